@@ -1,0 +1,70 @@
+"""The command line: one program, whose subcommands are the rooms of the house."""
+
+import argparse
+import importlib
+import sys
+from types import ModuleType
+
+from nlp_bench import __version__
+from nlp_bench.errors import NlpBenchError, UsageError, nearest
+
+SUBCOMMANDS = {
+    "check": "resolve and validate one run; nothing is started",
+    "build": "compile and warm the fused kernels of this machine",
+    "data": "make or prepare training data (.bin/.idx)",
+    "submit": "submit one run to Slurm, or run it here",
+    "launch": "start torchrun on this node (called by the job script)",
+    "sync": "decide how a run ended and leave JUBE's marker",
+    "watch": "show the progress of runs until they end",
+    "measure": "turn one run's log into result.json and metrics.txt",
+    "report": "any training log or run directory to tokens per second",
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one subcommand; the result goes to stdout, talk to stderr; return the exit code (0, 1 or 2)."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _dispatch(words)
+    except NlpBenchError as error:
+        print(f"nlp-bench: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("nlp-bench: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader (head, less) has gone: nothing is left to say
+        return 141
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in {"-h", "--help", "help"}:
+        print(_overview())
+        return 0
+    if words[0] in {"-V", "--version"}:
+        print(f"nlp-bench {__version__}")
+        return 0
+    if words[0] not in SUBCOMMANDS:
+        raise UsageError(f"unknown subcommand {words[0]!r}{nearest(words[0], list(SUBCOMMANDS))}")
+    module = importlib.import_module(f"nlp_bench.cli.{words[0]}")
+    options = _parser(words[0], module).parse_args(words[1:])
+    return int(module.run(options))
+
+
+def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"nlp-bench {name}",
+        description=module.__doc__,
+        epilog=f"example:\n  {module.EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    return parser
+
+
+def _overview() -> str:
+    lines = [f"nlp-bench {__version__}: how fast a machine trains large language models", "", "usage: nlp-bench SUBCOMMAND …", ""]
+    lines += [f"  {name:<9} {text}" for name, text in SUBCOMMANDS.items()]
+    lines += ["", "example:", "  nlp-bench report job.out", "", "nlp-bench SUBCOMMAND --help shows its options and an example."]
+    return "\n".join(lines)

@@ -1,0 +1,71 @@
+"""Files are written whole or not at all, and every JSON record says which schema it follows."""
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.errors import NlpBenchError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path` through a temporary file in the same folder, flushed, then `os.replace`.
+
+    The mode is that of a new file under the caller's umask. Raises NlpBenchError naming the path and what
+    the operating system said; an older file at `path` is then untouched.
+    """
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` to `path`, whole or not at all, as `write_text` does."""
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise NlpBenchError(
+            f"cannot write {path}: {error.strerror}; check that the folder exists, is writable and has room"
+        ) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    """Write one record as indented JSON; `record["schema"]` is required by the house rules."""
+    write_text(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path, schema: str) -> dict[str, Any]:
+    """Read a record of the family `schema` ("nlp-bench/run/1"): older versions are read, newer ones refused.
+
+    Raises NlpBenchError when the file is missing, is no JSON object, is of another family or newer than this program.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NlpBenchError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise NlpBenchError(f"{path} is not JSON: {error}") from error
+    family, _, version = schema.rpartition("/")
+    found = str(record.get("schema", "")) if isinstance(record, dict) else ""
+    found_family, _, found_version = found.rpartition("/")
+    if found_family != family or not found_version.isdigit():
+        raise NlpBenchError(f"{path}: schema is {found!r}, expected {schema!r}")
+    if int(found_version) > int(version):
+        raise NlpBenchError(f"{path}: schema {found} is newer than this nlp-bench reads ({schema}); install a newer one")
+    return dict(record)

@@ -1,0 +1,34 @@
+"""How a run ended: one closed set of words for the launcher, the measurement, the report and JUBE."""
+
+from enum import Enum
+
+
+class Outcome(str, Enum):
+    """The end of a run. Only VALID carries a number."""
+
+    VALID = "VALID"
+    """Ended well, every iteration that was asked for is in the log, every loss is finite."""
+    INVALID = "INVALID"
+    """Ran, but the number must not be used: a NaN or infinite loss, or a broken rule."""
+    REFUSED = "REFUSED"
+    """The log cannot give tokens per second; the reason names what is missing and the option that supplies it."""
+    INCOMPLETE = "INCOMPLETE"
+    """Stopped without an error before the iterations that run.json asks for."""
+    FAILED = "FAILED"
+    """A rank or the launcher ended with an error."""
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    """GPU or host memory was exhausted."""
+    TIMEOUT = "TIMEOUT"
+    """The scheduler's time limit ended the run."""
+    CANCELLED = "CANCELLED"
+    """A person or the scheduler cancelled the job."""
+    PREEMPTED = "PREEMPTED"
+    """The scheduler took the nodes for another job."""
+    NODE_FAIL = "NODE_FAIL"
+    """A node failed."""
+    STALLED = "STALLED"
+    """The log stopped growing although the job ran."""
+    NOT_STARTED = "NOT_STARTED"
+    """The job never began."""
+    UNKNOWN = "UNKNOWN"
+    """The scheduler no longer knows the job and it left no record."""
