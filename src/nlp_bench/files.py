@@ -28,12 +28,12 @@ def write_bytes(path: Path, content: bytes) -> None:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
     except OSError as error:
         if temporary:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                Path(temporary).unlink()
         raise NlpBenchError(
             f"cannot write {path}: {error.strerror}; check that the folder exists, is writable and has room"
         ) from error
@@ -67,5 +67,7 @@ def read_json(path: Path, schema: str) -> dict[str, Any]:
     if found_family != family or not found_version.isdigit():
         raise NlpBenchError(f"{path}: schema is {found!r}, expected {schema!r}")
     if int(found_version) > int(version):
-        raise NlpBenchError(f"{path}: schema {found} is newer than this nlp-bench reads ({schema}); install a newer one")
+        raise NlpBenchError(
+            f"{path}: schema {found} is newer than this nlp-bench reads ({schema}); install a newer one"
+        )
     return dict(record)

@@ -64,7 +64,18 @@ def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
 
 
 def _overview() -> str:
-    lines = [f"nlp-bench {__version__}: how fast a machine trains large language models", "", "usage: nlp-bench SUBCOMMAND …", ""]
+    lines = [
+        f"nlp-bench {__version__}: how fast a machine trains large language models",
+        "",
+        "usage: nlp-bench SUBCOMMAND …",
+        "",
+    ]
     lines += [f"  {name:<9} {text}" for name, text in SUBCOMMANDS.items()]
-    lines += ["", "example:", "  nlp-bench report job.out", "", "nlp-bench SUBCOMMAND --help shows its options and an example."]
+    lines += [
+        "",
+        "example:",
+        "  nlp-bench report job.out",
+        "",
+        "nlp-bench SUBCOMMAND --help shows its options and an example.",
+    ]
     return "\n".join(lines)

@@ -1,1 +1,1 @@
-
+"""From data files and options to one resolved, validated run (run.json)."""

@@ -1,0 +1,23 @@
+# shellcheck shell=bash
+# source benchmark/env/activate.bash [SYSTEM]: load the system's modules and variables, then the virtual environment.
+# SYSTEM is a file of benchmark/systems; without it, NLP_BENCH_SYSTEM or the machine we are on.
+
+nlp_bench_activate() {
+  local here root venv lines
+  here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || return
+  root=$(cd -- "$here/../.." && pwd) || return
+  lines=$("$here/nlp-bench" check --print environment ${1:+--system "$1"}) || return
+  eval "$lines" || return
+  # shellcheck source=benchmark/env/python.bash
+  source "$here/python.bash"
+  venv=$(nlp_bench_venv "$root")
+  if [[ ! -e $venv/nlp-bench.key ]]; then
+    echo "nlp-bench: error: $venv is not set up; run: bash benchmark/env/setup_venv.sh" >&2
+    return 1
+  fi
+  export NLP_BENCH_ROOT=$root
+  # shellcheck disable=SC1091
+  source "$venv/bin/activate"
+}
+
+nlp_bench_activate "$@"

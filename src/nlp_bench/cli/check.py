@@ -1,0 +1,68 @@
+"""Resolve one run from data files, options and JUBE's tags, check its arithmetic and limits, and write run.json."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from nlp_bench.config.request import Request, add_request_arguments, from_options
+from nlp_bench.config.system import System
+
+EXAMPLE = "nlp-bench check --model 175 --system juwels-booster --tp 8 --pp 8 --output ."
+
+MACHINE = ("environment", "accelerator", "site-packages")
+"""What may be asked of the machine alone, without a model."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `nlp-bench check`."""
+    add_request_arguments(parser)
+    parser.add_argument("--jube-run", type=Path, metavar="DIR", help="folder of a JUBE run, whose tags are applied")
+    parser.add_argument(
+        "--run", type=Path, metavar="FILE", help="with --print of the machine: the system of this run.json"
+    )
+    parser.add_argument("--offline", action="store_true", help="ask no Slurm: check a run of another machine")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="write run.json into this folder")
+    parser.add_argument(
+        "--print", dest="what", choices=("summary", *MACHINE), default="summary",
+        help="what goes to stdout: the resolved run, the shell lines that load the system's software, cuda or cpu, or "
+        "whether the virtual environment sees the site's packages (yes, no)",
+    )  # fmt: skip
+
+
+def requested(options: argparse.Namespace) -> Request:
+    """Return what the options and, under JUBE, the tags ask for."""
+    from nlp_bench.config.tags import apply_tags, read_tags
+
+    request = from_options(options)
+    return apply_tags(request, read_tags(options.jube_run)) if options.jube_run else request
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check, print and, with --output, write run.json."""
+    from nlp_bench.config.resolve import resolve, resolve_system
+    from nlp_bench.config.run import read_run
+    from nlp_bench.config.summary import summary
+
+    request = requested(options)
+    if options.what != "summary":  # these ask for the machine only: a login node may set up software for any model
+        system = read_run(options.run).system if options.run else resolve_system(request)
+        print(_machine(options.what, system))
+        return 0
+    resolved = resolve(request, ask_scheduler=not options.offline)
+    if options.output:
+        resolved.write(options.output)
+    print(summary(resolved))
+    for deviation in resolved.deviations:
+        print(f"nlp-bench: warning: {deviation}: not the benchmark", file=sys.stderr)
+    return 0
+
+
+def _machine(what: str, system: System) -> str:
+    from nlp_bench.config import machine
+    from nlp_bench.launch.environment import software_lines
+
+    if what == "environment":
+        return "\n".join(software_lines(system))
+    if what == "site-packages":
+        return "yes" if system.software.system_site_packages else "no"
+    return machine.settle(system)[0]

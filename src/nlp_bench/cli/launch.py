@@ -1,0 +1,38 @@
+"""Start torchrun with this node's ranks of one run; the job script starts one such process per node."""
+
+import argparse
+from pathlib import Path
+
+EXAMPLE = "srun --ntasks-per-node=1 nlp-bench launch RUN_DIR"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `nlp-bench launch`."""
+    parser.add_argument("run_dir", type=Path, help="folder with run.json")
+    parser.add_argument("--print", action="store_true", help="print the torchrun command instead of starting it")
+
+
+def run(options: argparse.Namespace) -> int:  # noqa: RET503  # execvpe does not return
+    """Replace this process by torchrun, so that signals and the exit status go straight through."""
+    import os
+    import shlex
+
+    from nlp_bench.build import build_environment
+    from nlp_bench.config.catalog import root
+    from nlp_bench.config.run import read_run
+    from nlp_bench.launch.provenance import write_provenance
+    from nlp_bench.launch.rendezvous import meet
+    from nlp_bench.launch.torchrun import rank_environment, torchrun_command
+
+    run_dir = options.run_dir.resolve()
+    resolved = read_run(run_dir)
+    rendezvous = meet(resolved)
+    command = torchrun_command(resolved, rendezvous)
+    if options.print:
+        print(shlex.join(command))
+        return 0
+    environment = rank_environment(resolved, run_dir, build_environment(root()))
+    if rendezvous.is_host:
+        write_provenance(run_dir, command, environment)
+    os.chdir(run_dir)
+    os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606  # the point: no shell in between

@@ -1,0 +1,74 @@
+"""Submit one run to Slurm (or run it here): writes the run's folder with run.json, job script and all that follows."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from nlp_bench.config.request import add_request_arguments
+
+EXAMPLE = "nlp-bench submit --model 175 --system juwels-booster --account PROJECT --print"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `nlp-bench submit`."""
+    add_request_arguments(parser)
+    parser.add_argument(
+        "--run", type=Path, metavar="FILE", help="a run.json that `check` wrote, instead of the options above"
+    )
+    parser.add_argument(
+        "--run-dir", type=Path, metavar="DIR", help="the run's folder (default: a new one in reports/runs)"
+    )
+    parser.add_argument(
+        "--print", dest="show", action="store_true", help="print the job script; write and submit nothing"
+    )
+    parser.add_argument(
+        "--no-follow", action="store_true", help="leave no background process that waits for the job's end"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Submit, and say where the run lies and what to type next."""
+    from nlp_bench.config.catalog import root
+    from nlp_bench.config.request import from_options
+    from nlp_bench.config.resolve import resolve
+    from nlp_bench.config.run import read_run
+    from nlp_bench.launch import folder
+    from nlp_bench.launch.submit import submit
+
+    resolved = read_run(options.run) if options.run else resolve(from_options(options), ask_scheduler=not options.show)
+    if options.show:
+        place = options.run_dir or root() / "reports" / "runs" / f"TIME_{resolved.model.name}_{resolved.system.name}"
+        print(folder.script_text(resolved, root=root(), run_dir=place.absolute()), end="")
+        return 0
+    folder.preflight(resolved)
+    run_dir = folder.writable_folder(options.run_dir) if options.run_dir else folder.new_folder(root(), resolved)
+    earlier = folder.read_submission(run_dir)
+    if earlier and earlier["job_id"]:
+        print(f"Submitted batch job {earlier['job_id']}")
+        print(
+            f"nlp-bench: {run_dir} was submitted at {earlier['submitted']}; nothing was submitted again",
+            file=sys.stderr,
+        )
+        return 0
+    print(f"nlp-bench: run folder {run_dir}", file=sys.stderr)
+    job_id = submit(resolved, folder.prepare(resolved, root=root(), run_dir=run_dir), follow=not options.no_follow)
+    return _say_submitted(job_id, run_dir) if job_id else _say_ended(run_dir)
+
+
+def _say_submitted(job_id: str, run_dir: Path) -> int:
+    print(f"Submitted batch job {job_id}")
+    print(f"nlp-bench: next: nlp-bench watch {run_dir}, then nlp-bench measure {run_dir}", file=sys.stderr)
+    return 0
+
+
+def _say_ended(run_dir: Path) -> int:
+    from nlp_bench.launch.ending import read_ending
+
+    ending = read_ending(run_dir)
+    if ending is None:
+        return 1
+    print(f"{ending.outcome.value}{''.join(f': {reason}' for reason in ending.reasons)}")
+    if ending.evidence:
+        print(f"nlp-bench: {ending.evidence}", file=sys.stderr)
+    print(f"nlp-bench: log {run_dir}/job.out; next: nlp-bench measure {run_dir}", file=sys.stderr)
+    return 0

@@ -1,0 +1,34 @@
+"""The small rules that several records share; an error begins with the dotted field."""
+
+import re
+
+from nlp_bench.errors import UsageError
+
+TIMELIMIT = re.compile(r"(\d+-)?\d{1,2}:\d{2}:\d{2}")
+
+
+def positive(**fields: float) -> None:
+    """Refuse a value below or equal to zero; the keyword's `__` stands for the dot of the field name."""
+    for name, value in fields.items():
+        if value <= 0:
+            raise UsageError(f"{name.replace('__', '.')}: {value} must be greater than 0")
+
+
+def one_of(field: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that is not among `allowed`."""
+    if value not in allowed:
+        raise UsageError(f"{field}: {value!r} is not one of {', '.join(allowed)}")
+
+
+def multiple(field: str, what: str, value: int, divisor_name: str, divisor: int) -> None:
+    """Refuse a number that cannot be divided evenly; the message shows the arithmetic."""
+    if value % divisor:
+        raise UsageError(
+            f"{field}: {what} = {value} is not a multiple of {divisor_name} = {divisor} (remainder {value % divisor})"
+        )
+
+
+def timelimit(field: str, value: str) -> None:
+    """Refuse a time limit that Slurm would misread: only HH:MM:SS and D-HH:MM:SS are clear to all."""
+    if not TIMELIMIT.fullmatch(value):
+        raise UsageError(f'{field}: {value!r} is not HH:MM:SS or D-HH:MM:SS; in YAML put it in quotes ("00:30:00")')

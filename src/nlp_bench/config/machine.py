@@ -1,0 +1,79 @@
+"""What this machine says of itself: its Slurm, its GPUs, its name. Each question is bounded in time."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+
+from nlp_bench.config import catalog
+from nlp_bench.config.system import System
+from nlp_bench.errors import UsageError
+
+ANSWER_S = 1.5
+"""Seconds that a scheduler has to answer a question of `check`, which promises to end within 2 s."""
+
+
+def ask(*command: str, timeout_s: float = ANSWER_S) -> str | None:
+    """Run a short command; return its stdout, or None where it is missing, fails or does not answer in time."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except (subprocess.TimeoutExpired, OSError):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def slurm_cluster() -> str | None:
+    """Return the ClusterName of the Slurm that answers here, or None."""
+    config = ask("scontrol", "show", "config")
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", config or "", re.MULTILINE)
+    return found.group(1) if found and shutil.which("sbatch") else None
+
+
+def detect_system(cluster: str | None) -> str:
+    """Return the name of the system file that matches this machine.
+
+    NLP_BENCH_SYSTEM wins; then each file's `detect`; without a match, `local` where no Slurm answers.
+    Raises UsageError on a Slurm that no file describes.
+    """
+    named = os.environ.get("NLP_BENCH_SYSTEM")
+    if named:
+        return named
+    host = socket.gethostname()
+    for name in catalog.names("systems"):
+        detect = catalog.load_system(name).detect
+        if cluster and detect.slurm_cluster == cluster:
+            return name
+        if detect.hostname and re.match(detect.hostname, host):
+            return name
+    if cluster is None:
+        return "local"
+    raise UsageError(
+        f"system: the Slurm cluster {cluster!r} is described by no file of benchmark/systems "
+        f"(there are: {', '.join(catalog.names('systems'))}); copy one of them to benchmark/systems/{cluster}.toml, "
+        "set its [detect], or name a system by --system, a tag or NLP_BENCH_SYSTEM"
+    )
+
+
+def num_gpus() -> int:
+    """Return how many GPUs nvidia-smi lists; 0 where there is none."""
+    listing = ask("nvidia-smi", "-L", timeout_s=20) if shutil.which("nvidia-smi") else None
+    return sum(line.startswith("GPU ") for line in (listing or "").splitlines())
+
+
+def cpu_ranks() -> int:
+    """Return how many CPU ranks suit this machine: one for each two usable cores, 1 to 4."""
+    return max(1, min(4, len(os.sched_getaffinity(0)) // 2))
+
+
+def settle(system: System) -> tuple[str, int]:
+    """Return the accelerator and the ranks per node of `system`, with `auto` resolved on this machine."""
+    accelerator, ranks = system.accelerator, system.gpus_per_node
+    gpus = num_gpus() if "auto" in {accelerator, ranks} and accelerator != "cpu" else 0
+    if accelerator == "auto":
+        accelerator = "cuda" if gpus else "cpu"
+    if isinstance(ranks, str):
+        ranks = gpus if accelerator == "cuda" and gpus else cpu_ranks()
+    return accelerator, ranks

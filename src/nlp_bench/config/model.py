@@ -1,0 +1,124 @@
+"""One model: the frozen shape and training parameters, and the free defaults beside them."""
+
+from dataclasses import dataclass
+
+from nlp_bench.config import checks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """The shape of the network, frozen by the rules of the benchmark."""
+
+    num_layers: int
+    """Transformer layers."""
+    hidden_size: int
+    """Width of the residual stream."""
+    ffn_hidden_size: int
+    """Width of the feed-forward layer."""
+    num_attention_heads: int
+    """Attention heads; they divide the hidden size."""
+    sequence_length: int
+    """Tokens in one sample."""
+    vocab_size: int
+    """Words of the tokenizer, before padding."""
+    position_embedding: str = "rope"
+    """rope or learned_absolute."""
+    init_method_std: float = 0.02
+    """Standard deviation of the initial weights."""
+
+    def __post_init__(self) -> None:
+        checks.positive(
+            model__num_layers=self.num_layers,
+            model__hidden_size=self.hidden_size,
+            model__ffn_hidden_size=self.ffn_hidden_size,
+            model__num_attention_heads=self.num_attention_heads,
+            model__sequence_length=self.sequence_length,
+            model__vocab_size=self.vocab_size,
+        )
+        checks.multiple("model", "hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
+        checks.one_of("model.position_embedding", self.position_embedding, ("rope", "learned_absolute"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What controls the training, frozen by the rules of the benchmark (Adam, its schedule, the precision)."""
+
+    precision: str
+    """Number format of weights and arithmetic on a GPU: bf16, fp16 or fp32. CPU ranks always train in fp32."""
+    recompute: str
+    """Activation recomputation: none, selective (core attention only) or full."""
+    iterations: int
+    """Optimizer steps of one run."""
+    log_interval: int
+    """Optimizer steps between two lines of the log."""
+    adam_beta1: float
+    """Decay of Adam's first moment."""
+    adam_beta2: float
+    """Decay of Adam's second moment."""
+    adam_eps: float
+    """Adam's epsilon."""
+    lr: float
+    """Highest learning rate."""
+    min_lr: float
+    """Learning rate at the end of the decay."""
+    lr_decay_style: str
+    """Shape of the decay: cosine, linear or constant."""
+    lr_decay_samples: int
+    """Samples until the learning rate is `min_lr`."""
+    lr_warmup_samples: int
+    """Samples of linear warm-up."""
+    weight_decay: float
+    """Decoupled weight decay."""
+    clip_grad: float
+    """Largest norm of the gradient."""
+    seed: int
+    """Seed of the initial weights and of the order of the data."""
+
+    def __post_init__(self) -> None:
+        checks.positive(training__iterations=self.iterations, training__log_interval=self.log_interval)
+        checks.one_of("training.precision", self.precision, ("bf16", "fp16", "fp32"))
+        checks.one_of("training.recompute", self.recompute, ("none", "selective", "full"))
+        checks.one_of("training.lr_decay_style", self.lr_decay_style, ("cosine", "linear", "constant"))
+        checks.multiple("training", "iterations", self.iterations, "log_interval", self.log_interval)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defaults:
+    """What a run uses when nothing else is asked for; free to optimise."""
+
+    nodes: int
+    """Nodes of the job."""
+    tensor_parallel: int
+    """Ranks that share each layer."""
+    pipeline_parallel: int
+    """Stages that the layers are cut into."""
+    micro_batch_size: int
+    """Samples in one forward pass of one pipeline."""
+    gradient_accumulation_steps: int
+    """Micro batches per optimizer step and pipeline (GAS)."""
+    timelimit: str
+    """Time limit of the job, HH:MM:SS."""
+
+    def __post_init__(self) -> None:
+        checks.timelimit("model.defaults.timelimit", self.timelimit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """One model file of benchmark/models."""
+
+    name: str
+    """The file's name without .toml; also the tag."""
+    family: str
+    """The kind of network: gpt."""
+    parameters_billion: float
+    """The size people call it by, in 10^9 parameters."""
+    architecture: Architecture
+    """The frozen shape."""
+    training: Training
+    """The frozen training parameters."""
+    defaults: Defaults
+    """The free parameters' defaults."""
+
+    def __post_init__(self) -> None:
+        checks.one_of("model.family", self.family, ("gpt",))

@@ -1,0 +1,54 @@
+"""What the partition allows: its name, its nodes, its longest time; asked of Slurm before anything is submitted."""
+
+import re
+
+from nlp_bench.config.machine import ask
+from nlp_bench.config.run import Run
+from nlp_bench.errors import UsageError
+
+
+def check(run: Run) -> None:
+    """Refuse a partition that does not exist, more nodes than it has, and a longer time than it gives.
+
+    Silent where Slurm does not answer in time: sbatch then decides.
+    """
+    listing = ask("scontrol", "show", "partition", "--oneliner")
+    if listing is None:
+        return
+    found = {_field(line, "PartitionName"): line for line in listing.splitlines() if line.strip()}
+    queue = run.launch.queue or next((name for name, line in found.items() if "Default=YES" in line), "")
+    if queue not in found:
+        raise UsageError(
+            f"launch.queue: Slurm has no partition {queue!r} (it has: {', '.join(sorted(filter(None, found)))})"
+        )
+    _check_nodes(run, queue, found[queue])
+    longest = seconds(_field(found[queue], "MaxTime"))
+    wanted = seconds(run.launch.timelimit)
+    if longest is not None and wanted is not None and wanted > longest:
+        raise UsageError(
+            f"launch.timelimit: {run.launch.timelimit}, but partition {queue} gives at most {_field(found[queue], 'MaxTime')}"
+        )
+
+
+def _check_nodes(run: Run, queue: str, line: str) -> None:
+    limits = [_field(line, "TotalNodes"), _field(line, "MaxNodes")]
+    most = min((int(limit) for limit in limits if limit.isdigit()), default=None)
+    if most is not None and run.parallel.nodes > most and run.system.slurm.oversize == "refuse":
+        raise UsageError(
+            f"parallel.nodes: {run.parallel.nodes} nodes, but partition {queue} has at most {most}; "
+            "choose fewer --nodes or another --queue"
+        )
+
+
+def _field(line: str, name: str) -> str:
+    found = re.search(rf"(?:^|\s){name}=(\S+)", line)
+    return found.group(1) if found else ""
+
+
+def seconds(limit: str) -> int | None:
+    """Return Slurm's time limit ("D-HH:MM:SS", "HH:MM:SS") in seconds; None for UNLIMITED and unknown words."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", limit)
+    if not found:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest

@@ -1,0 +1,145 @@
+"""What a person asks for, on the command line or through JUBE's parameters, before it is resolved."""
+
+import argparse
+from dataclasses import dataclass, fields
+
+from nlp_bench.config import checks
+from nlp_bench.errors import UsageError
+
+UNSET = ("", "default")
+"""Words by which JUBE's parameters say: as the data files have it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """All choices of one run; None means: as the data files have it."""
+
+    model: str | None = None
+    """Name of a model file, or its path."""
+    system: str | None = None
+    """Name of a system file, or its path."""
+    launcher: str | None = None
+    """slurm or local."""
+    nodes: int | None = None
+    """Nodes of the job."""
+    gpus_per_node: int | None = None
+    """Ranks per node."""
+    tp: int | None = None
+    """Tensor parallel size."""
+    pp: int | None = None
+    """Pipeline parallel size."""
+    micro_batch_size: int | None = None
+    """Samples in one forward pass."""
+    gas: int | None = None
+    """Gradient accumulation steps."""
+    global_batch_size: int | None = None
+    """Samples of one optimizer step; instead of gas."""
+    iterations: int | None = None
+    """Optimizer steps."""
+    log_interval: int | None = None
+    """Optimizer steps between two lines of the log."""
+    sequence_length: int | None = None
+    """Tokens in one sample (frozen by the rules)."""
+    nlayers: int | None = None
+    """Transformer layers (frozen by the rules)."""
+    nhidden: int | None = None
+    """Hidden size (frozen by the rules)."""
+    nheads: int | None = None
+    """Attention heads (frozen by the rules)."""
+    data_path: str | None = None
+    """Prefix of a .bin/.idx pair; `mock` for generated tokens."""
+    queue: str | None = None
+    """Partition."""
+    account: str | None = None
+    """Account that is charged."""
+    timelimit: str | None = None
+    """HH:MM:SS."""
+    exclusive: bool | None = None
+    """Ask for whole nodes."""
+    gres: str | None = None
+    """Generic resource."""
+    mem: str | None = None
+    """Memory per node."""
+    cpus_per_task: int | None = None
+    """CPU cores per node."""
+    dependency: str | None = None
+    """Slurm's --dependency."""
+    job_name_prefix: str | None = None
+    """Stands before the model's name in the job's name."""
+    container_image: str | None = None
+    """Container image."""
+    sbatch_args: tuple[str, ...] = ()
+    """Further #SBATCH options."""
+    srun_args: tuple[str, ...] = ()
+    """Further srun options."""
+
+
+def add_request_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that describe one run."""
+    model = parser.add_argument_group("what is trained")
+    model.add_argument("--model", help="file of benchmark/models (tiny, 13, 175), or a path")
+    _integers(model, {"--iterations": "optimizer steps", "--log-interval": "optimizer steps per line of the log"})
+    model.add_argument(
+        "--data-path", help="prefix of a .bin/.idx pair, or mock (default: the corpus of nlp-bench data)"
+    )
+    layout = parser.add_argument_group("how it is spread (free to optimise)")
+    layout.add_argument("--nodes", metavar="N", help="nodes of the job")
+    layout.add_argument("--gpus-per-node", metavar="N", help="ranks per node")
+    layout.add_argument("--tp", "--tp-size", metavar="N", help="tensor parallel size")
+    layout.add_argument("--pp", "--pp-size", metavar="N", help="pipeline parallel size")
+    layout.add_argument("--micro-batch-size", metavar="N", help="samples in one forward pass")
+    layout.add_argument("--gas", metavar="N", help="gradient accumulation steps")
+    layout.add_argument("--global-batch-size", metavar="N", help="samples of one optimizer step, instead of --gas")
+    frozen = parser.add_argument_group("frozen by the rules (a changed one is not the benchmark)")
+    _integers(frozen, {"--sequence-length": "tokens in a sample", "--nlayers": "layers", "--nhidden": "hidden size"})
+    frozen.add_argument("--nheads", metavar="N", help="attention heads")
+    _add_machine_arguments(parser)
+
+
+def _add_machine_arguments(parser: argparse.ArgumentParser) -> None:
+    machine = parser.add_argument_group("where and how it is started")
+    machine.add_argument("--system", help="file of benchmark/systems, or a path (default: this machine's)")
+    machine.add_argument("--launcher", help="slurm or local (default: slurm where sbatch answers)")
+    machine.add_argument("--queue", "--partition", metavar="Q", help="Slurm partition")
+    machine.add_argument("--account", metavar="A", help="account that is charged")
+    machine.add_argument("--timelimit", metavar="HH:MM:SS", help="time limit of the job")
+    machine.add_argument("--exclusive", action="store_true", default=None, help="ask for whole nodes")
+    machine.add_argument("--gres", help="generic resource, for example gpu:4")
+    machine.add_argument("--mem", help="memory per node, 0 for all")
+    machine.add_argument("--cpus-per-task", metavar="N", help="CPU cores of each node's task")
+    machine.add_argument("--dependency", help="Slurm dependency, for example singleton")
+    machine.add_argument("--job-name-prefix", metavar="TEXT", help="stands before the model's name")
+    machine.add_argument("--container-image", metavar="IMAGE", help="image for pyxis or apptainer")
+    machine.add_argument(
+        "--sbatch-arg", dest="sbatch_args", action="append", default=[], metavar="ARG", help="further sbatch option"
+    )
+    machine.add_argument(
+        "--srun-arg", dest="srun_args", action="append", default=[], metavar="ARG", help="further srun option"
+    )
+
+
+def _integers(group: "argparse._ArgumentGroup", options: dict[str, str]) -> None:
+    for option, text in options.items():
+        group.add_argument(option, metavar="N", help=text)
+
+
+def from_options(options: argparse.Namespace) -> Request:
+    """Build a Request from parsed options; JUBE's "default" and the empty word mean: not given."""
+    values: dict[str, object] = {}
+    for field in fields(Request):
+        value = getattr(options, field.name, None)
+        if isinstance(value, list):
+            values[field.name] = tuple(word for word in value if word not in UNSET)
+        elif value is not None and value not in UNSET:
+            values[field.name] = _whole(field.name, value) if "int" in str(field.type) else value
+    request = Request(**values)  # type: ignore[arg-type]
+    if request.launcher is not None:
+        checks.one_of("launch.launcher", request.launcher, ("slurm", "local"))
+    return request
+
+
+def _whole(name: str, value: object) -> int:
+    text = str(value).replace("_", "")
+    if not text.isdigit() or int(text) == 0:
+        raise UsageError(f"--{name.replace('_', '-')}: {value!r} is not a whole number above 0")
+    return int(text)

@@ -1,0 +1,187 @@
+"""From a request to a run: data files, defaults, arithmetic and the scheduler's limits, in that order."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from nlp_bench.clock import now
+from nlp_bench.config import catalog, machine, partition
+from nlp_bench.config.layout import Batch, Parallel
+from nlp_bench.config.model import Architecture, Model, Training
+from nlp_bench.config.origin import origin
+from nlp_bench.config.request import Request
+from nlp_bench.config.run import Data, Launch, Run, RunModel
+from nlp_bench.config.system import Layout, Slurm, System
+from nlp_bench.errors import UsageError
+
+Value = TypeVar("Value")
+
+
+def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
+    """Resolve `request` into a Run, or raise UsageError naming the field, the value, the rule and the remedy.
+
+    `ask_scheduler` False leaves out the refusals that Slurm decides (`submit --print`, `check --offline`).
+    """
+    model = catalog.load_model(request.model or "tiny")
+    needed = request.launcher != "local" and (ask_scheduler or request.system is None)
+    cluster = machine.slurm_cluster() if needed else None
+    system = _system(request, cluster)
+    launcher = _launcher(request, system, cluster, ask_scheduler=ask_scheduler)
+    layout = system.layout.get(model.name, Layout())
+    accelerator, ranks = machine.settle(system)
+    architecture, training = _frozen(request, model)
+    nodes = _first(request.nodes, layout.nodes, model.defaults.nodes)
+    if launcher == "local" and nodes != 1:
+        raise UsageError(
+            f"parallel.nodes: {nodes} nodes, but the local launcher has this machine only; model {model.name} needs a "
+            "Slurm system (tag slurm), or --nodes 1 and a layout that fits it"
+        )
+    parallel = Parallel(
+        nodes=nodes,
+        gpus_per_node=_first(request.gpus_per_node, layout.gpus_per_node, ranks),
+        tensor=_first(request.tp, layout.tensor_parallel, model.defaults.tensor_parallel),
+        pipeline=_first(request.pp, layout.pipeline_parallel, model.defaults.pipeline_parallel),
+    )
+    parallel.fit(architecture)
+    run = Run(
+        created=now(),
+        nlp_bench=origin(),
+        model=RunModel(
+            name=model.name,
+            family=model.family,
+            parameters_billion=model.parameters_billion,
+            architecture=architecture,
+        ),
+        system=replace(_with_slurm(request, system), accelerator=accelerator, gpus_per_node=ranks, layout={}),
+        launch=_launch(request, model, system, layout, launcher),
+        parallel=parallel,
+        batch=_batch(request, model, layout, parallel, architecture),
+        training=training,
+        data=_data(request),
+        deviations=_deviations(model, architecture),
+    )
+    _within_limits(run, ranks, ask_scheduler=ask_scheduler and cluster is not None)
+    return run
+
+
+def resolve_system(request: Request) -> System:
+    """Return the system that a request names, or that this machine is."""
+    if request.system is not None or request.launcher == "local":
+        return _system(request, None)
+    return _system(request, machine.slurm_cluster())
+
+
+def _first(*values: Value | None) -> Value:
+    return next(value for value in values if value is not None)
+
+
+def _system(request: Request, cluster: str | None) -> System:
+    if request.system is not None:
+        return catalog.load_system(request.system)
+    if request.launcher == "local" and "NLP_BENCH_SYSTEM" not in os.environ:
+        return catalog.load_system("local")
+    return catalog.load_system(machine.detect_system(cluster))
+
+
+def _launcher(request: Request, system: System, cluster: str | None, *, ask_scheduler: bool) -> str:
+    wanted = request.launcher or (system.launcher if request.system or cluster else "local")
+    if wanted == "slurm" and cluster is None and ask_scheduler:
+        raise UsageError(
+            "launch.launcher: slurm, but no Slurm answers here (sbatch and scontrol were asked); load the site's Slurm, "
+            "set SLURM_CONF, or use the tag local; `nlp-bench submit … --print` shows the job script without Slurm"
+        )
+    if wanted == "slurm" and system.launcher != "slurm":
+        raise UsageError(
+            f"launch.launcher: slurm, but benchmark/systems/{system.name}.toml describes a machine without it; "
+            f"name a Slurm system ({', '.join(n for n in catalog.names('systems') if n != system.name)})"
+        )
+    return wanted
+
+
+def _frozen(request: Request, model: Model) -> tuple[Architecture, Training]:
+    shape, training = model.architecture, model.training
+    hidden = request.nhidden or shape.hidden_size
+    architecture = replace(
+        shape,
+        num_layers=request.nlayers or shape.num_layers,
+        hidden_size=hidden,
+        ffn_hidden_size=shape.ffn_hidden_size * hidden // shape.hidden_size,
+        num_attention_heads=request.nheads or shape.num_attention_heads,
+        sequence_length=request.sequence_length or shape.sequence_length,
+    )
+    iterations = request.iterations or training.iterations
+    interval = request.log_interval or min(training.log_interval, iterations)
+    return architecture, replace(training, iterations=iterations, log_interval=interval)
+
+
+def _deviations(model: Model, used: Architecture) -> tuple[str, ...]:
+    frozen = vars(model.architecture)
+    return tuple(
+        f"model.{name}: {value} instead of {frozen[name]}"
+        for name, value in vars(used).items()
+        if value != frozen[name]
+    )
+
+
+def _batch(request: Request, model: Model, layout: Layout, parallel: Parallel, shape: Architecture) -> Batch:
+    gas = request.gas
+    if gas is None and request.global_batch_size is None:
+        gas = _first(layout.gradient_accumulation_steps, model.defaults.gradient_accumulation_steps)
+    return Batch.resolve(
+        micro=_first(request.micro_batch_size, layout.micro_batch_size, model.defaults.micro_batch_size),
+        accumulation=gas,
+        total=request.global_batch_size,
+        data_parallel=parallel.data,
+        sequence_length=shape.sequence_length,
+    )
+
+
+def _launch(request: Request, model: Model, system: System, layout: Layout, launcher: str) -> Launch:
+    slurm = system.slurm
+    return Launch(
+        launcher=launcher,
+        job_name=_first(request.job_name_prefix, slurm.job_name_prefix) + model.name,
+        queue=_first(request.queue, slurm.queue) if launcher == "slurm" else "",
+        account=_first(request.account, slurm.account) if launcher == "slurm" else "",
+        timelimit=_first(request.timelimit, layout.timelimit, model.defaults.timelimit),
+    )
+
+
+def _with_slurm(request: Request, system: System) -> System:
+    names = ("exclusive", "gres", "mem", "cpus_per_task", "dependency")
+    given = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
+    slurm: Slurm = replace(
+        system.slurm,
+        **given,
+        sbatch_args=system.slurm.sbatch_args + request.sbatch_args,
+        srun_args=system.slurm.srun_args + request.srun_args,
+    )
+    container = replace(system.container, image=request.container_image or system.container.image)
+    return replace(system, slurm=slurm, container=container)
+
+
+def _data(request: Request) -> Data:
+    folder = catalog.root() / "build" / "data"
+    if request.data_path == "mock":
+        return Data(path="", cache=str(folder / "cache"))
+    if request.data_path is None:
+        return Data(path=str(folder / "corpus_text_document"), cache=str(folder / "cache"))
+    path = Path(request.data_path).absolute()
+    missing = [f"{path}{suffix}" for suffix in (".bin", ".idx") if not Path(f"{path}{suffix}").is_file()]
+    if missing:
+        raise UsageError(
+            f"data.path: {' and '.join(missing)} not found; give the prefix without .bin/.idx, or make the pair with "
+            "`nlp-bench data --input TEXT.jsonl`"
+        )
+    return Data(path=str(path), cache=str(path.parent / "cache"))
+
+
+def _within_limits(run: Run, ranks: int, *, ask_scheduler: bool) -> None:
+    parallel = run.parallel
+    if run.system.accelerator == "cuda" and parallel.gpus_per_node > ranks:
+        raise UsageError(
+            f"parallel.gpus_per_node: {parallel.gpus_per_node}, but {run.system.name} has {ranks} GPUs per node"
+        )
+    if ask_scheduler and run.launch.launcher == "slurm":
+        partition.check(run)

@@ -1,0 +1,163 @@
+"""One machine: its nodes, scheduler, software and environment; the only place for site facts."""
+
+from dataclasses import dataclass, field
+
+from nlp_bench.config import checks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detect:
+    """How the machine is recognised when no system is named."""
+
+    hostname: str | None = None
+    """Regular expression that the host name must match at its start."""
+    slurm_cluster: str | None = None
+    """ClusterName of its Slurm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """The accelerator, from its data sheet."""
+
+    name: str
+    """Product name."""
+    memory_gib: float
+    """Memory in GiB."""
+    peak_bf16_tflops: float
+    """Dense bf16 peak in 10^12 FLOP/s."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The fabric between nodes."""
+
+    links_per_node: int | None = None
+    """Network adapters of one node."""
+    link_gbit_per_s: float | None = None
+    """Rate of one adapter in Gbit/s and direction."""
+    master_addr_suffix: str = ""
+    """Appended to a node's host name to get the name of its fast address."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slurm:
+    """What the job script asks Slurm for; an empty string leaves the line out."""
+
+    queue: str = ""
+    """Partition."""
+    account: str = ""
+    """Account that is charged."""
+    exclusive: bool = False
+    """Ask for whole nodes."""
+    gres: str = ""
+    """Generic resource of the GPUs; "gpu" becomes gpu:N with the ranks per node."""
+    gpus_per_node_option: bool = False
+    """Ask with --gpus-per-node=N (for sites that do not use gres)."""
+    cpus_per_task: int | None = None
+    """CPU cores of the one task per node."""
+    mem: str = ""
+    """Memory per node, "0" for all."""
+    hint: str = ""
+    """Slurm's --hint, for example nomultithread."""
+    job_name_prefix: str = "nlp-bench-"
+    """Stands before the model's name in the job's name."""
+    sbatch_args: tuple[str, ...] = ()
+    """Further #SBATCH options, one word each."""
+    srun_args: tuple[str, ...] = ()
+    """Further srun options, one word each."""
+    dependency: str = ""
+    """Slurm's --dependency, for example singleton."""
+    oversize: str = "refuse"
+    """A job larger than the partition: refuse it, or queue it."""
+
+    def __post_init__(self) -> None:
+        checks.one_of("system.slurm.oversize", self.oversize, ("refuse", "queue"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """An image that the ranks run in; the empty image means none."""
+
+    image: str = ""
+    """Path or address of the image."""
+    runtime: str = "pyxis"
+    """pyxis (srun --container-image) or apptainer (apptainer exec)."""
+    mounts: tuple[str, ...] = ()
+    """Further mounts, "outside:inside"; the repository and the run folder are always mounted."""
+    python: str = "python3"
+    """Python inside the image."""
+
+    def __post_init__(self) -> None:
+        checks.one_of("system.container.runtime", self.runtime, ("pyxis", "apptainer"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Software:
+    """What is loaded before anything runs."""
+
+    modules: tuple[str, ...] = ()
+    """Environment modules, loaded in this order after `module purge`."""
+    system_site_packages: bool = False
+    """The virtual environment sees the modules' Python packages (a site's own PyTorch)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A layout that this machine prefers for one model; missing fields keep the model's defaults."""
+
+    nodes: int | None = None
+    """Nodes of the job."""
+    gpus_per_node: int | None = None
+    """Ranks per node."""
+    tensor_parallel: int | None = None
+    """Ranks that share each layer."""
+    pipeline_parallel: int | None = None
+    """Stages that the layers are cut into."""
+    micro_batch_size: int | None = None
+    """Samples in one forward pass."""
+    gradient_accumulation_steps: int | None = None
+    """Micro batches per optimizer step and pipeline."""
+    timelimit: str | None = None
+    """Time limit of the job, HH:MM:SS."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One system file of benchmark/systems."""
+
+    name: str
+    """The file's name without .toml; also the tag."""
+    description: str
+    """One line for people."""
+    version: str = ""
+    """Version of the machine's software stack; the result table's column `version`."""
+    launcher: str
+    """slurm or local, unless a tag says otherwise."""
+    accelerator: str
+    """cuda, cpu, or auto: cuda where nvidia-smi lists a GPU."""
+    gpus_per_node: int | str
+    """Ranks per node: GPUs, or CPU ranks; auto counts them."""
+    detect: Detect = field(default_factory=Detect)
+    """How it is recognised."""
+    gpu: Gpu | None = None
+    """The accelerator's data sheet."""
+    network: Network = field(default_factory=Network)
+    """The fabric."""
+    slurm: Slurm = field(default_factory=Slurm)
+    """Slurm's settings."""
+    container: Container = field(default_factory=Container)
+    """The container image, if any."""
+    software: Software = field(default_factory=Software)
+    """Modules."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables exported before the ranks start."""
+    layout: dict[str, Layout] = field(default_factory=dict)
+    """Preferred layouts by model name."""
+
+    def __post_init__(self) -> None:
+        checks.one_of("system.launcher", self.launcher, ("slurm", "local"))
+        checks.one_of("system.accelerator", self.accelerator, ("cuda", "cpu", "auto"))
+        if isinstance(self.gpus_per_node, str):
+            checks.one_of("system.gpus_per_node", self.gpus_per_node, ("auto",))
+        else:
+            checks.positive(system__gpus_per_node=self.gpus_per_node)

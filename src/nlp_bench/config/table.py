@@ -1,0 +1,82 @@
+"""From a TOML table to a frozen dataclass: unknown keys, missing keys and wrong types are refused by name."""
+
+import contextlib
+import dataclasses
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nlp_bench.errors import UsageError, nearest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    try:
+        import tomli as tomllib
+    except ModuleNotFoundError:  # before the virtual environment exists, pip's own copy serves
+        from pip._vendor import tomli as tomllib
+
+Record = TypeVar("Record")
+
+
+def read_toml(path: Path, schema: str) -> dict[str, Any]:
+    """Read one data file and check its `schema` line; the line itself is not returned."""
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from error
+    found = table.pop("schema", None)
+    if found != schema:
+        raise UsageError(f'{path}: schema is {found!r}; this nlp-bench reads schema = "{schema}"')
+    return table
+
+
+def build(kind: type[Record], table: dict[str, Any], where: str) -> Record:
+    """Build the dataclass `kind` from `table`; `where` is the dotted name that errors begin with."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for key in table:
+        if key not in fields:
+            raise UsageError(f"{where}.{key}: unknown key{nearest(key, list(fields))}")
+    hints = typing.get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name in table:
+            values[name] = _convert(hints[name], table[name], f"{where}.{name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise UsageError(f"{where}.{name}: missing; add it to the data file")
+    return kind(**values)
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in {typing.Union, types.UnionType}:
+        return _convert_union(arguments, value, where)
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return build(typing.cast("type[Any]", hint), value, where)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_convert(arguments[0], item, where) for item in value)
+    if origin is dict and isinstance(value, dict):
+        return {key: _convert(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    raise UsageError(f"{where}: {value!r} is not {_describe(hint)}")
+
+
+def _convert_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in arguments:
+        return None
+    for hint in arguments:
+        with contextlib.suppress(UsageError):
+            return _convert(hint, value, where)
+    raise UsageError(f"{where}: {value!r} is not {' or '.join(_describe(hint) for hint in arguments)}")
+
+
+def _describe(hint: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "a string in quotes", bool: "true or false"}
+    return names.get(hint, f"a {getattr(hint, '__name__', hint)}")

@@ -1,0 +1,85 @@
+"""The folder of one run: everything that made it, and nothing of another run."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.clock import now, stamp
+from nlp_bench.config.run import Run
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.files import read_json, write_json, write_text
+from nlp_bench.launch.script import job_script
+
+SUBMIT_SCHEMA = "nlp-bench/submit/1"
+
+
+def new_folder(root: Path, run: Run) -> Path:
+    """Create and return reports/runs/<time>_<model>_<system>, with a number behind it when that exists."""
+    base = root / "reports" / "runs" / f"{stamp()}_{run.model.name}_{run.system.name}"
+    for number in range(1, 1000):
+        folder = base if number == 1 else base.with_name(f"{base.name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(f"--run-dir: cannot create {folder}: {error.strerror}; name a writable folder") from error
+        return folder
+    raise NlpBenchError(f"{base}: 999 runs of this second exist already")
+
+
+def writable_folder(path: Path) -> Path:
+    """Create `path` if needed and return it resolved; refuse one that cannot be written or holds another run."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--run-dir: cannot create {path}: {error.strerror}; name a writable folder") from error
+    if not os.access(path, os.W_OK):
+        raise UsageError(f"--run-dir: {path} is not writable; name another folder")
+    if (path / "outcome.json").exists():
+        raise UsageError(f"--run-dir: {path} holds a finished run (outcome.json); name a new folder")
+    return path.resolve()
+
+
+def interpreter(root: Path) -> str:
+    """Return the Python of the virtual environment (NLP_BENCH_VENV, else .venv), or the running one without it."""
+    python = Path(os.environ.get("NLP_BENCH_VENV") or root / ".venv") / "bin" / "python"
+    return str(python) if python.exists() else sys.executable
+
+
+def script_text(run: Run, *, root: Path, run_dir: Path) -> str:
+    """Return the job script of `run` from the template jube/submit.job.in."""
+    template = (root / "jube" / "submit.job.in").read_text(encoding="utf-8")
+    return job_script(run, template=template, root=root, run_dir=run_dir, python=interpreter(root))
+
+
+def prepare(run: Run, *, root: Path, run_dir: Path) -> Path:
+    """Write run.json and submit.job into the folder and return the script's path."""
+    run.write(run_dir)
+    script = run_dir / "submit.job"
+    write_text(script, script_text(run, root=root, run_dir=run_dir))
+    script.chmod(0o755)
+    return script
+
+
+def preflight(run: Run) -> None:
+    """Refuse a run whose data or software is missing, before anything is submitted."""
+    if run.data.path:
+        for suffix in (".bin", ".idx"):
+            if not Path(run.data.path + suffix).is_file():
+                raise UsageError(f"data.path: {run.data.path}{suffix} not found; make it with `nlp-bench data`")
+    if not run.system.container.image and shutil.which("bash") is None:
+        raise UsageError("bash was not found on PATH; the job script needs it")
+
+
+def write_submission(run_dir: Path, job_id: str | None) -> None:
+    """Record that the run was handed over: to Slurm under `job_id`, or to the local backend."""
+    write_json(run_dir / "submit.json", {"schema": SUBMIT_SCHEMA, "job_id": job_id, "submitted": now()})
+
+
+def read_submission(run_dir: Path) -> dict[str, Any] | None:
+    """Return the record of the submission, or None when the run was never handed over."""
+    path = run_dir / "submit.json"
+    return read_json(path, SUBMIT_SCHEMA) if path.exists() else None

@@ -1,0 +1,56 @@
+"""What a run was made with: the exact command, the versions and the environment, beside its log."""
+
+import importlib.metadata
+import os
+import platform
+import re
+import shlex
+import socket
+from pathlib import Path
+
+from nlp_bench.files import write_json, write_text
+
+PACKAGES = ("torch", "megatron-core", "numpy", "apex", "transformer-engine", "triton", "tokenizers")
+KEPT = re.compile(
+    r"(SLURM|SBATCH|NCCL|GLOO|UCX|CUDA|NVIDIA|OMP|MKL|TORCH|NLP_BENCH|JUBE|PYTHON|LD_LIBRARY_PATH|PATH$|HOSTNAME|TZ$|LANG|LC_)"
+)
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL|JWT", re.IGNORECASE)
+
+
+def write_provenance(run_dir: Path, command: list[str], added: dict[str, str]) -> None:
+    """Write command.txt (to type again) and environment.json (versions, host, variables; secrets are masked)."""
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(added.items()))
+    write_text(run_dir / "command.txt", exports + shlex.join(command) + "\n")
+    everything = {**os.environ, **added}
+    write_json(
+        run_dir / "environment.json",
+        {
+            "schema": "nlp-bench/environment/1",
+            "host": socket.gethostname(),
+            "platform": platform.platform(),
+            "cpu": _cpu_name(),
+            "python": platform.python_version(),
+            "packages": {name: _version(name) for name in PACKAGES},
+            "variables": {
+                name: "***" if SECRET.search(name) else value
+                for name, value in sorted(everything.items())
+                if KEPT.match(name)
+            },
+        },
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str | None:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found.group(1) if found else None

@@ -1,0 +1,91 @@
+"""Slurm's commands: submit a script, ask for a job. "Cannot ask" and "not there" are kept apart."""
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from nlp_bench.errors import NlpBenchError
+
+ASK_TIMEOUT_S = 20
+SUBMIT_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What Slurm says of one job."""
+
+    state: str
+    """Its word for the state; GONE where Slurm answers but no longer knows the job."""
+    reason: str
+    """Why it waits or ended, in Slurm's word."""
+    exit_status: int | None
+    """Exit status of the job script; None while it runs."""
+
+
+def submit(script: Path, account: str) -> str:
+    """Hand `script` to sbatch, from its folder, and return the job id.
+
+    SBATCH_* variables are taken out of the environment, because they would silently override the script's lines;
+    SBATCH_ACCOUNT stays where the run names no account. Raises NlpBenchError quoting sbatch.
+    """
+    kept = set() if account else {"SBATCH_ACCOUNT"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SBATCH_") or name in kept}
+    command = ["sbatch", "--parsable", script.name]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=script.parent,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SUBMIT_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NlpBenchError(
+            f"sbatch did not answer ({error}); look with `squeue --me` before submitting again"
+        ) from error
+    found = re.search(r"^(\d+)(;\S+)?$", done.stdout, re.MULTILINE)
+    if done.returncode or not found:
+        said = (done.stderr or done.stdout).strip()
+        raise NlpBenchError(f"sbatch refused {script}: {said}; nothing was submitted")
+    return found.group(1)
+
+
+def look(job_id: str) -> Job | None:
+    """Ask Slurm for a job: scontrol first, then sacct. None means that Slurm does not answer at present."""
+    code, out, err = _run("scontrol", "show", "job", job_id, "--oneliner")
+    if code == 0 and "JobState=" in out:
+        return Job(
+            state=_field(out, "JobState"), reason=_field(out, "Reason"), exit_status=_status(_field(out, "ExitCode"))
+        )
+    if "Invalid job id" not in err:
+        return None
+    code, out, _ = _run("sacct", "-X", "-n", "-P", "-j", job_id, "-o", "State,ExitCode")
+    if code == 0 and "|" in out:
+        state, exit_code = out.splitlines()[0].split("|")[:2]
+        return Job(state=state, reason="", exit_status=_status(exit_code))
+    return Job(state="GONE", reason="", exit_status=None)
+
+
+def _run(*command: str) -> tuple[int, str, str]:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ASK_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 255, "", str(error)
+    return done.returncode, done.stdout, done.stderr
+
+
+def _field(line: str, name: str) -> str:
+    found = re.search(rf"\b{name}=(\S+)", line)
+    return found.group(1) if found else ""
+
+
+def _status(exit_code: str) -> int | None:
+    """Return one shell-like status from Slurm's "status:signal"; a signal becomes 128 + its number."""
+    found = re.fullmatch(r"(\d+):(\d+)", exit_code)
+    if not found:
+        return None
+    return int(found.group(1)) or (128 + int(found.group(2)) if int(found.group(2)) else 0)

@@ -1,0 +1,63 @@
+"""Bring the record of a run up to date with what Slurm says of its job."""
+
+import time
+from pathlib import Path
+
+from nlp_bench.config.run import read_run
+from nlp_bench.launch import slurm
+from nlp_bench.launch.ending import Ending, decide, read_ending, write_ending
+from nlp_bench.launch.folder import read_submission
+from nlp_bench.launch.states import DONE, RUNNING, WAITING, meaning
+from nlp_bench.outcome import Outcome
+
+GONE_S = 300
+"""Seconds for which Slurm must answer "not there" before a job without a record counts as lost."""
+SILENT_S = 6 * 3600
+"""Seconds after which `sync --wait` gives up on a Slurm that does not answer; the next sync takes over."""
+
+
+def sync(run_dir: Path, *, exit_status: int | None = None) -> tuple[Ending | None, str]:
+    """Return the run's ending, deciding and writing it when the job has ended, and a word on its state.
+
+    `exit_status` is given by the job script itself at its end; without it Slurm is asked.
+    """
+    ending = read_ending(run_dir)
+    if ending is not None:
+        return ending, "ended"
+    run = read_run(run_dir)
+    submission = read_submission(run_dir)
+    job_id = submission["job_id"] if submission else None
+    job = slurm.look(job_id) if job_id else None
+    if exit_status is None:
+        if submission is None:
+            return None, "not submitted"
+        if job is None:
+            return None, "Slurm does not answer" if job_id else "running here"
+        if job.state != "GONE" and meaning(job.state) in {WAITING, RUNNING}:
+            return None, f"{job.state} ({job.reason})" if job.reason not in {"", "None"} else job.state
+        exit_status = job.exit_status if meaning(job.state) in {DONE, Outcome.FAILED} else None
+    ending = decide(run, run_dir, exit_status=exit_status, state=job.state if job else None)
+    if job is not None and job.state == "GONE" and ending.outcome is Outcome.UNKNOWN and not _long_gone(run_dir):
+        return None, "Slurm does not know the job; waiting in case its record is late"
+    write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id)
+    return ending, "ended"
+
+
+def _long_gone(run_dir: Path) -> bool:
+    """Whether the run's files have rested for GONE_S: a record that is late would have come by then."""
+    newest = max(path.stat().st_mtime for path in (run_dir / "submit.json", run_dir / "job.out") if path.exists())
+    return time.time() - newest > GONE_S
+
+
+def wait(run_dir: Path, *, poll_s: float) -> Ending | None:
+    """Poll until the run has ended; return None when Slurm was silent for SILENT_S."""
+    last_answer = time.monotonic()
+    while True:
+        ending, state = sync(run_dir)
+        if ending is not None:
+            return ending
+        if state != "Slurm does not answer":
+            last_answer = time.monotonic()
+        if time.monotonic() - last_answer > SILENT_S or not run_dir.is_dir():
+            return None
+        time.sleep(poll_s)

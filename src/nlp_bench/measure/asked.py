@@ -1,0 +1,65 @@
+"""What run.json asked for, as far as the measurement needs it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.logs.record import LogRecord
+from nlp_bench.measure.throughput import Throughput, measure_records
+
+
+def lookup(record: dict[str, Any], dotted: str) -> Any:
+    """Return `record["a"]["b"]` for "a.b", None where a part is missing."""
+    value: Any = record
+    for part in dotted.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _positive(run: dict[str, Any], dotted: str, path: Path) -> int:
+    value = lookup(run, dotted)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise NlpBenchError(
+            f"{path}: {dotted} is {value!r}, expected a whole number above 0; make it with: nlp-bench check"
+        )
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What run.json asked for, as far as the measurement needs it."""
+
+    sequence_length: int
+    """Tokens per sample."""
+    global_batch_size: int
+    """Samples per iteration."""
+    iterations: int
+    """Iterations that the training was to run."""
+    log_interval: int
+    """Iterations per line of the log."""
+
+    @classmethod
+    def of(cls, run: dict[str, Any], path: Path) -> "Asked":
+        """Read the four values; raises NlpBenchError that names the file, the field and the value."""
+        return cls(
+            sequence_length=_positive(run, "batch.sequence_length", path),
+            global_batch_size=_positive(run, "batch.global_batch_size", path),
+            iterations=_positive(run, "training.iterations", path),
+            log_interval=_positive(run, "training.log_interval", path),
+        )
+
+    @property
+    def last_logged_iteration(self) -> int:
+        """The iteration of the last line that a complete log holds."""
+        return self.iterations - self.iterations % self.log_interval
+
+    def throughput(self, records: Sequence[LogRecord]) -> Throughput | None:
+        """Measure `records` with these sizes; None when none has a time."""
+        return measure_records(
+            records,
+            sequence_length=self.sequence_length,
+            global_batch_size=self.global_batch_size,
+            log_interval=self.log_interval,
+        )

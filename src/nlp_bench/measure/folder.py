@@ -1,0 +1,76 @@
+"""One run folder of ours: run.json says what was asked for, outcome.json how it ended, job.out what happened."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import read_json
+from nlp_bench.logs.reader import read_log
+from nlp_bench.logs.record import Attempt
+from nlp_bench.measure.asked import Asked, lookup
+from nlp_bench.measure.entry import RunEntry, one_line
+from nlp_bench.measure.verdict import judge, notes
+from nlp_bench.outcome import Outcome
+
+RUN_SCHEMA = "nlp-bench/run/1"
+OUTCOME_SCHEMA = "nlp-bench/outcome/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderMeasurement:
+    """What one run folder gave."""
+
+    run: dict[str, Any]
+    """run.json, unchanged."""
+    ended: dict[str, Any]
+    """outcome.json, unchanged."""
+    entry: RunEntry
+    """The entry of the report."""
+
+
+def measure_folder(folder: Path, source: str) -> FolderMeasurement:
+    """Measure the run in `folder`; the entry is called `source`.
+
+    Raises NlpBenchError when run.json or outcome.json is missing or unreadable; every end of the run is an entry.
+    """
+    run = read_json(folder / "run.json", RUN_SCHEMA)
+    asked = Asked.of(run, folder / "run.json")
+    if not (folder / "outcome.json").exists():
+        raise NlpBenchError(
+            f"{folder}: there is no outcome.json, the run may not have ended; decide it with: nlp-bench sync {folder}"
+        )
+    ended = read_json(folder / "outcome.json", OUTCOME_SCHEMA)
+    given = _given_outcome(ended, folder / "outcome.json")
+    reasons = [one_line(reason) for reason in ended.get("reasons") or []]
+    job_out = folder / "job.out"
+    log = read_log(str(job_out)) if job_out.exists() else None
+    attempt = log.attempts[-1] if log and log.attempts else Attempt()
+    records = tuple(record for record in attempt.records if record.is_whole)
+    outcome, why = given, ""
+    if given is Outcome.VALID:
+        outcome, why = judge(asked, log, records)
+    throughput = asked.throughput(records) if outcome is Outcome.VALID else None
+    entry = RunEntry(
+        source=source,
+        dialect=log.dialect if log else None,
+        outcome=outcome,
+        reasons=(*([why] if why else []), *reasons, *notes(asked, log, records, throughput)),
+        num_records=len(records) if log else None,
+        total_iterations=asked.iterations,
+        global_batch_size=asked.global_batch_size,
+        sequence_length=asked.sequence_length,
+        num_gpus=lookup(run, "parallel.num_gpus"),
+        model=lookup(run, "model.name"),
+        records=records,
+        throughput=throughput,
+    )
+    return FolderMeasurement(run=run, ended=ended, entry=entry)
+
+
+def _given_outcome(ended: dict[str, Any], path: Path) -> Outcome:
+    try:
+        return Outcome(ended.get("outcome"))
+    except ValueError as error:
+        known = ", ".join(word.value for word in Outcome)
+        raise NlpBenchError(f"{path}: outcome is {ended.get('outcome')!r}, expected one of {known}") from error

@@ -1,0 +1,67 @@
+"""metrics.txt: `key: value` lines, one per column of the JUBE table, read there by the pattern `^key: (.*)$`."""
+
+from collections.abc import Sequence
+
+from nlp_bench.measure.asked import lookup
+from nlp_bench.measure.entry import one_line
+from nlp_bench.measure.folder import FolderMeasurement
+from nlp_bench.measure.summary import mean
+from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
+
+_FROM_RUN = {
+    "system": "system.name",
+    "version": "system.version",
+    "accelerator": "system.accelerator",
+    "queue": "launch.queue",
+    "job_time": "launch.timelimit",
+    "model_size": "model.parameters_billion",
+    "nodes": "parallel.nodes",
+    "batch_size": "batch.global_batch_size",
+    "pipeline_parallel": "parallel.pipeline",
+    "tensor_parallel": "parallel.tensor",
+}
+
+
+def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> str:
+    """Return the lines of one run; a value that is unknown, or not allowed because the run is not VALID, has no line."""
+    entry = measured.entry
+    values: dict[str, object] = {
+        "outcome": entry.outcome.value,
+        "reason": "; ".join(entry.reasons) or None,
+        "job_id": measured.ended.get("job_id"),
+        **{key: lookup(measured.run, dotted) for key, dotted in _FROM_RUN.items()},
+        "iterations": max((record.iteration for record in entry.records), default=None),
+        **_numbers(measured, tokens),
+    }
+    return "".join(f"{key}: {one_line(value)}\n" for key, value in values.items() if value not in {None, ""})
+
+
+def _numbers(measured: FolderMeasurement, tokens: int) -> dict[str, object]:
+    entry, throughput = measured.entry, measured.entry.throughput
+    if throughput is None:
+        return {}
+    low, high = entry.ci95 or (None, None)
+    window = throughput.window
+    losses = [record.lm_loss for record in entry.records if record.lm_loss is not None]
+    return {
+        # The old table's column is JUBE's mean over all lines, warm-up included.
+        "avg_tflops_per_gpu": _fixed(_mean_or_none([r.tflops for r in entry.records if r.tflops is not None])),
+        "tokens_per_second": _fixed(entry.reference),
+        "time_to_report_in_seconds": _fixed(time_to_report_s(tokens, entry.reference)),
+        "tokens_per_second_steady": _fixed(entry.steady),
+        "time_to_report_steady_in_seconds": _fixed(time_to_report_s(tokens, entry.steady)),
+        "ci95_low": _fixed(low),
+        "ci95_high": _fixed(high),
+        "tokens_per_second_per_gpu": _fixed(entry.tokens_per_second_per_gpu),
+        "seconds_per_iteration_mean": _fixed(throughput.seconds_per_iteration.mean, 4),
+        "window": f"{window.first_iteration}-{window.last_iteration}",
+        "last_loss": f"{losses[-1]:.6E}" if losses else None,
+    }
+
+
+def _mean_or_none(values: Sequence[float]) -> float | None:
+    return mean(values) if values else None
+
+
+def _fixed(value: float | None, digits: int = 2) -> str | None:
+    return None if value is None else f"{value:.{digits}f}"

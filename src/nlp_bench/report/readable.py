@@ -1,0 +1,72 @@
+"""Cells for people: few columns, two decimals, an interval in one cell."""
+
+from typing import Any
+
+from nlp_bench.report.table import Report
+
+HEADINGS = {
+    "source": "source",
+    "model": "model",
+    "outcome": "outcome",
+    "num_gpus": "GPUs",
+    "global_batch_size": "batch",
+    "tokens_per_second_reference": "reference\ntokens/s",
+    "time_to_report_reference_s": "\ntime s",
+    "tokens_per_second_steady": "steady\ntokens/s",
+    "ci95": "95 %\ninterval",
+    "time_to_report_steady_s": "\ntime s",
+    "window": "\nwindow",
+    "limit": "limit",
+}
+"""Column to heading; a line break splits it over the two lines of the terminal's heading."""
+TEXT_COLUMNS = frozenset({"source", "model", "outcome", "limit"})
+_OPTIONAL = ("model", "num_gpus", "limit")
+
+
+def readable(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Return the columns that are worth showing and the cells as text; missing is an empty cell."""
+    rows = [_with_interval(row) for row in report.rows()]
+    columns = [name for name in HEADINGS if name not in _OPTIONAL or any(row.get(name) is not None for row in rows)]
+    return columns, [[_cell(row[name]) for name in columns] for row in rows]
+
+
+def _with_interval(row: dict[str, Any]) -> dict[str, Any]:
+    low, high = row["tokens_per_second_ci95_low"], row["tokens_per_second_ci95_high"]
+    digits = 0 if low and low >= 1000 else 1
+    return {**row, "ci95": None if low is None else f"{low:.{digits}f}-{high:.{digits}f}"}
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def heading(column: str) -> str:
+    """Return the heading of a column in one line."""
+    words = HEADINGS[column].replace("\n", " ").strip()
+    kind = {"time_to_report_reference_s": "reference ", "time_to_report_steady_s": "steady "}
+    return kind.get(column, "") + words
+
+
+def notes(report: Report) -> list[str]:
+    """Return one line per thing to know about a run: why it has no number, what qualifies it, where its log stops."""
+    lines = []
+    for entry in report.entries:
+        said = "; ".join((*entry.reasons, *entry.remarks))
+        if said:
+            lines.append(f"{entry.source}: {said}")
+    return lines
+
+
+def legend(report: Report) -> list[str]:
+    """Return what the columns mean, in plain sentences."""
+    lines = [
+        f"time s: seconds for a training on {report.tokens:,} tokens = tokens / (tokens per second).",
+        "reference: batch x sequence / mean of every logged time, warm-up included. steady: over the window of iterations only.",
+    ]
+    if report.limit_s is not None:
+        lines.append(
+            f"limit: PASS or FAIL when the whole 95 % interval of the steady time is within or above {report.limit_s:g} s."
+        )
+    return lines

@@ -1,0 +1,75 @@
+"""The command line of the trainer: one option per field of Settings, unknown ones refused by name. No torch here."""
+
+import argparse
+import ast
+import inspect
+import sys
+from dataclasses import MISSING, Field, fields
+from typing import Any, NoReturn, get_args
+
+from nlp_bench.errors import UsageError, nearest
+from nlp_bench.train.settings import Settings
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argparse that raises instead of printing the usage of seventy options."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message.removeprefix("argument "))
+
+
+def parse(words: list[str]) -> Settings:
+    """Turn command-line words into Settings; raises UsageError, naming the nearest known option for an unknown one.
+
+    Numbers may carry underscores (128_953_125). `--help` prints every option and exits 0.
+    """
+    parser = _parser(help_texts() if {"-h", "--help"} & set(words) else {})
+    _refuse_unknown(words, parser)
+    return Settings(**vars(parser.parse_args(words)))
+
+
+def flag(name: str) -> str:
+    """Return the option of a field: `num_layers` becomes `--num-layers`."""
+    return "--" + name.replace("_", "-")
+
+
+def _parser(docs: dict[str, str]) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m nlp_bench.train",
+        description="Train a GPT with megatron-core and log its throughput; start it with torchrun for several ranks.",
+        allow_abbrev=False,
+    )
+    for option in fields(Settings):
+        parser.add_argument(flag(option.name), **_kind(option), help=docs.get(option.name))
+    return parser
+
+
+def _kind(option: Field[Any]) -> dict[str, Any]:
+    if option.type is bool:
+        return {"action": "store_true"}
+    kind = next((part for part in get_args(option.type) if part is not type(None)), option.type)
+    required = option.default is MISSING
+    known: dict[str, Any] = {"type": kind, "required": required, "choices": option.metadata.get("choices")}
+    return known if required else known | {"default": option.default}
+
+
+def _refuse_unknown(words: list[str], parser: argparse.ArgumentParser) -> None:
+    known = [flag(option.name) for option in fields(Settings)]
+    for word in words:
+        name = word.split("=")[0]
+        if name.startswith("--") and name not in {*known, "--help"}:
+            raise UsageError(f"unknown argument {name}{nearest(name, known)}")
+    _, unknown = parser.parse_known_args(words)
+    if unknown:
+        raise UsageError(f"unknown argument {unknown[0]!r}: options begin with --")
+
+
+def help_texts() -> dict[str, str]:
+    """Return the docstring of each field of Settings, read from its source so that nothing is written twice."""
+    module = sys.modules[Settings.__module__]
+    body = next(n for n in ast.parse(inspect.getsource(module)).body if isinstance(n, ast.ClassDef)).body
+    texts = {}
+    for name, text in zip(body, body[1:], strict=False):
+        if isinstance(name, ast.AnnAssign) and isinstance(name.target, ast.Name) and isinstance(text, ast.Expr):
+            texts[name.target.id] = str(ast.literal_eval(text.value)).replace("%", "%%")
+    return texts

@@ -1,0 +1,51 @@
+"""The only place that pretends: what megatron-core asks of torch.cuda, answered by the CPU, one reason per line."""
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+CPU = torch.device("cpu")
+
+
+def install() -> None:
+    """Redirect the few names of torch.cuda that megatron-core 0.16.1 uses; call before megatron is imported."""
+    cuda: Any = torch.cuda
+    cuda.current_device = lambda: CPU  # every parameter, buffer and receive tensor is placed there
+    cuda.synchronize = lambda *_: None  # the pipeline synchronises after each receive; the CPU always is
+    cuda.manual_seed = torch.manual_seed  # the tracker of random states seeds the tensor-parallel stream
+    cuda.get_rng_state = lambda *_: torch.get_rng_state()  # ... and keeps its state
+    factories: Any = torch
+    factories.tensor = _on_cpu(torch.tensor)  # loss scale and gradient statistics are made on device="cuda"
+    factories.zeros = _on_cpu(torch.zeros)  # overflow flag and token count are made on device="cuda"
+    tensor: Any = torch.Tensor
+    tensor.cuda = lambda self, *_, **__: self  # the tied embedding is moved before the pipeline's ends compare it
+    tensor.type = _cuda_type_names(torch.Tensor.type)  # optimizers sort parameters by "torch.cuda.FloatTensor"
+
+
+def install_random_state() -> None:
+    """Let megatron-core's tracker of random states use the CPU's generator; call once megatron is imported."""
+    from megatron.core.tensor_parallel import random  # noqa: PLC0415  # after install()
+
+    random._get_cuda_rng_state = lambda *_, **__: torch.get_rng_state()  # noqa: SLF001  # dropout and full recompute
+    random._set_cuda_rng_state = lambda state, *_, **__: torch.set_rng_state(state)  # noqa: SLF001  # the same
+    logging.getLogger(random.__name__).setLevel(logging.ERROR)  # it warns that the CPU's generator moved: it must here
+
+
+def _on_cpu(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    @functools.wraps(factory)
+    def on_cpu(*arguments: Any, device: Any = None, **options: Any) -> torch.Tensor:
+        return factory(*arguments, device=CPU if device == "cuda" else device, **options)
+
+    return on_cpu
+
+
+def _cuda_type_names(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def type_name(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        answer = original(tensor, *arguments, **options)
+        return answer.replace("torch.", "torch.cuda.", 1) if isinstance(answer, str) else answer
+
+    return type_name

@@ -1,0 +1,56 @@
+"""What the log says before the first iteration: settings as resolved, kernels, versions, device, size of the model."""
+
+import platform
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+
+from nlp_bench import __version__
+from nlp_bench.train.layout import Layout
+from nlp_bench.train.settings import Settings
+
+
+def argument_lines(settings: Settings, layout: Layout) -> list[str]:
+    """Return the resolved arguments in Megatron-LM's shape: `  seq_length ....... 2048`, sorted by name."""
+    values = asdict(settings) | asdict(layout) | {
+        "ffn_hidden_size": settings.ffn_width,
+        "num_query_groups": settings.query_groups,
+        "params_dtype": f"torch.{settings.params_dtype}",
+        "recompute_granularity": settings.granularity,
+    }
+    lines = [f"  {name} {'.' * max(3, 48 - len(name))} {values[name]}" for name in sorted(values)]
+    rule = "-" * 24
+    return [f"{rule} arguments {rule}", *lines, f"{rule} end of arguments {rule}"]
+
+
+def fact_lines(facts: dict[str, str]) -> list[str]:
+    """Return one line per fact, in the order given: ` > device: CPU`."""
+    return [f" > {name}: {text}" for name, text in facts.items()]
+
+
+def versions(cuda: str | None) -> str:
+    """Return the versions of everything that moves the number, on one line."""
+    names = ("torch", "megatron-core", "apex", "transformer-engine")
+    found = [f"{name} {known}" for name in names if (known := _version(name))]
+    python = f"Python {platform.python_version()}"
+    return ", ".join([f"nlp-bench {__version__}", python, *found, f"CUDA {cuda}" if cuda else "no CUDA"])
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def recompute_text(settings: Settings) -> str:
+    """Say what the backward pass computes again."""
+    if settings.granularity == "selective":
+        return "selective: attention only, and its fused kernel does that by itself (no checkpoint is made)"
+    if settings.granularity == "full":
+        return f"full: whole layers, {settings.recompute_method}, {settings.recompute_num_layers}"
+    return "none asked for; the fused attention kernel recomputes its scores all the same"
+
+
+def data_text(settings: Settings) -> str:
+    """Say where the tokens come from."""
+    return "mock: random tokens, no file is read" if settings.mock_data else f"{settings.data_path}.bin"

@@ -1,0 +1,102 @@
+"""How the ranks share the work: the arithmetic of tensor, pipeline and data parallelism, before torch is imported."""
+
+import os
+from dataclasses import dataclass
+
+from nlp_bench.errors import UsageError
+from nlp_bench.flops import ModelShape, padded_vocab_size
+from nlp_bench.train.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """This process among all, as torchrun tells it; a process started alone is rank 0 of 1."""
+
+    rank: int
+    """Number of this process."""
+    world_size: int
+    """Number of processes."""
+    local_rank: int
+    """Number of this process on its node; picks the GPU."""
+
+    @classmethod
+    def from_environment(cls) -> "Rank":
+        """Read RANK, WORLD_SIZE and LOCAL_RANK; raises UsageError when only some of them are set or one is no number."""
+        words = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+        missing = [name for name, word in words.items() if word is None]
+        if len(missing) == len(words):
+            return cls(rank=0, world_size=1, local_rank=0)
+        if missing:
+            raise UsageError(f"environment: {', '.join(missing)} not set; start several ranks with torchrun")
+        try:
+            return cls(**{name.lower(): int(word or "") for name, word in words.items()})
+        except ValueError as error:
+            raise UsageError(f"environment: {words} must be whole numbers; start several ranks with torchrun") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What follows from the settings and the number of ranks."""
+
+    world_size: int
+    """All ranks."""
+    data_parallel_size: int
+    """Replicas of the model: world size / (tensor * pipeline)."""
+    global_batch_size: int
+    """Samples per iteration over all replicas."""
+    num_microbatches: int
+    """Micro-batches that one replica accumulates per iteration."""
+    train_iters: int
+    """Iterations of the run."""
+    vocab_size: int
+    """Tokens in the vocabulary, without padding."""
+    padded_vocab_size: int
+    """Rows of the embedding table."""
+    sequence_parallel: bool
+    """Whether sequence parallelism is on; with one tensor-parallel rank it never is."""
+
+    @classmethod
+    def of(cls, settings: Settings, world_size: int) -> "Layout":
+        """Divide the work; raises UsageError with the arithmetic where it does not divide."""
+        tensor, pipeline = settings.tensor_model_parallel_size, settings.pipeline_model_parallel_size
+        if world_size % (tensor * pipeline):
+            raise UsageError(f"parallel: world size {world_size} is not a multiple of tp*pp = {tensor * pipeline}")
+        replicas = world_size // (tensor * pipeline)
+        per_pass = settings.micro_batch_size * replicas
+        batch = settings.global_batch_size or per_pass
+        if batch % per_pass:
+            raise UsageError(f"global_batch_size: {batch} is not a multiple of micro_batch_size*dp = {per_pass}")
+        vocabulary = settings.resolved_vocab_size()
+        return cls(
+            world_size=world_size,
+            data_parallel_size=replicas,
+            global_batch_size=batch,
+            num_microbatches=batch // per_pass,
+            train_iters=_iterations(settings, batch),
+            vocab_size=vocabulary,
+            padded_vocab_size=padded_vocab_size(vocabulary, settings.make_vocab_size_divisible_by, tensor),
+            sequence_parallel=settings.sequence_parallel and tensor > 1,
+        )
+
+
+def _iterations(settings: Settings, batch: int) -> int:
+    if settings.train_iters:
+        return settings.train_iters
+    iterations = (settings.train_samples or 0) // batch
+    if not iterations:
+        raise UsageError(f"train_samples: {settings.train_samples} is less than one global batch of {batch}")
+    return iterations
+
+
+def model_shape(settings: Settings, layout: Layout) -> ModelShape:
+    """Return what the FLOP formulas need."""
+    return ModelShape(
+        num_layers=settings.num_layers,
+        hidden_size=settings.hidden_size,
+        ffn_hidden_size=settings.ffn_width,
+        num_attention_heads=settings.num_attention_heads,
+        num_query_groups=settings.query_groups,
+        sequence_length=settings.seq_length,
+        padded_vocab_size=layout.padded_vocab_size,
+        gated=settings.swiglu,
+    )

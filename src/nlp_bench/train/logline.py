@@ -1,0 +1,74 @@
+"""The line that one logging interval prints: the shape that users and old patterns of the benchmark know."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """What happened since the last log line."""
+
+    iteration: int
+    """Last iteration of the interval, counted from 1."""
+    train_iters: int
+    """Iterations of the run."""
+    consumed_samples: int
+    """Samples since the start of the run."""
+    elapsed_s: float
+    """Seconds per iteration, averaged over the interval."""
+    learning_rate: float
+    """Learning rate after the interval."""
+    global_batch_size: int
+    """Samples per iteration."""
+    loss: float | None
+    """Mean loss of the iterations that updated the weights; None when all were skipped."""
+    loss_scale: float
+    """Loss scale after the interval."""
+    grad_norm: float | None
+    """Norm of the last gradient before clipping; None when the last iteration was skipped."""
+    num_skipped: int
+    """Iterations without an update because float16 overflowed."""
+    num_nan: int
+    """Iterations whose loss or gradient was not finite."""
+    legacy_flops: float
+    """FLOPs per iteration by the formula of the published tables."""
+    model_flops: float
+    """Model FLOPs per iteration."""
+    sequence_length: int
+    """Tokens per sample."""
+    num_gpus: int
+    """Ranks that share the FLOPs."""
+    peak_bytes: int
+    """Greatest memory of any rank since the start."""
+
+
+def format_line(interval: Interval) -> str:
+    """Return the log line in the shape of Megatron-LM as the benchmark has always patched it, then fields of our own.
+
+    Up to `TFLOPs:` names, units and widths are those of the old benchmark; as there, loss and gradient norm are left
+    out when no iteration of the interval has one. No name after that matches a pattern of the old benchmark.
+    """
+    i = interval
+    known = [
+        f" iteration {i.iteration:8d}/{i.train_iters:8d}",
+        f"consumed samples: {i.consumed_samples:12d}",
+        f"elapsed time per iteration (s): {i.elapsed_s:.4f}",
+        f"learning rate: {i.learning_rate:.3E}",
+        f"global batch size: {i.global_batch_size:5d}",
+        *([] if i.loss is None else [f"lm loss: {i.loss:.6E}"]),
+        f"loss scale: {i.loss_scale:.1f}",
+        *([] if i.grad_norm is None else [f"grad norm: {i.grad_norm:.3f}"]),
+        f"number of skipped iterations: {i.num_skipped:3d}",
+        f"number of nan iterations: {i.num_nan:3d}",
+        f"samples per second: {i.global_batch_size / i.elapsed_s:.3f}",
+        f"TFLOPs: {_tera_per_gpu(i.legacy_flops, i):.2f}",
+    ]
+    ours = [
+        f"model TFLOP/s/GPU: {_tera_per_gpu(i.model_flops, i):.2f}",
+        f"tokens per second: {i.global_batch_size * i.sequence_length / i.elapsed_s:.1f}",
+        f"peak memory GiB: {i.peak_bytes / 2**30:.2f}",
+    ]
+    return " | ".join(known + ours) + " |"
+
+
+def _tera_per_gpu(flops: float, interval: Interval) -> float:
+    return flops / (interval.elapsed_s * interval.num_gpus * 1e12)

@@ -1,0 +1,88 @@
+"""Adam with decoupled weight decay, gradient clipping and the learning-rate schedule, all megatron-core's."""
+
+from typing import Any
+
+import torch
+from megatron.core.distributed import DistributedDataParallel
+from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, clip_grads, get_megatron_optimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+
+from nlp_bench.train.layout import Layout
+from nlp_bench.train.settings import Settings
+
+
+def build_optimizer(settings: Settings, model: DistributedDataParallel) -> MegatronOptimizer:
+    """Return the optimizer of this rank; with torch's Adam its fused kernel, with one from Apex that one."""
+    optimizer = get_megatron_optimizer(
+        OptimizerConfig(
+            optimizer=settings.optimizer,
+            lr=settings.lr,
+            min_lr=settings.min_lr,
+            weight_decay=settings.weight_decay,
+            adam_beta1=settings.adam_beta1,
+            adam_beta2=settings.adam_beta2,
+            adam_eps=settings.adam_eps,
+            clip_grad=settings.clip_grad,
+            bf16=settings.bf16,
+            fp16=settings.fp16,
+            params_dtype=getattr(torch, settings.params_dtype),
+            use_distributed_optimizer=settings.use_distributed_optimizer,
+            overlap_param_gather=settings.overlap_param_gather,
+            initial_loss_scale=settings.initial_loss_scale,
+            min_loss_scale=settings.min_loss_scale,
+            loss_scale_window=settings.loss_scale_window,
+            hysteresis=settings.hysteresis,
+        ),
+        [model],
+        use_gloo_process_groups=False,
+    )
+    model.config.grad_scale_func = optimizer.scale_loss
+    return optimizer
+
+
+def use_fused_kernels(optimizer: MegatronOptimizer) -> str:
+    """Switch torch's Adam and the gradient norm to one kernel for all parameters; return the optimizer's name for the log.
+
+    Where Apex or Transformer Engine is installed megatron-core has taken theirs already and nothing is changed.
+    """
+    inner = [part.optimizer for part in optimizer.chained_optimizers if part.optimizer is not None]
+    for group in (group for one in inner if isinstance(one, torch.optim.AdamW) for group in one.param_groups):
+        group["fused"] = True
+    if clip_grads.l2_norm_impl.__name__ == "local_multi_tensor_l2_norm":
+        clip_grads.l2_norm_impl = _norm_of_all
+        clip_grads.multi_tensor_scale_impl = _scale_all
+    kinds = {f"{type(one).__module__.split('.')[0]} {type(one).__name__}" for one in inner}
+    return ", ".join(sorted(kinds)) + ", fused"
+
+
+def _norm_of_all(_chunk: int, _flag: Any, lists: list[list[torch.Tensor]], *_: Any) -> tuple[torch.Tensor, None]:
+    norms = torch._foreach_norm(lists[0])  # noqa: SLF001  # one kernel for all, and no wait for the device per tensor
+    return torch.linalg.vector_norm(torch.stack(norms)).unsqueeze(0), None
+
+
+def _scale_all(_chunk: int, _flag: Any, lists: list[list[torch.Tensor]], scale: float) -> None:
+    source, target = lists
+    if source is not target:
+        torch._foreach_copy_(target, source)  # noqa: SLF001  # as above
+    torch._foreach_mul_(target, scale)  # noqa: SLF001  # as above
+
+
+def build_schedule(settings: Settings, layout: Layout, optimizer: MegatronOptimizer) -> OptimizerParamScheduler:
+    """Return the learning-rate schedule, which counts samples as Megatron-LM does."""
+    batch = layout.global_batch_size
+    decay = settings.lr_decay_samples or (settings.lr_decay_iters or layout.train_iters) * batch
+    warmup = settings.lr_warmup_samples or settings.lr_warmup_iters * batch
+    return OptimizerParamScheduler(
+        optimizer,
+        init_lr=0.0,
+        max_lr=settings.lr,
+        min_lr=settings.min_lr,
+        lr_warmup_steps=warmup,
+        lr_decay_steps=decay,
+        lr_decay_style=settings.lr_decay_style,
+        start_wd=settings.weight_decay,
+        end_wd=settings.weight_decay,
+        wd_incr_steps=decay,
+        wd_incr_style="constant",
+        use_checkpoint_opt_param_scheduler=False,
+    )

@@ -1,0 +1,71 @@
+"""Joining the other ranks, and leaving them."""
+
+import os
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from nlp_bench.errors import UsageError
+from nlp_bench.train import cpu
+from nlp_bench.train.layout import Rank
+from nlp_bench.train.settings import Settings
+
+
+def connect(settings: Settings, rank: Rank) -> torch.device:
+    """Pick the device, join the process group and divide it; return the device of this rank.
+
+    Raises UsageError when a GPU or a backend that was asked for is not there.
+    """
+    device = _pick_device(rank)
+    backend = settings.distributed_backend or ("nccl" if device.type == "cuda" else "gloo")
+    if backend == "nccl" and device.type == "cpu":
+        raise UsageError("distributed_backend: nccl needs a GPU and torch sees none; use gloo, or leave it out")
+    timeout = timedelta(minutes=settings.distributed_timeout_minutes)
+    options: dict[str, Any] = {"device_id": device} if device.type == "cuda" else {}
+    if "MASTER_ADDR" not in os.environ and rank.world_size == 1:
+        options["store"] = dist.HashStore()  # a process alone needs no port
+    dist.init_process_group(backend, rank=rank.rank, world_size=rank.world_size, timeout=timeout, **options)
+    _divide(settings)
+    return device
+
+
+def _pick_device(rank: Rank) -> torch.device:
+    if not torch.cuda.is_available():
+        cpu.install()
+        return cpu.CPU
+    if rank.local_rank >= torch.cuda.device_count():
+        raise UsageError(
+            f"parallel: local rank {rank.local_rank} has no GPU, torch sees {torch.cuda.device_count()} on this node; "
+            "start fewer ranks per node"
+        )
+    torch.cuda.set_device(rank.local_rank)
+    return torch.device("cuda", rank.local_rank)
+
+
+def _divide(settings: Settings) -> None:
+    from megatron.core import parallel_state, tensor_parallel  # noqa: PLC0415  # after the substitutions of cpu.py
+
+    if not torch.cuda.is_available():
+        cpu.install_random_state()
+    parallel_state.initialize_model_parallel(
+        settings.tensor_model_parallel_size,
+        settings.pipeline_model_parallel_size,
+        distributed_timeout_minutes=settings.distributed_timeout_minutes,
+        create_gloo_process_groups=False,
+    )
+    tensor_parallel.model_parallel_cuda_manual_seed(settings.seed)
+
+
+def disconnect() -> None:
+    """Wait for the other ranks and leave the process group."""
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def greatest(number: int, device: torch.device) -> int:
+    """Return the greatest `number` of all ranks; every rank must call it."""
+    value = torch.tensor([number], dtype=torch.int64, device=device)
+    dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    return int(value.item())
