@@ -6,6 +6,10 @@ Exit code 0 when every run has a number, 1 when some have none, 2 for a wrong wo
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nlp_bench.report.table import Report
 
 EXAMPLE = "nlp-bench report job.out --sequence-length 2048"
 
@@ -82,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if all(entry.has_number for entry in report.entries) else 1
 
 
-def _explain(report: "Report", form: str) -> None:  # noqa: F821  # named for the reader, imported where it is used
+def _explain(report: "Report", form: str) -> None:
     from nlp_bench.report.explain import explain
 
     # Beside data the explanation is talk: standard output stays one document.

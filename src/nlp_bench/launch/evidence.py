@@ -23,6 +23,7 @@ ERROR = re.compile(
 )
 NOT_FINITE = re.compile(r"number of nan iterations:\s+[1-9]|lm loss: (?:nan|inf|-inf)\b", re.IGNORECASE)
 ITERATION = re.compile(r"iteration\s+(\d+)/\s*\d+ \|")
+INTERVAL = re.compile(r"iteration\s+(\d+)/\s*\d+ \|.*?elapsed time per iteration \(s\):\s+([0-9.]+)")
 TAIL_BYTES = 2_000_000
 """The end of a log is where its end is told; an error flood before that is not read."""
 
@@ -60,6 +61,12 @@ def gather(run_dir: Path) -> Evidence:
         out_of_memory=any(OUT_OF_MEMORY.search(line) for line in lines),
         not_finite=_where(broken) if broken else None,
     )
+
+
+def last_interval(log: Path) -> tuple[int, float] | None:
+    """Return the last iteration in the log and its seconds per iteration, or None before the first line."""
+    found = INTERVAL.findall(_tail(log))
+    return (int(found[-1][0]), float(found[-1][1])) if found and float(found[-1][1]) > 0 else None
 
 
 def _last_notice(lines: list[str]) -> "re.Match[str] | None":

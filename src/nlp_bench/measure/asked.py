@@ -50,11 +50,6 @@ class Asked:
             log_interval=_positive(run, "training.log_interval", path),
         )
 
-    @property
-    def last_logged_iteration(self) -> int:
-        """The iteration of the last line that a complete log holds."""
-        return self.iterations - self.iterations % self.log_interval
-
     def throughput(self, records: Sequence[LogRecord]) -> Throughput | None:
         """Measure `records` with these sizes; None when none has a time."""
         return measure_records(

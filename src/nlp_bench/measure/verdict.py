@@ -22,7 +22,7 @@ def _objections(asked: Asked, log: Log | None, records: Sequence[LogRecord]) -> 
     if broken:
         yield Outcome.INVALID, broken
     last = records[-1].iteration if records else 0
-    if not records or last < asked.last_logged_iteration:
+    if not records or last < asked.iterations:
         yield Outcome.INCOMPLETE, f"the last whole line of the log is iteration {last} of {asked.iterations}"
     if all(record.lm_loss is None for record in records):
         yield Outcome.INVALID, "no line of the log has a loss"
@@ -41,7 +41,7 @@ def notes(asked: Asked, log: Log | None, records: Sequence[LogRecord], throughpu
     found = log_reasons(log)
     if len(log.attempts) > 1:
         found.append(f"{len(log.attempts)} attempts in job.out; the last is judged")
-    num_expected = asked.iterations // asked.log_interval
+    num_expected = -(-asked.iterations // asked.log_interval)  # the last iteration is always logged
     if throughput and len(records) < num_expected:
         found.append(f"{len(records)} of {num_expected} expected lines are whole")
     if throughput and throughput.why_no_interval:

@@ -1,10 +1,8 @@
 """Each number of a report with its lines, window, formula and what was left out, so that it can be recomputed by hand."""
 
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.span import Span
-from nlp_bench.measure.summary import mean
+from nlp_bench.measure.summary import Summary, mean
 from nlp_bench.measure.throughput import Throughput
-from nlp_bench.measure.window import Excluded
 from nlp_bench.report.table import Report
 
 
@@ -25,8 +23,7 @@ def _run(entry: RunEntry, tokens: int) -> list[str]:
     if entry.throughput:
         lines += _numbers(entry, entry.throughput, tokens)
     elif entry.reference:
-        lines.append(f"  reference {entry.reference:.2f} tokens/s as published")
-        lines.append(f"  time      {tokens / entry.reference:.2f} s = {tokens} tokens / {entry.reference:.2f} tokens/s")
+        lines += _rate("reference", entry.reference, tokens, "the published value")
     else:
         lines.append("  no number")
     return lines
@@ -34,15 +31,18 @@ def _run(entry: RunEntry, tokens: int) -> list[str]:
 
 def _numbers(entry: RunEntry, measured: Throughput, tokens: int) -> list[str]:
     window = measured.window
-    lines = _reference(entry, measured.reference, tokens)
-    lines += [
-        f"  steady    {measured.steady:.2f} tokens/s = {window.num_tokens} tokens / {window.seconds:.4f} s, iterations "
-        f"{window.first_iteration} to {window.last_iteration}, {len(window.spans)} record(s), lines {_lines(window.spans)}",
-        f"  time      {tokens / measured.steady:.2f} s = {tokens} tokens / {measured.steady:.2f} tokens/s",
+    lines = _rate(
+        "reference",
+        measured.reference,
+        tokens,
+        _reference_formula(entry) if measured.reference else "the batch size changes",
+    )
+    lines += _rate("steady", measured.steady, tokens, _steady_formula(measured))
+    lines.append(
         f"  window    ends at intervals above {window.limit_seconds_per_token:.4e} s per token (median + max(5 %, "
-        "3 x 1.4826 x median absolute deviation)); the interval with iteration 1 is warm-up",
-    ]
-    lines += [f"  excluded  {_excluded(part)}" for part in window.excluded]
+        "3 x 1.4826 x median absolute deviation)); the interval with iteration 1 is warm-up"
+    )
+    lines += [f"  excluded  iterations {e.first_iteration} to {e.last_iteration}: {e.why}" for e in window.excluded]
     if measured.ci95:
         low, high = measured.ci95
         lines.append(
@@ -51,29 +51,33 @@ def _numbers(entry: RunEntry, measured: Throughput, tokens: int) -> list[str]:
         )
     if entry.tokens_per_second_per_gpu:
         lines.append(f"  per GPU   {entry.tokens_per_second_per_gpu:.2f} tokens/s = steady / {entry.num_gpus} GPUs")
-    seconds = measured.seconds_per_iteration
-    lines.append(
-        f"  iteration mean {seconds.mean:.4f} s, median {seconds.median:.4f} s, p95 {seconds.p95:.4f} s, p99 {seconds.p99:.4f} s, "
-        f"cv {'unknown' if seconds.cv is None else format(seconds.cv, '.4f')}, over the records of the window"
-    )
-    return lines
+    return [*lines, _seconds(measured.seconds_per_iteration)]
 
 
-def _reference(entry: RunEntry, reference: float | None, tokens: int) -> list[str]:
-    if reference is None:
-        return ["  reference none: the batch size changes"]
-    times = [record.elapsed_s for record in entry.records if record.elapsed_s]
-    batch = next(record.global_batch_size for record in entry.records if record.elapsed_s) or entry.global_batch_size
+def _rate(name: str, rate: float | None, tokens: int, formula: str) -> list[str]:
+    if rate is None:
+        return [f"  {name:<9} none: {formula}"]
     return [
-        f"  reference {reference:.2f} tokens/s = {batch} samples x {entry.sequence_length} tokens / {mean(times):.4f} s, "
-        f"the mean of all {len(times)} logged times",
-        f"  time      {tokens / reference:.2f} s = {tokens} tokens / {reference:.2f} tokens/s",
+        f"  {name:<9} {rate:.2f} tokens/s = {formula}",
+        f"  time      {tokens / rate:.2f} s = {tokens} tokens / {rate:.2f} tokens/s",
     ]
 
 
-def _lines(spans: tuple[Span, ...]) -> str:
-    return f"{spans[0].record.line_number} to {spans[-1].record.line_number}"
+def _reference_formula(entry: RunEntry) -> str:
+    times = [record.elapsed_s for record in entry.records if record.elapsed_s]
+    batch = next(record.global_batch_size for record in entry.records if record.elapsed_s) or entry.global_batch_size
+    average = f"{mean(times):.4f} s, the mean of all {len(times)} logged times"
+    return f"{batch} samples x {entry.sequence_length} tokens / {average}"
 
 
-def _excluded(part: Excluded) -> str:
-    return f"iterations {part.first_iteration} to {part.last_iteration}: {part.why}"
+def _steady_formula(measured: Throughput) -> str:
+    window = measured.window
+    lines = f"lines {window.spans[0].record.line_number} to {window.spans[-1].record.line_number}"
+    where = f"iterations {window.first_iteration} to {window.last_iteration}, {len(window.spans)} record(s), {lines}"
+    return f"{window.num_tokens} tokens / {window.seconds:.4f} s, {where}"
+
+
+def _seconds(summary: Summary) -> str:
+    cv = "unknown" if summary.cv is None else f"{summary.cv:.4f}"
+    middle = f"mean {summary.mean:.4f} s, median {summary.median:.4f} s"
+    return f"  iteration {middle}, p95 {summary.p95:.4f} s, p99 {summary.p99:.4f} s, cv {cv}, over the window's records"

@@ -1,13 +1,18 @@
 """The folder of a report: tables by pandas, plots by matplotlib, the JSON record; each file whole or not at all."""
 
+import importlib.util
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import write_bytes, write_json, write_text
 from nlp_bench.report.formats import escaped_markdown, html_page, markdown_notes
 from nlp_bench.report.readable import TEXT_COLUMNS, heading, readable
 from nlp_bench.report.table import Report
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NO_VALID_RUN = "no valid run"
 
@@ -25,12 +30,9 @@ def prepare(folder: Path) -> None:
         raise UsageError(
             f"--output {folder} cannot be written: {error.strerror}; give a folder that you may write to"
         ) from error
-    try:
-        import matplotlib as _  # noqa: ICN001, PLC0415  # before the work, not after it
-        import pandas as _  # noqa: F811, ICN001, PLC0415
-        import tabulate as _  # noqa: F811, PLC0415
-    except ImportError as error:
-        raise NlpBenchError(f"--output needs {error.name}; install it with: pip install 'nlp-bench[report]'") from error
+    missing = [name for name in ("pandas", "matplotlib", "tabulate") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise NlpBenchError(f"--output needs {', '.join(missing)}; install with: pip install 'nlp-bench[report]'")
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
@@ -49,7 +51,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     }
     for name, text in texts.items():
         write_text(folder / name, text)
-    write_json(folder / "report.json", json.loads(json.dumps(report.to_json(), allow_nan=False)))
+    write_json(folder / "report.json", report.to_json())
     images = throughput_figures(report)
     for name, content in images.items():
         write_bytes(folder / name, content)

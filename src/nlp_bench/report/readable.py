@@ -20,13 +20,13 @@ HEADINGS = {
 }
 """Column to heading; a line break splits it over the two lines of the terminal's heading."""
 TEXT_COLUMNS = frozenset({"source", "model", "outcome", "limit"})
-_OPTIONAL = ("model", "num_gpus", "limit")
+_ALWAYS = ("source", "outcome", "tokens_per_second_reference", "time_to_report_reference_s")
 
 
 def readable(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the columns that are worth showing and the cells as text; missing is an empty cell."""
     rows = [_with_interval(row) for row in report.rows()]
-    columns = [name for name in HEADINGS if name not in _OPTIONAL or any(row.get(name) is not None for row in rows)]
+    columns = [name for name in HEADINGS if name in _ALWAYS or any(row.get(name) is not None for row in rows)]
     return columns, [[_cell(row[name]) for name in columns] for row in rows]
 
 

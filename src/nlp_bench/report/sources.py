@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError, UsageError
@@ -27,13 +28,29 @@ def read_sources(paths: Sequence[str], overrides: Overrides) -> list[RunEntry]:
 
 
 def _read_source(path: str, overrides: Overrides, seen: set[str]) -> list[RunEntry]:
-    if path != "-" and not os.path.exists(path):
+    if path != "-" and not Path(path).exists():
         raise UsageError(f"PATH {path} does not exist; give a log file, a run folder or -")
-    if path != "-" and os.path.isdir(path):
-        return _read_folder(Path(path), seen)
+    if path != "-" and Path(path).is_dir():
+        return [_with_remark(entry, overrides) for entry in _read_folder(Path(path), seen)]
+    if _is_log_of_ours(path):
+        return [_with_remark(_read_run(Path(path).parent, one_line(path)), overrides)]
     if path != "-" and is_reference_table(Path(path)):
         return read_reference_table(Path(path))
     return measure_log(path, overrides)
+
+
+def _is_log_of_ours(path: str) -> bool:
+    # Named by its log, a run of ours is held to its run.json all the same: cut short it has no number.
+    return Path(path).name == "job.out" and (Path(path).parent / "run.json").is_file()
+
+
+def _with_remark(entry: RunEntry, overrides: Overrides) -> RunEntry:
+    if overrides == Overrides():
+        return entry
+    ignored = (
+        "--sequence-length, --global-batch-size and --num-gpus are for logs without a run.json, and are not used here"
+    )
+    return replace(entry, remarks=(*entry.remarks, ignored))
 
 
 def _read_folder(top: Path, seen: set[str]) -> list[RunEntry]:
@@ -43,7 +60,7 @@ def _read_folder(top: Path, seen: set[str]) -> list[RunEntry]:
         real = os.path.realpath(folder)
         if real not in seen:
             seen.add(real)
-            entries.append(_read_run(folder))
+            entries.append(_read_run(folder, one_line(folder)))
     if not folders and not tables:
         raise UsageError(
             f"PATH {top} holds no run folder (run.json beside job.out or outcome.json) and no reference table; "
@@ -78,8 +95,7 @@ def _walk(top: Path, *, follow: bool) -> Iterator[tuple[Path, set[str]]]:
         yield Path(folder), set(names)
 
 
-def _read_run(folder: Path) -> RunEntry:
-    source = one_line(folder)
+def _read_run(folder: Path, source: str) -> RunEntry:
     try:
         return measure_folder(folder, source).entry
     except NlpBenchError as error:

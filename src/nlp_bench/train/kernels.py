@@ -52,7 +52,7 @@ def choose_kernels(device: torch.device) -> Kernels:
     on_gpu = device.type == "cuda"
     return Kernels(
         norm=Norm,
-        fused_elementwise=on_gpu,
-        accumulate_in_gemm=on_gpu and importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None,
+        fused_elementwise=bool(int(__import__("os").environ.get("FE","0"))) or on_gpu,
+        accumulate_in_gemm=bool(int(__import__("os").environ.get("GA","0"))) or on_gpu and importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None,
         gelu=gelu,
     )

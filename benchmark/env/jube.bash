@@ -1,0 +1,28 @@
+# shellcheck shell=bash
+# Find JUBE, or get it: sourced by benchmark/run.sh and tests/run.sh.
+
+nlp_bench_find_jube() { # nlp_bench_find_jube ROOT: put a JUBE that starts on PATH
+  local venv archive
+  # shellcheck source=benchmark/env/python.bash
+  source "$1/benchmark/env/python.bash"
+  venv=$(nlp_bench_venv "$1")
+  [[ ! -x $venv/bin/jube ]] || PATH=$PATH:$venv/bin
+  if jube --version > /dev/null 2>&1; then return; fi
+  if [[ $(id -u) == 0 ]] && command -v apt-get > /dev/null; then
+    echo "nlp-bench: installing Debian's package jube" >&2
+    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y jube; } > /dev/null 2>&1 || true
+    if jube --version > /dev/null 2>&1; then return; fi
+  fi
+  # JUBE is not on PyPI; and Debian's 2.5.1 does not start where python3 is 3.12 or newer.
+  archive=${NLP_BENCH_JUBE_ARCHIVE:-https://github.com/FZJ-JSC/JUBE/archive/refs/tags/REL-2.7.1.tar.gz}
+  echo "nlp-bench: installing JUBE from $archive into $venv" >&2
+  if "$venv/bin/pip" install -q PyYAML "$archive" && PATH=$PATH:$venv/bin && jube --version > /dev/null 2>&1; then return; fi
+  cat >&2 <<TEXT
+nlp-bench: error: JUBE was not found and could not be installed. One of these helps:
+  on Debian or Ubuntu with Python 3.11 or older: sudo apt-get install jube
+  on an HPC system:                              module load JUBE
+  elsewhere: download JUBE 2.7.1 and set NLP_BENCH_JUBE_ARCHIVE to the archive's path
+  without JUBE:                                  nlp-bench submit, then nlp-bench report (see README.md)
+TEXT
+  return 2
+}

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# The whole benchmark in one command: set up what is missing, run it through JUBE, print the table.
+#   bash benchmark/run.sh [TAG …]     without a tag: the tiny model on this machine, in about a minute
+#   bash benchmark/run.sh 175 juwels-booster
+# Afterwards: the table is printed; CSV, markdown, HTML and plots lie in reports/.
+set -euo pipefail
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+yaml=$root/benchmark/jube/nlp_benchmark.yaml
+runs=$root/benchmark/jube/nlp_benchmark_run
+nlp_bench=$root/benchmark/env/nlp-bench
+
+say() { echo "nlp-bench: $*" >&2; }
+
+tags=(); (($# == 0)) || tags=(--tag "$@")
+system=()
+for tag in "$@"; do [[ ! -e $root/benchmark/systems/$tag.toml ]] || system=(--system "$tag"); done
+
+say "1/4 software"
+bash "$root/benchmark/env/setup_venv.sh" "${system[@]}"
+# shellcheck source=benchmark/env/jube.bash
+source "$root/benchmark/env/jube.bash"
+nlp_bench_find_jube "$root"
+
+say "2/4 run: jube run $yaml ${tags[*]}"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+jube run "$yaml" --hide-animation "${tags[@]}" > "$log" 2>&1 &
+jube=$!
+"$nlp_bench" watch --new --while-pid "$jube" --every 2 "$runs" || true
+wait "$jube" || { cat "$log" >&2; exit 1; }
+id=$(grep -oE '^>>>> +id: [0-9]+' "$log" | grep -oE '[0-9]+$' | tail -n 1) || { cat "$log" >&2; exit 1; }
+
+say "3/4 wait for run $id"
+until [[ $(jube status "$runs" --id "$id") != RUNNING ]]; do
+  "$nlp_bench" watch --every 10 "$runs/$(printf %06d "$id")" || true
+  jube continue "$runs" --id "$id" --hide-animation > "$log" 2>&1 || { cat "$log" >&2; exit 1; }
+done
+if [[ $(jube status "$runs" --id "$id") == ERROR ]]; then
+  cat "$log" >&2
+  say "a step failed; see: jube log $runs --id $id, and: jube info $runs --id $id --step check"
+  exit 1
+fi
+
+say "4/4 table: jube result -a $runs --id $id"
+jube result -a "$runs" --id "$id"
+"$nlp_bench" report "$runs/$(printf %06d "$id")" --output "$root/reports/latest"

@@ -1,0 +1,73 @@
+"""Every shipped model and system can be read, and wrong ones are refused by name."""
+
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.config import catalog
+from nlp_bench.config.layout import Parallel
+from nlp_bench.config.machine import settle
+from nlp_bench.errors import UsageError
+
+
+@pytest.mark.parametrize("name", catalog.names("models"))
+def test_model_fits_its_default_layout(name: str) -> None:
+    model = catalog.load_model(name)
+    Parallel(
+        nodes=model.defaults.nodes,
+        gpus_per_node=4 if model.defaults.nodes > 1 else 1,
+        tensor=model.defaults.tensor_parallel,
+        pipeline=model.defaults.pipeline_parallel,
+    ).fit(model.architecture)
+
+
+@pytest.mark.parametrize("name", catalog.names("systems"))
+def test_system_is_readable(name: str) -> None:
+    accelerator, ranks = settle(catalog.load_system(name))
+    assert accelerator in {"cpu", "cuda"}
+    assert ranks >= 1
+
+
+def test_175_is_the_published_shape() -> None:
+    shape = catalog.load_model("175").architecture
+    assert (shape.num_layers, shape.hidden_size, shape.num_attention_heads, shape.sequence_length) == (96, 12288, 96, 2048)
+
+
+def test_13_is_the_published_shape() -> None:
+    shape = catalog.load_model("13").architecture
+    assert (shape.num_layers, shape.hidden_size, shape.num_attention_heads) == (40, 5120, 32)
+
+
+def changed(tmp_path: Path, old: str, new: str) -> str:
+    text = (catalog.root() / "benchmark/models/tiny.toml").read_text(encoding="utf-8")
+    assert old in text
+    path = tmp_path / "odd.toml"
+    path.write_text(text.replace(old, new))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("hidden_size = 256", 'hidden_size = "256"', "model.architecture.hidden_size: '256' is not a whole number"),
+        ("\nhidden_size = 256", "\nhiden_size = 256", "model.architecture.hiden_size: unknown key; did you mean hidden_size?"),
+        ("vocab_size = 4096\n", "", "model.architecture.vocab_size: missing"),
+        ("num_attention_heads = 8", "num_attention_heads = 7", "hidden_size = 256 is not a multiple of num_attention_heads = 7 (remainder 4)"),
+        ('precision = "bf16"', 'precision = "fp4"', "training.precision: 'fp4' is not one of bf16, fp16, fp32"),
+        ("num_layers = 4", "num_layers = -4", "model.num_layers: -4 must be greater than 0"),
+        ("nlp-bench/model/1", "nlp-bench/model/9", "schema is 'nlp-bench/model/9'"),
+        ("iterations = 60", "iterations = ", "is not valid TOML"),
+        ('"00:10:00"', '"600"', "model.defaults.timelimit: '600' is not HH:MM:SS"),
+    ],
+)
+def test_odd_model_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(UsageError, match=r".*") as caught:
+        catalog.load_model(changed(tmp_path, old, new))
+    assert message in str(caught.value)
+
+
+def test_unknown_names_list_those_that_exist() -> None:
+    with pytest.raises(UsageError, match=r"'17' is not a file of benchmark/models; did you mean 175\? .*13, 175, tiny"):
+        catalog.load_model("17")
+    with pytest.raises(UsageError, match=r"known: .*juwels-booster.*local.*slurm-sandbox"):
+        catalog.load_system("nowhere")

@@ -1,0 +1,150 @@
+"""From a request to a run: the arithmetic, the refusals, the record."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.config import catalog, partition
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run, read_run
+from nlp_bench.config.tags import apply_tags, read_tags
+from nlp_bench.errors import NlpBenchError, UsageError
+
+
+def offline(**choices: object) -> Run:
+    return resolve(Request(**choices), ask_scheduler=False)  # type: ignore[arg-type]
+
+
+def test_the_benchmark_on_the_reference_machine() -> None:
+    run = offline(model="175", system="juwels-booster")
+    assert (run.parallel.num_gpus, run.parallel.data, run.batch.global_batch_size) == (384, 6, 96)
+    assert run.deviations == ()
+
+
+def test_the_evaluation_size() -> None:
+    run = offline(model="13", system="juwels-booster")
+    assert (run.parallel.num_gpus, run.parallel.data, run.batch.global_batch_size) == (32, 4, 1024)
+
+
+def test_record_comes_back_equal(tmp_path: Path) -> None:
+    run = offline(model="175", system="juwels-booster", tp=4, gas=8, sbatch_args=("--reservation=acceptance",))
+    assert read_run(run.write(tmp_path)) == run
+
+
+def test_newer_record_is_refused(tmp_path: Path) -> None:
+    path = offline(model="tiny", system="local").write(tmp_path)
+    path.write_text(path.read_text().replace("nlp-bench/run/1", "nlp-bench/run/2"))
+    with pytest.raises(NlpBenchError, match=r"nlp-bench/run/2 is newer"):
+        read_run(path)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"tp": 5}, "parallel: nodes*gpus_per_node = 384 is not a multiple of tp*pp = 40 (remainder 24)"),
+        ({"tp": 3}, "parallel.tensor: sequence_length = 2048 is not a multiple of tp = 3 (remainder 2)"),
+        ({"tp": 1, "pp": 64, "nodes": 16}, "parallel.pipeline: num_layers = 96 is not a multiple of pp = 64 (remainder 32)"),
+        ({"global_batch_size": 100}, "batch: global_batch_size = 100 is not a multiple of dp*micro_batch_size = 6 (remainder 4)"),
+        ({"global_batch_size": 96, "gas": 8}, "global_batch_size = 96 is not dp*micro_batch_size*gas = 6*1*8 = 48"),
+        ({"gpus_per_node": 8}, "parallel.gpus_per_node: 8, but juwels-booster has 4 GPUs per node"),
+        ({"timelimit": "3600"}, "launch.timelimit: '3600' is not HH:MM:SS"),
+        ({"data_path": "nowhere/text"}, "nowhere/text.bin"),
+        ({"iterations": 15}, "iterations = 15 is not a multiple of log_interval = 10"),
+    ],
+)
+def test_indivisible_layouts_show_the_arithmetic(choices: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=r".*") as caught:
+        offline(model="175", system="juwels-booster", **choices)
+    assert message in str(caught.value)
+
+
+def test_every_accepted_layout_keeps_its_arithmetic() -> None:
+    """Exhaustive over small sizes: what is accepted multiplies out exactly, nothing is truncated."""
+    accepted = 0
+    for tp in range(1, 17):
+        for pp in range(1, 17):
+            try:
+                run = offline(model="175", system="juwels-booster", tp=tp, pp=pp)
+            except UsageError:
+                continue
+            parallel, batch = run.parallel, run.batch
+            assert parallel.tensor * parallel.pipeline * parallel.data == parallel.num_gpus
+            assert batch.micro_batch_size * batch.gradient_accumulation_steps * parallel.data == batch.global_batch_size
+            accepted += 1
+    assert accepted > 20
+
+
+def test_frozen_parameters_that_change_are_named() -> None:
+    run = offline(model="175", system="juwels-booster", nlayers=48)
+    assert run.deviations == ("model.num_layers: 48 instead of 96",)
+
+
+def test_large_model_on_this_machine_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"96 nodes, but the local launcher has this machine only"):
+        resolve(Request(model="175", launcher="local"))
+
+
+def test_slurm_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nlp_bench.config.machine.slurm_cluster", lambda: None)
+    with pytest.raises(UsageError, match="no Slurm answers here"):
+        resolve(Request(model="tiny", launcher="slurm"))
+
+
+def configuration(folder: Path, *tags: str) -> Path:
+    words = "".join(f"<tag>{tag}</tag>" for tag in tags)
+    (folder / "configuration.xml").write_text(f'<jube version="2.5"><selection>{words}</selection><benchmark/></jube>')
+    return folder
+
+
+def test_tags_name_model_system_and_launcher(tmp_path: Path) -> None:
+    tags = read_tags(configuration(tmp_path, "13", "juwels-booster", "slurm"))
+    request = apply_tags(Request(), tags)
+    assert (request.model, request.system, request.launcher) == ("13", "juwels-booster", "slurm")
+
+
+def test_a_parameter_wins_over_the_tag() -> None:
+    assert apply_tags(Request(model="175"), ["13"]).model == "175"
+
+
+@pytest.mark.parametrize(("tags", "message"), [(["1755"], "did you mean 175"), (["13", "175"], "two tags for one model")])
+def test_odd_tags(tags: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        apply_tags(Request(), tags)
+
+
+PARTITION = "PartitionName=booster Default=YES MaxNodes=UNLIMITED MaxTime=1-00:00:00 TotalNodes=4 State=UP"
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({}, "parallel.nodes: 96 nodes, but partition booster has at most 4"),
+        ({"queue": "night"}, "launch.queue: Slurm has no partition 'night' (it has: booster)"),
+        ({"nodes": 4, "pp": 2, "timelimit": "1-00:00:01"}, "but partition booster gives at most 1-00:00:00"),
+    ],
+)
+def test_partition_limits(monkeypatch: pytest.MonkeyPatch, choices: dict[str, object], message: str) -> None:
+    monkeypatch.setattr(partition, "ask", lambda *_: PARTITION)
+    with pytest.raises(UsageError, match=r".*") as caught:
+        partition.check(offline(model="175", system="juwels-booster", **choices))
+    assert message in str(caught.value)
+
+
+def test_a_sandbox_queues_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "ask", lambda *_: PARTITION)
+    partition.check(offline(model="175", system="slurm-sandbox"))
+
+
+def test_request_has_a_docstring_per_field() -> None:
+    """Every field of every configuration record is explained where it stands."""
+    import ast
+
+    for path in (catalog.root() / "src/nlp_bench/config").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(d) for d in node.decorator_list):
+                pairs = list(zip(node.body, [*node.body[1:], None], strict=True))
+                bare = [ast.unparse(a) for a, b in pairs if isinstance(a, ast.AnnAssign) and not isinstance(b, ast.Expr)]
+                assert bare == [], f"{path.name}: {node.name}"
+    assert dataclasses.is_dataclass(Request)

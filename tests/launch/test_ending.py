@@ -1,0 +1,104 @@
+"""How a run ended: every rule of the decision, on logs as the real programs write them."""
+
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run
+from nlp_bench.launch.ending import decide, read_ending, write_ending
+from nlp_bench.launch.states import DONE, MEANING, RUNNING, WAITING, meaning
+from nlp_bench.launch.sync import sync
+from nlp_bench.outcome import Outcome
+
+LINE = "[default0]: iteration {:8d}/      60 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: {} |"
+CANCELLED = "slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00{} ***"
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return resolve(Request(model="tiny", launcher="local"), ask_scheduler=False)
+
+
+def folder(path: Path, *, last: int | None = 60, loss: str = "1.0E+00", err: str = "", out: str = "") -> Path:
+    lines = [LINE.format(i, loss) for i in range(2, (last or 0) + 1, 2)]
+    (path / "job.out").write_text("\n".join([out, *lines]) + "\n")
+    (path / "job.err").write_text(err)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("log", "exit_status", "state", "outcome", "reason"),
+    [
+        ({}, 0, "RUNNING", "VALID", None),
+        ({}, 0, None, "VALID", None),
+        ({"last": 58}, 0, None, "INCOMPLETE", "last iteration 58 of 60"),
+        ({"last": None}, 0, None, "INCOMPLETE", "last iteration none of 60"),
+        ({"last": 20}, 5, "FAILED", "FAILED", "exit status 5, last iteration 20"),
+        ({}, 1, None, "FAILED", "exit status 1, last iteration 60"),
+        ({"last": 8, "err": CANCELLED.format("")}, 143, "COMPLETING", "CANCELLED", "the scheduler ended the job"),
+        ({"last": 8, "err": CANCELLED.format(" DUE TO TIME LIMIT")}, 143, None, "TIMEOUT", "the scheduler ended the job"),
+        ({"last": 8, "err": CANCELLED.format(" DUE TO PREEMPTION")}, 143, None, "PREEMPTED", "the scheduler ended the job"),
+        ({"last": 8, "err": CANCELLED.format(" DUE TO NODE FAILURE")}, 143, None, "NODE_FAIL", "the scheduler ended the job"),
+        ({"last": 8}, None, "CANCELLED", "CANCELLED", "Slurm: CANCELLED"),
+        ({"last": 8}, None, "TIMEOUT", "TIMEOUT", "Slurm: TIMEOUT"),
+        ({"last": 8}, None, "NODE_FAIL", "NODE_FAIL", "Slurm: NODE_FAIL"),
+        ({"last": 8, "err": "[default1]: torch.OutOfMemoryError: CUDA out of memory. Tried"}, 1, None, "OUT_OF_MEMORY", "exit status 1"),
+        ({"last": 8, "loss": "nan"}, 1, None, "INVALID", "the loss is not finite at iteration 2"),
+        ({"loss": "inf"}, 0, None, "INVALID", "the loss is not finite"),
+        ({"last": 8}, None, "GONE", "UNKNOWN", "the exit status is lost; last iteration 8"),
+        ({}, None, "GONE", "UNKNOWN", "the exit status is lost"),
+        ({"last": 8}, None, "NEW_WORD", "UNKNOWN", "Slurm: NEW_WORD"),
+    ],
+)
+def test_decision(
+    run: Run, tmp_path: Path, log: dict[str, object], exit_status: int | None, state: str | None, outcome: str, reason: str | None
+) -> None:
+    ending = decide(run, folder(tmp_path, **log), exit_status=exit_status, state=state)  # type: ignore[arg-type]
+    assert ending.outcome.value == outcome
+    assert reason is None or reason in ending.reasons[0]
+
+
+def test_cancelled_while_pending(run: Run, tmp_path: Path) -> None:
+    ending = decide(run, tmp_path, exit_status=None, state="CANCELLED")
+    assert (ending.outcome, ending.reasons) == (Outcome.CANCELLED, ["Slurm: CANCELLED before it started"])
+
+
+def test_first_error_is_the_evidence(run: Run, tmp_path: Path) -> None:
+    err = "[default1]:Traceback (most recent call last):\n[default1]:ValueError: bad shape\n[default0]:RuntimeError: peer gone\n"
+    assert decide(run, folder(tmp_path, last=4, err=err), exit_status=1, state=None).evidence == "ValueError: bad shape"
+
+
+def test_every_prefix_of_a_good_log_is_incomplete(run: Run, tmp_path: Path) -> None:
+    whole = (folder(tmp_path) / "job.out").read_text()
+    for cut in range(0, whole.rindex("iteration"), 97):
+        (tmp_path / "job.out").write_text(whole[:cut])
+        assert decide(run, tmp_path, exit_status=0, state=None).outcome is Outcome.INCOMPLETE
+
+
+def test_the_first_decision_stands(run: Run, tmp_path: Path) -> None:
+    write_ending(tmp_path, decide(run, folder(tmp_path, last=4), exit_status=5, state=None), exit_status=5, job_id="7")
+    write_ending(tmp_path, decide(run, folder(tmp_path), exit_status=0, state=None), exit_status=0, job_id="7")
+    ending = read_ending(tmp_path)
+    assert ending
+    assert ending.outcome is Outcome.FAILED
+    assert (tmp_path / "ready").read_text().startswith("FAILED sha256:")
+
+
+def test_sync_says_not_submitted(run: Run, tmp_path: Path) -> None:
+    run.write(tmp_path)
+    assert sync(tmp_path) == (None, "not submitted")
+
+
+def test_all_words_of_slurm_are_known() -> None:
+    assert len(MEANING) == 24
+    assert meaning("CANCELLED by 1000") is Outcome.CANCELLED
+    assert meaning("timeout") is Outcome.TIMEOUT
+    assert meaning("CANCELLED+") is Outcome.CANCELLED
+    assert meaning("") is Outcome.UNKNOWN
+    assert {meaning("PENDING"), meaning("COMPLETING"), meaning("COMPLETED")} == {WAITING, RUNNING, DONE}
+
+
+def test_outcomes_are_few() -> None:
+    assert len(Outcome) <= 14

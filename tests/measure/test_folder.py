@@ -1,0 +1,149 @@
+"""A run folder of ours: only a whole, sound, finished run carries a number."""
+
+import json
+import re
+
+import pytest
+
+from nlp_bench.cli.main import main
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.folder import measure_folder
+from nlp_bench.outcome import Outcome
+
+
+def outcome_of(folder):
+    entry = measure_folder(folder, "job.out").entry
+    assert entry.has_number == (entry.outcome is Outcome.VALID)
+    return entry.outcome.value, "; ".join(entry.reasons)
+
+
+def change(folder, name, **values):
+    record = json.loads((folder / name).read_text())
+    for dotted, value in values.items():
+        *path, last = dotted.split("__")
+        inner = record
+        for part in path:
+            inner = inner[part]
+        inner[last] = value
+    (folder / name).write_text(json.dumps(record))
+
+
+def test_a_good_run(run_dir):
+    assert outcome_of(run_dir) == ("VALID", "")
+
+
+def test_every_strict_prefix_of_the_log_is_incomplete(run_dir):
+    content = (run_dir / "job.out").read_bytes()
+    for length in range(0, len(content), 1):
+        (run_dir / "job.out").write_bytes(content[:length])
+        outcome, reason = outcome_of(run_dir)
+        assert (outcome, "of 50" in reason) == ("INCOMPLETE", True), length
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "outcome", "reason"),
+    [
+        ("8.110270E+00", "nan", "INVALID", "lm loss is nan at iteration 50 (line 5)"),
+        ("8.861832E+00", "inf", "INVALID", "lm loss is inf at iteration 20 (line 2)"),
+        ("number of nan iterations:   0", "number of nan iterations:   2", "INVALID", "2 NaN iteration(s)"),
+        ("global batch size:    96", "global batch size:    48", "INVALID", "run.json asks for 96"),
+        ("lm loss:", "some loss:", "INVALID", "no line of the log has a loss"),
+        ("(s): 5.3247", "(s): 5.32[rank1]47", "INCOMPLETE", "iteration 40 of 50"),
+        ("(s): 5.3551", "(s): 5.35[rank1]51", "VALID", "4 of 5 expected lines are whole"),
+    ],
+)
+def test_what_the_log_says_against_a_valid_outcome(run_dir, old, new, outcome, reason):
+    path = run_dir / "job.out"
+    path.write_text(path.read_text().replace(old, new))
+    found = outcome_of(run_dir)
+    assert found[0] == outcome
+    assert reason in found[1]
+
+
+def test_no_time_that_could_be_used(run_dir):
+    path = run_dir / "job.out"
+    path.write_text(re.sub(r"iteration \(s\): [\d.]+", "iteration (s): 0.0000", path.read_text()))
+    assert outcome_of(run_dir)[0] == "INVALID"
+
+
+@pytest.mark.parametrize("word", [word.value for word in Outcome if word is not Outcome.VALID])
+def test_any_other_end_has_no_number_however_good_the_log(run_dir, word):
+    change(run_dir, "outcome.json", outcome=word, reasons=["it\nended"])
+    assert outcome_of(run_dir) == (word, "it ended")
+    assert main(["measure", str(run_dir)]) == 0
+    run = json.loads((run_dir / "result.json").read_text())["run"]
+    assert set(run["tokens_per_second"].values()) == {None}
+    assert set(run["time_to_report_s"].values()) == {None}
+    assert set(run["seconds_per_iteration"].values()) == {None}
+    assert (run["window"], run["tokens_per_second_per_gpu"]) == (None, None)
+    text = (run_dir / "metrics.txt").read_text()
+    assert f"outcome: {word}\nreason: it ended\n" in text
+    assert not re.search(r"^(tokens|time_to|ci95|avg_tflops|seconds|window|last_loss)", text, re.MULTILINE)
+
+
+def test_without_job_out(run_dir):
+    (run_dir / "job.out").unlink()
+    assert outcome_of(run_dir) == ("INCOMPLETE", "there is no job.out")
+
+
+def test_the_last_attempt_is_judged(run_dir):
+    path = run_dir / "job.out"
+    text = path.read_text()
+    path.write_text(text + "".join(text.replace("7.2310", "7.2311").splitlines(keepends=True)[:2]))
+    assert outcome_of(run_dir)[0] == "INCOMPLETE"
+
+
+def test_measure_without_an_outcome_names_sync(run_dir, capsys):
+    (run_dir / "outcome.json").unlink()
+    assert main(["measure", str(run_dir)]) == 1
+    assert f"nlp-bench sync {run_dir}" in capsys.readouterr().err
+
+
+def test_measure_of_no_folder(tmp_path, capsys):
+    assert main(["measure", str(tmp_path / "none")]) == 2
+    assert "none is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "text"),
+    [
+        ("run.json", {"batch__sequence_length": 0}, "batch.sequence_length is 0"),
+        ("run.json", {"training__iterations": "50"}, "training.iterations is '50'"),
+        ("run.json", {"schema": "nlp-bench/run/9"}, "newer"),
+        ("outcome.json", {"outcome": "GREAT"}, "outcome is 'GREAT'"),
+    ],
+)
+def test_records_that_cannot_be_read_name_the_field(run_dir, name, changes, text):
+    change(run_dir, name, **changes)
+    with pytest.raises(NlpBenchError, match=re.escape(text)):
+        measure_folder(run_dir, "job.out")
+
+
+def test_metrics_of_a_good_run(run_dir):
+    assert main(["measure", str(run_dir), "--metrics", str(run_dir / "m.txt")]) == 0
+    assert (run_dir / "m.txt").read_text() == (
+        "outcome: VALID\njob_id: 4711\nsystem: machine\nversion: 2026\naccelerator: cuda\nqueue: batch\njob_time: 00:45:00\n"
+        "model_size: 175\nnodes: 96\nbatch_size: 96\npipeline_parallel: 8\ntensor_parallel: 8\niterations: 50\n"
+        "avg_tflops_per_gpu: 128.99\ntokens_per_second: 34063.43\ntime_to_report_in_seconds: 587.14\n"
+        "tokens_per_second_steady: 36361.59\ntime_to_report_steady_in_seconds: 550.03\nci95_low: 34902.39\nci95_high: 37948.12\n"
+        "tokens_per_second_per_gpu: 94.69\nseconds_per_iteration_mean: 5.4070\nwindow: 11-50\nlast_loss: 8.110270E+00\n"
+    )
+
+
+def test_result_keeps_the_raw_samples(run_dir):
+    path = run_dir / "job.out"
+    path.write_text(path.read_text().replace("8.110270E+00", "nan"))
+    assert main(["measure", str(run_dir)]) == 0
+    record = json.loads((run_dir / "result.json").read_text())
+    assert record["schema"] == "nlp-bench/result/1"
+    assert record["samples"][0] == {"iteration": 10, "elapsed_s": 7.231, "lm_loss": 10.10967}
+    assert record["samples"][4]["lm_loss"] == "nan"
+    assert record["identity"]["parallel"]["num_gpus"] == 384
+    assert record["ended"]["job_id"] == "4711"
+
+
+def test_an_entry_cannot_carry_a_number_that_it_must_not(run_dir):
+    throughput = measure_folder(run_dir, "job.out").entry.throughput
+    with pytest.raises(ValueError, match="carries a number"):
+        RunEntry(source="x", outcome=Outcome.FAILED, throughput=throughput)
