@@ -32,7 +32,7 @@ venv=$(nlp_bench_venv "$root")
 mkdir -p "$(dirname -- "$venv")"
 key() { # what the environment is made of; packages come from pyproject.toml and the pins
   "$python" -c 'import sys; print(sys.version)'
-  echo "$accelerator $site_packages $root"
+  echo "$accelerator $site_packages"
   cat "$here/constraints.txt" "$root/pyproject.toml"
 }
 wanted=$(key | sha256sum | cut -d ' ' -f 1)

@@ -30,7 +30,12 @@ def test_system_is_readable(name: str) -> None:
 
 def test_175_is_the_published_shape() -> None:
     shape = catalog.load_model("175").architecture
-    assert (shape.num_layers, shape.hidden_size, shape.num_attention_heads, shape.sequence_length) == (96, 12288, 96, 2048)
+    assert (shape.num_layers, shape.hidden_size, shape.num_attention_heads, shape.sequence_length) == (
+        96,
+        12288,
+        96,
+        2048,
+    )
 
 
 def test_13_is_the_published_shape() -> None:
@@ -50,9 +55,17 @@ def changed(tmp_path: Path, old: str, new: str) -> str:
     ("old", "new", "message"),
     [
         ("hidden_size = 256", 'hidden_size = "256"', "model.architecture.hidden_size: '256' is not a whole number"),
-        ("\nhidden_size = 256", "\nhiden_size = 256", "model.architecture.hiden_size: unknown key; did you mean hidden_size?"),
+        (
+            "\nhidden_size = 256",
+            "\nhiden_size = 256",
+            "model.architecture.hiden_size: unknown key; did you mean hidden_size?",
+        ),
         ("vocab_size = 4096\n", "", "model.architecture.vocab_size: missing"),
-        ("num_attention_heads = 8", "num_attention_heads = 7", "hidden_size = 256 is not a multiple of num_attention_heads = 7 (remainder 4)"),
+        (
+            "num_attention_heads = 8",
+            "num_attention_heads = 7",
+            "hidden_size = 256 is not a multiple of num_attention_heads = 7 (remainder 4)",
+        ),
         ('precision = "bf16"', 'precision = "fp4"', "training.precision: 'fp4' is not one of bf16, fp16, fp32"),
         ("num_layers = 4", "num_layers = -4", "model.num_layers: -4 must be greater than 0"),
         ("nlp-bench/model/1", "nlp-bench/model/9", "schema is 'nlp-bench/model/9'"),

@@ -45,8 +45,14 @@ def test_newer_record_is_refused(tmp_path: Path) -> None:
     [
         ({"tp": 5}, "parallel: nodes*gpus_per_node = 384 is not a multiple of tp*pp = 40 (remainder 24)"),
         ({"tp": 3}, "parallel.tensor: sequence_length = 2048 is not a multiple of tp = 3 (remainder 2)"),
-        ({"tp": 1, "pp": 64, "nodes": 16}, "parallel.pipeline: num_layers = 96 is not a multiple of pp = 64 (remainder 32)"),
-        ({"global_batch_size": 100}, "batch: global_batch_size = 100 is not a multiple of dp*micro_batch_size = 6 (remainder 4)"),
+        (
+            {"tp": 1, "pp": 64, "nodes": 16},
+            "parallel.pipeline: num_layers = 96 is not a multiple of pp = 64 (remainder 32)",
+        ),
+        (
+            {"global_batch_size": 100},
+            "batch: global_batch_size = 100 is not a multiple of dp*micro_batch_size = 6 (remainder 4)",
+        ),
         ({"global_batch_size": 96, "gas": 8}, "global_batch_size = 96 is not dp*micro_batch_size*gas = 6*1*8 = 48"),
         ({"gpus_per_node": 8}, "parallel.gpus_per_node: 8, but juwels-booster has 4 GPUs per node"),
         ({"timelimit": "3600"}, "launch.timelimit: '3600' is not HH:MM:SS"),
@@ -108,7 +114,9 @@ def test_a_parameter_wins_over_the_tag() -> None:
     assert apply_tags(Request(model="175"), ["13"]).model == "175"
 
 
-@pytest.mark.parametrize(("tags", "message"), [(["1755"], "did you mean 175"), (["13", "175"], "two tags for one model")])
+@pytest.mark.parametrize(
+    ("tags", "message"), [(["1755"], "did you mean 175"), (["13", "175"], "two tags for one model")]
+)
 def test_odd_tags(tags: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         apply_tags(Request(), tags)
@@ -145,6 +153,8 @@ def test_request_has_a_docstring_per_field() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(d) for d in node.decorator_list):
                 pairs = list(zip(node.body, [*node.body[1:], None], strict=True))
-                bare = [ast.unparse(a) for a, b in pairs if isinstance(a, ast.AnnAssign) and not isinstance(b, ast.Expr)]
+                bare = [
+                    ast.unparse(a) for a, b in pairs if isinstance(a, ast.AnnAssign) and not isinstance(b, ast.Expr)
+                ]
                 assert bare == [], f"{path.name}: {node.name}"
     assert dataclasses.is_dataclass(Request)

@@ -42,7 +42,11 @@ def test_functions_are_small() -> None:
 def test_every_path_of_the_readme_exists_and_every_source_stands_in_it() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     tree = text.split("<!-- tree -->")[1]
-    listed = {line.split()[0] for line in tree.splitlines() if line.startswith(("  ", "benchmark", "src", "jube", "tests", "reports"))}
+    listed = {
+        line.split()[0]
+        for line in tree.splitlines()
+        if line.startswith(("  ", "benchmark", "src", "jube", "tests", "reports"))
+    }
     rooms = {path.relative_to(ROOT).parent.as_posix() for path in sources()} - {"src/nlp_bench"}
     for room in rooms:
         assert f"{room}/" in listed, f"{room}/ is missing in the README's tree"
@@ -52,7 +56,16 @@ def test_every_path_of_the_readme_exists_and_every_source_stands_in_it() -> None
 
 def site_words() -> list[str]:
     """Hosts, partitions and modules of the system files, which must stand nowhere else."""
-    return [r"juwelsbooster", r"jwlogin", r"jwb\\d", r"develbooster", r"exalab", r"NCCL_SOCKET_IFNAME\s*=", r"/etc/FZJ", r"Stages/20"]
+    return [
+        r"juwelsbooster",
+        r"jwlogin",
+        r"jwb\\d",
+        r"develbooster",
+        r"exalab",
+        r"NCCL_SOCKET_IFNAME\s*=",
+        r"/etc/FZJ",
+        r"Stages/20",
+    ]
 
 
 @pytest.mark.parametrize("word", site_words())

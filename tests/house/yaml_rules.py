@@ -12,7 +12,19 @@ KEYS = {
     "parameter": {"name", "_", "tag", "mode", "type", "separator", "update_mode", "export", "duplicate"},
     "patternset": {"name", "init_with", "pattern"},
     "pattern": {"name", "_", "tag", "mode", "type", "default"},
-    "step": {"name", "depend", "use", "do", "tag", "active", "iterations", "shared", "export", "max_async", "do_log_file"},
+    "step": {
+        "name",
+        "depend",
+        "use",
+        "do",
+        "tag",
+        "active",
+        "iterations",
+        "shared",
+        "export",
+        "max_async",
+        "do_log_file",
+    },
     "do": {"_", "done_file", "error_file", "break_file", "tag", "active", "stdout", "stderr", "work_dir", "shared"},
     "analyser": {"name", "use", "analyse", "reduce", "tag"},
     "analyse": {"step", "file", "use"},
@@ -34,7 +46,11 @@ CHILDREN = {
 def problems(path: Path) -> list[str]:
     """Return what is wrong with a JUBE file, one sentence each."""
     text = path.read_text(encoding="utf-8")
-    found = [f"line {n}: unquoted time" for n, line in enumerate(text.splitlines(), 1) if re.search(r"[:,_] +\d+:\d\d", line.split(" #")[0])]
+    found = [
+        f"line {n}: unquoted time"
+        for n, line in enumerate(text.splitlines(), 1)
+        if re.search(r"[:,_] +\d+:\d\d", line.split(" #")[0])
+    ]
     _visit("top", yaml.load(text, Loader=_NoDuplicates), path.name, found)  # noqa: S506  # derived from SafeLoader
     return found
 

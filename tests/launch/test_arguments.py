@@ -38,10 +38,10 @@ def test_cpu_ranks_train_in_fp32() -> None:
 
 
 def test_the_trainer_takes_every_argument() -> None:
-    from nlp_bench.train.arguments import parse_arguments
+    from nlp_bench.train.arguments import parse
 
     for model, system in (("tiny", "slurm-sandbox"), ("175", "juwels-booster"), ("13", "juwels-booster")):
-        parse_arguments(training_arguments(offline(model, system, data_path="mock")))
+        parse(training_arguments(offline(model, system, data_path="mock")))
 
 
 def slurm_answers(*command: str, **_: object) -> str:

@@ -12,7 +12,7 @@ from nlp_bench.launch.states import DONE, MEANING, RUNNING, WAITING, meaning
 from nlp_bench.launch.sync import sync
 from nlp_bench.outcome import Outcome
 
-LINE = "[default0]: iteration {:8d}/      60 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: {} |"
+LINE = "[default0]: iteration {:8d}/      60 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: {} | number of nan iterations:   0 |"
 CANCELLED = "slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00{} ***"
 
 
@@ -38,13 +38,37 @@ def folder(path: Path, *, last: int | None = 60, loss: str = "1.0E+00", err: str
         ({"last": 20}, 5, "FAILED", "FAILED", "exit status 5, last iteration 20"),
         ({}, 1, None, "FAILED", "exit status 1, last iteration 60"),
         ({"last": 8, "err": CANCELLED.format("")}, 143, "COMPLETING", "CANCELLED", "the scheduler ended the job"),
-        ({"last": 8, "err": CANCELLED.format(" DUE TO TIME LIMIT")}, 143, None, "TIMEOUT", "the scheduler ended the job"),
-        ({"last": 8, "err": CANCELLED.format(" DUE TO PREEMPTION")}, 143, None, "PREEMPTED", "the scheduler ended the job"),
-        ({"last": 8, "err": CANCELLED.format(" DUE TO NODE FAILURE")}, 143, None, "NODE_FAIL", "the scheduler ended the job"),
+        (
+            {"last": 8, "err": CANCELLED.format(" DUE TO TIME LIMIT")},
+            143,
+            None,
+            "TIMEOUT",
+            "the scheduler ended the job",
+        ),
+        (
+            {"last": 8, "err": CANCELLED.format(" DUE TO PREEMPTION")},
+            143,
+            None,
+            "PREEMPTED",
+            "the scheduler ended the job",
+        ),
+        (
+            {"last": 8, "err": CANCELLED.format(" DUE TO NODE FAILURE")},
+            143,
+            None,
+            "NODE_FAIL",
+            "the scheduler ended the job",
+        ),
         ({"last": 8}, None, "CANCELLED", "CANCELLED", "Slurm: CANCELLED"),
         ({"last": 8}, None, "TIMEOUT", "TIMEOUT", "Slurm: TIMEOUT"),
         ({"last": 8}, None, "NODE_FAIL", "NODE_FAIL", "Slurm: NODE_FAIL"),
-        ({"last": 8, "err": "[default1]: torch.OutOfMemoryError: CUDA out of memory. Tried"}, 1, None, "OUT_OF_MEMORY", "exit status 1"),
+        (
+            {"last": 8, "err": "[default1]: torch.OutOfMemoryError: CUDA out of memory. Tried"},
+            1,
+            None,
+            "OUT_OF_MEMORY",
+            "exit status 1",
+        ),
         ({"last": 8, "loss": "nan"}, 1, None, "INVALID", "the loss is not finite at iteration 2"),
         ({"loss": "inf"}, 0, None, "INVALID", "the loss is not finite"),
         ({"last": 8}, None, "GONE", "UNKNOWN", "the exit status is lost; last iteration 8"),
@@ -53,7 +77,13 @@ def folder(path: Path, *, last: int | None = 60, loss: str = "1.0E+00", err: str
     ],
 )
 def test_decision(
-    run: Run, tmp_path: Path, log: dict[str, object], exit_status: int | None, state: str | None, outcome: str, reason: str | None
+    run: Run,
+    tmp_path: Path,
+    log: dict[str, object],
+    exit_status: int | None,
+    state: str | None,
+    outcome: str,
+    reason: str | None,
 ) -> None:
     ending = decide(run, folder(tmp_path, **log), exit_status=exit_status, state=state)  # type: ignore[arg-type]
     assert ending.outcome.value == outcome

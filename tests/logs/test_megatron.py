@@ -4,6 +4,7 @@ import pytest
 
 from nlp_bench.logs.lines import Line
 from nlp_bench.logs.megatron import parse_line
+from nlp_bench.logs.record import LogRecord
 
 S_LINE = (
     "iteration       10/ 3125000 | consumed samples:          960 | elapsed time per iteration (s): 7.2310 | "
@@ -13,11 +14,11 @@ S_LINE = (
 )
 
 
-def parse(text, *, is_ended=True):
+def parse(text: str, *, is_ended: bool = True) -> list[LogRecord]:
     return list(parse_line(Line(1, text.encode(), is_ended)))
 
 
-def test_every_field_of_our_line():
+def test_every_field_of_our_line() -> None:
     (record,) = parse("[default3]: " + S_LINE)
     assert (record.iteration, record.total_iterations, record.consumed_samples) == (10, 3125000, 960)
     assert (record.elapsed_s, record.global_batch_size, record.lm_loss) == (7.2310, 96, 10.10967)
@@ -26,7 +27,7 @@ def test_every_field_of_our_line():
     assert (record.rank_label, record.is_whole) == ("[default3]", True)
 
 
-def test_milliseconds_are_read_as_milliseconds():
+def test_milliseconds_are_read_as_milliseconds() -> None:
     (record,) = parse(S_LINE.replace("(s): 7.2310", "(ms): 7231.0"))
     assert record.elapsed_s == pytest.approx(7.231)
 
@@ -43,12 +44,12 @@ def test_milliseconds_are_read_as_milliseconds():
         ("text of another process ", ""),
     ],
 )
-def test_text_in_front(prefix, label):
+def test_text_in_front(prefix: str, label: str) -> None:
     (record,) = parse(prefix + S_LINE)
     assert (record.iteration, record.rank_label, record.is_whole) == (10, label, True)
 
 
-def test_width_overflow_and_fields_that_nobody_knows():
+def test_width_overflow_and_fields_that_nobody_knows() -> None:
     text = "iteration 10/12345678 | power per GPU (W/GPU): 412.0 | elapsed time per iteration (ms): 12.5 | number of nan iterations:   0 |"
     (record,) = parse(text)
     assert (record.total_iterations, record.elapsed_s, record.lm_loss, record.is_whole) == (
@@ -59,7 +60,7 @@ def test_width_overflow_and_fields_that_nobody_knows():
     )
 
 
-def test_a_cut_line_is_never_whole_and_never_gives_a_part_of_a_number():
+def test_a_cut_line_is_never_whole_and_never_gives_a_part_of_a_number() -> None:
     for record in (record for length in range(len(S_LINE)) for record in parse(S_LINE[:length], is_ended=False)):
         assert not record.is_whole
         assert record.elapsed_s in {None, 7.2310}
@@ -67,15 +68,15 @@ def test_a_cut_line_is_never_whole_and_never_gives_a_part_of_a_number():
         assert record.lm_loss in {None, 10.10967}
 
 
-def test_two_records_on_one_line():
+def test_two_records_on_one_line() -> None:
     first, second = parse(S_LINE + "[default1]: " + S_LINE.replace("10/", "20/", 1))
     assert (first.iteration, second.iteration, second.is_whole) == (10, 20, True)
 
 
-def test_a_spliced_number_is_not_believed():
+def test_a_spliced_number_is_not_believed() -> None:
     (record,) = parse(S_LINE.replace("(s): 7.2310", "(s): 7.2[rank1] warning 310"))
     assert (record.elapsed_s, record.is_whole) == (None, False)
 
 
-def test_the_validation_line_is_no_record():
+def test_the_validation_line_is_no_record() -> None:
     assert parse(" validation loss at iteration 10 | lm loss value: 2.3 | lm loss PPL: 10.4 | ") == []

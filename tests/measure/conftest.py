@@ -1,11 +1,14 @@
 """Records and run folders to measure."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from nlp_bench.logs.record import LogRecord
 
+Make = Callable[..., list[LogRecord]]
 RUN = {
     "schema": "nlp-bench/run/1",
     "nlp_bench": {"version": "0.1.0", "commit": "abc"},
@@ -39,7 +42,7 @@ PUBLISHED = [
 ]
 
 
-def published_log(total=3125000):
+def published_log(total: int = 3125000) -> str:
     """The five published lines of the benchmark's description, from the format of its patched Megatron-LM."""
     return "".join(
         f"[default3]: iteration {10 * n:8d}/{total:8d} | consumed samples: {960 * n:12d} | "
@@ -51,10 +54,10 @@ def published_log(total=3125000):
 
 
 @pytest.fixture
-def records():
+def records() -> Make:
     """Make records of log interval `step` with the given seconds per iteration."""
 
-    def make(*seconds, step=1, start=0, batch=8):
+    def make(*seconds: float | None, step: int = 1, start: int = 0, batch: int = 8) -> list[LogRecord]:
         return [
             LogRecord(iteration=start + step * n, total_iterations=10**6, elapsed_s=s, global_batch_size=batch)
             for n, s in enumerate(seconds, start=1)
@@ -64,13 +67,13 @@ def records():
 
 
 @pytest.fixture
-def published():
+def published() -> str:
     """The text of the five published lines."""
     return published_log()
 
 
 @pytest.fixture
-def run_dir(tmp_path):
+def run_dir(tmp_path: Path) -> Path:
     """A finished run of ours with the five published lines; change a file to change the story."""
     folder = tmp_path / "run"
     folder.mkdir()

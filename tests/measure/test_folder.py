@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -12,13 +13,13 @@ from nlp_bench.measure.folder import measure_folder
 from nlp_bench.outcome import Outcome
 
 
-def outcome_of(folder):
+def outcome_of(folder: Path) -> tuple[str, str]:
     entry = measure_folder(folder, "job.out").entry
     assert entry.has_number == (entry.outcome is Outcome.VALID)
     return entry.outcome.value, "; ".join(entry.reasons)
 
 
-def change(folder, name, **values):
+def change(folder: Path, name: str, **values: object) -> None:
     record = json.loads((folder / name).read_text())
     for dotted, value in values.items():
         *path, last = dotted.split("__")
@@ -29,13 +30,13 @@ def change(folder, name, **values):
     (folder / name).write_text(json.dumps(record))
 
 
-def test_a_good_run(run_dir):
+def test_a_good_run(run_dir: Path) -> None:
     assert outcome_of(run_dir) == ("VALID", "")
 
 
-def test_every_strict_prefix_of_the_log_is_incomplete(run_dir):
+def test_every_strict_prefix_of_the_log_is_incomplete(run_dir: Path) -> None:
     content = (run_dir / "job.out").read_bytes()
-    for length in range(0, len(content), 1):
+    for length in range(len(content)):
         (run_dir / "job.out").write_bytes(content[:length])
         outcome, reason = outcome_of(run_dir)
         assert (outcome, "of 50" in reason) == ("INCOMPLETE", True), length
@@ -53,7 +54,9 @@ def test_every_strict_prefix_of_the_log_is_incomplete(run_dir):
         ("(s): 5.3551", "(s): 5.35[rank1]51", "VALID", "4 of 5 expected lines are whole"),
     ],
 )
-def test_what_the_log_says_against_a_valid_outcome(run_dir, old, new, outcome, reason):
+def test_what_the_log_says_against_a_valid_outcome(
+    run_dir: Path, old: str, new: str, outcome: str, reason: str
+) -> None:
     path = run_dir / "job.out"
     path.write_text(path.read_text().replace(old, new))
     found = outcome_of(run_dir)
@@ -61,14 +64,14 @@ def test_what_the_log_says_against_a_valid_outcome(run_dir, old, new, outcome, r
     assert reason in found[1]
 
 
-def test_no_time_that_could_be_used(run_dir):
+def test_no_time_that_could_be_used(run_dir: Path) -> None:
     path = run_dir / "job.out"
     path.write_text(re.sub(r"iteration \(s\): [\d.]+", "iteration (s): 0.0000", path.read_text()))
     assert outcome_of(run_dir)[0] == "INVALID"
 
 
 @pytest.mark.parametrize("word", [word.value for word in Outcome if word is not Outcome.VALID])
-def test_any_other_end_has_no_number_however_good_the_log(run_dir, word):
+def test_any_other_end_has_no_number_however_good_the_log(run_dir: Path, word: str) -> None:
     change(run_dir, "outcome.json", outcome=word, reasons=["it\nended"])
     assert outcome_of(run_dir) == (word, "it ended")
     assert main(["measure", str(run_dir)]) == 0
@@ -82,25 +85,25 @@ def test_any_other_end_has_no_number_however_good_the_log(run_dir, word):
     assert not re.search(r"^(tokens|time_to|ci95|avg_tflops|seconds|window|last_loss)", text, re.MULTILINE)
 
 
-def test_without_job_out(run_dir):
+def test_without_job_out(run_dir: Path) -> None:
     (run_dir / "job.out").unlink()
     assert outcome_of(run_dir) == ("INCOMPLETE", "there is no job.out")
 
 
-def test_the_last_attempt_is_judged(run_dir):
+def test_the_last_attempt_is_judged(run_dir: Path) -> None:
     path = run_dir / "job.out"
     text = path.read_text()
     path.write_text(text + "".join(text.replace("7.2310", "7.2311").splitlines(keepends=True)[:2]))
     assert outcome_of(run_dir)[0] == "INCOMPLETE"
 
 
-def test_measure_without_an_outcome_names_sync(run_dir, capsys):
+def test_measure_without_an_outcome_names_sync(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run_dir / "outcome.json").unlink()
     assert main(["measure", str(run_dir)]) == 1
     assert f"nlp-bench sync {run_dir}" in capsys.readouterr().err
 
 
-def test_measure_of_no_folder(tmp_path, capsys):
+def test_measure_of_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["measure", str(tmp_path / "none")]) == 2
     assert "none is no folder" in capsys.readouterr().err
 
@@ -114,13 +117,15 @@ def test_measure_of_no_folder(tmp_path, capsys):
         ("outcome.json", {"outcome": "GREAT"}, "outcome is 'GREAT'"),
     ],
 )
-def test_records_that_cannot_be_read_name_the_field(run_dir, name, changes, text):
+def test_records_that_cannot_be_read_name_the_field(
+    run_dir: Path, name: str, changes: dict[str, object], text: str
+) -> None:
     change(run_dir, name, **changes)
     with pytest.raises(NlpBenchError, match=re.escape(text)):
         measure_folder(run_dir, "job.out")
 
 
-def test_metrics_of_a_good_run(run_dir):
+def test_metrics_of_a_good_run(run_dir: Path) -> None:
     assert main(["measure", str(run_dir), "--metrics", str(run_dir / "m.txt")]) == 0
     assert (run_dir / "m.txt").read_text() == (
         "outcome: VALID\njob_id: 4711\nsystem: machine\nversion: 2026\naccelerator: cuda\nqueue: batch\njob_time: 00:45:00\n"
@@ -131,7 +136,7 @@ def test_metrics_of_a_good_run(run_dir):
     )
 
 
-def test_result_keeps_the_raw_samples(run_dir):
+def test_result_keeps_the_raw_samples(run_dir: Path) -> None:
     path = run_dir / "job.out"
     path.write_text(path.read_text().replace("8.110270E+00", "nan"))
     assert main(["measure", str(run_dir)]) == 0
@@ -143,7 +148,12 @@ def test_result_keeps_the_raw_samples(run_dir):
     assert record["ended"]["job_id"] == "4711"
 
 
-def test_an_entry_cannot_carry_a_number_that_it_must_not(run_dir):
+def test_an_entry_cannot_carry_a_number_that_it_must_not(run_dir: Path) -> None:
     throughput = measure_folder(run_dir, "job.out").entry.throughput
     with pytest.raises(ValueError, match="carries a number"):
         RunEntry(source="x", outcome=Outcome.FAILED, throughput=throughput)
+
+
+def test_changed_frozen_parameters_are_said(run_dir: Path) -> None:
+    change(run_dir, "run.json", deviations=["num_layers 96 -> 4"])
+    assert measure_folder(run_dir, "job.out").entry.remarks == ("not the benchmark as defined: num_layers 96 -> 4",)

@@ -1,15 +1,20 @@
 """Somebody's log: what it does not say is asked for, never guessed."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.foreign import Overrides, measure_log
 
+Call = Callable[..., list[RunEntry]]
 DUMP = "------------------------ arguments ------------------------\n  seq_length ........ 2048\n  world_size ........ 384\n"
 
 
 @pytest.fixture
-def measure(tmp_path):
-    def run(text, **overrides):
+def measure(tmp_path: Path) -> Call:
+    def run(text: str, **overrides: int) -> list[RunEntry]:
         path = tmp_path / "some.log"
         path.write_text(text)
         return measure_log(str(path), Overrides(**overrides))
@@ -17,21 +22,21 @@ def measure(tmp_path):
     return run
 
 
-def test_the_dump_gives_sequence_and_gpus(measure, published):
+def test_the_dump_gives_sequence_and_gpus(measure: Call, published: str) -> None:
     (entry,) = measure(DUMP + published)
     assert (entry.sequence_length, entry.num_gpus, entry.outcome.value) == (2048, 384, "VALID")
     assert round(entry.tokens_per_second_per_gpu, 1) == 94.7
     assert entry.remarks == ("the log stops at iteration 50 of 3125000",)
 
 
-def test_without_a_sequence_length_it_is_refused(measure, published):
+def test_without_a_sequence_length_it_is_refused(measure: Call, published: str) -> None:
     (entry,) = measure(published)
     assert (entry.outcome.value, entry.has_number) == ("REFUSED", False)
     assert "--sequence-length" in entry.reasons[0]
     assert entry.num_gpus is None
 
 
-def test_without_batch_size_both_options_are_named(measure, published):
+def test_without_batch_size_both_options_are_named(measure: Call, published: str) -> None:
     (entry,) = measure(published.replace("global batch size", "batch"))
     assert "--sequence-length" in entry.reasons[0]
     assert "--global-batch-size" in entry.reasons[0]
@@ -39,7 +44,7 @@ def test_without_batch_size_both_options_are_named(measure, published):
     assert round(entry.reference, 1) == 34063.4
 
 
-def test_milliseconds_give_the_same(measure, published):
+def test_milliseconds_give_the_same(measure: Call, published: str) -> None:
     seconds = measure(published, sequence_length=2048)[0]
     text = published
     for value in ("7.2310", "5.3551", "5.6192", "5.3291", "5.3247"):
@@ -47,7 +52,7 @@ def test_milliseconds_give_the_same(measure, published):
     assert measure(text, sequence_length=2048)[0].reference == pytest.approx(seconds.reference, rel=1e-12)
 
 
-def test_an_option_against_the_log_is_said(measure, published):
+def test_an_option_against_the_log_is_said(measure: Call, published: str) -> None:
     (entry,) = measure(DUMP + published, sequence_length=1024, global_batch_size=48, num_gpus=4)
     assert [remark.split()[0] for remark in entry.remarks[1:]] == [
         "--sequence-length",
@@ -65,33 +70,33 @@ def test_an_option_against_the_log_is_said(measure, published):
         ("iteration 1/ 2 | consumed", "no whole training line"),
     ],
 )
-def test_a_log_without_records(measure, text, reason):
+def test_a_log_without_records(measure: Call, text: str, reason: str) -> None:
     (entry,) = measure(text)
     assert (entry.outcome.value, entry.dialect) == ("REFUSED", None)
     assert reason in entry.reasons[0]
 
 
-def test_a_nan_loss_is_invalid(measure, published):
+def test_a_nan_loss_is_invalid(measure: Call, published: str) -> None:
     (entry,) = measure(published.replace("8.110270E+00", "nan"), sequence_length=2048)
     assert (entry.outcome.value, entry.has_number) == ("INVALID", False)
     assert "iteration 50" in entry.reasons[0]
 
 
-def test_a_cut_last_line_counts_with_its_finished_fields(measure, published):
+def test_a_cut_last_line_counts_with_its_finished_fields(measure: Call, published: str) -> None:
     cut = published[: published.rindex("lm loss: 8.11") + 11]
     (entry,) = measure(cut, sequence_length=2048)
     assert round(entry.reference, 1) == 34063.4
     assert entry.reasons == ("1 cut or spliced record(s): of these at most finished fields are used",)
 
 
-def test_of_several_attempts_the_longest_is_measured(measure, published):
+def test_of_several_attempts_the_longest_is_measured(measure: Call, published: str) -> None:
     text = published + "".join(published.replace("5.3551", "5.4000").splitlines(keepends=True)[1:3])
     (entry,) = measure(text, sequence_length=2048)
     assert round(entry.reference, 1) == 34063.4
     assert "2 attempts" in entry.reasons[0]
 
 
-def test_several_configurations_give_several_entries(measure, published):
+def test_several_configurations_give_several_entries(measure: Call, published: str) -> None:
     other = DUMP.replace("2048", "4096") + published
     first, second = measure(DUMP + published + other)
     assert (first.sequence_length, second.sequence_length) == (2048, 4096)

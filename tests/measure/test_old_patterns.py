@@ -1,6 +1,7 @@
 """The old benchmark's JUBE patterns read a log of ours and get our reference number."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ INT, FP = r"([+-]?\d+)", r"([+-]?(?:\d*\.?\d+(?:[eE][-+]?\d+)?|\d+\.))"
 SECONDS = (7.2310, 5.3551, 5.6192, 5.3291, 5.3247)
 
 
-def interval(number, elapsed_s):
+def interval(number: int, elapsed_s: float) -> Interval:
     return Interval(
         iteration=10 * number,
         train_iters=12345678,
@@ -34,14 +35,14 @@ def interval(number, elapsed_s):
 
 
 @pytest.fixture
-def log(tmp_path):
+def log(tmp_path: Path) -> Path:
     path = tmp_path / "job.out"
     lines = [f"[default3]:{format_line(interval(n, s))}\n" for n, s in enumerate(SECONDS, start=1)]
     path.write_text("Submitted batch job 4711\n" + "".join(lines) + "training finished: 50 iterations\n")
     return path
 
 
-def test_one_match_per_line_and_the_same_reference(log):
+def test_one_match_per_line_and_the_same_reference(log: Path) -> None:
     text = log.read_text()
     elapsed = [float(x) for x in re.findall(rf"elapsed time per iteration \(s\):\s+{FP}", text)]
     assert [int(x) for x in re.findall(rf"iteration\s+{INT}/\s*\d+", text)] == [10, 20, 30, 40, 50]
@@ -51,7 +52,7 @@ def test_one_match_per_line_and_the_same_reference(log):
     assert entry.reference == pytest.approx(1 / (sum(elapsed) / 5) * 96 * 2048, rel=1e-12)
 
 
-def test_what_the_trainer_writes_is_read_back(log):
+def test_what_the_trainer_writes_is_read_back(log: Path) -> None:
     (entry,) = measure_log(str(log), Overrides(sequence_length=2048))
     assert [record.elapsed_s for record in entry.records] == list(SECONDS)
     assert all(record.is_whole and record.tflops and record.model_tflops for record in entry.records)

@@ -2,22 +2,25 @@
 
 import math
 import random
+from collections.abc import Callable
 
 import pytest
 
+from nlp_bench.logs.record import LogRecord
 from nlp_bench.measure.interval import interval95, student_t
 from nlp_bench.measure.span import iterations_per_record, spans_of
 from nlp_bench.measure.summary import Summary, percentile
-from nlp_bench.measure.throughput import measure_records, reference_tokens_per_second, time_to_report_s
+from nlp_bench.measure.throughput import Throughput, measure_records, reference_tokens_per_second, time_to_report_s
 
+Make = Callable[..., list[LogRecord]]
 SEED_SECONDS = (7.2310, 5.3551, 5.6192, 5.3291, 5.3247)
 
 
-def measured(found):
+def measured(found: list[LogRecord]) -> Throughput | None:
     return measure_records(found, sequence_length=2048)
 
 
-def test_the_five_published_lines(records):
+def test_the_five_published_lines(records: Make) -> None:
     found = measured(records(*SEED_SECONDS, step=10, batch=96))
     assert round(found.reference, 1) == 34063.4
     assert round(time_to_report_s(20_000_000, found.reference), 1) == 587.1
@@ -35,23 +38,23 @@ def test_the_five_published_lines(records):
 @pytest.mark.parametrize(
     ("rate", "seconds"), [(60777.68, "329.07"), (36055.39, "554.70"), (14620.74, "1367.92"), (52315.10, "382.30")]
 )
-def test_published_times_to_the_printed_digit(rate, seconds):
+def test_published_times_to_the_printed_digit(rate: float, seconds: str) -> None:
     assert f"{time_to_report_s(20_000_000, rate):.2f}" == seconds
 
 
-def test_the_reference_is_null_where_the_batch_changes(records):
+def test_the_reference_is_null_where_the_batch_changes(records: Make) -> None:
     mixed = [*records(1.0, 1.0, batch=8), *records(1.0, 1.0, start=2, batch=16)]
     assert reference_tokens_per_second(mixed, sequence_length=128) is None
     assert measure_records(mixed, sequence_length=128).steady > 0
 
 
-def test_nothing_without_times(records):
+def test_nothing_without_times(records: Make) -> None:
     assert reference_tokens_per_second(records(None, None), sequence_length=128) is None
     assert measure_records(records(None, None), sequence_length=128) is None
     assert time_to_report_s(20_000_000, None) is None
 
 
-def test_a_slow_end_is_left_out_and_a_single_stall_inside_stays(records):
+def test_a_slow_end_is_left_out_and_a_single_stall_inside_stays(records: Make) -> None:
     found = measured(records(*[5.0] * 8, 1.0, 1.01, 0.99, 3.0, *[1.0] * 20, 2.0, 2.0))
     assert (found.window.first_iteration, found.window.last_iteration) == (9, 32)
     assert [(e.first_iteration, e.last_iteration, e.why) for e in found.window.excluded] == [
@@ -61,12 +64,12 @@ def test_a_slow_end_is_left_out_and_a_single_stall_inside_stays(records):
     assert found.seconds_per_iteration.p99 > 2
 
 
-def test_an_excerpt_from_the_middle_keeps_its_first_interval(records):
+def test_an_excerpt_from_the_middle_keeps_its_first_interval(records: Make) -> None:
     found = measured(records(1.0, 1.0, 1.01, start=500))
     assert (found.window.first_iteration, len(found.window.spans)) == (501, 3)
 
 
-def test_a_single_record_is_its_own_window_and_has_no_interval(records):
+def test_a_single_record_is_its_own_window_and_has_no_interval(records: Make) -> None:
     found = measured(records(1.0))
     assert (len(found.window.spans), found.ci95) == (1, None)
     assert "1 logged interval(s), 3 are needed" in found.why_no_interval
@@ -74,19 +77,19 @@ def test_a_single_record_is_its_own_window_and_has_no_interval(records):
 
 @pytest.mark.parametrize(
     ("numbers", "expected"),
-    [([10, 20, 30], [10, 10, 10]), ([1, 10, 20, 25], [1, 9, 10, 5]), ([7, 8, 9, 60, 61], [1, 1, 1, 1, 1])],
+    [([10, 20, 30], [10, 10, 10]), ([1, 10, 20, 30, 35], [1, 9, 10, 10, 5]), ([7, 8, 9, 60, 61], [1, 1, 1, 1, 1])],
 )
-def test_how_many_iterations_a_line_covers(records, numbers, expected):
+def test_how_many_iterations_a_line_covers(records: Make, numbers: list[int], expected: list[int]) -> None:
     found = [records(1.0, start=number - 1)[0] for number in numbers]
     assert iterations_per_record(found) == expected
 
 
-def test_the_log_interval_helps_a_single_record(records):
+def test_the_log_interval_helps_a_single_record(records: Make) -> None:
     assert iterations_per_record(records(1.0, start=9), log_interval=10) == [10]
     assert iterations_per_record(records(1.0, start=9)) == [1]
 
 
-def test_statistics():
+def test_statistics() -> None:
     values = [float(x) for x in range(1, 101)]
     found = Summary.of(values)
     assert (found.mean, found.median, found.p95, found.p99) == pytest.approx((50.5, 50.5, 95.05, 99.01))
@@ -94,13 +97,13 @@ def test_statistics():
     assert (percentile([3.0], 99), Summary.of([3.0]).cv) == (3.0, None)
 
 
-def test_student_t():
+def test_student_t() -> None:
     assert (student_t(2), student_t(30)) == (4.303, 2.042)
     assert student_t(60) == pytest.approx(2.0003, abs=2e-3)
 
 
-def covered(rho, num_records, seed):
-    noise, state, seconds = random.Random(seed), 0.0, []
+def covered(rho: float, num_records: int, seed: int) -> list[float]:
+    noise, state, seconds = random.Random(seed), 0.0, []  # noqa: S311  # a repeatable test
     for _ in range(num_records):
         state = rho * state + math.sqrt(1 - rho * rho) * noise.gauss(0, 1)
         seconds.append(10 + 0.1 * state)
@@ -108,7 +111,7 @@ def covered(rho, num_records, seed):
 
 
 @pytest.mark.parametrize(("rho", "num_records"), [(0.0, 4), (0.0, 40), (0.6, 100)])
-def test_the_interval_covers_the_truth_also_with_autocorrelation(records, rho, num_records):
+def test_the_interval_covers_the_truth_also_with_autocorrelation(records: Make, rho: float, num_records: int) -> None:
     hits = 0
     for seed in range(300):
         low, high = interval95(spans_of(records(*covered(rho, num_records, seed)), sequence_length=100))
@@ -116,5 +119,5 @@ def test_the_interval_covers_the_truth_also_with_autocorrelation(records, rho, n
     assert hits / 300 >= 0.92
 
 
-def test_no_interval_where_the_times_bound_nothing(records):
+def test_no_interval_where_the_times_bound_nothing(records: Make) -> None:
     assert interval95(spans_of(records(0.001, 0.001, 100.0), sequence_length=1)) is None

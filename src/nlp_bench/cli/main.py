@@ -47,7 +47,7 @@ def _dispatch(words: list[str]) -> int:
     if words[0] not in SUBCOMMANDS:
         raise UsageError(f"unknown subcommand {words[0]!r}{nearest(words[0], list(SUBCOMMANDS))}")
     module = importlib.import_module(f"nlp_bench.cli.{words[0]}")
-    options = _parser(words[0], module).parse_args(words[1:])
+    options = _parser(words[0], module).parse_intermixed_args(words[1:])
     return int(module.run(options))
 
 

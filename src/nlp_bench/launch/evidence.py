@@ -1,9 +1,12 @@
 """What the log of a run says about its end: the first error, Slurm's notice, a loss that is not finite."""
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from nlp_bench.logs.reader import read_log
+from nlp_bench.logs.record import LogRecord
 from nlp_bench.outcome import Outcome
 
 NOTICE = re.compile(r"\*\*\* (?:JOB|STEP) \S+ .*?(?:CANCELLED|FAILED) AT \S+(?: DUE TO (?P<cause>[A-Z /]+?))? \*\*\*")
@@ -21,9 +24,8 @@ OUT_OF_MEMORY = re.compile(
 ERROR = re.compile(
     r"^(?:\[\w+\]: ?)?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: error: .*|nlp-bench[\w ]*: error: .*))$"
 )
-NOT_FINITE = re.compile(r"number of nan iterations:\s+[1-9]|lm loss: (?:nan|inf|-inf)\b", re.IGNORECASE)
-ITERATION = re.compile(r"iteration\s+(\d+)/\s*\d+ \|")
-INTERVAL = re.compile(r"iteration\s+(\d+)/\s*\d+ \|.*?elapsed time per iteration \(s\):\s+([0-9.]+)")
+ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\):.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", re.DOTALL)
+"""torchrun's failure summary; the first rank that failed, not those that it dragged along."""
 TAIL_BYTES = 2_000_000
 """The end of a log is where its end is told; an error flood before that is not read."""
 
@@ -51,33 +53,43 @@ def gather(run_dir: Path) -> Evidence:
     out, err = _tail(run_dir / "job.out"), _tail(run_dir / "job.err")
     lines = (err + "\n" + out).splitlines()
     notice = _last_notice(lines)
-    broken = next((line for line in lines if NOT_FINITE.search(line)), None)
-    iterations = [int(found) for found in ITERATION.findall(out)]
+    records = last_attempt(run_dir / "job.out")
     return Evidence(
-        last_iteration=max(iterations, default=None),
-        error=next((found.group("text") for line in lines if (found := ERROR.match(line))), None),
+        last_iteration=records[-1].iteration if records else None,
+        error=_first_error(lines, err),
         slurm=notice.group(0) if notice else None,
         slurm_outcome=CAUSES.get(notice.group("cause"), Outcome.CANCELLED) if notice else None,
         out_of_memory=any(OUT_OF_MEMORY.search(line) for line in lines),
-        not_finite=_where(broken) if broken else None,
+        not_finite=next(
+            (f"the loss is not finite at iteration {r.iteration}" for r in records if not _is_finite(r)), None
+        ),
     )
 
 
-def last_interval(log: Path) -> tuple[int, float] | None:
-    """Return the last iteration in the log and its seconds per iteration, or None before the first line."""
-    found = INTERVAL.findall(_tail(log))
-    return (int(found[-1][0]), float(found[-1][1])) if found and float(found[-1][1]) > 0 else None
+def _first_error(lines: list[str], err: str) -> str | None:
+    """Return the first line that names an error and, by torchrun's summary, the rank that failed first."""
+    parts = [found.group("text") for line in lines if (found := ERROR.match(line))][:1]
+    cause = ROOT_CAUSE.search(err)
+    parts += [f"rank {cause.group(1)} exitcode {cause.group(2)}"] if cause else []
+    return "; ".join(parts) or None
+
+
+def last_attempt(log: Path) -> tuple[LogRecord, ...]:
+    """Return the whole records of the last start of the program in `log`; none where there is no log."""
+    if not log.exists():
+        return ()
+    attempts = read_log(str(log)).attempts
+    return tuple(record for record in attempts[-1].records if record.is_whole) if attempts else ()
+
+
+def _is_finite(record: LogRecord) -> bool:
+    return not record.num_nan and (record.lm_loss is None or math.isfinite(record.lm_loss))
 
 
 def _last_notice(lines: list[str]) -> "re.Match[str] | None":
     """Return the notice with a cause, else any: a step's notice often lacks the cause that the job's has."""
     found = [match for line in lines if (match := NOTICE.search(line))]
     return next((match for match in found if match.group("cause")), found[-1] if found else None)
-
-
-def _where(line: str) -> str:
-    found = ITERATION.search(line)
-    return f"the loss is not finite at iteration {found.group(1)}" if found else "the loss is not finite"
 
 
 def _tail(path: Path) -> str:

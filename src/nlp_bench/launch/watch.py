@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from nlp_bench.config.run import Run, read_run
-from nlp_bench.launch.evidence import last_interval
+from nlp_bench.launch.evidence import last_attempt
 from nlp_bench.launch.runs import find_runs
 from nlp_bench.launch.sync import sync
 from nlp_bench.outcome import Outcome
@@ -48,10 +48,10 @@ def _state(folder: Path) -> tuple[Outcome | None, str]:
 
 def _progress(run: Run, folder: Path) -> str:
     """Return "iteration 34/60, 12345 tokens/s, 8 s left"; empty while the log has no line."""
-    found = last_interval(folder / "job.out")
-    if found is None:
+    records = last_attempt(folder / "job.out")
+    if not records or not records[-1].elapsed_s:
         return ""
-    iteration, elapsed_s = found
+    iteration, elapsed_s = records[-1].iteration, records[-1].elapsed_s
     tokens = run.batch.global_batch_size * run.batch.sequence_length
     left_s = (run.training.iterations - iteration) * elapsed_s
     return f"iteration {iteration}/{run.training.iterations}, {tokens / elapsed_s:.0f} tokens/s, {left_s:.0f} s left"

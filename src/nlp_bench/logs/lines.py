@@ -2,6 +2,7 @@
 
 import re
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,11 +67,9 @@ def blocks(stream: BinaryIO, damage: list[str]) -> Iterator[bytes]:
     while True:
         try:
             block = stream.read(BLOCK_BYTES)
-        except (EOFError, OSError, ValueError) as error:
-            damage.append(f"reading stopped early: {error}")
-            return
-        except Exception as error:  # lzma.LZMAError and zlib.error derive from Exception and are not imported here
-            if type(error).__name__ not in {"LZMAError", "error"}:
+        except Exception as error:
+            # lzma is imported only where it is used, so its error is known by name.
+            if not isinstance(error, (EOFError, OSError, zlib.error)) and type(error).__name__ != "LZMAError":
                 raise
             damage.append(f"reading stopped early: {error}")
             return

@@ -56,6 +56,7 @@ def measure_folder(folder: Path, source: str) -> FolderMeasurement:
         dialect=log.dialect if log else None,
         outcome=outcome,
         reasons=(*([why] if why else []), *reasons, *notes(asked, log, records, throughput)),
+        remarks=tuple(f"not the benchmark as defined: {one_line(d)}" for d in run.get("deviations") or []),
         num_records=len(records) if log else None,
         total_iterations=asked.iterations,
         global_batch_size=asked.global_batch_size,

@@ -39,11 +39,12 @@ def iterations_per_record(records: Sequence[LogRecord], log_interval: int | None
     """Return how many iterations each record covers: the step from the record before, at most the usual step.
 
     A larger step is a gap (a torn line, an excerpt that was joined), which the record did not measure.
-    `log_interval` stands in where a single record shows no step.
+    The usual step is `log_interval`, and where that is not known the most common one, the smallest of several.
     """
     steps = [later.iteration - earlier.iteration for earlier, later in itertools.pairwise(records)]
     counts = Counter(steps)
-    usual = max(counts, key=lambda step: (counts[step], -step)) if counts else (log_interval or 1)
+    most_common = max(counts, key=lambda step: (counts[step], -step)) if counts else 1
+    usual = log_interval or most_common
     first = min(records[0].iteration, usual) if records else usual
     return [max(1, min(step, usual)) for step in [first, *steps]][: len(records)]
 

@@ -65,8 +65,9 @@ def _draw_speed(axes: "Axes", entry: RunEntry, colour: str) -> None:
         entry.records, sequence_length=entry.sequence_length or 1, global_batch_size=entry.global_batch_size
     )
     window = measured.window
-    inside = [s for s in spans if window.first_iteration <= s.record.iteration <= window.last_iteration]
-    outside = [s for s in spans if s not in inside]
+    steady = {span.record.iteration for span in window.spans}
+    inside = [span for span in spans if span.record.iteration in steady]
+    outside = [span for span in spans if span.record.iteration not in steady]
     axes.plot(*_points(inside), ".-", color=colour, label=_label(entry.source))
     axes.plot(*_points(outside), "x", color=colour)
     axes.axvspan(window.first_iteration, window.last_iteration, color=colour, alpha=0.1)

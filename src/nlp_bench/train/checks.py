@@ -69,8 +69,9 @@ def _check_model(s: "Settings") -> None:
     else:
         require(s.num_query_groups is None, f"num_query_groups: {s.num_query_groups} needs --group-query-attention")
     if s.position_embedding_type == "rope":
-        width = int(s.hidden_size // s.num_attention_heads * s.rotary_percent)
-        multiple("rotary_percent", width, 2, f"2 (rotated width of a head of {s.hidden_size // s.num_attention_heads}): 2")
+        rule = f"is the rotated width of a head ({s.rotary_percent} of {s.hidden_size // s.num_attention_heads})"
+        even = s.rotated_width > 0 and s.rotated_width % 2 == 0
+        require(even, f"rotary_percent: {s.rotated_width} {rule}; it must be even and positive")
     longest = s.max_position_embeddings
     require(longest >= s.seq_length, f"max_position_embeddings: {longest} is less than seq_length = {s.seq_length}")
     require(not (s.bf16 and s.fp16), "bf16: excludes --fp16; give one of them")

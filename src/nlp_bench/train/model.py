@@ -65,9 +65,12 @@ def _recompute(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _block(config: TransformerConfig, kernels: Kernels) -> TransformerBlockSubmodules:
+def _block(config: TransformerConfig, settings: Settings, kernels: Kernels) -> TransformerBlockSubmodules:
+    rotation = {"rotated_width": settings.rotated_width, "rotary_base": settings.rotary_base}
     attention = SelfAttentionSubmodules(
-        linear_qkv=ColumnParallelLinear, core_attention=FusedAttention, linear_proj=RowParallelLinear
+        linear_qkv=ColumnParallelLinear,
+        core_attention=ModuleSpec(FusedAttention, params=rotation),
+        linear_proj=RowParallelLinear,
     )
     layer = TransformerLayerSubmodules(
         input_layernorm=kernels.norm,
@@ -86,15 +89,13 @@ def build_model(settings: Settings, layout: Layout, kernels: Kernels, device: to
     config = transformer_config(settings, layout, kernels)
     model: Any = GPTModel(
         config,
-        _block(config, kernels),
+        _block(config, settings, kernels),
         vocab_size=layout.padded_vocab_size,
         max_sequence_length=settings.max_position_embeddings,
         pre_process=parallel_state.is_pipeline_first_stage(),
         post_process=parallel_state.is_pipeline_last_stage(),
         share_embeddings_and_output_weights=not settings.untie_embeddings_and_output_weights,
-        position_embedding_type=settings.position_embedding_type,
-        rotary_percent=settings.rotary_percent,
-        rotary_base=settings.rotary_base,
+        position_embedding_type="none" if settings.rotated_width else "learned_absolute",  # FusedAttention rotates
     )
     if settings.use_cpu_initialization or device.type == "cpu":
         draw_weights(model, settings)

@@ -184,6 +184,12 @@ class Settings:
         return (self.num_query_groups or 1) if self.group_query_attention else self.num_attention_heads
 
     @property
+    def rotated_width(self) -> int:
+        """The width of each head that is rotated by position; 0 without rotary embedding."""
+        head = self.hidden_size // self.num_attention_heads
+        return int(head * self.rotary_percent) if self.position_embedding_type == "rope" else 0
+
+    @property
     def granularity(self) -> str | None:
         """What is recomputed: `selective`, `full` or None."""
         return self.recompute_granularity or ("selective" if self.recompute_activations else None)

@@ -1,0 +1,243 @@
+"""`nlp-bench report` as a person calls it."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nlp_bench.cli.main import main
+
+Call = Callable[..., tuple[int, str, str]]
+Make = Callable[..., Path]
+PUBLISHED = Path(__file__).parents[2] / "reports/reference/juwels_booster"
+SEQUENCE = ["--sequence-length", "2048"]
+
+
+@pytest.fixture
+def report(capsys: pytest.CaptureFixture[str]) -> Call:
+    def run(*words: object) -> tuple[int, str, str]:
+        code = main(["report", *map(str, words)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def runs_of(report: Call, *words: object) -> tuple[int, list[dict[str, Any]]]:
+    code, out, _ = report(*words, "--format", "json")
+    record = json.loads(out)
+    assert record["schema"] == "nlp-bench/report/1"
+    return code, record["runs"]
+
+
+def test_the_contract_in_json(report: Call, log: Path) -> None:
+    code, (run,) = runs_of(report, log, *SEQUENCE, "--num-gpus", 384)
+    assert code == 0
+    assert list(run) == [
+        "source", "dialect", "outcome", "reasons", "num_records", "global_batch_size", "sequence_length", "num_gpus",
+        "tokens_per_second", "time_to_report_s", "tokens_per_second_per_gpu", "seconds_per_iteration", "window",
+    ]  # fmt: skip
+    assert (run["dialect"], run["outcome"], run["reasons"], run["num_records"]) == ("megatron-lm", "VALID", [], 5)
+    assert round(run["tokens_per_second"]["reference"], 1) == 34063.4
+    assert round(run["tokens_per_second"]["steady"], 1) == 36361.6
+    assert round(run["time_to_report_s"]["reference"], 1) == 587.1
+    assert round(run["time_to_report_s"]["steady"], 1) == 550.0
+    assert round(run["tokens_per_second_per_gpu"], 1) == 94.7
+    assert run["window"]["excluded"] == [{"iterations": [1, 10], "why": "warm-up"}]
+    rate_low, rate_high = run["tokens_per_second"]["ci95"]
+    assert run["time_to_report_s"]["ci95"] == [20_000_000 / rate_high, 20_000_000 / rate_low]
+
+
+def test_what_is_missing_is_null(report: Call, log: Path) -> None:
+    code, (run,) = runs_of(report, log)
+    assert (code, run["outcome"]) == (1, "REFUSED")
+    assert "--sequence-length" in run["reasons"][0]
+    assert run["tokens_per_second"] == {"reference": None, "steady": None, "ci95": None}
+    assert run["time_to_report_s"] == {"reference": None, "steady": None, "ci95": None}
+    assert (run["tokens_per_second_per_gpu"], run["window"], run["num_gpus"]) == (None, None, None)
+
+
+def test_the_table(report: Call, log: Path) -> None:
+    code, out, err = report(log, *SEQUENCE)
+    assert (code, err) == (0, "")
+    for text in ("34063.43", "587.14", "36361.59", "550.03", "11-50", "stops at iteration 50 of 3125000"):
+        assert text in out
+    assert max(map(len, out.splitlines()[:4])) <= 120
+    assert "\x1b" not in out
+
+
+def test_other_tokens(report: Call, log: Path) -> None:
+    _, (run,) = runs_of(report, log, *SEQUENCE, "--tokens", 40_000_000)
+    assert round(run["time_to_report_s"]["reference"], 1) == 1174.3
+
+
+def test_standard_input(report: Call, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(log.read_bytes()))))
+    code, (run,) = runs_of(report, "-", *SEQUENCE)
+    assert (code, run["source"]) == (0, "standard input")
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(600, "PASS"), (500, "FAIL"), (560, "NOT PROVEN")])
+def test_a_limit_is_judged_by_the_whole_interval(report: Call, log: Path, limit: int, verdict: str) -> None:
+    _, (run,) = runs_of(report, log, *SEQUENCE, "--limit", limit)
+    assert run["limit"] == verdict
+    assert verdict in report(log, *SEQUENCE, "--limit", limit)[1]
+
+
+def test_explain_names_lines_formula_and_what_is_left_out(report: Call, log: Path) -> None:
+    out = report(log, *SEQUENCE, "--explain")[1]
+    assert "96 samples x 2048 tokens / 5.7718 s, the mean of all 5 logged times" in out
+    assert "7864320 tokens / 216.2810 s, iterations 11 to 50, 4 record(s), lines 2 to 5" in out
+    assert "excluded  iterations 1 to 10: warm-up" in out
+
+
+def test_explain_leaves_standard_output_one_document(report: Call, log: Path) -> None:
+    _, out, err = report(log, "--format", "json", "--explain")
+    assert json.loads(out)["runs"]
+    assert "no number" in err
+
+
+def test_csv(report: Call, log: Path) -> None:
+    _, out, _ = report(log, *SEQUENCE, "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert round(float(row["tokens_per_second_reference"]), 1) == 34063.4
+    assert (row["num_gpus"], row["window"]) == ("", "11-50")
+
+
+def test_hostile_names_do_not_reach_markup(report: Call, log: Path, tmp_path: Path) -> None:
+    evil = tmp_path / "<script>alert(1)</script>|x\n\x1b[31m.log"  # a folder and a file, by its slash
+    evil.parent.mkdir()
+    evil.write_bytes(log.read_bytes())
+    html = report(evil, *SEQUENCE, "--format", "html")[1]
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    markdown = report(evil, *SEQUENCE, "--format", "markdown")[1]
+    assert "<script>" not in markdown.replace("\\<", "")
+    cells = [line.replace("\\|", "").count("|") for line in markdown.splitlines()[:3]]
+    assert len(set(cells)) == 1
+    assert "\x1b" not in report(evil, *SEQUENCE)[1] + markdown + html
+
+
+def test_a_name_that_is_no_text(report: Call, log: Path, tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"\xff\xfe.log")
+    odd.write_bytes(log.read_bytes())
+    code, (run,) = runs_of(report, odd, *SEQUENCE)
+    assert (code, run["outcome"]) == (0, "VALID")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["no/such.log"], "no/such.log does not exist"),
+        (["-", "-"], "given twice"),
+        (["{log}", "--tokens", "0"], "'0' is no whole number above 0"),
+        (["{log}", "--limit", "nan"], "'nan' is no number of seconds"),
+        (["{log}", "--colour"], "--colour"),
+        (["{log}", "--format", "pdf"], "pdf"),
+        (["{empty}"], "holds no run folder"),
+        (["{log}", "--output", "{log}"], "cannot be written"),
+        ([], "PATH"),
+    ],
+)
+def test_usage_errors(
+    capsys: pytest.CaptureFixture[str], log: Path, tmp_path: Path, words: list[str], text: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    words = [word.format(log=log, empty=tmp_path / "empty") for word in words]
+    try:
+        code = main(["report", *words])
+    except SystemExit as stop:
+        code = stop.code
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (2, "")
+    assert text in captured.err
+
+
+def test_the_plain_table_starts_light(log: Path) -> None:
+    program = (
+        "import sys; from nlp_bench.cli.main import main; "
+        f"main(['report', {str(log)!r}, '--sequence-length', '2048']); "
+        "print(sorted({'pandas', 'matplotlib', 'numpy', 'torch'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+class TestFolders:
+    """Run folders, and what JUBE makes around them."""
+
+    def test_our_own_run_needs_no_option(self, report: Call, make_run: Make, tmp_path: Path) -> None:
+        code, (run,) = runs_of(report, make_run(tmp_path / "run"))
+        assert (code, run["outcome"], run["sequence_length"], run["num_gpus"]) == (0, "VALID", 2048, 384)
+        assert round(run["tokens_per_second"]["reference"], 1) == 34063.4
+
+    def test_a_tree_of_jube_counts_each_real_folder_once(self, report: Call, make_run: Make, tmp_path: Path) -> None:
+        first = make_run(tmp_path / "nlp_benchmark_run/000000/000003_train/work")
+        make_run(tmp_path / "nlp_benchmark_run/000000/000004_train/work", "FAILED", reasons=["rank 3 ended with 1"])
+        check = tmp_path / "nlp_benchmark_run/000000/000000_check/work"
+        check.mkdir(parents=True)
+        (check / "run.json").write_text("{}")
+        measure = tmp_path / "nlp_benchmark_run/000000/000005_measure/work"
+        measure.mkdir(parents=True)
+        (measure / "train").symlink_to(first)
+        (measure / "loop").symlink_to(tmp_path / "nlp_benchmark_run")
+        code, runs = runs_of(report, tmp_path / "nlp_benchmark_run")
+        assert code == 1
+        assert [run["outcome"] for run in runs] == ["VALID", "FAILED"]
+        assert runs[0]["source"].endswith("000003_train/work")
+        assert runs[1]["tokens_per_second"]["reference"] is None
+        assert len(runs_of(report, measure)[1]) == 2
+        assert len(runs_of(report, first, tmp_path / "nlp_benchmark_run")[1]) == 2
+
+    def test_the_reason_of_a_failed_run_is_shown(self, report: Call, make_run: Make, tmp_path: Path) -> None:
+        code, out, _ = report(make_run(tmp_path / "run", "OUT_OF_MEMORY", reasons=["rank 3 needs more"]))
+        assert code == 1
+        assert "OUT_OF_MEMORY" in out
+        assert "rank 3 needs more" in out
+        assert "34063" not in out
+
+    def test_a_run_that_has_not_ended_is_a_row(self, report: Call, make_run: Make, tmp_path: Path) -> None:
+        folder = make_run(tmp_path / "run")
+        (folder / "outcome.json").unlink()
+        code, (run,) = runs_of(report, folder)
+        assert (code, run["outcome"]) == (1, "UNKNOWN")
+        assert "nlp-bench sync" in run["reasons"][0]
+
+    def test_our_log_named_directly_is_held_to_its_run_json(self, report: Call, make_run: Make, tmp_path: Path) -> None:
+        log = make_run(tmp_path / "run") / "job.out"
+        assert runs_of(report, log)[0] == 0
+        log.write_bytes(log.read_bytes()[:-1])
+        code, (run,) = runs_of(report, log, *SEQUENCE)
+        assert (code, run["outcome"], run["tokens_per_second"]["steady"]) == (1, "INCOMPLETE", None)
+
+    def test_options_are_not_used_against_run_json(self, report: Call, make_run: Make, tmp_path: Path) -> None:
+        _, out, _ = report(make_run(tmp_path / "run"), "--sequence-length", "17")
+        assert "34063.43" in out
+        assert "not used here" in out
+
+
+def test_the_published_results_come_out_to_the_printed_digit(report: Call) -> None:
+    code, out, _ = report(PUBLISHED)
+    assert code == 0
+    for time_s in ("329.07", "554.70", "1367.92", "382.30"):
+        assert time_s in out
+    _, runs = runs_of(report, PUBLISHED)
+    assert {run["dialect"] for run in runs} == {"reference-table"}
+    assert all(run["tokens_per_second"]["steady"] is None for run in runs)
+    assert all(run["reasons"] == ["published value, raw log not available"] for run in runs)
+
+
+def test_a_reference_table_that_contradicts_itself_says_so(report: Call, tmp_path: Path) -> None:
+    text = (PUBLISHED / "results.csv").read_text()
+    (tmp_path / "mine.csv").write_text(text.replace("554.70", "454.70"))
+    _, runs = runs_of(report, tmp_path / "mine.csv")
+    assert runs[2]["reasons"][1] == "published time 454.70 s, recomputed 554.70 s"
+    (tmp_path / "mine.csv").write_text(text.replace("36055.39", "fast"))
+    assert report(tmp_path / "mine.csv")[0] == 2

@@ -1,0 +1,165 @@
+"""The benchmark through the real JUBE on a real Slurm: a good run, a cancelled one, a failing rank, large ones."""
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.slurm, pytest.mark.jube, pytest.mark.torchrun]
+
+CONTRACT = [
+    "system", "version", "queue", "JobID", "Job_Time", "Model_Size (Billion Param)", "Nodes", "Batch_Size",
+    "Pipeline_Parallel", "Tensor_Parallel", "Iterations", "Avg_TFLOPs/GPU", "Tokens/sec", "time_to_report_in_seconds",
+]  # fmt: skip
+NUMBERS = [
+    "Tokens/sec",
+    "time_to_report_in_seconds",
+    "Avg_TFLOPs/GPU",
+    "Steady_Tokens/sec",
+    "Steady_time_in_seconds",
+    "CI95_low",
+    "CI95_high",
+]
+
+
+def old_patterns(log: str) -> float:
+    """The reference tokens/s by the old benchmark's own patterns and formula, batch and sequence from the table."""
+    elapsed = [float(x) for x in re.findall(r"elapsed time per iteration \(s\):\s+([0-9.]+)", log)]
+    return 1.0 / (sum(elapsed) / len(elapsed))
+
+
+def test_two_nodes_with_two_ranks_each(slurm_jube) -> None:  # type: ignore[no-untyped-def]
+    slurm_jube.run("tiny", "slurm")
+    slurm_jube.continue_until_finished(bound_s=200)
+    (row,) = slurm_jube.table()
+    assert list(row)[: len(CONTRACT)] == CONTRACT
+    assert (row["Outcome"], row["Nodes"], row["Tensor_Parallel"], row["Pipeline_Parallel"]) == ("VALID", "2", "2", "2")
+    assert (row["system"], row["queue"], row["Iterations"]) == ("slurm-sandbox", "booster", "60")
+    run_dir = slurm_jube.run_dir()
+    log = (run_dir / "job.out").read_text()
+    tokens_per_second = old_patterns(log) * int(row["Batch_Size"]) * 256
+    assert f"{tokens_per_second:.2f}" == row["Tokens/sec"]
+    assert f"{20_000_000 / tokens_per_second:.2f}" == row["time_to_report_in_seconds"]
+    assert re.findall(r"Submitted batch job (\d+)", log) == [row["JobID"]]
+    assert max(int(n) for n in re.findall(r"iteration\s+(\d+)/\s*\d+", log)) == 60
+    assert len(re.findall(r"TFLOPs:\s+[0-9.]+", log)) == 30
+    made_with = {
+        "run.json",
+        "submit.job",
+        "submit.json",
+        "command.txt",
+        "environment.json",
+        "job.out",
+        "job.err",
+        "outcome.json",
+        "result.json",
+    }
+    assert made_with <= {path.name for path in run_dir.iterdir()}
+    assert json.loads((run_dir / "result.json").read_text())["schema"] == "nlp-bench/result/1"
+
+
+def test_cancelled_job_is_a_row_without_a_number(slurm_jube) -> None:  # type: ignore[no-untyped-def]
+    slurm_jube.run("tiny", "slurm")
+    run_dir = slurm_jube.run_dir()
+    log = run_dir / "job.out"
+    slurm_jube.wait_for("log line", lambda: log.exists() and "iteration " in log.read_text(errors="replace"), 120)
+    job_id = json.loads((run_dir / "submit.json").read_text())["job_id"]
+    slurm_jube("scancel", job_id)
+    slurm_jube.continue_until_finished(bound_s=60)
+    (row,) = slurm_jube.table()
+    assert row["Outcome"] == "CANCELLED"
+    assert [row[name] for name in NUMBERS] == [""] * len(NUMBERS)
+
+
+def test_failing_rank_is_a_row_without_a_number(slurm_jube, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Rank 1 leaves with status 5 as soon as Python starts in it."""
+    (tmp_path / "sitecustomize.py").write_text("import os\nif os.environ.get('RANK') == '1':\n    os._exit(5)\n")
+    text = (ROOT / "benchmark/systems/slurm-sandbox.toml").read_text()
+    system = tmp_path / "faulty.toml"
+    system.write_text(text.replace("[environment]", f'[environment]\nPYTHONPATH = "{tmp_path}"'))
+    slurm_jube.environment["NLP_BENCH_SYSTEM"] = str(system)
+    slurm_jube.run("tiny", "slurm")
+    slurm_jube.continue_until_finished(bound_s=90)
+    (row,) = slurm_jube.table()
+    assert row["Outcome"] == "FAILED"
+    assert [row[name] for name in NUMBERS] == [""] * len(NUMBERS)
+    outcome = json.loads((slurm_jube.run_dir() / "outcome.json").read_text())
+    assert outcome["exit_status"] not in {0, None}
+    assert "rank 1" in outcome["evidence"]
+    assert "exitcode 5" in outcome["evidence"]
+
+
+def placed(golden: str, jube, run_dir: Path) -> str:  # type: ignore[no-untyped-def]
+    """Return the golden text with this test's own folders instead of its short ones."""
+    python = Path(jube.environment["NLP_BENCH_VENV"]) / "bin/python"
+    places = {
+        "/nlp-bench/src": jube.checkout / "src",
+        "/nlp-bench": jube.checkout,
+        "/runs/1": run_dir,
+        "/venv/bin/python": python,
+    }
+    pattern = "|".join(rf"(?<![\w/]){place}(?![\w/])" for place in places)
+    return re.sub(pattern, lambda found: shlex.quote(str(places[found.group()])), golden)
+
+
+@pytest.mark.parametrize("model", ["175", "13"])
+def test_large_job_waits_with_the_golden_text(slurm_jube, model: str) -> None:  # type: ignore[no-untyped-def]
+    """The sandbox has too few nodes, so the job stays pending; cancelled there, it still becomes a row."""
+    slurm_jube.run(model)
+    run_dir = slurm_jube.run_dir()
+    job_id = json.loads((run_dir / "submit.json").read_text())["job_id"]
+    submitted = slurm_jube("scontrol", "write", "batch_script", job_id, "-")
+    golden = (ROOT / f"tests/launch/golden/{model}_slurm-sandbox.job").read_text()
+    assert submitted.strip() == placed(golden, slurm_jube, run_dir).strip()
+    state = slurm_jube("scontrol", "show", "job", job_id, "--oneliner")
+    assert "JobState=PENDING" in state
+    assert slurm_jube.status() == "RUNNING"
+    slurm_jube("scancel", job_id)
+    slurm_jube.continue_until_finished(bound_s=60)
+    (row,) = slurm_jube.table()
+    assert (row["Outcome"], row["Tokens/sec"], row["Nodes"]) == ("CANCELLED", "", "96" if model == "175" else "8")
+
+
+def test_inside_an_allocation_that_a_person_holds(slurm_jube) -> None:  # type: ignore[no-untyped-def]
+    run_dir = slurm_jube.folder / "held run"
+    nlp_bench = str(slurm_jube.checkout / "benchmark/env/nlp-bench")
+    slurm_jube(
+        "salloc", "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:2",
+        nlp_bench, "submit", "--model", "tiny", "--iterations", "4", "--run-dir", str(run_dir),
+    )  # fmt: skip
+    slurm_jube(nlp_bench, "measure", str(run_dir))
+    assert json.loads((run_dir / "result.json").read_text())["runs"][0]["outcome"] == "VALID"
+    assert "2 node" not in (run_dir / "job.err").read_text()
+
+
+def test_ambient_sbatch_variables_do_not_change_the_job(slurm_jube) -> None:  # type: ignore[no-untyped-def]
+    slurm_jube.environment["SBATCH_PARTITION"] = "nowhere"
+    run_dir = slurm_jube.folder / "ambient"
+    nlp_bench = str(slurm_jube.checkout / "benchmark/env/nlp-bench")
+    printed = slurm_jube(nlp_bench, "submit", "--model", "175", "--run-dir", str(run_dir), "--no-follow")
+    job_id = re.search(r"Submitted batch job (\d+)", printed)
+    assert job_id
+    again = slurm_jube(nlp_bench, "submit", "--model", "175", "--run-dir", str(run_dir), "--no-follow")
+    assert f"Submitted batch job {job_id.group(1)}" in again
+    assert "nothing was submitted again" in again
+    slurm_jube("scancel", job_id.group(1))
+    slurm_jube(nlp_bench, "sync", "--wait", "--poll", "0.5", str(run_dir), timeout_s=30)
+    assert json.loads((run_dir / "outcome.json").read_text())["outcome"] == "CANCELLED"
+
+
+def test_a_partition_that_is_too_small_is_refused(slurm_jube, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    text = (ROOT / "benchmark/systems/slurm-sandbox.toml").read_text()
+    system = tmp_path / "strict.toml"
+    system.write_text(text.replace('oversize = "queue"', 'oversize = "refuse"'))
+    nlp_bench = str(slurm_jube.checkout / "benchmark/env/nlp-bench")
+    done = subprocess.run(
+        [nlp_bench, "submit", "--model", "175", "--system", str(system)],
+        env=slurm_jube.environment, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "96 nodes, but partition booster has at most 4" in done.stderr
+    assert slurm_jube("squeue", "-h") == ""
