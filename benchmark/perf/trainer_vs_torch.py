@@ -68,7 +68,7 @@ def build(options: argparse.Namespace) -> tuple[Any, Any]:
     from nlp_bench.train.kernels import choose_kernels  # noqa: PLC0415
     from nlp_bench.train.trainer import Trainer  # noqa: PLC0415
 
-    ours = Trainer(settings, layout, choose_kernels(device), device)
+    ours = Trainer(settings, layout, choose_kernels(settings, device), device)
     plain = PlainGPT(
         layers=options.layers,
         width=options.width,

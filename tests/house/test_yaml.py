@@ -1,32 +1,19 @@
 """The JUBE files keep to the portable subset; the checker finds the classic mistakes."""
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from support.yaml_rules import problems
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def load_rules() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("yaml_rules", Path(__file__).with_name("yaml_rules.py"))
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["yaml_rules"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-RULES = load_rules()
 FILES = [ROOT / "benchmark/jube/nlp_benchmark.yaml", *sorted((ROOT / "jube").glob("*.yaml"))]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_shipped_files_are_clean(path: Path) -> None:
-    assert RULES.problems(path) == []
+    assert problems(path) == []
 
 
 @pytest.mark.parametrize(
@@ -44,4 +31,4 @@ def test_shipped_files_are_clean(path: Path) -> None:
 def test_checker_finds(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(text)
-    assert any(problem in found for found in RULES.problems(path))
+    assert any(problem in found for found in problems(path))

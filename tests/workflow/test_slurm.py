@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.jube import Jube
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slurm, pytest.mark.jube, pytest.mark.torchrun]
@@ -32,7 +33,7 @@ def old_patterns(log: str) -> float:
     return 1.0 / (sum(elapsed) / len(elapsed))
 
 
-def test_two_nodes_with_two_ranks_each(slurm_jube) -> None:  # type: ignore[no-untyped-def]
+def test_two_nodes_with_two_ranks_each(slurm_jube: Jube) -> None:
     slurm_jube.run("tiny", "slurm")
     slurm_jube.continue_until_finished(bound_s=200)
     (row,) = slurm_jube.table()
@@ -62,7 +63,7 @@ def test_two_nodes_with_two_ranks_each(slurm_jube) -> None:  # type: ignore[no-u
     assert json.loads((run_dir / "result.json").read_text())["schema"] == "nlp-bench/result/1"
 
 
-def test_cancelled_job_is_a_row_without_a_number(slurm_jube) -> None:  # type: ignore[no-untyped-def]
+def test_cancelled_job_is_a_row_without_a_number(slurm_jube: Jube) -> None:
     slurm_jube.run("tiny", "slurm")
     run_dir = slurm_jube.run_dir()
     log = run_dir / "job.out"
@@ -75,7 +76,7 @@ def test_cancelled_job_is_a_row_without_a_number(slurm_jube) -> None:  # type: i
     assert [row[name] for name in NUMBERS] == [""] * len(NUMBERS)
 
 
-def test_failing_rank_is_a_row_without_a_number(slurm_jube, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_failing_rank_is_a_row_without_a_number(slurm_jube: Jube, tmp_path: Path) -> None:
     """Rank 1 leaves with status 5 as soon as Python starts in it."""
     (tmp_path / "sitecustomize.py").write_text("import os\nif os.environ.get('RANK') == '1':\n    os._exit(5)\n")
     text = (ROOT / "benchmark/systems/slurm-sandbox.toml").read_text()
@@ -93,7 +94,7 @@ def test_failing_rank_is_a_row_without_a_number(slurm_jube, tmp_path: Path) -> N
     assert "exitcode 5" in outcome["evidence"]
 
 
-def placed(golden: str, jube, run_dir: Path) -> str:  # type: ignore[no-untyped-def]
+def placed(golden: str, jube: Jube, run_dir: Path) -> str:
     """Return the golden text with this test's own folders instead of its short ones."""
     python = Path(jube.environment["NLP_BENCH_VENV"]) / "bin/python"
     places = {
@@ -107,7 +108,7 @@ def placed(golden: str, jube, run_dir: Path) -> str:  # type: ignore[no-untyped-
 
 
 @pytest.mark.parametrize("model", ["175", "13"])
-def test_large_job_waits_with_the_golden_text(slurm_jube, model: str) -> None:  # type: ignore[no-untyped-def]
+def test_large_job_waits_with_the_golden_text(slurm_jube: Jube, model: str) -> None:
     """The sandbox has too few nodes, so the job stays pending; cancelled there, it still becomes a row."""
     slurm_jube.run(model)
     run_dir = slurm_jube.run_dir()
@@ -124,7 +125,7 @@ def test_large_job_waits_with_the_golden_text(slurm_jube, model: str) -> None:  
     assert (row["Outcome"], row["Tokens/sec"], row["Nodes"]) == ("CANCELLED", "", "96" if model == "175" else "8")
 
 
-def test_inside_an_allocation_that_a_person_holds(slurm_jube) -> None:  # type: ignore[no-untyped-def]
+def test_inside_an_allocation_that_a_person_holds(slurm_jube: Jube) -> None:
     run_dir = slurm_jube.folder / "held run"
     nlp_bench = str(slurm_jube.checkout / "benchmark/env/nlp-bench")
     slurm_jube(
@@ -136,7 +137,7 @@ def test_inside_an_allocation_that_a_person_holds(slurm_jube) -> None:  # type: 
     assert "2 node" not in (run_dir / "job.err").read_text()
 
 
-def test_ambient_sbatch_variables_do_not_change_the_job(slurm_jube) -> None:  # type: ignore[no-untyped-def]
+def test_ambient_sbatch_variables_do_not_change_the_job(slurm_jube: Jube) -> None:
     slurm_jube.environment["SBATCH_PARTITION"] = "nowhere"
     run_dir = slurm_jube.folder / "ambient"
     nlp_bench = str(slurm_jube.checkout / "benchmark/env/nlp-bench")
@@ -151,7 +152,7 @@ def test_ambient_sbatch_variables_do_not_change_the_job(slurm_jube) -> None:  # 
     assert json.loads((run_dir / "outcome.json").read_text())["outcome"] == "CANCELLED"
 
 
-def test_a_partition_that_is_too_small_is_refused(slurm_jube, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_partition_that_is_too_small_is_refused(slurm_jube: Jube, tmp_path: Path) -> None:
     text = (ROOT / "benchmark/systems/slurm-sandbox.toml").read_text()
     system = tmp_path / "strict.toml"
     system.write_text(text.replace('oversize = "queue"', 'oversize = "refuse"'))

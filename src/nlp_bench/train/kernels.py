@@ -1,12 +1,10 @@
 """Which kernels run: the fused ones that this machine has, and plain torch where it has none, said in the log."""
 
 import importlib.util
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.functional import gelu
 
 from nlp_bench.train.attention import Norm
 from nlp_bench.train.settings import Settings
@@ -21,9 +19,7 @@ class Kernels:
     fused_elementwise: bool
     """Whether bias, activation, dropout and addition are compiled into one kernel."""
     accumulate_in_gemm: bool
-    """Whether weight gradients are added to their sum by the matrix product itself (Apex's extension)."""
-    gelu: Callable[[torch.Tensor], torch.Tensor]
-    """The activation of an ungated feed-forward block."""
+    """Whether the matrix product itself adds weight gradients to their sum (on GPUs Apex's extension)."""
 
     def fusions(self, settings: Settings) -> dict[str, Any]:
         """Return the switches of megatron-core's configuration."""
@@ -47,12 +43,16 @@ class Kernels:
         }
 
 
-def choose_kernels(device: torch.device) -> Kernels:
-    """Look at the device and the installed packages."""
+def choose_kernels(settings: Settings, device: torch.device) -> Kernels:
+    """Look at the device and the installed packages.
+
+    On CPUs nothing is compiled: measured with benchmark/perf/trainer_vs_torch.py, the compiled element-wise kernels
+    made a step 4 % slower there.
+    """
     on_gpu = device.type == "cuda"
+    extension = "fused_weight_gradient_mlp_cuda"  # Apex's name; cpu.py has a stand-in for float32
     return Kernels(
         norm=Norm,
-        fused_elementwise=bool(int(__import__("os").environ.get("FE","0"))) or on_gpu,
-        accumulate_in_gemm=bool(int(__import__("os").environ.get("GA","0"))) or on_gpu and importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None,
-        gelu=gelu,
+        fused_elementwise=on_gpu,
+        accumulate_in_gemm=importlib.util.find_spec(extension) is not None and (on_gpu or not settings.bf16),
     )

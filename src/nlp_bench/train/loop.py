@@ -26,7 +26,7 @@ def train(settings: Settings, layout: Layout, rank: Rank) -> int:
     """
     started_s = time.monotonic()
     device = world.connect(settings, rank)
-    kernels = choose_kernels(device)
+    kernels = choose_kernels(settings, device)
     trainer = Trainer(settings, layout, kernels, device)
     say = _log if rank.rank == rank.world_size - 1 else _silence
     facts = _facts(trainer, kernels)

@@ -16,6 +16,7 @@ from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
+from torch.nn.functional import gelu, silu
 
 from nlp_bench.train.attention import FusedAttention
 from nlp_bench.train.kernels import Kernels
@@ -38,7 +39,7 @@ def transformer_config(settings: Settings, layout: Layout, kernels: Kernels) -> 
         layernorm_epsilon=settings.norm_epsilon,
         add_bias_linear=not settings.disable_bias_linear,
         gated_linear_unit=settings.swiglu,
-        activation_func=torch.nn.functional.silu if settings.swiglu else kernels.gelu,
+        activation_func=silu if settings.swiglu else gelu,
         attention_dropout=settings.attention_dropout,
         hidden_dropout=settings.hidden_dropout,
         init_method_std=settings.init_method_std,

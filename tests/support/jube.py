@@ -1,0 +1,69 @@
+"""The real JUBE, driven as a person drives it."""
+
+import csv
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+class Jube:
+    """The real jube command in one working folder, with a bound on each call."""
+
+    def __init__(self, checkout: Path, folder: Path, environment: dict[str, str]) -> None:
+        self.checkout, self.folder, self.environment = checkout, folder, environment
+        self.runs = folder / "runs"
+
+    def __call__(self, *words: str, timeout_s: float = 240) -> str:
+        done = subprocess.run(
+            [*words],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def run(self, *tags: str) -> str:
+        yaml = self.checkout / "benchmark/jube/nlp_benchmark.yaml"
+        return self(
+            "jube", "run", str(yaml), "--hide-animation", "-o", str(self.runs), *(["--tag", *tags] if tags else [])
+        )
+
+    def status(self) -> str:
+        return self("jube", "status", str(self.runs), "--id", "last").split()[-1]
+
+    def continue_until_finished(self, bound_s: float) -> None:
+        end = time.monotonic() + bound_s
+        while self.status() == "RUNNING":
+            assert time.monotonic() < end, f"still RUNNING after {bound_s} s\n{self.log()}"
+            time.sleep(1)
+            self("jube", "continue", str(self.runs), "--id", "last", "--hide-animation")
+        assert self.status() == "FINISHED", self.log()
+
+    def log(self) -> str:
+        return "\n".join(
+            f"== {p}\n{p.read_text(errors='replace')[-3000:]}"
+            for p in sorted(self.runs.rglob("work/*"))
+            if p.suffix in {"", ".err", ".log"} and p.is_file()
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """Return the rows of `jube result -a` as the csv result has them; the pretty table must be printed too."""
+        printed = self("jube", "result", "-a", str(self.runs), "--id", "last")
+        assert "Tokens/sec" in printed
+        assert "time_to_report_in_seconds" in printed
+        path = next(self.runs.rglob("result/result_csv.dat"))
+        return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+    def run_dir(self) -> Path:
+        return next(path for path in self.runs.rglob("*_train/work") if path.is_dir())
+
+    def wait_for(self, what: str, condition: Callable[[], bool], bound_s: float) -> None:
+        end = time.monotonic() + bound_s
+        while not condition():
+            assert time.monotonic() < end, f"no {what} after {bound_s} s\n{self.log()}"
+            time.sleep(0.2)

@@ -1,0 +1,148 @@
+"""The benchmark on this machine without a scheduler: the one command, a sweep, jube-autorun, the way without JUBE."""
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from support.jube import Jube
+
+pytestmark = [pytest.mark.jube, pytest.mark.torchrun]
+
+
+def run(command: list[str], jube: Jube, bound_s: float = 240) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command, cwd=jube.folder, env=jube.environment, capture_output=True, text=True, timeout=bound_s, check=False
+    )
+
+
+def changed_yaml(jube: Jube, **values: str) -> None:
+    """Set JUBE parameters as a person does: in a copy of the checkout, by editing the parameter file."""
+    copy = jube.folder / "checkout"
+    shutil.copytree(jube.checkout, copy, ignore=shutil.ignore_patterns("nlp_benchmark_run", "reports"))
+    path = copy / "jube/parameters.yaml"
+    text = path.read_text(encoding="utf-8")
+    for name, value in values.items():
+        text, count = re.subn(rf'(name: {name}, _: )"default"', rf'\1"{value}"', text)
+        assert count == 1
+    path.write_text(text, encoding="utf-8")
+    jube.checkout = copy
+    jube.environment["NLP_BENCH_ROOT"] = str(copy)
+
+
+def test_one_command(jube: Jube) -> None:
+    done = run(["bash", str(jube.checkout / "benchmark/run.sh"), "local"], jube)
+    assert done.returncode == 0, done.stdout + done.stderr
+    header, row = (line for line in done.stdout.splitlines() if "|" in line and "---" not in line)
+    cells = dict(zip((c.strip() for c in header.split("|")), (c.strip() for c in row.split("|")), strict=True))
+    assert cells["Outcome"] == "VALID"
+    assert float(cells["time_to_report_in_seconds"]) == pytest.approx(20_000_000 / float(cells["Tokens/sec"]), rel=1e-3)
+    assert re.search(r"iteration \d+/60, \d+ tokens/s", done.stderr), done.stderr
+    written = {path.name for path in (jube.checkout / "reports/latest").iterdir()}
+    assert {"report.csv", "report.md", "report.html", "report.json", "throughput.png", "throughput.svg"} <= written
+
+
+def test_sweep_gives_one_row_per_point(jube: Jube) -> None:
+    changed_yaml(jube, micro_batch_size="1,2", iterations="4", gas="1")
+    jube.run("local")
+    assert jube.status() == "FINISHED", jube.log()
+    rows = jube.table()
+    assert sorted(row["Batch_Size"] for row in rows) == ["1", "2"]
+    assert {row["Outcome"] for row in rows} == {"VALID"}
+    assert "micro_batch_size" in jube("jube", "info", str(jube.runs), "--id", "last", "--step", "train")
+
+
+def test_jube_autorun(jube: Jube) -> None:
+    """jube-autorun itself does not quote its folder, so its runs lie in a path without a space."""
+    changed_yaml(jube, iterations="4")
+    yaml = jube.checkout / "benchmark/jube/nlp_benchmark.yaml"
+    printed = jube("jube-autorun", "-p", "1", "-r", f"--tag tiny local -o {jube.runs}", str(yaml))
+    assert "VALID" in printed
+    assert "time_to_report_in_seconds" in printed
+
+
+def test_by_hand_without_jube(jube: Jube) -> None:
+    nlp_bench = str(jube.checkout / "benchmark/env/nlp-bench")
+    first = run([nlp_bench, "submit", "--launcher", "local", "--iterations", "4"], jube)
+    assert first.stdout.strip() == "VALID", first.stderr
+    second = run([nlp_bench, "submit", "--launcher", "local", "--iterations", "4", "--data-path", "mock"], jube)
+    assert second.returncode == 0
+    folders = sorted((jube.checkout / "reports/runs").iterdir())
+    assert len(folders) == 2
+    for folder in folders:
+        assert run([nlp_bench, "measure", str(folder)], jube).returncode == 0
+        result = json.loads((folder / "result.json").read_text())
+        assert result["runs"][0]["tokens_per_second"]["reference"] > 0
+    assert "CPU" in (folders[0] / "job.out").read_text()
+    report = run([nlp_bench, "report", str(jube.checkout / "reports/runs"), "--format", "json"], jube)
+    assert [entry["outcome"] for entry in json.loads(report.stdout)["runs"]] == ["VALID", "VALID"]
+
+
+def test_time_limit_of_a_local_run(jube: Jube) -> None:
+    nlp_bench = str(jube.checkout / "benchmark/env/nlp-bench")
+    folder = jube.folder / "late"
+    done = run([nlp_bench, "submit", "--launcher", "local", "--timelimit", "00:00:03", "--run-dir", str(folder)], jube)
+    assert done.stdout.startswith("TIMEOUT"), done.stdout + done.stderr
+    assert run([nlp_bench, "measure", str(folder)], jube).returncode == 0
+    assert "tokens_per_second" not in (folder / "metrics.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        (["1755"], "tag: '1755' is unknown; did you mean 175?"),
+        (["13", "175"], "two tags for one model"),
+        (["175", "local"], "96 nodes, but the local launcher has this machine only"),
+        (["tiny", "slurm"], "no Slurm answers here"),
+    ],
+)
+def test_bad_tags_are_refused_at_once(jube: Jube, tags: list[str], message: str) -> None:
+    jube.environment["SLURM_CONF"] = "nowhere/slurm.conf"
+    begin = time.monotonic()
+    jube.run(*tags)
+    assert time.monotonic() - begin < 10  # generous on a loaded machine; by itself it takes under 1 s
+    assert jube.status() == "ERROR"
+    said = next(jube.runs.rglob("*_check/work/stderr")).read_text()
+    assert message in said
+    assert not list(jube.runs.rglob("submit.json"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["submit", "--model", "17"], "'17' is not a file of benchmark/models"),
+        (["submit", "--system", "nowhere"], "'nowhere' is not a file of benchmark/systems"),
+        (
+            ["submit", "--tp", "3", "--launcher", "local", "--gpus-per-node", "4"],
+            "nodes*gpus_per_node = 4 is not a multiple of tp*pp = 3",
+        ),
+        (["submit", "--data-path", "nowhere/text", "--launcher", "local"], "text.bin"),
+        (["submit", "--launcher", "local", "--run-dir", "/proc/nowhere"], "cannot create /proc/nowhere"),
+        (["submit", "--nodez", "3"], "--nodez"),
+        (["submitt"], "did you mean submit?"),
+    ],
+)
+def test_bad_words_are_refused(jube: Jube, words: list[str], message: str) -> None:
+    done = run([str(jube.checkout / "benchmark/env/nlp-bench"), *words], jube, bound_s=20)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+def test_no_jube(checkout: Path, tmp_path: Path) -> None:
+    """Without JUBE, without root and without its archive, the one command says what to do."""
+    script = f'source "{checkout}/benchmark/env/jube.bash"; id() {{ echo 1000; }}; nlp_bench_find_jube "{checkout}"'
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "dirname", "cat"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={"PATH": str(tools), "NLP_BENCH_VENV": str(tmp_path), "NLP_BENCH_JUBE_ARCHIVE": "nowhere.tar.gz"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "sudo apt-get install jube" in done.stderr
