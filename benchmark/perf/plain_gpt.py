@@ -1,3 +1,4 @@
+# ruff: noqa: INP001  # scripts, not a package
 """The rival: the GPT and the training loop that a competent person writes with plain PyTorch, no megatron-core."""
 
 from typing import Any
@@ -35,7 +36,9 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 class PlainGPT(nn.Module):
     """A decoder with tied embeddings and rotary positions."""
 
-    def __init__(self, *, layers: int, width: int, heads: int, inner: int, vocabulary: int, length: int) -> None:
+    def __init__(  # noqa: PLR0913  # a model has that many dimensions
+        self, *, layers: int, width: int, heads: int, inner: int, vocabulary: int, length: int
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
         self.blocks = nn.ModuleList(Block(width, heads, inner) for _ in range(layers))
@@ -89,7 +92,11 @@ def copy_weights(plain: PlainGPT, ours: nn.Module) -> None:
             by_head = qkv.view(block.heads, 3, rows // 3 // block.heads, width)
             block.qkv.weight.copy_(by_head.transpose(0, 1).reshape(rows, width))
             block.qkv.bias.zero_()
-            pairs = (("self_attention.linear_proj", block.out), ("mlp.linear_fc1", block.up), ("mlp.linear_fc2", block.down))
+            pairs = (
+                ("self_attention.linear_proj", block.out),
+                ("mlp.linear_fc1", block.up),
+                ("mlp.linear_fc2", block.down),
+            )
             for name, layer in pairs:
                 layer.weight.copy_(state[f"decoder.layers.{index}.{name}.weight"])
                 layer.bias.zero_()

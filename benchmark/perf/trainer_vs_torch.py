@@ -1,3 +1,4 @@
+# ruff: noqa: INP001  # scripts, not a package
 """Is our trainer as fast as plain PyTorch? Alternates blocks of steps of both in one process and prints the ratio.
 
     python benchmark/perf/trainer_vs_torch.py [--blocks 12] [--steps 4] [--threads 1] [--layers 4] [--width 256] ...
@@ -63,7 +64,9 @@ def build(options: argparse.Namespace) -> tuple[Any, Any]:
 
     settings = parse_arguments(trainer_arguments(options))
     layout = Layout.of(settings, 1)
-    device = world.connect(settings, Rank(rank=0, world_size=1, local_rank=0))
+    rank = Rank(rank=0, world_size=1, local_rank=0)
+    device = world.pick_device(rank)
+    world.connect(settings, rank, device)
     from nlp_bench.train.batches import MockSamples, microbatches  # noqa: PLC0415  # after the CPU substitutions
     from nlp_bench.train.kernels import choose_kernels  # noqa: PLC0415
     from nlp_bench.train.trainer import Trainer  # noqa: PLC0415

@@ -37,7 +37,7 @@ def legacy_flops_per_iteration(shape: ModelShape, global_batch_size: int, *, rec
     `24 c B s l h^2 (1 + s/(6h) + V/(16 l h))` with c = 4 when activations are recomputed in any way, else 3.
     Source: Narayanan et al. 2021, https://arxiv.org/abs/2104.04473, equation 3 (written there for c = 4:
     forward, recomputed forward, twice that backward). It counts full attention, a feed-forward of width 4h,
-    and a recompute of everything even where only attention is recomputed.
+    a recompute of every layer even where only attention is recomputed, and with c = 3 only 3/4 of the output layer.
     """
     length, width, layers = shape.sequence_length, shape.hidden_size, shape.num_layers
     passes = 4 if recompute else 3

@@ -27,9 +27,12 @@ def main(words: list[str] | None = None) -> int:
         return error.exit_code
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # overlaps tensor-parallel communication in order
     warnings.filterwarnings("ignore", module=r"(megatron|torch)\.")  # megatron-core warns of every missing package
-    from nlp_bench.train.loop import train  # noqa: PLC0415  # torch takes seconds; arguments are checked before
+    from nlp_bench.train.world import pick_device  # noqa: PLC0415  # torch takes seconds; arguments are checked before
 
-    return train(settings, layout, rank)
+    device = pick_device(rank)
+    from nlp_bench.train.loop import train  # noqa: PLC0415  # imports megatron-core, which pick_device prepares for
+
+    return train(settings, layout, rank, device)
 
 
 def _check_data(prefix: str | None) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import ast
 import inspect
+import itertools
 import sys
 from dataclasses import MISSING, Field, fields
 from typing import Any, NoReturn, get_args
@@ -37,6 +38,7 @@ def _parser(docs: dict[str, str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m nlp_bench.train",
         description="Train a GPT with megatron-core and log its throughput; start it with torchrun for several ranks.",
+        usage="%(prog)s OPTION ...",
         allow_abbrev=False,
     )
     for option in fields(Settings):
@@ -69,7 +71,7 @@ def help_texts() -> dict[str, str]:
     module = sys.modules[Settings.__module__]
     body = next(n for n in ast.parse(inspect.getsource(module)).body if isinstance(n, ast.ClassDef)).body
     texts = {}
-    for name, text in zip(body, body[1:], strict=False):
+    for name, text in itertools.pairwise(body):
         if isinstance(name, ast.AnnAssign) and isinstance(name.target, ast.Name) and isinstance(text, ast.Expr):
             texts[name.target.id] = str(ast.literal_eval(text.value)).replace("%", "%%")
     return texts

@@ -16,7 +16,9 @@ class FusedAttention(torch.nn.Module):
     the backward pass recomputes it, which is what selective recompute asks for.
     """
 
-    def __init__(self, config: TransformerConfig, *, rotated_width: int = 0, rotary_base: int = 10000, **_: Any) -> None:
+    def __init__(
+        self, config: TransformerConfig, *, rotated_width: int = 0, rotary_base: int = 10000, **_: Any
+    ) -> None:
         """`rotated_width` of each head is rotated by position, 0 for none; megatron-core's other arguments do not matter."""
         super().__init__()
         self.dropout = config.attention_dropout
@@ -36,15 +38,15 @@ class FusedAttention(torch.nn.Module):
         return context.permute(2, 0, 1, 3).flatten(2)
 
     def _attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float) -> torch.Tensor:
-        heads_first = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))
-        return scaled_dot_product_attention(*heads_first, dropout_p=dropout, is_causal=True, enable_gqa=self.grouped)
+        q, k, v = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))  # [b, heads, s, d]
+        return scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, enable_gqa=self.grouped)
 
     def _rotate(self, heads: torch.Tensor) -> torch.Tensor:
         width = self.rotated_width
         cosine, sine = rotary_table(heads.shape[0], width, self.rotary_base, heads.dtype, heads.device)
         if width == heads.shape[-1]:
-            return _Rotary.apply(heads, cosine, sine)  # type: ignore[no-any-return]
-        return torch.cat((_Rotary.apply(heads[..., :width], cosine, sine), heads[..., width:]), dim=-1)
+            return rotary(heads, cosine, sine)
+        return torch.cat((rotary(heads[..., :width], cosine, sine), heads[..., width:]), dim=-1)
 
 
 @functools.lru_cache(maxsize=4)
@@ -60,8 +62,13 @@ def rotary_table(
     return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
 
 
+def rotary(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+    """Rotate the pairs (i, i + d/2) of the last dimension of heads [s, b, n, d] by the angles of `rotary_table`."""
+    return _Rotary.apply(heads, cosine, sine)  # type: ignore[no-any-return,no-untyped-call]
+
+
 class _Rotary(torch.autograd.Function):
-    """Rotate the pairs (i, i + d/2) of the last dimension: the backward pass is the rotation back."""
+    """The backward pass is the rotation back: three kernels each way, and nothing but the table is kept."""
 
     @staticmethod
     def forward(ctx: Any, heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
@@ -69,7 +76,7 @@ class _Rotary(torch.autograd.Function):
         return _rotated(heads, cosine, sine, 1.0)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         cosine, sine = ctx.saved_tensors
         return _rotated(gradient, cosine, sine, -1.0), None, None
 

@@ -21,7 +21,7 @@ MAX_INDEXED_SAMPLES = 1_000_000  # an index of all 300 million samples of an old
 class Samples(Protocol):
     """A list of samples of `seq_length + 1` tokens."""
 
-    def __len__(self) -> int: ...  # noqa: D105
+    def __len__(self) -> int: ...
     def tokens(self, index: int) -> torch.Tensor:
         """Return sample `index`: int64 [seq_length + 1]."""
         ...

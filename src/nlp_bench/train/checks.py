@@ -12,13 +12,23 @@ if TYPE_CHECKING:
 POSITIVE = (
     *("num_layers", "hidden_size", "num_attention_heads", "seq_length", "max_position_embeddings", "micro_batch_size"),
     *("ffn_hidden_size", "num_query_groups", "vocab_size", "make_vocab_size_divisible_by", "rotary_base"),
-    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "global_batch_size", "train_iters", "train_samples"),
+    *(
+        "tensor_model_parallel_size",
+        "pipeline_model_parallel_size",
+        "global_batch_size",
+        "train_iters",
+        "train_samples",
+    ),
     *("log_interval", "distributed_timeout_minutes", "exit_duration_in_mins", "recompute_num_layers"),
     *("lr_decay_iters", "lr_decay_samples", "loss_scale_window", "hysteresis", "norm_epsilon", "init_method_std"),
 )
 NOT_NEGATIVE = ("lr", "min_lr", "lr_warmup_iters", "lr_warmup_samples", "weight_decay", "clip_grad", "adam_eps", "seed")
 UNIT_INTERVAL = ("attention_dropout", "hidden_dropout", "adam_beta1", "adam_beta2")
-PAIRS = (("train_iters", "train_samples"), ("lr_decay_iters", "lr_decay_samples"), ("lr_warmup_iters", "lr_warmup_samples"))
+PAIRS = (
+    ("train_iters", "train_samples"),
+    ("lr_decay_iters", "lr_decay_samples"),
+    ("lr_warmup_iters", "lr_warmup_samples"),
+)
 
 
 def check_settings(settings: "Settings") -> None:
@@ -85,16 +95,24 @@ def _check_schedule(s: "Settings") -> None:
         require(both, "overlap_param_gather: needs --use-distributed-optimizer and --overlap-grad-reduce")
     if s.recompute_method or s.recompute_num_layers:
         needs = "needs --recompute-granularity full"
-        require(s.granularity == "full", f"recompute_method: {s.recompute_method}, {s.recompute_num_layers} layers: {needs}")
+        require(
+            s.granularity == "full", f"recompute_method: {s.recompute_method}, {s.recompute_num_layers} layers: {needs}"
+        )
     if s.granularity == "full":
         known = s.recompute_method is not None and s.recompute_num_layers is not None
         require(known, "recompute_granularity: full needs --recompute-method and --recompute-num-layers")
 
 
 def _check_unsupported(s: "Settings") -> None:
-    require(s.save is None, f"save: {s.save}: this trainer measures throughput and writes no checkpoints; leave --save out")
-    require(s.load is None, f"load: {s.load}: this trainer measures throughput and reads no checkpoints; leave --load out")
-    require(s.eval_iters == 0, f"eval_iters: {s.eval_iters}: an evaluation would spoil the throughput; use --eval-iters 0")
+    require(
+        s.save is None, f"save: {s.save}: this trainer measures throughput and writes no checkpoints; leave --save out"
+    )
+    require(
+        s.load is None, f"load: {s.load}: this trainer measures throughput and reads no checkpoints; leave --load out"
+    )
+    require(
+        s.eval_iters == 0, f"eval_iters: {s.eval_iters}: an evaluation would spoil the throughput; use --eval-iters 0"
+    )
     require(bool(s.mock_data) != bool(s.data_path), "data_path: give exactly one of --data-path PREFIX and --mock-data")
     if s.tokenizer_type == "GPT2BPETokenizer" and s.vocab_size is None:
         require(s.vocab_file is not None, "vocab_size: not given; add --vocab-size N or --vocab-file vocab.json")
@@ -111,7 +129,7 @@ def vocabulary_entries(settings: "Settings") -> int | None:
     path = Path(settings.vocab_file)
     try:
         tokens = json.loads(path.read_text(encoding="utf-8"))
-        return 1 + max(tokens.values())
+        return 1 + int(max(tokens.values()))
     except OSError as error:
         remedy = "make one with nlp-bench data, or give --vocab-size N"
         raise UsageError(f"vocab_file: cannot read {path}: {error.strerror}; {remedy}") from error

@@ -11,12 +11,16 @@ from nlp_bench.train.settings import Settings
 
 def argument_lines(settings: Settings, layout: Layout) -> list[str]:
     """Return the resolved arguments in Megatron-LM's shape: `  seq_length ....... 2048`, sorted by name."""
-    values = asdict(settings) | asdict(layout) | {
-        "ffn_hidden_size": settings.ffn_width,
-        "num_query_groups": settings.query_groups,
-        "params_dtype": f"torch.{settings.params_dtype}",
-        "recompute_granularity": settings.granularity,
-    }
+    values = (
+        asdict(settings)
+        | asdict(layout)
+        | {
+            "ffn_hidden_size": settings.ffn_width,
+            "num_query_groups": settings.query_groups,
+            "params_dtype": f"torch.{settings.params_dtype}",
+            "recompute_granularity": settings.granularity,
+        }
+    )
     lines = [f"  {name} {'.' * max(3, 48 - len(name))} {values[name]}" for name in sorted(values)]
     rule = "-" * 24
     return [f"{rule} arguments {rule}", *lines, f"{rule} end of arguments {rule}"]

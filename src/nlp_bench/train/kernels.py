@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from nlp_bench.build.compiler import has_c_compiler
 from nlp_bench.train.attention import Norm
 from nlp_bench.train.settings import Settings
 
@@ -18,6 +19,8 @@ class Kernels:
     """Module of the normalisation."""
     fused_elementwise: bool
     """Whether bias, activation, dropout and addition are compiled into one kernel."""
+    elementwise: str
+    """The same in words, for the log."""
     accumulate_in_gemm: bool
     """Whether the matrix product itself adds weight gradients to their sum (on GPUs Apex's extension)."""
 
@@ -38,7 +41,7 @@ class Kernels:
         return {
             "attention": "torch scaled_dot_product_attention, causal; torch picks flash where it can",
             "normalisation": f"{self.norm.__module__}.{self.norm.__name__}",
-            "element-wise": "torch.compile (megatron-core fusions)" if self.fused_elementwise else "torch, not fused",
+            "element-wise": self.elementwise,
             "weight gradient": "summed in the matrix product" if self.accumulate_in_gemm else "torch",
         }
 
@@ -53,6 +56,16 @@ def choose_kernels(settings: Settings, device: torch.device) -> Kernels:
     extension = "fused_weight_gradient_mlp_cuda"  # Apex's name; cpu.py has a stand-in for float32
     return Kernels(
         norm=Norm,
-        fused_elementwise=on_gpu,
-        accumulate_in_gemm=importlib.util.find_spec(extension) is not None and (on_gpu or not settings.bf16),
+        fused_elementwise=on_gpu and has_c_compiler(),
+        elementwise=_elementwise(on_gpu),
+        accumulate_in_gemm=importlib.util.find_spec(extension) is not None
+        and (on_gpu or settings.params_dtype == "float32"),
     )
+
+
+def _elementwise(on_gpu: bool) -> str:
+    if not on_gpu:
+        return "torch, not fused (as fast on a CPU)"
+    if not has_c_compiler():
+        return "torch, NOT FUSED: torch.compile needs a C compiler and there is none; the number will be too low"
+    return "torch.compile (megatron-core's fusions)"

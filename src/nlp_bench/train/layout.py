@@ -31,7 +31,9 @@ class Rank:
         try:
             return cls(**{name.lower(): int(word or "") for name, word in words.items()})
         except ValueError as error:
-            raise UsageError(f"environment: {words} must be whole numbers; start several ranks with torchrun") from error
+            raise UsageError(
+                f"environment: {words} must be whole numbers; start several ranks with torchrun"
+            ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,10 @@ class Layout:
     """Micro-batches that one replica accumulates per iteration."""
     train_iters: int
     """Iterations of the run."""
+    warmup_samples: int
+    """Samples of the learning rate's warm-up."""
+    decay_samples: int
+    """Samples of the learning rate's decay, warm-up included."""
     vocab_size: int
     """Tokens in the vocabulary, without padding."""
     padded_vocab_size: int
@@ -66,13 +72,17 @@ class Layout:
         batch = settings.global_batch_size or per_pass
         if batch % per_pass:
             raise UsageError(f"global_batch_size: {batch} is not a multiple of micro_batch_size*dp = {per_pass}")
+        iterations = _iterations(settings, batch)
+        warmup, decay = _schedule(settings, batch, iterations)
         vocabulary = settings.resolved_vocab_size()
         return cls(
             world_size=world_size,
             data_parallel_size=replicas,
             global_batch_size=batch,
             num_microbatches=batch // per_pass,
-            train_iters=_iterations(settings, batch),
+            train_iters=iterations,
+            warmup_samples=warmup,
+            decay_samples=decay,
             vocab_size=vocabulary,
             padded_vocab_size=padded_vocab_size(vocabulary, settings.make_vocab_size_divisible_by, tensor),
             sequence_parallel=settings.sequence_parallel and tensor > 1,
@@ -86,6 +96,18 @@ def _iterations(settings: Settings, batch: int) -> int:
     if not iterations:
         raise UsageError(f"train_samples: {settings.train_samples} is less than one global batch of {batch}")
     return iterations
+
+
+def _schedule(settings: Settings, batch: int, iterations: int) -> tuple[int, int]:
+    warmup = settings.lr_warmup_samples or settings.lr_warmup_iters * batch
+    decay = settings.lr_decay_samples or (settings.lr_decay_iters or iterations) * batch
+    if warmup >= decay:
+        name = "lr_warmup_samples" if settings.lr_warmup_samples else "lr_warmup_iters"
+        raise UsageError(
+            f"{name}: a warm-up of {warmup} samples is not less than the decay of {decay} samples; "
+            "shorten it, or give --lr-decay-samples"
+        )
+    return warmup, decay
 
 
 def model_shape(settings: Settings, layout: Layout) -> ModelShape:

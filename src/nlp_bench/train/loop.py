@@ -19,13 +19,13 @@ from nlp_bench.train.trainer import Step, Trainer
 NAN_EXIT_CODE = 3
 
 
-def train(settings: Settings, layout: Layout, rank: Rank) -> int:
+def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) -> int:
     """Train; return the exit code: 0, or NAN_EXIT_CODE when a loss or gradient was not finite.
 
     The last rank writes the log to stdout. Errors are raised; the caller must then leave without waiting for the others.
     """
     started_s = time.monotonic()
-    device = world.connect(settings, rank)
+    world.connect(settings, rank, device)
     kernels = choose_kernels(settings, device)
     trainer = Trainer(settings, layout, kernels, device)
     say = _log if rank.rank == rank.world_size - 1 else _silence
@@ -41,7 +41,7 @@ def _log(text: str) -> None:
 
 
 def _silence(_text: str) -> None:
-    """The other ranks have nothing to say."""
+    """Say nothing: the log is written once."""
 
 
 def _facts(trainer: Trainer, kernels: Kernels) -> dict[str, str]:

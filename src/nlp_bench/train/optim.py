@@ -56,33 +56,30 @@ def use_fused_kernels(optimizer: MegatronOptimizer) -> str:
 
 
 def _norm_of_all(_chunk: int, _flag: Any, lists: list[list[torch.Tensor]], *_: Any) -> tuple[torch.Tensor, None]:
-    norms = torch._foreach_norm(lists[0])  # noqa: SLF001  # one kernel for all, and no wait for the device per tensor
-    return torch.linalg.vector_norm(torch.stack(norms)).unsqueeze(0), None
+    total = torch.nn.utils.get_total_norm(lists[0], foreach=True)  # one kernel, and no wait for the device per tensor
+    return total.unsqueeze(0), None
 
 
 def _scale_all(_chunk: int, _flag: Any, lists: list[list[torch.Tensor]], scale: float) -> None:
     source, target = lists
     if source is not target:
-        torch._foreach_copy_(target, source)  # noqa: SLF001  # as above
-    torch._foreach_mul_(target, scale)  # noqa: SLF001  # as above
+        torch._foreach_copy_(target, source)
+    torch._foreach_mul_(target, scale)
 
 
 def build_schedule(settings: Settings, layout: Layout, optimizer: MegatronOptimizer) -> OptimizerParamScheduler:
     """Return the learning-rate schedule, which counts samples as Megatron-LM does."""
-    batch = layout.global_batch_size
-    decay = settings.lr_decay_samples or (settings.lr_decay_iters or layout.train_iters) * batch
-    warmup = settings.lr_warmup_samples or settings.lr_warmup_iters * batch
     return OptimizerParamScheduler(
         optimizer,
         init_lr=0.0,
         max_lr=settings.lr,
         min_lr=settings.min_lr,
-        lr_warmup_steps=warmup,
-        lr_decay_steps=decay,
+        lr_warmup_steps=layout.warmup_samples,
+        lr_decay_steps=layout.decay_samples,
         lr_decay_style=settings.lr_decay_style,
         start_wd=settings.weight_decay,
         end_wd=settings.weight_decay,
-        wd_incr_steps=decay,
+        wd_incr_steps=layout.decay_samples,
         wd_incr_style="constant",
         use_checkpoint_opt_param_scheduler=False,
     )

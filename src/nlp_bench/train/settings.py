@@ -103,7 +103,7 @@ class Settings:
     """Iterations; exactly one of --train-iters and --train-samples is given."""
     train_samples: int | None = None
     """Samples; divided by the global batch size, rounded down, these are the iterations."""
-    exit_duration_in_mins: int | None = None
+    exit_duration_in_mins: float | None = None
     """Stop after the first iteration that ends later than this after the start."""
     log_interval: int = 100
     """Iterations per log line."""

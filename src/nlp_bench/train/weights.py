@@ -52,5 +52,7 @@ def _share(name: str, parameter: torch.nn.Parameter, seed: int, deviation: float
     if ranks == 1:
         return whole
     rank = parallel_state.get_tensor_model_parallel_rank()
-    pieces = whole.split(parameter.shape[dimension] // stride, dim=dimension)  # stride 2: gate and value of SwiGLU
+    pieces = torch.split(
+        whole, parameter.shape[dimension] // stride, dim=dimension
+    )  # stride 2: gate and value of SwiGLU
     return torch.cat(pieces[rank::ranks], dim=dimension)

@@ -13,25 +13,11 @@ from nlp_bench.train.layout import Rank
 from nlp_bench.train.settings import Settings
 
 
-def connect(settings: Settings, rank: Rank) -> torch.device:
-    """Pick the device, join the process group and divide it; return the device of this rank.
+def pick_device(rank: Rank) -> torch.device:
+    """Return the GPU of this rank, or the CPU, prepared for megatron-core: call it before megatron is imported.
 
-    Raises UsageError when a GPU or a backend that was asked for is not there.
+    Raises UsageError when the node has fewer GPUs than ranks.
     """
-    device = _pick_device(rank)
-    backend = settings.distributed_backend or ("nccl" if device.type == "cuda" else "gloo")
-    if backend == "nccl" and device.type == "cpu":
-        raise UsageError("distributed_backend: nccl needs a GPU and torch sees none; use gloo, or leave it out")
-    timeout = timedelta(minutes=settings.distributed_timeout_minutes)
-    options: dict[str, Any] = {"device_id": device} if device.type == "cuda" else {}
-    if "MASTER_ADDR" not in os.environ and rank.world_size == 1:
-        options["store"] = dist.HashStore()  # a process alone needs no port
-    dist.init_process_group(backend, rank=rank.rank, world_size=rank.world_size, timeout=timeout, **options)
-    _divide(settings)
-    return device
-
-
-def _pick_device(rank: Rank) -> torch.device:
     if not torch.cuda.is_available():
         cpu.install()
         return cpu.CPU
@@ -44,8 +30,21 @@ def _pick_device(rank: Rank) -> torch.device:
     return torch.device("cuda", rank.local_rank)
 
 
+def connect(settings: Settings, rank: Rank, device: torch.device) -> None:
+    """Join the process group and divide it; raises UsageError when the backend does not fit the device."""
+    backend = settings.distributed_backend or ("nccl" if device.type == "cuda" else "gloo")
+    if backend == "nccl" and device.type == "cpu":
+        raise UsageError("distributed_backend: nccl needs a GPU and torch sees none; use gloo, or leave it out")
+    timeout = timedelta(minutes=settings.distributed_timeout_minutes)
+    options: dict[str, Any] = {"device_id": device} if device.type == "cuda" else {}
+    if "MASTER_ADDR" not in os.environ and rank.world_size == 1:
+        options["store"] = dist.HashStore()  # type: ignore[attr-defined]  # a process alone needs no port
+    dist.init_process_group(backend, rank=rank.rank, world_size=rank.world_size, timeout=timeout, **options)
+    _divide(settings)
+
+
 def _divide(settings: Settings) -> None:
-    from megatron.core import parallel_state, tensor_parallel  # noqa: PLC0415  # after the substitutions of cpu.py
+    from megatron.core import parallel_state, tensor_parallel  # noqa: PLC0415  # after pick_device
 
     if not torch.cuda.is_available():
         cpu.install_random_state()

@@ -1,0 +1,91 @@
+"""The single things that a build makes; each returns what it did in one line."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from nlp_bench.build.compiler import has_c_compiler
+from nlp_bench.build.environment import CACHES, SITE
+from nlp_bench.build.key import Apex, Machine
+from nlp_bench.errors import NlpBenchError
+
+HELPER = "from megatron.core.datasets import helpers_cpp"
+WARM_UP = (
+    "--num-layers 1 --hidden-size 128 --num-attention-heads 2 --seq-length 128 --max-position-embeddings 128 "
+    "--position-embedding-type rope --vocab-size 512 --mock-data --micro-batch-size 1 --train-iters 2 --lr 1e-4 --bf16"
+)
+
+
+def dataset_helper(folder: Path) -> str:
+    """Compile megatron-core's C++ index builder if its wheel came without; raises NlpBenchError when that fails."""
+    if _python(HELPER) == 0:
+        return "already there"
+    place = "import megatron.core.datasets as d; print(d.__path__[0])"
+    answer = subprocess.run([sys.executable, "-W", "ignore", "-c", place], capture_output=True, text=True, check=False)
+    if answer.returncode:
+        return "skipped (megatron-core is not installed; set up the environment with benchmark/env/setup_venv.sh)"
+    _run(["make", "-C", answer.stdout.strip()], folder / "dataset_helper.log", {})
+    if _python(HELPER):
+        raise NlpBenchError("dataset helper: compiled, but it cannot be imported; is this make's Python another one?")
+    return "built"
+
+
+def apex_extensions(folder: Path, machine: Machine, apex: Apex | None) -> str:
+    """Compile Apex with its C++ and CUDA extensions into the build's own folder; raises NlpBenchError when that fails."""
+    if apex is None:
+        return "skipped (no --apex; torch's fused AdamW, LayerNorm and gradient norm replace it)"
+    if machine.arch == "cpu":
+        return "skipped (no GPU and no --arch; Apex is for CUDA)"
+    if shutil.which("nvcc") is None:
+        raise NlpBenchError("apex: nvcc is not on PATH, and Apex compiles CUDA; load the CUDA module")
+    source, log = folder / "apex", folder / "apex.log"
+    _run(["git", "clone", "--quiet", apex.source, str(source)], log, {})
+    _run(["git", "-C", str(source), "checkout", "--quiet", apex.commit], log, {})
+    _run(["git", "-C", str(source), "submodule", "update", "--quiet", "--init", "--recursive"], log, {})
+    settings = {
+        "TORCH_CUDA_ARCH_LIST": machine.arch,
+        "MAX_JOBS": os.environ.get("MAX_JOBS", str(min(16, len(os.sched_getaffinity(0))))),
+        "APEX_CPP_EXT": "1",  # Apex since 2025 reads the environment, the older ones the build options below
+        "APEX_CUDA_EXT": "1",
+    }
+    options = ["--config-settings", "--build-option=--cpp_ext", "--config-settings", "--build-option=--cuda_ext"]
+    pip = [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--no-cache-dir"]
+    _run([*pip, *options, "--target", str(folder / SITE), str(source)], log, settings)
+    shutil.rmtree(source)
+    return f"built (commit {apex.commit[:12]} for architecture {machine.arch})"
+
+
+def elementwise_operators(folder: Path, machine: Machine) -> str:
+    """Let torch.compile make the trainer's fused operators once, on one rank; raises NlpBenchError when that fails."""
+    if machine.arch == "cpu":
+        return "skipped (no GPU; on a CPU the eager operators are as fast)"
+    if machine.cuda == "none":
+        return "skipped (this torch has no CUDA)"
+    if not has_c_compiler():
+        return "skipped (no C compiler, which torch.compile needs: THE TRAINER WILL RUN UNFUSED; install gcc)"
+    if _python("import torch, sys; sys.exit(not torch.cuda.is_available())"):
+        return "skipped (no GPU here; the first iterations of the first run compile them)"
+    caches = {name: str(folder / cache) for name, cache in CACHES.items()}
+    for path in caches.values():
+        Path(path).mkdir()
+    _run([sys.executable, "-m", "nlp_bench.train", *WARM_UP.split()], folder / "operators.log", caches)
+    return "built"
+
+
+def _python(code: str) -> int:
+    return subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, check=False).returncode
+
+
+def _run(command: list[str], log: Path, settings: dict[str, str]) -> None:
+    with log.open("ab") as stream:
+        try:
+            code = subprocess.run(
+                command, stdout=stream, stderr=stream, env={**os.environ, **settings}, check=False
+            ).returncode
+        except OSError as error:
+            raise NlpBenchError(f"build: cannot run {command[0]}: {error.strerror}") from error
+    if code:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+        raise NlpBenchError(f"build: {command[0]} ended with status {code}; the whole log is {log}\n{tail}")

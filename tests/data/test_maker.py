@@ -1,0 +1,151 @@
+"""Making data: whole, once, the same everywhere; and every fault of a user's text named."""
+
+import gzip
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.main import main
+from nlp_bench.data import corpus, maker
+from nlp_bench.data.indexed import check_indexed
+from nlp_bench.data.maker import PREFIX, DataRequest, make_data
+from nlp_bench.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("with space") / "small data"
+    make_data(DataRequest(output=folder, documents=200, vocab_size=400))
+    return folder
+
+
+def lines(path: Path, *records: object) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def own_text(small: Path, path: Path, output: Path, **changes: object) -> DataRequest:
+    files = {"vocab_file": small / "vocab.json", "merge_file": small / "merges.txt"}
+    return DataRequest(**{"output": output, "input": path, **files, **changes})  # type: ignore[arg-type]
+
+
+def test_the_corpus_is_the_same_for_the_same_seed_only() -> None:
+    assert list(corpus.documents(1, 3)) == list(corpus.documents(1, 3))
+    assert list(corpus.documents(1, 3)) != list(corpus.documents(2, 3))
+
+
+def test_the_files_are_the_same_for_the_same_seed(small: Path, tmp_path: Path) -> None:
+    again, made = make_data(DataRequest(output=tmp_path / "again", documents=200, vocab_size=400))
+    record = json.loads((small / "data.json").read_text())
+    assert made
+    assert again["files"] == record["files"]
+    assert record["schema"] == "nlp-bench/data/1"
+
+
+def test_the_documents_come_back_from_the_files(small: Path) -> None:
+    from nlp_bench.data import bpe
+
+    tokenizer = bpe.load(small / "vocab.json", small / "merges.txt")
+    first = next(bpe.encode(tokenizer, corpus.documents(1, 1), append_end=True))
+    tokens = (small / f"{PREFIX}.bin").read_bytes()[: 2 * len(first)]
+    assert [int.from_bytes(tokens[i : i + 2], "little") for i in range(0, len(tokens), 2)] == first
+    assert tokenizer.decode(first[:-1]) == next(corpus.documents(1, 1))
+
+
+def test_a_second_call_keeps_the_data_and_other_parameters_replace_them(tmp_path: Path) -> None:
+    output = tmp_path / "data"
+    words = ["data", "--output", str(output), "--documents", "50", "--vocab-size", "300"]
+    assert main(words) == 0
+    first = (output / "data.json").stat().st_mtime_ns
+    start = time.monotonic()
+    assert main(words) == 0
+    assert time.monotonic() - start < 1
+    assert (output / "data.json").stat().st_mtime_ns == first
+    assert main([*words, "--seed", "2"]) == 0
+    assert json.loads((output / "data.json").read_text())["parameters"]["seed"] == 2
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["data"]
+
+
+def test_damaged_data_are_made_anew(tmp_path: Path) -> None:
+    request = DataRequest(output=tmp_path / "data", documents=50, vocab_size=300)
+    make_data(request)
+    (request.output / f"{PREFIX}.bin").write_bytes(b"")
+    assert make_data(request)[1]
+    check_indexed(str(request.output / PREFIX))
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maker, "_sha256", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        make_data(DataRequest(output=tmp_path / "data", documents=50, vocab_size=300))
+    assert [path.name for path in tmp_path.iterdir()] == [".data.lock"]
+
+
+def test_two_at_the_same_time_make_it_once(tmp_path: Path) -> None:
+    words = ["data", "--output", str(tmp_path / "data"), "--documents", "50", "--vocab-size", "300"]
+    command = [sys.executable, "-m", "nlp_bench", *words]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = sorted(process.communicate(timeout=60)[0].split("(")[-1] for process in running)
+    assert answers == ["already there)\n", "made)\n"]
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UsageError, match=r"output: .* holds no data.json"):
+        make_data(DataRequest(output=tmp_path))
+
+
+def test_ones_own_text_goes_the_same_way(small: Path, tmp_path: Path) -> None:
+    path = tmp_path / "text.jsonl.gz"
+    with gzip.open(path, "wt") as stream:
+        stream.write('{"body": "Bade kari."}\n\n{"body": ""}\n{"body": "Mo."}\n')
+    record, _ = make_data(own_text(small, path, tmp_path / "out", json_key="body", append_eod=True))
+    assert record["num_documents"] == 2
+    check_indexed(str(tmp_path / "out" / PREFIX))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"text": "a"}\n{"text": \n', r"line 2: not JSON"),
+        (b'{"text": "a"}\n{"body": "b", "id": 1}\n', r"line 2: no 'text': its keys are body, id; name the right one"),
+        (b"[1]\n", r"line 1: no 'text': it is no object"),
+        (b'{"text": 5}\n', r"line 1: 'text' is int, not text"),
+        (b'{"text": "a"}\n{"text": "\xff"}\n', r"cannot be read after line \d: .* can't decode byte"),
+        (b"", r"input: no document has any token"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\n",
+            r"is a git-lfs pointer, not the file; fetch it with git lfs pull",
+        ),
+    ],
+)
+def test_a_fault_in_ones_own_text_is_named(small: Path, tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "text.jsonl").write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        make_data(own_text(small, tmp_path / "text.jsonl", tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_truncated_archive_is_named(small: Path, tmp_path: Path) -> None:
+    whole = gzip.compress(b'{"text": "abc"}\n' * 1000)
+    (tmp_path / "text.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UsageError, match=r"input: .*text.gz cannot be read after line"):
+        make_data(own_text(small, tmp_path / "text.gz", tmp_path / "out"))
+
+
+def test_missing_and_wrong_files_are_named(small: Path, tmp_path: Path) -> None:
+    text = lines(tmp_path / "text.jsonl", {"text": "a"})
+    with pytest.raises(UsageError, match=r"input: cannot read .*missing: No such file"):
+        make_data(own_text(small, tmp_path / "missing", tmp_path / "out"))
+    with pytest.raises(UsageError, match=r"vocab_file: .* are no byte-level BPE"):
+        make_data(own_text(small, text, tmp_path / "out", vocab_file=text))
+    with pytest.raises(UsageError, match="input: needs --vocab-file"):
+        DataRequest(output=tmp_path, input=text)
+    with pytest.raises(UsageError, match="vocab_size: 100 is less than 257"):
+        DataRequest(output=tmp_path, vocab_size=100)
+    with pytest.raises(UsageError, match="vocab_size: 4096 asked for, but this text gives"):
+        make_data(DataRequest(output=tmp_path / "out", documents=1))

@@ -1,0 +1,127 @@
+"""Real ranks over gloo: every layout trains the same model, and every bad end is an end."""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.torchrun
+MOCK = "--mock-data --vocab-size 512"
+ALL_OPTIONS = (
+    f"{MOCK} --swiglu --disable-bias-linear --normalization RMSNorm --group-query-attention --num-query-groups 2 "
+    "--untie-embeddings-and-output-weights --rotary-percent 0.5 --recompute-granularity full "
+    "--recompute-method uniform --recompute-num-layers 1"
+)
+Train = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def alone(train: Train) -> Any:
+    return train(1, MOCK)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from nlp_bench.data.maker import DataRequest, make_data
+
+    folder = tmp_path_factory.mktemp("my data") / "small"  # a path with a space
+    make_data(DataRequest(output=folder, documents=300, vocab_size=512))
+    return folder
+
+
+def same_curve(one: Any, other: Any) -> None:
+    assert (one.code, other.code) == (0, 0), one.stderr + other.stderr
+    assert len(one.numbers("lm loss")) == 4
+    assert parameters(one) == parameters(other)
+    assert other.numbers("lm loss") == pytest.approx(one.numbers("lm loss"), abs=1e-4)
+    assert other.numbers("grad norm") == pytest.approx(one.numbers("grad norm"), abs=2e-3)
+
+
+def parameters(ended: Any) -> str:
+    return re.findall(r"number of parameters: (\d+)", ended.stdout)[0]
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "layout"),
+    [
+        (2, "--tensor-model-parallel-size 2 --sequence-parallel"),
+        (2, "--pipeline-model-parallel-size 2"),
+        (2, "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"),
+        (4, "--tensor-model-parallel-size 2 --micro-batch-size 2"),
+    ],
+)
+def test_the_layout_does_not_change_the_loss(train: Train, alone: Any, num_ranks: int, layout: str) -> None:
+    same_curve(alone, train(num_ranks, f"{MOCK} {layout}"))
+
+
+def test_the_layout_does_not_change_a_model_with_every_option(train: Train) -> None:
+    layout = "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 --use-distributed-optimizer"
+    same_curve(train(1, ALL_OPTIONS), train(4, f"{ALL_OPTIONS} {layout}"))
+
+
+def test_the_log_says_what_ran(alone: Any) -> None:
+    for text in (
+        "seq_length ...................................... 32",
+        "padded_vocab_size ............................... 512",
+    ):
+        assert f"  {text}\n" in alone.stdout
+    for fact in ("device: CPU, 1 threads", "data: mock: ", "attention: torch scaled_dot_product", "recompute: none"):
+        assert f" > {fact}" in alone.stdout
+    layer = 64 * 192 + 192 + 64 * 64 + 64 + 2 * 64 * 256 + 256 + 64 + 4 * 64
+    assert int(parameters(alone)) == 512 * 64 + 4 * layer + 2 * 64
+    assert alone.stdout.endswith(" training finished: 4 iterations\n")
+    assert alone.stderr == ""
+
+
+def test_real_data_are_learned_and_indexed_once(train: Train, data: Path) -> None:
+    known = len(json.loads((data / "vocab.json").read_text()))
+    more = ("--data-path", str(data / "corpus_text_document"), "--vocab-file", str(data / "vocab.json"))
+    ended = train(2, f"--train-iters 30 --lr-warmup-iters 2 --vocab-size {known}", *more)
+    assert ended.code == 0, ended.stderr
+    losses = ended.numbers("lm loss")
+    assert losses[-1] < losses[0] - 0.3
+    assert len(list((data / "cache").glob("*shuffle_index.npy"))) == 1
+    assert "arning" not in ended.stderr
+
+
+def test_tokens_outside_the_vocabulary_are_refused(train: Train, data: Path) -> None:
+    ended = train(1, "--vocab-size 300 --data-path", str(data / "corpus_text_document"))
+    assert ended.code == 1
+    assert re.search(r"data_path: token \d+ .* is not less than the vocabulary size 300", ended.stderr)
+
+
+def test_a_loss_that_is_not_finite_ends_every_rank_with_status_3(train: Train) -> None:
+    ended = train(2, f"{MOCK} --pipeline-model-parallel-size 2 --log-interval 4 --lr 1e38 --min-lr 1e38")
+    assert ended.code != 0
+    assert len(re.findall(r"exitcode  : 3 ", ended.stderr)) >= 1
+    assert ended.stdout.count("number of nan iterations:   1 |") == 1
+    assert ended.stderr.count("is not finite in iteration 2") == 1
+
+
+def test_a_rank_that_fails_takes_the_others_along(train: Train, data: Path) -> None:
+    blocked = data / "vocab.json"  # a file where the cache folder should be: only the first rank writes there
+    start = time.monotonic()
+    more = ("--data-path", str(data / "corpus_text_document"), "--data-cache-path", str(blocked))
+    ended = train(2, "--vocab-size 512", *more)
+    assert ended.code == 1
+    assert f"data_cache_path: cannot write {blocked}" in ended.stderr
+    assert time.monotonic() - start < 45
+
+
+def test_float16_overflows_are_skipped_and_counted(train: Train) -> None:
+    ended = train(1, f"{MOCK} --fp16 --hysteresis 1 --train-iters 16 --log-interval 16 --initial-loss-scale 4294967296")
+    assert ended.code == 0, ended.stderr
+    assert "number of skipped iterations:   0" not in ended.stdout
+    assert "number of nan iterations:   0 |" in ended.stdout
+    assert len(ended.numbers("lm loss")) == 1
+
+
+def test_the_time_limit_ends_the_run_well(train: Train) -> None:
+    ended = train(1, f"{MOCK} --train-iters 1000000 --log-interval 1000000 --exit-duration-in-mins 0.001")
+    assert ended.code == 0, ended.stderr
+    assert " training stopped by exit-duration-in-mins 0.001 after iteration 1\n" in ended.stdout
+    assert "training finished" not in ended.stdout
