@@ -5,6 +5,6 @@ set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 set +u # activate scripts and environment modules read unset variables
 # shellcheck source=benchmark/env/activate.bash
-source "$root/benchmark/env/activate.bash"
+source "$root/benchmark/env/activate.bash" "" # without a word of its own it would take ours for a system
 set -u
 exec nlp-bench build "$@"

@@ -99,7 +99,7 @@ def apex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Apex:
     source.mkdir()
     (source / "setup.py").write_text(
         "import os, sys, setuptools\n"
-        "sys.argv.remove('--cpp_ext'), sys.argv.remove('--cuda_ext')\n"
+        "sys.argv[:] = [word for word in sys.argv if word not in ('--cpp_ext', '--cuda_ext')]\n"
         "assert os.environ['APEX_CUDA_EXT'] == '1'\n"
         "open('apex.py', 'w').write('ARCH = %r' % os.environ['TORCH_CUDA_ARCH_LIST'])\n"
         "setuptools.setup(name='apex', version='0.1', py_modules=['apex'])\n"

@@ -69,7 +69,7 @@ def changed(tmp_path: Path, old: str, new: str) -> str:
         ('precision = "bf16"', 'precision = "fp4"', "training.precision: 'fp4' is not one of bf16, fp16, fp32"),
         ("num_layers = 4", "num_layers = -4", "model.num_layers: -4 must be greater than 0"),
         ("nlp-bench/model/1", "nlp-bench/model/9", "schema is 'nlp-bench/model/9'"),
-        ("iterations = 60", "iterations = ", "is not valid TOML"),
+        ("iterations = 40", "iterations = ", "is not valid TOML"),
         ('"00:10:00"', '"600"', "model.defaults.timelimit: '600' is not HH:MM:SS"),
     ],
 )

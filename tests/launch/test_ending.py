@@ -12,7 +12,7 @@ from nlp_bench.launch.states import DONE, MEANING, RUNNING, WAITING, meaning
 from nlp_bench.launch.sync import sync
 from nlp_bench.outcome import Outcome
 
-LINE = "[default0]: iteration {:8d}/      60 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: {} | number of nan iterations:   0 |"
+LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: {} | number of nan iterations:   0 |"
 CANCELLED = "slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00{} ***"
 
 
@@ -21,7 +21,7 @@ def run() -> Run:
     return resolve(Request(model="tiny", launcher="local"), ask_scheduler=False)
 
 
-def folder(path: Path, *, last: int | None = 60, loss: str = "1.0E+00", err: str = "", out: str = "") -> Path:
+def folder(path: Path, *, last: int | None = 40, loss: str = "1.0E+00", err: str = "", out: str = "") -> Path:
     lines = [LINE.format(i, loss) for i in range(2, (last or 0) + 1, 2)]
     (path / "job.out").write_text("\n".join([out, *lines]) + "\n")
     (path / "job.err").write_text(err)
@@ -33,10 +33,10 @@ def folder(path: Path, *, last: int | None = 60, loss: str = "1.0E+00", err: str
     [
         ({}, 0, "RUNNING", "VALID", None),
         ({}, 0, None, "VALID", None),
-        ({"last": 58}, 0, None, "INCOMPLETE", "last iteration 58 of 60"),
-        ({"last": None}, 0, None, "INCOMPLETE", "last iteration none of 60"),
+        ({"last": 38}, 0, None, "INCOMPLETE", "last iteration 38 of 40"),
+        ({"last": None}, 0, None, "INCOMPLETE", "last iteration none of 40"),
         ({"last": 20}, 5, "FAILED", "FAILED", "exit status 5, last iteration 20"),
-        ({}, 1, None, "FAILED", "exit status 1, last iteration 60"),
+        ({}, 1, None, "FAILED", "exit status 1, last iteration 40"),
         ({"last": 8, "err": CANCELLED.format("")}, 143, "COMPLETING", "CANCELLED", "the scheduler ended the job"),
         (
             {"last": 8, "err": CANCELLED.format(" DUE TO TIME LIMIT")},
@@ -59,6 +59,7 @@ def folder(path: Path, *, last: int | None = 60, loss: str = "1.0E+00", err: str
             "NODE_FAIL",
             "the scheduler ended the job",
         ),
+        ({"last": 8, "err": CANCELLED.format("").replace("JOB 7", "STEP 7.0")}, 1, None, "FAILED", "exit status 1"),
         ({"last": 8}, None, "CANCELLED", "CANCELLED", "Slurm: CANCELLED"),
         ({"last": 8}, None, "TIMEOUT", "TIMEOUT", "Slurm: TIMEOUT"),
         ({"last": 8}, None, "NODE_FAIL", "NODE_FAIL", "Slurm: NODE_FAIL"),

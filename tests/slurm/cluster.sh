@@ -97,15 +97,17 @@ start() { # start DIR NODES
 }
 
 stop() { # stop DIR
-  local dir pid
+  local dir file pid pids=()
   dir=$(cd "$1" && pwd)
   for file in "$dir"/slurmd-*.pid "$dir/slurmctld.pid" "$dir/munge/munged.pid"; do
-    [[ -s $file ]] || continue
-    pid=$(<"$file")
-    kill "$pid" 2>/dev/null || continue
-    for ((try = 0; try < 40; try++)); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
-    kill -9 "$pid" 2>/dev/null || true
+    [[ ! -s $file ]] || pids+=("$(<"$file")")
   done
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+  for ((try = 0; try < 50; try++)); do
+    kill -0 "${pids[@]}" 2>/dev/null || break # false once the last of them is gone
+    sleep 0.1
+  done
+  for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
 }
 
 case ${1:-} in

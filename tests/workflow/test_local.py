@@ -40,7 +40,7 @@ def test_one_command(jube: Jube) -> None:
     cells = dict(zip((c.strip() for c in header.split("|")), (c.strip() for c in row.split("|")), strict=True))
     assert cells["Outcome"] == "VALID"
     assert float(cells["time_to_report_in_seconds"]) == pytest.approx(20_000_000 / float(cells["Tokens/sec"]), rel=1e-3)
-    assert re.search(r"iteration \d+/60, \d+ tokens/s", done.stderr), done.stderr
+    assert re.search(r"iteration \d+/40, \d+ tokens/s", done.stderr), done.stderr
     written = {path.name for path in (jube.checkout / "reports/latest").iterdir()}
     assert {"report.csv", "report.md", "report.html", "report.json", "throughput.png", "throughput.svg"} <= written
 
@@ -75,7 +75,7 @@ def test_by_hand_without_jube(jube: Jube) -> None:
     for folder in folders:
         assert run([nlp_bench, "measure", str(folder)], jube).returncode == 0
         result = json.loads((folder / "result.json").read_text())
-        assert result["runs"][0]["tokens_per_second"]["reference"] > 0
+        assert result["run"]["tokens_per_second"]["reference"] > 0
     assert "CPU" in (folders[0] / "job.out").read_text()
     report = run([nlp_bench, "report", str(jube.checkout / "reports/runs"), "--format", "json"], jube)
     assert [entry["outcome"] for entry in json.loads(report.stdout)["runs"]] == ["VALID", "VALID"]

@@ -39,15 +39,15 @@ def test_two_nodes_with_two_ranks_each(slurm_jube: Jube) -> None:
     (row,) = slurm_jube.table()
     assert list(row)[: len(CONTRACT)] == CONTRACT
     assert (row["Outcome"], row["Nodes"], row["Tensor_Parallel"], row["Pipeline_Parallel"]) == ("VALID", "2", "2", "2")
-    assert (row["system"], row["queue"], row["Iterations"]) == ("slurm-sandbox", "booster", "60")
+    assert (row["system"], row["queue"], row["Iterations"], row["Accelerator"]) == ("slurm-sandbox", "booster", "40", "cpu")
     run_dir = slurm_jube.run_dir()
     log = (run_dir / "job.out").read_text()
     tokens_per_second = old_patterns(log) * int(row["Batch_Size"]) * 256
     assert f"{tokens_per_second:.2f}" == row["Tokens/sec"]
     assert f"{20_000_000 / tokens_per_second:.2f}" == row["time_to_report_in_seconds"]
     assert re.findall(r"Submitted batch job (\d+)", log) == [row["JobID"]]
-    assert max(int(n) for n in re.findall(r"iteration\s+(\d+)/\s*\d+", log)) == 60
-    assert len(re.findall(r"TFLOPs:\s+[0-9.]+", log)) == 30
+    assert max(int(n) for n in re.findall(r"iteration\s+(\d+)/\s*\d+", log)) == 40
+    assert len(re.findall(r"TFLOPs:\s+[0-9.]+", log)) == 20
     made_with = {
         "run.json",
         "submit.job",
@@ -120,6 +120,8 @@ def test_large_job_waits_with_the_golden_text(slurm_jube: Jube, model: str) -> N
     assert "JobState=PENDING" in state
     assert slurm_jube.status() == "RUNNING"
     slurm_jube("scancel", job_id)
+    if model == "13":  # for 175 the process that `submit` left behind notices it by itself
+        slurm_jube(str(slurm_jube.checkout / "benchmark/env/nlp-bench"), "sync", str(slurm_jube.runs))
     slurm_jube.continue_until_finished(bound_s=60)
     (row,) = slurm_jube.table()
     assert (row["Outcome"], row["Tokens/sec"], row["Nodes"]) == ("CANCELLED", "", "96" if model == "175" else "8")
@@ -133,7 +135,7 @@ def test_inside_an_allocation_that_a_person_holds(slurm_jube: Jube) -> None:
         nlp_bench, "submit", "--model", "tiny", "--iterations", "4", "--run-dir", str(run_dir),
     )  # fmt: skip
     slurm_jube(nlp_bench, "measure", str(run_dir))
-    assert json.loads((run_dir / "result.json").read_text())["runs"][0]["outcome"] == "VALID"
+    assert json.loads((run_dir / "result.json").read_text())["run"]["outcome"] == "VALID"
     assert "2 node" not in (run_dir / "job.err").read_text()
 
 

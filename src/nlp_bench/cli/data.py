@@ -3,12 +3,12 @@
 import argparse
 from pathlib import Path
 
-EXAMPLE = "nlp-bench data --output build/data"
+EXAMPLE = "nlp-bench data --input text.jsonl.gz --vocab-file vocab.json --merge-file merges.txt --output mine"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `nlp-bench data`."""
-    parser.add_argument("--output", type=Path, default=Path("build/data"), help="folder to make (default: %(default)s)")
+    parser.add_argument("--output", type=Path, help="folder to make (default: build/data of this checkout)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the invented corpus (default: %(default)s)")
     parser.add_argument("--documents", type=int, default=5000, help="documents to invent (default: %(default)s)")
     parser.add_argument("--vocab-size", type=int, default=4096, help="tokens to train (default: %(default)s)")
@@ -21,8 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make the data; print its prefix and size; return 0."""
-    from nlp_bench.data.maker import PREFIX, DataRequest, make_data  # --help needs none of it
+    from nlp_bench.config.catalog import root  # --help needs none of these
+    from nlp_bench.data.maker import PREFIX, DataRequest, make_data
 
+    options.output = options.output or root() / "build" / "data"
     record, made = make_data(DataRequest(**vars(options)))
     state = "made" if made else "already there"
     counts = f"{record['num_documents']} documents, {record['num_tokens']} tokens, vocabulary {record['vocab_size']}"

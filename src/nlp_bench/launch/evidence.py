@@ -9,7 +9,7 @@ from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.record import LogRecord
 from nlp_bench.outcome import Outcome
 
-NOTICE = re.compile(r"\*\*\* (?:JOB|STEP) \S+ .*?(?:CANCELLED|FAILED) AT \S+(?: DUE TO (?P<cause>[A-Z /]+?))? \*\*\*")
+NOTICE = re.compile(r"\*\*\* (?P<what>JOB|STEP) \S+ .*?(?:CANCELLED|FAILED) AT \S+(?: DUE TO (?P<cause>[A-Z /]+?))? \*\*\*")
 """slurmstepd's notice in the error file, for example: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"""
 CAUSES = {
     None: Outcome.CANCELLED,
@@ -87,8 +87,9 @@ def _is_finite(record: LogRecord) -> bool:
 
 
 def _last_notice(lines: list[str]) -> "re.Match[str] | None":
-    """Return the notice with a cause, else any: a step's notice often lacks the cause that the job's has."""
+    """Return the notice with a cause, else the job's own: srun cancels a step too, whenever a rank fails."""
     found = [match for line in lines if (match := NOTICE.search(line))]
+    found = [match for match in found if match.group("cause") or match.group("what") == "JOB"]
     return next((match for match in found if match.group("cause")), found[-1] if found else None)
 
 

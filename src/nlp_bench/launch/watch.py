@@ -1,6 +1,5 @@
 """Follow runs to their end: one line per run whenever it has moved."""
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ def watch(paths: list[Path], *, every_s: float, once: bool, while_pid: int | Non
         states = {folder: _state(folder) for folder in folders}
         for folder, (_, line) in states.items():
             if shown.get(folder) != line:
-                print(f"{_short(folder)}: {line}", file=sys.stderr, flush=True)
+                print(f"{_short(folder, paths)}: {line}", file=sys.stderr, flush=True)
                 shown[folder] = line
         outcomes = [outcome for outcome, _ in states.values()]
         if once or (not alive and (while_pid is not None or None not in outcomes)):
@@ -34,9 +33,10 @@ def _existing(paths: list[Path]) -> list[Path]:
     return find_runs(path for path in paths if path.is_dir())
 
 
-def _short(folder: Path) -> str:
-    """Return the folder relative to here where that is shorter."""
-    return min(str(folder), os.path.relpath(folder), key=len)
+def _short(folder: Path, paths: list[Path]) -> str:
+    """Return the folder as seen from the path that was asked for: 000000/000003_train/work."""
+    above = next((path.resolve() for path in paths if folder.is_relative_to(path.resolve())), folder.parent)
+    return str(folder.relative_to(above.parent))
 
 
 def _state(folder: Path) -> tuple[Outcome | None, str]:
@@ -47,7 +47,7 @@ def _state(folder: Path) -> tuple[Outcome | None, str]:
 
 
 def _progress(run: Run, folder: Path) -> str:
-    """Return "iteration 34/60, 12345 tokens/s, 8 s left"; empty while the log has no line."""
+    """Return "iteration 34/40, 12345 tokens/s, 8 s left"; empty while the log has no line."""
     records = last_attempt(folder / "job.out")
     if not records or not records[-1].elapsed_s:
         return ""

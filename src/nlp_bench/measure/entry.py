@@ -42,6 +42,8 @@ class RunEntry:
     """Tokens per sample."""
     num_gpus: int | None = None
     """GPUs (or CPU ranks) of the whole run."""
+    accelerator: str | None = None
+    """cuda or cpu, where a run.json tells it; a CPU run is never shown as one of GPUs."""
     model: str | None = None
     """Name of the model, where a run.json or a table tells it."""
     records: tuple[LogRecord, ...] = ()

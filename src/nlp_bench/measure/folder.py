@@ -62,6 +62,7 @@ def measure_folder(folder: Path, source: str) -> FolderMeasurement:
         global_batch_size=asked.global_batch_size,
         sequence_length=asked.sequence_length,
         num_gpus=lookup(run, "parallel.num_gpus"),
+        accelerator=lookup(run, "system.accelerator"),
         model=lookup(run, "model.name"),
         records=records,
         throughput=throughput,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_LEGEND = 12
+MAX_LABEL = 40
 
 
 def throughput_figures(report: Report) -> dict[str, bytes]:
@@ -80,5 +81,6 @@ def _points(spans: list[Span]) -> tuple[list[int], list[float]]:
 
 def _label(source: str) -> str:
     # The font has no glyph for every script, and matplotlib hides labels that begin with an underscore.
-    plain = "".join(c if c.isascii() and c.isprintable() else "?" for c in source[-40:])
+    short = source if len(source) <= MAX_LABEL else "..." + source[3 - MAX_LABEL :]
+    plain = "".join(c if c.isascii() and c.isprintable() else "?" for c in short)
     return f"run {plain}" if plain.startswith("_") else plain

@@ -25,7 +25,7 @@ _ALWAYS = ("source", "outcome", "tokens_per_second_reference", "time_to_report_r
 
 def readable(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the columns that are worth showing and the cells as text; missing is an empty cell."""
-    rows = [_with_interval(row) for row in report.rows()]
+    rows = [_with_device(_with_interval(row)) for row in report.rows()]
     columns = [name for name in HEADINGS if name in _ALWAYS or any(row.get(name) is not None for row in rows)]
     return columns, [[_cell(row[name]) for name in columns] for row in rows]
 
@@ -34,6 +34,11 @@ def _with_interval(row: dict[str, Any]) -> dict[str, Any]:
     low, high = row["tokens_per_second_ci95_low"], row["tokens_per_second_ci95_high"]
     digits = 0 if low and low >= 1000 else 1
     return {**row, "ci95": None if low is None else f"{low:.{digits}f}-{high:.{digits}f}"}
+
+
+def _with_device(row: dict[str, Any]) -> dict[str, Any]:
+    """Say "4 CPU" in the column of GPUs where the ranks ran on the CPU."""
+    return {**row, "num_gpus": f"{row['num_gpus']} CPU"} if row["num_gpus"] and row["accelerator"] == "cpu" else row
 
 
 def _cell(value: Any) -> str:

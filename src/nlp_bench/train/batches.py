@@ -89,6 +89,9 @@ def _open(settings: Settings, layout: Layout) -> Any:
     documents = GPTDataset.build_low_level_dataset(prefix, config)
     weights = [float(word) for word in settings.split.split(",")]
     training = np.arange(round(len(documents) * weights[0] / sum(weights)), dtype=np.int32)
+    if not training.size:
+        share = f"{settings.split} leaves none of {len(documents)} documents for training"
+        raise NlpBenchError(f"split: {share}; use --split 1,0,0 or more data")
     wanted = min(layout.train_iters * layout.global_batch_size, MAX_INDEXED_SAMPLES)
     try:
         with warnings.catch_warnings():

@@ -116,10 +116,19 @@ def _check_unsupported(s: "Settings") -> None:
     require(bool(s.mock_data) != bool(s.data_path), "data_path: give exactly one of --data-path PREFIX and --mock-data")
     if s.tokenizer_type == "GPT2BPETokenizer" and s.vocab_size is None:
         require(s.vocab_file is not None, "vocab_size: not given; add --vocab-size N or --vocab-file vocab.json")
+    _check_split(s.split)
     entries = vocabulary_entries(s)
     if s.vocab_size is not None and entries is not None:
         wide = s.vocab_size >= entries
         require(wide, f"vocab_size: {s.vocab_size} is less than the {entries} entries of {s.vocab_file}")
+
+
+def _check_split(split: str) -> None:
+    try:
+        weights = [float(word) for word in split.split(",")]
+    except ValueError as error:
+        raise UsageError(f"split: {split!r} is no list of weights like 969,30,1") from error
+    require(weights[0] > 0 and min(weights) >= 0, f"split: {split!r} leaves no documents for training")
 
 
 def vocabulary_entries(settings: "Settings") -> int | None:

@@ -119,5 +119,4 @@ def _distribute(model: torch.nn.Module, config: TransformerConfig, settings: Set
     config.finalize_model_grads_func = finalize_model_grads
     if settings.overlap_grad_reduce:
         config.no_sync_func = wrapped.no_sync
-    wrapped.broadcast_params()  # replicas start equal even where a device's random numbers are not
     return wrapped

@@ -54,7 +54,8 @@ def _divide(settings: Settings) -> None:
         distributed_timeout_minutes=settings.distributed_timeout_minutes,
         create_gloo_process_groups=False,
     )
-    tensor_parallel.model_parallel_cuda_manual_seed(settings.seed)
+    stage = parallel_state.get_pipeline_model_parallel_rank()
+    tensor_parallel.model_parallel_cuda_manual_seed(settings.seed + 100 * stage)  # as Megatron-LM: stages differ
 
 
 def disconnect() -> None:
