@@ -1,10 +1,19 @@
 #!/usr/bin/env bash
-# Compile the fused kernels of this machine in the environment of benchmark/env; options go to `nlp-bench build`.
+# Compile the fused kernels of this machine in the virtual environment.
+#   compile_build.sh [--system NAME | --run RUN_JSON] [options of `nlp-bench build`, for example --apex GIT_URL_OR_PATH]
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
-set +u # activate scripts and environment modules read unset variables
+choose=() options=()
+while (($#)); do
+  case $1 in
+    --system | --run) choose=("$1" "${2:?$1 needs a value}") && shift 2 ;;
+    *) options+=("$1") && shift ;;
+  esac
+done
+set -- "${choose[@]}" # `source` without words of its own hands these over
+set +u                # activate scripts and environment modules read unset variables
 # shellcheck source=benchmark/env/activate.bash
-source "$root/benchmark/env/activate.bash" "" # without a word of its own it would take ours for a system
+source "$root/benchmark/env/activate.bash"
 set -u
-exec nlp-bench build "$@"
+exec nlp-bench build "${options[@]}"

@@ -1,12 +1,13 @@
 # shellcheck shell=bash
-# source benchmark/env/activate.bash [SYSTEM]: load the system's modules and variables, then the virtual environment.
-# SYSTEM is a file of benchmark/systems; without it, NLP_BENCH_SYSTEM or the machine we are on.
+# source benchmark/env/activate.bash [--system NAME | --run RUN_JSON]
+# Load the system's modules and variables, then the virtual environment. NAME is a file of benchmark/systems; without it,
+# NLP_BENCH_SYSTEM or the machine we are on.
 
 nlp_bench_activate() {
   local here root venv lines
   here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || return
   root=$(cd -- "$here/../.." && pwd) || return
-  lines=$("$here/nlp-bench" check --print environment ${1:+--system "$1"}) || return
+  lines=$("$here/nlp-bench" check --print environment "$@") || return
   eval "$lines" || return
   # shellcheck source=benchmark/env/python.bash
   source "$here/python.bash"

@@ -39,7 +39,12 @@ def test_two_nodes_with_two_ranks_each(slurm_jube: Jube) -> None:
     (row,) = slurm_jube.table()
     assert list(row)[: len(CONTRACT)] == CONTRACT
     assert (row["Outcome"], row["Nodes"], row["Tensor_Parallel"], row["Pipeline_Parallel"]) == ("VALID", "2", "2", "2")
-    assert (row["system"], row["queue"], row["Iterations"], row["Accelerator"]) == ("slurm-sandbox", "booster", "40", "cpu")
+    assert (row["system"], row["queue"], row["Iterations"], row["Accelerator"]) == (
+        "slurm-sandbox",
+        "booster",
+        "40",
+        "cpu",
+    )
     run_dir = slurm_jube.run_dir()
     log = (run_dir / "job.out").read_text()
     tokens_per_second = old_patterns(log) * int(row["Batch_Size"]) * 256

@@ -8,7 +8,9 @@ EXAMPLE = "nlp-bench watch benchmark/jube/nlp_benchmark_run"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `nlp-bench watch`."""
-    parser.add_argument("paths", type=Path, nargs="+", metavar="DIR", help="run folder, or any folder above run folders")
+    parser.add_argument(
+        "paths", type=Path, nargs="+", metavar="DIR", help="run folder, or any folder above run folders"
+    )
     parser.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="time between two looks (5)")
     parser.add_argument("--once", action="store_true", help="look once and return")
     parser.add_argument("--while-pid", type=int, metavar="PID", help="go on for as long as this process lives")

@@ -71,6 +71,10 @@ class Training:
     """Decoupled weight decay."""
     clip_grad: float
     """Largest norm of the gradient."""
+    attention_dropout: float
+    """Share of attention probabilities that are dropped."""
+    hidden_dropout: float
+    """Share of the residual stream's additions that are dropped."""
     seed: int
     """Seed of the initial weights and of the order of the data."""
 

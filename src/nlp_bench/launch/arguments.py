@@ -53,6 +53,8 @@ def _optimizer(run: Run) -> dict[str, object]:
         "lr-warmup-samples": training.lr_warmup_samples,
         "weight-decay": training.weight_decay,
         "clip-grad": training.clip_grad,
+        "attention-dropout": training.attention_dropout,
+        "hidden-dropout": training.hidden_dropout,
         "seed": training.seed,
         **(loss_scale if training.precision == "fp16" else {}),
     }

@@ -9,7 +9,9 @@ from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.record import LogRecord
 from nlp_bench.outcome import Outcome
 
-NOTICE = re.compile(r"\*\*\* (?P<what>JOB|STEP) \S+ .*?(?:CANCELLED|FAILED) AT \S+(?: DUE TO (?P<cause>[A-Z /]+?))? \*\*\*")
+NOTICE = re.compile(
+    r"\*\*\* (?P<what>JOB|STEP) \S+ .*?(?:CANCELLED|FAILED) AT \S+(?: DUE TO (?P<cause>[A-Z /]+?))? \*\*\*"
+)
 """slurmstepd's notice in the error file, for example: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"""
 CAUSES = {
     None: Outcome.CANCELLED,

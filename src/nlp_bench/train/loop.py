@@ -98,7 +98,7 @@ class _Loop:
             if last or iteration % settings.log_interval == 0:
                 now_s = self._now_s()
                 self._say(format_line(self._interval(iteration, step, tally, (now_s - since_s) / tally.num_iterations)))
-                tally, since_s = _Tally(), self._now_s()
+                tally, since_s = _Tally(), now_s  # the time of logging counts: it is part of the run
             if last:
                 return self._end(iteration, step)
         raise AssertionError("a run has at least one iteration")
