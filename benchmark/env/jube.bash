@@ -13,7 +13,10 @@ nlp_bench_find_jube() { # nlp_bench_find_jube ROOT: put a JUBE that starts on PA
     { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y jube; } > /dev/null 2>&1 || true
     if jube --version > /dev/null 2>&1; then return; fi
   fi
-  # JUBE is not on PyPI; and Debian's 2.5.1 does not start where python3 is 3.12 or newer.
+  # JUBE is not on PyPI.
+  if command -v jube > /dev/null; then
+    echo "nlp-bench: $(command -v jube) does not start (JUBE 2.5.1 needs Python 3.11 or older)" >&2
+  fi
   archive=${NLP_BENCH_JUBE_ARCHIVE:-https://github.com/FZJ-JSC/JUBE/archive/refs/tags/REL-2.7.1.tar.gz}
   echo "nlp-bench: installing JUBE from $archive into $venv" >&2
   if "$venv/bin/pip" install -q PyYAML "$archive" && PATH=$PATH:$venv/bin && jube --version > /dev/null 2>&1; then return; fi

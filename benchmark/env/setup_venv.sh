@@ -30,10 +30,11 @@ set -u
 python=$(nlp_bench_python)
 venv=$(nlp_bench_venv "$root")
 mkdir -p "$(dirname -- "$venv")"
-key() { # what the environment is made of; packages come from pyproject.toml and the pins
+key() { # what the environment is made of: packages by pyproject.toml (not its settings of tools) and the pins
   "$python" -c 'import sys; print(sys.version)'
   echo "$accelerator $site_packages"
-  cat "$here/constraints.txt" "$root/pyproject.toml"
+  cat "$here/constraints.txt"
+  sed '/^\[tool/,$d' "$root/pyproject.toml"
 }
 wanted=$(key | sha256sum | cut -d ' ' -f 1)
 
@@ -71,7 +72,9 @@ if ! is_ready key; then
   rm -f "$venv/nlp-bench.key"
   options=(); [[ $site_packages != yes ]] || options=(--system-site-packages)
   "$python" -m venv --clear "${options[@]}" "$venv"
+  echo "nlp-bench: 1/2 torch" >&2
   install_torch
+  echo "nlp-bench: 2/2 megatron-core and the rest" >&2
   install train,report
   mark key
 fi

@@ -47,7 +47,7 @@ def test_the_trainer_takes_every_argument() -> None:
 def slurm_answers(*command: str, **_: object) -> str:
     if command[:3] == ("scontrol", "show", "hostnames"):
         return "\n".join(f"n{i}" for i in range(96))
-    return f"NodeName={command[3]} NodeAddr={command[3]}.cluster NodeHostName={command[3]}"
+    return "".join(f"NodeName={n} Arch=x86_64 NodeAddr={n}.cluster NodeHostName={n}\n" for n in command[3].split(","))
 
 
 def test_rendezvous_from_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +63,15 @@ def test_wrong_allocation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "ask", slurm_answers)
     with pytest.raises(NlpBenchError, match=r"allocated 96 node\(s\).*run.json asks for 8"):
         meet(offline("13", "juwels-booster"))
+
+
+def test_the_job_script_hands_the_addresses_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "ask", lambda *_, **__: None)  # as in a container
+    monkeypatch.setenv("NLP_BENCH_NODES", " ".join(f"10.0.0.{n}" for n in range(8)))
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_NODEID", "3")
+    found = meet(offline("13", "juwels-booster"))
+    assert (found.endpoint, found.local_address) == ("10.0.0.0:20007", "10.0.0.3")
 
 
 def test_torchrun_command() -> None:

@@ -66,7 +66,7 @@ def test_srun_arguments_come_before_the_program() -> None:
 
 
 def starter(script: str) -> list[str]:
-    return shlex.split(next(line for line in script.splitlines() if " launch " in line).removesuffix(" &"))
+    return shlex.split(next(line for line in script.splitlines() if line.endswith(" &")).removesuffix(" &"))
 
 
 def test_pyxis_image() -> None:

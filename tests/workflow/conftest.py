@@ -31,6 +31,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
+    nlp_bench = str(folder / "benchmark/env/nlp-bench")
+    subprocess.run([nlp_bench, "data"], env=environment(folder), check=True, timeout=120, stdout=subprocess.DEVNULL)
     return folder
 
 

@@ -90,6 +90,17 @@ def test_time_limit_of_a_local_run(jube: Jube) -> None:
     assert "tokens_per_second" not in (folder / "metrics.txt").read_text()
 
 
+def test_a_loss_that_is_not_finite_has_no_number(jube: Jube) -> None:
+    text = (jube.checkout / "benchmark/models/tiny.toml").read_text(encoding="utf-8")
+    model = jube.folder / "diverging.toml"
+    model.write_text(text.replace("\nlr = 1e-3", "\nlr = 1e30").replace("min_lr = 1e-4", "min_lr = 1e29"))
+    nlp_bench, folder = str(jube.checkout / "benchmark/env/nlp-bench"), jube.folder / "diverged"
+    done = run([nlp_bench, "submit", "--launcher", "local", "--model", str(model), "--run-dir", str(folder)], jube)
+    assert done.stdout.startswith("INVALID: the loss is not finite at iteration"), done.stdout + done.stderr
+    assert run([nlp_bench, "measure", str(folder)], jube).returncode == 0
+    assert "tokens_per_second" not in (folder / "metrics.txt").read_text()
+
+
 @pytest.mark.parametrize(
     ("tags", "message"),
     [
@@ -132,13 +143,17 @@ def test_bad_words_are_refused(jube: Jube, words: list[str], message: str) -> No
     assert done.stdout == ""
 
 
-def test_no_jube(checkout: Path, tmp_path: Path) -> None:
-    """Without JUBE, without root and without its archive, the one command says what to do."""
+@pytest.mark.parametrize("broken", [False, True])
+def test_no_jube(checkout: Path, tmp_path: Path, *, broken: bool) -> None:
+    """Without JUBE (or with one that does not start), root and its archive, the one command says what to do."""
     script = f'source "{checkout}/benchmark/env/jube.bash"; id() {{ echo 1000; }}; nlp_bench_find_jube "{checkout}"'
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("bash", "dirname", "cat"):
         (tools / name).symlink_to(str(shutil.which(name)))
+    if broken:
+        (tools / "jube").write_text("#!/bin/bash\necho \"No module named 'distutils'\" >&2\nexit 1\n")
+        (tools / "jube").chmod(0o755)
     done = subprocess.run(
         ["bash", "-c", script],
         env={"PATH": str(tools), "NLP_BENCH_VENV": str(tmp_path), "NLP_BENCH_JUBE_ARCHIVE": "nowhere.tar.gz"},
@@ -146,3 +161,4 @@ def test_no_jube(checkout: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert "sudo apt-get install jube" in done.stderr
+    assert ("needs Python 3.11 or older" in done.stderr) is broken

@@ -9,6 +9,7 @@ EXAMPLE = "srun --ntasks-per-node=1 nlp-bench launch RUN_DIR"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `nlp-bench launch`."""
     parser.add_argument("run_dir", type=Path, help="folder with run.json")
+    parser.add_argument("--addresses", action="store_true", help="print the addresses of the job's nodes instead")
     parser.add_argument("--print", action="store_true", help="print the torchrun command instead of starting it")
 
 
@@ -21,11 +22,14 @@ def run(options: argparse.Namespace) -> int:  # noqa: RET503  # execvpe does not
     from nlp_bench.config.catalog import root
     from nlp_bench.config.run import read_run
     from nlp_bench.launch.provenance import write_provenance
-    from nlp_bench.launch.rendezvous import meet
+    from nlp_bench.launch.rendezvous import addresses, meet
     from nlp_bench.launch.torchrun import rank_environment, torchrun_command
 
     run_dir = options.run_dir.resolve()
     resolved = read_run(run_dir)
+    if options.addresses:
+        print(" ".join(addresses(resolved)))
+        return 0
     rendezvous = meet(resolved)
     command = torchrun_command(resolved, rendezvous)
     if options.print:

@@ -26,35 +26,41 @@ class Rendezvous:
     """Name of the meeting, the same on all nodes."""
 
 
-def meet(run: Run) -> Rendezvous:
-    """Return the meeting point: this machine for a local run, else from Slurm's own node addresses.
+def addresses(run: Run) -> list[str]:
+    """Return the address of each node of the job, in Slurm's order: 127.0.0.1 for a local run.
 
-    torchrun cannot always tell that an augmented or virtual address is its own (PyTorch issue 73656), so `is_host`
-    is decided here from SLURM_NODEID. Raises NlpBenchError when the allocation is not what run.json asks for.
+    The job script asks once and hands the answer to all nodes as NLP_BENCH_NODES: a container has no scontrol, and the
+    controller of a large machine should not be asked by every node. Raises NlpBenchError when the allocation is not
+    what run.json asks for.
     """
     if run.launch.launcher == "local":
-        return Rendezvous(
-            endpoint="127.0.0.1:0", is_host=True, local_address="127.0.0.1", job_id=f"local-{os.getpid()}"
-        )
-    job_id = os.environ.get("SLURM_JOB_ID", "")
-    nodes = (ask("scontrol", "show", "hostnames", timeout_s=30) or "").split()
-    if len(nodes) != run.parallel.nodes:
+        return ["127.0.0.1"]
+    known = os.environ.get("NLP_BENCH_NODES", "").split() or _ask_slurm(run.system.network.master_addr_suffix)
+    if len(known) != run.parallel.nodes:
         raise NlpBenchError(
-            f"parallel.nodes: Slurm allocated {len(nodes)} node(s) ({' '.join(nodes) or 'no SLURM_JOB_NODELIST'}), "
+            f"parallel.nodes: Slurm allocated {len(known)} node(s) ({' '.join(known) or 'no SLURM_JOB_NODELIST'}), "
             f"run.json asks for {run.parallel.nodes}"
         )
-    suffix = run.system.network.master_addr_suffix
+    return known
+
+
+def _ask_slurm(suffix: str) -> list[str]:
+    names = (ask("scontrol", "show", "hostnames", timeout_s=30) or "").split()
+    listing = ask("scontrol", "show", "node", ",".join(names), "--oneliner", timeout_s=30) if names else None
+    by_name = dict(re.findall(r"^NodeName=(\S+) .*?\bNodeAddr=(\S+)", listing or "", re.MULTILINE))
+    return [by_name.get(name, name) + suffix for name in names]
+
+
+def meet(run: Run) -> Rendezvous:
+    """Return the meeting point of the ranks as this node sees it.
+
+    torchrun cannot always tell that an augmented or virtual address is its own (PyTorch issue 73656), so `is_host`
+    is decided here from SLURM_NODEID.
+    """
+    nodes = addresses(run)
+    if run.launch.launcher == "local":
+        return Rendezvous(endpoint=f"{nodes[0]}:0", is_host=True, local_address=nodes[0], job_id=f"local-{os.getpid()}")
+    job_id = os.environ.get("SLURM_JOB_ID", "0")
     number = int(os.environ.get("SLURM_NODEID", "0"))
-    port = FIRST_PORT + int(job_id or 0) % NUM_PORTS
-    return Rendezvous(
-        endpoint=f"{_address(nodes[0])}{suffix}:{port}",
-        is_host=number == 0,
-        local_address=_address(nodes[number]) + suffix,
-        job_id=job_id,
-    )
-
-
-def _address(node: str) -> str:
-    description = ask("scontrol", "show", "node", node, "--oneliner", timeout_s=30) or ""
-    found = re.search(r"\bNodeAddr=(\S+)", description)
-    return found.group(1) if found else node
+    port = FIRST_PORT + int(job_id) % NUM_PORTS
+    return Rendezvous(endpoint=f"{nodes[0]}:{port}", is_host=number == 0, local_address=nodes[number], job_id=job_id)
