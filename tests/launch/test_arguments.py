@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -76,10 +77,10 @@ def test_the_job_script_hands_the_addresses_over(monkeypatch: pytest.MonkeyPatch
 
 def test_torchrun_command() -> None:
     run = offline("tiny", "local", data_path="mock")
-    words = torchrun_command(run, meet(run))
+    words = torchrun_command(run, meet(run), Path("/runs/1"))
     assert words[:4] == [sys.executable, "-u", "-m", "torch.distributed.run"]
     line = " ".join(words)
     assert "--rdzv_backend c10d" in line
-    assert "--max_restarts 0 --tee 3 -m nlp_bench.train --num-layers 4" in line
+    assert "--max_restarts 0 --tee 3 --log_dir /runs/1/ranks -m nlp_bench.train --num-layers 4" in line
     assert "127.0.0.1:0" in words
     assert os.environ.get("MASTER_ADDR") is None

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:  # noqa: RET503  # execvpe does not
         print(" ".join(addresses(resolved)))
         return 0
     rendezvous = meet(resolved)
-    command = torchrun_command(resolved, rendezvous)
+    command = torchrun_command(resolved, rendezvous, run_dir)
     if options.print:
         print(shlex.join(command))
         return 0

@@ -12,8 +12,11 @@ JOIN_TIMEOUT_S = 600
 """Seconds that a node waits for the others: the nodes of a large job do not start together."""
 
 
-def torchrun_command(run: Run, rendezvous: Rendezvous) -> list[str]:
-    """Return the words that start this node's ranks (seed benchmark's options: c10d, --max_restarts 0, --tee 3)."""
+def torchrun_command(run: Run, rendezvous: Rendezvous, run_dir: Path) -> list[str]:
+    """Return the words that start this node's ranks, with the options of the JUPITER suite's NLP benchmark.
+
+    Each rank's own stdout and stderr go to `run_dir`/ranks, and through `--tee 3` into the job's log.
+    """
     return [
         sys.executable, "-u", "-m", "torch.distributed.run",
         "--nproc_per_node", str(run.parallel.gpus_per_node),
@@ -25,6 +28,7 @@ def torchrun_command(run: Run, rendezvous: Rendezvous) -> list[str]:
         "--local_addr", rendezvous.local_address,
         "--max_restarts", "0",
         "--tee", "3",
+        "--log_dir", str(run_dir / "ranks"),
         "-m", "nlp_bench.train",
         *training_arguments(run),
     ]  # fmt: skip

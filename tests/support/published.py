@@ -1,0 +1,56 @@
+"""The five published log lines of the benchmark, and a run folder of ours around them."""
+
+import json
+from pathlib import Path
+
+RUN = {
+    "schema": "nlp-bench/run/1",
+    "nlp_bench": {"version": "0.1.0", "commit": "abc"},
+    "model": {"name": "175", "parameters_billion": 175},
+    "system": {"name": "machine", "version": "2026", "accelerator": "cuda"},
+    "launch": {"queue": "batch", "timelimit": "00:45:00", "launcher": "slurm"},
+    "parallel": {"nodes": 96, "num_gpus": 384, "tensor": 8, "pipeline": 8, "data": 6},
+    "batch": {
+        "micro_batch_size": 1,
+        "gradient_accumulation_steps": 16,
+        "global_batch_size": 96,
+        "sequence_length": 2048,
+    },
+    "training": {"iterations": 50, "log_interval": 10},
+}
+OUTCOME = {
+    "schema": "nlp-bench/outcome/1",
+    "outcome": "VALID",
+    "reasons": [],
+    "evidence": None,
+    "exit_status": 0,
+    "job_id": "4711",
+    "ended": "2026-01-01T00:00:00+00:00",
+}
+PUBLISHED = [
+    (7.2310, 4.438e-07, 1.010967e01, 178.553, 13.276, 101.54),
+    (5.3551, 8.876e-07, 8.861832e00, 46.241, 17.927, 137.10),
+    (5.6192, 1.331e-06, 8.532865e00, 8.121, 17.084, 130.66),
+    (5.3291, 1.775e-06, 8.442033e00, 207.531, 18.014, 137.77),
+    (5.3247, 2.219e-06, 8.110270e00, 5.662, 18.029, 137.89),
+]
+
+
+def published_log(total: int = 3125000) -> str:
+    """The five published lines of the benchmark's description, from the format of its patched Megatron-LM."""
+    return "".join(
+        f"[default3]: iteration {10 * n:8d}/{total:8d} | consumed samples: {960 * n:12d} | "
+        f"elapsed time per iteration (s): {elapsed_s:.4f} | learning rate: {rate:.3E} | global batch size: {96:5d} | "
+        f"lm loss: {loss:.6E} | loss scale: {4096:.1f} | grad norm: {norm:.3f} | number of skipped iterations: {0:3d} | "
+        f"number of nan iterations: {0:3d} | samples per second: {speed:.3f} | TFLOPs: {tflops:.2f} |\n"
+        for n, (elapsed_s, rate, loss, norm, speed, tflops) in enumerate(PUBLISHED, start=1)
+    )
+
+
+def write_run(folder: Path, **changes: object) -> Path:
+    """Write a finished run of ours with the five published lines; `changes` go into outcome.json."""
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(RUN))
+    (folder / "outcome.json").write_text(json.dumps({**OUTCOME, **changes}))
+    (folder / "job.out").write_text(published_log(total=50))
+    return folder
