@@ -24,18 +24,22 @@ nlp_bench_find_jube "$root"
 say "2/4 run: jube run $yaml ${tags[*]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+set -m # JUBE gets a process group of its own, so that Ctrl-C can end all of it
 jube run "$yaml" --hide-animation "${tags[@]}" > "$log" 2>&1 &
 jube=$!
-"$nlp_bench" watch --new --while-pid "$jube" --every 2 "$runs" || true
+set +m
+trap 'say "stopping"; kill -- -"$jube" 2> /dev/null; wait "$jube" || true; exit 130' INT TERM
+"$nlp_bench" watch --new --while-pid "$jube" --every 2 "$runs" &
+wait $! || true # in the background: a signal is then handled at once
 wait "$jube" || { cat "$log" >&2; exit 1; }
 id=$(grep -oE '^>>>> +id: [0-9]+' "$log" | grep -oE '[0-9]+$' | tail -n 1) || { cat "$log" >&2; exit 1; }
 
 say "3/4 wait for run $id"
-until [[ $(jube status "$runs" --id "$id") != RUNNING ]]; do
+while status=$(jube status "$runs" --id "$id") && [[ $status == RUNNING ]]; do
   "$nlp_bench" watch --every 10 "$runs/$(printf %06d "$id")" || true
   jube continue "$runs" --id "$id" --hide-animation > "$log" 2>&1 || { cat "$log" >&2; exit 1; }
 done
-if [[ $(jube status "$runs" --id "$id") == ERROR ]]; then
+if [[ $status != FINISHED ]]; then
   cat "$log" >&2
   say "a step failed; see: jube log $runs --id $id, and: jube info $runs --id $id --step check"
   exit 1

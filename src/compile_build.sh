@@ -16,4 +16,4 @@ set +u                # activate scripts and environment modules read unset vari
 # shellcheck source=benchmark/env/activate.bash
 source "$root/benchmark/env/activate.bash"
 set -u
-exec nlp-bench build "${options[@]}"
+exec nlp-bench build "${choose[@]}" "${options[@]}"

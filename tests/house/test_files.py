@@ -59,7 +59,7 @@ def site_words() -> list[str]:
     return [
         r"juwelsbooster",
         r"jwlogin",
-        r"jwb\\d",
+        r"\bjwb",
         r"develbooster",
         r"exalab",
         r"NCCL_SOCKET_IFNAME\s*=",

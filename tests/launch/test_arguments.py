@@ -1,7 +1,7 @@
 """The trainer's arguments and torchrun's, from run.json."""
 
-import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
+from nlp_bench.config.system import Network
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import rendezvous
 from nlp_bench.launch.arguments import training_arguments
@@ -56,8 +57,18 @@ def test_rendezvous_from_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "41234")
     monkeypatch.setenv("SLURM_NODEID", "2")
     found = meet(offline("175", "juwels-booster"))
-    assert found.endpoint == "n0.clusteri:21234"  # the system's suffix for its fast network; port 20000 + 41234 % 20000
-    assert (found.local_address, found.is_host) == ("n2.clusteri", False)
+    assert found.endpoint == "n0i:25234"  # the system's suffix for its fast network; port 20000 + 41234 % 12000
+    assert (found.local_address, found.is_host) == ("n2i", False)
+
+
+def test_without_a_suffix_the_addresses_are_slurms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "ask", slurm_answers)
+    run = offline("175", "slurm-sandbox")
+    assert rendezvous.addresses(run)[1] == "n1.cluster"
+    static = replace(run, system=replace(run.system, network=Network(rendezvous="static")))
+    monkeypatch.setenv("SLURM_NODEID", "2")
+    line = " ".join(torchrun_command(static, meet(static), Path("/runs/1")))
+    assert "--rdzv_backend static --node_rank 2 --rdzv_endpoint n0.cluster:" in line
 
 
 def test_wrong_allocation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,4 +94,4 @@ def test_torchrun_command() -> None:
     assert "--rdzv_backend c10d" in line
     assert "--max_restarts 0 --tee 3 --log_dir /runs/1/ranks -m nlp_bench.train --num-layers 4" in line
     assert "127.0.0.1:0" in words
-    assert os.environ.get("MASTER_ADDR") is None
+    assert "is_host=1,join_timeout=600,read_timeout=600" in words

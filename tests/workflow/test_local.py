@@ -1,5 +1,6 @@
 """The benchmark on this machine without a scheduler: the one command, a sweep, jube-autorun, the way without JUBE."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -84,7 +85,21 @@ def test_by_hand_without_jube(jube: Jube) -> None:
 def test_time_limit_of_a_local_run(jube: Jube) -> None:
     nlp_bench = str(jube.checkout / "benchmark/env/nlp-bench")
     folder = jube.folder / "late"
-    done = run([nlp_bench, "submit", "--launcher", "local", "--timelimit", "00:00:03", "--run-dir", str(folder)], jube)
+    done = run(
+        [
+            nlp_bench,
+            "submit",
+            "--launcher",
+            "local",
+            "--iterations",
+            "4000",
+            "--timelimit",
+            "00:00:03",
+            "--run-dir",
+            str(folder),
+        ],
+        jube,
+    )
     assert done.stdout.startswith("TIMEOUT"), done.stdout + done.stderr
     assert run([nlp_bench, "measure", str(folder)], jube).returncode == 0
     assert "tokens_per_second" not in (folder / "metrics.txt").read_text()
@@ -99,6 +114,59 @@ def test_a_loss_that_is_not_finite_has_no_number(jube: Jube) -> None:
     assert done.stdout.startswith("INVALID: the loss is not finite at iteration"), done.stdout + done.stderr
     assert run([nlp_bench, "measure", str(folder)], jube).returncode == 0
     assert "tokens_per_second" not in (folder / "metrics.txt").read_text()
+
+
+def test_stopping_the_one_command_leaves_nothing_behind(jube: Jube) -> None:
+    changed_yaml(jube, iterations="4000")
+    runs = jube.checkout / "benchmark/jube/nlp_benchmark_run"
+    command = ["bash", str(jube.checkout / "benchmark/run.sh"), "local"]
+    process = subprocess.Popen(
+        command, env=jube.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    jube.wait_for("log line", lambda: any("iteration " in p.read_text() for p in runs.rglob("job.out")), 120)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    outcome = next(runs.rglob("outcome.json"))
+    assert json.loads(outcome.read_text())["outcome"] == "CANCELLED"
+    jube.wait_for("end of all processes", lambda: not processes_with(str(jube.checkout)), 20)
+
+
+def processes_with(text: str) -> list[str]:
+    """Return the command lines of this machine's processes that contain `text`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_text(errors="replace").replace("\0", " "))
+    return [line for line in found if text in line]
+
+
+def test_asking_again_for_an_ended_run(jube: Jube) -> None:
+    """JUBE that was interrupted behind the submission repeats it: the run must neither start again nor fail."""
+    nlp_bench, folder = str(jube.checkout / "benchmark/env/nlp-bench"), jube.folder / "once"
+    folder.mkdir()
+    assert (
+        run([nlp_bench, "check", "--launcher", "local", "--iterations", "2", "--output", str(folder)], jube).returncode
+        == 0
+    )
+    command = [nlp_bench, "submit", "--run", str(folder / "run.json"), "--run-dir", str(folder / "run")]
+    assert run(command, jube).stdout == "VALID\n"
+    log = (folder / "run/job.out").read_text()
+    assert run(command, jube).stdout == "VALID\n"
+    assert (folder / "run/job.out").read_text() == log
+
+
+def test_a_gpu_run_never_falls_back_to_the_cpu(jube: Jube) -> None:
+    text = (jube.checkout / "benchmark/systems/local.toml").read_text(encoding="utf-8")
+    system = jube.folder / "gpus.toml"
+    text = text.replace('accelerator = "auto"', 'accelerator = "cuda"').replace(
+        'gpus_per_node = "auto"', "gpus_per_node = 1"
+    )
+    system.write_text(text)
+    nlp_bench = str(jube.checkout / "benchmark/env/nlp-bench")
+    done = run([nlp_bench, "submit", "--system", str(system), "--run-dir", str(jube.folder / "no gpu")], jube)
+    assert done.stdout.startswith("FAILED")
+    assert "accelerator: the run asks for cuda" in done.stdout
 
 
 @pytest.mark.parametrize(

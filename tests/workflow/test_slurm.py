@@ -101,7 +101,7 @@ def test_failing_rank_is_a_row_without_a_number(slurm_jube: Jube, tmp_path: Path
 
 def placed(golden: str, jube: Jube, run_dir: Path) -> str:
     """Return the golden text with this test's own folders instead of its short ones."""
-    python = Path(jube.environment["NLP_BENCH_VENV"]) / "bin/python"
+    python = Path(jube.environment["NLP_BENCH_VENV"]).resolve() / "bin/python"
     places = {
         "/nlp-bench/src": jube.checkout / "src",
         "/nlp-bench": jube.checkout,
@@ -141,7 +141,6 @@ def test_inside_an_allocation_that_a_person_holds(slurm_jube: Jube) -> None:
     )  # fmt: skip
     slurm_jube(nlp_bench, "measure", str(run_dir))
     assert json.loads((run_dir / "result.json").read_text())["run"]["outcome"] == "VALID"
-    assert "2 node" not in (run_dir / "job.err").read_text()
 
 
 def test_ambient_sbatch_variables_do_not_change_the_job(slurm_jube: Jube) -> None:
@@ -170,4 +169,4 @@ def test_a_partition_that_is_too_small_is_refused(slurm_jube: Jube, tmp_path: Pa
     )  # fmt: skip
     assert done.returncode == 2
     assert "96 nodes, but partition booster has at most 4" in done.stderr
-    assert slurm_jube("squeue", "-h") == ""
+    assert not list(slurm_jube.checkout.rglob("submit.json"))

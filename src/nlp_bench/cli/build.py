@@ -2,6 +2,11 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nlp_bench.build.key import Machine
+    from nlp_bench.config.system import System
 
 EXAMPLE = "nlp-bench build --apex https://github.com/NVIDIA/apex --arch 9.0"
 APEX_COMMIT = "8ffc901e50bbf740fdb6d5bccb17f66a6ec8604e"
@@ -18,30 +23,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arch", metavar="X.Y", help="compute capability of the GPU, where this machine has none to ask"
     )
+    parser.add_argument("--system", help="file of benchmark/systems: its gpu.compute_capability and software.apex")
+    parser.add_argument("--run", type=Path, metavar="FILE", help="the same, of this run.json's system")
     parser.add_argument("--root", type=Path, help="folder that holds `build` (default: this repository)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Build; print one line per item and the folder; return 0."""
-    import re
-
     from nlp_bench.build.environment import build_folder
-    from nlp_bench.build.key import Apex, this_machine
+    from nlp_bench.build.key import Apex
     from nlp_bench.build.maker import make_build
-    from nlp_bench.errors import UsageError
+    from nlp_bench.config.catalog import load_system, root
+    from nlp_bench.config.run import read_run
 
-    if options.arch and not re.fullmatch(r"\d+\.\d+", options.arch):
-        raise UsageError(f"arch: {options.arch!r} is not a compute capability like 9.0")
-    apex = Apex(source=options.apex, commit=options.apex_commit) if options.apex else None
-    folder = make_build(build_folder(options.root or _root()), this_machine(options.arch), apex, _say)
-    print(folder)
+    system = read_run(options.run).system if options.run else load_system(options.system) if options.system else None
+    source = options.apex or (system.software.apex if system else "")
+    apex = Apex(source=source, commit=options.apex_commit) if source else None
+    print(make_build(build_folder(options.root or root()), _machine(options.arch, system), apex, _say))
     return 0
 
 
-def _root() -> Path:
-    from nlp_bench.config.catalog import root
+def _machine(arch: str | None, system: "System | None") -> "Machine":
+    """Return what is built for; a login node without a GPU builds for the system's nodes."""
+    import re
 
-    return root()
+    from nlp_bench.build.key import this_machine
+    from nlp_bench.errors import UsageError
+
+    if arch and not re.fullmatch(r"\d+\.\d+", arch):
+        raise UsageError(f"arch: {arch!r} is not a compute capability like 9.0")
+    machine = this_machine(arch)
+    if machine.arch != "cpu" or machine.cuda == "none":
+        return machine
+    if system and system.gpu and system.gpu.compute_capability:
+        return this_machine(system.gpu.compute_capability)
+    raise UsageError(
+        "arch: torch is a CUDA build, but no GPU is seen here; give --arch X.Y, or gpu.compute_capability in the system file"
+    )
 
 
 def _say(line: str) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from nlp_bench.config.request import Request, add_request_arguments, from_options
 from nlp_bench.config.system import System
+from nlp_bench.errors import UsageError
 
 EXAMPLE = "nlp-bench check --model 175 --system juwels-booster --tp 8 --pp 8 --output ."
 
-MACHINE = ("environment", "accelerator", "site-packages")
+MACHINE = ("environment", "machine")
 """What may be asked of the machine alone, without a model."""
 
 
@@ -24,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="DIR", help="write run.json into this folder")
     parser.add_argument(
         "--print", dest="what", choices=("summary", *MACHINE), default="summary",
-        help="what goes to stdout: the resolved run, the shell lines that load the system's software, cuda or cpu, or "
-        "whether the virtual environment sees the site's packages (yes, no)",
+        help="what goes to stdout: the resolved run; the shell lines that load the system's software; or, for the set-up "
+        "script, cuda or cpu, whether the site's Python packages are seen, and those shell lines",
     )  # fmt: skip
 
 
@@ -44,6 +45,8 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.config.summary import summary
 
     request = requested(options)
+    if options.run and options.what == "summary":
+        raise UsageError("--run: a run.json is resolved already; it goes with --print environment or machine")
     if options.what != "summary":  # these ask for the machine only: a login node may set up software for any model
         system = read_run(options.run).system if options.run else resolve_system(request)
         print(_machine(options.what, system))
@@ -61,8 +64,7 @@ def _machine(what: str, system: System) -> str:
     from nlp_bench.config import machine
     from nlp_bench.launch.environment import software_lines
 
-    if what == "environment":
-        return "\n".join(software_lines(system))
-    if what == "site-packages":
-        return "yes" if system.software.system_site_packages else "no"
-    return machine.settle(system)[0]
+    lines = software_lines(system)
+    if what == "machine":
+        lines = [machine.settle(system)[0], "yes" if system.software.system_site_packages else "no", *lines]
+    return "\n".join(lines)

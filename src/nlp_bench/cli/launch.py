@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:  # noqa: RET503  # execvpe does not
     if options.print:
         print(shlex.join(command))
         return 0
-    environment = rank_environment(resolved, run_dir, build_environment(root()))
+    environment = rank_environment(resolved, build_environment(root()))
     if rendezvous.is_host:
         write_provenance(run_dir, command, environment)
     os.chdir(run_dir)

@@ -29,18 +29,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Submit, and say where the run lies and what to type next."""
     from nlp_bench.config.catalog import root
-    from nlp_bench.config.request import from_options
+    from nlp_bench.config.request import Request, from_options
     from nlp_bench.config.resolve import resolve
     from nlp_bench.config.run import read_run
+    from nlp_bench.errors import UsageError
     from nlp_bench.launch import folder
+    from nlp_bench.launch.ending import read_ending
     from nlp_bench.launch.submit import submit
 
-    resolved = read_run(options.run) if options.run else resolve(from_options(options), ask_scheduler=not options.show)
+    request = from_options(options)
+    if options.run and request != Request():
+        raise UsageError("--run: a run.json is resolved already; give it alone, or leave it out and give the options")
+    if options.run and options.run_dir and read_ending(options.run_dir):
+        return _say_ended(options.run_dir)  # JUBE was interrupted behind the submission and asks again
+    resolved = read_run(options.run) if options.run else resolve(request, ask_scheduler=not options.show)
     if options.show:
         place = options.run_dir or root() / "reports" / "runs" / f"TIME_{resolved.model.name}_{resolved.system.name}"
         print(folder.script_text(resolved, root=root(), run_dir=place.absolute()), end="")
         return 0
-    folder.preflight(resolved)
+    folder.preflight(resolved, root())
     run_dir = folder.writable_folder(options.run_dir) if options.run_dir else folder.new_folder(root(), resolved)
     earlier = folder.read_submission(run_dir)
     if earlier and earlier["job_id"]:
@@ -67,8 +74,6 @@ def _say_ended(run_dir: Path) -> int:
     ending = read_ending(run_dir)
     if ending is None:
         return 1
-    print(f"{ending.outcome.value}{''.join(f': {reason}' for reason in ending.reasons)}")
-    if ending.evidence:
-        print(f"nlp-bench: {ending.evidence}", file=sys.stderr)
+    print(ending.text())
     print(f"nlp-bench: log {run_dir}/job.out; next: nlp-bench measure {run_dir}", file=sys.stderr)
     return 0

@@ -14,23 +14,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--exit-status", type=int, metavar="N", help="exit status of the job (given by the job script)")
     parser.add_argument("--wait", action="store_true", help="poll until every run has ended")
-    parser.add_argument("--poll", type=float, default=20.0, metavar="SECONDS", help="time between two questions (20)")
+    parser.add_argument(
+        "--poll", type=float, default=60.0, metavar="SECONDS", help="longest time between two questions (60)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Print one line per run: its outcome, or the state of its job."""
     from nlp_bench.launch.runs import find_runs
     from nlp_bench.launch.sync import sync, wait
+    from nlp_bench.outcome import Outcome
 
+    if options.exit_status is not None:  # the job script speaks of its own run, recorded or not
+        ending, state = sync(options.paths[0], exit_status=options.exit_status)
+        print(f"{options.paths[0]}: {ending.text() if ending else state}")
+        return 0
     folders = find_runs(options.paths)
     if not folders:
         print(f"nlp-bench: no run.json of a submitted run below {' '.join(map(str, options.paths))}", file=sys.stderr)
         return 1
     for folder in folders:
         ending = wait(folder, poll_s=options.poll) if options.wait else None
-        if ending is None:
-            ending, state = sync(folder, exit_status=options.exit_status)
-        else:
-            state = "ended"
-        print(f"{folder}: {ending.outcome.value + ''.join(f': {r}' for r in ending.reasons) if ending else state}")
+        ending, state = (ending, "ended") if ending else sync(folder)
+        print(f"{folder}: {ending.text() if ending else state}")
+        if ending and ending.outcome is not Outcome.VALID:
+            print(f"  log: {folder}/job.out and job.err; next: nlp-bench measure {folder}", file=sys.stderr)
     return 0

@@ -10,17 +10,26 @@ from nlp_bench.config import catalog
 from nlp_bench.config.system import System
 from nlp_bench.errors import UsageError
 
-ANSWER_S = 1.5
-"""Seconds that a scheduler has to answer a question of `check`, which promises to end within 2 s."""
+ANSWER_S = 10.0
+"""Seconds that a scheduler has to answer; a healthy one takes a few hundredths."""
+
+
+class NoAnswerError(UsageError):
+    """A program is there, but it did not answer in time."""
 
 
 def ask(*command: str, timeout_s: float = ANSWER_S) -> str | None:
-    """Run a short command; return its stdout, or None where it is missing, fails or does not answer in time."""
+    """Run a short command; return its stdout, or None where it is missing or fails.
+
+    Raises NoAnswerError when it does not end in time: "cannot ask" is not "not there".
+    """
     if shutil.which(command[0]) is None:
         return None
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-    except (subprocess.TimeoutExpired, OSError):
+    except subprocess.TimeoutExpired as error:
+        raise NoAnswerError(f"`{' '.join(command)}` did not answer within {timeout_s:g} s; try again later") from error
+    except OSError:
         return None
     return done.stdout if done.returncode == 0 else None
 
@@ -75,5 +84,9 @@ def settle(system: System) -> tuple[str, int]:
     if accelerator == "auto":
         accelerator = "cuda" if gpus else "cpu"
     if isinstance(ranks, str):
-        ranks = gpus if accelerator == "cuda" and gpus else cpu_ranks()
+        if accelerator == "cuda" and not gpus:
+            raise UsageError(
+                f"system.gpus_per_node: auto, but nvidia-smi lists no GPU here; write the number into {system.name}.toml"
+            )
+        ranks = gpus if accelerator == "cuda" else cpu_ranks()
     return accelerator, ranks

@@ -10,12 +10,14 @@ from nlp_bench.errors import UsageError
 def check(run: Run) -> None:
     """Refuse a partition that does not exist, more nodes than it has, and a longer time than it gives.
 
-    Silent where Slurm does not answer in time: sbatch then decides.
+    Silent where Slurm does not list its partitions: sbatch then decides.
     """
     listing = ask("scontrol", "show", "partition", "--oneliner")
     if listing is None:
         return
     found = {_field(line, "PartitionName"): line for line in listing.splitlines() if line.strip()}
+    if "," in run.launch.queue:
+        return  # a list of partitions: Slurm takes the first that fits
     queue = run.launch.queue or next((name for name, line in found.items() if "Default=YES" in line), "")
     if queue not in found:
         raise UsageError(

@@ -85,6 +85,9 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     layout = parser.add_argument_group("how it is spread (free to optimise)")
     layout.add_argument("--nodes", metavar="N", help="nodes of the job")
     layout.add_argument("--gpus-per-node", metavar="N", help="ranks per node")
+    layout.add_argument(
+        "--taskspernode", choices=["1"], help="launchers per node: 1, which starts all ranks of its node"
+    )
     layout.add_argument("--tp", "--tp-size", metavar="N", help="tensor parallel size")
     layout.add_argument("--pp", "--pp-size", metavar="N", help="pipeline parallel size")
     layout.add_argument("--micro-batch-size", metavar="N", help="samples in one forward pass")
@@ -111,10 +114,20 @@ def _add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     machine.add_argument("--job-name-prefix", metavar="TEXT", help="stands before the model's name")
     machine.add_argument("--container-image", metavar="IMAGE", help="image for pyxis or apptainer")
     machine.add_argument(
-        "--sbatch-arg", dest="sbatch_args", action="append", default=[], metavar="ARG", help="further sbatch option"
+        "--sbatch-arg",
+        dest="sbatch_args",
+        action="append",
+        default=[],
+        metavar="ARG",
+        help="further sbatch option: --sbatch-arg=--reservation=R",
     )
     machine.add_argument(
-        "--srun-arg", dest="srun_args", action="append", default=[], metavar="ARG", help="further srun option"
+        "--srun-arg",
+        dest="srun_args",
+        action="append",
+        default=[],
+        metavar="ARG",
+        help="further srun option: --srun-arg=--cpu-bind=none",
     )
 
 
@@ -131,7 +144,7 @@ def from_options(options: argparse.Namespace) -> Request:
         if isinstance(value, list):
             values[field.name] = tuple(word for word in value if word not in UNSET)
         elif value is not None and value not in UNSET:
-            values[field.name] = _whole(field.name, value) if "int" in str(field.type) else value
+            values[field.name] = _whole(field.name, value) if field.type == (int | None) else value
     request = Request(**values)  # type: ignore[arg-type]
     if request.launcher is not None:
         checks.one_of("launch.launcher", request.launcher, ("slurm", "local"))
@@ -140,6 +153,6 @@ def from_options(options: argparse.Namespace) -> Request:
 
 def _whole(name: str, value: object) -> int:
     text = str(value).replace("_", "")
-    if not text.isdigit() or int(text) == 0:
+    if not text.isdecimal() or int(text) == 0:
         raise UsageError(f"--{name.replace('_', '-')}: {value!r} is not a whole number above 0")
     return int(text)

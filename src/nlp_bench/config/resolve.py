@@ -85,7 +85,7 @@ def _system(request: Request, cluster: str | None) -> System:
 
 
 def _launcher(request: Request, system: System, cluster: str | None, *, ask_scheduler: bool) -> str:
-    wanted = request.launcher or (system.launcher if request.system or cluster else "local")
+    wanted = request.launcher or system.launcher
     if wanted == "slurm" and cluster is None and ask_scheduler:
         raise UsageError(
             "launch.launcher: slurm, but no Slurm answers here (sbatch and scontrol were asked); load the site's Slurm, "

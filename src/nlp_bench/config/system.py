@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from nlp_bench.config import checks
+from nlp_bench.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,8 @@ class Gpu:
     """Memory in GiB."""
     peak_bf16_tflops: float
     """Dense bf16 peak in 10^12 FLOP/s."""
+    compute_capability: str = ""
+    """Architecture that kernels are compiled for, for example "8.0", where the build sees no GPU (a login node)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,12 @@ class Network:
     link_gbit_per_s: float | None = None
     """Rate of one adapter in Gbit/s and direction."""
     master_addr_suffix: str = ""
-    """Appended to a node's host name to get the name of its fast address."""
+    """Appended to a node's name in Slurm to get the name of its fast address; empty: Slurm's NodeAddr is used."""
+    rendezvous: str = "c10d"
+    """torchrun's backend: c10d orders nodes by address as a word, static by Slurm's own order."""
+
+    def __post_init__(self) -> None:
+        checks.one_of("system.network.rendezvous", self.rendezvous, ("c10d", "static"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +107,8 @@ class Software:
     """Environment modules, loaded in this order after `module purge`."""
     system_site_packages: bool = False
     """The virtual environment sees the modules' Python packages (a site's own PyTorch)."""
+    apex: str = ""
+    """Git address or folder of Apex, which the build then compiles; empty: torch's own kernels are used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +167,11 @@ class System:
     def __post_init__(self) -> None:
         checks.one_of("system.launcher", self.launcher, ("slurm", "local"))
         checks.one_of("system.accelerator", self.accelerator, ("cuda", "cpu", "auto"))
+        if self.launcher == "slurm" and "auto" in {self.accelerator, self.gpus_per_node}:
+            raise UsageError(
+                "system: auto counts the GPUs of this machine, which with Slurm is the login node; "
+                'write accelerator = "cuda" or "cpu" and the number gpus_per_node'
+            )
         if isinstance(self.gpus_per_node, str):
             checks.one_of("system.gpus_per_node", self.gpus_per_node, ("auto",))
         else:

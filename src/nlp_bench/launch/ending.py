@@ -31,6 +31,11 @@ class Ending:
     evidence: str | None = None
     """The line of the log that shows it."""
 
+    def text(self) -> str:
+        """Return outcome, reasons and evidence in one line."""
+        said = [*self.reasons, *([self.evidence] if self.evidence else [])]
+        return self.outcome.value + (f": {'; '.join(said)}" if said else "")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
@@ -79,7 +84,7 @@ def _slurm_state(facts: Facts) -> Ending | None:
 def _slurm_notice(facts: Facts) -> Ending | None:
     if facts.log.slurm_outcome is None or facts.exit_status == 0:
         return None
-    return Ending(outcome=facts.log.slurm_outcome, reasons=["the scheduler ended the job"], evidence=facts.log.slurm)
+    return Ending(outcome=facts.log.slurm_outcome, reasons=["the job was ended from outside"], evidence=facts.log.slurm)
 
 
 def _not_finite(facts: Facts) -> Ending | None:

@@ -10,7 +10,7 @@ from nlp_bench.logs.record import LogRecord
 from nlp_bench.outcome import Outcome
 
 NOTICE = re.compile(
-    r"\*\*\* (?P<what>JOB|STEP) \S+ .*?(?:CANCELLED|FAILED) AT \S+(?: DUE TO (?P<cause>[A-Z /]+?))? \*\*\*"
+    r"\*\*\* (?P<what>JOB|STEP) \S+ .*?(?:CANCELLED|FAILED) AT \S+(?: DUE TO (?P<cause>[A-Z ]+?)(?:,[^*]*)?)? \*\*\*"
 )
 """slurmstepd's notice in the error file, for example: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"""
 CAUSES = {
@@ -21,13 +21,15 @@ CAUSES = {
     "JOB REQUEUE": Outcome.PREEMPTED,
 }
 OUT_OF_MEMORY = re.compile(
-    r"OutOfMemoryError|CUDA out of memory|oom-kill|Out Of Memory|std::bad_alloc|DefaultCPUAllocator: can't allocate"
+    r"OutOfMemoryError|CUDA out of memory|oom[-_]kill|OOM Killed|Out Of Memory|std::bad_alloc|DefaultCPUAllocator: can't allocate"
 )
 ERROR = re.compile(
-    r"^(?:\[\w+\]: ?)?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: error: .*|nlp-bench[\w ]*: error: .*))$"
+    r"^(?:\[\w+\]: ?)?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: error: .*|nlp[-_]bench[\w. ]*: error: .*|\S*: line \d+: .*: (?:command not found|No such file or directory)))$"
 )
-ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\):.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", re.DOTALL)
-"""torchrun's failure summary; the first rank that failed, not those that it dragged along."""
+ROOT_CAUSE = re.compile(
+    r"Root Cause \(first observed failure\):.*?time\s*: (\S+).*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", re.DOTALL
+)
+"""torchrun's failure summary, one per node: time, rank and exit code of the first failure that the node saw."""
 TAIL_BYTES = 2_000_000
 """The end of a log is where its end is told; an error flood before that is not read."""
 
@@ -71,8 +73,8 @@ def gather(run_dir: Path) -> Evidence:
 def _first_error(lines: list[str], err: str) -> str | None:
     """Return the first line that names an error and, by torchrun's summary, the rank that failed first."""
     parts = [found.group("text") for line in lines if (found := ERROR.match(line))][:1]
-    cause = ROOT_CAUSE.search(err)
-    parts += [f"rank {cause.group(1)} exitcode {cause.group(2)}"] if cause else []
+    causes = sorted(ROOT_CAUSE.findall(err))  # by time: the first failure dragged the others along
+    parts += [f"rank {causes[0][1]} exitcode {causes[0][2]}"] if causes else []
     return "; ".join(parts) or None
 
 

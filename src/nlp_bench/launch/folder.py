@@ -1,7 +1,7 @@
 """The folder of one run: everything that made it, and nothing of another run."""
 
 import os
-import shutil
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,14 @@ def writable_folder(path: Path) -> Path:
     return path.resolve()
 
 
+def environment_folder(root: Path) -> Path:
+    """Return the virtual environment that is current: NLP_BENCH_VENV or .venv with its link followed."""
+    return Path(os.environ.get("NLP_BENCH_VENV") or root / ".venv").absolute().resolve()
+
+
 def interpreter(root: Path) -> str:
-    """Return the Python of the virtual environment (NLP_BENCH_VENV, else .venv), or the running one without it."""
-    python = Path(os.environ.get("NLP_BENCH_VENV") or root / ".venv") / "bin" / "python"
+    """Return the Python of the virtual environment, or the running one where there is none (--print)."""
+    python = environment_folder(root) / "bin" / "python"  # itself a link, which must stay one
     return str(python) if python.exists() else sys.executable
 
 
@@ -64,19 +69,29 @@ def prepare(run: Run, *, root: Path, run_dir: Path) -> Path:
     return script
 
 
-def preflight(run: Run) -> None:
+def preflight(run: Run, root: Path) -> None:
     """Refuse a run whose data or software is missing, before anything is submitted."""
+    if not run.system.container.image and not (environment_folder(root) / "nlp-bench.key").exists():
+        raise UsageError(
+            f"software: no finished virtual environment in {environment_folder(root)}; set it up with "
+            f"`bash benchmark/env/setup_venv.sh --system {run.system.name}`"
+        )
     if run.data.path:
         for suffix in (".bin", ".idx"):
             if not Path(run.data.path + suffix).is_file():
                 raise UsageError(f"data.path: {run.data.path}{suffix} not found; make it with `nlp-bench data`")
-    if not run.system.container.image and shutil.which("bash") is None:
-        raise UsageError("bash was not found on PATH; the job script needs it")
 
 
 def write_submission(run_dir: Path, job_id: str | None) -> None:
     """Record that the run was handed over: to Slurm under `job_id`, or to the local backend."""
-    write_json(run_dir / "submit.json", {"schema": SUBMIT_SCHEMA, "job_id": job_id, "submitted": now()})
+    record = {
+        "schema": SUBMIT_SCHEMA,
+        "job_id": job_id,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "submitted": now(),
+    }
+    write_json(run_dir / "submit.json", record)
 
 
 def read_submission(run_dir: Path) -> dict[str, Any] | None:

@@ -8,8 +8,8 @@ from nlp_bench.config.machine import ask
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
 
-FIRST_PORT, NUM_PORTS = 20000, 20000
-"""Ports below the range that Linux hands out by itself (32768 up, in part) are taken from the job id."""
+FIRST_PORT, NUM_PORTS = 20000, 12000
+"""The port is taken from the job id, below the range that Linux hands out by itself (32768 and up)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,12 +18,17 @@ class Rendezvous:
 
     endpoint: str
     """host:port of the first node; port 0 means: any free one."""
-    is_host: bool
-    """Whether this node serves it."""
+    node: int
+    """Number of this node in Slurm's order; the first one serves the meeting point."""
     local_address: str
     """This node's own address on the fast network."""
     job_id: str
     """Name of the meeting, the same on all nodes."""
+
+    @property
+    def is_host(self) -> bool:
+        """Whether this node serves the meeting point."""
+        return self.node == 0
 
 
 def addresses(run: Run) -> list[str]:
@@ -46,9 +51,11 @@ def addresses(run: Run) -> list[str]:
 
 def _ask_slurm(suffix: str) -> list[str]:
     names = (ask("scontrol", "show", "hostnames", timeout_s=30) or "").split()
+    if suffix:
+        return [name + suffix for name in names]
     listing = ask("scontrol", "show", "node", ",".join(names), "--oneliner", timeout_s=30) if names else None
     by_name = dict(re.findall(r"^NodeName=(\S+) .*?\bNodeAddr=(\S+)", listing or "", re.MULTILINE))
-    return [by_name.get(name, name) + suffix for name in names]
+    return [by_name.get(name, name) for name in names]
 
 
 def meet(run: Run) -> Rendezvous:
@@ -59,8 +66,8 @@ def meet(run: Run) -> Rendezvous:
     """
     nodes = addresses(run)
     if run.launch.launcher == "local":
-        return Rendezvous(endpoint=f"{nodes[0]}:0", is_host=True, local_address=nodes[0], job_id=f"local-{os.getpid()}")
+        return Rendezvous(endpoint=f"{nodes[0]}:0", node=0, local_address=nodes[0], job_id=f"local-{os.getpid()}")
     job_id = os.environ.get("SLURM_JOB_ID", "0")
     number = int(os.environ.get("SLURM_NODEID", "0"))
     port = FIRST_PORT + int(job_id) % NUM_PORTS
-    return Rendezvous(endpoint=f"{nodes[0]}:{port}", is_host=number == 0, local_address=nodes[number], job_id=job_id)
+    return Rendezvous(endpoint=f"{nodes[0]}:{port}", node=number, local_address=nodes[number], job_id=job_id)

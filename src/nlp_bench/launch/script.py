@@ -36,8 +36,8 @@ def _render(line: str, tokens: dict[str, list[str]]) -> list[str]:
         return [line]
     if len(names) == 1 and (line.startswith("#SBATCH ") or line == f"#{names[0]}#"):
         return [line.replace(f"#{names[0]}#", value) for value in tokens[names[0]]]
-    return [TOKEN.sub(lambda found: " ".join(tokens[found.group(1)]), line).lstrip() if line.startswith("#STARTER#")
-            else TOKEN.sub(lambda found: " ".join(tokens[found.group(1)]), line)]  # fmt: skip
+    text = TOKEN.sub(lambda found: " ".join(tokens[found.group(1)]), line)
+    return [text.lstrip() if line.startswith("#STARTER#") else text]  # without a starter its blank goes too
 
 
 def _software(run: Run) -> list[str]:
@@ -64,13 +64,15 @@ def _directives(run: Run) -> dict[str, list[str]]:
         "TIMELIMIT": run.launch.timelimit,
         "DEPENDENCY": slurm.dependency,
     }
-    tokens = {name: [] if value in {None, ""} else [_word(name, str(value))] for name, value in values.items()}
+    tokens = {
+        name: [] if value in {None, ""} else [_directive_word(name, str(value))] for name, value in values.items()
+    }
     tokens["EXCLUSIVE"] = ["--exclusive"] if slurm.exclusive else []
-    tokens["FURTHER_OPTIONS"] = [_word("sbatch_args", word) for word in slurm.sbatch_args]
+    tokens["FURTHER_OPTIONS"] = [_directive_word("sbatch_args", word) for word in slurm.sbatch_args]
     return tokens
 
 
-def _word(name: str, value: str) -> str:
+def _directive_word(name: str, value: str) -> str:
     if not re.fullmatch(r"[\w.,:;=+@%/\[\]*()-]+", value):
         raise NlpBenchError(
             f"launch.{name.lower()}: {value!r} cannot stand in a #SBATCH line; use letters, digits and . , : = + @ % / [ ] ( ) -"

@@ -1,5 +1,6 @@
 """Slurm's commands: submit a script, ask for a job. "Cannot ask" and "not there" are kept apart."""
 
+import hashlib
 import os
 import re
 import subprocess
@@ -28,11 +29,16 @@ def submit(script: Path, account: str) -> str:
     """Hand `script` to sbatch, from its folder, and return the job id.
 
     SBATCH_* variables are taken out of the environment, because they would silently override the script's lines;
-    SBATCH_ACCOUNT stays where the run names no account. Raises NlpBenchError quoting sbatch.
+    SBATCH_ACCOUNT stays where the run names no account. A job of the same folder that Slurm knows already, submitted
+    by a process that died before it could record it, is taken over. Raises NlpBenchError quoting sbatch.
     """
+    comment = "nlp-bench:" + hashlib.sha256(str(script.parent).encode()).hexdigest()[:16]
+    earlier = _earlier(comment)
+    if earlier:
+        return earlier
     kept = set() if account else {"SBATCH_ACCOUNT"}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SBATCH_") or name in kept}
-    command = ["sbatch", "--parsable", script.name]
+    command = ["sbatch", "--parsable", f"--comment={comment}", script.name]
     try:
         done = subprocess.run(
             command,
@@ -54,6 +60,13 @@ def submit(script: Path, account: str) -> str:
     return found.group(1)
 
 
+def _earlier(comment: str) -> str | None:
+    """Return the newest job of this user with this comment; None also where Slurm does not answer (sbatch will tell)."""
+    code, out, _ = _run("squeue", "--me", "--noheader", "--format=%i %k")
+    found = [line.split()[0] for line in out.splitlines() if line.split()[1:] == [comment]] if code == 0 else []
+    return max(found, key=int, default=None)
+
+
 def look(job_id: str) -> Job | None:
     """Ask Slurm for a job: scontrol first, then sacct. None means that Slurm does not answer at present."""
     code, out, err = _run("scontrol", "show", "job", job_id, "--oneliner")
@@ -63,7 +76,9 @@ def look(job_id: str) -> Job | None:
         )
     if "Invalid job id" not in err:
         return None
-    code, out, _ = _run("sacct", "-X", "-n", "-P", "-j", job_id, "-o", "State,ExitCode")
+    code, out, err = _run("sacct", "-X", "-n", "-P", "-j", job_id, "-o", "State,ExitCode")
+    if code and "accounting storage is disabled" not in err:
+        return None
     if code == 0 and "|" in out:
         state, exit_code = out.splitlines()[0].split("|")[:2]
         return Job(state=state, reason="", exit_status=_status(exit_code))

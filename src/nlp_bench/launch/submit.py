@@ -24,7 +24,7 @@ def submit(run: Run, script: Path, *, follow: bool) -> str | None:
     where the job itself cannot: cancelled while pending, node lost, killed.
     """
     run_dir = script.parent
-    if run.launch.launcher == "slurm" and "SLURM_JOB_NODELIST" not in os.environ:
+    if run.launch.launcher == "slurm" and not _holds_allocation(run):
         job_id = slurm.submit(script, run.launch.account)
         folder.write_submission(run_dir, job_id)
         if follow:
@@ -33,6 +33,11 @@ def submit(run: Run, script: Path, *, follow: bool) -> str | None:
     folder.write_submission(run_dir, os.environ.get("SLURM_JOB_ID"))
     _run_here(run, script)
     return None
+
+
+def _holds_allocation(run: Run) -> bool:
+    """Whether we stand in an allocation of the run's size; a terminal inside some other job is none."""
+    return os.environ.get("SLURM_JOB_NUM_NODES") == str(run.parallel.nodes)
 
 
 def _follow(run_dir: Path) -> None:
@@ -49,7 +54,13 @@ def _run_here(run: Run, script: Path) -> None:
     limit_s = seconds(run.launch.timelimit)
     with (run_dir / "job.out").open("ab") as out, (run_dir / "job.err").open("ab") as err:
         process = subprocess.Popen(
-            ["bash", str(script)], cwd=run_dir, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            ["bash", str(script)],
+            cwd=run_dir,
+            env={**os.environ, "SLURM_OVERLAP": "1"},  # the step of a person's own shell must not block ours
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
         )
         with _forwarding(process, run_dir):
             try:

@@ -1,7 +1,9 @@
 """Bring the record of a run up to date with what Slurm says of its job."""
 
+import socket
 import time
 from pathlib import Path
+from typing import Any
 
 from nlp_bench.config.run import read_run
 from nlp_bench.launch import slurm
@@ -12,6 +14,7 @@ from nlp_bench.outcome import Outcome
 
 GONE_S = 300
 """Seconds for which Slurm must answer "not there" before a job without a record counts as lost."""
+SILENT = "Slurm does not answer"
 SILENT_S = 6 * 3600
 """Seconds after which `sync --wait` gives up on a Slurm that does not answer; the next sync takes over."""
 
@@ -27,20 +30,32 @@ def sync(run_dir: Path, *, exit_status: int | None = None) -> tuple[Ending | Non
     run = read_run(run_dir)
     submission = read_submission(run_dir)
     job_id = submission["job_id"] if submission else None
-    job = slurm.look(job_id) if job_id else None
+    job = slurm.look(job_id) if job_id and exit_status is None else None  # while its script speaks, Slurm knows no more
     if exit_status is None:
         if submission is None:
             return None, "not submitted"
-        if job is None:
-            return None, "Slurm does not answer" if job_id else "running here"
-        if job.state != "GONE" and meaning(job.state) in {WAITING, RUNNING}:
-            return None, f"{job.state} ({job.reason})" if job.reason not in {"", "None"} else job.state
-        exit_status = job.exit_status if meaning(job.state) in {DONE, Outcome.FAILED} else None
+        waiting = _still_going(submission, job)
+        if waiting:
+            return None, waiting
+        exit_status = job.exit_status if job and meaning(job.state) in {DONE, Outcome.FAILED} else None
     ending = decide(run, run_dir, exit_status=exit_status, state=job.state if job else None)
     if job is not None and job.state == "GONE" and ending.outcome is Outcome.UNKNOWN and not _long_gone(run_dir):
         return None, "Slurm does not know the job; waiting in case its record is late"
     write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id)
     return ending, "ended"
+
+
+def _still_going(submission: dict[str, Any], job: slurm.Job | None) -> str | None:
+    """Return a word on a run that has not ended, None for one that has."""
+    if job is not None:
+        if job.state == "GONE" or meaning(job.state) not in {WAITING, RUNNING, Outcome.UNKNOWN}:
+            return None
+        return f"{job.state} ({job.reason})" if job.reason not in {"", "None"} else job.state
+    if submission["job_id"]:
+        return SILENT
+    if submission.get("host") != socket.gethostname():
+        return f"running on {submission.get('host')}"
+    return "running here" if Path(f"/proc/{submission.get('pid')}").exists() else None
 
 
 def _long_gone(run_dir: Path) -> bool:
@@ -50,14 +65,20 @@ def _long_gone(run_dir: Path) -> bool:
 
 
 def wait(run_dir: Path, *, poll_s: float) -> Ending | None:
-    """Poll until the run has ended; return None when Slurm was silent for SILENT_S."""
+    """Poll until the run has ended; return None when its folder has gone, or Slurm was silent for SILENT_S.
+
+    The time between two questions grows from 5 s to `poll_s`, so that a sweep does not burden the controller.
+    """
     last_answer = time.monotonic()
-    while True:
+    pause_s = min(5.0, poll_s)
+    while run_dir.is_dir():
         ending, state = sync(run_dir)
         if ending is not None:
             return ending
-        if state != "Slurm does not answer":
+        if state != SILENT:
             last_answer = time.monotonic()
-        if time.monotonic() - last_answer > SILENT_S or not run_dir.is_dir():
-            return None
-        time.sleep(poll_s)
+        if time.monotonic() - last_answer > SILENT_S:
+            break
+        time.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, poll_s)
+    return None

@@ -21,10 +21,7 @@ def torchrun_command(run: Run, rendezvous: Rendezvous, run_dir: Path) -> list[st
         sys.executable, "-u", "-m", "torch.distributed.run",
         "--nproc_per_node", str(run.parallel.gpus_per_node),
         "--nnodes", str(run.parallel.nodes),
-        "--rdzv_backend", "c10d",
-        "--rdzv_endpoint", rendezvous.endpoint,
-        "--rdzv_id", rendezvous.job_id,
-        "--rdzv_conf", f"is_host={int(rendezvous.is_host)},join_timeout={JOIN_TIMEOUT_S}",
+        *_rendezvous_words(run, rendezvous),
         "--local_addr", rendezvous.local_address,
         "--max_restarts", "0",
         "--tee", "3",
@@ -34,12 +31,32 @@ def torchrun_command(run: Run, rendezvous: Rendezvous, run_dir: Path) -> list[st
     ]  # fmt: skip
 
 
-def rank_environment(run: Run, run_dir: Path, build: dict[str, str]) -> dict[str, str]:
-    """Return the variables that the ranks need on top of the caller's: threads, error file, kernel caches.
+def _rendezvous_words(run: Run, rendezvous: Rendezvous) -> list[str]:
+    """Return torchrun's options for c10d, which numbers nodes by the order of their addresses as words, or static.
 
-    `run_dir` receives torchrun's error file, never a shared temporary folder.
+    `read_timeout` bounds the first connection, whose default of 60 s is short for the nodes of a large job.
     """
-    environment = {"TORCHELASTIC_ERROR_FILE": str(run_dir / "torch_error.json"), **build}
+    words = ["--rdzv_endpoint", rendezvous.endpoint, "--rdzv_id", rendezvous.job_id]
+    if run.system.network.rendezvous == "static" and run.launch.launcher == "slurm":
+        return [
+            "--rdzv_backend",
+            "static",
+            "--node_rank",
+            str(rendezvous.node),
+            *words,
+            "--rdzv_conf",
+            f"timeout={JOIN_TIMEOUT_S}",
+        ]
+    limits = f"join_timeout={JOIN_TIMEOUT_S},read_timeout={JOIN_TIMEOUT_S}"
+    return ["--rdzv_backend", "c10d", *words, "--rdzv_conf", f"is_host={int(rendezvous.is_host)},{limits}"]
+
+
+def rank_environment(run: Run, build: dict[str, str]) -> dict[str, str]:
+    """Return the variables that the ranks need on top of the caller's: accelerator, threads, kernel caches.
+
+    With NLP_BENCH_ACCELERATOR=cuda the trainer refuses a node without a GPU, instead of training on its CPU.
+    """
+    environment = {"NLP_BENCH_ACCELERATOR": run.system.accelerator, **build}
     if run.system.accelerator == "cpu":
         cores = len(os.sched_getaffinity(0))
         environment["OMP_NUM_THREADS"] = str(max(1, cores // run.parallel.gpus_per_node))

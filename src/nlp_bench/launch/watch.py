@@ -42,7 +42,7 @@ def _short(folder: Path, paths: list[Path]) -> str:
 def _state(folder: Path) -> tuple[Outcome | None, str]:
     ending, state = sync(folder)
     if ending is not None:
-        return ending.outcome, ending.outcome.value + "".join(f": {reason}" for reason in ending.reasons)
+        return ending.outcome, ending.text() + ("" if ending.outcome is Outcome.VALID else f" (log: {folder}/job.err)")
     return None, _progress(read_run(folder), folder) or state
 
 

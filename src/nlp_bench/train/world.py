@@ -19,6 +19,11 @@ def pick_device(rank: Rank) -> torch.device:
     Raises UsageError when the node has fewer GPUs than ranks.
     """
     if not torch.cuda.is_available():
+        if os.environ.get("NLP_BENCH_ACCELERATOR") == "cuda":
+            raise UsageError(
+                "accelerator: the run asks for cuda, but torch sees no GPU on this node; look at the driver "
+                "(nvidia-smi) and whether the environment holds a CPU build of torch"
+            )
         cpu.install()
         return cpu.CPU
     if rank.local_rank >= torch.cuda.device_count():
