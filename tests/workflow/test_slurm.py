@@ -153,6 +153,9 @@ def test_ambient_sbatch_variables_do_not_change_the_job(slurm_jube: Jube) -> Non
     again = slurm_jube(nlp_bench, "submit", "--model", "175", "--run-dir", str(run_dir), "--no-follow")
     assert f"Submitted batch job {job_id.group(1)}" in again
     assert "nothing was submitted again" in again
+    (run_dir / "submit.json").unlink()  # as if the first call had died before it could write
+    taken_over = slurm_jube(nlp_bench, "submit", "--model", "175", "--run-dir", str(run_dir), "--no-follow")
+    assert f"Submitted batch job {job_id.group(1)}\n" in taken_over
     slurm_jube("scancel", job_id.group(1))
     slurm_jube(nlp_bench, "sync", "--wait", "--poll", "0.5", str(run_dir), timeout_s=30)
     assert json.loads((run_dir / "outcome.json").read_text())["outcome"] == "CANCELLED"

@@ -36,6 +36,9 @@ def ask(*command: str, timeout_s: float = ANSWER_S) -> str | None:
 
 def slurm_cluster() -> str | None:
     """Return the ClusterName of the Slurm that answers here, or None."""
+    named = os.environ.get("SLURM_CONF")
+    if named and not os.path.exists(named):  # noqa: PTH110  # a word of the environment; scontrol would search the network
+        return None
     config = ask("scontrol", "show", "config")
     found = re.search(r"^ClusterName\s*=\s*(\S+)", config or "", re.MULTILINE)
     return found.group(1) if found and shutil.which("sbatch") else None
