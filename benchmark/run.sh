@@ -11,6 +11,23 @@ nlp_bench=$root/benchmark/env/nlp-bench
 
 say() { echo "nlp-bench: $*" >&2; }
 
+failed_steps() { # failed_steps RUN: what the steps that failed said
+  local marker step
+  for marker in "$1"/*/error; do
+    [[ -e $marker ]] || continue
+    step=${marker%/error}
+    say "step ${step##*/} failed:"
+    tail -n 5 "$step/work/stderr" >&2 || true
+  done
+}
+
+case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;; esac
+case $root in *[\"\$,\\]*)
+  say "error: JUBE takes no folder with a quote, dollar, comma or backslash in its name: $root; move the checkout"
+  exit 2 ;;
+esac
+
+"$nlp_bench" check --tags "$@" > /dev/null # a wrong tag or too large a model is refused before anything is set up
 tags=(); (($# == 0)) || tags=(--tag "$@")
 system=()
 for tag in "$@"; do [[ ! -e $root/benchmark/systems/$tag.toml ]] || system=(--system "$tag"); done
@@ -39,12 +56,8 @@ while status=$(jube status "$runs" --id "$id") && [[ $status == RUNNING ]]; do
   "$nlp_bench" watch --every 10 "$runs/$(printf %06d "$id")" || true
   jube continue "$runs" --id "$id" --hide-animation > "$log" 2>&1 || { cat "$log" >&2; exit 1; }
 done
-if [[ $status != FINISHED ]]; then
-  cat "$log" >&2
-  say "a step failed; see: jube log $runs --id $id, and: jube info $runs --id $id --step check"
-  exit 1
-fi
-
+run=$runs/$(printf %06d "$id")
+failed_steps "$run"
 say "4/4 table: jube result -a $runs --id $id"
-jube result -a "$runs" --id "$id"
-"$nlp_bench" report "$runs/$(printf %06d "$id")" --output "$root/reports/latest"
+jube result -a "$runs" --id "$id" || true
+"$nlp_bench" report "$run" --output "$root/reports/latest" && [[ $status == FINISHED ]]

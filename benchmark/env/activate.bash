@@ -16,7 +16,7 @@ nlp_bench_activate() {
     echo "nlp-bench: error: $venv is not set up; run: bash benchmark/env/setup_venv.sh" >&2
     return 1
   fi
-  export NLP_BENCH_ROOT=$root
+  export NLP_BENCH_ROOT=$root PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH} # this checkout, whoever made the environment
   # shellcheck disable=SC1091
   source "$venv/bin/activate"
 }

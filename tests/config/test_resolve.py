@@ -1,11 +1,13 @@
 """From a request to a run: the arithmetic, the refusals, the record."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
 
 from nlp_bench.config import catalog, partition
+from nlp_bench.config.machine import ask, detect_system
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run, read_run
@@ -85,6 +87,46 @@ def test_every_accepted_layout_keeps_its_arithmetic() -> None:
 def test_frozen_parameters_that_change_are_named() -> None:
     run = offline(model="175", system="juwels-booster", nlayers=48)
     assert run.deviations == ("model.num_layers: 48 instead of 96",)
+
+
+def test_a_model_file_of_ones_own_is_named(tmp_path: Path) -> None:
+    text = (catalog.root() / "benchmark/models/tiny.toml").read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(text)
+    (tmp_path / "tiny.toml").write_text(text.replace("\nlr = 1e-3", "\nlr = 1e-2"))
+    assert offline(model=str(tmp_path / "mine.toml"), system="local").deviations == (
+        "model: mine is a file of your own",
+    )
+    assert offline(model=str(tmp_path / "tiny.toml"), system="local").deviations == ("model.lr: 0.01 instead of 0.001",)
+
+
+def test_a_size_that_is_not_the_shapes_is_refused(tmp_path: Path) -> None:
+    text = (catalog.root() / "benchmark/models/175.toml").read_text(encoding="utf-8")
+    (tmp_path / "175.toml").write_text(text.replace("num_layers = 96", "num_layers = 48"))
+    with pytest.raises(UsageError, match=r"parameters_billion: 175, but the architecture has 87\.\d+ billion"):
+        offline(model=str(tmp_path / "175.toml"), system="juwels-booster")
+
+
+def test_cpu_ranks_are_recorded_as_fp32() -> None:
+    assert offline(model="tiny", system="slurm-sandbox").training.precision == "fp32"
+    assert offline(model="175", system="juwels-booster").training.precision == "bf16"
+
+
+def test_two_systems_that_match_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("nlp_benchmark_run")
+    shutil.copytree(catalog.root() / "benchmark", tmp_path / "benchmark", ignore=ignored)
+    copy = tmp_path / "benchmark/systems/copy.toml"
+    copy.write_text((tmp_path / "benchmark/systems/slurm-sandbox.toml").read_text())
+    monkeypatch.setenv("NLP_BENCH_ROOT", str(tmp_path))
+    with pytest.raises(UsageError, match=r"copy and slurm-sandbox .* both match this machine"):
+        detect_system("nlpbench-sandbox")
+
+
+def test_a_slow_slurm_is_not_no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "scontrol").write_text("#!/bin/sh\nsleep 5\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(UsageError, match=r"`scontrol show config` did not answer within 0\.2 s"):
+        ask("scontrol", "show", "config", timeout_s=0.2)
 
 
 def test_large_model_on_this_machine_is_refused() -> None:

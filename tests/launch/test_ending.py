@@ -91,6 +91,17 @@ def test_decision(
     assert reason is None or reason in ending.reasons[0]
 
 
+def test_a_script_that_was_told_to_stop_was_cancelled(run: Run, tmp_path: Path) -> None:
+    """The step of a held allocation leaves no notice of the job."""
+    ending = decide(run, folder(tmp_path, last=4), exit_status=143, state=None, signalled=True)
+    assert ending.outcome is Outcome.CANCELLED
+
+
+def test_a_signal_is_named(run: Run, tmp_path: Path) -> None:
+    ending = decide(run, folder(tmp_path, last=4), exit_status=-9, state=None)
+    assert ending.reasons == ["killed by signal 9, last iteration 4"]
+
+
 def test_cancelled_while_pending(run: Run, tmp_path: Path) -> None:
     ending = decide(run, tmp_path, exit_status=None, state="CANCELLED")
     assert (ending.outcome, ending.reasons) == (Outcome.CANCELLED, ["Slurm: CANCELLED before it started"])

@@ -54,7 +54,7 @@ def test_milliseconds_give_the_same(measure: Call, published: str) -> None:
 
 def test_an_option_against_the_log_is_said(measure: Call, published: str) -> None:
     (entry,) = measure(DUMP + published, sequence_length=1024, global_batch_size=48, num_gpus=4)
-    assert [remark.split()[0] for remark in entry.remarks[1:]] == [
+    assert [remark.split()[0] for remark in entry.reasons[:3]] == [
         "--sequence-length",
         "--global-batch-size",
         "--num-gpus",

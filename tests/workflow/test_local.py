@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -139,6 +141,24 @@ def processes_with(text: str) -> list[str]:
         with contextlib.suppress(OSError):
             found.append(path.read_text(errors="replace").replace("\0", " "))
     return [line for line in found if text in line]
+
+
+def test_no_rank_outlives_its_torchrun(jube: Jube) -> None:
+    nlp_bench, folder = str(jube.checkout / "benchmark/env/nlp-bench"), jube.folder / "killed"
+    command = [nlp_bench, "submit", "--launcher", "local", "--iterations", "4000", "--run-dir", str(folder)]
+    process = subprocess.Popen(
+        command, env=jube.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    log = folder / "job.out"
+    jube.wait_for("log line", lambda: log.exists() and "iteration " in log.read_text(), 60)
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_text().split("\0")
+            if "torch.distributed.run" in words and str(folder / "ranks") in words:
+                os.kill(int(path.parent.name), signal.SIGKILL)
+    assert process.communicate(timeout=60)[0].startswith("FAILED: killed by signal 9")
+    assert process.returncode == 1
+    jube.wait_for("end of the rank", lambda: not processes_with(str(jube.checkout / "build/data")), 10)
 
 
 def test_asking_again_for_an_ended_run(jube: Jube) -> None:

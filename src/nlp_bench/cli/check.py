@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run", type=Path, metavar="FILE", help="with --print of the machine: the system of this run.json"
     )
+    parser.add_argument("--tags", nargs="*", default=[], metavar="TAG", help="tags as JUBE takes them: 175 slurm")
     parser.add_argument("--offline", action="store_true", help="ask no Slurm: check a run of another machine")
     parser.add_argument("--output", type=Path, metavar="DIR", help="write run.json into this folder")
     parser.add_argument(
@@ -34,15 +35,17 @@ def requested(options: argparse.Namespace) -> Request:
     """Return what the options and, under JUBE, the tags ask for."""
     from nlp_bench.config.tags import apply_tags, read_tags
 
-    request = from_options(options)
-    return apply_tags(request, read_tags(options.jube_run)) if options.jube_run else request
+    tags = read_tags(options.jube_run) if options.jube_run else options.tags
+    return apply_tags(from_options(options), tags)
 
 
 def run(options: argparse.Namespace) -> int:
     """Check, print and, with --output, write run.json."""
+    from nlp_bench.config.catalog import root
     from nlp_bench.config.resolve import resolve, resolve_system
     from nlp_bench.config.run import read_run
     from nlp_bench.config.summary import summary
+    from nlp_bench.launch.folder import script_text, writable_folder
 
     request = requested(options)
     if options.run and options.what == "summary":
@@ -52,8 +55,9 @@ def run(options: argparse.Namespace) -> int:
         print(_machine(options.what, system))
         return 0
     resolved = resolve(request, ask_scheduler=not options.offline)
+    script_text(resolved, root=root(), run_dir=(options.output or Path()).absolute())  # refuses what no script can hold
     if options.output:
-        resolved.write(options.output)
+        resolved.write(writable_folder(options.output))
     print(summary(resolved))
     for deviation in resolved.deviations:
         print(f"nlp-bench: warning: {deviation}: not the benchmark", file=sys.stderr)

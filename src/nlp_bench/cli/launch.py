@@ -24,6 +24,7 @@ def run(options: argparse.Namespace) -> int:  # noqa: RET503  # execvpe does not
     from nlp_bench.launch.provenance import write_provenance
     from nlp_bench.launch.rendezvous import addresses, meet
     from nlp_bench.launch.torchrun import rank_environment, torchrun_command
+    from nlp_bench.orphans import die_with_parent
 
     run_dir = options.run_dir.resolve()
     resolved = read_run(run_dir)
@@ -39,4 +40,5 @@ def run(options: argparse.Namespace) -> int:  # noqa: RET503  # execvpe does not
     if rendezvous.is_host:
         write_provenance(run_dir, command, environment)
     os.chdir(run_dir)
+    die_with_parent()
     os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606  # the point: no shell in between

@@ -1,6 +1,7 @@
 """Submit one run to Slurm (or run it here): writes the run's folder with run.json, job script and all that follows."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     if options.run and request != Request():
         raise UsageError("--run: a run.json is resolved already; give it alone, or leave it out and give the options")
     if options.run and options.run_dir and read_ending(options.run_dir):
-        return _say_ended(options.run_dir)  # JUBE was interrupted behind the submission and asks again
+        return _say_ended(options.run_dir, is_step=True)  # JUBE was interrupted behind the submission and asks again
     resolved = read_run(options.run) if options.run else resolve(request, ask_scheduler=not options.show)
     if options.show:
         place = options.run_dir or root() / "reports" / "runs" / f"TIME_{resolved.model.name}_{resolved.system.name}"
@@ -58,22 +59,30 @@ def run(options: argparse.Namespace) -> int:
         )
         return 0
     print(f"nlp-bench: run folder {run_dir}", file=sys.stderr)
-    job_id = submit(resolved, folder.prepare(resolved, root=root(), run_dir=run_dir), follow=not options.no_follow)
-    return _say_submitted(job_id, run_dir) if job_id else _say_ended(run_dir)
+    try:
+        job_id = submit(resolved, folder.prepare(resolved, root=root(), run_dir=run_dir), follow=not options.no_follow)
+    except SystemExit:  # told to stop: for JUBE a run with an outcome is done, whatever the outcome
+        if options.run and read_ending(run_dir):
+            return _say_ended(run_dir, is_step=True)
+        raise
+    return _say_submitted(job_id, run_dir) if job_id else _say_ended(run_dir, is_step=options.run is not None)
 
 
 def _say_submitted(job_id: str, run_dir: Path) -> int:
+    word = shlex.quote(str(run_dir))
     print(f"Submitted batch job {job_id}")
-    print(f"nlp-bench: next: nlp-bench watch {run_dir}, then nlp-bench measure {run_dir}", file=sys.stderr)
+    print(f"nlp-bench: next: nlp-bench watch {word}, then nlp-bench measure {word}", file=sys.stderr)
     return 0
 
 
-def _say_ended(run_dir: Path) -> int:
+def _say_ended(run_dir: Path, *, is_step: bool) -> int:
+    """Print the outcome; return 1 where it is not VALID, unless this is a step of JUBE, which goes on to the table."""
     from nlp_bench.launch.ending import read_ending
+    from nlp_bench.outcome import Outcome
 
     ending = read_ending(run_dir)
     if ending is None:
         return 1
     print(ending.text())
-    print(f"nlp-bench: log {run_dir}/job.out; next: nlp-bench measure {run_dir}", file=sys.stderr)
-    return 0
+    print(f"nlp-bench: log {run_dir}/job.out; next: nlp-bench measure {shlex.quote(str(run_dir))}", file=sys.stderr)
+    return 0 if is_step or ending.outcome is Outcome.VALID else 1

@@ -13,6 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths", type=Path, nargs="+", metavar="DIR", help="run folder, or any folder above run folders"
     )
     parser.add_argument("--exit-status", type=int, metavar="N", help="exit status of the job (given by the job script)")
+    parser.add_argument("--signalled", action="store_true", help="the job script itself was told to stop (likewise)")
     parser.add_argument("--wait", action="store_true", help="poll until every run has ended")
     parser.add_argument(
         "--poll", type=float, default=60.0, metavar="SECONDS", help="longest time between two questions (60)"
@@ -26,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.outcome import Outcome
 
     if options.exit_status is not None:  # the job script speaks of its own run, recorded or not
-        ending, state = sync(options.paths[0], exit_status=options.exit_status)
+        ending, state = sync(options.paths[0], exit_status=options.exit_status, signalled=options.signalled)
         print(f"{options.paths[0]}: {ending.text() if ending else state}")
         return 0
     folders = find_runs(options.paths)

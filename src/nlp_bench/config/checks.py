@@ -4,7 +4,7 @@ import re
 
 from nlp_bench.errors import UsageError
 
-TIMELIMIT = re.compile(r"(\d+-)?\d{1,2}:\d{2}:\d{2}")
+TIMELIMIT = re.compile(r"(\d+-)?\d{1,2}:[0-5]\d:[0-5]\d")
 
 
 def positive(**fields: float) -> None:

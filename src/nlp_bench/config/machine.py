@@ -7,7 +7,7 @@ import socket
 import subprocess
 
 from nlp_bench.config import catalog
-from nlp_bench.config.system import System
+from nlp_bench.config.system import Detect, System
 from nlp_bench.errors import UsageError
 
 ANSWER_S = 10.0
@@ -54,12 +54,14 @@ def detect_system(cluster: str | None) -> str:
     if named:
         return named
     host = socket.gethostname()
-    for name in catalog.names("systems"):
-        detect = catalog.load_system(name).detect
-        if cluster and detect.slurm_cluster == cluster:
-            return name
-        if detect.hostname and re.match(detect.hostname, host):
-            return name
+    found = [name for name in catalog.names("systems") if _matches(catalog.load_system(name).detect, host, cluster)]
+    if len(found) > 1:
+        raise UsageError(
+            f"system: {' and '.join(found)} of benchmark/systems both match this machine; change the [detect] of one, or "
+            "name one by --system, a tag or NLP_BENCH_SYSTEM"
+        )
+    if found:
+        return found[0]
     if cluster is None:
         return "local"
     raise UsageError(
@@ -67,6 +69,11 @@ def detect_system(cluster: str | None) -> str:
         f"(there are: {', '.join(catalog.names('systems'))}); copy one of them to benchmark/systems/{cluster}.toml, "
         "set its [detect], or name a system by --system, a tag or NLP_BENCH_SYSTEM"
     )
+
+
+def _matches(detect: Detect, host: str, cluster: str | None) -> bool:
+    by_name = detect.hostname is not None and re.match(detect.hostname, host) is not None
+    return by_name or (cluster is not None and detect.slurm_cluster == cluster)
 
 
 def num_gpus() -> int:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from nlp_bench.config import checks
+from nlp_bench.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,12 @@ class Architecture:
         )
         checks.multiple("model", "hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
         checks.one_of("model.position_embedding", self.position_embedding, ("rope", "learned_absolute"))
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters without biases and norms: l * (4 h^2 + 2 h f) + V h (Narayanan et al. 2021, section 2)."""
+        layer = 4 * self.hidden_size**2 + 2 * self.hidden_size * self.ffn_hidden_size
+        return self.num_layers * layer + self.vocab_size * self.hidden_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,3 +133,9 @@ class Model:
 
     def __post_init__(self) -> None:
         checks.one_of("model.family", self.family, ("gpt",))
+        counted = self.architecture.num_parameters / 1e9
+        if abs(counted - self.parameters_billion) > 0.1 * counted:
+            raise UsageError(
+                f"model.parameters_billion: {self.parameters_billion:g}, but the architecture has {counted:.4g} billion "
+                "(layers * (4 hidden^2 + 2 hidden ffn) + vocabulary * hidden); write the true size"
+            )

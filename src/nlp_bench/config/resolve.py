@@ -31,6 +31,8 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     layout = system.layout.get(model.name, Layout())
     accelerator, ranks = machine.settle(system)
     architecture, training = _frozen(request, model)
+    if accelerator == "cpu":
+        training = replace(training, precision="fp32")  # what CPU ranks train in
     nodes = _first(request.nodes, layout.nodes, model.defaults.nodes)
     if launcher == "local" and nodes != 1:
         raise UsageError(
@@ -50,7 +52,9 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         model=RunModel(
             name=model.name,
             family=model.family,
-            parameters_billion=model.parameters_billion,
+            parameters_billion=model.parameters_billion
+            if architecture == model.architecture
+            else float(f"{architecture.num_parameters / 1e9:.3g}"),
             architecture=architecture,
         ),
         system=replace(_with_slurm(request, system), accelerator=accelerator, gpus_per_node=ranks, layout={}),
@@ -59,7 +63,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         batch=_batch(request, model, layout, parallel, architecture),
         training=training,
         data=_data(request),
-        deviations=_deviations(model, architecture),
+        deviations=_deviations(request, model, architecture),
     )
     _within_limits(run, ranks, ask_scheduler=ask_scheduler and cluster is not None)
     return run
@@ -115,13 +119,17 @@ def _frozen(request: Request, model: Model) -> tuple[Architecture, Training]:
     return architecture, replace(training, iterations=iterations, log_interval=interval)
 
 
-def _deviations(model: Model, used: Architecture) -> tuple[str, ...]:
-    frozen = vars(model.architecture)
-    return tuple(
-        f"model.{name}: {value} instead of {frozen[name]}"
-        for name, value in vars(used).items()
-        if value != frozen[name]
-    )
+def _deviations(request: Request, model: Model, used: Architecture) -> tuple[str, ...]:
+    """Return what differs from the model that nlp-bench ships under this name."""
+    named_by_path = (request.model or "").endswith(".toml")
+    if named_by_path and model.name not in catalog.names("models"):
+        return (f"model: {model.name} is a file of your own",)
+    shipped = catalog.load_model(model.name)
+    pairs = [
+        *zip(vars(shipped.architecture).items(), vars(used).values(), strict=True),
+        *zip(vars(shipped.training).items(), vars(model.training).values(), strict=True),
+    ]
+    return tuple(f"model.{name}: {value} instead of {frozen}" for (name, frozen), value in pairs if value != frozen)
 
 
 def _batch(request: Request, model: Model, layout: Layout, parallel: Parallel, shape: Architecture) -> Batch:

@@ -1,5 +1,6 @@
 """One machine: its nodes, scheduler, software and environment; the only place for site facts."""
 
+import re
 from dataclasses import dataclass, field
 
 from nlp_bench.config import checks
@@ -14,6 +15,12 @@ class Detect:
     """Regular expression that the host name must match at its start."""
     slurm_cluster: str | None = None
     """ClusterName of its Slurm."""
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.hostname or "")
+        except re.error as error:
+            raise UsageError(f"system.detect.hostname: {self.hostname!r} is no regular expression: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,7 @@ def training_arguments(run: Run) -> list[str]:
     words = [word for name, value in pairs.items() for word in (f"--{name}", str(value))]
     words += ["--use-distributed-optimizer"]
     words += ["--sequence-parallel"] if run.parallel.tensor > 1 else []
-    precision = run.training.precision if run.system.accelerator == "cuda" else "fp32"
-    words += [] if precision == "fp32" else [f"--{precision}"]
+    words += [] if run.training.precision == "fp32" else [f"--{run.training.precision}"]
     words += [] if run.training.recompute == "none" else ["--recompute-granularity", run.training.recompute]
     return words + (
         ["--data-path", run.data.path, "--data-cache-path", run.data.cache] if run.data.path else ["--mock-data"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
+from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json, write_json, write_text
 from nlp_bench.launch.evidence import Evidence, gather
 from nlp_bench.launch.states import meaning
@@ -47,13 +48,15 @@ class Facts:
     """Exit status of the job; None where it is lost."""
     state: str | None
     """Slurm's word; None where there is no Slurm or it does not answer."""
+    signalled: bool
+    """Whether the job script was told to stop."""
     started: bool
     """Whether the job wrote a log at all."""
     log: Evidence
     """What the log says."""
 
 
-def decide(run: Run, run_dir: Path, *, exit_status: int | None, state: str | None) -> Ending:
+def decide(run: Run, run_dir: Path, *, exit_status: int | None, state: str | None, signalled: bool = False) -> Ending:
     """Decide how a run ended; `state` is Slurm's word, None where there is no Slurm or it does not answer.
 
     The first rule that speaks decides, in this order: what Slurm did to the job, what Slurm wrote into its log, a loss
@@ -63,6 +66,7 @@ def decide(run: Run, run_dir: Path, *, exit_status: int | None, state: str | Non
         iterations=run.training.iterations,
         exit_status=exit_status,
         state=state,
+        signalled=signalled,
         started=(run_dir / "job.out").exists(),
         log=gather(run_dir),
     )
@@ -82,9 +86,12 @@ def _slurm_state(facts: Facts) -> Ending | None:
 
 
 def _slurm_notice(facts: Facts) -> Ending | None:
-    if facts.log.slurm_outcome is None or facts.exit_status == 0:
+    if facts.exit_status == 0:
         return None
-    return Ending(outcome=facts.log.slurm_outcome, reasons=["the job was ended from outside"], evidence=facts.log.slurm)
+    word = facts.log.slurm_outcome or (Outcome.CANCELLED if facts.signalled else None)
+    if word is None:
+        return None
+    return Ending(outcome=word, reasons=["the job was ended from outside"], evidence=facts.log.slurm)
 
 
 def _not_finite(facts: Facts) -> Ending | None:
@@ -98,9 +105,15 @@ def _exit_status(facts: Facts) -> Ending | None:
     if facts.exit_status in {0, None} and not failed:
         return None
     word = Outcome.OUT_OF_MEMORY if facts.log.out_of_memory else Outcome.FAILED
-    status = f"Slurm: {facts.state}" if facts.exit_status is None else f"exit status {facts.exit_status}"
+    status = f"Slurm: {facts.state}" if facts.exit_status is None else _in_words(facts.exit_status)
     last = f"last iteration {facts.log.last_iteration or 'none'}"
     return Ending(outcome=word, reasons=[f"{status}, {last}"], evidence=facts.log.error)
+
+
+def _in_words(status: int) -> str:
+    """Return an exit status for a person; Python counts a signal negative, a shell from 128 up."""
+    signal_number = -status if status < 0 else status - 128
+    return f"killed by signal {signal_number}" if 0 < signal_number < 65 else f"exit status {status}"
 
 
 def _short(facts: Facts) -> Ending | None:
@@ -137,4 +150,9 @@ def read_ending(run_dir: Path) -> Ending | None:
     if not path.exists():
         return None
     record = read_json(path, SCHEMA)
-    return Ending(outcome=Outcome(record["outcome"]), reasons=list(record["reasons"]), evidence=record["evidence"])
+    try:
+        outcome = Outcome(record["outcome"])
+    except ValueError as error:
+        known = ", ".join(word.value for word in Outcome)
+        raise NlpBenchError(f"{path}: outcome is {record['outcome']!r}, not one of {known}") from error
+    return Ending(outcome=outcome, reasons=list(record["reasons"]), evidence=record["evidence"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from nlp_bench.clock import now, stamp
 from nlp_bench.config.run import Run
+from nlp_bench.data.indexed import check_indexed
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import read_json, write_json, write_text
 from nlp_bench.launch.script import job_script
@@ -77,9 +78,7 @@ def preflight(run: Run, root: Path) -> None:
             f"`bash benchmark/env/setup_venv.sh --system {run.system.name}`"
         )
     if run.data.path:
-        for suffix in (".bin", ".idx"):
-            if not Path(run.data.path + suffix).is_file():
-                raise UsageError(f"data.path: {run.data.path}{suffix} not found; make it with `nlp-bench data`")
+        check_indexed(run.data.path)
 
 
 def write_submission(run_dir: Path, job_id: str | None) -> None:

@@ -19,6 +19,7 @@ SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL|JWT", re.IGNORECASE
 
 def write_provenance(run_dir: Path, command: list[str], added: dict[str, str]) -> None:
     """Write command.txt (to type again) and environment.json (versions, host, variables; secrets are masked)."""
+    added = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), **added}
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(added.items()))
     write_text(run_dir / "command.txt", exports + shlex.join(command) + "\n")
     everything = {**os.environ, **added}

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from nlp_bench.config.run import Run
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.container import container_words
 from nlp_bench.launch.environment import software_lines
 
@@ -74,7 +74,7 @@ def _directives(run: Run) -> dict[str, list[str]]:
 
 def _directive_word(name: str, value: str) -> str:
     if not re.fullmatch(r"[\w.,:;=+@%/\[\]*()-]+", value):
-        raise NlpBenchError(
+        raise UsageError(
             f"launch.{name.lower()}: {value!r} cannot stand in a #SBATCH line; use letters, digits and . , : = + @ % / [ ] ( ) -"
         )
     return value

@@ -89,7 +89,7 @@ def _forwarding(process: "subprocess.Popen[bytes]", run_dir: Path):  # type: ign
 
 def _stop(process: "subprocess.Popen[bytes]", run_dir: Path, cause: str) -> int:
     """Write the notice that Slurm would write, end the process group, and return the script's exit status."""
-    with (run_dir / "job.err").open("a", encoding="utf-8") as err:
+    with contextlib.suppress(OSError), (run_dir / "job.err").open("a", encoding="utf-8") as err:  # a full disk, say
         err.write(f"nlp-bench: *** JOB local CANCELLED AT {now()}{cause} ***\n")
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):

@@ -19,10 +19,11 @@ SILENT_S = 6 * 3600
 """Seconds after which `sync --wait` gives up on a Slurm that does not answer; the next sync takes over."""
 
 
-def sync(run_dir: Path, *, exit_status: int | None = None) -> tuple[Ending | None, str]:
+def sync(run_dir: Path, *, exit_status: int | None = None, signalled: bool = False) -> tuple[Ending | None, str]:
     """Return the run's ending, deciding and writing it when the job has ended, and a word on its state.
 
-    `exit_status` is given by the job script itself at its end; without it Slurm is asked.
+    `exit_status` is given by the job script itself at its end, and `signalled` where it was told to stop; without them
+    Slurm is asked.
     """
     ending = read_ending(run_dir)
     if ending is not None:
@@ -38,7 +39,7 @@ def sync(run_dir: Path, *, exit_status: int | None = None) -> tuple[Ending | Non
         if waiting:
             return None, waiting
         exit_status = job.exit_status if job and meaning(job.state) in {DONE, Outcome.FAILED} else None
-    ending = decide(run, run_dir, exit_status=exit_status, state=job.state if job else None)
+    ending = decide(run, run_dir, exit_status=exit_status, state=job.state if job else None, signalled=signalled)
     if job is not None and job.state == "GONE" and ending.outcome is Outcome.UNKNOWN and not _long_gone(run_dir):
         return None, "Slurm does not know the job; waiting in case its record is late"
     write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id)

@@ -23,6 +23,9 @@ def watch(paths: list[Path], *, every_s: float, once: bool, while_pid: int | Non
             if shown.get(folder) != line:
                 print(f"{_short(folder, paths)}: {line}", file=sys.stderr, flush=True)
                 shown[folder] = line
+        if not states and while_pid is None:
+            print("nlp-bench: no submitted run below " + " ".join(map(str, paths)), file=sys.stderr)
+            return 1
         outcomes = [outcome for outcome, _ in states.values()]
         if once or (not alive and (while_pid is not None or None not in outcomes)):
             return 0 if outcomes and all(outcome is Outcome.VALID for outcome in outcomes) else 1

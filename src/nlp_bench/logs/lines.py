@@ -32,6 +32,8 @@ def open_log(path: str) -> Iterator[BinaryIO]:
 
     Raises UsageError that names the path when it cannot be opened or is compressed in another way.
     """
+    if path == "-" and sys.stdin is None:
+        raise UsageError("PATH -: standard input is closed")
     try:
         stream = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115  # closed below
     except OSError as error:

@@ -72,7 +72,7 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
     batch = overrides.global_batch_size or last.global_batch_size or attempt.arguments.get("global_batch_size")
     if overrides.global_batch_size:
         records = tuple(_with_batch(record, overrides.global_batch_size) for record in records)
-    reasons = log_reasons(log)
+    reasons = [*_overridden(attempt, overrides), *log_reasons(log)]
     if len(attempts) > 1:
         where = f"iterations {records[0].iteration} to {last.iteration}, from line {records[0].line_number}"
         reasons.append(f"{len(attempts)} attempts of this training in the log; the longest is measured ({where})")
@@ -94,7 +94,7 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
         dialect=log.dialect,
         outcome=outcome,
         reasons=tuple([broken or refusal or "", *reasons] if broken or refusal else reasons),
-        remarks=tuple(_remarks(attempt, overrides)),
+        remarks=tuple(_remarks(attempt)),
         num_records=len(records),
         total_iterations=last.total_iterations,
         global_batch_size=batch,
@@ -122,21 +122,26 @@ def _refusal(records: Sequence[LogRecord], sequence: int | None, batch: int | No
     return f"not in the log: {' and '.join(missing)}" if missing else None
 
 
-def _remarks(attempt: Attempt, overrides: Overrides) -> list[str]:
-    remarks = []
+def _overridden(attempt: Attempt, overrides: Overrides) -> list[str]:
+    """Return what the options say against the log: it changes the number, so every format carries it."""
     last = attempt.records[-1]
-    if last.total_iterations and last.iteration < last.total_iterations:
-        remarks.append(f"the log stops at iteration {last.iteration} of {last.total_iterations}")
     said = {
         "--sequence-length": (overrides.sequence_length, attempt.arguments.get("seq_length")),
         "--global-batch-size": (overrides.global_batch_size, last.global_batch_size),
         "--num-gpus": (overrides.num_gpus, attempt.arguments.get("world_size")),
     }
-    remarks += [
+    return [
         f"{option} {given} is used although the log says {logged}"
         for option, (given, logged) in said.items()
         if given and logged and given != logged
     ]
+
+
+def _remarks(attempt: Attempt) -> list[str]:
+    remarks = []
+    last = attempt.records[-1]
+    if last.total_iterations and last.iteration < last.total_iterations:
+        remarks.append(f"the log stops at iteration {last.iteration} of {last.total_iterations}")
     if any(record.num_skipped for record in attempt.records):
         skipped = sum(record.num_skipped or 0 for record in attempt.records)
         remarks.append(f"{skipped} iteration(s) skipped the update of the weights")

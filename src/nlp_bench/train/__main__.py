@@ -10,12 +10,15 @@ import traceback
 import warnings
 
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.orphans import die_with_parent
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout, Rank
 
 
 def main(words: list[str] | None = None) -> int:
     """Run one rank; return the exit code: 0 good, 1 an error, 2 a wrong argument, 3 a loss that is not finite."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # a rank of torchrun, whose death would leave it behind
+        die_with_parent()
     try:
         settings = parse(sys.argv[1:] if words is None else words)
         rank = Rank.from_environment()
