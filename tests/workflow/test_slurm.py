@@ -167,9 +167,9 @@ def test_a_partition_that_is_too_small_is_refused(slurm_jube: Jube, tmp_path: Pa
     system.write_text(text.replace('oversize = "queue"', 'oversize = "refuse"'))
     nlp_bench = str(slurm_jube.checkout / "benchmark/env/nlp-bench")
     done = subprocess.run(
-        [nlp_bench, "submit", "--model", "175", "--system", str(system)],
+        [nlp_bench, "submit", "--model", "175", "--system", str(system), "--run-dir", str(tmp_path / "run")],
         env=slurm_jube.environment, capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert "96 nodes, but partition booster has at most 4" in done.stderr
-    assert not list(slurm_jube.checkout.rglob("submit.json"))
+    assert not (tmp_path / "run").exists()
