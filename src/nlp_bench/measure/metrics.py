@@ -31,7 +31,7 @@ def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> st
     entry = measured.entry
     values: dict[str, object] = {
         "outcome": entry.outcome.value,
-        "reason": "; ".join(entry.reasons) or None,
+        "reason": "; ".join(entry.reasons).replace(",", ";") or None,  # JUBE's csv does not quote
         "job_id": measured.ended.get("job_id"),
         **{key: lookup(measured.run, dotted) for key, dotted in _FROM_RUN.items()},
         "iterations": max((record.iteration for record in entry.records), default=None),
