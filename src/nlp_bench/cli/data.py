@@ -25,8 +25,9 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.data.maker import PREFIX, DataRequest, make_data
 
     options.output = options.output or root() / "build" / "data"
+    existed = (options.output / "data.json").exists()
     record, made = make_data(DataRequest(**vars(options)))
-    state = "made" if made else "already there"
+    state = "already there" if not made else "made anew: the parameters are other ones" if existed else "made"
     counts = f"{record['num_documents']} documents, {record['num_tokens']} tokens, vocabulary {record['vocab_size']}"
     print(f"{options.output / PREFIX}: {counts} ({state})")
     return 0

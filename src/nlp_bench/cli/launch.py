@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:  # noqa: RET503  # execvpe does not
         return 0
     environment = rank_environment(resolved, build_environment(root()))
     if rendezvous.is_host:
-        write_provenance(run_dir, command, environment)
+        write_provenance(run_dir, command, environment, resolved.data.path)
     os.chdir(run_dir)
     die_with_parent()
     os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606  # the point: no shell in between

@@ -1,12 +1,15 @@
 """What a run was made with: the exact command, the versions and the environment, beside its log."""
 
+import contextlib
 import importlib.metadata
+import json
 import os
 import platform
 import re
 import shlex
 import socket
 from pathlib import Path
+from typing import Any
 
 from nlp_bench.files import write_json, write_text
 
@@ -17,8 +20,8 @@ KEPT = re.compile(
 SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL|JWT", re.IGNORECASE)
 
 
-def write_provenance(run_dir: Path, command: list[str], added: dict[str, str]) -> None:
-    """Write command.txt (to type again) and environment.json (versions, host, variables; secrets are masked)."""
+def write_provenance(run_dir: Path, command: list[str], added: dict[str, str], data_path: str) -> None:
+    """Write command.txt (to type again) and environment.json: versions, host, data, variables (secrets are masked)."""
     added = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), **added}
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(added.items()))
     write_text(run_dir / "command.txt", exports + shlex.join(command) + "\n")
@@ -31,6 +34,7 @@ def write_provenance(run_dir: Path, command: list[str], added: dict[str, str]) -
             "platform": platform.platform(),
             "cpu": _cpu_name(),
             "python": platform.python_version(),
+            "data": _data(data_path),
             "packages": {name: _version(name) for name in PACKAGES},
             "variables": {
                 name: "***" if SECRET.search(name) else value
@@ -39,6 +43,13 @@ def write_provenance(run_dir: Path, command: list[str], added: dict[str, str]) -
             },
         },
     )
+
+
+def _data(prefix: str) -> Any:
+    """Return what `nlp-bench data` recorded of the tokens (parameters, sizes, SHA-256), None for mock or other data."""
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads((Path(prefix).parent / "data.json").read_text(encoding="utf-8")) if prefix else None
+    return None
 
 
 def _version(package: str) -> str | None:
