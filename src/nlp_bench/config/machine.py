@@ -34,6 +34,12 @@ def ask(*command: str, timeout_s: float = ANSWER_S) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
+def scontrol_field(line: str, name: str) -> str:
+    """Return the value of `name` in a line of `scontrol show … --oneliner`; empty where it is not there."""
+    found = re.search(rf"(?:^|\s){name}=(\S+)", line)
+    return found.group(1) if found else ""
+
+
 def slurm_cluster() -> str | None:
     """Return the ClusterName of the Slurm that answers here, or None."""
     named = os.environ.get("SLURM_CONF")

@@ -2,7 +2,7 @@
 
 import re
 
-from nlp_bench.config.machine import ask
+from nlp_bench.config.machine import ask, scontrol_field
 from nlp_bench.config.run import Run
 from nlp_bench.errors import UsageError
 
@@ -15,7 +15,7 @@ def check(run: Run) -> None:
     listing = ask("scontrol", "show", "partition", "--oneliner")
     if listing is None:
         return
-    found = {_field(line, "PartitionName"): line for line in listing.splitlines() if line.strip()}
+    found = {scontrol_field(line, "PartitionName"): line for line in listing.splitlines() if line.strip()}
     if "," in run.launch.queue:
         return  # a list of partitions: Slurm takes the first that fits
     queue = run.launch.queue or next((name for name, line in found.items() if "Default=YES" in line), "")
@@ -24,27 +24,22 @@ def check(run: Run) -> None:
             f"launch.queue: Slurm has no partition {queue!r} (it has: {', '.join(sorted(filter(None, found)))})"
         )
     _check_nodes(run, queue, found[queue])
-    longest = seconds(_field(found[queue], "MaxTime"))
+    longest = seconds(scontrol_field(found[queue], "MaxTime"))
     wanted = seconds(run.launch.timelimit)
     if longest is not None and wanted is not None and wanted > longest:
         raise UsageError(
-            f"launch.timelimit: {run.launch.timelimit}, but partition {queue} gives at most {_field(found[queue], 'MaxTime')}"
+            f"launch.timelimit: {run.launch.timelimit}, but partition {queue} gives at most {scontrol_field(found[queue], 'MaxTime')}"
         )
 
 
 def _check_nodes(run: Run, queue: str, line: str) -> None:
-    limits = [_field(line, "TotalNodes"), _field(line, "MaxNodes")]
+    limits = [scontrol_field(line, "TotalNodes"), scontrol_field(line, "MaxNodes")]
     most = min((int(limit) for limit in limits if limit.isdigit()), default=None)
     if most is not None and run.parallel.nodes > most and run.system.slurm.oversize == "refuse":
         raise UsageError(
             f"parallel.nodes: {run.parallel.nodes} nodes, but partition {queue} has at most {most}; "
             "choose fewer --nodes or another --queue"
         )
-
-
-def _field(line: str, name: str) -> str:
-    found = re.search(rf"(?:^|\s){name}=(\S+)", line)
-    return found.group(1) if found else ""
 
 
 def seconds(limit: str) -> int | None:

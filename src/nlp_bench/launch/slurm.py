@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from nlp_bench.config.machine import scontrol_field
 from nlp_bench.errors import NlpBenchError
 
 ASK_TIMEOUT_S = 20
@@ -72,7 +73,9 @@ def look(job_id: str) -> Job | None:
     code, out, err = _run("scontrol", "show", "job", job_id, "--oneliner")
     if code == 0 and "JobState=" in out:
         return Job(
-            state=_field(out, "JobState"), reason=_field(out, "Reason"), exit_status=_status(_field(out, "ExitCode"))
+            state=scontrol_field(out, "JobState"),
+            reason=scontrol_field(out, "Reason"),
+            exit_status=_status(scontrol_field(out, "ExitCode")),
         )
     if "Invalid job id" not in err:
         return None
@@ -91,11 +94,6 @@ def _run(*command: str) -> tuple[int, str, str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return 255, "", str(error)
     return done.returncode, done.stdout, done.stderr
-
-
-def _field(line: str, name: str) -> str:
-    found = re.search(rf"\b{name}=(\S+)", line)
-    return found.group(1) if found else ""
 
 
 def _status(exit_code: str) -> int | None:
