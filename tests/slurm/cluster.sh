@@ -99,6 +99,12 @@ start() { # start DIR NODES
 stop() { # stop DIR
   local dir file pid pids=()
   dir=$(cd "$1" && pwd)
+  export SLURM_CONF=$dir/slurm.conf
+  timeout 10 scancel --user="$(id -un)" 2>/dev/null || true # running jobs would outlive their daemons
+  for ((try = 0; try < 60; try++)); do
+    [[ -n $(timeout 10 squeue --noheader 2>/dev/null) ]] || break
+    sleep 0.25
+  done
   for file in "$dir"/slurmd-*.pid "$dir/slurmctld.pid" "$dir/munge/munged.pid"; do
     [[ ! -s $file ]] || pids+=("$(<"$file")")
   done
