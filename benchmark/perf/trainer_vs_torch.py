@@ -114,6 +114,8 @@ def seconds(trainer: Any, steps: int) -> float:
 
 def show(rates: dict[str, list[float]], options: argparse.Namespace, version: str) -> int:
     """Print the table or JSON; return the exit code."""
+    from nlp_bench.launch.provenance import cpu_name  # noqa: PLC0415  # --help stays fast
+
     pairs = [a / b for a, b in zip(*rates.values(), strict=True)]
     ratio = statistics.median(pairs)
     record = {
@@ -122,7 +124,7 @@ def show(rates: dict[str, list[float]], options: argparse.Namespace, version: st
         "ratio_range": [round(min(pairs), 4), round(max(pairs), 4)],
         "options": vars(options),
         "torch": version,
-        "machine": f"{platform.machine()}, {cpu_name()}",
+        "machine": f"{platform.machine()}, {cpu_name() or 'unknown CPU'}",
     }
     if options.json:
         print(json.dumps(record))
@@ -132,12 +134,6 @@ def show(rates: dict[str, list[float]], options: argparse.Namespace, version: st
             print(f"{name:12} {value:10.1f} tokens/s")
         print(f"ratio        {ratio:10.4f} (from {min(pairs):.3f} to {max(pairs):.3f}; goal {options.at_least})")
     return int(ratio < options.at_least)
-
-
-def cpu_name() -> str:
-    """Return the model name of the CPU as Linux tells it."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), "unknown CPU")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """Files are written whole or not at all, and every JSON record says which schema it follows."""
 
 import contextlib
+import fcntl
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,22 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextlib.contextmanager
+def locked(path: Path, remedy: str) -> Iterator[None]:
+    """Hold the lock file `path`, made with its folder, so that two processes do not make the same thing.
+
+    Raises NlpBenchError naming the path and the `remedy` when it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = path.open("w")
+    except OSError as error:
+        raise NlpBenchError(f"cannot write {path}: {error.strerror}; {remedy}") from error
+    with handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # released by the system even if this process is killed
+        yield
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:

@@ -1,6 +1,9 @@
 """How a run ended: one closed set of words for the launcher, the measurement, the report and JUBE."""
 
 from enum import Enum
+from pathlib import Path
+
+from nlp_bench.errors import NlpBenchError
 
 
 class Outcome(str, Enum):
@@ -28,3 +31,12 @@ class Outcome(str, Enum):
     """A node failed."""
     UNKNOWN = "UNKNOWN"
     """The scheduler no longer knows the job and it left no record."""
+
+
+def read_word(word: object, path: Path) -> Outcome:
+    """Return the outcome that a record names; raises NlpBenchError naming `path`, the word and those that exist."""
+    try:
+        return Outcome(word)
+    except ValueError as error:
+        known = ", ".join(outcome.value for outcome in Outcome)
+        raise NlpBenchError(f"{path}: outcome is {word!r}, expected one of {known}") from error

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.cli.main import main
-from nlp_bench.data import corpus, maker
+from nlp_bench.data import PREFIX, corpus, maker
 from nlp_bench.data.indexed import check_indexed
-from nlp_bench.data.maker import PREFIX, DataRequest, make_data
+from nlp_bench.data.maker import DataRequest, make_data
 from nlp_bench.errors import UsageError
 
 

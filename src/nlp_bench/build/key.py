@@ -7,10 +7,10 @@ import re
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from nlp_bench import __version__
+from nlp_bench.packages import installed_version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ def this_machine(arch: str | None = None) -> Machine:
     return Machine(
         nlp_bench=__version__,
         python=sys.implementation.cache_tag or "unknown",
-        torch=_version("torch"),
-        megatron_core=_version("megatron-core"),
+        torch=installed_version("torch") or "absent",
+        megatron_core=installed_version("megatron-core") or "absent",
         cuda=cuda,
         arch=arch or (gpu_arch() if cuda != "none" else None) or "cpu",
     )
@@ -68,13 +68,6 @@ def gpu_arch() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return answer[0] if answer and re.fullmatch(r"\d+\.\d+", answer[0]) else None
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "absent"
 
 
 def _torch_cuda() -> str:

@@ -1,17 +1,14 @@
 """One build: under a lock, in its own folder, and finished only when its manifest is there."""
 
-import fcntl
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
 from nlp_bench.build.environment import MANIFEST, SCHEMA
 from nlp_bench.build.items import apex_extensions, dataset_helper, elementwise_operators
 from nlp_bench.build.key import Apex, Machine, folder_name
-from nlp_bench.errors import NlpBenchError
-from nlp_bench.files import read_json, write_json
+from nlp_bench.files import locked, read_json, write_json
 
 
 def make_build(parent: Path, machine: Machine, apex: Apex | None, say: Callable[[str], None]) -> Path:
@@ -21,7 +18,7 @@ def make_build(parent: Path, machine: Machine, apex: Apex | None, say: Callable[
     item fails; its folder then has no manifest.
     """
     folder = parent / folder_name(machine, apex)
-    with _lock(parent, folder.name):
+    with locked(parent / f".{folder.name}.lock", "set NLP_BENCH_BUILD_DIR to another folder"):
         if (folder / MANIFEST).is_file():
             for name, text in read_json(folder / MANIFEST, SCHEMA)["items"].items():
                 say(f"{name}: {text if text.startswith('skipped') else 'already there'}")
@@ -40,17 +37,3 @@ def make_build(parent: Path, machine: Machine, apex: Apex | None, say: Callable[
         record = {"schema": SCHEMA, "machine": asdict(machine), "apex": asdict(apex) if apex else None, "items": done}
         write_json(folder / MANIFEST, record)
     return folder
-
-
-@contextmanager
-def _lock(parent: Path, name: str) -> Iterator[None]:
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        handle = (parent / f".{name}.lock").open("w")
-    except OSError as error:
-        raise NlpBenchError(
-            f"cannot write {parent}: {error.strerror}; set NLP_BENCH_BUILD_DIR to another folder"
-        ) from error
-    with handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # released by the system even if this process is killed
-        yield

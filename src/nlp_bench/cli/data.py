@@ -22,9 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make the data; print its prefix and size; return 0."""
     from nlp_bench.config.catalog import root  # --help needs none of these
-    from nlp_bench.data.maker import PREFIX, DataRequest, make_data
+    from nlp_bench.data import PREFIX, default_folder
+    from nlp_bench.data.maker import DataRequest, make_data
 
-    options.output = options.output or root() / "build" / "data"
+    options.output = options.output or default_folder(root())
     existed = (options.output / "data.json").exists()
     record, made = make_data(DataRequest(**vars(options)))
     state = "already there" if not made else "made anew: the parameters are other ones" if existed else "made"

@@ -80,7 +80,6 @@ class Batch:
                 f"batch: global_batch_size = {total} is not dp*micro_batch_size*gas = "
                 f"{data_parallel}*{micro}*{accumulation} = {data_parallel * micro * accumulation}; give one of the two"
             )
-        checks.positive(batch__gradient_accumulation_steps=derived)
         return cls(
             micro_batch_size=micro,
             gradient_accumulation_steps=derived,

@@ -13,6 +13,7 @@ from nlp_bench.config.origin import origin
 from nlp_bench.config.request import Request
 from nlp_bench.config.run import Data, Launch, Run, RunModel
 from nlp_bench.config.system import Layout, Slurm, System
+from nlp_bench.data import PREFIX, default_folder
 from nlp_bench.errors import UsageError
 
 Value = TypeVar("Value")
@@ -170,11 +171,11 @@ def _with_slurm(request: Request, system: System) -> System:
 
 
 def _data(request: Request) -> Data:
-    folder = catalog.root() / "build" / "data"
+    folder = default_folder(catalog.root())
     if request.data_path == "mock":
         return Data(path="", cache=str(folder / "cache"))
     if request.data_path is None:
-        return Data(path=str(folder / "corpus_text_document"), cache=str(folder / "cache"))
+        return Data(path=str(folder / PREFIX), cache=str(folder / "cache"))
     path = Path(request.data_path).absolute()
     missing = [f"{path}{suffix}" for suffix in (".bin", ".idx") if not Path(f"{path}{suffix}").is_file()]
     if missing:

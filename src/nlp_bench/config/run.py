@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nlp_bench import schemas
 from nlp_bench.config import checks
 from nlp_bench.config.layout import Batch, Parallel
 from nlp_bench.config.model import Architecture, Training
@@ -12,7 +13,6 @@ from nlp_bench.config.system import System
 from nlp_bench.config.table import build
 from nlp_bench.files import read_json, write_json
 
-SCHEMA = "nlp-bench/run/1"
 DERIVED = {"parallel": ("num_gpus", "data")}
 
 
@@ -97,7 +97,7 @@ class Run:
 
     def record(self) -> dict[str, Any]:
         """Return the run as the JSON object of run.json."""
-        record: dict[str, Any] = {"schema": SCHEMA, **dataclasses.asdict(self)}
+        record: dict[str, Any] = {"schema": schemas.RUN, **dataclasses.asdict(self)}
         record["parallel"] |= {"num_gpus": self.parallel.num_gpus, "data": self.parallel.data}
         return record
 
@@ -110,7 +110,7 @@ class Run:
 
 def read_run(path: Path) -> Run:
     """Read run.json, from its path or its folder. Raises NlpBenchError or UsageError naming the field at fault."""
-    record = read_json(path / "run.json" if path.is_dir() else path, SCHEMA)
+    record = read_json(path / "run.json" if path.is_dir() else path, schemas.RUN)
     del record["schema"]
     for room, keys in DERIVED.items():
         record[room] = {key: value for key, value in record[room].items() if key not in keys}

@@ -3,6 +3,7 @@
 import struct
 from pathlib import Path
 
+from nlp_bench.data.present import require_file
 from nlp_bench.errors import UsageError
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -21,9 +22,7 @@ def check_indexed(prefix: str) -> None:
     for path in paths:
         if not path.is_file():
             raise UsageError(f"data_path: {path} does not exist; make it with nlp-bench data, or use --mock-data")
-        with path.open("rb") as stream:
-            if stream.read(24).startswith(b"version https://git-lfs"):
-                raise UsageError(f"data_path: {path} is a git-lfs pointer, not the file; fetch it with git lfs pull")
+        require_file("data_path", path)
     found, expected = paths[0].stat().st_size, _expected_bytes(paths[1])
     if found != expected:
         raise UsageError(f"data_path: {paths[0]} has {found} bytes but its index says {expected}; {REMEDY}")

@@ -1,23 +1,23 @@
 """Making training data: whole or not at all, once for the same parameters, never by two at the same time."""
 
-import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from nlp_bench import __version__
+from nlp_bench.data import PREFIX
+from nlp_bench.data.present import require_file
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.files import read_json, write_json
+from nlp_bench.files import locked, read_json, write_json
 
 SCHEMA = "nlp-bench/data/1"
-PREFIX = "corpus_text_document"
 CHUNK_BYTES = 2**20
 
 
@@ -61,8 +61,6 @@ class DataRequest:
         """Return what decides the content: for the user's files their names, sizes and times of change."""
         if self.input is None:
             return {"seed": self.seed, "documents": self.documents, "vocab_size": self.vocab_size}
-        from nlp_bench.data.source import require_file  # noqa: PLC0415  # only for a user's text
-
         known: dict[str, Any] = {"json_key": self.json_key, "append_eod": self.append_eod}
         for name in ("input", "vocab_file", "merge_file"):
             path = Path(asdict(self)[name])
@@ -78,8 +76,8 @@ def make_data(request: DataRequest) -> tuple[dict[str, Any], bool]:
     Raises UsageError for bad input and for an output folder that holds something else.
     """
     parameters = request.parameters()
-    request.output.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(request.output):
+    lock = request.output.parent / f".{request.output.name}.lock"
+    with locked(lock, "name another folder with --output"):
         found = _finished(request.output)
         if found and found["parameters"] == parameters:
             return found, False
@@ -174,15 +172,3 @@ def _sha256(path: Path) -> str:
         while block := stream.read(CHUNK_BYTES):
             digest.update(block)
     return digest.hexdigest()
-
-
-@contextmanager
-def _lock(output: Path) -> Iterator[None]:
-    path = output.parent / f".{output.name}.lock"
-    try:
-        handle = path.open("w")
-    except OSError as error:
-        raise NlpBenchError(f"cannot write {path}: {error.strerror}; name another folder with --output") from error
-    with handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # released by the system even if this process is killed
-        yield

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nlp_bench import schemas
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
-from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json, write_json, write_text
 from nlp_bench.launch.evidence import Evidence, gather
-from nlp_bench.launch.states import meaning
-from nlp_bench.outcome import Outcome
+from nlp_bench.launch.states import GONE, meaning
+from nlp_bench.outcome import Outcome, read_word
 
-SCHEMA = "nlp-bench/outcome/1"
 MARKER = "ready"
 
 
@@ -78,7 +77,7 @@ def decide(run: Run, run_dir: Path, *, exit_status: int | None, state: str | Non
 
 
 def _slurm_state(facts: Facts) -> Ending | None:
-    word = meaning(facts.state) if facts.state and facts.state != "GONE" else None
+    word = meaning(facts.state) if facts.state and facts.state != GONE else None
     if not isinstance(word, Outcome) or word is Outcome.FAILED:
         return None
     before = "" if facts.started else " before it started"
@@ -131,7 +130,7 @@ def write_ending(run_dir: Path, ending: Ending, *, exit_status: int | None, job_
     path = run_dir / "outcome.json"
     if not path.exists():
         record: dict[str, Any] = {
-            "schema": SCHEMA,
+            "schema": schemas.OUTCOME,
             "outcome": ending.outcome.value,
             "reasons": ending.reasons,
             "evidence": ending.evidence,
@@ -141,7 +140,7 @@ def write_ending(run_dir: Path, ending: Ending, *, exit_status: int | None, job_
         }
         write_json(path, record)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    write_text(run_dir / MARKER, f"{read_json(path, SCHEMA)['outcome']} sha256:{digest}\n")
+    write_text(run_dir / MARKER, f"{read_json(path, schemas.OUTCOME)['outcome']} sha256:{digest}\n")
 
 
 def read_ending(run_dir: Path) -> Ending | None:
@@ -149,10 +148,6 @@ def read_ending(run_dir: Path) -> Ending | None:
     path = run_dir / "outcome.json"
     if not path.exists():
         return None
-    record = read_json(path, SCHEMA)
-    try:
-        outcome = Outcome(record["outcome"])
-    except ValueError as error:
-        known = ", ".join(word.value for word in Outcome)
-        raise NlpBenchError(f"{path}: outcome is {record['outcome']!r}, not one of {known}") from error
+    record = read_json(path, schemas.OUTCOME)
+    outcome = read_word(record["outcome"], path)
     return Ending(outcome=outcome, reasons=list(record["reasons"]), evidence=record["evidence"])

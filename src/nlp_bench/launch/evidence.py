@@ -1,6 +1,5 @@
 """What the log of a run says about its end: the first error, Slurm's notice, a loss that is not finite."""
 
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +64,7 @@ def gather(run_dir: Path) -> Evidence:
         slurm_outcome=CAUSES.get(notice.group("cause"), Outcome.CANCELLED) if notice else None,
         out_of_memory=any(OUT_OF_MEMORY.search(line) for line in lines),
         not_finite=next(
-            (f"the loss is not finite at iteration {r.iteration}" for r in records if not _is_finite(r)), None
+            (f"the loss is not finite at iteration {r.iteration}" for r in records if r.why_broken()), None
         ),
     )
 
@@ -84,10 +83,6 @@ def last_attempt(log: Path) -> tuple[LogRecord, ...]:
         return ()
     attempts = read_log(str(log)).attempts
     return tuple(record for record in attempts[-1].records if record.is_whole) if attempts else ()
-
-
-def _is_finite(record: LogRecord) -> bool:
-    return not record.num_nan and (record.lm_loss is None or math.isfinite(record.lm_loss))
 
 
 def _last_notice(lines: list[str]) -> "re.Match[str] | None":

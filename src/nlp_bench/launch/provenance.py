@@ -1,7 +1,6 @@
 """What a run was made with: the exact command, the versions and the environment, beside its log."""
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.files import write_json, write_text
+from nlp_bench.packages import installed_version
 
 PACKAGES = ("torch", "megatron-core", "numpy", "apex", "transformer-engine", "triton", "tokenizers")
 KEPT = re.compile(
@@ -32,10 +32,10 @@ def write_provenance(run_dir: Path, command: list[str], added: dict[str, str], d
             "schema": "nlp-bench/environment/1",
             "host": socket.gethostname(),
             "platform": platform.platform(),
-            "cpu": _cpu_name(),
+            "cpu": cpu_name(),
             "python": platform.python_version(),
             "data": _data(data_path),
-            "packages": {name: _version(name) for name in PACKAGES},
+            "packages": {name: installed_version(name) for name in PACKAGES},
             "variables": {
                 name: "***" if SECRET.search(name) else value
                 for name, value in sorted(everything.items())
@@ -52,14 +52,8 @@ def _data(prefix: str) -> Any:
     return None
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _cpu_name() -> str | None:
+def cpu_name() -> str | None:
+    """Return the CPU's model name as Linux tells it, None where it does not."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

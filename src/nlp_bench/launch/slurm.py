@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nlp_bench.config.machine import scontrol_field
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.launch.states import GONE
 
 ASK_TIMEOUT_S = 20
 SUBMIT_TIMEOUT_S = 120
@@ -85,7 +86,7 @@ def look(job_id: str) -> Job | None:
     if code == 0 and "|" in out:
         state, exit_code = out.splitlines()[0].split("|")[:2]
         return Job(state=state, reason="", exit_status=_status(exit_code))
-    return Job(state="GONE", reason="", exit_status=None)
+    return Job(state=GONE, reason="", exit_status=None)
 
 
 def _run(*command: str) -> tuple[int, str, str]:

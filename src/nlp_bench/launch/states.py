@@ -6,6 +6,9 @@ RUNNING = "running"
 WAITING = "waiting"
 DONE = "done"
 
+GONE = "GONE"
+"""Our own word in place of a state: Slurm answers, but no longer knows the job."""
+
 MEANING: dict[str, Outcome | str] = {
     "PENDING": WAITING,
     "CONFIGURING": WAITING,

@@ -9,7 +9,7 @@ from nlp_bench.config.run import read_run
 from nlp_bench.launch import slurm
 from nlp_bench.launch.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.folder import read_submission
-from nlp_bench.launch.states import DONE, RUNNING, WAITING, meaning
+from nlp_bench.launch.states import DONE, GONE, RUNNING, WAITING, meaning
 from nlp_bench.outcome import Outcome
 
 GONE_S = 300
@@ -40,7 +40,7 @@ def sync(run_dir: Path, *, exit_status: int | None = None, signalled: bool = Fal
             return None, waiting
         exit_status = job.exit_status if job and meaning(job.state) in {DONE, Outcome.FAILED} else None
     ending = decide(run, run_dir, exit_status=exit_status, state=job.state if job else None, signalled=signalled)
-    if job is not None and job.state == "GONE" and ending.outcome is Outcome.UNKNOWN and not _long_gone(run_dir):
+    if job is not None and job.state == GONE and ending.outcome is Outcome.UNKNOWN and not _long_gone(run_dir):
         return None, "Slurm does not know the job; waiting in case its record is late"
     write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id)
     return ending, "ended"
@@ -49,7 +49,7 @@ def sync(run_dir: Path, *, exit_status: int | None = None, signalled: bool = Fal
 def _still_going(submission: dict[str, Any], job: slurm.Job | None) -> str | None:
     """Return a word on a run that has not ended, None for one that has."""
     if job is not None:
-        if job.state == "GONE" or meaning(job.state) not in {WAITING, RUNNING, Outcome.UNKNOWN}:
+        if job.state == GONE or meaning(job.state) not in {WAITING, RUNNING, Outcome.UNKNOWN}:
             return None
         return f"{job.state} ({job.reason})" if job.reason not in {"", "None"} else job.state
     if submission["job_id"]:

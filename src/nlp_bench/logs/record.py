@@ -1,5 +1,6 @@
 """What a training log says, whatever its dialect: intervals, attempts, and what had to be left out."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -36,6 +37,14 @@ class LogRecord:
     """What stood in front to name the process, such as `[default3]`."""
     line_number: int = 0
     """Line of the file, counted from 1 (a carriage return does not end a line here)."""
+
+    def why_broken(self) -> str | None:
+        """Say what makes the training invalid: a loss that is no finite number or a NaN iteration; else None."""
+        if self.lm_loss is not None and not math.isfinite(self.lm_loss):
+            return f"lm loss is {self.lm_loss} at iteration {self.iteration}"
+        if self.num_nan:
+            return f"{self.num_nan} NaN iteration(s) up to iteration {self.iteration}"
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

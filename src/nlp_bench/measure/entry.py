@@ -1,6 +1,5 @@
 """One run of a report: who, how it ended, and its numbers if it may have any."""
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,19 +116,10 @@ class RunEntry:
         }
 
 
-def is_broken(record: LogRecord) -> str | None:
-    """Say what makes a record's training invalid: a loss that is no finite number or a NaN iteration; else None."""
-    if record.lm_loss is not None and not math.isfinite(record.lm_loss):
-        return f"lm loss is {record.lm_loss} at iteration {record.iteration}"
-    if record.num_nan:
-        return f"{record.num_nan} NaN iteration(s) up to iteration {record.iteration}"
-    return None
-
-
 def why_broken(records: Sequence[LogRecord]) -> str | None:
-    """Return what `is_broken` says of the first broken record, with its line; None when all are sound."""
+    """Return what `LogRecord.why_broken` says of the first broken record, with its line; None when all are sound."""
     for record in records:
-        why = is_broken(record)
+        why = record.why_broken()
         if why:
             return f"{why} (line {record.line_number})"
     return None

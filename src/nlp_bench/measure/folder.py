@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nlp_bench import schemas
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json
 from nlp_bench.logs.reader import read_log
@@ -11,10 +12,7 @@ from nlp_bench.logs.record import Attempt
 from nlp_bench.measure.asked import Asked, lookup
 from nlp_bench.measure.entry import RunEntry, one_line
 from nlp_bench.measure.verdict import judge, notes
-from nlp_bench.outcome import Outcome
-
-RUN_SCHEMA = "nlp-bench/run/1"
-OUTCOME_SCHEMA = "nlp-bench/outcome/1"
+from nlp_bench.outcome import Outcome, read_word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +32,14 @@ def measure_folder(folder: Path, source: str) -> FolderMeasurement:
 
     Raises NlpBenchError when run.json or outcome.json is missing or unreadable; every end of the run is an entry.
     """
-    run = read_json(folder / "run.json", RUN_SCHEMA)
+    run = read_json(folder / "run.json", schemas.RUN)
     asked = Asked.of(run, folder / "run.json")
     if not (folder / "outcome.json").exists():
         raise NlpBenchError(
             f"{folder}: there is no outcome.json, the run may not have ended; decide it with: nlp-bench sync {folder}"
         )
-    ended = read_json(folder / "outcome.json", OUTCOME_SCHEMA)
-    given = _given_outcome(ended, folder / "outcome.json")
+    ended = read_json(folder / "outcome.json", schemas.OUTCOME)
+    given = read_word(ended.get("outcome"), folder / "outcome.json")
     reasons = [one_line(reason) for reason in ended.get("reasons") or []]
     job_out = folder / "job.out"
     log = read_log(str(job_out)) if job_out.exists() else None
@@ -72,11 +70,3 @@ def measure_folder(folder: Path, source: str) -> FolderMeasurement:
         throughput=throughput,
     )
     return FolderMeasurement(run=run, ended=ended, entry=entry)
-
-
-def _given_outcome(ended: dict[str, Any], path: Path) -> Outcome:
-    try:
-        return Outcome(ended.get("outcome"))
-    except ValueError as error:
-        known = ", ".join(word.value for word in Outcome)
-        raise NlpBenchError(f"{path}: outcome is {ended.get('outcome')!r}, expected one of {known}") from error

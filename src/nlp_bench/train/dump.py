@@ -2,9 +2,9 @@
 
 import platform
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 
 from nlp_bench import __version__
+from nlp_bench.packages import installed_version
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
 
@@ -34,16 +34,9 @@ def fact_lines(facts: dict[str, str]) -> list[str]:
 def versions(cuda: str | None) -> str:
     """Return the versions of everything that moves the number, on one line."""
     names = ("torch", "megatron-core", "apex", "transformer-engine")
-    found = [f"{name} {known}" for name in names if (known := _version(name))]
+    found = [f"{name} {known}" for name in names if (known := installed_version(name))]
     python = f"Python {platform.python_version()}"
     return ", ".join([f"nlp-bench {__version__}", python, *found, f"CUDA {cuda}" if cuda else "no CUDA"])
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def recompute_text(settings: Settings) -> str:
