@@ -29,11 +29,12 @@ set -u
 python=$(nlp_bench_python)
 link=$(nlp_bench_venv "$root")
 mkdir -p "$(dirname -- "$link")"
-key() { # what the environment is made of: packages by pyproject.toml (not its settings of tools) and the pins
+key() { # what the environment is made of: packages by pyproject.toml (not its settings of tools), pins, compiled code
   "$python" -c 'import sys; print(sys.version)'
   echo "$accelerator $site_packages"
   cat "$here/constraints.txt"
   sed '/^\[tool/,$d' "$root/pyproject.toml"
+  cat "$root/setup.py" "$root/src/nlp_bench/logs/scan.c"
 }
 wanted=$(key | sha256sum | cut -c 1-12)
 venv=$link-$wanted

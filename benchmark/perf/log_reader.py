@@ -1,0 +1,203 @@
+# ruff: noqa: INP001  # scripts, not a package
+"""How fast are logs read? ripgrep, JUBE's analyser and nlp-bench on the same generated logs in one run; prints a table.
+
+    python benchmark/perf/log_reader.py --folder /tmp                        (1 GB and 200 MB, some minutes)
+    python benchmark/perf/log_reader.py --size 5MB --dense-size 1MB --repeat 1           (a smoke test)
+
+Each line of the table is a process of its own: wall-clock seconds with start-up (the best of --repeat), peak resident
+memory. CPU s adds up all cores and hardly minds what else runs on the machine. `scan` is timed inside its process,
+without start-up. Needs rg and jube on PATH; what is missing is left out.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+NEEDLES = (b"iteration", b"....", b"-----", b"device:")
+MANY_NEEDLES = (
+    *(b"iteration", b"....", b"-----", b"device:", b"samples/sec", b"tokens/s", b"tok/s", b"TFLOP", b"tps:", b"step:"),
+    *(
+        b"Step ",
+        b"it/s",
+        b"s/it",
+        b":::MLLOG",
+        b"global_step",
+        b"train_step_timing",
+        b"throughput",
+        b"seconds:",
+        b"mfu",
+    ),
+    *(b"completed step", b"samples_per_second", b"tokens_per_second", b"world_size", b"seq_length", b"max_length"),
+    *(b"ms/step", b"MFU", b"step_time", b"time per", b"epoch"),
+)
+SECONDS = 3  # the column of the seconds per iteration
+JUBE = """
+name: analyse
+outpath: runs
+patternset:
+  name: metrics
+  pattern:
+    - {name: iteration, type: int, _: 'iteration\\s+$jube_pat_int/\\s*\\d+'}
+    - {name: seconds, type: float, _: 'elapsed time per iteration \\(s\\):\\s+$jube_pat_fp'}
+    - {name: tflops, type: float, _: 'TFLOPs:\\s+$jube_pat_fp'}
+step: {name: link, do: "ln -s LOG job.log"}
+analyser: {name: analyse, use: metrics, analyse: {step: link, file: job.log}}
+result: {use: analyse, table: {name: result, column: [iteration_last, seconds_avg, tflops_avg]}}
+"""
+
+
+def main() -> int:
+    """Make the logs, measure, print."""
+    import make_logs  # noqa: PLC0415  # found through the path above
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    make_logs.add_options(parser, dense="230MB", repeat=5)
+    parser.add_argument("--scan", metavar="LOG", help=argparse.SUPPRESS)
+    parser.add_argument("--needles", type=int, default=len(NEEDLES), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.scan:
+        print(json.dumps(scan(options.scan, MANY_NEEDLES[: options.needles])))
+        return 0
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name)
+        logs = {key: folder / f"{key}.log" for key in ("sparse", "dense", "small", "line")}
+        # In processes of their own: a child's peak memory is never told as less than what its parent held.
+        for key, size, lines in (
+            ("sparse", options.size, 1000),
+            ("dense", options.dense_size, 1),
+            ("small", 20_000, 2),
+        ):
+            make = [
+                sys.executable,
+                str(Path(make_logs.__file__)),
+                "--size",
+                str(size),
+                "--lines-per-record",
+                str(lines),
+            ]
+            subprocess.run([*make, str(logs[key])], check=True, stdout=subprocess.DEVNULL)
+        logs["line"].write_bytes(b"iteration " * 1_000_000)
+        show(list(measured(logs, folder, options.repeat)))
+    return 0
+
+
+def grammar() -> Any:
+    """Return the fields of the generated records."""
+    from nlp_bench.logs.scan import Grammar  # noqa: PLC0415  # --help stays fast
+
+    keys = {
+        b"consumed samples": (2, 1.0, True),
+        b"elapsed time per iteration (s)": (SECONDS, 1.0, False),
+        b"elapsed time per iteration (ms)": (SECONDS, 1000.0, False),
+        b"global batch size": (4, 1.0, True),
+        b"lm loss": (5, 1.0, False),
+        b"number of nan iterations": (6, 1.0, True),
+        b"TFLOPs": (7, 1.0, False),
+    }
+    return Grammar(b"iteration", keys, num_columns=8, required=(SECONDS,))
+
+
+def scan(log: str, needles: tuple[bytes, ...]) -> dict[str, float]:
+    """Scan the log in this process; return the seconds and the number of rows."""
+    from nlp_bench.logs.scan import Scanner  # noqa: PLC0415  # --help stays fast
+    from nlp_bench.logs.source import open_log  # noqa: PLC0415  # --help stays fast
+
+    begin, begin_cpu, num_rows = time.perf_counter(), time.process_time(), 0
+    scanner = Scanner(needles, grammar())
+    with open_log(log) as source:
+        for block in source.blocks():
+            num_rows += len(scanner.scan(block)[0].values)
+    return {"seconds": time.perf_counter() - begin, "cpu_s": time.process_time() - begin_cpu, "rows": num_rows}
+
+
+def measured(logs: dict[str, Path], folder: Path, repeat: int) -> Iterator[dict[str, Any]]:
+    """Yield one line of the table after the other; `reference` names the line that it is compared with."""
+    rg = ["rg", "-c", "elapsed time per iteration"]
+    ours = [sys.executable, str(Path(__file__).resolve()), "--scan"]
+    report = [str(Path(sys.executable).with_name("nlp-bench")), "report", "--sequence-length", "2048"]
+    one = ["taskset", "-c", "0"]
+    jube = jube_command(logs["dense"], folder)
+    for log, name, command in (
+        ("sparse", "rg -c", [*rg, str(logs["sparse"])]),
+        ("sparse", "scan", [*ours, str(logs["sparse"])]),
+        ("sparse", "scan on one core", [*one, *ours, str(logs["sparse"])]),
+        ("sparse", "scan for 30 words", [*ours, str(logs["sparse"]), "--needles", "30"]),
+        ("sparse", "nlp-bench report", [*report, str(logs["sparse"])]),
+        ("dense", "jube result -a", jube),
+        ("dense", "rg -c", [*rg, str(logs["dense"])]),
+        ("dense", "scan", [*ours, str(logs["dense"])]),
+        ("dense", "scan on one core", [*one, *ours, str(logs["dense"])]),
+        ("dense", "nlp-bench report", [*report, str(logs["dense"])]),
+        ("small", "nlp-bench report", [*report, str(logs["small"])]),
+        ("line", "scan", [*ours, str(logs["line"])]),
+        ("line", "nlp-bench report", [*report, str(logs["line"])]),
+    ):
+        if command and shutil.which(command[0]):
+            row = {"log": log, "name": name, "num_bytes": logs[log].stat().st_size, **best_run(command, repeat)}
+            print(row, file=sys.stderr)
+            yield row
+
+
+def jube_command(log: Path, folder: Path) -> list[str]:
+    """Run JUBE's trivial step once, so that `jube result -a` has something to analyse; return that command."""
+    if not shutil.which("jube"):
+        return []
+    (folder / "analyse.yaml").write_text(JUBE.replace("LOG", str(log)))
+    subprocess.run(["jube", "run", "analyse.yaml"], cwd=folder, check=True, capture_output=True)
+    return ["jube", "result", "-a", str(folder / "runs")]
+
+
+def best_run(command: list[str], repeat: int) -> dict[str, Any]:
+    """Run the command so many times; return its least seconds, its greatest memory, its exit status."""
+    runs = [run(command) for _ in range(repeat)]
+    best = min(runs, key=lambda row: row["seconds"])
+    return {**best, "peak_bytes": max(row["peak_bytes"] for row in runs)}
+
+
+def run(command: list[str]) -> dict[str, Any]:
+    """Run the command once."""
+    begin = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    output = process.stdout.read() if process.stdout else b""
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begin
+    process.returncode = os.waitstatus_to_exitcode(status)
+    row = {"seconds": seconds, "cpu_s": usage.ru_utime + usage.ru_stime}
+    if "--scan" in command:
+        row = json.loads(output)
+    return {**row, "peak_bytes": usage.ru_maxrss * 1024, "status": process.returncode}
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print the table: time against rg on the sparse log, against JUBE on the dense one."""
+    from engines import machine  # noqa: PLC0415  # found through the path above
+
+    print(f"{time.strftime('%Y-%m-%d', time.gmtime())}, {machine()}, Python {sys.version.split()[0]}\n")
+    print("| log | command | s | CPU s | GB/s | against rg | against JUBE | peak MB |")
+    print("|:--|:--|--:|--:|--:|--:|--:|--:|")
+    for row in rows:
+        rates = [f"{row['num_bytes'] / row['seconds'] / 1e9:.2f}"]
+        for rival in ("rg -c", "jube result -a"):
+            known = [other for other in rows if (other["log"], other["name"]) == (row["log"], rival)]
+            rates.append(f"{row['seconds'] / known[0]['seconds']:.2f} x time" if known else "")
+        if known:
+            rates[-1] = f"{known[0]['seconds'] / row['seconds']:.1f} x as fast"
+        name = row["name"] + (f" (failed: {row['status']})" if row["status"] else "")
+        size = f"{row['log']}, {row['num_bytes'] / 1e6:.4g} MB"
+        print(
+            f"| {size} | {name} | {row['seconds']:.3f} | {row['cpu_s']:.3f} | {' | '.join(rates)} | {row['peak_bytes'] / 1e6:.0f} |"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

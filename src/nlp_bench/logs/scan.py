@@ -1,0 +1,435 @@
+"""Blocks of a log to rows of numbers and to the lines that need a careful reader: one pass, in C where it was built.
+
+The grammar is Megatron-LM's line, taken strictly; whatever departs from it is handed back as text.
+"""
+
+import ctypes
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.machinery import EXTENSION_SUFFIXES
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nlp_bench.logs.source import Block
+
+MAX_NUMBER_BYTES = 64  # nobody prints a longer one
+_NUMBER = re.compile(rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_COUNT = re.compile(rb"\d{1,18}")
+_UNSAFE = re.compile(rb"[\x1b\r\x80-\xff]")
+_TIME_STAMP = re.compile(rb"\[20\d\d[-/.][^\]]*\]|[ \t]+")
+_BLANKS = b" \t"
+
+
+class Line(NamedTuple):
+    """One line that contains a needle and is no row."""
+
+    number: int
+    """Line number in the log, counted from 1."""
+    offset: int
+    """Byte offset of its beginning in the log, after decompression."""
+    text: bytes
+    """The bytes as they are, without the line feed (a carriage return stays)."""
+    is_ended: bool
+    """False where the line feed is missing: the line may be cut anywhere."""
+    following: Callable[[int], list[bytes]]
+    """following(k): up to k lines that follow, without line feeds, before the next block is asked for. Only whole ones:
+    a last line without its line feed may be cut, and a cut number looks like a smaller one."""
+
+
+class Rows(NamedTuple):
+    """The lines that fit the grammar, in the order of the file."""
+
+    values: NDArray[np.float64]
+    """Shape (rows, columns); NaN where a line does not have the field."""
+    offsets: NDArray[np.int64]
+    """Byte offset of each line in the log, after decompression."""
+    numbers: NDArray[np.int64]
+    """Line number of each line, counted from 1."""
+    labels: NDArray[np.int64]
+    """`label_of` what stands before the record on its line."""
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """`start N / M | key : value | key : value |`, and which keys mean what."""
+
+    start: bytes
+    """The word before the iteration and the total: columns 0 and 1. It is a needle, too."""
+    keys: Mapping[bytes, tuple[int, float, bool]]
+    """Key to (column, divisor, is_count): the column is float(value) / divisor; a count has 1 to 18 digits."""
+    num_columns: int
+    """Columns of the result, with those of iteration and total."""
+    required: tuple[int, ...] = ()
+    """Columns without which a line is no row."""
+
+    def __post_init__(self) -> None:
+        for word in (self.start, *self.keys):
+            if not word or word != word.strip() or set(word) & set(b":|\r\n\x1b") or not word.isascii():
+                raise ValueError(f"keys: {word!r} is empty, not ASCII, or has a blank at an end or one of : | in it")
+        columns = [column for column, _, _ in self.keys.values()] + list(self.required)
+        if any(not 0 <= column < self.num_columns for column in columns) or self.num_columns < 2:
+            raise ValueError(f"num_columns: a column of {sorted(set(columns))} is not below {self.num_columns}")
+
+
+class Scanner:
+    """Finds lines by the words they contain, and reads those that fit the grammar.
+
+    `needles` are non-empty words without line feeds; a line with any of them is given back, as a row or as text.
+    `is_compiled=False` takes the engine in Python, whose results are the same, as does a missing or old shared object.
+    """
+
+    def __init__(self, needles: Iterable[bytes], grammar: Grammar | None = None, *, is_compiled: bool = True) -> None:
+        words = dict.fromkeys([*needles, *([grammar.start] if grammar else [])])
+        if not words or any(not word or b"\n" in word for word in words):
+            raise ValueError(f"needles: {list(words)!r} must be words without line feeds, at least one")
+        self._words, self._grammar, self._is_compiled = tuple(words), grammar, is_compiled
+
+    def scan(self, block: Block) -> tuple[Rows, list[Line]]:
+        """Return the rows of the block and its other lines with a needle, each in the order of the file."""
+        is_small = block.is_last and block.end - block.begin <= SMALL_BYTES
+        return (self._engine_in_python if is_small else self._engine).scan(block)
+
+    @cached_property
+    def _engine(self) -> "_CEngine | _PythonEngine":
+        library = _library() if self._is_compiled else None
+        return _CEngine(library, self._words, self._grammar) if library else self._engine_in_python
+
+    @cached_property
+    def _engine_in_python(self) -> "_PythonEngine":
+        return _PythonEngine(self._words, self._grammar)
+
+
+def label_of(prefix: bytes) -> int:
+    """Return the number that stands for what precedes a record: equal texts have equal numbers, 0 for nothing.
+
+    Blanks and a time stamp `[2026-...]` are left out first. The number is FNV-1a of 64 bits (Fowler, Noll, Vo), signed.
+    """
+    return _hash(_TIME_STAMP.sub(b"", prefix))
+
+
+def _hash(text: bytes) -> int:
+    label = 0xCBF29CE484222325
+    for byte in text:
+        label = (label ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    label ^= 0xCBF29CE484222325
+    return label - (1 << 64) if label >> 63 else label
+
+
+def _line(block: Block, begin: int, end: int, number: int) -> Line:
+    """Return the line data[begin:end]."""
+    is_ended = end < block.end
+    following = _following(block, end + is_ended)
+    return Line(number, block.offset + begin - block.begin, bytes(block.data[begin:end]), is_ended, following)
+
+
+def _following(block: Block, begin: int) -> Callable[[int], list[bytes]]:
+    """Return the function that gives the lines behind data[begin]."""
+
+    def following(count: int) -> list[bytes]:
+        found: list[bytes] = []
+        at = begin
+        while len(found) < count and (end := block.data.find(b"\n", at, block.lookahead_end)) >= 0:
+            found.append(bytes(block.data[at:end]))
+            at = end + 1
+        return found
+
+    return following
+
+
+class _PythonEngine:
+    """What the C engine does, for a machine without a compiler, and as its reference in tests."""
+
+    def __init__(self, needles: tuple[bytes, ...], grammar: Grammar | None) -> None:
+        self.find = re.compile(b"|".join(re.escape(needle) for needle in needles)).search
+        self.grammar = grammar
+        self.start = re.compile(_START % re.escape(grammar.start)) if grammar else None
+        self.again = re.compile(_AGAIN % re.escape(grammar.start)) if grammar else None
+        self.labels: dict[bytes, int] = {}
+
+    def scan(self, block: Block) -> tuple[Rows, list[Line]]:
+        data, at = block.data, block.begin
+        counted_to, number = block.begin, block.number
+        rows: list[tuple[list[float], int, int, int]] = []
+        lines: list[Line] = []
+        while found := self.find(data, at, block.end):
+            begin = data.rfind(b"\n", at, found.start()) + 1 or at
+            end = data.find(b"\n", found.end(), block.end)
+            is_ended = end >= 0
+            end = end if is_ended else block.end
+            number += data.count(b"\n", counted_to, begin)
+            counted_to, at = begin, end + is_ended
+            row = self.row(bytes(data[begin:end])) if is_ended else None
+            if row is None:
+                lines.append(_line(block, begin, end, number))
+            else:
+                rows.append((row[0], block.offset + begin - block.begin, number, row[1]))
+        block.num_line_ends = number - block.number + data.count(b"\n", counted_to, block.end)
+        return _rows(rows, self.grammar.num_columns if self.grammar else 0), lines
+
+    def row(self, text: bytes) -> tuple[list[float], int] | None:
+        """Return the values and the label of a line that fits the grammar, else None."""
+        if self.grammar is None or self.start is None or (at := text.find(self.grammar.start)) < 0:
+            return None
+        text = text.removesuffix(b"\r")
+        start = self.start.match(text, at)
+        *pieces, rest = text[start.end() if start else 0 :].split(b"|")
+        if not start or not pieces or rest.strip(_BLANKS) or _UNSAFE.search(text):
+            return None
+        values = [math.nan] * self.grammar.num_columns
+        values[:2] = float(start[1]), float(start[2])
+        if not all(self.take(piece, values) for piece in pieces):
+            return None
+        if any(math.isnan(values[column]) for column in self.grammar.required):
+            return None
+        return values, self.label(text[:at])
+
+    def take(self, piece: bytes, values: list[float]) -> bool:
+        """Put the piece into its column; False when the line is no row for it."""
+        key, colon, text = piece.partition(b":")
+        meaning = self.grammar.keys.get(key.strip(_BLANKS)) if self.grammar else None
+        if meaning is None:
+            return bool(colon) and not (self.again and self.again.search(piece))
+        column, divisor, is_count = meaning
+        text = text.strip(_BLANKS)
+        is_plain = (_COUNT if is_count else _NUMBER).fullmatch(text) and len(text) <= MAX_NUMBER_BYTES
+        if not colon or not is_plain or not math.isnan(values[column]):
+            return False
+        values[column] = float(text) / divisor
+        return math.isfinite(values[column])
+
+    def label(self, prefix: bytes) -> int:
+        plain = _TIME_STAMP.sub(b"", prefix)
+        if plain not in self.labels:
+            if len(self.labels) > 1 << 16:
+                self.labels.clear()
+            self.labels[plain] = _hash(plain)
+        return self.labels[plain]
+
+
+_START = rb"(?<![\w-])%b[ \t]+(\d{1,18})[ \t]*/[ \t]*(\d{1,18})[ \t]*\|"
+_AGAIN = rb"%b[ \t]*\d"
+
+
+def _rows(rows: list[tuple[list[float], int, int, int]], num_columns: int) -> Rows:
+    """Return the rows column by column."""
+    values = np.array([row[0] for row in rows], np.float64).reshape(len(rows), num_columns)
+    offsets, numbers, labels = (np.array([row[place] for row in rows], np.int64) for place in (1, 2, 3))
+    return Rows(values, offsets, numbers, labels)
+
+
+SMALL_BYTES = 1 << 16
+"""The tables of the compiled engine take longer to make than so few bytes take to read in Python."""
+_INTERFACE = 1  # as in scan.c: an object from before a change is not used
+_MAX_ROWS = 1 << 13
+_MAX_LINES = 1 << 10
+_NUM_BUCKETS = 8
+_SAMPLE_BYTES = 1 << 14
+_MAX_PLANS = 3  # making one takes milliseconds
+
+
+def _guess() -> list[float]:
+    """Return how often each byte occurs in logs, roughly."""
+    weights = [2.0] * 256
+    for text, power in ((b" ", 9), (b"0123456789", 8), (b"etaoinsr", 7), (b".:-_/[],=", 6), (b"bcdfghjklmpquvwxyz", 5)):
+        for byte in text:
+            weights[byte] = 2.0**power
+    return weights
+
+
+class _Word(ctypes.Structure):
+    _fields_ = (("text", ctypes.c_char_p), ("length", ctypes.c_int64), ("shift", ctypes.c_int64))
+
+
+class _Key(ctypes.Structure):
+    _fields_ = (
+        ("text", ctypes.c_char_p),
+        ("length", ctypes.c_int64),
+        ("column", ctypes.c_int64),
+        ("divisor", ctypes.c_double),
+        ("is_count", ctypes.c_int64),
+    )
+
+
+class _Plan(ctypes.Structure):
+    """`struct plan` of scan.c."""
+
+    _fields_ = (
+        ("table", ctypes.c_uint8 * 256 * 3),
+        ("low", ctypes.c_uint8 * 16 * 3),
+        ("high", ctypes.c_uint8 * 16 * 3),
+        ("bucket", ctypes.c_int64 * 9),
+        ("words", ctypes.POINTER(_Word)),
+        ("start", ctypes.c_char_p),
+        ("start_length", ctypes.c_int64),
+        ("keys", ctypes.POINTER(_Key)),
+        ("num_keys", ctypes.c_int64),
+        ("num_columns", ctypes.c_int64),
+        ("required", ctypes.POINTER(ctypes.c_int64)),
+        ("num_required", ctypes.c_int64),
+        ("num_checked", ctypes.c_int64),
+        ("expected", ctypes.c_int64 * 64),
+    )
+
+
+class _Output(ctypes.Structure):
+    """`struct output` of scan.c."""
+
+    _fields_ = (
+        ("at", ctypes.c_int64),
+        ("num_line_ends", ctypes.c_int64),
+        ("values", ctypes.c_void_p),
+        ("row_begin", ctypes.c_void_p),
+        ("row_number", ctypes.c_void_p),
+        ("row_label", ctypes.c_void_p),
+        ("max_rows", ctypes.c_int64),
+        ("num_rows", ctypes.c_int64),
+        ("line_begin", ctypes.c_void_p),
+        ("line_end", ctypes.c_void_p),
+        ("line_number", ctypes.c_void_p),
+        ("max_lines", ctypes.c_int64),
+        ("num_lines", ctypes.c_int64),
+    )
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """Return the shared object that was built with this package, None where there is none for this scan.py."""
+    try:
+        library = ctypes.CDLL(str(Path(__file__).with_name("_scan" + EXTENSION_SUFFIXES[0])))
+    except OSError:
+        return None
+    library.nlp_bench_scan.argtypes = (
+        ctypes.POINTER(_Plan),
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_int64,
+        ctypes.POINTER(_Output),
+    )
+    library.nlp_bench_scan_prepare.argtypes = (ctypes.POINTER(_Plan),)
+    library.nlp_bench_scan.restype = ctypes.c_int64
+    library.nlp_bench_scan_interface.restype = ctypes.c_int64
+    return library if library.nlp_bench_scan_interface() == _INTERFACE else None
+
+
+def _shift(word: bytes, weights: list[float], sample: bytes) -> int:
+    """Return where in the word its three rarest neighbours begin."""
+
+    def frequency(at: int) -> tuple[int, float]:
+        found = word[at : at + 3]
+        return sample.count(found), math.prod(weights[byte] for byte in found)
+
+    return min(range(max(len(word) - 2, 1)), key=frequency)
+
+
+def _cost(prints: list[bytes], weights: list[float]) -> float:
+    """Return how often text passes for one of the prints, when each place is looked up by the halves of its byte."""
+    cost = 1.0
+    for place in range(3):
+        found = [word[place] for word in prints if place < len(word)]
+        if len(found) == len(prints):
+            highs, lows = {byte & 0xF0 for byte in found}, {byte & 0x0F for byte in found}
+            cost *= sum(weights[high | low] for high in highs for low in lows)
+        else:
+            cost *= sum(weights)
+    return cost
+
+
+def _buckets(prints: Iterable[bytes], weights: list[float]) -> list[list[bytes]]:
+    """Share the prints out so that few places of a log pass for one: each goes where it adds the least."""
+    buckets: list[list[bytes]] = [[] for _ in range(_NUM_BUCKETS)]
+    costs = [0.0] * _NUM_BUCKETS
+    for word in sorted(set(prints), key=lambda word: (-_cost([word], weights), word)):
+        with_it = [_cost([*bucket, word], weights) for bucket in buckets]
+        best = min(range(_NUM_BUCKETS), key=lambda i: with_it[i] - costs[i])
+        buckets[best].append(word)
+        costs[best] = with_it[best]
+    return buckets
+
+
+def _plan(words: tuple[bytes, ...], grammar: Grammar | None, sample: bytes = b"") -> _Plan:
+    """Return the tables for the words and the grammar, for a log like the sample."""
+    weights = (np.bincount(np.frombuffer(sample, np.uint8), minlength=256) + 1.0).tolist() if sample else _guess()
+    shifts = {word: _shift(word, weights, sample) for word in words}
+    prints = {word: word[shift : shift + 3] for word, shift in shifts.items()}
+    plan, ordered = _Plan(), []
+    for number, bucket in enumerate(_buckets(prints.values(), weights)):
+        ordered += [word for word in words if prints[word] in bucket]
+        plan.bucket[number + 1] = len(ordered)
+        for word, place in product(bucket, range(3)):
+            # What follows a word that is too short for this place may be anything.
+            for byte in word[place : place + 1] or range(256):
+                plan.table[place][byte] |= 1 << number
+    plan.words = (_Word * len(words))(*(_Word(word, len(word), shifts[word]) for word in ordered))
+    if grammar:
+        plan.start, plan.start_length = grammar.start, len(grammar.start)
+        plan.keys = (_Key * len(grammar.keys))(*(_Key(key, len(key), *what) for key, what in grammar.keys.items()))
+        plan.num_keys, plan.num_columns = len(grammar.keys), grammar.num_columns
+        plan.required = (ctypes.c_int64 * len(grammar.required))(*grammar.required)
+        plan.num_required = len(grammar.required)
+    return plan
+
+
+class _CEngine:
+    """The engine in scan.c; its arrays are used again for every block."""
+
+    def __init__(
+        self, library: ctypes.CDLL, words: tuple[bytes, ...], grammar: Grammar | None, *, is_simple: bool = False
+    ) -> None:
+        self.library, self.is_simple = library, is_simple
+        self.words, self.grammar = words, grammar
+        self.num_plans = 0
+        self.prepare(b"")
+        self.values = np.empty((_MAX_ROWS, grammar.num_columns if grammar else 0), np.float64)
+        self.rows = np.empty((3, _MAX_ROWS), np.int64)
+        self.lines = np.empty((3, _MAX_LINES), np.int64)
+        row, line = self.rows.ctypes.data, self.lines.ctypes.data
+        self.output = _Output(
+            values=self.values.ctypes.data,
+            **{name: row + i * _MAX_ROWS * 8 for i, name in enumerate(("row_begin", "row_number", "row_label"))},
+            **{name: line + i * _MAX_LINES * 8 for i, name in enumerate(("line_begin", "line_end", "line_number"))},
+            max_rows=_MAX_ROWS,
+            max_lines=_MAX_LINES,
+        )
+
+    def scan(self, block: Block) -> tuple[Rows, list[Line]]:
+        """Return the rows and the other lines of the block."""
+        address = np.frombuffer(block.data, np.uint8).ctypes.data
+        parts: list[Rows] = []
+        lines: list[Line] = []
+        output, is_full, num_found = self.output, 1, 0
+        self.plan.num_checked = 0
+        output.at, output.num_line_ends = block.begin, 0
+        while is_full:
+            output.num_rows = output.num_lines = 0
+            is_full = self.library.nlp_bench_scan(self.plan, address, block.end, self.is_simple, output)
+            if output.num_rows or not is_full:
+                parts.append(self.taken(block, output.num_rows))
+            num_found += output.num_rows + output.num_lines
+            for begin, end, number in self.lines[:, : output.num_lines].T.tolist():
+                lines.append(_line(block, begin, end, block.number + number))
+        block.num_line_ends = output.num_line_ends
+        # More than one in a kilobyte is a waste of time: this log is made of other words than expected.
+        is_slow = self.plan.num_checked - num_found > max((block.end - block.begin) >> 10, 64)
+        if is_slow and self.num_plans < _MAX_PLANS:
+            self.prepare(bytes(block.data[block.begin : min(block.end, block.begin + _SAMPLE_BYTES)]))
+        return parts[0] if len(parts) == 1 else Rows(*map(np.concatenate, zip(*parts, strict=True))), lines
+
+    def prepare(self, sample: bytes) -> None:
+        """Make the tables for a log like the sample; only the speed depends on them."""
+        self.plan = _plan(self.words, self.grammar, sample)
+        self.library.nlp_bench_scan_prepare(ctypes.byref(self.plan))
+        self.num_plans += 1
+
+    def taken(self, block: Block, count: int) -> Rows:
+        """Return a copy of the first `count` rows of the arrays."""
+        begins, numbers, labels = self.rows[:, :count]
+        return Rows(
+            self.values[:count].copy(), begins + (block.offset - block.begin), numbers + block.number, labels.copy()
+        )

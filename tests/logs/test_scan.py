@@ -1,0 +1,383 @@
+"""The scanner: what is a row, what is a line, and that the engine in C and the one in Python are the same."""
+
+import math
+import random
+import re
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nlp_bench.logs import scan
+from nlp_bench.logs.scan import Grammar, Line, Rows, Scanner, label_of
+from nlp_bench.logs.source import Block
+
+GRAMMAR = Grammar(
+    start=b"iteration",
+    keys={
+        b"consumed samples": (2, 1.0, True),
+        b"elapsed time per iteration (s)": (3, 1.0, False),
+        b"elapsed time per iteration (ms)": (3, 1000.0, False),
+        b"lm loss": (4, 1.0, False),
+        b"number of nan iterations": (5, 1.0, True),
+    },
+    num_columns=6,
+    required=(3,),
+)
+NEEDLES = (b"iteration", b"....", b"-----", b"device:")
+ROW = (
+    b" [2026-11-20 08:00:01] iteration       10/     500 | consumed samples:          960 | "
+    b"elapsed time per iteration (ms): 7241.7 | learning rate: 4.438E-07 | lm loss: 1.098846E+01 | "
+    b"number of nan iterations:   0 |"
+)
+Engine = Callable[[tuple[bytes, ...], Grammar | None], Any]
+
+
+def c_engine(*, is_simple: bool) -> Engine:
+    library = scan._library()
+    if library is None:
+        pytest.skip("scan.c is not built here (no compiler)")
+    return lambda needles, grammar: scan._CEngine(library, needles, grammar, is_simple=is_simple)
+
+
+@pytest.fixture(params=["python", "c", "c without vectors"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return scan._PythonEngine if request.param == "python" else c_engine(is_simple=request.param != "c")
+
+
+def block_of(text: bytes, begin: int = 0, end: int | None = None, offset: int = 0, number: int = 1) -> Block:
+    end = len(text) if end is None else end
+    return Block(bytearray(text), begin, end, len(text), offset, number, is_last=True)
+
+
+def scanned(engine: Engine, text: bytes, grammar: Grammar | None = GRAMMAR) -> tuple[Rows, list[Line]]:
+    rows, lines = engine(NEEDLES, grammar).scan(block_of(text))
+    assert rows.values.dtype == np.float64
+    assert {rows.offsets.dtype, rows.numbers.dtype, rows.labels.dtype} == {np.dtype(np.int64)}
+    return rows, lines
+
+
+def plain(rows: Rows, lines: list[Line], block: Block) -> tuple[Any, ...]:
+    """Return everything a scan says, comparable: the bytes of the numbers, NaN included."""
+    texts = [(*line[:4], line.following(3)) for line in lines]
+    return rows.values.tobytes(), *(array.tolist() for array in rows[1:]), texts, block.num_line_ends
+
+
+def test_a_row(engine: Engine) -> None:
+    rows, lines = scanned(engine, b"noise\n" + ROW + b"\r\n")
+    assert lines == []
+    assert rows.values.tolist() == [[10, 500, 960, 7241.7 / 1000.0, 10.98846, 0]]
+    assert (rows.offsets.tolist(), rows.numbers.tolist(), rows.labels.tolist()) == ([6], [2], [0])
+
+
+def test_the_missing_is_nan(engine: Engine) -> None:
+    rows, _ = scanned(engine, b"iteration 1/ 2 | elapsed time per iteration (s): .5 |\n")
+    assert np.array_equal(rows.values, [[1, 2, np.nan, 0.5, np.nan, np.nan]], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param(b" |", b"", id="no bar"),
+        pytest.param(b"iterations:   0 |", b"iterations:   0 | and more", id="words behind the last bar"),
+        pytest.param(b"iterations:   0 |", b"iterations:   0", id="cut before the last bar"),
+        pytest.param(b"7241.7", b"7241.7x", id="letters in a number"),
+        pytest.param(b"7241.7", b"", id="no number"),
+        pytest.param(b"7241.7", b"7 241.7", id="a blank in a number"),
+        pytest.param(b"7241.7", b"nan", id="nan"),
+        pytest.param(b"7241.7", b"inf", id="inf"),
+        pytest.param(b"7241.7", b"1e999", id="beyond double precision"),
+        pytest.param(b"7241.7", b"1_0", id="underscore"),
+        pytest.param(b"7241.7", b"0x10", id="hexadecimal"),
+        pytest.param(b"7241.7", b"1e", id="half an exponent"),
+        pytest.param(b"7241.7", b"." * 1, id="only a point"),
+        pytest.param(b"7241.7", b"1" * 65, id="a very long number"),
+        pytest.param(b"960", b"96.0", id="a count with a point"),
+        pytest.param(b"960", b"-1", id="a count below zero"),
+        pytest.param(b"960", b"1" * 19, id="a count of 19 digits"),
+        pytest.param(b"10/", b"1e1/", id="an iteration that is no count"),
+        pytest.param(b"10/", b"10", id="no slash"),
+        pytest.param(b"learning rate:", b"learning rate", id="no colon"),
+        pytest.param(b"learning rate:", b"lm loss :", id="a key twice"),
+        pytest.param(b"elapsed time per iteration (ms)", b"elapsed time", id="a required key is missing"),
+        pytest.param(b"4.438E-07", b"4.4 [rank1]: iteration 11/ 500", id="a second record in a value"),
+        pytest.param(b"960", b"\x1b[1m960", id="a colour"),
+        pytest.param(b"960", b"960\r", id="a carriage return inside"),
+        pytest.param(b" [2026", b"\xc2\xb5 [2026", id="not ASCII in front"),
+        pytest.param(b"4.438E-07", b"\xff", id="not ASCII in a value"),
+        pytest.param(b" iteration  ", b"_iteration  ", id="another word that ends like it"),
+        pytest.param(b"iteration  ", b"iteration: iteration  ", id="the word twice"),
+        pytest.param(b"iteration       10", b"iteration10", id="no blank behind the word"),
+    ],
+)
+def test_what_departs_from_the_grammar_is_a_line(engine: Engine, old: bytes, new: bytes) -> None:
+    text = ROW.replace(old, new, 1)
+    assert text != ROW
+    rows, lines = scanned(engine, text + b"\n")
+    assert len(rows.values) == 0
+    assert [line[:4] for line in lines] == [(1, 0, text, True)]
+
+
+def test_a_line_without_its_end_is_no_row(engine: Engine) -> None:
+    rows, lines = scanned(engine, ROW + b"\n" + ROW)
+    assert len(rows.values) == 1
+    assert [line[:4] for line in lines] == [(2, len(ROW) + 1, ROW, False)]
+
+
+def test_without_a_grammar_all_are_lines(engine: Engine) -> None:
+    rows, lines = scanned(engine, ROW + b"\nnothing\n a .... 1\n", None)
+    assert rows.values.shape == (0, 0)
+    assert [line[:4] for line in lines] == [(1, 0, ROW, True), (3, len(ROW) + 9, b" a .... 1", True)]
+
+
+def test_following_lines_reach_into_the_lookahead(engine: Engine) -> None:
+    text = b"device: 1\nsecond\nthird\r\nfourth\ncut"
+    block = block_of(text, end=10)
+    _, [line] = engine(NEEDLES, None).scan(block)
+    assert line.following(0) == []
+    assert line.following(2) == [b"second", b"third\r"]
+    assert line.following(9) == [b"second", b"third\r", b"fourth"]
+
+
+def test_places_count_from_the_file(engine: Engine) -> None:
+    text = b"left over\n" + ROW + b"\ndevice: 1\n\n"
+    rows, [line] = engine(NEEDLES, GRAMMAR).scan(block := block_of(text, begin=10, offset=5000, number=70))
+    assert (rows.offsets.tolist(), rows.numbers.tolist()) == ([5000], [70])
+    assert line[:2] == (71, 5000 + len(ROW) + 1)
+    assert block.num_line_ends == 3
+
+
+def test_more_rows_and_lines_than_the_arrays_hold(engine: Engine) -> None:
+    row = b"iteration 1/ 2 | lm loss: 1 | elapsed time per iteration (s): 1 |\n"
+    rows, lines = scanned(engine, (row + b"device: 1\n") * 20_000)
+    assert rows.numbers.tolist() == list(range(1, 40_000, 2))
+    assert [line.number for line in lines] == list(range(2, 40_001, 2))
+
+
+def test_labels_tell_processes_apart_but_not_times() -> None:
+    label = label_of(b"[default3]: ")
+    assert label == label_of(b"  [default3]:")
+    assert label == label_of(b"[2026-11-20 08:00:01] [default3]:")
+    assert label == label_of(b"[default3]: [2026/11/20 08:00:02.123] ")
+    assert len({label, label_of(b"[default2]:"), label_of(b"[20]"), label_of(b"[200]"), label_of(b"")}) == 5
+    assert label_of(b" [2026-11-20 08:00:01] ") == 0
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"[2026-", b"[2", b"[20", b"026-", b"26.", b"]", b"[", b" ", b"\t", b"default", b"3", b":"]),
+        max_size=12,
+    )
+)
+def test_labels_are_the_same_in_both_languages(pieces: list[bytes]) -> None:
+    prefix = b"".join(pieces)
+    text = prefix + b" iteration 1/ 2 | elapsed time per iteration (s): 1 |\n"
+    for make in (scan._PythonEngine, c_engine(is_simple=False)):
+        assert scanned(make, text)[0].labels.tolist() == [label_of(prefix)]
+
+
+DIGITS = st.text("0123456789", max_size=25)
+NUMBERS = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.floats(1e-9, 1e9).flatmap(lambda x: st.integers(0, 17).map(lambda n: f"{x:.{n}f}")),
+    st.floats(1e-30, 1e30).flatmap(lambda x: st.integers(0, 18).map(lambda n: f"{x:.{n}E}")),
+    st.integers(0, 2**70).map(str),
+    st.tuples(
+        st.sampled_from(["", "-", "+"]), DIGITS, st.sampled_from(["", "."]), DIGITS, st.sampled_from(["", "e5", "E-7"])
+    ).map("".join),
+)
+
+
+@settings(max_examples=3000, deadline=None)
+@given(NUMBERS)
+def test_numbers_are_those_of_python_to_the_last_bit(text: str) -> None:
+    line = b"iteration 1/ 2 | elapsed time per iteration (ms): %b | lm loss: %b |\n" % (text.encode(), text.encode())
+    is_plain = (
+        re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text) and len(text) <= 64 and math.isfinite(float(text))
+    )
+    for is_simple in (False, True):
+        rows, _ = scanned(c_engine(is_simple=is_simple), line)
+        assert len(rows.values) == bool(is_plain)
+        if is_plain:
+            assert rows.values[0, 3:5].tobytes() == struct.pack("=dd", float(text) / 1000.0, float(text))
+
+
+SEEDS = (
+    ROW,
+    b"[default3]: iteration 7/ 9 | elapsed time per iteration (s): 7.2310 | TFLOPs: 101.54 |",
+    b"iteration\t1 /2| lm loss:1|elapsed time per iteration (s) :\t1e0 | number of nan iterations: 0|  \r",
+    b"jwb123:4567:4567 [0] NCCL INFO Channel 12/0 : 12[0] -> 34[1] [send] via NET/IBext/1/GDRDMA",
+    b"  world_size ................ 8",
+    b"---------------- arguments ----------------",
+    b"device: cuda",
+    b"",
+)
+INSERTS = (
+    b"|",
+    b":",
+    b"/",
+    b"\r",
+    b"\n",
+    b"\x1b",
+    b"\xff",
+    b"\0",
+    b" ",
+    b"\t",
+    b"e",
+    b".",
+    b"9",
+    b"iteration",
+    b"iteration 5",
+    b"nan",
+    b"-----",
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """Lines of logs, spliced, cut and changed."""
+    text = bytearray(b"\n".join(draw(st.lists(st.sampled_from(SEEDS), max_size=6))) + b"\n" * draw(st.integers(0, 1)))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(text)))
+        match draw(st.integers(0, 3)):
+            case 0:
+                text[at : at + draw(st.integers(0, 40))] = b""
+            case 1:
+                text[at:at] = draw(st.sampled_from(INSERTS))
+            case 2:
+                begin = draw(st.integers(0, len(text)))
+                text[at:at] = text[begin : begin + draw(st.integers(0, 60))]
+            case _:
+                text[at : at + 1] = bytes([draw(st.integers(0, 255))])
+    return bytes(text)
+
+
+NEEDLE_SETS = st.sampled_from(
+    [
+        NEEDLES,
+        (b"i",),
+        (b"it", b"|"),
+        (b"tion", b"GDRDMA", b"\xff"),
+        tuple(b"%d/ " % i for i in range(30)),
+        (
+            b"iteration",
+            b"lm loss",
+            b"elapsed",
+            b"--",
+            b"NCCL INFO",
+            b" ...",
+            b"via",
+            b"jwb",
+            b"[send]",
+            b"world",
+            b"x",
+            b"qq",
+        ),
+    ]
+)
+
+
+@settings(max_examples=2000, deadline=None)
+@given(mutated(), NEEDLE_SETS, st.sampled_from([GRAMMAR, None]), st.data())
+def test_the_engines_are_the_same(
+    text: bytes, needles: tuple[bytes, ...], grammar: Grammar | None, data: st.DataObject
+) -> None:
+    if not text:
+        return
+    words = needles if grammar is None else tuple(dict.fromkeys((*needles, grammar.start)))
+    cut = data.draw(st.sampled_from([len(text), text.rfind(b"\n") + 1]))
+    results = []
+    for engine in (scan._PythonEngine, c_engine(is_simple=False), c_engine(is_simple=True)):
+        block = block_of(text, end=cut, offset=100, number=10)
+        results.append(plain(*engine(words, grammar).scan(block), block))
+    assert results[0] == results[1] == results[2]
+
+
+def test_the_engines_are_the_same_over_many_lines_that_share_one_scanner() -> None:
+    draw = random.Random(5)  # noqa: S311  # a fixed sequence of texts
+    engines = [
+        make(NEEDLES, GRAMMAR) for make in (scan._PythonEngine, c_engine(is_simple=False), c_engine(is_simple=True))
+    ]
+    num_rows = 0
+    for _ in range(300):
+        lines = [bytearray(draw.choice(SEEDS)) for _ in range(draw.randint(1, 60))]
+        for line in lines:
+            if line and draw.random() < 0.3:
+                line[draw.randrange(len(line))] = draw.choice(b"|:/ 0123456789ei\x1b")
+        text = b"\n".join(lines)
+        results = []
+        for engine in engines:
+            rows, found = engine.scan(block := block_of(text))
+            results.append(plain(rows, found, block))
+            num_rows += len(rows.offsets)
+        assert results[0] == results[1] == results[2]
+    assert num_rows > 1000
+
+
+def test_needles_are_found_at_every_place_around_the_vectors(engine: Engine) -> None:
+    for needle in (b"i", b"ab", b"abc", b"device:"):
+        made = engine((needle,), None)
+        for length in (0, 1, 31, 32, 33, 34, 35, 64, 66, 100):
+            for at in range(length + 1):
+                text = b"\n" * at + needle + b"\n" * (length - at)
+                _, lines = made.scan(block := block_of(text))
+                assert [line[:3] for line in lines] == [(at + 1, at, needle)]
+                assert block.num_line_ends == length
+
+
+def test_line_feeds_are_counted_beyond_what_a_byte_holds(engine: Engine) -> None:
+    text = b"\n" * 30_000 + b"device:\n"
+    _, [line] = engine(NEEDLES, None).scan(block_of(text))
+    assert line.number == 30_001
+
+
+def test_tables_made_for_a_log_find_the_same() -> None:
+    noise = b"extra_x camera_x opera_x\n" * 500
+    text = noise + ROW + b"\n" + noise + b"stera_x and device: 1\n"
+    needles = (*NEEDLES, b"stera_x", b"tok/s")
+    results, made = [], c_engine(is_simple=False)(needles, GRAMMAR)
+    for engine in [made] * 5 + [scan._PythonEngine(needles, GRAMMAR)]:
+        block = block_of(text)
+        results.append(plain(*engine.scan(block), block))
+    assert made.num_plans > 1
+    assert all(result == results[0] for result in results)
+
+
+@pytest.mark.parametrize("needles", [(), (b"",), (b"a\nb",)])
+def test_needles_must_be_words(needles: tuple[bytes, ...]) -> None:
+    with pytest.raises(ValueError, match="needles"):
+        Scanner(needles)
+
+
+@pytest.mark.parametrize(
+    ("keys", "num_columns"),
+    [({b"a:b": (2, 1.0, False)}, 3), ({b" a": (2, 1.0, False)}, 3), ({b"a": (3, 1.0, False)}, 3), ({}, 1)],
+)
+def test_a_grammar_that_cannot_be_is_refused(keys: dict[bytes, tuple[int, float, bool]], num_columns: int) -> None:
+    with pytest.raises(ValueError, match=r"keys|num_columns"):
+        Grammar(b"iteration", keys, num_columns)
+
+
+def test_without_the_shared_object_python_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "_library", lambda: None)
+    rows, _ = Scanner(NEEDLES, GRAMMAR).scan(block_of(ROW + b"\n"))
+    assert rows.values[0, 0] == 10
+    assert isinstance(Scanner(NEEDLES)._engine, scan._PythonEngine)
+
+
+def test_an_object_from_before_a_change_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    c_engine(is_simple=False)
+    monkeypatch.setattr(scan, "_INTERFACE", -1)
+    scan._library.cache_clear()
+    assert scan._library() is None
+    scan._library.cache_clear()
+
+
+def test_the_start_is_a_needle_too() -> None:
+    for is_compiled in (True, False):
+        rows, _ = Scanner([b"device:"], GRAMMAR, is_compiled=is_compiled).scan(block_of(ROW + b"\n"))
+        assert len(rows.values) == 1
