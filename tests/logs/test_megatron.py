@@ -1,10 +1,22 @@
-"""One line of the dialect: units, prefixes, cut fields."""
+"""The line of Megatron-LM: units, prefixes, cut and wrapped fields, two roads to the same values, facts around it."""
+
+import re
+import time
+from functools import partial
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from nlp_bench.logs.lines import Line
-from nlp_bench.logs.megatron import parse_line
-from nlp_bench.logs.record import LogRecord
+from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.dialects import all_dialects
+from nlp_bench.logs.dialects.megatron_keys import CAREFUL, CLEAN, PROGRAM, grammar
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.reader import read_log
+from nlp_bench.logs.record import Log, LogRecord
+from nlp_bench.logs.scan import Line, Scanner
+from nlp_bench.logs.source import Block
 
 S_LINE = (
     "iteration       10/ 3125000 | consumed samples:          960 | elapsed time per iteration (s): 7.2310 | "
@@ -14,8 +26,33 @@ S_LINE = (
 )
 
 
-def parse(text: str, *, is_ended: bool = True) -> list[LogRecord]:
-    return list(parse_line(Line(1, text.encode(), is_ended)))
+def family() -> Dialect:
+    return next(dialect for dialect in all_dialects() if dialect.name == "megatron-lm")
+
+
+def careful(text: str, *, is_ended: bool = True, following: tuple[str, ...] = ()) -> Log:
+    """What the careful road alone makes of one line."""
+    findings, parser = Findings(family()), family().parser()
+    line = Line(1, 0, text.encode(), is_ended, lambda count: [after.encode() for after in following[:count]])
+    parser.take(line, findings)
+    parser.finish(findings)
+    return findings.result(num_bytes=len(text), damage=None)
+
+
+def parse(text: str, *, is_ended: bool = True, following: tuple[str, ...] = ()) -> list[LogRecord]:
+    log = careful(text, is_ended=is_ended, following=following)
+    return [record for attempt in log.attempts for record in attempt.records]
+
+
+def log_of(tmp_path: Path, *lines: str) -> Log:
+    path = tmp_path / "job.out"
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return read_log(str(path))
+
+
+def facts(tmp_path: Path, *lines: str) -> dict[str, float | str]:
+    (attempt, *_) = log_of(tmp_path, *lines, S_LINE).attempts
+    return {name: fact.value for name, fact in attempt.facts.items()}
 
 
 def test_every_field_of_our_line() -> None:
@@ -23,8 +60,8 @@ def test_every_field_of_our_line() -> None:
     assert (record.iteration, record.total_iterations, record.consumed_samples) == (10, 3125000, 960)
     assert (record.elapsed_s, record.global_batch_size, record.lm_loss) == (7.2310, 96, 10.10967)
     assert (record.grad_norm, record.num_skipped, record.num_nan) == (178.553, 0, 0)
-    assert (record.tflops, record.model_tflops) == (101.54, 99.25)
-    assert (record.rank_label, record.is_whole) == ("[default3]", True)
+    assert (record.tflops, record.model_tflops, record.samples_per_second) == (101.54, 99.25, 13.276)
+    assert record.is_whole
 
 
 def test_milliseconds_are_read_as_milliseconds() -> None:
@@ -33,20 +70,32 @@ def test_milliseconds_are_read_as_milliseconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefix", "label"),
+    ("one", "two", "is_same"),
     [
-        ("", ""),
-        (" [2026-01-01 10:00:00.000000] ", ""),
-        ("[default7]: [2026-01-01 10:00:00] ", "[default7]"),
-        (" 12:  ", "12"),
-        ("[rank0]: ", "[rank0]"),
-        ("[1,3]<stdout>: ", "[1,3]<stdout>"),
-        ("text of another process ", ""),
+        ("", "", True),
+        (" [2026-01-01 10:00:00.000000] ", "", True),
+        ("[default7]: [2026-01-01 10:00:00] ", "[default7]: [2026-01-01 10:00:01] ", True),
+        (" 12:  ", " 13:  ", False),
+        ("[rank0]: ", "[rank1]: ", False),
+        ("[1,3]<stdout>: ", "[1,4]<stdout>: ", False),
+        ("node01: ", "node02: ", False),
     ],
 )
-def test_text_in_front(prefix: str, label: str) -> None:
-    (record,) = parse(prefix + S_LINE)
-    assert (record.iteration, record.rank_label, record.is_whole) == (10, label, True)
+def test_the_words_in_front_tell_the_process(tmp_path: Path, one: str, two: str, is_same: bool) -> None:
+    # A process that prints an iteration again with another time has started anew; another process only echoes.
+    log = log_of(tmp_path, one + S_LINE, two + S_LINE.replace("7.2310", "7.5"))
+    assert (len(log.attempts), log.num_echoes) == ((2, 0) if is_same else (1, 1))
+
+
+def test_both_roads_give_a_process_the_same_label(tmp_path: Path) -> None:
+    coloured = S_LINE.replace("lm loss", "\x1b[1mlm loss\x1b[0m").replace("7.2310", "7.5")
+    log = log_of(tmp_path, "[default3]: " + S_LINE, "[default3]: " + coloured)
+    assert (len(log.attempts), log.num_echoes) == (2, 0)
+
+
+def test_words_of_another_process_in_front() -> None:
+    (record,) = parse("text of another process " + S_LINE)
+    assert (record.iteration, record.is_whole) == (10, True)
 
 
 def test_width_overflow_and_fields_that_nobody_knows() -> None:
@@ -66,6 +115,7 @@ def test_a_cut_line_is_never_whole_and_never_gives_a_part_of_a_number() -> None:
         assert record.elapsed_s in {None, 7.2310}
         assert record.global_batch_size in {None, 96}
         assert record.lm_loss in {None, 10.10967}
+        assert record.samples_per_second in {None, 13.276}
 
 
 def test_two_records_on_one_line() -> None:
@@ -74,9 +124,278 @@ def test_two_records_on_one_line() -> None:
 
 
 def test_a_spliced_number_is_not_believed() -> None:
-    (record,) = parse(S_LINE.replace("(s): 7.2310", "(s): 7.2[rank1] warning 310"))
-    assert (record.elapsed_s, record.is_whole) == (None, False)
+    (record,) = parse(S_LINE.replace("consumed samples:          960", "consumed samples: 9[rank1] warning 60"))
+    assert (record.consumed_samples, record.is_whole) == (None, False)
+    assert parse(S_LINE.replace("(s): 7.2310", "(s): 7.2[rank1] warning 310"))[0].elapsed_s is None
+
+
+@pytest.mark.parametrize("text", ["7,231.0", "7.2K", "7.1/7.2", "0x7", "7.2 s", "7..2", ""])
+def test_numbers_that_nobody_prints_are_splices(text: str) -> None:
+    log = careful(S_LINE.replace("7.2310", text))
+    assert [r.elapsed_s for a in log.attempts for r in a.records] in ([], [None])
+    assert log.num_torn == 1
 
 
 def test_the_validation_line_is_no_record() -> None:
     assert parse(" validation loss at iteration 10 | lm loss value: 2.3 | lm loss PPL: 10.4 | ") == []
+    (record,) = parse(S_LINE + " validation loss at iteration 10 | lm loss value: 99.0 | lm loss PPL: 10.4 | ")
+    assert (record.lm_loss, record.is_whole) == (10.10967, True)
+
+
+def test_lines_of_others_that_look_alike() -> None:
+    assert (
+        parse("iteration: 10 / 100 | consumed_tokens: 1M | elapsed_time_per_iteration_ms: 2200.0 | lm_loss: 2 |") == []
+    )
+    log = careful("iteration 10/ 100 | images: 12 | accuracy: 0.5 |")
+    assert (log.dialect, log.num_torn) == (None, 0)
+
+
+@pytest.mark.parametrize("width", range(40, 300))
+def test_a_record_that_was_wrapped_anywhere_is_one_record(width: int) -> None:
+    (whole,) = parse(S_LINE)
+    parts = [S_LINE[i : i + width] for i in range(0, len(S_LINE), width)]
+    ends = {"".join(parts[:n]).rstrip()[-26:] for n in range(1, len(parts))}
+    if "|" not in parts[0] or "of nan iterations:   0 |" in {end[-24:] for end in ends}:
+        return  # nothing tells that the number of the iteration is complete, or that anything follows
+    (record,) = parse(parts[0], following=(*parts[1:], "[default3]: " + S_LINE.replace("10/", "20/", 1)))
+    assert record == whole
+
+
+def test_a_record_that_was_wrapped_at_blanks_is_one_record() -> None:
+    (whole,) = parse(S_LINE)
+    lines = re.findall(r".{1,79}(?: |$)", S_LINE)
+    (record,) = parse(lines[0].rstrip(), following=tuple(line.rstrip() + "\r" for line in lines[1:]))
+    assert record == whole
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "[default1]: warning | global batch size:    8 | number of nan iterations: 0 |",
+        "5 warnings | number of nan iterations: 0 |",
+        "[default3]: " + S_LINE,
+        "time (ms) | forward: 92.25 | optimizer: 42.31",
+        "",
+    ],
+)
+def test_a_cut_record_takes_no_words_of_other_lines(after: str) -> None:
+    cut = S_LINE[: S_LINE.index("global batch")]
+    (record,) = parse(cut + "global bat", following=(after, S_LINE))
+    assert (record.iteration, record.global_batch_size, record.num_nan, record.is_whole) == (10, None, None, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("elapsed time per iteration (ms): 1460.8/1450.4", "elapsed_s", 1.4608),
+        ("tokens per GPU (tokens/s/GPU): 9801.4/9807.3", "tokens_per_second_per_device", 9801.4),
+        ("tokens/s/GPU inst/harmonic mean: 25032.8/22288.1", "tokens_per_second_per_device", 25032.8),
+        ("compute per GPU (TFLOP/s/GPU): 615.5 (avg 600.1)", "model_tflops", 615.5),
+        ("tokens per gpu per second (tgs): 142.612", "tokens_per_second_per_device", 142.612),
+        ("throughput (token/sec/GPU): 142.6", "tokens_per_second_per_device", 142.6),
+        ("actual seqlen:  2048", "sequence_length", 2048),
+        ("gloabl batch size:  512", "global_batch_size", 512),
+        ("lm-loss: 1.5E+00", "lm_loss", 1.5),
+        ("consumed tokens:  11534336", "consumed_tokens", 11534336),
+    ],
+)
+def test_fields_of_forks(text: str, name: str, value: float) -> None:
+    (record,) = parse(
+        f"iteration 1/ 10 | {text} | elapsed time per iteration (ms): 1460.8 | number of nan iterations: 0 |"
+    )
+    assert getattr(record, name) == pytest.approx(value)
+    assert record.is_whole
+
+
+def test_tokens_rounded_for_people_are_no_count() -> None:
+    (record,) = parse(
+        "iteration 1/ 10 | consumed tokens: 1.258B | elapsed time per iteration (ms): 5.0 | number of nan iterations: 0 |"
+    )
+    assert (record.consumed_tokens, record.is_whole) == (None, True)
+
+
+def test_a_curriculum_hides_the_length_of_its_last_iteration() -> None:
+    (record,) = parse(S_LINE + " curriculum seqlen:   64 | actual seqlen:   64 |")
+    assert record.sequence_length is None
+
+
+def test_the_rate_in_front_of_the_iteration() -> None:
+    (record,) = parse(" samples/sec: 171.293 | " + S_LINE.replace("samples per second: 13.276 | ", ""))
+    assert record.samples_per_second == 171.293
+
+
+def rows(text: str, *, is_compiled: bool) -> list[dict[str, float]]:
+    """What the fast road makes of one line."""
+    data = bytearray(text.encode() + b"\n")
+    scanner = Scanner(family().needles, grammar(), is_compiled=is_compiled)
+    found, _ = scanner.scan(Block(data, 0, len(data), len(data), 0, 1, is_last=True))
+    findings = Findings(family())
+    findings.rows(found)
+    log = findings.result(num_bytes=len(data), damage=None)
+    return [values_of(record) for attempt in log.attempts for record in attempt.records]
+
+
+def values_of(record: LogRecord) -> dict[str, float]:
+    places = {"line_number", "offset", "is_whole"}
+    values = {name: getattr(record, name) for name in LogRecord.__slots__ if name not in places}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+NUMBERS = st.one_of(
+    st.integers(0, 10**12).map(str),
+    st.floats(0, 1e9, allow_nan=False).map(lambda x: f"{x:.3f}"),
+    st.floats(0, 1e9, allow_nan=False).map(lambda x: f"{x:.6E}"),
+    st.sampled_from(["nan", "1.5/1.4", "1.2B", "", "0", "-1.0"]),
+)
+FIELDS = st.sampled_from([key.decode() for key in (*CLEAN, *CAREFUL)] + ["learning rate", "num zeros", "loss scale"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(FIELDS, NUMBERS), max_size=8), st.integers(1, 9999), st.booleans())
+def test_both_roads_read_a_clean_line_alike(fields: list[tuple[str, str]], iteration: int, is_compiled: bool) -> None:
+    fields = [("elapsed time per iteration (ms)", "12.5"), *fields, ("number of nan iterations", "  0")]
+    text = f" iteration {iteration:8d}/{9999:8d} |" + "".join(f" {key}: {value} |" for key, value in fields)
+    fast = rows(text, is_compiled=is_compiled)
+    if fast:
+        assert fast == [values_of(record) for record in parse(text)]
+
+
+def test_what_names_a_program_never_goes_the_fast_road() -> None:
+    tail = " elapsed time per iteration (ms): 12.5 | number of nan iterations:   0 |"
+    for key in (*CAREFUL, *(key for key in CLEAN if key in PROGRAM)):
+        if key == b"lm-loss":
+            continue  # an early name; the program is known by what surrounds it
+        assert rows(f" iteration 1/ 2 | {key.decode()}: 1 |{tail}", is_compiled=False) == [], key
+    assert len(rows(f" iteration 1/ 2 |{tail}", is_compiled=False)) == 1
+
+
+def test_the_dump_is_believed_more_than_a_command_line(tmp_path: Path) -> None:
+    found = facts(
+        tmp_path,
+        "+ python pretrain.py --seq-length 1024 --global-batch-size 8 --log-interval 10",
+        "------------------------ arguments ------------------------",
+        "  seq_length ...................................... 2048",
+        "  world_size ...................................... 64",
+        "-------------------- end of arguments ---------------------",
+    )
+    expected = {"sequence_length": 2048, "num_devices": 64, "global_batch_size": 8, "log_interval": 10}
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "value"),
+    [
+        (["[default0]:  seq_length ...................................... 2048"], "sequence_length", 2048),
+        (["  seq_length ...................... 2048................updated"], "sequence_length", 2048),
+        (["  seq_length ...................... 2048.................default"], "sequence_length", 2048),
+        (["[rank-0/8][INFO ] :   seq_length          : 8192 (int)"], "sequence_length", 8192),
+        (["[-------trainer.py:300] : -world_size:        16"], "num_devices", 16),
+        (["  global_num_gpus ................. 96..................updated"], "num_devices", 96),
+        (["using world size: 64, data-parallel-size: 1, tensor-model-parallel size: 4"], "num_devices", 64),
+        (["using world size: 64 and model-parallel size: 4 "], "num_devices", 64),
+        (["torchrun --nnodes=4 --nproc-per-node=8 train.py"], "num_devices", 32),
+        (["python x.py --seq_length=512"], "sequence_length", 512),
+        (["ThroughputAverageExtension initialized with seq_len: 8192 world_size: 16 log"], "num_devices", 16),
+        (["[default0]: > device: NVIDIA GH200 120GB"], "device", "NVIDIA GH200 120GB"),
+        ([" > device: CPU, 4 threads per rank"], "device", "CPU, 4 threads per rank"),
+    ],
+)
+def test_facts(tmp_path: Path, lines: list[str], name: str, value: float | str) -> None:
+    assert facts(tmp_path, *lines)[name] == value
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "  max_seq_length .................................. 2048",
+        "  seq_length ...................................... None",
+        "  seq_length ...................................... 2048 and more",
+        "--seq-length $SEQ_LEN",
+        "--seq-length 2048.5",
+        "--nnodes 1:4 --nproc_per_node 8",
+        "--nproc_per_node 8",
+        "tensor parallel world_size: 4",
+        "[2021-05-27 21:32:10,182] [INFO] [config.py:904:print]   world_size ................... 16",
+        "    > device: tokens are there",
+    ],
+)
+def test_no_facts(tmp_path: Path, line: str) -> None:
+    assert not {"sequence_length", "num_devices", "device"} & set(facts(tmp_path, line))
+
+
+@pytest.mark.parametrize(
+    ("extra", "batch"),
+    [
+        ([], 8 * 16),
+        (["gas ............................. 4"], None),
+        (["pipe_parallel_size .............. 2", "gas ............................. 4"], 8 * 8 * 4),
+        (["deepspeed ....................... True"], None),
+        (["pipeline_model_parallel_size .... 2"], None),
+        (["global_batch_size ............... 7"], 7),
+    ],
+)
+def test_the_batch_as_a_product(tmp_path: Path, extra: list[str], batch: int | None) -> None:
+    dump = ["batch_size ...................... 8", "model_parallel_size ............. 4", *extra]
+    dump.append("world_size ...................... 64")
+    rule = "-------------------- arguments --------------------", "---------------- end of arguments ----------------"
+    found = facts(tmp_path, rule[0], *(f"  {line}" for line in dump), rule[1])
+    assert found.get("global_batch_size") == batch
+
+
+def test_an_engine_that_contradicts_itself_tells_no_batch(tmp_path: Path) -> None:
+    lines = [f"steps: {n} loss: 1.0 iter time (s): 2.000 samples/sec: {rate}" for n, rate in ((1, 8.0), (2, 16.0))]
+    assert "global_batch_size" not in facts(tmp_path, *(line + "00" for line in lines))
+
+
+def test_each_start_has_its_own_arguments(tmp_path: Path) -> None:
+    dump = [
+        "------------------------ arguments ------------------------",
+        "  seq_length ........ {}",
+        "  world_size ........ 8",
+    ]
+    dump.append("-------------------- end of arguments ---------------------")
+    runs = [line.format(length) for length in (128, 256) for line in [*dump, S_LINE]]
+    runs[-1] = S_LINE.replace("10/", "20/", 1)
+    log = log_of(tmp_path, *runs)
+    assert [attempt.count("sequence_length") for attempt in log.attempts] == [128, 256]
+
+
+def test_a_restart_without_a_dump_jumps_back(tmp_path: Path) -> None:
+    def line(number: int, elapsed: float) -> str:
+        return S_LINE.replace("10/", f"{number}/", 1).replace("7.2310", f"{elapsed}")
+
+    log = log_of(tmp_path, line(10, 9.0), line(20, 7.0), line(30, 7.1), line(20, 9.5), line(30, 7.2), line(40, 7.3))
+    assert [[record.iteration for record in attempt.records] for attempt in log.attempts] == [
+        [10, 20, 30],
+        [20, 30, 40],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("", "megatron-lm"),
+        (" consumed tokens:  1966080 |", "megatron-deepspeed"),
+        (" consumed tokens: 1.966M |", "megatron-lm"),
+        (" actual seqlen:  2048 |", "megatron-deepspeed"),
+        (" approx flops per GPU: 68.3TFLOPS |", "gpt-neox"),
+        (" gloabl batch size:    96 | actual seqlen:  2048 |", "modellink"),
+        (" tokens per GPU (tokens/s/GPU): 9801.4/9807.3 |", "primus"),
+    ],
+)
+def test_a_field_tells_the_program(tmp_path: Path, field: str, name: str) -> None:
+    lines = [S_LINE.replace("10/", f"{n}/", 1) + field for n in range(10, 40, 10)]
+    assert log_of(tmp_path, *lines).dialect == name
+
+
+@pytest.mark.parametrize(
+    "unit", [b" ", b"1", b"|", b"a ", b" ....", b"--seq-length ", b"iteration ", b"iteration 1/1 |", b": "]
+)
+def test_a_megabyte_without_meaning_is_read_in_a_moment(unit: bytes) -> None:
+    findings, parser = Findings(family()), family().parser()
+    head = b"iteration 1/ 2 | elapsed time per iteration (ms): "
+    before = time.perf_counter()
+    for text in (unit * (1 << 17), head + unit * (1 << 17)):
+        parser.take(Line(1, 0, text, True, partial(lambda after, _: [after, after], text)), findings)
+    parser.finish(findings)
+    assert time.perf_counter() - before < 20

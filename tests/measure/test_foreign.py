@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.foreign import Overrides, measure_log
+from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.sizes import Overrides
 
 Call = Callable[..., list[RunEntry]]
 DUMP = "------------------------ arguments ------------------------\n  seq_length ........ 2048\n  world_size ........ 384\n"
@@ -37,10 +38,15 @@ def test_without_a_sequence_length_it_is_refused(measure: Call, published: str) 
 
 
 def test_without_batch_size_both_options_are_named(measure: Call, published: str) -> None:
-    (entry,) = measure(published.replace("global batch size", "batch"))
+    text = (
+        published.replace("global batch size", "batch")
+        .replace("consumed samples", "samples")
+        .replace("samples per", "x per")
+    )
+    (entry,) = measure(text)
     assert "--sequence-length" in entry.reasons[0]
     assert "--global-batch-size" in entry.reasons[0]
-    (entry,) = measure(published.replace("global batch size", "batch"), sequence_length=2048, global_batch_size=96)
+    (entry,) = measure(text, sequence_length=2048, global_batch_size=96)
     assert round(entry.reference, 1) == 34063.4
 
 

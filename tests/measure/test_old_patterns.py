@@ -56,4 +56,4 @@ def test_what_the_trainer_writes_is_read_back(log: Path) -> None:
     (entry,) = measure_log(str(log), Overrides(sequence_length=2048))
     assert [record.elapsed_s for record in entry.records] == list(SECONDS)
     assert all(record.is_whole and record.tflops and record.model_tflops for record in entry.records)
-    assert {(record.lm_loss, record.num_nan, record.rank_label) for record in entry.records} == {(8.5, 0, "[default3]")}
+    assert {(record.lm_loss, record.num_nan) for record in entry.records} == {(8.5, 0)}

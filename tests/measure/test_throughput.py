@@ -4,20 +4,30 @@ import math
 import random
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
-from nlp_bench.logs.record import LogRecord
+from nlp_bench.logs.record import Attempt, LogRecord, Records
 from nlp_bench.measure.interval import interval95, student_t
-from nlp_bench.measure.span import iterations_per_record, spans_of
-from nlp_bench.measure.summary import Summary, percentile
+from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
+from nlp_bench.measure.span import Spans, iterations_per_record, spans_of
+from nlp_bench.measure.summary import Summary
 from nlp_bench.measure.throughput import Throughput, measure_records, reference_tokens_per_second, time_to_report_s
 
 Make = Callable[..., list[LogRecord]]
 SEED_SECONDS = (7.2310, 5.3551, 5.6192, 5.3291, 5.3247)
 
 
+def sizes(found: list[LogRecord], sequence_length: int = 2048) -> Sizes:
+    return sizes_of(Attempt(records=Records.of(found)), Overrides(sequence_length=sequence_length))
+
+
 def measured(found: list[LogRecord]) -> Throughput | None:
-    return measure_records(found, sequence_length=2048)
+    return measure_records(Records.of(found), sizes(found))
+
+
+def spans(found: list[LogRecord], sequence_length: int) -> Spans:
+    return spans_of(Records.of(found), sizes(found, sequence_length))
 
 
 def test_the_five_published_lines(records: Make) -> None:
@@ -44,13 +54,13 @@ def test_published_times_to_the_printed_digit(rate: float, seconds: str) -> None
 
 def test_the_reference_is_null_where_the_batch_changes(records: Make) -> None:
     mixed = [*records(1.0, 1.0, batch=8), *records(1.0, 1.0, start=2, batch=16)]
-    assert reference_tokens_per_second(mixed, sequence_length=128) is None
-    assert measure_records(mixed, sequence_length=128).steady > 0
+    assert reference_tokens_per_second(sizes(mixed)) is None
+    assert measured(mixed).steady > 0
 
 
 def test_nothing_without_times(records: Make) -> None:
-    assert reference_tokens_per_second(records(None, None), sequence_length=128) is None
-    assert measure_records(records(None, None), sequence_length=128) is None
+    assert reference_tokens_per_second(sizes(records(None, None))) is None
+    assert measured(records(None, None)) is None
     assert time_to_report_s(20_000_000, None) is None
 
 
@@ -81,20 +91,20 @@ def test_a_single_record_is_its_own_window_and_has_no_interval(records: Make) ->
 )
 def test_how_many_iterations_a_line_covers(records: Make, numbers: list[int], expected: list[int]) -> None:
     found = [records(1.0, start=number - 1)[0] for number in numbers]
-    assert iterations_per_record(found) == expected
+    assert iterations_per_record(Records.of(found)).tolist() == expected
 
 
 def test_the_log_interval_helps_a_single_record(records: Make) -> None:
-    assert iterations_per_record(records(1.0, start=9), log_interval=10) == [10]
-    assert iterations_per_record(records(1.0, start=9)) == [1]
+    assert iterations_per_record(Records.of(records(1.0, start=9)), log_interval=10).tolist() == [10]
+    assert iterations_per_record(Records.of(records(1.0, start=9))).tolist() == [1]
 
 
 def test_statistics() -> None:
-    values = [float(x) for x in range(1, 101)]
-    found = Summary.of(values)
+    found = Summary.of(np.arange(1.0, 101.0))
     assert (found.mean, found.median, found.p95, found.p99) == pytest.approx((50.5, 50.5, 95.05, 99.01))
     assert found.cv == pytest.approx(29.011491975882016 / 50.5)
-    assert (percentile([3.0], 99), Summary.of([3.0]).cv) == (3.0, None)
+    one = Summary.of(np.array([3.0]))
+    assert (one.p99, one.cv) == (3.0, None)
 
 
 def test_student_t() -> None:
@@ -114,10 +124,10 @@ def covered(rho: float, num_records: int, seed: int) -> list[float]:
 def test_the_interval_covers_the_truth_also_with_autocorrelation(records: Make, rho: float, num_records: int) -> None:
     hits = 0
     for seed in range(300):
-        low, high = interval95(spans_of(records(*covered(rho, num_records, seed)), sequence_length=100))
+        low, high = interval95(spans(records(*covered(rho, num_records, seed)), 100))
         hits += low <= 8 * 100 / 10 <= high
     assert hits / 300 >= 0.92
 
 
 def test_no_interval_where_the_times_bound_nothing(records: Make) -> None:
-    assert interval95(spans_of(records(0.001, 0.001, 100.0), sequence_length=1)) is None
+    assert interval95(spans(records(0.001, 0.001, 100.0), 1)) is None

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import io
 import sys
 from types import ModuleType
 
@@ -24,6 +25,8 @@ SUBCOMMANDS = {
 def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand; the result goes to stdout, talk to stderr; return the exit code (0, 1 or 2)."""
     words = sys.argv[1:] if arguments is None else arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a file name may hold what the terminal's encoding has no sign for
     try:
         return _dispatch(words)
     except NlpBenchError as error:

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from nlp_bench.logs.reader import read_log
-from nlp_bench.logs.record import LogRecord
+from nlp_bench.logs.reader import OURS, read_log
+from nlp_bench.logs.record import NO_RECORDS, Records
 from nlp_bench.outcome import Outcome
 
 NOTICE = re.compile(
@@ -57,15 +57,14 @@ def gather(run_dir: Path) -> Evidence:
     lines = (err + "\n" + out).splitlines()
     notice = _last_notice(lines)
     records = last_attempt(run_dir / "job.out")
+    broken = records.first_broken()
     return Evidence(
         last_iteration=records[-1].iteration if records else None,
         error=_first_error(lines, err),
         slurm=notice.group(0) if notice else None,
         slurm_outcome=CAUSES.get(notice.group("cause"), Outcome.CANCELLED) if notice else None,
         out_of_memory=any(OUT_OF_MEMORY.search(line) for line in lines),
-        not_finite=next(
-            (f"the loss is not finite at iteration {r.iteration}" for r in records if r.why_broken()), None
-        ),
+        not_finite=f"the loss is not finite at iteration {broken.iteration}" if broken else None,
     )
 
 
@@ -77,12 +76,12 @@ def _first_error(lines: list[str], err: str) -> str | None:
     return "; ".join(parts) or None
 
 
-def last_attempt(log: Path) -> tuple[LogRecord, ...]:
+def last_attempt(log: Path) -> Records:
     """Return the whole records of the last start of the program in `log`; none where there is no log."""
     if not log.exists():
-        return ()
-    attempts = read_log(str(log)).attempts
-    return tuple(record for record in attempts[-1].records if record.is_whole) if attempts else ()
+        return NO_RECORDS
+    attempts = read_log(str(log), only=OURS).attempts
+    return attempts[-1].records.chosen(attempts[-1].records.whole) if attempts else NO_RECORDS
 
 
 def _last_notice(lines: list[str]) -> "re.Match[str] | None":

@@ -1,102 +1,159 @@
-"""One log, read once from front to back: records, attempts, echoes of other ranks, torn lines."""
+"""One log, read once from front to back by every dialect whose words stand in it; the evidence chooses between them."""
 
-import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
 
-from nlp_bench.logs import megatron as dialect
-from nlp_bench.logs.lines import Line, blocks, lines_with, open_log
-from nlp_bench.logs.record import Attempt, Log, LogRecord
+from nlp_bench.logs.dialect import Dialect, Parser
+from nlp_bench.logs.dialects import all_dialects
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.machine import MACHINE
+from nlp_bench.logs.record import Log
+from nlp_bench.logs.scan import Line, Rows, Scanner
+from nlp_bench.logs.source import Source, open_log
+
+OURS = "megatron-lm"
+"""Dialect of the logs of this project's own trainer."""
+SURE = 64
+"""Records after which a dialect that yields to no other is alone: the rest of the log is searched for its words only."""
+
+Progress = Callable[[Source], None]
 
 
-def read_log(path: str) -> Log:
-    """Read the log at `path` (plain, gzip or xz; `-` is standard input), streaming.
+def read_log(path: str, *, only: str | None = None, progress: Progress | None = None) -> Log:
+    """Read the log at `path` (plain, gzip, xz or zstd; `-` is standard input), streaming.
 
-    Raises UsageError when it cannot be opened. Bytes that are no text never raise: they are no record.
+    `only` names the one dialect that the log is known to have; `progress` is called about once per MiB. Raises UsageError when
+    the log cannot be opened. Bytes that are no text never raise: they are no record.
     """
-    damage: list[str] = []
-    reading = _Reading()
-    with open_log(path) as stream:
-        for line in lines_with(reading.counted(blocks(stream, damage)), dialect.NEEDLES):
-            reading.take(line)
-    return reading.result(damage)
+    reading = _Reading([d for d in all_dialects() if only in {None, d.name}])
+    with open_log(path) as source:
+        for block in source.blocks():
+            rows, lines = reading.scanner.scan(block)
+            reading.take_rows(rows)
+            for line in lines:
+                reading.take(line)
+            reading.settle()
+            if progress:
+                progress(source)
+        return reading.result(source.num_bytes, source.damage)
+
+
+class _Candidate:
+    """A dialect with its parser and what it has found so far."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.findings = Findings(dialect)
+
+    @cached_property
+    def parser(self) -> Parser:
+        """The parser of this log, made for the first line that it wants."""
+        return self.dialect.parser()
+
+    def take(self, line: Line) -> None:
+        """Let the parser read a line. One that it cannot bear is left out and said: it must not hide all the others."""
+        try:
+            self.parser.take(line, self.findings)
+        except Exception as error:  # noqa: BLE001  # whatever a mutilated line brings about
+            self.findings.fail(f"line {line.number}", error)
+
+    def finish(self) -> None:
+        """Let the parser tell what only the end of the log decides, if it has read anything."""
+        if "parser" not in vars(self) and not self.findings.num_records:
+            return
+        try:
+            self.parser.finish(self.findings)
+        except Exception as error:  # noqa: BLE001  # likewise
+            self.findings.fail("the end of the log", error)
+
+    @property
+    def is_last_resort(self) -> bool:
+        """Say whether it yields to every other dialect."""
+        return "*" in self.dialect.yields_to
+
+
+class _Search:
+    """The words of some dialects; making its tables takes longer than reading a short log, so they are made once."""
+
+    def __init__(self, dialects: tuple[Dialect, ...]) -> None:
+        wanting: dict[bytes, list[int]] = {}
+        for index, dialect in enumerate(dialects):
+            for needle in dialect.needles:
+                wanting.setdefault(needle, []).append(index)
+        # A longer needle that holds a shorter one finds nothing more.
+        shortest = sorted(n for n in wanting if not any(other in n for other in wanting if other != n))
+        self._tree = [(n, [(m, wanting[m]) for m in wanting if n in m]) for n in shortest]
+        grammar = next((dialect.grammar for dialect in dialects if dialect.grammar), None)
+        self.scanner = Scanner(shortest, grammar() if grammar else None)
+
+    def wanting(self, text: bytes) -> set[int]:
+        """Return the indices of the dialects that have a word in `text`."""
+        return {i for short, group in self._tree if short in text for n, found in group if n in text for i in found}
+
+
+_search = cache(_Search)
 
 
 class _Reading:
-    """What has been read so far; the attempt that is open is the last of the list."""
+    """All candidates of one log, and the search for their words."""
 
-    def __init__(self) -> None:
-        self.num_bytes = self.num_torn = self.num_echoes = self.num_impossible = 0
-        self.attempts: list[_OpenAttempt] = [_OpenAttempt()]
+    def __init__(self, dialects: Sequence[Dialect]) -> None:
+        self._is_known = False
+        self._waiting: list[tuple[_Candidate, Line]] = []
+        self._machine = _Candidate(MACHINE)
+        self._aim([*(_Candidate(dialect) for dialect in dialects), self._machine])
 
-    def counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            self.num_bytes += len(chunk)
-            yield chunk
+    def _aim(self, candidates: list[_Candidate]) -> None:
+        self.candidates = candidates
+        self._fast = next((candidate for candidate in candidates if candidate.dialect.grammar), None)
+        self._search = _search(tuple(candidate.dialect for candidate in candidates))
+        self.scanner = self._search.scanner
+
+    def take_rows(self, rows: Rows) -> None:
+        """Hand clean records to the dialect whose grammar found them."""
+        if self._fast:
+            self._fast.findings.rows(rows)
 
     def take(self, line: Line) -> None:
-        for record in dialect.parse_line(line):
-            self._take_record(record)
-        if dialect.ARGUMENTS_BEGIN.search(line.text) and self.attempts[-1].records:
-            self.attempts.append(_OpenAttempt())
-        argument = dialect.ARGUMENT.search(line.text)
-        if argument:
-            # Libraries dump settings of the same names later; the training program's own come first.
-            self.attempts[-1].arguments.setdefault(argument[1].decode(), int(argument[2]))
+        """Hand a line to every candidate whose word it holds; the last resorts wait for what the others make of the block."""
+        for index in sorted(self._search.wanting(line.text)):
+            candidate = self.candidates[index]
+            if not candidate.is_last_resort:
+                candidate.take(line)
+            elif not self._is_known:
+                self._waiting.append((candidate, line))
 
-    def _take_record(self, record: LogRecord) -> None:
-        self.num_torn += not record.is_whole
-        if record.elapsed_s is None:
-            if not record.is_whole:
-                return  # a cut line without its time says nothing that could be used
-        elif not (math.isfinite(record.elapsed_s) and record.elapsed_s > 0):
-            self.num_impossible += 1
-            record = replace(record, elapsed_s=None)
-        attempt = self.attempts[-1]
-        if attempt.is_echo(record):
-            self.num_echoes += 1
-            if record.is_whole and not attempt.records[record.iteration].is_whole:
-                attempt.records[record.iteration] = record
-        elif attempt.is_continued_by(record):
-            attempt.records[record.iteration] = record
-        else:
-            self.attempts.append(_OpenAttempt(arguments=dict(attempt.arguments)))
-            self.attempts[-1].records[record.iteration] = record
+    def settle(self) -> None:
+        """End a block: the last resorts have their turn only while nobody else has a record.
 
-    def result(self, damage: list[str]) -> Log:
-        found = [attempt for attempt in self.attempts if attempt.records]
-        return Log(
-            dialect=dialect.NAME if found else None,
-            attempts=tuple(Attempt(arguments=a.arguments, records=tuple(a.records.values())) for a in found),
-            num_bytes=self.num_bytes,
-            num_torn=self.num_torn,
-            num_echoes=self.num_echoes,
-            num_impossible=self.num_impossible,
-            damage=damage[0] if damage else None,
+        The other dialects are left aside once one has spoken often enough and none that it yields to can follow.
+        """
+        self._is_known = self._is_known or any(
+            (c.findings.num_records or c.findings.has_refused) and not c.is_last_resort for c in self.candidates
         )
+        for candidate, line in () if self._is_known else self._waiting:
+            candidate.take(line)
+        self._waiting.clear()
+        for candidate in self.candidates if len(self.candidates) > 1 else ():
+            if candidate.findings.num_records >= SURE and not candidate.dialect.yields_to:
+                self._aim([candidate])
+                return
+
+    def result(self, num_bytes: int, damage: str | None) -> Log:
+        """Return what the best candidate has found."""
+        candidates = [candidate for candidate in self.candidates if candidate is not self._machine]
+        for candidate in (*candidates, self._machine):
+            candidate.finish()
+        speaking = [candidate.findings for candidate in candidates if not candidate.findings.is_silent]
+        names = {findings.dialect.name for findings in speaking if findings.num_records or findings.has_refused}
+        believed = [f for f in speaking if not _yields(f, names)] or speaking
+        if not believed:
+            return Log(dialect=None, attempts=(), num_bytes=num_bytes, damage=damage)
+        best = max(believed, key=lambda f: (f.num_records > 0, f.has_refused, f.num_records))
+        return best.result(num_bytes=num_bytes, damage=damage, common=self._machine.findings.first_facts())
 
 
-class _OpenAttempt:
-    """An attempt that may still grow: records by iteration, in the order of the file."""
-
-    def __init__(self, arguments: dict[str, int] | None = None) -> None:
-        self.arguments = arguments or {}
-        self.records: dict[int, LogRecord] = {}
-
-    @property
-    def last(self) -> LogRecord | None:
-        return next(reversed(self.records.values()), None)
-
-    def is_continued_by(self, record: LogRecord) -> bool:
-        last = self.last
-        return last is None or (record.iteration > last.iteration and record.total_iterations == last.total_iterations)
-
-    def is_echo(self, record: LogRecord) -> bool:
-        """Say whether a process printed what is already known: another rank's line, or the very same text again."""
-        known = self.records.get(record.iteration)
-        if known is None or known.total_iterations != record.total_iterations:
-            return False
-        if known.rank_label != record.rank_label:
-            return True
-        # A restart from a checkpoint repeats an iteration too, but never with the same time to the last digit.
-        return known.elapsed_s == record.elapsed_s and repr(known.lm_loss) == repr(record.lm_loss)
+def _yields(findings: Findings, names: set[str]) -> bool:
+    to = findings.dialect.yields_to
+    others = names - {findings.dialect.name}
+    return bool(others) if "*" in to else not others.isdisjoint(to)

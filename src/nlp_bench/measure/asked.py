@@ -1,12 +1,12 @@
 """What run.json asked for, as far as the measurement needs it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.logs.record import LogRecord
+from nlp_bench.logs.record import Attempt
+from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records
 
 
@@ -39,6 +39,8 @@ class Asked:
     """Iterations that the training was to run."""
     log_interval: int
     """Iterations per line of the log."""
+    num_gpus: int | None = None
+    """GPUs (or CPU ranks) of the whole run."""
 
     @classmethod
     def of(cls, run: dict[str, Any], path: Path) -> "Asked":
@@ -48,13 +50,15 @@ class Asked:
             global_batch_size=_positive(run, "batch.global_batch_size", path),
             iterations=_positive(run, "training.iterations", path),
             log_interval=_positive(run, "training.log_interval", path),
+            num_gpus=lookup(run, "parallel.num_gpus"),
         )
 
-    def throughput(self, records: Sequence[LogRecord]) -> Throughput | None:
-        """Measure `records` with these sizes; None when none has a time."""
-        return measure_records(
-            records,
-            sequence_length=self.sequence_length,
-            global_batch_size=self.global_batch_size,
-            log_interval=self.log_interval,
+    def throughput(self, attempt: Attempt) -> Throughput | None:
+        """Measure the records of `attempt` with these sizes; None when none has a time."""
+        return measure_records(attempt.records, sizes_of(attempt, self.overrides()), log_interval=self.log_interval)
+
+    def overrides(self) -> Overrides:
+        """Return what run.json says of the sizes as what a person would say on the command line: the log has less weight."""
+        return Overrides(
+            sequence_length=self.sequence_length, global_batch_size=self.global_batch_size, num_gpus=self.num_gpus
         )

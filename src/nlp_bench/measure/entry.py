@@ -1,11 +1,11 @@
 """One run of a report: who, how it ended, and its numbers if it may have any."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nlp_bench.logs.record import LogRecord
+from nlp_bench.logs.record import NO_RECORDS, Records
+from nlp_bench.measure.provenance import Provenance
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
 from nlp_bench.outcome import Outcome
 
@@ -45,12 +45,14 @@ class RunEntry:
     """cuda or cpu, where a run.json tells it; a CPU run is never shown as one of GPUs."""
     model: str | None = None
     """Name of the model, where a run.json or a table tells it."""
-    records: tuple[LogRecord, ...] = ()
+    records: Records = NO_RECORDS
     """The logged intervals of the attempt that was measured."""
     throughput: Throughput | None = None
     """What was measured."""
     published_tokens_per_second: float | None = None
     """A published reference value without a log."""
+    provenance: Provenance | None = None
+    """Where the numbers come from, None where no log was read."""
 
     def __post_init__(self) -> None:
         if self.outcome is not Outcome.VALID and (self.throughput or self.published_tokens_per_second):
@@ -110,16 +112,14 @@ class RunEntry:
             },
             "tokens_per_second_per_gpu": self.tokens_per_second_per_gpu,
             "seconds_per_iteration": dict(vars(measured.seconds_per_iteration))
-            if measured
+            if measured and measured.seconds_per_iteration
             else dict.fromkeys(("mean", "median", "p95", "p99", "cv")),
             "window": measured.window.to_json() if measured else None,
+            "provenance": self.provenance.to_json() if self.provenance else None,
         }
 
 
-def why_broken(records: Sequence[LogRecord]) -> str | None:
+def why_broken(records: Records) -> str | None:
     """Return what `LogRecord.why_broken` says of the first broken record, with its line; None when all are sound."""
-    for record in records:
-        why = record.why_broken()
-        if why:
-            return f"{why} (line {record.line_number})"
-    return None
+    record = records.first_broken()
+    return f"{record.why_broken()} (line {record.line_number})" if record else None

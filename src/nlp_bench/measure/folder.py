@@ -1,16 +1,19 @@
 """One run folder of ours: run.json says what was asked for, outcome.json how it ended, job.out what happened."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nlp_bench import schemas
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json
-from nlp_bench.logs.reader import read_log
-from nlp_bench.logs.record import Attempt
+from nlp_bench.logs.reader import OURS, read_log
+from nlp_bench.logs.record import Attempt, Log
 from nlp_bench.measure.asked import Asked, lookup
 from nlp_bench.measure.entry import RunEntry, one_line
+from nlp_bench.measure.provenance import Provenance, provenance_of
+from nlp_bench.measure.sizes import sizes_of
+from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.verdict import judge, notes
 from nlp_bench.outcome import Outcome, read_word
 
@@ -42,13 +45,14 @@ def measure_folder(folder: Path, source: str) -> FolderMeasurement:
     given = read_word(ended.get("outcome"), folder / "outcome.json")
     reasons = [one_line(reason) for reason in ended.get("reasons") or []]
     job_out = folder / "job.out"
-    log = read_log(str(job_out)) if job_out.exists() else None
+    log = read_log(str(job_out), only=OURS) if job_out.exists() else None
     attempt = log.attempts[-1] if log and log.attempts else Attempt()
-    records = tuple(record for record in attempt.records if record.is_whole)
+    attempt = replace(attempt, records=attempt.records.chosen(attempt.records.whole))
+    records = attempt.records
     outcome, why = given, ""
     if given is Outcome.VALID:
         outcome, why = judge(asked, log, records)
-    throughput = asked.throughput(records) if outcome is Outcome.VALID else None
+    throughput = asked.throughput(attempt) if outcome is Outcome.VALID else None
     entry = RunEntry(
         source=source,
         dialect=log.dialect if log else None,
@@ -63,10 +67,18 @@ def measure_folder(folder: Path, source: str) -> FolderMeasurement:
         total_iterations=asked.iterations,
         global_batch_size=asked.global_batch_size,
         sequence_length=asked.sequence_length,
-        num_gpus=lookup(run, "parallel.num_gpus"),
+        num_gpus=asked.num_gpus,
         accelerator=lookup(run, "system.accelerator"),
         model=lookup(run, "model.name"),
         records=records,
         throughput=throughput,
+        provenance=_provenance(asked, log, attempt, throughput),
     )
     return FolderMeasurement(run=run, ended=ended, entry=entry)
+
+
+def _provenance(asked: Asked, log: Log | None, attempt: Attempt, throughput: Throughput | None) -> Provenance | None:
+    if log is None:
+        return None
+    sizes = sizes_of(attempt, asked.overrides())
+    return provenance_of(log, attempt, sizes, throughput, asked.overrides()).given_by_run_json()

@@ -1,55 +1,78 @@
 """Anybody's log to entries: what the log does not say comes from the command line, and is never guessed."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from nlp_bench.logs.reader import read_log
-from nlp_bench.logs.record import Attempt, Log, LogRecord
+import numpy as np
+
+from nlp_bench.logs.quantity import OPTIONS
+from nlp_bench.logs.reader import Progress, read_log
+from nlp_bench.logs.record import Attempt, Log
 from nlp_bench.measure.entry import RunEntry, one_line, why_broken
-from nlp_bench.measure.throughput import measure_records
+from nlp_bench.measure.plausible import why_implausible
+from nlp_bench.measure.provenance import provenance_of
+from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated_rate, stated_sizes, stated_tokens
+from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.outcome import Outcome
 
+_WORDS = {
+    "sequence_length": "sequence length",
+    "global_batch_size": "global batch size",
+    "num_devices": "number of GPUs",
+}
+EMPTY, NOTHING = "the file is empty", "no whole training line of a known dialect"
+"""How the reason begins where a file has nothing to do with training."""
+_TOLERANCE = 0.03
+MANY_ATTEMPTS, SHORT_ATTEMPT = 5, 3
+"""So many starts of so few records each are no restarts."""
 
-@dataclass(frozen=True, kw_only=True)
-class Overrides:
-    """What a person adds to a log, or says against it."""
 
-    sequence_length: int | None = None
-    """Tokens per sample, `--sequence-length`."""
-    global_batch_size: int | None = None
-    """Samples per iteration, `--global-batch-size`."""
-    num_gpus: int | None = None
-    """GPUs of the whole run, `--num-gpus`."""
-
-
-def measure_log(path: str, overrides: Overrides) -> list[RunEntry]:
+def measure_log(path: str, overrides: Overrides, progress: Progress | None = None) -> list[RunEntry]:
     """Return one entry per configuration in the log at `path` (`-` is standard input).
 
     Raises UsageError when it cannot be opened; a log that gives no number is an entry with outcome REFUSED.
     """
-    log = read_log(path)
+    log = read_log(path, progress=progress)
     source = "standard input" if path == "-" else one_line(path)
-    if not log.attempts:
-        return [RunEntry(source=source, outcome=Outcome.REFUSED, reasons=(_why_nothing(log),), num_records=0)]
+    if log.refusal or not log.attempts:
+        return [_refused(source, log, overrides)]
     groups: dict[tuple[object, ...], list[Attempt]] = {}
     for attempt in log.attempts:
         groups.setdefault(_configuration(attempt), []).append(attempt)
     return [_entry(source, log, attempts, overrides) for attempts in groups.values()]
 
 
+def _refused(source: str, log: Log, overrides: Overrides) -> RunEntry:
+    reason = _why_nothing(log)
+    if log.refusal:
+        options = [_option(name) for name in log.refusal.missing]
+        reason = log.refusal.reason + (f"; not in the log: {' and '.join(options)}" if options else "")
+    return RunEntry(
+        source=source,
+        dialect=log.dialect,
+        outcome=Outcome.REFUSED,
+        reasons=(reason, *log.remarks, *(text for text in log_reasons(log) if text not in reason)),
+        num_records=sum(len(attempt.records) for attempt in log.attempts),
+        provenance=provenance_of(log, None, None, None, overrides),
+    )
+
+
 def _why_nothing(log: Log) -> str:
     if log.damage:
-        return f"no training line before {one_line(log.damage)}"
+        return f"no training line; {one_line(log.damage)}"
     if not log.num_bytes:
-        return "the file is empty"
+        return EMPTY
     torn = f" ({log.num_torn} cut or spliced)" if log.num_torn else ""
-    return f"no whole training line of a known dialect{torn}; known: megatron-lm (`iteration N/ M | … elapsed time per iteration`)"
+    return f"{NOTHING}{torn}, and none that states tokens per second or a time and a batch; see: nlp-bench report --dialects"
 
 
 def _configuration(attempt: Attempt) -> tuple[object, ...]:
     last = attempt.records[-1]
-    arguments = attempt.arguments
-    return last.total_iterations, last.global_batch_size, arguments.get("seq_length"), arguments.get("world_size")
+    return (
+        last.total_iterations,
+        last.global_batch_size,
+        last.sequence_length or attempt.fact("sequence_length"),
+        attempt.fact("num_devices"),
+    )
 
 
 def log_reasons(log: Log) -> list[str]:
@@ -58,7 +81,7 @@ def log_reasons(log: Log) -> list[str]:
     if log.num_torn:
         reasons.append(f"{log.num_torn} cut or spliced record(s): of these at most finished fields are used")
     if log.num_impossible:
-        reasons.append(f"{log.num_impossible} elapsed time(s) of 0, below 0 or not finite are left out")
+        reasons.append(f"{log.num_impossible} time(s) or rate(s) of 0, below 0 or not finite are left out")
     if log.damage:
         reasons.append(one_line(log.damage))
     return reasons
@@ -67,74 +90,117 @@ def log_reasons(log: Log) -> list[str]:
 def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overrides) -> RunEntry:
     attempt = max(attempts, key=lambda a: len(a.records))
     records, last = attempt.records, attempt.records[-1]
-    sequence = overrides.sequence_length or attempt.arguments.get("seq_length")
-    # The dump may hold the batch of a ramp-up's end; a line's own value is what ran.
-    batch = overrides.global_batch_size or last.global_batch_size or attempt.arguments.get("global_batch_size")
-    if overrides.global_batch_size:
-        records = tuple(_with_batch(record, overrides.global_batch_size) for record in records)
-    reasons = [*_overridden(attempt, overrides), *log_reasons(log)]
+    sizes = sizes_of(attempt, overrides)
+    reasons = [*log.remarks, *_overridden(attempt, sizes, overrides), *log_reasons(log)]
     if len(attempts) > 1:
         where = f"iterations {records[0].iteration} to {last.iteration}, from line {records[0].line_number}"
         reasons.append(f"{len(attempts)} attempts of this training in the log; the longest is measured ({where})")
-    refusal = _refusal(records, sequence, batch)
     broken = why_broken(records)
-    outcome = Outcome.INVALID if broken else Outcome.REFUSED if refusal else Outcome.VALID
+    refusal = _mixed(log) or (None if sizes.is_measurable else why_not(attempt, sizes))
     throughput = None
-    if outcome is Outcome.VALID and sequence:
+    if not (broken or refusal):
         throughput = measure_records(
-            records,
-            sequence_length=sequence,
-            global_batch_size=batch,
-            log_interval=attempt.arguments.get("log_interval"),
+            records, sizes, log_interval=attempt.count("log_interval"), counts_from=log.counts_from
         )
-    if throughput and throughput.why_no_interval:
-        reasons.append(throughput.why_no_interval)
+    if throughput:
+        refusal = _only_warm_up(throughput, log.counts_from) or why_implausible(attempt, sizes, throughput.steady)
+        reasons += _about(attempt, throughput, log.counts_from)
+    first = broken or refusal
     return RunEntry(
         source=source,
         dialect=log.dialect,
-        outcome=outcome,
-        reasons=tuple([broken or refusal or "", *reasons] if broken or refusal else reasons),
+        outcome=Outcome.INVALID if broken else Outcome.REFUSED if refusal or not throughput else Outcome.VALID,
+        reasons=tuple([first, *reasons] if first else reasons),
         remarks=tuple(_remarks(attempt)),
         num_records=len(records),
         total_iterations=last.total_iterations,
-        global_batch_size=batch,
-        sequence_length=sequence,
-        num_gpus=overrides.num_gpus or attempt.arguments.get("world_size"),
+        global_batch_size=sizes.global_batch_size,
+        sequence_length=sizes.sequence_length,
+        num_gpus=sizes.num_devices,
         records=records,
-        throughput=throughput,
+        throughput=None if first else throughput,
+        provenance=provenance_of(log, attempt, sizes, None if first else throughput, overrides),
     )
 
 
-def _with_batch(record: LogRecord, batch: int) -> LogRecord:
-    from dataclasses import replace  # noqa: PLC0415  # rarely needed
+def _mixed(log: Log) -> str | None:
+    """Say that several programs or processes wrote into the log at once, where iterations jump back all the time."""
+    lengths = [len(attempt.records) for attempt in log.attempts]
+    if len(lengths) < MANY_ATTEMPTS or np.median(lengths) > SHORT_ATTEMPT:
+        return None
+    words = f"the iterations jump back {len(lengths) - 1} times in {sum(lengths)} records"
+    return f"{words}: several programs or processes write into this log at once; separate them, then give one at a time"
 
-    return replace(record, global_batch_size=batch)
+
+def _option(name: str) -> str:
+    return f"{_WORDS[name]} (give {OPTIONS[name]} N)"
 
 
-def _refusal(records: Sequence[LogRecord], sequence: int | None, batch: int | None) -> str | None:
+def why_not(attempt: Attempt, sizes: Sizes) -> str:
+    """Say which fact is missing, and the option that supplies it."""
+    records = attempt.records
+    has: Callable[[str], bool] = lambda name: bool(np.isfinite(records.column(name)).any())  # noqa: E731
+    if has("tokens_per_second_per_device") or has("tokens_per_device"):
+        rate = sizes.tokens_per_second_per_device
+        stated = f"the log states {rate:.2f} tokens per second of one device; " if rate else ""
+        other = "" if not has("elapsed_s") else f"; or {_option('global_batch_size')} and {_option('sequence_length')}"
+        return f"{stated}not in the log: {_option('num_devices')}{other}"
     missing = []
-    if not any(record.elapsed_s for record in records):
+    if has("samples_per_second_per_device") and not sizes.num_devices:
+        missing.append("num_devices")
+    has_samples = has("samples_per_second") or has("samples_per_second_per_device")
+    if not has_samples and not has("elapsed_s") and not has("clock_s"):
         return "the log has no elapsed times: no tokens per second can be computed, and no option can supply them"
-    if not sequence:
-        missing.append("sequence length (give --sequence-length N)")
-    if not batch:
-        missing.append("global batch size (give --global-batch-size N)")
-    return f"not in the log: {' and '.join(missing)}" if missing else None
+    if not sizes.sequence_length:
+        missing.append("sequence_length")
+    if not has_samples and not sizes.global_batch_size:
+        missing.append("global_batch_size")
+    if not missing:
+        return "no record has both a time and a size in tokens"
+    return f"not in the log: {' and '.join(_option(name) for name in missing)}"
 
 
-def _overridden(attempt: Attempt, overrides: Overrides) -> list[str]:
+def _overridden(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> list[str]:
     """Return what the options say against the log: it changes the number, so every format carries it."""
-    last = attempt.records[-1]
-    said = {
-        "--sequence-length": (overrides.sequence_length, attempt.arguments.get("seq_length")),
-        "--global-batch-size": (overrides.global_batch_size, last.global_batch_size),
-        "--num-gpus": (overrides.num_gpus, attempt.arguments.get("world_size")),
-    }
-    return [
-        f"{option} {given} is used although the log says {logged}"
-        for option, (given, logged) in said.items()
-        if given and logged and given != logged
+    given = {name: value for name, value in vars(overrides).items() if value}
+    logged = stated_sizes(attempt) if given else {}
+    said = [
+        f"--{name.replace('_', '-')} {value} is used although the log says {logged[name]}"
+        for name, value in given.items()
+        if logged[name] and logged[name] != value
     ]
+    tokens = stated_tokens(attempt) if given else sizes.tokens
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = sizes.tokens / tokens
+    ratio = np.nanmedian(ratios) if np.isfinite(ratios).any() else 1.0
+    if sizes.has_times and not said and abs(ratio - 1) > _TOLERANCE:
+        said.append(f"the options give {ratio:.4g} times the tokens that the log itself counts")
+    return said
+
+
+def _only_warm_up(measured: Throughput, counts_from: int) -> str | None:
+    """Say that the first iteration alone was timed, where that is so: a number of it would be one of the start-up."""
+    window = measured.window
+    if len(measured.spans) > 1 or window.last_iteration > counts_from:
+        return None
+    return f"the only time is that of the first iteration ({counts_from}), which is warm-up; a longer log is needed"
+
+
+def _about(attempt: Attempt, measured: Throughput, counts_from: int) -> list[str]:
+    """Return what qualifies a number: no interval, warm-up inside, a contradiction between what the log states twice."""
+    said = [measured.why_no_interval] if measured.why_no_interval else []
+    if len(measured.spans) == 1 and measured.window.first_iteration <= counts_from < measured.window.last_iteration:
+        said.append("the only interval holds the first iteration, so that warm-up is inside")
+    elif len(attempt.records) == 1 and attempt.records[0].iteration > counts_from and not attempt.count("log_interval"):
+        said.append(
+            f"the only record may stand for all iterations up to {attempt.records[0].iteration}, warm-up included"
+        )
+    stated, words = stated_rate(attempt, measured.sizes)
+    computed = measured.spans.num_tokens / measured.spans.seconds
+    ratio = float(np.nanmedian(stated) / np.median(computed)) if np.isfinite(stated).any() else 1.0
+    if measured.sizes.has_times and abs(ratio - 1) > _TOLERANCE:
+        said.append(f"the log contradicts itself: its {words} is {ratio:.4g} times what its time and batch give")
+    return said
 
 
 def _remarks(attempt: Attempt) -> list[str]:
@@ -142,7 +208,7 @@ def _remarks(attempt: Attempt) -> list[str]:
     last = attempt.records[-1]
     if last.total_iterations and last.iteration < last.total_iterations:
         remarks.append(f"the log stops at iteration {last.iteration} of {last.total_iterations}")
-    if any(record.num_skipped for record in attempt.records):
-        skipped = sum(record.num_skipped or 0 for record in attempt.records)
-        remarks.append(f"{skipped} iteration(s) skipped the update of the weights")
+    skipped = np.nansum(attempt.records.column("num_skipped"))
+    if skipped > 0:
+        remarks.append(f"{int(skipped)} iteration(s) skipped the update of the weights")
     return remarks

@@ -8,9 +8,10 @@ autocorrelation can hardly be seen in the data, and the interval is that of inde
 """
 
 import math
-from collections.abc import Sequence
 
-from nlp_bench.measure.span import Span
+import numpy as np
+
+from nlp_bench.measure.span import Spans
 
 MIN_RECORDS = 3
 MIN_BATCHES = 5
@@ -26,28 +27,25 @@ def student_t(degrees: int) -> float:
     return _T[degrees - 2] if degrees - 2 < len(_T) else 1.95996 + 2.372 / degrees
 
 
-def interval95(spans: Sequence[Span]) -> tuple[float, float] | None:
+def interval95(spans: Spans) -> tuple[float, float] | None:
     """Return the 95 % interval in tokens/s, or None for fewer than MIN_RECORDS records or an unbounded one."""
     if len(spans) < MIN_RECORDS:
         return None
-    centre = sum(span.seconds for span in spans) / sum(span.num_tokens for span in spans)
+    centre = float(spans.seconds.sum() / spans.num_tokens.sum())
     half_width, size = _half_width(spans, 1), 2
     while len(spans) // size >= MIN_BATCHES:
         half_width = max(half_width, _half_width(spans, size))
         size *= 2
-    if half_width >= centre:
+    # Times that are all alike to the last digit are rounded: they say nothing about how much they scatter.
+    if half_width >= centre or half_width <= 1e-12 * centre:
         return None
     return 1 / (centre + half_width), 1 / (centre - half_width)
 
 
-def _half_width(spans: Sequence[Span], size: int) -> float:
+def _half_width(spans: Spans, size: int) -> float:
     number = len(spans) // size
     # Records that fill no batch are left out at the front, where the window is least settled.
     begin = len(spans) - number * size
-    means = []
-    for index in range(begin, len(spans), size):
-        batch = spans[index : index + size]
-        means.append(sum(s.seconds for s in batch) / sum(s.num_tokens for s in batch))
-    centre = math.fsum(means) / number
-    variance = math.fsum((value - centre) ** 2 for value in means) / (number - 1)
-    return student_t(number - 1) * math.sqrt(variance / number)
+    seconds = spans.seconds[begin:].reshape(number, size).sum(axis=1)
+    means = seconds / spans.num_tokens[begin:].reshape(number, size).sum(axis=1)
+    return student_t(number - 1) * float(np.std(means, ddof=1)) / math.sqrt(number)

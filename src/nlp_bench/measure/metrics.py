@@ -1,11 +1,11 @@
 """metrics.txt: `key: value` lines, one per column of the JUBE table, read there by the pattern `^key: (.*)$`."""
 
-from collections.abc import Sequence
+import numpy as np
+from numpy.typing import NDArray
 
 from nlp_bench.measure.asked import lookup
 from nlp_bench.measure.entry import one_line
 from nlp_bench.measure.folder import FolderMeasurement
-from nlp_bench.measure.summary import mean
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 
 _FROM_RUN = {
@@ -34,7 +34,7 @@ def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> st
         "reason": "; ".join(entry.reasons).replace(",", ";") or None,  # JUBE's csv does not quote
         "job_id": measured.ended.get("job_id"),
         **{key: lookup(measured.run, dotted) for key, dotted in _FROM_RUN.items()},
-        "iterations": max((record.iteration for record in entry.records), default=None),
+        "iterations": entry.records[-1].iteration if entry.records else None,
         **_numbers(measured, tokens),
     }
     return "".join(f"{key}: {one_line(value)}\n" for key, value in values.items() if value not in {None, ""})
@@ -46,10 +46,11 @@ def _numbers(measured: FolderMeasurement, tokens: int) -> dict[str, object]:
         return {}
     low, high = entry.ci95 or (None, None)
     window = throughput.window
-    losses = [record.lm_loss for record in entry.records if record.lm_loss is not None]
+    losses = entry.records.column("lm_loss")[entry.records.has("lm_loss")]
+    times = throughput.seconds_per_iteration
     return {
         # The old table's column is JUBE's mean over all lines, warm-up included.
-        "avg_tflops_per_gpu": _fixed(_mean_or_none([r.tflops for r in entry.records if r.tflops is not None])),
+        "avg_tflops_per_gpu": _fixed(_mean_or_none(entry.records.column("tflops"))),
         "tokens_per_second": _fixed(entry.reference),
         "time_to_report_in_seconds": _fixed(time_to_report_s(tokens, entry.reference)),
         "tokens_per_second_steady": _fixed(entry.steady),
@@ -57,14 +58,15 @@ def _numbers(measured: FolderMeasurement, tokens: int) -> dict[str, object]:
         "ci95_low": _fixed(low),
         "ci95_high": _fixed(high),
         "tokens_per_second_per_gpu": _fixed(entry.tokens_per_second_per_gpu),
-        "seconds_per_iteration_mean": _fixed(throughput.seconds_per_iteration.mean, 4),
+        "seconds_per_iteration_mean": _fixed(times.mean if times else None, 4),
         "window": f"{window.first_iteration}-{window.last_iteration}",
-        "last_loss": f"{losses[-1]:.6E}" if losses else None,
+        "last_loss": f"{losses[-1]:.6E}" if len(losses) else None,
     }
 
 
-def _mean_or_none(values: Sequence[float]) -> float | None:
-    return mean(values) if values else None
+def _mean_or_none(values: NDArray[np.float64]) -> float | None:
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if len(values) else None
 
 
 def _fixed(value: float | None, digits: int = 2) -> str | None:

@@ -1,65 +1,87 @@
 """Which iterations a logged line stands for: a line every ten iterations is the mean of ten."""
 
-import itertools
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from nlp_bench.logs.record import LogRecord
+import numpy as np
+from numpy.typing import NDArray
+
+from nlp_bench.logs.record import Records
+from nlp_bench.measure.sizes import Sizes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
-    """One record that has a time, with the iterations that it covers and its size in tokens."""
+class Spans:
+    """The records that have a time and a size, as columns."""
 
-    record: LogRecord
-    """The logged interval; its `elapsed_s` is given."""
-    num_iterations: int
-    """Iterations that the record is the mean of."""
-    num_tokens: int
-    """Tokens of all its iterations: batch * sequence * iterations."""
+    records: Records
+    """The logged intervals."""
+    num_iterations: NDArray[np.float64]
+    """Iterations that each record is the mean of."""
+    num_tokens: NDArray[np.float64]
+    """Tokens of all its iterations."""
+    seconds: NDArray[np.float64]
+    """Time of all its iterations together."""
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def __getitem__(self, where: "slice[Any, Any, Any] | NDArray[Any]") -> "Spans":
+        records = self.records.chosen(where)
+        return Spans(
+            records=records,
+            num_iterations=self.num_iterations[where],
+            num_tokens=self.num_tokens[where],
+            seconds=self.seconds[where],
+        )
 
     @property
-    def first_iteration(self) -> int:
-        """The first iteration of the interval, counted from 1."""
-        return self.record.iteration - self.num_iterations + 1
+    def first_iterations(self) -> NDArray[np.float64]:
+        """The first iteration of each interval, as the log counts."""
+        return self.records.column("iteration") - self.num_iterations + 1
 
     @property
-    def seconds(self) -> float:
-        """Time of all its iterations together."""
-        return (self.record.elapsed_s or 0.0) * self.num_iterations
+    def elapsed_s(self) -> NDArray[np.float64]:
+        """Seconds per iteration of each record."""
+        return self.seconds / self.num_iterations
 
     @property
-    def seconds_per_token(self) -> float:
+    def seconds_per_token(self) -> NDArray[np.float64]:
         """What the window and the interval are decided on: it stays comparable while the batch size ramps up."""
         return self.seconds / self.num_tokens
 
 
-def iterations_per_record(records: Sequence[LogRecord], log_interval: int | None = None) -> list[int]:
+def iterations_per_record(
+    records: Records, log_interval: int | None = None, counts_from: int = 1
+) -> NDArray[np.float64]:
     """Return how many iterations each record covers: the step from the record before, at most the usual step.
 
     A larger step is a gap (a torn line, an excerpt that was joined), which the record did not measure.
     The usual step is `log_interval`, and where that is not known the most common one, the smallest of several.
     """
-    steps = [later.iteration - earlier.iteration for earlier, later in itertools.pairwise(records)]
-    counts = Counter(steps)
-    most_common = max(counts, key=lambda step: (counts[step], -step)) if counts else 1
-    usual = log_interval or most_common
-    first = min(records[0].iteration, usual) if records else usual
-    return [max(1, min(step, usual)) for step in [first, *steps]][: len(records)]
+    iterations = records.column("iteration")
+    if not len(iterations):
+        return iterations
+    steps = np.diff(iterations)
+    usual = float(log_interval or 1)
+    if not log_interval and len(steps) and steps.min() == steps.max():
+        usual = max(1.0, float(steps[0]))
+    elif not log_interval and len(steps):
+        values, counts = np.unique(steps, return_counts=True)
+        usual = max(1.0, float(values[np.argmax(counts)]))
+    first = min(iterations[0] - counts_from + 1, usual)
+    covered: NDArray[np.float64] = np.clip(np.concatenate([[first], steps]), 1, usual)
+    return covered
 
 
-def spans_of(
-    records: Sequence[LogRecord],
-    *,
-    sequence_length: int,
-    global_batch_size: int | None = None,
-    log_interval: int | None = None,
-) -> list[Span]:
-    """Return the records that have a time and a batch size (the record's own, else `global_batch_size`), with their tokens."""
-    spans = []
-    for record, count in zip(records, iterations_per_record(records, log_interval), strict=True):
-        batch = record.global_batch_size or global_batch_size
-        if record.elapsed_s and batch:
-            spans.append(Span(record=record, num_iterations=count, num_tokens=batch * sequence_length * count))
-    return spans
+def spans_of(records: Records, sizes: Sizes, *, log_interval: int | None = None, counts_from: int = 1) -> Spans:
+    """Return the records that have a time and a size in tokens."""
+    number = iterations_per_record(records, log_interval, counts_from)
+    spans = Spans(
+        records=records,
+        num_iterations=number,
+        num_tokens=sizes.tokens * number,
+        seconds=sizes.elapsed_s * number,
+    )
+    usable = np.isfinite(spans.num_tokens) & np.isfinite(spans.seconds) & (spans.num_tokens > 0) & (spans.seconds > 0)
+    return spans if usable.all() else spans[usable]

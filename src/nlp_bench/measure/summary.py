@@ -1,27 +1,9 @@
-"""Plain statistics of a list of numbers; the standard module is avoided because it doubles the start-up time."""
+"""Plain statistics of the times of a window."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-
-def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean; `values` is not empty."""
-    return math.fsum(values) / len(values)
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the percentile by linear interpolation between closest ranks (Hyndman and Fan's type 7, as numpy does)."""
-    ordered = sorted(values)
-    rank = (len(ordered) - 1) * percent / 100
-    below = math.floor(rank)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
-
-
-def median(values: Sequence[float]) -> float:
-    """Return the middle value, or the mean of the two middle ones."""
-    return percentile(values, 50)
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,23 +15,16 @@ class Summary:
     median: float
     """Median in seconds."""
     p95: float
-    """95th percentile in seconds."""
+    """95th percentile in seconds, by linear interpolation between closest ranks (Hyndman and Fan's type 7)."""
     p99: float
     """99th percentile in seconds."""
     cv: float | None
     """Sample standard deviation / mean, without unit; None for a single record."""
 
     @classmethod
-    def of(cls, seconds: Sequence[float]) -> "Summary":
+    def of(cls, seconds: NDArray[np.float64]) -> "Summary":
         """Summarise `seconds`, which is not empty."""
-        centre = mean(seconds)
-        cv = None
-        if len(seconds) > 1:
-            cv = math.sqrt(math.fsum((x - centre) ** 2 for x in seconds) / (len(seconds) - 1)) / centre
-        return cls(
-            mean=centre,
-            median=median(seconds),
-            p95=percentile(seconds, 95),
-            p99=percentile(seconds, 99),
-            cv=cv,
-        )
+        centre = float(np.mean(seconds))
+        median, p95, p99 = (float(value) for value in np.percentile(seconds, (50, 95, 99)))
+        cv = float(np.std(seconds, ddof=1)) / centre if len(seconds) > 1 else None
+        return cls(mean=centre, median=median, p95=p95, p99=p99, cv=cv)

@@ -1,8 +1,10 @@
 """Whether the log carries the number that the outcome file would allow: it can only take validity away."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from nlp_bench.logs.record import Log, LogRecord
+import numpy as np
+
+from nlp_bench.logs.record import Log, Records
 from nlp_bench.measure.asked import Asked
 from nlp_bench.measure.entry import why_broken
 from nlp_bench.measure.foreign import log_reasons
@@ -10,12 +12,12 @@ from nlp_bench.measure.throughput import Throughput
 from nlp_bench.outcome import Outcome
 
 
-def judge(asked: Asked, log: Log | None, records: Sequence[LogRecord]) -> tuple[Outcome, str]:
+def judge(asked: Asked, log: Log | None, records: Records) -> tuple[Outcome, str]:
     """Return VALID, or the first thing that the log says against it; `records` are the whole ones of the last attempt."""
     return next(_objections(asked, log, records), (Outcome.VALID, ""))
 
 
-def _objections(asked: Asked, log: Log | None, records: Sequence[LogRecord]) -> Iterator[tuple[Outcome, str]]:
+def _objections(asked: Asked, log: Log | None, records: Records) -> Iterator[tuple[Outcome, str]]:
     if log is None:
         yield Outcome.INCOMPLETE, "there is no job.out"
     broken = why_broken(records)
@@ -24,17 +26,18 @@ def _objections(asked: Asked, log: Log | None, records: Sequence[LogRecord]) -> 
     last = records[-1].iteration if records else 0
     if not records or last < asked.iterations:
         yield Outcome.INCOMPLETE, f"the last whole line of the log is iteration {last} of {asked.iterations}"
-    if all(record.lm_loss is None for record in records):
+    if not records.has("lm_loss").any():
         yield Outcome.INVALID, "no line of the log has a loss"
-    for record in records:
-        if record.global_batch_size not in {None, asked.global_batch_size}:
-            ran = f"iteration {record.iteration} ran with global batch size {record.global_batch_size}"
-            yield Outcome.INVALID, f"{ran}, run.json asks for {asked.global_batch_size}"
-    if not any(record.elapsed_s for record in records):
+    other = records.has("global_batch_size") & (records.column("global_batch_size") != asked.global_batch_size)
+    if other.any():
+        record = records[int(np.argmax(other))]
+        ran = f"iteration {record.iteration} ran with global batch size {record.global_batch_size}"
+        yield Outcome.INVALID, f"{ran}, run.json asks for {asked.global_batch_size}"
+    if not records.has("elapsed_s").any():
         yield Outcome.INVALID, "no line of the log has an elapsed time that could be used"
 
 
-def notes(asked: Asked, log: Log | None, records: Sequence[LogRecord], throughput: Throughput | None) -> list[str]:
+def notes(asked: Asked, log: Log | None, records: Records, throughput: Throughput | None) -> list[str]:
     """Return what to know about a measurement: lines left out, several attempts, no interval."""
     if log is None:
         return []

@@ -1,83 +1,129 @@
 """Each number of a report with its lines, window, formula and what was left out, so that it can be recomputed by hand."""
 
+from collections.abc import Iterator
+
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.summary import Summary, mean
+from nlp_bench.measure.provenance import Arithmetic, LeftOut, Place, Provenance, arithmetic_of
+from nlp_bench.measure.summary import Summary
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.report.table import Report
 
 
 def explain(report: Report) -> str:
-    """Return the explanation of all runs."""
-    return "\n".join("\n".join(_run(entry, report.tokens)) for entry in report.entries) + "\n"
+    """Return the explanation of all runs, with an empty line between two."""
+    return "\n\n".join("\n".join(_run(entry, report.tokens)) for entry in report.entries) + "\n"
 
 
-def _run(entry: RunEntry, tokens: int) -> list[str]:
-    lines = [f"{entry.source}: {entry.outcome.value}, dialect {entry.dialect or 'unknown'}"]
-    lines += [f"  note      {text}" for text in (*entry.reasons, *entry.remarks)]
-    if entry.records:
-        first, last = entry.records[0], entry.records[-1]
-        lines.append(
-            f"  records   {len(entry.records)}, lines {first.line_number} to {last.line_number} of the log, "
-            f"iterations {first.iteration} to {last.iteration} of {entry.total_iterations or 'unknown'}"
-        )
+def _run(entry: RunEntry, tokens: int) -> Iterator[str]:
+    found = entry.provenance or Provenance()
+    yield f"{entry.source}: {entry.outcome.value}, dialect {entry.dialect or 'unknown'}"
+    for text in (*entry.reasons, *entry.remarks):
+        yield _line("note", text)
+    yield from _records(entry, found)
     if entry.throughput:
-        lines += _numbers(entry, entry.throughput, tokens)
+        sums = found.arithmetic or arithmetic_of(entry.throughput)
+        yield from _numbers(entry, entry.throughput, sums, tokens)
     elif entry.reference:
-        lines += _rate("reference", entry.reference, tokens, "the published value")
+        yield from _rate("reference", entry.reference, tokens, "the published value")
     else:
-        lines.append("  no number")
-    return lines
+        yield "  no number"
+    for name, origin in (found.quantities or {}).items():
+        value = "" if origin.value is None else f" = {_digits(origin.value)}"
+        yield _line("from", f"{name}{value}: {origin.source or 'not known'}")
+    for left in found.left_out:
+        yield _line("left out", _left_out(left))
 
 
-def _numbers(entry: RunEntry, measured: Throughput, tokens: int) -> list[str]:
-    window = measured.window
-    lines = _rate(
-        "reference",
-        measured.reference,
-        tokens,
-        _reference_formula(entry) if measured.reference else "the batch size changes",
+def _line(name: str, text: str) -> str:
+    return f"  {name:<9} {text}"
+
+
+def _digits(value: float) -> str:
+    """Return `value` with the digits that a pocket calculator needs to come to the printed rate."""
+    return f"{value:.0f}" if value == round(value) else f"{value:.9g}"
+
+
+def _records(entry: RunEntry, found: Provenance) -> Iterator[str]:
+    first, last, window = found.first_record, found.last_record, found.window_first_record
+    if not first or not last:
+        return
+    where = f"{_lines(first.line, last.line)} of the log (bytes {first.offset} to {last.offset})"
+    iterations = f"iterations {first.iteration} to {last.iteration} of {entry.total_iterations or 'unknown'}"
+    yield _line("records", f"{entry.num_records}, {where}, {iterations}")
+    yield from _quote(first)
+    if window and window.line != first.line:
+        yield from _quote(window)
+
+
+def _quote(place: Place) -> Iterator[str]:
+    if place.text is not None:
+        yield _line(f"line {place.line}", place.text)
+
+
+def _numbers(entry: RunEntry, measured: Throughput, sums: Arithmetic, tokens: int) -> Iterator[str]:
+    yield from _rate("reference", measured.reference, tokens, _reference_formula(entry, measured, sums))
+    yield from _rate("steady", measured.steady, tokens, _steady_formula(entry, measured, sums))
+    yield _line(
+        "window",
+        f"ends at intervals above {measured.window.limit_seconds_per_token:.4e} s per token (median + max(5 %, "
+        "3 x 1.4826 x median absolute deviation)); the interval with the first iteration is warm-up",
     )
-    lines += _rate("steady", measured.steady, tokens, _steady_formula(measured))
-    lines.append(
-        f"  window    ends at intervals above {window.limit_seconds_per_token:.4e} s per token (median + max(5 %, "
-        "3 x 1.4826 x median absolute deviation)); the interval with iteration 1 is warm-up"
-    )
-    lines += [f"  excluded  iterations {e.first_iteration} to {e.last_iteration}: {e.why}" for e in window.excluded]
     if measured.ci95:
         low, high = measured.ci95
-        lines.append(
-            f"  interval  {low:.2f} to {high:.2f} tokens/s, {tokens / high:.2f} to {tokens / low:.2f} s "
-            "(95 %, Student t over batch means, the widest of batches of 1, 2, 4, ... records)"
+        yield _line(
+            "interval",
+            f"{low:.2f} to {high:.2f} tokens/s, {tokens / high:.2f} to {tokens / low:.2f} s "
+            "(95 %, Student t over batch means, the widest of batches of 1, 2, 4, ... records)",
         )
     if entry.tokens_per_second_per_gpu:
-        lines.append(f"  per GPU   {entry.tokens_per_second_per_gpu:.2f} tokens/s = steady / {entry.num_gpus} GPUs")
-    return [*lines, _seconds(measured.seconds_per_iteration)]
+        yield _line("per GPU", f"{entry.tokens_per_second_per_gpu:.2f} tokens/s = steady / {entry.num_gpus} GPUs")
+    if measured.seconds_per_iteration:
+        yield _line("iteration", _seconds(measured.seconds_per_iteration))
 
 
-def _rate(name: str, rate: float | None, tokens: int, formula: str) -> list[str]:
+def _rate(name: str, rate: float | None, tokens: int, formula: str) -> Iterator[str]:
     if rate is None:
-        return [f"  {name:<9} none: {formula}"]
-    return [
-        f"  {name:<9} {rate:.2f} tokens/s = {formula}",
-        f"  time      {tokens / rate:.2f} s = {tokens} tokens / {rate:.2f} tokens/s",
-    ]
+        yield _line(name, f"none: {formula}")
+        return
+    yield _line(name, f"{rate:.2f} tokens/s = {formula}")
+    yield _line("time", f"{tokens / rate:.2f} s = {tokens} tokens / {rate:.2f} tokens/s")
 
 
-def _reference_formula(entry: RunEntry) -> str:
-    times = [record.elapsed_s for record in entry.records if record.elapsed_s]
-    batch = next(record.global_batch_size for record in entry.records if record.elapsed_s) or entry.global_batch_size
-    average = f"{mean(times):.4f} s, the mean of all {len(times)} logged times"
-    return f"{batch} samples x {entry.sequence_length} tokens / {average}"
+def _reference_formula(entry: RunEntry, measured: Throughput, sums: Arithmetic) -> str:
+    if sums.tokens_per_iteration is None or sums.mean_s is None:
+        is_timed = measured.sizes.has_times
+        return "the tokens per iteration are not one known number" if is_timed else "the log has rates and no times"
+    batch, sequence = entry.global_batch_size, entry.sequence_length
+    is_product = batch and sequence and batch * sequence == sums.tokens_per_iteration
+    tokens = f"{batch} samples x {sequence} tokens" if is_product else f"{_digits(sums.tokens_per_iteration)} tokens"
+    origin = (entry.provenance.quantities or {}).get("seconds_per_iteration") if entry.provenance else None
+    is_logged = origin and (origin.source or "").startswith("log line")
+    return (
+        f"{tokens} / {_digits(sums.mean_s)} s, the mean of all {sums.num_times}{' logged' if is_logged else ''} times"
+    )
 
 
-def _steady_formula(measured: Throughput) -> str:
-    window = measured.window
-    lines = f"lines {window.spans[0].record.line_number} to {window.spans[-1].record.line_number}"
-    where = f"iterations {window.first_iteration} to {window.last_iteration}, {len(window.spans)} record(s), {lines}"
-    return f"{window.num_tokens} tokens / {window.seconds:.4f} s, {where}"
+def _steady_formula(entry: RunEntry, measured: Throughput, sums: Arithmetic) -> str:
+    window, found = measured.window, entry.provenance or Provenance()
+    first, last = found.window_first_record, found.window_last_record
+    lines = f", {_lines(first.line, last.line)}" if first and last else ""
+    where = f"iterations {window.first_iteration} to {window.last_iteration}, {len(window.spans)} record(s){lines}"
+    if measured.sizes.has_times:
+        return f"{_digits(sums.window_tokens)} tokens / {_digits(sums.window_seconds)} s, {where}"
+    count = sums.window_iterations
+    return f"{_digits(sums.window_tokens)} / {count}, the mean of the logged rates over {count} iteration(s), {where}"
 
 
 def _seconds(summary: Summary) -> str:
     cv = "unknown" if summary.cv is None else f"{summary.cv:.4f}"
     middle = f"mean {summary.mean:.4f} s, median {summary.median:.4f} s"
-    return f"  iteration {middle}, p95 {summary.p95:.4f} s, p99 {summary.p99:.4f} s, cv {cv}, over the window's records"
+    return f"{middle}, p95 {summary.p95:.4f} s, p99 {summary.p99:.4f} s, cv {cv}, over the window's records"
+
+
+def _left_out(left: LeftOut) -> str:
+    where = f" ({_lines(*left.lines)})" if left.lines else ""
+    return f"{left.count} {left.what}{where}: {left.why}"
+
+
+def _lines(first: int, last: int) -> str:
+    return f"line {first}" if first == last else f"lines {first} to {last}"

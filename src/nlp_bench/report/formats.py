@@ -15,8 +15,9 @@ _MARKDOWN_SPECIAL = "\\`*_[]<>|#~"
 def table(report: Report) -> str:
     """Return the table for a terminal, about 100 columns wide, with what to know about each run below it."""
     columns, rows = readable(report)
-    for row in rows:
-        row[0] = _shortened(row[0])
+    short = [_shortened(row[0]) for row in rows]
+    if len(set(short)) == len({row[0] for row in rows}):  # else the ends of two paths are alike
+        rows = [[name, *row[1:]] for name, row in zip(short, rows, strict=True)]
     headings = [("\n" + HEADINGS[name]).split("\n")[-2:] for name in columns]
     cells = [[pair[0] for pair in headings], [pair[1] for pair in headings], *rows]
     widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]

@@ -3,12 +3,15 @@
 import io
 from typing import TYPE_CHECKING
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.span import Span, spans_of
+from nlp_bench.measure.span import Spans
+from nlp_bench.report.lean import MAX_DRAWN, has_samples
 from nlp_bench.report.table import Report
 
 if TYPE_CHECKING:
@@ -22,9 +25,10 @@ def throughput_figures(report: Report) -> dict[str, bytes]:
     """Return the two images by file name; without a valid run they say "no valid run"."""
     figure = Figure(figsize=(9, 7), layout="constrained")
     FigureCanvasAgg(figure)
-    drawn = [entry for entry in report.entries if entry.throughput]
+    measured = [entry for entry in report.entries if entry.throughput]
+    drawn = [entry for entry in measured if has_samples(entry)][:MAX_DRAWN]
     if drawn:
-        _draw(figure, drawn)
+        _draw(figure, drawn, len(measured))
     else:
         published = any(entry.has_number for entry in report.entries)
         figure.text(
@@ -40,15 +44,17 @@ def throughput_figures(report: Report) -> dict[str, bytes]:
     return images
 
 
-def _draw(figure: Figure, entries: list[RunEntry]) -> None:
+def _draw(figure: Figure, entries: list[RunEntry], num_measured: int) -> None:
     speed, loss = figure.subplots(2, 1, sharex=True)
     for index, entry in enumerate(entries):
         colour = f"C{index % 10}"
         _draw_speed(speed, entry, colour)
-        points = [(r.iteration, r.lm_loss) for r in entry.records if r.lm_loss is not None]
-        loss.plot([x for x, _ in points], [y for _, y in points], ".-", color=colour)
+        known = entry.records.has("lm_loss")
+        losses = entry.records.column("lm_loss")
+        loss.plot(entry.records.column("iteration")[known], losses[known], ".-", color=colour)
     speed.set_ylabel("tokens per second")
-    speed.set_title("each logged interval; shaded: steady window, line: steady rate, crosses: excluded")
+    which = f"; the first {len(entries)} of {num_measured} runs" if len(entries) < num_measured else ""
+    speed.set_title("each logged interval; shaded: steady window, line: steady rate, crosses: excluded" + which)
     speed.set_ylim(bottom=0)
     loss.set_ylabel("lm loss")
     loss.set_xlabel("iteration")
@@ -62,21 +68,16 @@ def _draw_speed(axes: "Axes", entry: RunEntry, colour: str) -> None:
     measured = entry.throughput
     if measured is None:
         return
-    spans = spans_of(
-        entry.records, sequence_length=entry.sequence_length or 1, global_batch_size=entry.global_batch_size
-    )
-    window = measured.window
-    steady = {span.record.iteration for span in window.spans}
-    inside = [span for span in spans if span.record.iteration in steady]
-    outside = [span for span in spans if span.record.iteration not in steady]
-    axes.plot(*_points(inside), ".-", color=colour, label=_label(entry.source))
-    axes.plot(*_points(outside), "x", color=colour)
+    window, spans = measured.window, measured.spans
+    inside = np.isin(spans.records.column("iteration"), window.spans.records.column("iteration"))
+    axes.plot(*_points(spans[inside]), ".-", color=colour, label=_label(entry.source))
+    axes.plot(*_points(spans[~inside]), "x", color=colour)
     axes.axvspan(window.first_iteration, window.last_iteration, color=colour, alpha=0.1)
     axes.hlines(measured.steady, window.first_iteration, window.last_iteration, color=colour, linewidth=0.8)
 
 
-def _points(spans: list[Span]) -> tuple[list[int], list[float]]:
-    return [span.record.iteration for span in spans], [1 / span.seconds_per_token for span in spans]
+def _points(spans: Spans) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return spans.records.column("iteration"), 1 / spans.seconds_per_token
 
 
 def _label(source: str) -> str:

@@ -7,6 +7,7 @@ from nlp_bench.report.table import Report
 HEADINGS = {
     "source": "source",
     "model": "model",
+    "dialect": "dialect",
     "outcome": "outcome",
     "num_gpus": "GPUs",
     "global_batch_size": "batch",
@@ -19,13 +20,17 @@ HEADINGS = {
     "limit": "limit",
 }
 """Column to heading; a line break splits it over the two lines of the terminal's heading."""
-TEXT_COLUMNS = frozenset({"source", "model", "outcome", "limit"})
+TEXT_COLUMNS = frozenset({"source", "model", "dialect", "outcome", "limit"})
+MAX_ALIKE = 3
+"""As many runs are named one by one with the same note."""
 _ALWAYS = ("source", "outcome", "tokens_per_second_reference", "time_to_report_reference_s")
 
 
 def readable(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the columns that are worth showing and the cells as text; missing is an empty cell."""
     rows = [_with_device(_with_interval(row)) for row in report.rows()]
+    if all(row["model"] is not None for row in rows):  # runs of ours: the dialect says nothing new
+        rows = [{**row, "dialect": None} for row in rows]
     columns = [name for name in HEADINGS if name in _ALWAYS or any(row.get(name) is not None for row in rows)]
     return columns, [[_cell(row[name]) for name in columns] for row in rows]
 
@@ -55,13 +60,22 @@ def heading(column: str) -> str:
 
 
 def notes(report: Report) -> list[str]:
-    """Return one line per thing to know about a run: why it has no number, what qualifies it, where its log stops."""
-    lines = []
+    """Return one line per thing to know: why a run has no number, what qualifies it, where its log stops.
+
+    What is true of many runs is said once, with the first of them.
+    """
+    sources: dict[str, list[str]] = {}
     for entry in report.entries:
         said = "; ".join((*entry.reasons, *entry.remarks))
         if said:
-            lines.append(f"{entry.source}: {said}")
-    return lines
+            sources.setdefault(said, []).append(entry.source)
+    lines = []
+    for said, names in sources.items():
+        if len(names) > MAX_ALIKE:
+            lines.append(f"{names[0]} and {len(names) - 1} more: {said}")
+        else:
+            lines += [f"{name}: {said}" for name in names]
+    return lines + [passed.sentence() for passed in report.passed_over]
 
 
 def legend(report: Report) -> list[str]:

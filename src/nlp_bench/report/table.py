@@ -7,6 +7,7 @@ from typing import Any
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.report.limit import verdict
+from nlp_bench.report.passed import PassedOver
 
 COLUMNS = (
     "source",
@@ -44,6 +45,8 @@ class Report:
     """Tokens of the hypothetical training."""
     limit_s: float | None = None
     """Limit of the report time in seconds, None without `--limit`."""
+    passed_over: Sequence[PassedOver] = ()
+    """For each folder that was looked through, the files that are no logs."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -73,7 +76,9 @@ class Report:
             "time_to_report_ci95_low_s": time_low,
             "time_to_report_ci95_high_s": time_high,
             "tokens_per_second_per_gpu": entry.tokens_per_second_per_gpu,
-            "seconds_per_iteration_mean": measured.seconds_per_iteration.mean if measured else None,
+            "seconds_per_iteration_mean": measured.seconds_per_iteration.mean
+            if measured and measured.seconds_per_iteration
+            else None,
             "window": f"{measured.window.first_iteration}-{measured.window.last_iteration}" if measured else None,
             "dialect": entry.dialect,
             "reasons": "; ".join(entry.reasons) or None,
@@ -87,11 +92,17 @@ class Report:
         return [self.row(entry) for entry in self.entries]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record of nlp-bench/report/1; `limit_s` and each run's `limit` exist only with a limit."""
+        """Return the record of nlp-bench/report/1.
+
+        `limit_s` and each run's `limit` exist only with a limit, `passed_over` only where files were passed over.
+        """
         runs = [entry.to_json(self.tokens) for entry in self.entries]
         record: dict[str, Any] = {"schema": "nlp-bench/report/1", "tokens": self.tokens}
         if self.limit_s is not None:
             record["limit_s"] = self.limit_s
             for run, entry in zip(runs, self.entries, strict=True):
                 run["limit"] = verdict(entry, self.tokens, self.limit_s)
-        return {**record, "runs": runs}
+        record["runs"] = runs
+        if self.passed_over:
+            record["passed_over"] = [passed.to_json() for passed in self.passed_over]
+        return record

@@ -1,0 +1,61 @@
+"""What terminals, launchers and loggers put around the words of a training: taken off, before anybody reads a number."""
+
+import json
+import re
+
+# How an escape may be written: itself, as a caret, as an escape of JSON, C or Python, as its Unicode picture.
+_ESC = rb"(?:\x1b|\^\[|\\u001[bB]|\\x1[bB]|\\033|\\e(?=\[)|\xe2\x90\x9b)"
+_ANSI = re.compile(
+    _ESC + rb"(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[()][0-9A-B]|[@-Z\\-_=>78])"
+)
+_HINTS = (b"\x1b", b"^[", b"\\u001", b"\\x1", b"\\033", b"\\e[", b"\xe2\x90\x9b")
+# Colours whose ESC was lost on the way: `[36mstep`, `[39m`, `[0;1m`. Only numbers that are colours, and no words of logs
+# such as `[10ms]`, `[5m]`, `[1m30s]`, `[30min]` or `[mpi]`.
+_CODE = rb"(?:0?[1-9]|2[1-9]|[34]\d|9[0-7]|10[0-7])"
+_LOST = re.compile(
+    rb"\[0{1,2}(?:;\d{1,3}){0,8}m|\[m(?![A-Za-z\]])"
+    rb"|\[" + _CODE + rb"(?:;\d{1,3}){0,8}m(?![\],/]|s(?![A-Za-z])|in(?:s|utes?)?(?![a-z])| ?\d{1,2}s(?![a-z]))"
+)
+_STAMP = re.compile(
+    rb"\[?\d{4}[-/]\d\d[-/]\d\d[T ,_-]?\s?\d\d:\d\d:\d\d(?:[.,:]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?"
+    rb"|\[?\d\d[-/]\d\d[-/]\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?\]?"
+    rb"|\[?\d{8}[ T_-]\d\d:?\d\d:?\d\d(?:[.,]\d+)?\]?"
+    rb"|\d\d/\d\d/\d{4} \d\d:\d\d:\d\d|\d\d/\d\d \d\d:\d\d:\d\d|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+"
+    rb"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"
+)
+
+
+def pieces(raw: bytes) -> list[bytes]:
+    """Return the texts of one line without colours: one for each carriage return, which starts a terminal line anew."""
+    text = _unpacked(raw) if raw.startswith(b'{"log":"') else raw
+    text = text.replace(b"^M", b"\r") if b"^M" in text else text
+    # One byte each that every hint has: most lines have none of them.
+    if (b"\x1b" in text or b"\\" in text or b"^" in text or b"\x90" in text) and any(h in text for h in _HINTS):
+        text = _ANSI.sub(b"", text)
+    if b"m" in text and b"[" in text:
+        text = _LOST.sub(b"", text)
+    return [piece for piece in text.split(b"\r") if piece] if b"\r" in text else [text]
+
+
+def _unpacked(raw: bytes) -> bytes:
+    """Return the words that Docker's json-file driver has put into an object, or the line where it is none."""
+    try:
+        words = json.loads(raw)["log"]
+    except (ValueError, KeyError, TypeError):
+        return raw
+    return words.rstrip("\r\n").encode("utf-8", "replace") if isinstance(words, str) else raw
+
+
+def label_of(prefix: bytes) -> bytes:
+    """Return what names the process in the words before a record: the prefix without time stamps and blanks."""
+    return b" ".join(_STAMP.sub(b"", prefix).split()) if prefix else b""
+
+
+def first_piece(raw: bytes) -> bytes:
+    """Return the first text of a line, without colours and blanks at its ends."""
+    return next(iter(pieces(raw)), b"").strip()
+
+
+def joined(lines: list[bytes]) -> bytes:
+    """Return hard-wrapped lines as one: a terminal or an editor has cut the record anywhere, even inside a number's name."""
+    return b"".join(line.rstrip(b"\r") for line in lines)

@@ -1,0 +1,47 @@
+"""What a dialect is: its name, the evidence that chooses it, the trap in it, and the parser of its lines."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from nlp_bench.logs.findings import Findings
+    from nlp_bench.logs.scan import Grammar, Line
+
+
+class Parser(Protocol):
+    """Reads the lines of one log for one dialect; made anew for each log, so it may remember what came before."""
+
+    def take(self, line: "Line", findings: "Findings") -> None:
+        """Tell `findings` what `line` says: records, facts, a new start; lines of others are passed over."""
+
+    def finish(self, findings: "Findings") -> None:
+        """Tell `findings` what only the end of the log decides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """One way in which programs log their training."""
+
+    name: str
+    """Name in reports: lower case, words joined by hyphens."""
+    title: str
+    """Programs that write it."""
+    source: str
+    """Where its format string stands: repository and file."""
+    example: str
+    """A line of it, made from the format string; tests read it, `--dialects` shows it."""
+    trap: str
+    """What a careless reader gets wrong."""
+    needles: tuple[bytes, ...]
+    """Every line that the parser wants holds at least one of these."""
+    parser: Callable[[], Parser]
+    """Makes the parser of one log."""
+    yields_to: tuple[str, ...] = ()
+    """Dialects that are believed instead when both have records: names, or "*" for every other one."""
+    believes_settings: bool = False
+    """Whether a `seq_length: 8192` of a printed configuration, or Lightning's number of processes, is what ran."""
+    counts_from: int = 1
+    """Number of the first iteration of a training."""
+    grammar: "Callable[[], Grammar] | None" = None
+    """The strict form of a clean record, for the fast road; the parser must read such lines alike."""

@@ -1,0 +1,243 @@
+"""DeepSpeed's engine by itself: its throughput timer, its pipeline engine, DeepSpeed-Chat's steps 1 and 2.
+
+Several of its lines tell of the same step; the better one is believed: the pipeline engine, the timer, the chat line, and
+last the time stamps of `[Rank 0] step=`.
+"""
+
+import re
+from calendar import timegm
+from math import isfinite
+from typing import NamedTuple
+
+import numpy as np
+
+from nlp_bench.logs.clean import label_of, pieces
+from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.forms import quantities, take_facts
+from nlp_bench.logs.progress_bar import slim
+from nlp_bench.logs.quantity import number
+from nlp_bench.logs.scan import Line
+
+_N = rb"[-+\d.eEnaif]{1,32}"
+_TIMER = re.compile(
+    rb"(?:global_step=|\d/)(\d{1,18}), (?:RunningAvg)?SamplesPerSec=("
+    + _N
+    + rb")(?:, CurrSamplesPerSec=("
+    + _N
+    + rb"))?(?=[,\s]|$)"
+)
+_PIPE = re.compile(
+    rb"\bsteps?: {0,8}(?P<iteration>\d{1,18})(?: / {0,8}(?P<total_iterations>\d{1,18}))? loss: {0,8}(?P<lm_loss>"
+    + _N
+    + rb").{0,200}? iter time \(s\): {0,8}(?P<elapsed_s>"
+    + _N
+    + rb") samples/sec: {0,8}(?P<samples_per_second>"
+    + _N
+    + rb")"
+)
+_CHAT = re.compile(
+    rb"Model Parameters: .{1,40}?, Latency: (?P<latency>[\d.]{1,20})s, .{1,60}?Samples/sec: (?P<rate>[\d.]{1,20}), .{1,40}?"
+    rb"Batch Size: (?P<batch>\d{1,9}), Sequence Length: (?P<sequence>\d{1,9})(?=[,\s]|$)"
+)
+_STEP = re.compile(rb"\[Rank 0\] step=(\d{1,18}), skipped=")
+_STAMP = re.compile(rb"\[(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d),(\d{3})\]")
+_FACTS = (
+    re.compile(rb"\btrain_batch_size \.{3,40} (?P<global_batch_size>\d{1,12})\s*$"),
+    re.compile(rb"--(?:max_seq_len|seq[_-]length)[= ](?P<sequence_length>\d{1,9})(?!\d)"),
+)
+_MICRO = {
+    "size": re.compile(rb"--(?:per_device_train_batch_size|micro[_-]batch[_-]size)[= ](\d{1,9})(?!\d)"),
+    "accumulation": re.compile(rb"--gradient[_-]accumulation[_-]steps[= ](\d{1,9})(?!\d)"),
+}
+# Programs that run on DeepSpeed and state more; not "unknown", which would read the same lines.
+_BETTER = (
+    "deepspeed-chat-rlhf",
+    "hf-trainer",
+    "megatron-lm",
+    "megatron-bridge",
+    "mlperf-mllog",
+    "xtuner",
+    "composer",
+    "litgpt",
+    "fairseq",
+    "nanotron",
+    "torchtitan",
+    "torchtune",
+    "internevo",
+    "nemo-2",
+    "jube-table",
+)
+_PER_WORKER = 1.8  # times that the mean exceeds the current rate where old versions give that of one worker
+_TWO = 2  # heads of lines: the stamp is that of another step
+_FIRST_STEPS = 2  # the timer leaves out so many steps at the start
+
+
+class _Timed(NamedTuple):
+    """One line of the timer."""
+
+    line: Line
+    label: bytes
+    step: int
+    mean: float
+    rate: float
+    stamp_s: float | None
+
+
+def _stamp_s(text: bytes) -> float | None:
+    """Return the time stamp of a line in seconds."""
+    found = _STAMP.search(text)
+    if not found:
+        return None
+    *moment, milli = (int(part) for part in found.groups())
+    try:
+        return timegm(tuple(moment)) + milli / 1000
+    except ValueError:
+        return None
+
+
+class _Parser:
+    """Keeps what the timer, the chat and rank 0 say until it is known which of them speak."""
+
+    def __init__(self) -> None:
+        self.timed: list[_Timed] = []
+        self.chats: list[tuple[Line, bytes, float]] = []
+        self.steps: list[tuple[Line, int, float]] = []
+        self.has_pipe = False
+        self.micro: dict[str, int] = {}
+
+    def take(self, line: Line, findings: Findings) -> None:
+        """Read every kind of line."""
+        for text in pieces(line.text):
+            if b"--" in text or b"train_batch_size ." in text:
+                take_facts(_FACTS, text, line, findings)
+                for name, expression in _MICRO.items():
+                    if found := expression.search(text):
+                        self.micro.setdefault(name, int(found[1]))
+            self._engine(text, line, findings)
+            if b"Model Parameters:" in text and (found := _CHAT.search(text)):
+                self._chat(found, text, line, findings)
+            elif (
+                text.count(b"[Rank 0]") == 1
+                and text.count(b"log_dist]") < _TWO
+                and (found := _STEP.search(text))
+                and (now := _stamp_s(text)) is not None
+            ):
+                self.steps.append((slim(line), int(found[1]), now))
+
+    def _engine(self, text: bytes, line: Line, findings: Findings) -> None:
+        for found in _PIPE.finditer(text) if b" iter time (s):" in text else ():
+            values, is_whole = quantities(found)
+            label = label_of(text[: found.start()])
+            is_cut = not line.is_ended and found.end() == len(text)
+            findings.record(line, values, label=label, is_whole=is_whole and not is_cut)
+            self.has_pipe = True
+        for found in _TIMER.finditer(text) if b"SamplesPerSec=" in text else ():
+            mean, rate = number(found[2]), number(found[3] or found[2])
+            # Where there is a mean, the rate of the step follows it.
+            is_whole = found.end() < len(text) or line.is_ended
+            is_whole = is_whole and (found[3] is not None or b"RunningAvg" not in found[0])
+            if mean is not None and rate is not None and isfinite(mean) and isfinite(rate) and is_whole:
+                label = label_of(text[: found.start()].rpartition(b"epoch=")[0] or text[: found.start()])
+                self.timed.append(_Timed(slim(line), label, int(found[1]), mean, rate, _stamp_s(text)))
+
+    def _chat(self, found: re.Match[bytes], text: bytes, line: Line, findings: Findings) -> None:
+        latency, rate, batch = number(found["latency"]), number(found["rate"]), float(found["batch"])
+        findings.fact("sequence_length", float(found["sequence"]), line)
+        if latency and rate:
+            # Both have two decimals: the larger number is known better.
+            one = rate if rate > latency else batch / latency
+            self.chats.append((slim(line), label_of(text[: found.start()]), one))
+
+    def finish(self, findings: Findings) -> None:
+        """Tell the best of what was kept."""
+        if self.has_pipe:
+            return
+        rates = [timed.mean / timed.rate for timed in self.timed if timed.rate > 0]
+        if rates and np.median(rates) < _PER_WORKER and any(timed.mean != timed.rate for timed in self.timed):
+            self._tell_current(findings)
+        elif self.timed:
+            self._tell_means(findings)
+        elif self.chats:
+            for index, (line, label, rate) in enumerate(self.chats, 1):
+                findings.record(line, {"iteration": index, "samples_per_second_per_device": rate}, label=label)
+            findings.remark("an iteration is one micro-batch of DeepSpeed-Chat, and its rate that of one device")
+        else:
+            self._tell_stamps(findings)
+
+    def _tell_current(self, findings: Findings) -> None:
+        for timed in self.timed:
+            values = {"iteration": float(timed.step), "samples_per_second": timed.rate}
+            findings.record(timed.line, values, label=timed.label)
+        batch = self._batch()
+        if batch and findings.known("global_batch_size") is None:
+            findings.fact("global_batch_size", batch, self.timed[-1].line)
+            findings.remark(
+                f"batch of {batch:g}: samples per second x time between lines, as a multiple of one device's"
+            )
+        findings.remark("DeepSpeed's timer leaves out what lies between two steps, such as loading of data")
+
+    def _batch(self) -> float | None:
+        """Return the batch as the multiple of one device's share that rate x time per step leaves; None if several may be."""
+        if "size" not in self.micro:
+            return None
+        share = self.micro["size"] * self.micro.get("accumulation", 1)
+        found = [
+            (two.stamp_s - one.stamp_s) / (two.step - one.step) * two.rate
+            for one, two in zip(self.timed, self.timed[1:], strict=False)
+            if two.step > one.step and one.stamp_s is not None and two.stamp_s is not None
+        ]
+        product = float(np.median(found)) if found else 0.0
+        batch = share * round(product / share) if share else 0
+        is_clear = 0.04 * product < share and abs(product - batch) < 0.02 * product
+        return float(batch) if batch and is_clear else None
+
+    def _tell_means(self, findings: Findings) -> None:
+        """Tell the differences of cumulative means, until the count of steps falls."""
+        before: tuple[float, float] | None = None
+        for timed in self.timed:
+            count = float(timed.step - _FIRST_STEPS)
+            if count <= 0 or not 0 < timed.mean < float("inf"):
+                continue
+            if before and count <= before[0]:
+                break
+            time = count / timed.mean
+            rate = timed.mean if before is None else (count - before[0]) / max(time - before[1], 1e-30)
+            if before is None or time > before[1]:
+                values = {"iteration": float(timed.step), "samples_per_second": rate}
+                findings.record(timed.line, values, label=timed.label)
+                before = count, time
+
+    def _tell_stamps(self, findings: Findings) -> None:
+        last = 0
+        for line, step, now in self.steps:
+            if step > last and len(self.steps) > 1:
+                findings.record(line, {"iteration": float(step), "clock_s": now - self.steps[0][2]})
+            last = step
+
+
+DIALECTS = (
+    Dialect(
+        name="deepspeed",
+        title="DeepSpeed's engine, pipeline engine and DeepSpeed-Chat",
+        source="deepspeedai/DeepSpeed deepspeed/utils/timer.py, deepspeed/runtime/pipe/engine.py; DeepSpeedExamples "
+        "applications/DeepSpeed-Chat/dschat/utils/perf.py",
+        example="[2024-01-01 10:00:00,000] [INFO] [timer.py:260:stop] epoch=0/micro_step=40/global_step=10, "
+        "RunningAvgSamplesPerSec=130.5, CurrSamplesPerSec=128.0, MemAllocated=4.0GB, MaxMemAllocated=20.0GB",
+        trap="samples per second of the whole machine in the engine, of one device in DeepSpeed-Chat; RunningAvg is the mean "
+        "since the start; the sequence length is on the command line at best",
+        needles=(
+            b"SamplesPerSec=",
+            b" iter time (s):",
+            b"Model Parameters:",
+            b"[Rank 0] step=",
+            b"train_batch_size ...",
+            b"_train_batch_size",
+            b"--max_seq_len",
+            b"--seq",
+            b"--micro",
+        ),
+        parser=_Parser,
+        yields_to=_BETTER,
+    ),
+)

@@ -1,0 +1,144 @@
+"""fairseq and metaseq: words per second and per update, as `key=value`, as JSON, or as a table of an epoch."""
+
+import re
+from math import isfinite
+
+from nlp_bench.logs.clean import label_of, pieces
+from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.forms import is_cut, take_facts
+from nlp_bench.logs.quantity import number
+from nlp_bench.logs.scan import Line
+
+_VALUE = rb'"?([-+\d.eE]{1,40}|nan|inf)"?(?=[\s,|}]|$)'
+_PAIR = re.compile(rb'(?<![\w-])"?(wps|ups|wpb|num_updates|wall|loss|gnorm|oom)"?(?:=|: ?)' + _VALUE)
+_CELL = re.compile(rb"\| (wps|wpb|num_updates|loss|gnorm) " + _VALUE)
+_PLACE = re.compile(rb"\bepoch (\d{1,9})(?: \| [^|\r\n]{0,80}?)?:?\s{1,40}(\d{1,18}) / (\d{1,18})\b")
+_EPOCH = re.compile(rb"\| train \| epoch \d")
+_HEAD = re.compile(rb'\bepoch\b|\btrain_inner\b|\{"|\d/\d{1,18} \[')
+_OF_DEVICE = b"training on xla:"
+_TWICE = re.compile(rb"\bwpb\b[^\r\n]{1,4000}\bwpb\b|\bwps\b[^\r\n]{1,4000}\bwps\b")
+_BEGIN = re.compile(rb"\bepoch \d|\{|\bloss=")
+_FACTS = (re.compile(rb"\btraining on (?P<num_devices>\d{1,9}) (?:devices|GPUs)\b"),)
+_MOST_WORDS = 1e13  # per second or per update; overflowing meters have printed 8.9e+19
+_LEAST_WALL_S = 10.0  # the wall clock is printed in whole seconds
+_Pairs = dict[bytes, float]
+
+
+class _Parser:
+    """Newer meters are of the interval, older ones are running means: there the clock between two lines counts."""
+
+    def __init__(self) -> None:
+        self.last_wall: float | None = None
+        self.is_per_device = self.has_clock = False
+        self.epochs: list[tuple[Line, dict[str, float]]] = []
+
+    def take(self, line: Line, findings: Findings) -> None:
+        """Read one line; validation has keys of its own (`valid_wps`) or none of the forms."""
+        for text in pieces(line.text):
+            take_facts(_FACTS, text, line, findings)
+            if line.is_ended and _EPOCH.search(text) and b"| wps " in text:
+                values = _interval(_pairs(_CELL, line, text))
+                self.epochs.append((line._replace(following=_nothing), values))
+            pairs = _pairs(_PAIR, line, text)
+            if b"wps" in pairs and self._is_whole(line, text, pairs):
+                self._record(line, text, pairs, findings)
+            elif b"wps" in pairs:
+                # What would tell a running mean from a rate stands behind the cut.
+                findings.record(line, {}, is_whole=False)
+
+    def _is_whole(self, line: Line, text: bytes, pairs: _Pairs) -> bool:
+        """Say whether the words that decide what the rates mean may be there: those before the numbers and behind them."""
+        if _TWICE.search(text) or not _HEAD.search(text):
+            return False  # the half of a line, or two halves
+        self.is_per_device = self.is_per_device or _OF_DEVICE in text
+        self.has_clock = self.has_clock or b"wall" in pairs
+        if self.is_per_device and _OF_DEVICE not in text:
+            return False
+        return b"wall" in pairs or (line.is_ended and not self.has_clock)
+
+    def _record(self, line: Line, text: bytes, pairs: _Pairs, findings: Findings) -> None:
+        begin = _BEGIN.search(text)
+        label = label_of(text[: begin.start()]) if begin else b""
+        if max(pairs[b"wps"], pairs.get(b"wpb", 0.0)) > _MOST_WORDS:
+            findings.remark("words per second and per update beyond any machine are left out")
+            pairs = {key: value for key, value in pairs.items() if key not in {b"wps", b"wpb"}}
+        values = _interval(pairs)
+        place = _PLACE.search(text)
+        if "iteration" not in values and place:
+            values["iteration"] = (float(place[1]) - 1) * float(place[3]) + float(place[2])
+        if _OF_DEVICE in text:
+            values = _of_one_device(values)
+        elif b"oom" in pairs and b"wall" in pairs:
+            values.pop("elapsed_s", None)
+            if self._is_too_soon(pairs[b"wall"]):
+                return
+            values["clock_s"] = pairs[b"wall"]
+        elif b"num_updates" not in pairs and place and "elapsed_s" in values:
+            # The oldest meters begin with the epoch: words so far / words per second is the time since.
+            values["clock_s"] = float(place[2]) * values.pop("elapsed_s")
+        findings.record(line, values, label=label)
+
+    def _is_too_soon(self, wall: float) -> bool:
+        if self.last_wall is not None and 0 <= wall - self.last_wall < _LEAST_WALL_S:
+            return True
+        self.last_wall = wall
+        return False
+
+    def finish(self, findings: Findings) -> None:
+        """Without a single interval the means of the epochs are what there is."""
+        if findings.num_records:
+            return
+        if findings.num_torn and not self.epochs:
+            findings.refuse("every line of fairseq is cut or spliced where it says what its rates mean")
+        for line, values in self.epochs:
+            findings.record(line, values)
+        if self.epochs:
+            findings.remark("the records are means of whole epochs")
+
+
+def _nothing(_: int) -> list[bytes]:
+    return []
+
+
+def _pairs(expression: re.Pattern[bytes], line: Line, text: bytes) -> _Pairs:
+    pairs: _Pairs = {}
+    for found in expression.finditer(text):
+        value = number(found[2])
+        if value is None or is_cut(line, text, found.end(2)):
+            continue
+        if isfinite(value) or found[1] in {b"loss", b"gnorm"}:
+            pairs.setdefault(found[1], value)
+    return pairs
+
+
+def _interval(pairs: _Pairs) -> dict[str, float]:
+    """Words per update / words per second is more exact than the rounded updates per second."""
+    names = {b"num_updates": "iteration", b"loss": "lm_loss", b"gnorm": "grad_norm", b"wps": "tokens_per_second"}
+    values = {name: pairs[key] for key, name in names.items() if key in pairs}
+    if b"wpb" in pairs:
+        values["tokens"] = pairs[b"wpb"]
+    if pairs.get(b"wps") and pairs.get(b"wpb"):
+        values["elapsed_s"] = pairs[b"wpb"] / pairs[b"wps"]
+    elif pairs.get(b"ups"):
+        values["elapsed_s"] = 1 / pairs[b"ups"]
+    return values
+
+
+def _of_one_device(values: dict[str, float]) -> dict[str, float]:
+    names = {"tokens_per_second": "tokens_per_second_per_device", "tokens": "tokens_per_device"}
+    return {names.get(name, name): value for name, value in values.items()}
+
+
+DIALECTS = (
+    Dialect(
+        name="fairseq",
+        title="fairseq, metaseq",
+        source="facebookresearch/fairseq fairseq/logging/progress_bar.py, fairseq/trainer.py; facebookresearch/metaseq",
+        example="2026-01-01 10:00:00 | INFO | train_inner | epoch 001:    100 / 4000 loss=9.5, ppl=724.08, wps=65536, "
+        "ups=0.5, wpb=131072, bsz=64, num_updates=100, lr=1e-05, gnorm=1.5, train_wall=200, wall=210",
+        trap="wps is of the machine and counts target words; the first is 0; older meters are running means",
+        needles=(b"wps=", b'"wps":', b"| wps ", b"| training on "),
+        parser=_Parser,
+    ),
+)

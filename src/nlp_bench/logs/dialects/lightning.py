@@ -1,0 +1,206 @@
+"""PyTorch Lightning's bar, `Epoch 0:  41%|####  | 41/100 [...]`, alone and with the metrics that NeMo 1 hangs on it.
+
+Metrics have three significant digits (`consumed_samples=1.63e+6`): what was rounded away is not guessed.
+"""
+
+import math
+import re
+from typing import NamedTuple
+
+from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.progress_bar import NEEDLES, BarBook, Series, slim, tell
+from nlp_bench.logs.scan import Line
+
+_METRIC = re.compile(
+    rb"(?<!\w)(global_step|consumed_samples|train_step_timing in s|reduced_train_loss)=([-+\d.eEnaif]{1,24})"
+)
+# Programs that run under Lightning, or beside it, and state more than its bar; not "unknown", which reads the bar itself.
+_BETTER = (
+    "mlperf-mllog",
+    "nemo-2",
+    "nemo-automodel",
+    "megatron-lm",
+    "megatron-bridge",
+    "deepspeed",
+    "hf-trainer",
+    "litgpt",
+    "composer",
+    "fairseq",
+    "jube-table",
+)
+_NEMO = (b"global_step=", b"consumed_samples=", b"train_step_timing in s=")
+
+
+class _Rounded(NamedTuple):
+    """A metric as it was printed."""
+
+    value: float
+    error: float
+    """Half a unit of its last digit; 0 where a whole number is given with all its digits."""
+
+
+def _rounded(text: bytes) -> _Rounded | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if not math.isfinite(value):
+        return _Rounded(value, 0.0)
+    digits, _, exponent = text.lower().partition(b"e")
+    fraction = digits.partition(b".")[2]
+    unit = 10.0 ** (min(int(exponent or 0), 18) - len(fraction))
+    return _Rounded(value, 0.0 if value == int(value) and unit <= 1 else unit / 2)
+
+
+class _Step(NamedTuple):
+    """One bar of NeMo."""
+
+    line: Line
+    done: int
+    metrics: dict[bytes, _Rounded]
+
+    def exact(self, name: bytes) -> int | None:
+        """Return a count that was printed with all its digits."""
+        metric = self.metrics.get(name)
+        return int(metric.value) if metric and not metric.error and math.isfinite(metric.value) else None
+
+    def counts_steps(self) -> bool:
+        """Say whether the bar may count training steps: it stands at most one after the step (before it in later epochs)."""
+        step = self.metrics.get(b"global_step")
+        return step is None or self.done - step.value <= 1 + step.error
+
+    def follows(self, before: "_Step") -> bool:
+        """Say whether this is another step than `before`, not the same bar drawn again."""
+        one, two = before.exact(b"global_step"), self.exact(b"global_step")
+        return self.done != before.done if one is None or two is None else two > one
+
+
+class _Batch:
+    """The samples of a step, where unrounded counts leave one answer only."""
+
+    def __init__(self) -> None:
+        self.last: tuple[int, int] | None = None
+        self.ratios: set[float] = set()
+
+    def add(self, step: int | None, samples: int | None) -> None:
+        """Take the counts of a bar."""
+        if step is None or not samples:
+            return
+        if self.last and step > self.last[0] and len(self.ratios) < 2:
+            self.ratios.add((samples - self.last[1]) / (step - self.last[0]))
+        self.last = step, samples
+
+    def size(self) -> float | None:
+        """Return the difference of the samples per step; of a single bar, the whole ratio of samples and steps."""
+        ratios = self.ratios
+        if not ratios and self.last:
+            step, samples = self.last
+            # NeMo counts steps from 0, and samples before or after the step, by version.
+            ratios = {samples / n for n in (step, step + 1) if n and samples % n == 0}
+        (ratio, *others) = ratios or {0.0}
+        return ratio if not others and ratio > 0 and ratio == int(ratio) else None
+
+
+class _Parser:
+    """Keeps the bars of all epochs; with NeMo's metrics it is NeMo's log, else Lightning's."""
+
+    def __init__(self, *, is_nemo: bool) -> None:
+        self.is_nemo = is_nemo
+        self.book = BarBook()
+        self.by_step = Series(None)
+        self.batch = _Batch()
+        self.last: _Step | None = None
+        self.odd: _Step | None = None
+        self.has_metrics = self.has_times = False
+
+    def take(self, line: Line, findings: Findings) -> None:
+        """Remember the bars of the line; step times are told at once."""
+        for bar in self.book.take(line, "epoch"):
+            written = _METRIC.findall(bar.postfix)
+            if len(dict(written)) < len(written):
+                continue  # the halves of two bars
+            metrics = {name: value for name, text in written if (value := _rounded(text))}
+            self.has_metrics = self.has_metrics or any(name in bar.postfix for name in _NEMO)
+            step = _Step(slim(line), bar.done, metrics)
+            if self.is_nemo and metrics and (self.last is None or step.follows(self.last)):
+                self._step(step, findings)
+                number = step.exact(b"global_step")
+                if number is not None:
+                    self.by_step.add(line, bar._replace(done=number + 1, seconds_per_unit=None))
+
+    def _step(self, step: _Step, findings: Findings) -> None:
+        self.last = step
+        self.odd = self.odd if step.counts_steps() else step
+        number = step.exact(b"global_step")
+        self.batch.add(number, step.exact(b"consumed_samples"))
+        elapsed, loss = step.metrics.get(b"train_step_timing in s"), step.metrics.get(b"reduced_train_loss")
+        if elapsed is None or not elapsed.value > 0:
+            return
+        self.has_times = True
+        iteration = float(step.done if number is None else number + 1)
+        values = {"iteration": iteration, "elapsed_s": elapsed.value}
+        findings.record(step.line, values if loss is None else {**values, "lm_loss": loss.value})
+
+    def finish(self, findings: Findings) -> None:
+        """Tell the batch that NeMo states; without its step times, those of the bar."""
+        series = self.book.longest()
+        if not series or self.is_nemo != self.has_metrics:
+            return
+        batch = self.batch.size() if self.last else None
+        if batch and self.last:
+            findings.fact("global_batch_size", batch, self.last.line)
+        if self.has_times:
+            return
+        if self.odd is None:
+            told = tell(series, findings)
+            if told and not self.is_nemo:
+                findings.remark(
+                    "an iteration is a unit of Lightning's bar: a micro-batch where gradients are accumulated"
+                )
+            return
+        if tell(self.by_step, findings, has_total=False):
+            return
+        findings.record(self.odd.line, {"iteration": self.odd.done, "clock_s": series.points[-1][2]})
+        missing = ("sequence_length",) if batch else ("sequence_length", "global_batch_size")
+        step = self.odd.metrics[b"global_step"].value
+        findings.refuse(
+            f"the bar counts {self.odd.done} units where global_step is {step:g}: they are not training steps (old bars count "
+            "validation too), and a rounded step cannot replace them",
+            *missing,
+        )
+
+
+def _nemo() -> _Parser:
+    return _Parser(is_nemo=True)
+
+
+def _lightning() -> _Parser:
+    return _Parser(is_nemo=False)
+
+
+DIALECTS = (
+    Dialect(
+        name="nemo-1",
+        believes_settings=True,
+        title="NVIDIA NeMo 1, BioNeMo, AWS Neuron's NeMo",
+        source="NVIDIA/NeMo nemo/collections/nlp/models/language_modeling/megatron_gpt_model.py; Lightning-AI/pytorch-lightning "
+        "src/lightning/pytorch/callbacks/progress/tqdm_progress.py",
+        example="Epoch 0:   1%|          | 250/30000 [10:00<11:54:00, v_num=, reduced_train_loss=3.090, global_step=249.0, "
+        "consumed_samples=64000.0, train_step_timing in s=2.400]",
+        trap="three digits only, so the batch cannot be told from consumed_samples=1.63e+6; old bars count validation too",
+        needles=NEEDLES,
+        parser=_nemo,
+        yields_to=_BETTER,
+    ),
+    Dialect(
+        name="lightning",
+        title="PyTorch Lightning",
+        source="Lightning-AI/pytorch-lightning src/lightning/pytorch/callbacks/progress/tqdm_progress.py",
+        example="Epoch 0:  41%|####      | 410/1000 [02:03<02:57,  3.33it/s, v_num=0, train_loss=3.10]",
+        trap="the bar counts batches of the data loader, not optimizer steps; it/s above one per second, s/it below",
+        needles=NEEDLES,
+        parser=_lightning,
+        yields_to=_BETTER,
+    ),
+)

@@ -1,0 +1,162 @@
+"""MaxText and its forks: `completed step: N, seconds: X, TFLOP/s/device: X, Tokens/s/device: X, total_weights: N, loss: X`.
+
+`Tokens/s/device` counts padding; `total_weights` are the real tokens of all devices. Where both are the same the number of
+devices is their quotient; where they differ only the log or a person can tell it. `seconds` of the first steps may be
+the time of the dispatch alone.
+"""
+
+import re
+
+from nlp_bench.logs.clean import label_of, pieces
+from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.exact import Bracket
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.gathering import Gathering
+from nlp_bench.logs.quantity import bounds, number
+from nlp_bench.logs.scan import Line
+from nlp_bench.logs.wrapped import unwrapped
+
+_STEP = re.compile(rb"completed step: (\d{1,12}), seconds: (\d+(?:\.\d+)?)(?=,|\s|$)")
+_KEYS = {
+    b"Tokens/s/device": "tokens_per_second_per_device",
+    b"TFLOP/s/device": "model_tflops",
+    b"loss": "lm_loss",
+    b"grad_norm": "grad_norm",
+}
+_NEVER_LAST = (b"TFLOP/s/device", b"TFLOP/s", b"Tokens/s/device", b"total_weights")
+"""Fields after which every version goes on: a line that ends with one was cut."""
+_FACTS = (
+    re.compile(rb"Config param (global_batch_size)_to_train_on: (\d+)\s*$"),
+    re.compile(rb"Config param (max_target_length): (\d+)\s*$"),
+    re.compile(rb"\b(Num_devices): (\d+), shape"),
+)
+_MEANING = {
+    b"global_batch_size": "global_batch_size",
+    b"max_target_length": "sequence_length",
+    b"Num_devices": "num_devices",
+}
+_PREFERENCE = "a preference training (DPO): Tokens/s/device counts a pair of answers as one sequence"
+_PADDED = "Tokens/s/device and the batch count padding; total_weights, the real tokens, are fewer"
+
+
+class _Parser:
+    """Keeps the facts until it is known what kind of training it is."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._facts: dict[str, tuple[float, Line]] = {}
+        self._last: Line | None = None
+        self._devices = Bracket()
+        self._weights: set[float] = set()
+        self._per_device = Bracket()
+        self._is_preference = False
+
+    def take(self, line: Line, findings: Findings) -> None:
+        """Read records and facts; an elastic training starts anew within one log."""
+        for text in pieces(line.text):
+            if b"Elastic attempt " in text:
+                self.finish(findings)
+                self._begin()
+                findings.start(line)
+            for expression in _FACTS:
+                fact = expression.search(text)
+                if fact:
+                    self._facts.setdefault(_MEANING[fact[1]], (float(fact[2]), line))
+            text = unwrapped(line, text, _is_complete, b"completed step: ")  # noqa: PLW2901  # the same line, whole
+            step = _STEP.search(text)
+            if step:
+                self._record(text, step, line, findings)
+
+    def _record(self, text: bytes, step: re.Match[bytes], line: Line, findings: Findings) -> None:
+        fields = dict(piece.strip().partition(b": ")[::2] for piece in text[step.end() :].split(b","))
+        is_cut = not line.is_ended
+        if fields and (is_cut or next(reversed(fields)) in _NEVER_LAST):
+            fields.popitem()  # its number may go on
+        values = {"iteration": float(step[1])}
+        if not (is_cut and step.end() == len(text)):
+            values["elapsed_s"] = float(step[2])
+        for key, name in _KEYS.items():
+            value = number(fields.get(key, b""))
+            if value is not None:
+                values[name] = value
+        self._is_preference |= b"reward_accuracy" in fields or b"dpo_loss" in fields
+        self._last = line
+        self._weigh(step[2], fields)
+        findings.record(line, values, label=label_of(text[: step.start()]), is_whole=not is_cut)
+
+    def _weigh(self, seconds: bytes, fields: dict[bytes, bytes]) -> None:
+        weights, rate, time = number(fields.get(b"total_weights", b"")), fields.get(b"Tokens/s/device"), bounds(seconds)
+        per_second = bounds(rate) if rate else None
+        if not (weights and per_second and time):
+            return
+        if len(self._weights) < 2:  # two are enough to know that they differ
+            self._weights.add(weights)
+        self._per_device.narrow(per_second[0] * time[0], per_second[1] * time[1])
+        self._devices.ratio((weights, weights), (per_second[0] * time[0], per_second[1] * time[1]))
+
+    def finish(self, findings: Findings) -> None:
+        """Tell the facts of the training that ends here."""
+        if self._is_preference:
+            findings.remark(_PREFERENCE)
+            return
+        for name, (value, line) in self._facts.items():
+            findings.fact(name, value, line)
+        if not (self._last and len(self._weights) == 1):
+            if self._weights:
+                findings.remark(_PADDED)
+            return
+        (weights,) = self._weights
+        devices = self._devices.whole
+        # A whole number by chance is ruled out: each device must have a whole share, and the rates must state that share.
+        if devices and weights % devices == 0 and self._per_device.low <= weights / devices <= self._per_device.high:
+            findings.fact("num_devices", devices, self._last)
+            findings.fact("tokens", weights, self._last)
+
+
+def _is_complete(text: bytes) -> bool:
+    """Say whether a record in `text` has come to its loss, or is none; two old versions end with the rate of the chip."""
+    begin = text.find(b"completed step: ")
+    return begin < 0 or text.find(b", loss: ", begin) >= 0 or text.find(b", Tokens/s/chip: ", begin) >= 0
+
+
+class _Kithara(Gathering):
+    """Three lines a step, without real tokens."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            re.compile(rb"(?<!\w)Step (?P<iteration>\d{1,12}) took (?P<elapsed_s>\d+\.\d+)s\s*$"),
+            re.compile(rb"(?P<key>Tokens/s/device): (?P<value>[\d.]+)\s*$"),
+            {b"Tokens/s/device": "tokens_per_second_per_device"},
+        )
+
+
+DIALECTS = (
+    Dialect(
+        name="maxtext",
+        title="MaxText and its forks",
+        source="AI-Hypercomputer/maxtext src/maxtext/common/metric_logger.py",
+        example="completed step: 7, seconds: 4.000, TFLOP/s/device: 100.000, Tokens/s/device: 2048.000, total_weights: 32768, "
+        "loss: 9.123",
+        trap="the rate is of one device and counts padding, total_weights are the real tokens of all; the first step or two may "
+        "state the time of the dispatch alone",
+        needles=(
+            b"completed step: ",
+            b"Elastic attempt ",
+            b"global_batch_size_to_train_on: ",
+            b"max_target_length: ",
+            b"Num_devices: ",
+        ),
+        parser=_Parser,
+    ),
+    Dialect(
+        name="kithara",
+        title="kithara",
+        source="AI-Hypercomputer/kithara kithara/trainer/trainer.py",
+        example="Step 10 took 2.000s\nTokens/s/device: 2048.00",
+        trap="three lines a step, the rate is of one device",
+        needles=(b" took ", b"Tokens/s/device: "),
+        parser=_Kithara,
+    ),
+)

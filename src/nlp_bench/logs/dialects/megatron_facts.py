@@ -1,0 +1,220 @@
+"""What Megatron-LM and its kin say outside their records: arguments, command lines, engines' settings, the accelerator.
+
+Sources: NVIDIA/Megatron-LM megatron/training/arguments.py (`_print_args`), EleutherAI/gpt-neox
+megatron/neox_arguments/arguments.py (`print`), deepspeedai/DeepSpeed deepspeed/runtime/{config.py,pipe/engine.py},
+AMD-AGI/Primus primus/modules/module_utils.py (`log_dict_aligned`), nlp_bench/train/dump.py.
+"""
+
+import re
+
+from nlp_bench.logs.exact import Bracket
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.quantity import bounds
+from nlp_bench.logs.scan import Line
+
+NEEDLES = (
+    b" ....",
+    b"-- arguments --",
+    b"seq_length",
+    b"seq-length",
+    b"batch_size",
+    b"batch-size",
+    b"world_size",
+    b"world size: ",
+    b"GPUs determined",
+    b"nnodes",
+    b"iter time (s)",
+    b"micro-batches to constant",
+    b"Skipping step",
+    b"] datetime: ",
+    b" > device: ",
+)
+_RULE = re.compile(rb"-{5} (end of )?arguments -{5}")
+# GPT-NeoX adds dots and whether the value is the default: `  seq_length ...... 2048.......updated`.
+_ARGUMENT = re.compile(rb"(?:^|[\s:])(\w{2,64}) \.{2,} (\d{1,18}|True|False)\.*(?:default|updated)?\s*$")
+_CURRICULUM = re.compile(rb"\scurriculum_learning \.{2,} \{.{0,200}'enabled': True")
+_ALIGNED = re.compile(
+    rb"(?:^|[\s-])(seq_length|global_batch_size|log_interval)\s*:\s*(\d{1,18})(?: \(int\))?\s*$"
+    rb"|(?:-(world_size):\s*(\d{1,18})|\s(world_size)\s*: (\d{1,18}) \(int\))\s*$"
+)
+_OPTION = re.compile(
+    rb"--(seq[-_]length|global[-_]batch[-_]size|log[-_]interval|nnodes|nproc[-_]per[-_]node)[=\s]\s*['\"]?(\d{1,18})(?![\w.:])"
+)
+_ENGINE = re.compile(rb"\[config\.py:\d+:\w+\]\s+(train_batch_size|gradient_accumulation_steps) \.+ (\d{1,18})\s*$")
+_STEP = re.compile(rb"iter time \(s\): (\d{1,9}\.\d{1,9}) samples/sec: (\d{1,9}\.\d{1,9})(?![\d.])")
+_SENTENCES = (
+    (re.compile(rb"using world size: (\d{1,18})(?:,| and )"), "num_devices"),
+    (re.compile(rb"number of GPUs determined to be: (\d{1,18})\s*$"), "num_devices"),
+    (re.compile(rb"initialized with seq_len: (\d{1,18}) "), "sequence_length"),
+    (re.compile(rb"initialized with seq_len: \d{1,18} world_size: (\d{1,18}) "), "num_devices"),
+)
+_CONSTANT = re.compile(rb"setting number of micro-batches to constant (\d{1,18})\s*$")
+_DEVICE = re.compile(rb"^(?:\[\w{1,20}\]:)? > device: (.{1,200}?)\s*$")
+_MICROSECONDS = re.compile(rb"\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}")
+_SKIPPED = re.compile(rb"OVERFLOW! Rank 0 Skipping step")
+_FACT = {
+    "seq_length": "sequence_length",
+    "world_size": "num_devices",
+    "global_num_gpus": "num_devices",
+    "global_batch_size": "global_batch_size",
+    "train_batch_size": "global_batch_size",
+    "log_interval": "log_interval",
+}
+_CURRICULA = ("curriculum_learning", "curriculum_learning_legacy", "data_efficiency_curriculum_learning")
+
+
+class Settings:
+    """What is known so far. The dump of the arguments is believed first, then what launchers and engines say."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.is_deepspeed = self.has_microseconds = False
+        self.num_overflows = 0
+        self._dump: dict[str, int] = {}
+        self._dump_line: Line | None = None
+        self._is_dumped = False
+        # None where two say different things: then nobody is believed.
+        self._said: dict[str, tuple[int, Line] | None] = {}
+        self._batch = Bracket()
+        self._batch_line: Line | None = None
+
+    def take(self, text: bytes, line: Line, findings: Findings) -> None:
+        """Read a line that is no record."""
+        rule = _RULE.search(text)
+        if rule:
+            self._begin_or_end(line, findings, is_end=rule[1] is not None)
+        elif b":print]" in text:
+            self._engine(text, line, findings)
+        elif b" .." in text and (argument := _ARGUMENT.search(text)):
+            self._argument(argument[1].decode(), argument[2], line, findings)
+        elif _CURRICULUM.search(text):
+            self._dump["curriculum_learning"] = 1
+        else:
+            self._sentence(text, line, findings)
+
+    def finish(self, findings: Findings) -> None:
+        """Tell what no dump has said better."""
+        self._tell_product(findings)
+        for name, told in self._said.items():
+            if told:
+                findings.fact(name, told[0], told[1])
+        self._said = {}
+        if self._batch_line and self._batch.whole:
+            findings.fact("global_batch_size", self._batch.whole, self._batch_line)
+
+    def _begin_or_end(self, line: Line, findings: Findings, *, is_end: bool) -> None:
+        if is_end:
+            self._is_dumped = True
+            self.finish(findings)
+        else:
+            findings.start(line)
+            self._dump, self._dump_line, self._is_dumped = {}, None, False
+
+    def _argument(self, name: str, value: bytes, line: Line, findings: Findings) -> None:
+        if not value.isdigit():
+            if value != b"False":
+                self._dump[name] = 1
+                self.is_deepspeed |= name == "deepspeed"
+            return
+        count = self._dump.setdefault(name, int(value))
+        self._dump_line = _bare(line)
+        is_curriculum = name == "seq_length" and any(key in self._dump for key in _CURRICULA)
+        if name in _FACT and not is_curriculum:
+            findings.fact(_FACT[name], count, line)
+
+    def _tell_product(self, findings: Findings) -> None:
+        """Tell the global batch as micro-batch x replicas x micro-batches, where the dump has it only in parts."""
+        dump, replicas = self._dump, self._replicas()
+        micro = dump.get("micro_batch_size") or dump.get("batch_size")
+        passes = dump.get("gas") or dump.get("gradient_accumulation_steps")
+        # Without an engine and without stages, programs of that time had one micro-batch.
+        has_stages = bool(dump.keys() & {"pipeline_model_parallel_size", "num_microbatches_in_minibatch"})
+        passes = passes or (None if self.is_deepspeed or has_stages else 1)
+        if self._dump_line and micro and replicas and passes:
+            findings.fact("global_batch_size", micro * replicas * passes, self._dump_line)
+
+    def _replicas(self) -> int | None:
+        """Return how many replicas of the model there are; None where a line of the dump may be lost."""
+        dump = self._dump
+        stages = dump.get("pipeline_model_parallel_size", dump.get("pipe_parallel_size"))
+        # Only the oldest dumps, those of `model_parallel_size` without an engine's `gas`, know no stages.
+        is_oldest = "model_parallel_size" in dump and "gas" not in dump
+        if "data_parallel_size" in dump or (stages is None and not is_oldest):
+            return dump.get("data_parallel_size")
+        world = dump.get("world_size") or dump.get("global_num_gpus")
+        model = dump.get("tensor_model_parallel_size") or dump.get("model_parallel_size")
+        parts = (model or 0) * max(stages or 1, 1) * dump.get("context_parallel_size", 1)
+        return world // parts if world and parts and world % parts == 0 else None
+
+    def _engine(self, text: bytes, line: Line, findings: Findings) -> None:
+        found = _ENGINE.search(text)
+        self.is_deepspeed |= found is not None
+        if not found:
+            return
+        if found[1] == b"train_batch_size":
+            self._say("global_batch_size", int(found[2]), line, findings)
+        else:
+            self._dump.setdefault("gas", int(found[2]))
+
+    def _sentence(self, text: bytes, line: Line, findings: Findings) -> None:
+        for name, count in _aligned(text) + _options(text):
+            self._say(name, count, line, findings)
+        for expression, name in _SENTENCES:
+            if found := expression.search(text):
+                self._say(name, int(found[1]), line, findings)
+        if found := _CONSTANT.search(text):
+            self._dump.setdefault("gas", int(found[1]))
+        if found := _STEP.search(text):
+            self._step(found, line)
+        if found := _DEVICE.search(text):
+            findings.fact("device", found[1].decode(errors="replace"), line)
+        self.has_microseconds |= _MICROSECONDS.search(text) is not None
+        self.num_overflows += _SKIPPED.search(text) is not None
+
+    def _step(self, found: re.Match[bytes], line: Line) -> None:
+        """Take a line of DeepSpeed's pipeline engine: its rate times its time is the batch."""
+        self.is_deepspeed = True
+        seconds, rate = bounds(found[1]), bounds(found[2])
+        if line.is_ended and seconds and rate:
+            self._batch.narrow(seconds[0] * rate[0], seconds[1] * rate[1])
+            self._batch_line = _bare(line)
+
+    def _say(self, name: str, count: int, line: Line, findings: Findings) -> None:
+        line = _bare(line)
+        if self._is_dumped:
+            findings.fact(name, count, line)
+            return
+        known = self._said.setdefault(name, (count, line))
+        if known and known[0] != count:
+            self._said[name] = None
+
+
+def _nothing(_: int) -> list[bytes]:
+    return []
+
+
+def _bare(line: Line) -> Line:
+    """Return the line's place alone: its text and what follows it are valid for a moment only."""
+    return line._replace(text=b"", following=_nothing)
+
+
+def _aligned(text: bytes) -> list[tuple[str, int]]:
+    """Return what a line of the form `  seq_length    : 8192 (int)` says."""
+    found = _ALIGNED.search(text)
+    if not found:
+        return []
+    name, value = (group for group in found.groups() if group)
+    return [(_FACT[name.decode()], int(value))]
+
+
+def _options(text: bytes) -> list[tuple[str, int]]:
+    """Return what a command line says; the number of GPUs needs both its nodes and its processes per node."""
+    options = {name.replace(b"_", b"-"): int(value) for name, value in _OPTION.findall(text)} if b"--" in text else {}
+    names = {
+        b"seq-length": "sequence_length",
+        b"global-batch-size": "global_batch_size",
+        b"log-interval": "log_interval",
+    }
+    found = [(names[option], count) for option, count in options.items() if option in names]
+    nodes, processes = options.get(b"nnodes"), options.get(b"nproc-per-node")
+    return [*found, ("num_devices", nodes * processes)] if nodes and processes else found

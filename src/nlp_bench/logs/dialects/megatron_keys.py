@@ -1,0 +1,148 @@
+"""The fields of Megatron-LM's line in every program that kept it: what each name means, and which program alone has it.
+
+Sources: NVIDIA/Megatron-LM megatron/training/training.py (`training_log`) and its forks as named in `megatron.FAMILY`.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from nlp_bench.logs.quantity import in_unit
+from nlp_bench.logs.record import COLUMN
+from nlp_bench.logs.scan import Grammar
+
+# The unit of the time is read from the name of the field: a reader that ignores it is wrong by 1000.
+CLEAN: Mapping[bytes, str] = {
+    b"consumed samples": "consumed_samples",
+    b"consumed tokens": "consumed_tokens",
+    b"elapsed time per iteration (s)": "elapsed_s",
+    b"elapsed time per iteration (ms)": "elapsed_ms",
+    b"global batch size": "global_batch_size",
+    b"lm loss": "lm_loss",
+    b"lm-loss": "lm_loss",
+    b"loss": "lm_loss",
+    b"grad norm": "grad_norm",
+    b"actual seqlen": "sequence_length",
+    b"actual seq length": "sequence_length",
+    b"number of skipped iterations": "num_skipped",
+    b"number of nan iterations": "num_nan",
+    b"samples per second": "samples_per_second",
+    b"tokens per gpu per second (tgs)": "tokens_per_second_per_device",
+    b"tokens/sec/gpu": "tokens_per_second_per_device",
+    b"throughput (token/sec/GPU)": "tokens_per_second_per_device",
+    b"TGS": "tokens_per_second_per_device",
+    b"throughput (samples/sec/per_device)": "samples_per_second_per_device",
+    b"TFLOPs": "tflops",
+    b"throughput per GPU (TFLOP/s/GPU)": "model_tflops",
+    b"model TFLOP/s/GPU": "model_tflops",
+}
+"""Fields that the fast road reads, too, as they are printed."""
+CAREFUL: Mapping[bytes, str] = {
+    b"gloabl batch size": "global_batch_size",
+    b"tokens per GPU (tokens/s/GPU)": "tokens_per_second_per_device",
+    b"tokens/s/GPU inst/harmonic mean": "tokens_per_second_per_device",
+    b"tokens/s/gpu": "tokens_per_second_per_device",
+    b"compute per GPU (TFLOP/s/GPU)": "model_tflops",
+    b"TFLOP/s/GPU": "model_tflops",
+    b"lm_loss": "lm_loss",
+    b"elapsed_time_per_iteration_ms": "elapsed_ms",
+    b"tokens_per_gpu_per_second_tgs": "tokens_per_second_per_device",
+    b"[DS]TFLOPs": "tflops",
+    b"[LM]TFLOPs": "model_tflops",
+    b"curriculum seqlen": "",
+    b"random ltd reserved length": "",
+    b"approx flops per GPU": "",
+    b"hip mem usage/free/total/usage_ratio": "",
+}
+"""Fields that send a line to the careful road: they name the program, hold two numbers, or change what others mean."""
+PROGRAM: Mapping[bytes, str] = {
+    key: name
+    for name, keys in {
+        "gpt-neox": (b"approx flops per GPU",),
+        "primus": (
+            b"tokens per GPU (tokens/s/GPU)",
+            b"tokens/s/GPU inst/harmonic mean",
+            b"compute per GPU (TFLOP/s/GPU)",
+            b"hip mem usage/free/total/usage_ratio",
+        ),
+        "modellink": (b"gloabl batch size",),
+        "megatron-deepspeed": (b"curriculum seqlen", b"lm-loss", b"tokens_per_gpu_per_second_tgs"),
+    }.items()
+    for key in keys
+}
+"""Field to the program that alone prints it."""
+COUNTS = {"consumed_samples", "consumed_tokens", "global_batch_size", "num_skipped", "num_nan", "sequence_length"}
+NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+
+_BLANKS = bytes.maketrans(b"", b"")
+_WHOLE = re.compile(rb"\d{1,18}")
+_PLAIN = re.compile(NUMBER + rb"|[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
+# The current value and a running mean of it: `1460.8/1450.4`, `615.5 (avg 612.0)`.
+_CURRENT = re.compile(rb"(" + NUMBER + rb")(?:/ ?" + NUMBER + rb"| \(avg " + NUMBER + rb"\))")
+_ROUNDED = re.compile(rb"\d+(?:\.\d+)?[KMBT]")
+
+
+def normal(key: bytes) -> bytes:
+    """Return the key as it is compared: a line break, a blank or `_` between its words may be anywhere or missing."""
+    return key.translate(_BLANKS, b" \t_").lower()
+
+
+TWO_NUMBERS = {"elapsed_ms", "model_tflops", "tokens_per_second_per_device"}
+"""Fields in which Primus prints the current value and a mean; the current one counts."""
+
+
+class Field(NamedTuple):
+    """What a key means."""
+
+    name: str
+    """Quantity with its unit; "" for one that is not read."""
+    quantity: str
+    """Quantity."""
+    program: str
+    """The program that alone prints it, "" for none."""
+    hides_length: bool
+    """Whether the sequence length of the line is only that of its last iteration."""
+
+
+_FIELDS = {normal(key): (name, PROGRAM.get(key, "")) for key, name in (*CLEAN.items(), *CAREFUL.items())}
+_HIDING = {normal(b"curriculum seqlen"), normal(b"random ltd reserved length")}
+
+
+@lru_cache(maxsize=1024)
+def field_of(key: bytes) -> Field:
+    """Return what the key means, however it is broken."""
+    name, program = _FIELDS.get(normal(key), ("", ""))
+    return Field(name, in_unit(name, 1.0)[0], program, normal(key) in _HIDING)
+
+
+def value_of(field: Field, text: bytes) -> float | None:
+    """Return the number of a field in its quantity's unit, None when it is none.
+
+    Strict: no thousands commas, no suffix; nobody prints them here, so they are the mark of a splice.
+    """
+    text = text.strip()
+    if field.quantity in COUNTS:
+        return float(text) if _WHOLE.fullmatch(text) else None
+    pair = _CURRENT.fullmatch(text) if field.name in TWO_NUMBERS else None
+    if not (pair or _PLAIN.fullmatch(text)):
+        return None
+    return in_unit(field.name, float(pair[1] if pair else text))[1]
+
+
+def is_rounded(text: bytes) -> bool:
+    """Say whether a count was printed for people (`1.258B`): it is no torn field, and no number to compute with."""
+    return bool(_ROUNDED.fullmatch(text.strip()))
+
+
+def grammar() -> Grammar:
+    """Return the strict form of a clean record, for the fast road."""
+    keys = {}
+    for key, name in CLEAN.items():
+        quantity, _ = in_unit(name, 1.0)
+        keys[key] = (COLUMN[quantity], 1000.0 if name.endswith("_ms") else 1.0, quantity in COUNTS)
+    # A field whose column is taken already is no row: the line goes to the careful parser.
+    keys |= dict.fromkeys(CAREFUL, (COLUMN["iteration"], 1.0, False))
+    return Grammar(
+        start=b"iteration", keys=keys, num_columns=len(COLUMN), required=(COLUMN["elapsed_s"], COLUMN["num_nan"])
+    )

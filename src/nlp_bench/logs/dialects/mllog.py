@@ -1,0 +1,357 @@
+"""MLPerf Training: `:::MLLOG {json}` events, whose words mean another thing in each benchmark.
+
+Step times are taken before block means, and these before the clock of the blocks, from which evaluations are subtracted.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from nlp_bench.logs.clean import label_of, pieces
+from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.scan import Line
+
+_MARK = b":::MLLOG"
+_LONGEST = 20_000  # bytes of one event
+_MOST = 1e18
+_DECODER = json.JSONDecoder()
+_SETTINGS = {
+    "global_batch_size": "global_batch_size",
+    "max_sequence_length": "sequence_length",
+    "sequence_length": "sequence_length",
+}
+_STEP_TIMES = ("train_step_timing in s", "train_step_timing", "train_step_time")
+_OLD = re.compile(rb":::MLPv0\.\d[.\d]{0,8} (\w{1,40}) ")  # until v0.6: no benchmark of these years counts tokens
+_LANGUAGE = re.compile(r"gpt|llama|mixtral|deepseek|qwen|moe_", re.IGNORECASE)
+_DUMPED_LENGTH = re.compile(rb"encoder_seq_length['\"]?\s{0,8}[:=]\s{0,8}(\d{1,9})(?!\d)")
+_BORDERS = {"block_start", "block_stop", "eval_start", "eval_stop", "eval_accuracy"}
+_FOLLOWERS = {
+    "run_start": {"block_start", "block_stop", "eval_start"},
+    "block_start": {"block_stop", "eval_start"},
+    "block_stop": {"block_start", "eval_start"},
+    "eval_start": {"eval_stop"},
+    "eval_stop": {"block_start", "block_stop", "eval_start"},
+}
+"""Which of the events that start or stop the clock may follow which."""
+_ECHO_S = 1.0
+_UNKNOWN_UNIT = (
+    "whether the counts of this MLPerf log are tokens or samples cannot be told: its benchmark, batch or sequence length is "
+    "not in it"
+)
+_TOKENS, _SAMPLES = "consumed_tokens", "consumed_samples"
+
+
+class _Event(NamedTuple):
+    """One event and where it stands."""
+
+    line: Line
+    label: bytes
+    key: str
+    value: Any
+    metadata: Mapping[str, Any]
+
+    def number(self, name: str) -> float | None:
+        """Return a count of the metadata, None where there is none."""
+        return _count(self.metadata.get(name))
+
+
+class _Mark(NamedTuple):
+    """A moment at which the log says how far the training is."""
+
+    line: Line
+    label: bytes
+    name: str
+    progress: float
+    clock_s: float | None
+    """None where an event that starts or stops the clock was lost."""
+    is_late: bool = False
+    """Whether it stands behind the evaluation, where the count may be that of an earlier moment."""
+
+
+class _Clock:
+    """Time of training alone: it stands still outside blocks and during evaluations."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.since: float | None = None
+        self.last = ("run_start", 0.0)
+        self.is_lost = False
+        self.evaluated: float | None = None
+
+    def pass_border(self, key: str, now: float, progress: float | None) -> None:
+        """Take the next event, and remember whether one between it and the last was lost."""
+        last, then = self.last
+        # The events of one evaluation state the same progress.
+        is_known = self.evaluated is not None and progress is not None
+        self.is_lost = self.is_lost or (key == "eval_stop" and is_known and self.evaluated != progress)
+        self.evaluated = progress if key == "eval_start" else None if key == "eval_stop" else self.evaluated
+        is_echo = key == last and now - then < _ECHO_S
+        self.is_lost = self.is_lost or not (is_echo or key in _FOLLOWERS.get(last, ()))
+        self.last = key, now
+        self.run(now, is_running=key in {"block_start", "eval_stop"})
+
+    def run(self, now: float, *, is_running: bool) -> None:
+        if self.since is not None:
+            self.seconds += max(0.0, now - self.since)
+        self.since = now if is_running else None
+
+    def read(self, now: float) -> float | None:
+        """Return the seconds up to now; None, once, where an event was lost since the last question."""
+        is_lost, self.is_lost = self.is_lost, False
+        if is_lost:
+            return None
+        return self.seconds + (max(0.0, now - self.since) if self.since is not None else 0.0)
+
+
+class _Run:
+    """What is known since the last `run_start`."""
+
+    def __init__(self) -> None:
+        self.clock = _Clock()
+        self.marks: list[_Mark] = []
+        self.block: tuple[Line, bytes, Mapping[str, float]] | None = None
+        self.total_rate: tuple[Line, float] | None = None
+        self.has_steps = self.has_blocks = self.has_evaluations = False
+
+
+def _events(text: bytes) -> Iterator[tuple[bytes, Any]]:
+    """Return each event of a line with the words before it; a broken one is the bytes that it has."""
+    prefix, *bodies = text.split(_MARK)
+    for body in bodies:
+        words = body[:_LONGEST].decode(errors="replace").lstrip()
+        try:
+            event, end = _DECODER.raw_decode(words)
+        except (ValueError, RecursionError):
+            event, end = None, 0
+        yield prefix, event if isinstance(event, dict) else body
+        prefix = words[end:].encode() if end else b""
+
+
+def _real(value: object) -> float | None:
+    """Return a number of JSON, which may be NaN."""
+    try:
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    except OverflowError:
+        return None
+
+
+def _count(value: object) -> float | None:
+    """Return a count: finite, not negative, and no larger than a count can be."""
+    number = _real(value)
+    return number if number is not None and 0 <= number < _MOST else None
+
+
+class _Parser:
+    """Follows the events of one run after the other."""
+
+    def __init__(self) -> None:
+        self.benchmark: str | None = None
+        self.status: str | None = None
+        self.settings: dict[str, tuple[float, Line]] = {}
+        self.dumped_length: tuple[float, Line] | None = None
+        self.is_open = True
+        self.has_begun = self.has_unknown_unit = False
+        self.run = _Run()
+
+    def take(self, line: Line, findings: Findings) -> None:
+        """Read every event of the line."""
+        for text in pieces(line.text):
+            dumped = _DUMPED_LENGTH.search(text)
+            if dumped:
+                self.dumped_length = self.dumped_length or (float(dumped[1]), line)
+            if found := _OLD.search(text):
+                self.benchmark = found[1].decode()
+            for prefix, event in _events(text):
+                if isinstance(event, dict):
+                    self._event(event, label_of(prefix), line, findings)
+                elif b"tracked_stats" in event:
+                    findings.record(line, {}, is_whole=False)
+
+    def _event(self, raw: dict[str, Any], label: bytes, line: Line, findings: Findings) -> None:
+        metadata = raw.get("metadata")
+        event = _Event(
+            line, label, str(raw.get("key")), raw.get("value"), metadata if isinstance(metadata, dict) else {}
+        )
+        now = (_count(raw.get("time_ms")) or 0.0) / 1000
+        if event.key in _SETTINGS:
+            self._set(_SETTINGS[event.key], event, findings)
+        elif event.key == "submission_benchmark":
+            self.benchmark = str(event.value)
+        elif event.key == "run_start":
+            self._begin(event, now, findings)
+        elif event.key == "run_stop":
+            self.status = str(event.metadata.get("status"))
+            self._close(findings)
+        elif event.key == "tracked_stats" and isinstance(event.value, dict):
+            self._stats(event, event.value, findings)
+        elif event.key in _BORDERS:
+            self._border(event, now, findings)
+
+    def _set(self, name: str, event: _Event, findings: Findings) -> None:
+        number = _count(event.value)
+        if not number or number < 1:
+            return
+        if self.is_open:
+            findings.fact(name, number, event.line)
+        self.settings[name] = (number, event.line)
+
+    def _begin(self, event: _Event, now: float, findings: Findings) -> None:
+        self._emit(findings)
+        findings.start(event.line)
+        self.run, self.is_open, self.has_begun = _Run(), True, True
+        for name, (value, where) in self.settings.items():
+            findings.fact(name, value, where)
+        self.run.clock.run(now, is_running=True)
+        self.run.marks.append(_Mark(event.line, event.label, _SAMPLES, 0.0, 0.0))
+
+    def _close(self, findings: Findings) -> None:
+        self._emit(findings)
+        # The settings of another run in this file come before its run_start.
+        self.is_open, self.settings = False, {}
+        if self.status not in {None, "None", "success"}:
+            findings.remark(f"the MLPerf run ended with status {self.status}")
+
+    def _border(self, event: _Event, now: float, findings: Findings) -> None:
+        run = self.run
+        is_late = event.key == "eval_accuracy"
+        if not is_late and self.has_begun:
+            run.clock.pass_border(event.key, now, event.number("samples_count") or event.number("epoch_num"))
+        if is_late or event.key == "eval_start":
+            found = self._progress(event)
+            if found:
+                self._mark(_Mark(event.line, event.label, *found, run.clock.read(now), is_late), findings)
+            run.has_evaluations = run.has_evaluations or not is_late
+
+    def _progress(self, event: _Event) -> tuple[str, float] | None:
+        """Return what has been trained so far, in the unit that it has: GPT-3 counts epochs in tokens.
+
+        None where the unit cannot be told.
+        """
+        samples, epoch = event.number("samples_count"), event.number("epoch_num")
+        if samples is not None:
+            return _SAMPLES, samples
+        if epoch is None:
+            return None
+        if self.benchmark is None or ("gpt3" in self.benchmark and not self._tokens_per_step):
+            self.has_unknown_unit = True
+            return None
+        return (_TOKENS if self._counts_tokens(epoch) else _SAMPLES), epoch
+
+    def _known(self, name: str) -> float:
+        return self.settings[name][0] if name in self.settings else 0.0
+
+    @property
+    def _tokens_per_step(self) -> float:
+        return self._known("global_batch_size") * self._known("sequence_length")
+
+    def _counts_tokens(self, count: float) -> bool:
+        per_step = self._tokens_per_step
+        return "gpt3" in (self.benchmark or "") and per_step > 0 and count % per_step == 0
+
+    def _iteration(self, name: str, progress: float, otherwise: float) -> float:
+        per_step = self._known("global_batch_size") * (self._known("sequence_length") if name == _TOKENS else 1.0)
+        return round(progress / per_step) if per_step else otherwise
+
+    def _mark(self, mark: _Mark, findings: Findings) -> None:
+        run = self.run
+        if run.marks and mark.progress <= run.marks[-1].progress:
+            return
+        run.marks.append(mark)
+        if run.block and not run.has_steps:
+            line, label, values = run.block
+            iteration = self._iteration(mark.name, mark.progress, len(run.marks))
+            findings.record(line, {"iteration": iteration, **values}, label=label)
+            run.has_blocks = True
+        run.block = None
+
+    def _stats(self, event: _Event, value: Mapping[str, Any], findings: Findings) -> None:
+        name = next((name for name in _STEP_TIMES if name in value), "")
+        elapsed, throughput = _real(value.get(name)), _count(value.get("throughput"))
+        loss = _real(value.get("reduced_train_loss"))
+        is_named = loss is not None or name != "train_step_time" or "step" in event.metadata
+        if elapsed is not None and is_named and "throughput" not in value:
+            self.run.has_steps = True
+            values = {"iteration": self._step(event), "elapsed_s": elapsed}
+            findings.record(event.line, values | ({} if loss is None else {"lm_loss": loss}), label=event.label)
+        elif throughput is not None and "gpt3" in (self.benchmark or ""):
+            self.run.total_rate = event.line, throughput
+        elif throughput is not None and self.benchmark is None:
+            self.has_unknown_unit = True  # tokens of GPT-3, samples of others
+        elif elapsed is not None or throughput is not None:
+            self.run.block = event.line, event.label, self._of_block(elapsed, throughput)
+
+    def _of_block(self, elapsed: float | None, throughput: float | None) -> dict[str, float]:
+        """Return a block's mean: Llama's throughput is in samples per second."""
+        values = {} if throughput is None else {"samples_per_second": throughput}
+        batch = self._known("global_batch_size")
+        if elapsed is None and throughput and batch:
+            elapsed = batch / throughput
+        return values if elapsed is None else {**values, "elapsed_s": elapsed}
+
+    def _step(self, event: _Event) -> float:
+        """Return the iteration of a step time, whose `step` counts tokens (GPT-3), samples (Llama until v5.0) or steps."""
+        samples, step = event.number("samples_count"), event.number("step") or 0.0
+        if samples is not None:
+            return self._iteration(_SAMPLES, samples, step)
+        if self._counts_tokens(step):
+            return self._iteration(_TOKENS, step, step)
+        batch = self._known("global_batch_size")
+        return step / batch if batch and step % batch == 0 else step
+
+    def _emit(self, findings: Findings) -> None:
+        """Tell what only the end of a run decides: with neither step nor block times, the clock of the blocks speaks."""
+        run = self.run
+        if run.block and not run.has_steps:
+            line, label, values = run.block
+            findings.record(line, {"iteration": len(run.marks) + 1.0, **values}, label=label)
+            run.has_blocks = True
+        if not (run.has_steps or run.has_blocks):
+            if run.has_evaluations:
+                run.marks = [mark for mark in run.marks if not mark.is_late]
+            for index, mark in enumerate(run.marks if len(run.marks) > 1 else []):
+                values = {"iteration": self._iteration(mark.name, mark.progress, index), mark.name: mark.progress}
+                clock = {} if mark.clock_s is None else {"clock_s": mark.clock_s}
+                findings.record(mark.line, {**values, **clock}, label=mark.label)
+            if len(run.marks) > 1:
+                where = "subtracted" if run.has_evaluations else "inside the blocks: the rate is a lower bound"
+                findings.remark(f"block times of MLPerf; evaluation time is {where}")
+            elif run.total_rate:
+                findings.record(run.total_rate[0], {"iteration": 1.0, "tokens_per_second": run.total_rate[1]})
+                findings.remark("mean over the MLPerf run, evaluations included: a lower bound")
+        self.run = _Run()
+
+    def finish(self, findings: Findings) -> None:
+        """Refuse what has no tokens, and runs that never started."""
+        self._emit(findings)
+        if self.dumped_length and findings.known("sequence_length") is None:
+            findings.fact("sequence_length", *self.dumped_length)
+        if self.has_unknown_unit and not findings.num_records:
+            findings.refuse(_UNKNOWN_UNIT)
+        if not self.benchmark:
+            return
+        ending = f"; the run ended with status {self.status}" if self.status else "; the run did not end"
+        if "bert" in self.benchmark:
+            findings.refuse(f"MLPerf BERT trains on sequences of variable length: no token rate{ending}")
+        elif not _LANGUAGE.search(self.benchmark):
+            findings.refuse(f"MLPerf benchmark {self.benchmark!r} trains no language model on tokens{ending}")
+        elif not findings.num_records:
+            began = "has no step, block or evaluation times" if self.has_begun else "crashed before run_start"
+            findings.refuse(f"the MLPerf {self.benchmark} run {began}{ending}")
+
+
+DIALECTS = (
+    Dialect(
+        name="mlperf-mllog",
+        believes_settings=True,
+        title="MLPerf Training results of any submitter (GPT-3, Llama 2 LoRA, Llama 3.1)",
+        source="mlcommons/logging mlperf_logging/mllog/mllog.py; NVIDIA/mlperf-common callbacks/logging.py",
+        example=':::MLLOG {"namespace": "", "time_ms": 1700000000000, "event_type": "POINT_IN_TIME", "key": "tracked_stats", '
+        '"value": {"train_step_time": 8.5, "reduced_train_loss": 7.5}, "metadata": {"file": "callbacks.py", "lineno": 1, "step": 8}}',
+        trap="throughput is tokens/s over the whole run for GPT-3 and samples/s of a block for Llama; step counts tokens, "
+        "samples or steps",
+        needles=(_MARK, b":::MLPv0.", b"encoder_seq_length"),
+        parser=_Parser,
+    ),
+)

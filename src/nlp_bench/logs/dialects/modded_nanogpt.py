@@ -1,0 +1,220 @@
+"""modded-nanogpt: a cumulative clock that pauses for validation, behind the whole source code of the program.
+
+The batch stands in that source, in one of these forms: sequences and their length; tokens; a length for each GPU; a
+schedule of several batches, which the steps do not tell apart.
+"""
+
+import re
+from math import prod
+
+from nlp_bench.logs.clean import label_of, pieces
+from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.forms import take_facts
+from nlp_bench.logs.quantity import number
+from nlp_bench.logs.scan import Line
+
+_STEP = re.compile(
+    rb"\bstep:(\d{1,18})/(\d{1,18})((?: [a-z_]{1,30}:\S{1,40}){0,6}) train_time:(\d[\d.]{0,30})(ms|s)(?=\s|$)"
+)
+_LOSS = re.compile(rb" train_loss:([-+\d.eE]{1,40}|nan|inf)")
+_PRODUCT = rb"(\d[\d_]{0,15}(?: ?\* ?\d[\d_]{0,15}){0,6})"
+_FIELD = re.compile(
+    rb"^\s{1,16}(batch_size|sequence_length|seq_len|train_seq_len|train_batch_size)(?: ?: ?int)? ?= ?"
+    + _PRODUCT
+    + rb"\s{0,8}(#.*)?$"
+)
+_TOKENS_AT_TOP = re.compile(rb"^batch_size = " + _PRODUCT + rb"\s*$")
+_SCHEDULE = re.compile(rb"\b(?:train_)?bs_schedule\b.{0,40}=|^def get_bs\(|\bTrainingStage\(.{0,200}\bbatch_size=")
+_ASSERTED = re.compile(rb"^assert world_size == (\d{1,4})(?![\w-])")
+_ACCUMULATED = re.compile(rb"^grad_accum_steps = (\d{1,4}) // world_size\b")
+_PER_DEVICE = re.compile(rb"\bworld_size \* args\.(?:train_)?seq_len\b")
+_MEAN = re.compile(rb" step_avg:(\d[\d.]{0,30})(?:ms)?(?=\s|$)")
+_OTHER_MEAN = re.compile(rb"[a-z_]{1,30}:\S")
+_UNTIMED_STEPS = (0, 9, 10, 11)  # early versions leave the first ones out
+_FACTS = (
+    re.compile(
+        rb"\btrain_batch_tokens:(?P<tokens>\d{1,18})(?=\s|$)(?: (?:train_)?seq_len:(?P<sequence_length>\d{1,9}))?"
+    ),
+    re.compile(rb"^world_size:(?P<num_devices>\d{1,9}) grad_accum_steps:"),
+)
+_GPU = re.compile(rb"^\|\s{1,4}(\d{1,3})\s{1,4}(\w[\w ./+-]{2,40}?)\s{1,40}(?:On|Off|N/A) ")
+_MEMORY = re.compile(rb"\|\s{1,12}(\d{1,9})MiB / {0,9}\d{1,9}MiB \|")
+_IN_USE_MIB = 500  # a GPU that no program uses holds a few MiB
+_CLASS_LINES, _TABLE_LINES, _TOP_LINES, _MAX_KEPT = 60, 90, 4, 100_000
+SCHEDULED = (
+    "the batch size changes by a schedule inside the printed source, and the lines of the steps do not say which batch was "
+    "theirs"
+)
+
+
+class _Parser:
+    """Gathers what the source says; with the first step it is put together."""
+
+    def __init__(self) -> None:
+        self.source: dict[str, int] = {}
+        self.at: Line | None = None
+        self.validations: list[tuple[Line, dict[str, float]]] = []
+        self.num_steps = 0
+        self.is_scheduled = False
+
+    def take(self, line: Line, findings: Findings) -> None:
+        """Read a step or a line of the source."""
+        for text in pieces(line.text):
+            found = _STEP.search(text)
+            if found and _is_torn(text, found):
+                findings.record(line, {}, is_whole=False)
+            elif found:
+                self._step(line, text, found, findings)
+            elif b"class Hyperparameters" in text:
+                self._fields(line, findings)
+            else:
+                self._words(line, text, findings)
+
+    def _step(self, line: Line, text: bytes, found: re.Match[bytes], findings: Findings) -> None:
+        self._facts(findings)
+        clock = number(found[4])
+        values = {"iteration": float(found[1]), "total_iterations": float(found[2])}
+        if clock is not None:
+            values["clock_s"] = clock / (1000 if found[5] == b"ms" else 1)
+        if b" val_" in found[3]:
+            if len(self.validations) < _MAX_KEPT:
+                self.validations.append((line._replace(following=_nothing), values))
+            return
+        loss = _LOSS.search(found[3])
+        loss_value = number(loss[1]) if loss else None
+        if loss_value is not None:
+            values["lm_loss"] = loss_value
+        if "per_device" in self.source:
+            values["tokens_per_device"] = float(self.source["per_device"])
+        self.num_steps += 1
+        findings.record(line, values, label=label_of(text[: found.start()]))
+
+    def _fields(self, line: Line, findings: Findings) -> None:
+        findings.start(line)
+        self.source, self.at = {}, line._replace(following=_nothing)
+        for text in line.following(_CLASS_LINES):
+            if text and not text[:1].isspace():
+                break
+            found = _FIELD.match(text)
+            if found:
+                name, comment = found[1].decode(), found[3] or b""
+                is_tokens = name == "train_batch_size" or (name == "batch_size" and b"in tokens" in comment)
+                self.source.setdefault("tokens" if is_tokens else name, _product(found[2]))
+
+    def _words(self, line: Line, text: bytes, findings: Findings) -> None:
+        take_facts(_FACTS, text, line, findings)
+        if _SCHEDULE.search(text):
+            self.is_scheduled = True
+        for name, expression in (("asserted", _ASSERTED), ("accumulated", _ACCUMULATED)):
+            found = expression.search(text)
+            if found:
+                self.source.setdefault(name, int(found[1]))
+        if _PER_DEVICE.search(text):
+            self.source.setdefault("is_per_device", 1)
+        if text.startswith(b"val_tokens = "):
+            self._at_top(line, findings)
+        if b"NVIDIA-SMI" in text:
+            self._table(line, findings)
+
+    def _at_top(self, line: Line, findings: Findings) -> None:
+        for text in line.following(_TOP_LINES):
+            found = _TOKENS_AT_TOP.match(text)
+            if found:
+                findings.start(line)
+                self.source["tokens"], self.at = _product(found[1]), line._replace(following=_nothing)
+
+    def _table(self, line: Line, findings: Findings) -> None:
+        """Count the GPUs that hold memory: the table is printed by the program when all its processes run."""
+        lines = line.following(_TABLE_LINES)
+        named = [(place, found) for place, found in enumerate(map(_GPU.match, lines)) if found]
+        held = [(place, found) for place, found in enumerate(map(_MEMORY.search, lines)) if found]
+        used = [found for _, found in held if int(found[1]) > _IN_USE_MIB]
+        if named:
+            findings.fact("device", named[0][1][2].decode().strip(), line)
+        # Each GPU has its number and one line of memory behind its name, unless lines were lost or repeated.
+        is_whole = [int(found[1]) for _, found in named] == list(range(len(named)))
+        is_whole = is_whole and len({len(lines[place].rstrip()) for place, _ in named}) == 1
+        is_whole = is_whole and all(lines[place].startswith(b"|") for place, _ in held)
+        if used and is_whole and [place + 1 for place, _ in named] == [place for place, _ in held]:
+            self.source.setdefault("in_use", len(used))
+
+    def _facts(self, findings: Findings) -> None:
+        source, line = self.source, self.at
+        if not source or not line:
+            return
+        self.at = None
+        length = source.get("train_seq_len", source.get("seq_len"))
+        devices = source.get("asserted", source.get("in_use"))
+        if devices:
+            findings.fact("num_devices", float(devices), line)
+            if "asserted" not in source:
+                findings.remark("number of GPUs: those that hold memory in the table of nvidia-smi")
+        if "tokens" in source:
+            findings.fact("tokens", float(source["tokens"]), line)
+        elif "batch_size" in source and "sequence_length" in source:
+            findings.fact("global_batch_size", float(source["batch_size"]), line)
+            findings.fact("sequence_length", float(source["sequence_length"]), line)
+        elif length and "is_per_device" in source and "accumulated" in source:
+            findings.fact("tokens", float(length * source["accumulated"]), line)
+        elif length and "is_per_device" in source:
+            source["per_device"] = length
+
+    def finish(self, findings: Findings) -> None:
+        """Without a step the clock between two validations has to do; a schedule of batches leaves no number."""
+        if not self.num_steps and len(self.validations) > 1:
+            for line, values in self.validations:
+                findings.record(line, values)
+        if self.is_scheduled and findings.num_records:
+            findings.refuse(SCHEDULED)
+
+
+def _nothing(_: int) -> list[bytes]:
+    return []
+
+
+def _is_torn(text: bytes, found: re.Match[bytes]) -> bool:
+    """Say whether step and time are of two lines: a field stands twice, or the mean is not that of so many steps."""
+    if text.count(b" train_time:") > 1 or text.count(b"step:") > 1 or text.count(b"_loss:", found.start()) > 1:
+        return True
+    rest = text[found.end() :].strip()
+    if not rest:
+        return False
+    mean = _MEAN.match(text, found.end())
+    if not mean:
+        return not _OTHER_MEAN.match(rest)
+    clock, average = number(found[4]), number(mean[1])
+    if not clock or not average or found[5] != b"ms":
+        return False
+    untimed, tolerance = int(found[1]) - clock / average, 0.5 + 0.01 * int(found[1])
+    return all(abs(untimed - number) > tolerance for number in _UNTIMED_STEPS)
+
+
+def _product(text: bytes) -> int:
+    return prod(int(factor.replace(b"_", b"")) for factor in text.split(b"*"))
+
+
+DIALECTS = (
+    Dialect(
+        name="modded-nanogpt",
+        title="modded-nanogpt speedruns, parameter-golf",
+        source="KellerJordan/modded-nanogpt train_gpt.py and records/; openai/parameter-golf train_gpt.py",
+        example="step:20/1000 train_loss:6.5000 train_time:1000ms step_avg:100.00ms",
+        trap="train_time is cumulative, set to 0 after step 10 in early versions, and pauses for validation",
+        needles=(
+            b" train_time:",
+            b"class Hyperparameters",
+            b"bs_schedule",
+            b"def get_bs(",
+            b"TrainingStage(",
+            b"assert world_size == ",
+            b"grad_accum_steps = ",
+            b"world_size * args.",
+            b"train_batch_tokens:",
+            b"world_size:",
+            b"val_tokens = ",
+            b"NVIDIA-SMI",
+        ),
+        parser=_Parser,
+    ),
+)

@@ -1,0 +1,121 @@
+"""nanotron: `iteration: N / M | name: value | ...`, numbers with three digits and a suffix (`4.71K`).
+
+The sequence length is not in the line; tokens per second x time / batch and consumed tokens / iteration / batch both bound
+it. Within these bounds the roundest whole number is taken, which is off by less than the rounding in any case.
+"""
+
+import re
+
+from nlp_bench.logs.clean import label_of, pieces
+from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.exact import Bracket, Counted
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.quantity import bounds, in_unit, number
+from nlp_bench.logs.scan import Line
+from nlp_bench.logs.wrapped import unwrapped
+
+_START = re.compile(rb"(?<![\w-])iteration: (\d{1,12}) / (\d{1,12}) \|")
+_TIMES = (b"elapsed_time_per_iteration_ms", b"time_per_iteration_ms")
+_KEYS = {
+    b"tokens_per_sec": "tokens_per_second",
+    b"tokens_per_sec_per_gpu": "tokens_per_second_per_device",
+    b"lm_loss": "lm_loss",
+    b"grad_norm": "grad_norm",
+    b"model_tflops_per_gpu": "model_tflops",
+} | dict.fromkeys(_TIMES, "elapsed_ms")
+_MOST = 1e18
+_NEVER_LAST = (*_TIMES, b"consumed_tokens", b"tokens_per_sec", b"tokens_per_sec_per_gpu", b"global_batch_size")
+"""Fields after which every version goes on: a line that ends with one was cut."""
+_NEAREST = "the sequence length {} is the roundest number that the printed digits allow ({:.0f} to {:.0f})"
+
+
+class _Parser:
+    """Narrows down sequence length and devices from record to record."""
+
+    def __init__(self) -> None:
+        self._rate, self._total = Bracket(), Bracket()
+        self._devices = Counted()
+
+    def take(self, line: Line, findings: Findings) -> None:
+        """Read records; two processes may have written into one line."""
+        for text in pieces(line.text):
+            text = unwrapped(line, text, _is_complete, b"iteration: ")  # noqa: PLW2901  # the same line, whole
+            starts = list(_START.finditer(text))
+            for position, start in enumerate(starts):
+                is_last = position == len(starts) - 1
+                end = len(text) if is_last else starts[position + 1].start()
+                self._record(text[:end], start, line, findings, is_ended=is_last and line.is_ended)
+
+    def _record(self, text: bytes, start: re.Match[bytes], line: Line, findings: Findings, *, is_ended: bool) -> None:
+        fields: dict[bytes, bytes] = {}
+        for piece in text[start.end() :].split(b" | "):
+            key, _, value_text = piece.strip(b" |").partition(b": ")
+            fields.setdefault(key, value_text.strip())
+        if fields and (not is_ended or next(reversed(fields)) in _NEVER_LAST):
+            fields.popitem()  # its number may go on
+        values = {"iteration": float(start[1]), "total_iterations": float(start[2])}
+        for key, name in _KEYS.items():
+            value = number(fields.get(key, b""))
+            if value is not None:
+                quantity, values[quantity] = in_unit(name, value)
+        batch = bounds(fields.get(b"global_batch_size", b""))
+        if batch and batch[1] < _MOST:
+            values["global_batch_size"] = float(_roundest(batch))
+            self._narrow(int(start[1]), fields, batch)
+        self._devices.quotient(line, fields.get(b"tokens_per_sec"), fields.get(b"tokens_per_sec_per_gpu"))
+        findings.record(line, values, label=label_of(text[: start.start()]), is_whole=is_ended)
+
+    def _narrow(self, iteration: int, fields: dict[bytes, bytes], batch: tuple[float, float]) -> None:
+        if batch[1] - batch[0] <= 1:
+            batch = (round(batch[0] + 0.5), round(batch[0] + 0.5))
+        rate = bounds(fields.get(b"tokens_per_sec", b""))
+        time = next((bounds(fields[key]) for key in _TIMES if key in fields), None)
+        if rate and time:
+            self._rate.ratio((rate[0] * time[0] / 1000, rate[1] * time[1] / 1000), batch)
+        consumed = bounds(fields.get(b"consumed_tokens", b""))
+        if consumed and iteration:
+            self._total.ratio((consumed[0] / iteration, consumed[1] / iteration), batch)
+
+    def finish(self, findings: Findings) -> None:
+        """Tell the sequence length and the devices, as far as the digits allow."""
+        line = self._devices.line
+        if not line:
+            return
+        both = Bracket()
+        both.narrow(self._rate.low, self._rate.high)
+        both.narrow(self._total.low, self._total.high)
+        # Consumed tokens say something only if the batch has been the same from the first iteration on.
+        chosen = both if both.roundest and self._rate.roundest else self._rate
+        length = chosen.roundest
+        if length:
+            findings.fact("sequence_length", length, line)
+            if chosen.whole is None:
+                findings.remark(_NEAREST.format(length, chosen.low, chosen.high))
+        self._devices.tell(findings)
+
+
+def _is_complete(text: bytes) -> bool:
+    """Say whether the first record of `text` goes on past its rates and its batch."""
+    start = _START.search(text)
+    return start is None or text.find(b" | lm_loss: ", start.end()) >= 0 or text.find(b" | lr: ", start.end()) >= 0
+
+
+def _roundest(batch: tuple[float, float]) -> int:
+    bracket = Bracket()
+    bracket.narrow(*batch)
+    return bracket.roundest or round((batch[0] + batch[1]) / 2)
+
+
+DIALECTS = (
+    Dialect(
+        name="nanotron",
+        title="nanotron",
+        source="huggingface/nanotron src/nanotron/trainer.py, src/nanotron/logging/base.py",
+        example="01/01/2026 10:00:10 [INFO|DP=0|PP=0|TP=0]: iteration: 10 / 100 | consumed_tokens: 1.31M | "
+        "elapsed_time_per_iteration_ms: 2K | tokens_per_sec: 65.5K | tokens_per_sec_per_gpu: 8.19K | global_batch_size: 64 | "
+        "lm_loss: 9.12 | lr: 0.0003 | model_tflops_per_gpu: 38.3 | hardware_tflops_per_gpu: 38.3 | grad_norm: 1.25",
+        trap="three digits and a suffix: 1.02K is 1024 samples; the sequence length is not in the line",
+        needles=(b"iteration: ",),
+        parser=_Parser,
+    ),
+)

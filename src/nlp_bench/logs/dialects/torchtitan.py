@@ -1,0 +1,167 @@
+"""torchtitan and its kin (flame, Primus' torchtitan backend, forks): a coloured line per step, the rate of one device."""
+
+import math
+import re
+
+from nlp_bench.logs.clean import label_of, pieces
+from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.forms import is_cut, take_facts
+from nlp_bench.logs.quantity import number
+from nlp_bench.logs.scan import Line
+from nlp_bench.logs.wrapped import unwrapped
+
+_RECORD = re.compile(
+    rb"(?<![\w/])(?i:step):\s*(?P<iteration>\d{1,12})\s+(?P<fields>(?:(?!(?i:step):)[^\r\n]){0,400}?)"
+    rb"(?<!\w)(?i:[tw]ps):\s*(?P<rate>[\d,]+(?:\.\d+)?)(?:/[\d,.]+)?(?=\s|$)"
+)
+_LOSS = re.compile(rb"(?<!\w)(?i:loss):\s*([-+\w.]+)")
+_NORM = re.compile(rb"(?<!\w)grad_norm:\s*([-+\w.]+)")
+_TFLOPS = re.compile(rb"\s*tflops:\s*([\d,.]+)")
+# Other programs with the same words: Meta's lingua names micro-steps, torchax prints the rate of the whole machine.
+_OTHERS = re.compile(rb"(?<!\w)(?:acc|flops|iter|data|step_time):")
+_NOT_TRAINING = re.compile(rb"(?i:valid\w*|eval\w*|\bval)\W*$")
+_MESH = re.compile(rb"Building \d+-D device mesh with \[[^\]]*\], \[([\d, ]*)\]")
+_DEGREES = re.compile(
+    rb"device mesh with parallelism: pp=(\d+), dp_replicate=(\d+), dp_shard=(\d+), cp=(\d+), tp=(\d+)(?=[,\s]|$)"
+)
+_LAUNCH = re.compile(rb"^\++ .*\b(?:torchrun|torch\.distributed\.(?:run|launch))\b")
+_NODES = re.compile(rb"--nnodes[= ](\d+)(?=\s)")
+_PER_NODE = re.compile(rb"--nproc[-_]per[-_]node[= ](\d+)(?=\s)")
+_FACTS = (
+    re.compile(
+        rb"local batch size [\d,]+, global batch size (?P<global_batch_size>[\d,]+),"
+        rb"(?: gradient accumulation steps \d+,)? sequence length (?P<sequence_length>[\d,]+),"
+    ),
+    re.compile(rb"Number of tokens per sequence = (?P<sequence_length>[\d,]+)\s*$"),
+    re.compile(
+        rb"Global batch size \(w\. parallel, distributed & accumulation\) = (?P<global_batch_size>[\d,]+) "
+        rb"\((?P<tokens>[\d,]+) tokens\)"
+    ),
+    re.compile(rb" capacity: (?P<device>[^\r\n]{1,80}?) with [\d.]+GiB memory"),
+    re.compile(rb" size: (?P<parameters>[\d,]+) total parameters"),
+)
+_RANK = re.compile(rb"\[rank-\d{1,9}/(\d{1,9})\]")
+_RATES = (b"tps: ", b"wps: ", b"TPS: ", b"WPS: ")
+_SETTINGS = (
+    b"Starting job: ",
+    b"device mesh with ",
+    b"with local batch size ",
+    b"Number of tokens per sequence = ",
+    b"Global batch size (w. parallel",
+    b" capacity: ",
+    b" total parameters",
+    b"--nproc",
+)
+_LONGEST = 4096
+"""Bytes of a line beyond which it states no setting."""
+_REMEMBERED = 64
+"""Steps back in which another rank may still print a step that is known."""
+
+
+class _Parser:
+    """Knows the last steps: every rank may print each one, all with the same loss."""
+
+    def __init__(self) -> None:
+        self._losses: dict[int, tuple[bytes, bytes]] = {}
+
+    def take(self, line: Line, findings: Findings) -> None:
+        """Read records, the mesh and the batch."""
+        for text in pieces(line.text):
+            rank = _RANK.search(text) if b"[rank-" in text else None
+            if rank:
+                findings.fact("num_devices", int(rank[1]), line)
+            if b"step: " in text or any(word in text for word in _RATES):
+                text = unwrapped(line, text, _is_complete, b"step: ")  # noqa: PLW2901  # the same line, whole
+                for found in _RECORD.finditer(text):
+                    self._record(text, found, line, findings)
+            else:
+                _settings(text, line, findings)
+
+    def _record(self, text: bytes, found: re.Match[bytes], line: Line, findings: Findings) -> None:
+        fields, rate = found["fields"], number(found["rate"])
+        loss = _LOSS.search(fields)
+        prefix = text[: found.start()]
+        if not loss or rate is None or _OTHERS.search(fields) or _NOT_TRAINING.search(prefix):
+            return
+        behind = text[found.end() :].partition(b"step:")[0]
+        if _LOSS.search(behind) or any(word in behind for word in _RATES):
+            return  # the halves of two lines
+        iteration = int(found["iteration"])
+        values = {"iteration": float(iteration), "tokens_per_second_per_device": rate}
+        norm = _NORM.search(fields)
+        tflops = _TFLOPS.match(text, found.end())
+        if tflops and is_cut(line, text, tflops.end()):
+            tflops = None
+        written = (
+            ("lm_loss", loss[1]),
+            ("grad_norm", norm[1] if norm else b""),
+            ("model_tflops", tflops[1] if tflops else b""),
+        )
+        values |= {name: value for name, digits in written if (value := number(digits)) is not None}
+        label = label_of(prefix)
+        if not text[found.end() :].strip():  # every version goes on after its rate
+            findings.record(line, {}, label=label, is_whole=False)
+            return
+        # Ranks whose lines carry no name differ in the last digit of the rate alone.
+        if not self._is_new(iteration, (label, loss[1])):
+            label += b" another rank"
+        findings.record(line, values, label=label)
+
+    def _is_new(self, iteration: int, said: tuple[bytes, bytes]) -> bool:
+        if self._losses.get(iteration) == said:
+            return False
+        self._losses[iteration] = said
+        while len(self._losses) > _REMEMBERED:
+            del self._losses[next(iter(self._losses))]
+        return True
+
+    def finish(self, findings: Findings) -> None:
+        """Nothing is left to the end."""
+
+
+def _is_complete(text: bytes) -> bool:
+    """Say whether a record in `text` goes on past its rate, or is none: most versions end with `mfu`."""
+    begin = text.find(b"step: ")
+    if begin < 0 or (text.find(b"loss: ", begin) < 0 and text.find(b"memory: ", begin) < 0):
+        return True
+    return any(text.find(word, begin) >= 0 for word in (b" mfu: ", b" tflops: ", b" MFU: "))
+
+
+def _settings(text: bytes, line: Line, findings: Findings) -> None:
+    if not any(word in text for word in _SETTINGS) or len(text) > _LONGEST:
+        return
+    if b"Starting job: " in text:
+        findings.start(line)
+    take_facts(_FACTS, text, line, findings)
+    devices = _world_size(text)
+    if devices:
+        findings.fact("num_devices", devices, line)
+
+
+def _world_size(text: bytes) -> int | None:
+    """Return the devices of the whole run: the product of the mesh, or of what torchrun was started with."""
+    mesh = _MESH.search(text)
+    if mesh:
+        return math.prod(int(size) for size in mesh[1].split(b",") if size.strip())
+    degrees = _DEGREES.search(text)
+    if degrees:
+        return math.prod(int(size) for size in degrees.groups())
+    if not _LAUNCH.search(text):
+        return None
+    nodes, per_node = _NODES.search(text), _PER_NODE.search(text)
+    return int(nodes[1]) * int(per_node[1]) if nodes and per_node else None
+
+
+DIALECTS = (
+    Dialect(
+        name="torchtitan",
+        title="torchtitan, flame, Primus (torchtitan backend)",
+        source="pytorch/torchtitan torchtitan/components/metrics.py; fla-org/flame flame/train.py",
+        example="[rank0]:[titan] 2026-01-01 10:00:00,000 - root - INFO - step: 20  loss:  6.1384  grad_norm:  0.5  "
+        "memory: 49.66GiB(52.28%)  tps: 5,856  tflops: 339.16  mfu: 34.29%",
+        trap="tps (wps until November 2024) is of one device, model parallel ones included, and every rank may print",
+        needles=(b"step: ", *_RATES, *_SETTINGS),
+        parser=_Parser,
+    ),
+)

@@ -1,0 +1,192 @@
+"""Bars of tqdm and of its kin: `desc: 41%|####      | 41/100 [01:22<01:58,  2.01s/it, loss=3.1]`.
+
+The clock of a bar has whole seconds, so only its differences over many seconds are times; its rate is smoothed, or the mean
+since the bar began. The units that a bar counts are those of the loop around it: steps, micro-batches, files.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from nlp_bench.logs.clean import pieces
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.quantity import duration_s
+from nlp_bench.logs.scan import Line
+
+NEEDLES = (b"%|", b"it [")
+"""Between the percentage and the drawing; behind the count of a bar that knows no total."""
+COARSE_S = 20.0
+"""Differences of a clock with whole seconds are told from here on: 5 % at worst, and the errors of neighbours cancel."""
+_MIN_SPAN_S = 60.0
+_MAX_SERIES = 256
+_SHORT = 100_000  # bytes of a line that is worth remembering
+_UNIT = rb"(?:it|batch|step|steps|iter)"
+_RATE = rb"(?:, {1,6}(?:\?|([\d.]{1,12}))(?:(" + _UNIT + rb")/s|s/" + _UNIT + rb"))?(?:, ?([^\]]{0,4000}))?\]"
+_BAR = re.compile(
+    rb"(?<![\d.])(\d{1,12})(?:/(\d{1,12}) \[(\d[\d:]{3,15})<(?:\?|[\d:]{4,16}|\d{1,6} days?, [\d:]{4,16})|it \[(\d[\d:]{3,15}))"
+    + _RATE
+)
+_OTHER_UNIT = re.compile(rb", {1,6}[\d.?]{1,12} ?[a-zA-Z]{1,12}/s|, {1,6}[\d.]{1,12}s/[a-zA-Z]{1,12}")
+_TORN_RATE = re.compile(rb" {0,6}\d[\d.]{0,12}[a-zA-Z]")
+_PERCENT = re.compile(rb"\d{1,3}$")
+_LABEL = re.compile(rb"(?:[\w.\-]{0,40}\d:\s?){1,2}")  # of a rank or a host
+_EPOCH = re.compile(rb"(?:^|[\s:\]])Epoch \d{1,9}[\s:]{0,4}$")
+_TRAINING = re.compile(rb"(?i)\btrain|\bsteps?\b|\biter|\bepochs?\b")
+_OTHER = re.compile(
+    rb"(?i)\b(?:eval|valid|val\b|test|predict|generat|infer|download|load|fetch|map\b|filter|sav|convert|pack|prepar|sanity)|token|shard"
+)
+
+
+class Bar(NamedTuple):
+    """One drawing of a bar."""
+
+    description: bytes
+    """The words before the percentage, with whatever else stands before them on the line."""
+    done: int
+    """Units done."""
+    total: int | None
+    """Units in all, None where the loop does not know."""
+    clock_s: float
+    """Whole seconds since the bar began."""
+    seconds_per_unit: float | None
+    """The inverse of the rate, rounded to three digits or so."""
+    postfix: bytes
+    """The words behind the rate."""
+
+
+def bars(text: bytes) -> Iterator[Bar]:
+    """Return the bars in one piece of a line; those that count bytes, files or examples are left out."""
+    begin = 0
+    for found in _BAR.finditer(text):
+        before, begin = text[begin : found.start()].rstrip(), found.end()
+        done, total, clock, open_clock, rate, per_second, postfix = found.groups()
+        words, percent, drawing = before.rpartition(b"%|")
+        seconds = duration_s(clock or open_clock)
+        if seconds is None or (postfix and _is_foreign(postfix)):
+            continue
+        if total is None:
+            words = before
+        elif not percent or not drawing.endswith(b"|") or not words[-1:].isdigit():
+            continue
+        speed = float(rate) if rate and rate.count(b".") < 2 and rate != b"." else 0.0
+        per_unit = None if speed <= 0 else 1 / speed if per_second else speed
+        description = _PERCENT.sub(b"", words).strip().rstrip(b":").rstrip() if total else words.strip().rstrip(b":")
+        yield Bar(description, int(done), int(total) if total else None, seconds, per_unit, postfix or b"")
+
+
+def _is_foreign(postfix: bytes) -> bool:
+    """Say whether the bar counts something else than steps, or goes over into another bar."""
+    other = _OTHER_UNIT.match(b", " + postfix) or _TORN_RATE.match(postfix)
+    return other is not None or b"%|" in postfix
+
+
+def loop_of(bar: Bar) -> str:
+    """Return whose bar it is: "train" (also one without words), "epoch" (`Epoch 3`, as Lightning writes) or "other"."""
+    words = bar.description.rpartition(b"}")[2][-120:]
+    if _OTHER.search(words):
+        return "other"
+    if _EPOCH.search(words) or b"v_num=" in bar.postfix:
+        return "epoch"
+    words = re.split(rb"[\])>]", words)[-1].strip()
+    if not words and bar.total is None:
+        return "other"
+    return "train" if not words or _LABEL.fullmatch(words + b":") or _TRAINING.search(words) else "other"
+
+
+def slim(line: Line) -> Line:
+    """Return the line without its text, for keeping."""
+    return Line(line.number, line.offset, b"", True, lambda _: [])
+
+
+@dataclass
+class Series:
+    """One bar as it goes on, thinned; a loop that draws a new bar for each epoch goes on where the last one ended."""
+
+    total: int | None
+    points: list[tuple[Line, float, float]] = field(default_factory=list)
+    """Line, units and seconds since the series began."""
+    num_bars: int = 1
+    last: tuple[Line, Bar] | None = None
+    base: tuple[float, float] = (0.0, 0.0)
+
+    def add(self, line: Line, bar: Bar) -> None:
+        """Take the next drawing."""
+        if self.last:
+            before = self.last[1]
+            if 2 * bar.done < before.done and 2 * bar.clock_s < before.clock_s:
+                self.base = self.base[0] + before.done, self.base[1] + before.clock_s
+                self.num_bars += 1
+            elif bar.done <= before.done or bar.clock_s < before.clock_s:
+                return  # drawn again, or by another process
+        self.last = slim(line), bar
+        done, clock = self.base[0] + bar.done, self.base[1] + bar.clock_s
+        if not self.points or clock - self.points[-1][2] >= COARSE_S:
+            self.points.append((self.last[0], done, clock))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the bar has run, all its epochs together."""
+        return self.base[1] + (self.last[1].clock_s if self.last else 0.0)
+
+    @property
+    def span_s(self) -> float:
+        """Seconds between the first and the last point that was told."""
+        return self.points[-1][2] - self.points[0][2] if self.points else 0.0
+
+
+class BarBook:
+    """The bars of one attempt by their total; the training is the one that ran longest."""
+
+    def __init__(self) -> None:
+        self.series: dict[int | None, Series] = {}
+
+    def take(self, line: Line, loop: str) -> list[Bar]:
+        """Remember and return the bars of a line that belong to `loop` (see `loop_of`)."""
+        found = [bar for bar, its_loop in _of_line(line.text) if its_loop == loop]
+        for bar in found:
+            if bar.total not in self.series and len(self.series) < _MAX_SERIES:
+                self.series[bar.total] = Series(bar.total)
+            if bar.total in self.series:
+                self.series[bar.total].add(line, bar)
+        return found
+
+    def longest(self, total: float | None = None) -> Series | None:
+        """Return the bar of `total` units if there is one, else the one that ran longest."""
+        chosen = self.series.get(int(total)) if total else None
+        return chosen or max(self.series.values(), key=lambda series: series.seconds, default=None)
+
+
+def _of_line(raw: bytes) -> Sequence[tuple[Bar, str]]:
+    """Return the bars of a line and whose they are; several dialects ask for the same line one after the other."""
+    return _remembered(raw) if len(raw) < _SHORT else _read(raw)
+
+
+def _read(raw: bytes) -> Sequence[tuple[Bar, str]]:
+    return [(bar, loop_of(bar)) for text in pieces(raw) for bar in bars(text)]
+
+
+_remembered = lru_cache(maxsize=2)(_read)
+
+
+def tell(series: Series, findings: Findings, *, has_total: bool = True) -> int:
+    """Tell the times of a bar; return the number of records.
+
+    Differences of its clock where it ran for minutes, else the rate of its last drawing.
+    """
+    if not series.last:
+        return 0
+    total = {"total_iterations": float(series.total)} if series.total and has_total and series.num_bars == 1 else {}
+    if len(series.points) > 1 and series.span_s >= _MIN_SPAN_S:
+        for line, done, clock in series.points:
+            findings.record(line, {"iteration": done, "clock_s": clock, **total})
+        return len(series.points)
+    line, bar = series.last
+    mean = bar.clock_s / bar.done if bar.done and bar.clock_s >= _MIN_SPAN_S else None
+    seconds = bar.seconds_per_unit or mean
+    if seconds is None:
+        return 0
+    findings.record(line, {"iteration": series.base[0] + bar.done, "elapsed_s": seconds, **total})
+    findings.remark("the time is the rate of the last bar: a smoothed mean, warm-up included where the bar ran briefly")
+    return 1

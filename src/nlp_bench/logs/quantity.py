@@ -1,0 +1,121 @@
+"""The vocabulary of all dialects: what a log may state, each with one name and one unit, and how its numbers are written.
+
+A dialect names what it reads by a quantity, or by a quantity with another unit at its end (`elapsed_ms`); the unit is
+turned into the quantity's own when the value is read, so that nobody downstream can mistake it.
+"""
+
+import re
+
+ROW = (
+    "iteration",
+    "total_iterations",
+    "elapsed_s",
+    "tokens",
+    "tokens_per_device",
+    "tokens_per_second",
+    "tokens_per_second_per_device",
+    "samples_per_second",
+    "samples_per_second_per_device",
+    "global_batch_size",
+    "sequence_length",
+    "num_devices",
+    "consumed_samples",
+    "consumed_tokens",
+    "clock_s",
+    "stamp_s",
+    "lm_loss",
+    "grad_norm",
+    "num_skipped",
+    "num_nan",
+    "tflops",
+    "model_tflops",
+)
+"""Columns of a record. `elapsed_s`, `tokens` and `tokens_per_device` are per iteration; rates without `per_device` and
+`tokens` are of the whole machine; `clock_s` is the training's own cumulative clock, `stamp_s` the time of day the line was
+written; `tflops` is TFLOP/s per device by the legacy x4/3 count, `model_tflops` that of the model alone."""
+
+FACTS = (
+    "sequence_length",
+    "global_batch_size",
+    "num_devices",
+    "tokens",
+    "log_interval",
+    "micro_batches",
+    "parameters",
+    "device",
+)
+"""What a log says once: `tokens` per iteration of the whole machine, `micro_batches` per iteration, `parameters` of the model,
+`device` the words that name the accelerator ("cpu", "NVIDIA H100 80GB HBM3")."""
+
+OPTIONS = {
+    "sequence_length": "--sequence-length",
+    "global_batch_size": "--global-batch-size",
+    "num_devices": "--num-gpus",
+}
+"""The command line options that supply a fact."""
+
+_UNITS = {
+    "elapsed_ms": ("elapsed_s", 1000.0),
+    "elapsed_us": ("elapsed_s", 1e6),
+    "clock_ms": ("clock_s", 1000.0),
+    "clock_min": ("clock_s", 1 / 60),
+    "clock_h": ("clock_s", 1 / 3600),
+}
+"""Names with another unit: the quantity, and the divisor that leads to its unit."""
+_SUFFIXES = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+_NUMBER = re.compile(rb"([-+]?)(\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)((?:[eE][-+]?\d+)?) ?([KkMGBT]?)")
+_PLAIN = re.compile(rb"\d+(?:\.\d*)?")
+_NOT_FINITE = re.compile(rb"[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
+
+
+def number(text: bytes) -> float | None:
+    """Return the number that is written in `text`, None when it is none.
+
+    Read are thousands commas (`45,538`), exponents (`2e+3`), one suffix (`4.71K`, `85.8G`), nan and inf in any case.
+    """
+    if _PLAIN.fullmatch(text):
+        return float(text)
+    text = text.strip()
+    found = _NUMBER.fullmatch(text)
+    if found:
+        sign, digits, exponent, suffix = found.groups()
+        plain = sign + (digits.replace(b",", b"") if b"," in digits else digits) + exponent
+        return float(plain) * _SUFFIXES[suffix.decode()] if suffix else float(plain)
+    return float(text) if _NOT_FINITE.fullmatch(text) else None
+
+
+def bounds(text: bytes, units: float = 0.5) -> tuple[float, float] | None:
+    """Return the least and greatest number that may have been printed as `text`, None when it is none.
+
+    `units` of the last digit lie between: 0.5 where the program rounds, 1 where it may cut digits off.
+    """
+    found = _NUMBER.fullmatch(text.strip())
+    value = number(text)
+    if not found or value is None:
+        return None
+    _, digits, exponent, suffix = found.groups()
+    try:
+        unit = _SUFFIXES[suffix.decode()] * 10.0 ** (int(exponent[1:] or 0) - len(digits.partition(b".")[2]))
+    except OverflowError:  # such a number means nothing
+        return None
+    return value - units * unit, value + units * unit
+
+
+def duration_s(text: bytes) -> float | None:
+    """Return seconds of a clock text such as `0:14:31.66`, `14:32` or `1 day, 2:03:04`; None when it is none."""
+    found = re.fullmatch(rb"(?:(\d+) days?, )?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", text.strip())
+    if not found:
+        return None
+    days, hours, minutes, seconds = (float(part) if part else 0.0 for part in found.groups())
+    return days * 86400 + hours * 3600 + minutes * 60 + seconds
+
+
+def in_unit(name: str, value: float) -> tuple[str, float]:
+    """Return the quantity that `name` stands for and `value` in its unit (`elapsed_ms`, 250.0 is `elapsed_s`, 0.25).
+
+    `iterations_per_second` becomes `elapsed_s`, its inverse.
+    """
+    if name == "iterations_per_second":
+        return "elapsed_s", 1 / value if value else float("inf")
+    quantity, divisor = _UNITS.get(name, (name, 1.0))
+    return quantity, value / divisor if divisor != 1.0 else value

@@ -1,0 +1,67 @@
+"""Whether a rate can be true: no hardware computes faster than its peak, and no step of a large model takes milliseconds.
+
+A training step needs at least 6 floating-point operations per parameter and token (Kaplan et al. 2020,
+https://arxiv.org/abs/2001.08361, section 2.1: forward 2, backward 4). It is a lower bound: attention and recompute come on top.
+"""
+
+from functools import cache
+
+import numpy as np
+
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.logs.record import Attempt, Records
+from nlp_bench.measure.sizes import Sizes
+
+SCHEMA = "nlp-bench/accelerators/1"
+ANY_PEAK_TFLOPS = 50_000.0
+"""Above this no device that is sold computes in any format (2026)."""
+LARGE_PARAMETERS = 1e9
+LARGE_MODEL_S = 0.005
+"""Launching the kernels of a model of LARGE_PARAMETERS, forward and backward, takes longer than this."""
+
+
+def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) -> str | None:
+    """Return why `tokens_per_second` (whole machine) cannot be true by what the log says of model and devices, else None."""
+    parameters, devices = attempt.fact("parameters"), sizes.num_devices
+    stated = _median(attempt.records, "model_tflops") or _median(attempt.records, "tflops")
+    if stated and stated > ANY_PEAK_TFLOPS:
+        return f"implausible: the log states {stated:.0f} TFLOP/s per device, more than any device has"
+    if not parameters:
+        return None
+    elapsed = float(np.nanmedian(sizes.elapsed_s)) if sizes.has_times else None
+    if elapsed and parameters >= LARGE_PARAMETERS and elapsed < LARGE_MODEL_S:
+        words = f"an iteration of {elapsed * 1000:.3g} ms for {parameters / 1e9:.3g} billion parameters"
+        return f"implausible: {words} is the dispatch, not the work"
+    name, peak = _peak(attempt)
+    needed = 6 * parameters * tokens_per_second / devices / 1e12 if devices else 0.0
+    if needed > peak:
+        formula = f"6 x {parameters:.4g} parameters x {tokens_per_second:.2f} tokens/s / {devices} devices"
+        return f"implausible: {formula} = {needed:.0f} TFLOP/s per device, more than the {peak:.0f} of {name}"
+    return None
+
+
+def _median(records: Records, name: str) -> float | None:
+    column = records.column(name)
+    column = column[np.isfinite(column)]
+    return float(np.median(column)) if len(column) else None
+
+
+def _peak(attempt: Attempt) -> tuple[str, float]:
+    device = attempt.facts.get("device")
+    words = str(device.value).lower() if device else ""
+    for name, peak in _peaks():
+        if name.lower() in words:
+            return name, peak
+    return "any device", ANY_PEAK_TFLOPS
+
+
+@cache
+def _peaks() -> tuple[tuple[str, float], ...]:
+    from nlp_bench.config.catalog import root  # noqa: PLC0415  # only a log that tells its parameters pays for it
+    from nlp_bench.config.table import read_toml  # noqa: PLC0415  # likewise
+
+    try:
+        table = read_toml(root() / "benchmark" / "accelerators.toml", SCHEMA)
+    except NlpBenchError:
+        return ()  # without the data files of the checkout the bound of all devices holds
+    return tuple((str(entry["name"]), float(entry["peak_tflops"])) for entry in table["accelerator"])

@@ -1,0 +1,283 @@
+"""Where each number of a run comes from: lines and bytes of the log, options, derivations, and what was left out."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from nlp_bench.logs.quantity import OPTIONS
+from nlp_bench.logs.record import Attempt, Log, Records
+from nlp_bench.measure.sizes import Column, Overrides, Sizes
+from nlp_bench.measure.throughput import Throughput
+
+_NAMES = {"sequence_length": "sequence_length", "global_batch_size": "global_batch_size", "num_devices": "num_gpus"}
+_GIVEN = "command line"
+_MAX_STARTS = 50
+"""Of more starts than these only the sum is told: a log of thousands would be told thousands of times."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """One record of the log."""
+
+    iteration: int
+    """The last iteration that the record covers."""
+    line: int
+    """Line of the file, counted from 1."""
+    offset: int
+    """Byte at which that line begins, after decompression."""
+    text: str | None = None
+    """The line itself, where a person wants to see it; no part of the record."""
+
+    def to_json(self) -> dict[str, int]:
+        """Return where it stands."""
+        return {"iteration": self.iteration, "line": self.line, "offset": self.offset}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """One quantity that a number was computed from."""
+
+    value: float | int | None
+    """In the unit of its name; None where it is not known or changes from record to record."""
+    source: str | None
+    """`log line N`, `log lines N to M`, `command line --option`, `run.json` or `derived: how`; None where not known."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it with its source under the name `from`."""
+        return {"value": self.value, "from": self.source}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """Something in the log that no number was computed from."""
+
+    what: str
+    """What was counted."""
+    count: int
+    """How many, above 0."""
+    why: str
+    """In a few words."""
+    lines: tuple[int, int] | None = None
+    """First and last line, where they stand together."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arithmetic:
+    """The few numbers that the two rates are computed from, for a pocket calculator."""
+
+    tokens_per_iteration: float | None
+    """Of the reference value; None where the log gives none."""
+    mean_s: float | None
+    """Mean of all times, the divisor of the reference value."""
+    num_times: int
+    """Times in that mean."""
+    window_tokens: float
+    """Tokens of the steady window, the dividend of the steady value; a sum of rates where the log has rates alone."""
+    window_seconds: float
+    """Seconds of the steady window; the number of its iterations where the log has rates alone."""
+    window_iterations: int
+    """Iterations that the records of the window stand for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provenance:
+    """All of it for one run."""
+
+    first_record: Place | None = None
+    """The first record that was believed."""
+    last_record: Place | None = None
+    """The last one."""
+    window_first_record: Place | None = None
+    """The first record of the steady window."""
+    window_last_record: Place | None = None
+    """The last one."""
+    quantities: dict[str, Origin] | None = None
+    """By the name of the quantity, with its unit; None where nothing was measured."""
+    arithmetic: Arithmetic | None = None
+    """None where nothing was measured."""
+    left_out: tuple[LeftOut, ...] = ()
+    """What no number was computed from."""
+    remarks: tuple[str, ...] = ()
+    """What the dialect has to say about its numbers."""
+
+    def given_by_run_json(self) -> "Provenance":
+        """Return the same with `run.json` in the place of the command line: there a run of ours says what it asked for."""
+        quantities = {
+            name: replace(origin, source=_by_run_json(origin.source))
+            for name, origin in (self.quantities or {}).items()
+        }
+        return replace(self, quantities=quantities)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the `provenance` object of nlp-bench/report/1."""
+        record = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in ("first_record", "last_record", "window_first_record", "window_last_record"):
+            record[name] = record[name].to_json() if record[name] else None
+        record["arithmetic"] = asdict(self.arithmetic) if self.arithmetic else None
+        record["quantities"] = {name: origin.to_json() for name, origin in (self.quantities or {}).items()}
+        record["left_out"] = [{**asdict(left), "lines": left.lines and list(left.lines)} for left in self.left_out]
+        return {**record, "remarks": list(self.remarks)}
+
+
+def _by_run_json(source: str | None) -> str | None:
+    return source and re.sub(rf"(?:{_GIVEN} )?(?:{'|'.join(OPTIONS.values())})", "run.json", source)
+
+
+def provenance_of(
+    log: Log,
+    attempt: Attempt | None,
+    sizes: Sizes | None,
+    throughput: Throughput | None,
+    overrides: Overrides,
+) -> Provenance:
+    """Return where the numbers of `attempt`, which is one of `log`, come from.
+
+    `attempt` and `sizes` are None where no record was found, `throughput` is None where there is no number.
+    """
+    if attempt is None or sizes is None or not len(attempt.records):
+        return Provenance(left_out=tuple(_left_out(log, attempt, throughput)), remarks=log.remarks)
+    window = throughput.window.spans.records if throughput else None
+    return Provenance(
+        first_record=_place(attempt.records, 0),
+        last_record=_place(attempt.records, -1),
+        window_first_record=_place(window, 0) if window else None,
+        window_last_record=_place(window, -1) if window else None,
+        quantities=_Origins(attempt, sizes, overrides).result(),
+        arithmetic=arithmetic_of(throughput) if throughput else None,
+        left_out=tuple(_left_out(log, attempt, throughput)),
+        remarks=log.remarks,
+    )
+
+
+def _place(records: Records, index: int) -> Place:
+    record = records[index]
+    return Place(iteration=record.iteration, line=record.line_number, offset=record.offset)
+
+
+def arithmetic_of(measured: Throughput) -> Arithmetic:
+    """Return the numbers behind both rates; `measured` still has its samples."""
+    sizes, window = measured.sizes, measured.window
+    timed = np.isfinite(sizes.elapsed_s)
+    return Arithmetic(
+        tokens_per_iteration=float(sizes.tokens[timed][0]) if measured.reference else None,
+        mean_s=float(sizes.elapsed_s[timed].mean()) if measured.reference else None,
+        num_times=int(timed.sum()) if measured.reference else 0,
+        window_tokens=window.num_tokens,
+        window_seconds=window.seconds,
+        window_iterations=int(window.spans.num_iterations.sum()),
+    )
+
+
+class _Origins:
+    """The quantities of one attempt, each told by its value: whoever states the value that was used is its source."""
+
+    def __init__(self, attempt: Attempt, sizes: Sizes, overrides: Overrides) -> None:
+        self.attempt, self.sizes = attempt, sizes
+        self.given = {
+            "sequence_length": overrides.sequence_length,
+            "global_batch_size": overrides.global_batch_size,
+            "num_devices": overrides.num_gpus,
+        }
+
+    def result(self) -> dict[str, Origin]:
+        sizes = self.sizes
+        rate = {} if sizes.has_times else {"tokens_per_second": self._series("tokens_per_second", sizes.tokens)}
+        times = {
+            "tokens_per_iteration": self._series("tokens", sizes.tokens),
+            "seconds_per_iteration": self._series("elapsed_s", sizes.elapsed_s),
+        }
+        counts = {_NAMES[name]: self._count(name) for name in _NAMES}
+        interval = self.attempt.facts.get("log_interval")
+        if interval:
+            counts["log_interval"] = self._fact("log_interval", self.attempt.count("log_interval"))
+        return {**(times if sizes.has_times else rate), **counts}
+
+    def _series(self, name: str, used: Column) -> Origin:
+        """Return a quantity that each record has: its value only where it is the same for all."""
+        values = used[np.isfinite(used)]
+        value = float(values[0]) if len(values) and np.all(values == values[0]) else None
+        stated = self.attempt.records.column(name)
+        if np.array_equal(stated, used, equal_nan=True) and len(values):
+            return Origin(value=value, source=self._lines(np.isfinite(stated)))
+        if value is not None and self.attempt.fact(name) == value:
+            return self._fact(name, value)
+        how = self.sizes.how_time if name == "elapsed_s" else self.sizes.how_tokens
+        return Origin(value=value, source=f"derived: {how}" if len(values) else None)
+
+    def _count(self, name: str) -> Origin:
+        """Return one of the three counts that a person can give."""
+        value = getattr(self.sizes, name)
+        stated = self.attempt.records.column(name)
+        known = np.flatnonzero(stated > 0)
+        if value is None:
+            return Origin(value=None, source=None)
+        if self.given[name]:
+            return Origin(value=value, source=f"{_GIVEN} {OPTIONS[name]}")
+        if len(known) and stated[known[-1]] == value:
+            return Origin(value=value, source=self._lines(stated > 0))
+        if self.attempt.count(name) == value:
+            return self._fact(name, value)
+        how = {
+            "sequence_length": self.sizes.how_sequence,
+            "global_batch_size": self.sizes.how_batch,
+            "num_devices": "rate of the machine / rate of one device",
+        }
+        return Origin(value=value, source=f"derived: {how[name]}")
+
+    def _fact(self, name: str, value: float | None) -> Origin:
+        line = self.attempt.facts[name].line_number
+        return Origin(value=value, source=f"log line {line}" if line else "log, not a line of its own")
+
+    def _lines(self, where: "np.typing.NDArray[np.bool_]") -> str:
+        numbers = self.attempt.records.numbers[where]
+        first, last = int(numbers[0]), int(numbers[-1])
+        return f"log line {first}" if first == last else f"log lines {first} to {last}"
+
+
+def _left_out(log: Log, attempt: Attempt | None, measured: Throughput | None) -> Iterator[LeftOut]:
+    counted = (
+        ("cut or spliced record(s)", log.num_torn, "of these at most finished fields are used"),
+        ("echo(es) of records", log.num_echoes, "another process had printed them already"),
+        ("time(s) or rate(s)", log.num_impossible, "0, below 0 or not finite"),
+    )
+    yield from (LeftOut(what=what, count=count, why=why) for what, count, why in counted if count)
+    if attempt is None or not len(attempt.records):
+        return
+    if len(log.attempts) > _MAX_STARTS:
+        own_start = bisect_right(log.first_offsets, int(attempt.records.offsets[0])) - 1
+        count = log.num_records - len(log.attempts[own_start].records)
+        yield LeftOut(what="record(s) of other starts of the program", count=count, why="each start is a run")
+    else:
+        yield from _other_starts(log, attempt)
+    if measured is not None:
+        yield from _outside(attempt, measured)
+
+
+def _other_starts(log: Log, attempt: Attempt) -> Iterator[LeftOut]:
+    own = attempt.records.offsets
+    others = [a.records for a in log.attempts if a.records.offsets[-1] < own[0] or a.records.offsets[0] > own[-1]]
+    for records in others:
+        lines = (int(records.numbers[0]), int(records.numbers[-1]))
+        yield LeftOut(
+            what="record(s) of another start of the program", count=len(records), why="each start is a run", lines=lines
+        )
+
+
+def _outside(attempt: Attempt, measured: Throughput) -> Iterator[LeftOut]:
+    unusable = len(attempt.records) - len(measured.spans)
+    if unusable:
+        yield LeftOut(what="record(s)", count=unusable, why="without a time or a size in tokens")
+    for excluded in measured.window.excluded:
+        iterations = measured.spans.records.column("iteration")
+        inside = (iterations >= excluded.first_iteration) & (iterations <= excluded.last_iteration)
+        numbers = measured.spans.records.numbers[inside]
+        yield LeftOut(
+            what=f"record(s) of iterations {excluded.first_iteration} to {excluded.last_iteration}",
+            count=len(numbers),
+            why=f"{excluded.why}, not in the steady value",
+            lines=(int(numbers[0]), int(numbers[-1])) if len(numbers) else None,
+        )

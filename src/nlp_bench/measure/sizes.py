@@ -1,0 +1,249 @@
+"""From what a log states to tokens and seconds per iteration, each with the way it was found; nothing is guessed.
+
+The ways, best first. Tokens per iteration of the whole machine: batch x sequence given by a person; stated by the line; batch x
+sequence; stated once; differences of consumed tokens; rate x time. Seconds per iteration: stated; differences of the
+training's own clock; tokens / rate. A rate of one device counts only with the number of devices.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nlp_bench.logs.quantity import OPTIONS
+from nlp_bench.logs.record import Attempt
+
+Column = NDArray[np.float64]
+_WHOLE_TOLERANCE = 2e-3  # samples/s is printed with three decimals at best
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overrides:
+    """What a person adds to a log, or says against it."""
+
+    sequence_length: int | None = None
+    """Tokens per sample, `--sequence-length`."""
+    global_batch_size: int | None = None
+    """Samples per iteration, `--global-batch-size`."""
+    num_gpus: int | None = None
+    """GPUs of the whole run, `--num-gpus`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Per record; NaN where it cannot be known."""
+
+    tokens: Column
+    """Tokens per iteration of the whole machine; where `has_times` is False, tokens per second."""
+    elapsed_s: Column
+    """Seconds per iteration; where `has_times` is False, 1."""
+    has_times: bool
+    """False where the log has rates alone: each record counts alike then."""
+    how_tokens: str
+    """Where the tokens come from, in words."""
+    how_time: str
+    """Where the time comes from, in words."""
+    sequence: Column
+    """Tokens per sample."""
+    sequence_length: int | None
+    """Tokens per sample of the last record."""
+    how_sequence: str
+    """Where the sequence length comes from, in words; empty where it is not known."""
+    global_batch_size: int | None
+    """Samples per iteration of the last record."""
+    how_batch: str
+    """Where the batch size comes from, in words; empty where it is not known."""
+    num_devices: int | None
+    """Devices of the whole run."""
+    tokens_per_second_per_device: float | None
+    """Mean of the rate per device that the log states, for a refusal to show."""
+
+    @property
+    def is_measurable(self) -> bool:
+        """Say whether any record has both."""
+        return bool(np.any(np.isfinite(self.tokens) & np.isfinite(self.elapsed_s)))
+
+
+def sizes_of(attempt: Attempt, overrides: Overrides) -> Sizes:
+    """Return the sizes of every record of `attempt`."""
+    return _Finding(attempt, overrides).result()
+
+
+def stated_rate(attempt: Attempt, sizes: "Sizes | _Finding") -> tuple[Column, str]:
+    """Return tokens per second of the whole machine as the log itself states them, NaN where it does not, and in what words."""
+    devices = float(sizes.num_devices) if sizes.num_devices else np.nan
+    sequence = sizes.sequence
+    column = attempt.records.column
+    ways = (
+        (column("tokens_per_second"), "tokens per second"),
+        (
+            column("tokens_per_second_per_device") * devices,
+            f"tokens per second per device x {sizes.num_devices} devices",
+        ),
+        (column("samples_per_second") * sequence, f"samples per second x {sizes.sequence_length} tokens"),
+        (
+            column("samples_per_second_per_device") * devices * sequence,
+            f"samples per second per device x {sizes.num_devices} devices x {sizes.sequence_length} tokens",
+        ),
+    )
+    return next((way for way in ways if np.isfinite(way[0]).any()), ways[0])
+
+
+def stated_sizes(attempt: Attempt) -> dict[str, int | None]:
+    """Return what the log itself says of the three facts that an option can supply, by the names of `Overrides`."""
+    found = _Finding(attempt, Overrides())
+    return {
+        "sequence_length": found.sequence_length,
+        "global_batch_size": _last(found.batch),
+        "num_gpus": found.num_devices,
+    }
+
+
+def stated_tokens(attempt: Attempt) -> Column:
+    """Return tokens per iteration as the log itself counts them, NaN where it does not."""
+    found = _Finding(attempt, Overrides())
+    stated = attempt.records.column("tokens")
+    return stated if np.isfinite(stated).any() else found.per_iteration("consumed_tokens")
+
+
+class _Finding:
+    """The records with what is known about them so far."""
+
+    def __init__(self, attempt: Attempt, overrides: Overrides) -> None:
+        self.attempt, self.records, self.overrides = attempt, attempt.records, overrides
+        self.elapsed = self.records.column("elapsed_s")
+        self.how_time = "logged time per iteration"
+        if np.isnan(self.elapsed).all():
+            self._clock()
+        self.num_devices = overrides.num_gpus or self._devices()
+        self.sequence, self.how_sequence = self._sequence()
+        self.sequence_length = _last(self.sequence)
+        self.batch, self.how_batch = self._batch()
+
+    def _clock(self) -> None:
+        # A clock that was set back (after warm-up) or stood still says nothing about the interval.
+        self.elapsed = self.per_iteration("clock_s")
+        if np.isfinite(self.elapsed).any():
+            self.how_time = "differences of the training's clock"
+
+    def _devices(self) -> int | None:
+        stated = _last(self.records.column("num_devices")) or self.attempt.count("num_devices")
+        if stated:
+            return stated
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self.records.column("tokens_per_second") / self.records.column("tokens_per_second_per_device")
+        ratio = ratio[np.isfinite(ratio)]
+        whole = round(float(np.median(ratio))) if len(ratio) else 0
+        return whole if whole and np.all(np.abs(ratio / whole - 1) < _WHOLE_TOLERANCE) else None
+
+    def _stated(self, name: str, given: int | None) -> tuple[Column, str] | None:
+        """Return a count that a person, the lines or one line states, None where nobody does."""
+        size, words = len(self.records), name.replace("_", " ")
+        if given:
+            return np.full(size, float(given)), OPTIONS[name]
+        stated = self.records.column(name)
+        if np.any(stated > 0):
+            return _filled(np.where(stated > 0, stated, np.nan)), f"{words} of the line"
+        count = self.attempt.count(name)
+        if count:
+            return np.full(size, float(count)), f"{words} of line {self.attempt.facts[name].line_number}"
+        return None
+
+    def _sequence(self) -> tuple[Column, str]:
+        size = len(self.records)
+        stated = self._stated("sequence_length", self.overrides.sequence_length)
+        if stated:
+            return stated
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self.records.column("consumed_tokens") / self.records.column("consumed_samples")
+        ratio = ratio[np.isfinite(ratio)]
+        if len(ratio) and np.all(ratio == ratio[0]) and ratio[0] == int(ratio[0]):
+            return np.full(size, ratio[0]), "consumed tokens / consumed samples"
+        return np.full(size, np.nan), ""
+
+    def _batch(self) -> tuple[Column, str]:
+        size = len(self.records)
+        stated = self._stated("global_batch_size", self.overrides.global_batch_size)
+        if stated:
+            return stated
+        samples = self.per_iteration("consumed_samples")
+        if size > 1 and np.isfinite(samples[1:]).all():
+            return _filled(samples), "differences of consumed samples"
+        product = self.records.column("samples_per_second") * self.elapsed
+        whole = np.round(product)
+        product, whole = product[np.isfinite(product)], _filled(whole)
+        is_near = len(product) and np.all(np.abs(product - np.round(product)) < _WHOLE_TOLERANCE * product)
+        if is_near and np.all(product >= 0.5):
+            return whole, "samples per second x time, rounded"
+        return np.full(size, np.nan), ""
+
+    def _consumed_tokens(self) -> Column:
+        grown = self.per_iteration("consumed_tokens")
+        # Where all others know their tokens, the first record has those of the second.
+        return _filled(grown) if len(grown) > 1 and np.isfinite(grown[1:]).all() else grown
+
+    def per_iteration(self, name: str) -> Column:
+        """Return how much a cumulative count grew per iteration since the record before, NaN where it did not grow."""
+        steps = np.diff(self.records.column("iteration"), prepend=np.nan)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            grown = np.diff(self.records.column(name), prepend=np.nan) / steps
+        return np.where((grown > 0) & np.isfinite(grown), grown, np.nan)
+
+    def _tokens(self, rate: Column, how_rate: str) -> tuple[Column, str]:
+        product = self.batch * self.sequence
+        words = f"global batch size x sequence length ({self.how_batch}, {self.how_sequence})"
+        per_device = self.records.column("tokens_per_device") * (self.num_devices or np.nan)
+        fact = self.attempt.fact("tokens")
+        is_given = bool(self.overrides.sequence_length or self.overrides.global_batch_size)
+        ways = [
+            (product if is_given else np.full_like(product, np.nan), words),
+            (self.records.column("tokens"), "tokens of the line"),
+            (per_device, f"tokens per device of the line x {self.num_devices} devices"),
+            (product, words),
+            (np.full(len(product), fact or np.nan), "tokens per iteration, stated once"),
+            (self._consumed_tokens(), "differences of consumed tokens"),
+            (rate * self.elapsed, f"{how_rate} x time"),
+        ]
+        return next((way for way in ways if np.isfinite(way[0]).any()), ways[-1])
+
+    def result(self) -> Sizes:
+        rate, words = stated_rate(self.attempt, self)
+        how_rate = f"logged {words}"
+        tokens, how_tokens = self._tokens(rate, how_rate)
+        elapsed, how_time, has_times = self.elapsed, self.how_time, True
+        if not np.any(np.isfinite(elapsed) & np.isfinite(tokens)) and np.isfinite(rate).any():
+            # Rates alone. Where the tokens of an iteration are known, each rate is a time; else each counts alike.
+            has_tokens = bool(np.any(np.isfinite(tokens) & np.isfinite(rate)))
+            elapsed = tokens / rate if has_tokens else np.where(np.isfinite(rate), 1.0, np.nan)
+            how_time = f"tokens / ({how_rate})" if has_tokens else f"{how_rate}, each record counted alike"
+            tokens, has_times = (tokens, True) if has_tokens else (rate, False)
+            how_tokens = how_tokens if has_tokens else how_rate
+        per_device = self.records.column("tokens_per_second_per_device")
+        return Sizes(
+            tokens=tokens,
+            elapsed_s=elapsed,
+            has_times=has_times,
+            how_tokens=how_tokens,
+            how_time=how_time,
+            sequence=self.sequence,
+            sequence_length=self.sequence_length,
+            how_sequence=self.how_sequence,
+            global_batch_size=_last(self.batch),
+            how_batch=self.how_batch,
+            num_devices=self.num_devices,
+            tokens_per_second_per_device=float(np.nanmean(per_device)) if np.isfinite(per_device).any() else None,
+        )
+
+
+def _last(column: Column) -> int | None:
+    column = column[column > 0]
+    return int(column[-1]) if len(column) else None
+
+
+def _filled(column: Column) -> Column:
+    """Return `column` with gaps filled from the next value before, and at the front from the first one."""
+    known = np.flatnonzero(np.isfinite(column))
+    if not len(known):
+        return column
+    before = np.maximum.accumulate(np.where(np.isfinite(column), np.arange(len(column)), known[0]))
+    return column[before]

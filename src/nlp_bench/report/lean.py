@@ -1,0 +1,67 @@
+"""Entries without their samples: a report on thousands of logs keeps of each the sums that its tables show."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from nlp_bench.logs.record import Records
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.sizes import Sizes
+from nlp_bench.measure.span import Spans
+from nlp_bench.measure.throughput import Throughput
+
+MAX_DRAWN = 100
+"""Runs that plots show; of the others no samples are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeanSpans(Spans):
+    """The first and the last interval, and the sums over all of them."""
+
+    count: int
+    """Intervals that the sums are over."""
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def lean(entry: RunEntry) -> RunEntry:
+    """Return `entry` without samples. One without a provenance keeps them: nothing else tells where its numbers are from."""
+    if entry.provenance is None:
+        return entry
+    throughput = _throughput(entry.throughput) if entry.throughput else None
+    return replace(entry, records=_ends(entry.records), throughput=throughput)
+
+
+def has_samples(entry: RunEntry) -> bool:
+    """Say whether the entry was measured and every interval is still there, to be drawn."""
+    return entry.throughput is not None and not isinstance(entry.throughput.spans, LeanSpans)
+
+
+def _throughput(measured: Throughput) -> Throughput:
+    window = replace(measured.window, spans=_spans(measured.window.spans))
+    return replace(measured, window=window, spans=_spans(measured.spans), sizes=_sizes(measured.sizes))
+
+
+def _ends(records: Records) -> Records:
+    # Copied: a view would keep all of them alive.
+    return records.chosen(np.array([0, -1])) if len(records) > 1 else records
+
+
+def _spans(spans: Spans) -> Spans:
+    ends = np.array([0, -1])
+    return LeanSpans(
+        records=spans.records.chosen(ends),
+        num_iterations=spans.num_iterations[ends],
+        num_tokens=np.array([spans.num_tokens.sum()]),
+        seconds=np.array([spans.seconds.sum()]),
+        count=len(spans),
+    )
+
+
+def _sizes(sizes: Sizes) -> Sizes:
+    columns: dict[str, Any] = {
+        f.name: np.empty(0) for f in fields(sizes) if isinstance(getattr(sizes, f.name), np.ndarray)
+    }
+    return replace(sizes, **columns)

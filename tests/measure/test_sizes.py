@@ -1,0 +1,88 @@
+"""Tokens and seconds out of whatever a log states, and the numbers that cannot be true."""
+
+import numpy as np
+import pytest
+
+from nlp_bench.logs.record import Attempt, Fact, LogRecord, Records
+from nlp_bench.measure.plausible import why_implausible
+from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
+
+
+def attempt(*rows: dict[str, float], **facts: float | str) -> Attempt:
+    records = [LogRecord(iteration=n, **row) for n, row in enumerate(rows, start=1)]  # type: ignore[arg-type]
+    return Attempt(records=Records.of(records), facts={name: Fact(value, 1) for name, value in facts.items()})
+
+
+def rates(sizes: Sizes) -> list[float]:
+    return (sizes.tokens / sizes.elapsed_s).tolist()
+
+
+@pytest.mark.parametrize(
+    ("row", "facts", "options", "rate"),
+    [
+        ({"elapsed_s": 2.0, "tokens": 100}, {}, {}, 50),
+        ({"elapsed_s": 2.0, "tokens_per_device": 100}, {"num_devices": 8}, {}, 400),
+        ({"elapsed_s": 2.0, "global_batch_size": 8}, {"sequence_length": 128}, {}, 512),
+        ({"elapsed_s": 2.0}, {"sequence_length": 128, "global_batch_size": 16}, {}, 1024),
+        ({"elapsed_s": 2.0}, {"tokens": 100}, {}, 50),
+        ({"elapsed_s": 2.0, "tokens_per_second": 70}, {}, {}, 70),
+        ({"tokens_per_second": 70}, {}, {}, 70),
+        ({"tokens_per_second_per_device": 70}, {}, {"num_gpus": 4}, 280),
+        ({"samples_per_second": 4}, {"sequence_length": 128}, {}, 512),
+        ({"samples_per_second_per_device": 4}, {"sequence_length": 128, "num_devices": 2}, {}, 1024),
+        ({"elapsed_s": 0.5, "samples_per_second": 16.001}, {}, {"sequence_length": 128}, 2048),
+        ({"elapsed_s": 2.0, "consumed_samples": 10, "consumed_tokens": 1280, "global_batch_size": 8}, {}, {}, 512),
+        ({"elapsed_s": 2.0, "global_batch_size": 8}, {"sequence_length": 128}, {"sequence_length": 256}, 1024),
+    ],
+)
+def test_every_way_to_a_rate(
+    row: dict[str, float], facts: dict[str, float], options: dict[str, int], rate: float
+) -> None:
+    assert rates(sizes_of(attempt(row, **facts), Overrides(**options))) == pytest.approx([rate])
+
+
+def test_the_clock_and_the_tokens_of_a_training_as_differences() -> None:
+    rows = [{"clock_s": 10.0 * n, "consumed_tokens": 500.0 * n} for n in (1, 2, 3)]
+    sizes = sizes_of(attempt(*rows), Overrides())
+    assert rates(sizes)[1:] == [50.0, 50.0]
+    assert sizes.how_time == "differences of the training's clock"
+
+
+def test_a_clock_that_is_set_back_gives_no_time() -> None:
+    sizes = sizes_of(attempt({"clock_s": 10.0}, {"clock_s": 0.5}, {"clock_s": 1.5}, tokens=100.0), Overrides())
+    assert np.isfinite(sizes.elapsed_s).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("row", "facts"),
+    [
+        ({"tokens_per_second_per_device": 70}, {}),
+        ({"elapsed_s": 1.0}, {"sequence_length": 128}),
+        ({"elapsed_s": 1.0, "global_batch_size": 8}, {}),
+        ({"samples_per_second": 4}, {}),
+        ({"samples_per_second_per_device": 4}, {"sequence_length": 128}),
+        ({"elapsed_s": 0.5, "samples_per_second": 16.4}, {"sequence_length": 128}),
+    ],
+)
+def test_nothing_is_guessed(row: dict[str, float], facts: dict[str, float]) -> None:
+    sizes = sizes_of(attempt(row, **facts), Overrides())
+    # Samples per second with a sequence length is a rate all the same; only the batch is not invented.
+    assert not sizes.is_measurable or (sizes.global_batch_size is None and "samples per second" in sizes.how_tokens)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "facts", "words"),
+    [
+        (1.0, {"parameters": 7e9, "num_devices": 8, "device": "NVIDIA H100 80GB HBM3"}, None),
+        (0.1, {"parameters": 7e9, "num_devices": 8, "device": "NVIDIA A100-SXM4-40GB"}, "more than the 312 of A100"),
+        (0.002, {"parameters": 70e9}, "is the dispatch, not the work"),
+        (0.002, {"parameters": 1e6}, None),
+        (0.0001, {"parameters": 9e8, "num_devices": 1}, "more than the 50000 of any device"),
+        (0.1, {"parameters": 7e9}, None),
+    ],
+)
+def test_what_cannot_be_true(seconds: float, facts: dict[str, float | str], words: str | None) -> None:
+    found = attempt({"elapsed_s": seconds, "tokens": 10000.0}, **facts)
+    sizes = sizes_of(found, Overrides())
+    why = why_implausible(found, sizes, 10000 / seconds)
+    assert why is None if words is None else why is not None and words in why

@@ -1,0 +1,171 @@
+"""Many logs by several processes: the same answer, no orphan, and no log that hides another."""
+
+import gzip
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.published import published_log
+
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.report.find import Item, Kind
+from nlp_bench.report.pool import read_many
+from nlp_bench.report.read import Wish
+from nlp_bench.report.sources import read_sources
+from nlp_bench.report.table import Report
+
+OVERRIDES = Overrides(sequence_length=2048)
+WISH = Wish(overrides=OVERRIDES)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(90):
+        (tmp_path / f"{number:02d}.log").write_text(published_log(total=100 + number))
+    (tmp_path / "50.txt").write_text("nothing\n")
+    (tmp_path / "51.log").write_bytes(gzip.compress(published_log().encode())[:60])
+    return tmp_path
+
+
+def as_json(folder: Path, alone_s: float) -> str:
+    found = read_sources([str(folder)], OVERRIDES, alone_s=alone_s)
+    return json.dumps(Report(entries=found.entries, tokens=1, passed_over=found.passed_over).to_json())
+
+
+def test_several_processes_give_the_same_answer_in_the_same_order(folder: Path) -> None:
+    assert as_json(folder, alone_s=0) == as_json(folder, alone_s=1e9)
+    assert multiprocessing.active_children() == []
+
+
+def test_the_text_of_records_comes_from_other_processes_too(folder: Path) -> None:
+    found = read_sources([str(folder)], OVERRIDES, alone_s=0, with_quotes=True)
+    assert len(found.entries) == 90
+
+
+@contextmanager
+def killing() -> Iterator[None]:
+    """Kill every child that has done nothing for two seconds: it waits for the pipe, or for another one that does."""
+    is_over = threading.Event()
+
+    def kill() -> None:
+        seen: dict[tuple[int | None, str], float] = {}
+        while not is_over.wait(0.1):
+            for child in multiprocessing.active_children():
+                now_s = time.monotonic()
+                if now_s - seen.setdefault((child.pid, worked(child.pid)), now_s) > 2:
+                    child.kill()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    yield
+    is_over.set()
+    thread.join()
+
+
+def worked(pid: int | None) -> str:
+    """What the system has counted of the work of a process."""
+    try:
+        return " ".join(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
+    except OSError:
+        return ""
+
+
+def test_a_log_that_kills_its_reader_is_a_row_and_the_others_are_read(folder: Path) -> None:
+    os.mkfifo(folder / "40.pipe")  # whoever opens it waits until he is killed
+    items = [Item(path=str(path), kind=Kind.LOG, is_regular=True) for path in sorted(folder.iterdir())]
+    shown: list[tuple[int, int]] = []
+    with killing():
+        results = read_many(items, [WISH] * len(items), lambda files, size: shown.append((files, size)))
+    assert len(results) == 92
+    for item, result in zip(items, results, strict=True):
+        (entry,) = result.entries
+        assert entry.source == item.path
+        expected = "killed" if item.path.endswith("pipe") else "training line" if "50.txt" in item.path else ""
+        assert expected in " ".join(entry.reasons)
+        assert entry.has_number == (not expected and "51.log" not in item.path)
+    assert shown
+
+
+@pytest.mark.parametrize("program", ["/bin/false", "/no/such/program"])
+def test_where_no_process_can_be_started_the_logs_are_read_here(folder: Path, program: str) -> None:
+    expected = as_json(folder, alone_s=1e9)
+    multiprocessing.set_executable(program)
+    try:
+        assert as_json(folder, alone_s=0) == expected
+    finally:
+        multiprocessing.set_executable(sys.executable)
+
+
+def test_where_no_more_processes_are_allowed_the_logs_are_read_here(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = as_json(folder, alone_s=1e9)
+
+    def refused(*_: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("multiprocessing.popen_spawn_posix.Popen._launch", refused)
+    assert as_json(folder, alone_s=0) == expected
+
+
+PROGRAM = """
+import sys
+from nlp_bench.report import sources
+sources.read_sources.__kwdefaults__["alone_s"] = 0
+from nlp_bench.cli.main import main
+if __name__ == "__main__":
+    sys.exit(main(["report", *sys.argv[1:]]))
+"""
+
+
+def children(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in path.read_text().split()] if path.exists() else []
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_an_end_from_outside_leaves_no_process_and_no_trace(tmp_path: Path, end: signal.Signals) -> None:
+    (tmp_path / "0.log").write_text(published_log())
+    member = gzip.compress(b"NCCL INFO noise that is no record\n" * 200_000, 1)
+    for name in ("1.gz", "2.gz"):
+        (tmp_path / name).write_bytes(member * 2000)  # 13 GB of text: minutes
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    started = subprocess.Popen(
+        [sys.executable, str(program), str(tmp_path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while len(children(started.pid)) < 3 and time.monotonic() < deadline:  # two readers and Python's resource tracker
+        time.sleep(0.05)
+    readers = children(started.pid)
+    time.sleep(0.5)
+    if end == signal.SIGINT:
+        os.killpg(started.pid, end)  # as a terminal does
+    else:
+        started.kill()
+    out, err = started.communicate(timeout=20)
+    assert (started.returncode, out) == (130 if end == signal.SIGINT else -9, "")
+    assert "Traceback" not in err
+    if end == signal.SIGINT:
+        assert err == "nlp-bench: interrupted\n"
+    deadline = time.monotonic() + 10
+    while any(is_alive(pid) for pid in readers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(is_alive(pid) for pid in readers)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False

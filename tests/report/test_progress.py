@@ -1,0 +1,103 @@
+"""The line that tells how far a reading has come."""
+
+import gzip
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.published import published_log
+
+from nlp_bench.report import progress
+from nlp_bench.report.progress import ProgressLine
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 100.0
+        monkeypatch.setattr(progress, "_columns", lambda _: 200)
+        monkeypatch.setattr(progress.time, "monotonic", lambda: self.now_s)
+
+
+def test_it_is_silent_for_a_second_and_then_speaks_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stream = Clock(monkeypatch), Terminal()
+    with ProgressLine(num_files=10, num_bytes=8_000_000, stream=stream) as line:
+        for now_s in (100.0, 100.9):
+            clock.now_s = now_s
+            line.show(1, 1_000_000)
+            assert not stream.getvalue()
+        clock.now_s = 102.0
+        line.show(3, 2_000_000)
+        first = stream.getvalue()
+        assert first == "\rreading [#####               ] 25 %, 6 s left, 3 of 10 files, 2.00 of 8.00 MB, 1.00 MB/s"
+        clock.now_s = 102.05
+        line.show(4, 3_000_000)
+        assert stream.getvalue() == first
+        clock.now_s = 110.0
+        line.show(10, 8_000_000)
+        assert "100 %" in stream.getvalue()
+        assert "\x1b" not in stream.getvalue()
+    last = stream.getvalue().split("\r")[-2]
+    assert last.isspace()
+    assert stream.getvalue().endswith("\r")
+
+
+def test_a_pipe_has_no_end_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+    line = ProgressLine(num_files=1, num_bytes=None, stream=Terminal())
+    assert line.text(0, 3_000_000, 2.0) == "reading 3.00 MB, 1.50 MB/s"
+
+
+def test_it_never_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_columns", lambda _: 20)
+    stream = Terminal()
+    line = ProgressLine(num_files=10, num_bytes=8_000_000, stream=stream)
+    line.write("x" * 100)
+    assert stream.getvalue() == "\r" + "x" * 19
+
+
+def test_it_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stream = Clock(monkeypatch), io.StringIO()
+    with ProgressLine(num_files=10, num_bytes=8_000_000, stream=stream) as line:
+        clock.now_s = 200.0
+        line.show(3, 2_000_000)
+    assert not stream.getvalue()
+
+
+@pytest.mark.parametrize("alone_s", [0, 1000])
+def test_a_real_terminal_sees_it_and_then_nothing(tmp_path: Path, alone_s: float) -> None:
+    (tmp_path / "0.log").write_text(published_log())
+    for number in range(1, 4):
+        member = gzip.compress(b"NCCL INFO noise that is no record\n" * 100_000, 1)
+        (tmp_path / f"{number}.log").write_bytes(member * 40 + gzip.compress(published_log().encode()))
+    program = (
+        "import sys; from nlp_bench.report import progress, sources; progress.QUIET_S = 0.05;"
+        f"sources.read_sources.__kwdefaults__['alone_s'] = {alone_s};"
+        "from nlp_bench.cli.main import main; sys.exit(main(['report', sys.argv[1], '--sequence-length', '2048']))"
+    )
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, stderr=theirs, check=True
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        while chunk := os.read(ours, 4096):
+            seen += chunk
+    except OSError:  # the other end is closed
+        pass
+    os.close(ours)
+    assert done.stdout.count(b"VALID") == 4
+    assert b"of 4 files" in seen
+    assert b"% " in seen.replace(b"%,", b"% ")
+    assert seen.rstrip(b"\r").split(b"\r")[-1].strip() == b""

@@ -1,0 +1,202 @@
+"""What the PATHs of a report may be: folders of logs, patterns, links, broken files, very many files."""
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.published import published_log
+
+from nlp_bench.cli.main import main
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.report import read
+from nlp_bench.report.sources import read_sources
+from nlp_bench.report.table import Report
+
+SEQUENCE = ["--sequence-length", "2048"]
+Report1 = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def record(capsys: pytest.CaptureFixture[str]) -> Report1:
+    """The JSON of a report, with its exit code."""
+
+    def run(*words: object) -> dict[str, Any]:
+        code = main(["report", *map(str, words), *SEQUENCE, "--format", "json"])
+        return {**json.loads(capsys.readouterr().out), "code": code}
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three logs of others among files that are none."""
+    top = tmp_path / "logs"
+    (top / "b").mkdir(parents=True)
+    (top / ".hidden").mkdir()
+    for name in ("a.out", "b/any name", "b/z.log.txt", ".hidden/c.log", ".d.log"):
+        (top / name).write_text(published_log())
+    (top / "b/y.gz").write_bytes(gzip.compress(published_log().encode()))
+    for name in ("README", "b/config.yaml", "empty"):
+        (top / name).write_text("learning_rate: 1\n" if name != "empty" else "")
+    (top / "b/model.pt").write_bytes(b"PK\x03\x04" + bytes(range(256)) * 40)
+    (top / "b/weights.gz").write_bytes(gzip.compress(bytes(range(256)) * 40))
+    return top
+
+
+def names(record: dict[str, Any], top: Path) -> list[str]:
+    return [run["source"].removeprefix(f"{top}/") for run in record["runs"]]
+
+
+def test_a_folder_gives_every_log_by_content_and_names_the_rest_in_one_line(
+    record: Report1, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = record(folder)
+    assert (found["code"], names(found, folder)) == (0, ["a.out", "b/any name", "b/y.gz", "b/z.log.txt"])
+    assert found["passed_over"] == [
+        {
+            "folder": str(folder),
+            "no_training_line": ["README", "b/config.yaml", "empty"],
+            "binary": ["b/model.pt", "b/weights.gz"],
+        }
+    ]
+    for form, stream in (("table", "out"), ("markdown", "out"), ("html", "out"), ("csv", "err")):
+        assert main(["report", str(folder), *SEQUENCE, "--format", form]) == 0
+        (line,) = [one for one in getattr(capsys.readouterr(), stream).splitlines() if "passed over" in one]
+        assert "3 file(s) hold no training line: README, b/config.yaml, empty" in line.replace("\\", "")
+        assert "2 binary file(s) are passed over: b/model.pt, b/weights.gz" in line.replace("\\", "")
+
+
+def test_hundreds_of_other_files_are_one_line(
+    record: Report1, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(100):
+        (folder / f"x{number:03d}.py").write_text("import os\n")
+    assert len(record(folder)["runs"]) == 4
+    main(["report", str(folder), *SEQUENCE])
+    out = capsys.readouterr().out
+    assert "103 file(s) hold no training line" in out
+    assert len(out.splitlines()) < 20
+
+
+def test_a_folder_without_any_log_is_refused_in_one_row(record: Report1, folder: Path) -> None:
+    for path in (folder / "a.out", folder / "b/any name", folder / "b/y.gz", folder / "b/z.log.txt"):
+        path.unlink()
+    found = record(folder)
+    (run,) = found["runs"]
+    assert (found["code"], run["outcome"], run["source"]) == (1, "REFUSED", str(folder))
+    assert "none of its 5 file(s) holds a training line" in run["reasons"][0]
+
+
+def test_links_that_lead_back_or_up_or_nowhere_end(record: Report1, folder: Path) -> None:
+    (folder.parent / "other.log").write_text(published_log())
+    (folder / "b/up").symlink_to(folder)
+    (folder / "b/out").symlink_to(folder.parent)
+    (folder / "b/self").symlink_to("self")
+    (folder / "gone").symlink_to("nowhere")
+    (folder / "0_same").symlink_to("b", target_is_directory=True)
+    (folder / "1_same").symlink_to("a.out")
+    os.link(folder / "a.out", folder / "2_same")
+    os.mkfifo(folder / "pipe")  # opening it would wait for ever
+    found = record(folder)
+    # One file with several names is one run; the first name that is no link is kept.
+    assert names(found, folder) == ["2_same", "b/any name", "b/y.gz", "b/z.log.txt"]
+
+
+def test_a_link_to_a_folder_elsewhere_is_followed(record: Report1, folder: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "scratch"
+    elsewhere.mkdir()
+    (elsewhere / "far.log").write_text(published_log())
+    (folder / "far").symlink_to(elsewhere)
+    assert "far/far.log" in names(record(folder), folder)
+
+
+def test_what_is_reached_twice_counts_once(record: Report1, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.log").symlink_to(folder / "a.out")
+    log = folder / "a.out"
+    assert len(record(log, log, tmp_path / "link.log", f"{folder}/../logs/a.out")["runs"]) == 1
+    assert names(record(log, folder, folder), folder) == ["a.out", "b/any name", "b/y.gz", "b/z.log.txt"]
+    assert names(record(folder, log), folder) == ["a.out", "b/any name", "b/y.gz", "b/z.log.txt"]
+
+
+def test_a_run_of_ours_by_its_folder_and_its_log_counts_once(
+    record: Report1, make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run")
+    assert len(record(run, run / "job.out", run / "../run")["runs"]) == 1
+
+
+def test_a_pattern_in_quotes_is_what_the_shell_makes_of_it(record: Report1, folder: Path) -> None:
+    assert names(record(f"{folder}/*.out"), folder) == ["a.out"]
+    found = record(f"{folder}/b/*")  # what is named is a row each, logs or not
+    assert [run["source"] for run in found["runs"]] == sorted(map(str, (folder / "b").iterdir()))
+    assert sum(run["outcome"] == "VALID" for run in found["runs"]) == 3
+    assert "b/z.log.txt" in names(record(f"{folder}/**/*.txt"), folder)
+    (folder / "[1].log").write_text(published_log())
+    assert names(record(folder / "[1].log"), folder) == ["[1].log"]
+
+
+def test_among_several_what_is_missing_or_broken_is_a_row(record: Report1, folder: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.gz"
+    cut.write_bytes((folder / "b/y.gz").read_bytes()[:40])
+    found = record("no/such.log", folder / "a.out", cut, tmp_path / "none*", "a\0b")
+    assert found["code"] == 1
+    assert [run["outcome"] for run in found["runs"]] == ["REFUSED", "VALID", "REFUSED", "REFUSED", "REFUSED"]
+    assert "does not exist" in found["runs"][0]["reasons"][0]
+    assert "cut" in found["runs"][2]["reasons"][0]
+
+
+def test_a_cut_file_in_a_folder_is_a_row_and_not_passed_over(record: Report1, folder: Path) -> None:
+    (folder / "c.gz").write_bytes((folder / "b/y.gz").read_bytes()[:40])
+    found = record(folder)
+    assert [run["outcome"] for run in found["runs"] if run["source"].endswith("c.gz")] == ["REFUSED"]
+
+
+def test_a_fault_of_this_program_in_one_log_hides_no_other(
+    record: Report1, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = read.measure_log
+
+    def faulty(path: str, *rest: Any) -> Any:
+        return 1 // 0 if path.endswith("any name") else true(path, *rest)
+
+    monkeypatch.setattr(read, "measure_log", faulty)
+    found = record(folder)
+    assert [run["outcome"] for run in found["runs"]] == ["VALID", "REFUSED", "VALID", "VALID"]
+    assert "ZeroDivisionError" in found["runs"][1]["reasons"][0]
+    with pytest.raises(ZeroDivisionError):
+        record(folder / "b/any name")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_read_is_a_row(record: Report1, folder: Path) -> None:
+    (folder / "b").chmod(0)
+    found = record(folder)
+    (folder / "b").chmod(0o700)
+    assert [run["outcome"] for run in found["runs"]] == ["VALID", "REFUSED"]
+    assert "Permission denied" in found["runs"][1]["reasons"][0]
+
+
+def test_the_same_note_of_many_runs_stands_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(20):
+        shutil.copy(folder / "a.out", folder / f"c{number:02d}.log")
+    main(["report", str(folder), *SEQUENCE])
+    out = capsys.readouterr().out
+    assert out.count("the log stops at iteration 50 of 3125000") == 1
+    assert "and 23 more: the log stops" in out
+
+
+def test_samples_are_kept_for_plots_only(folder: Path) -> None:
+    overrides = Overrides(sequence_length=2048)
+    kept = read_sources([str(folder)], overrides, with_samples=True)
+    lean = read_sources([str(folder)], overrides)
+    texts = [
+        Report(entries=found.entries, tokens=20_000_000, passed_over=found.passed_over).to_json()
+        for found in (kept, lean)
+    ]
+    assert texts[0] == texts[1]
+    assert all(len(entry.records) == 5 for entry in kept.entries)
