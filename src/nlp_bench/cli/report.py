@@ -1,6 +1,6 @@
 """Any training log, run folder or published table to tokens per second and the time of the hypothetical training.
 
-PATH is a log of any dialect (plain, gzip, xz or zstd; known by content), - for standard input, a pattern in quotes, or a folder:
+PATH is a log of any dialect (plain, gzip, xz, zstd or bzip2; known by content), - for standard input, a pattern in quotes, or a folder:
 one with runs of nlp-bench or JUBE gives these runs, any other every log below it (not hidden files, not binary ones; files
 without a training line are counted in one remark).
 Exit code 0 when every run has a number, 1 when some have none, 2 for a wrong word on the command line.

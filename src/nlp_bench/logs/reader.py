@@ -20,7 +20,7 @@ Progress = Callable[[Source], None]
 
 
 def read_log(path: str, *, only: str | None = None, progress: Progress | None = None) -> Log:
-    """Read the log at `path` (plain, gzip, xz or zstd; `-` is standard input), streaming.
+    """Read the log at `path` (plain, gzip, xz, zstd or bzip2; `-` is standard input), streaming.
 
     `only` names the one dialect that the log is known to have; `progress` is called about once per MiB. Raises UsageError when
     the log cannot be opened. Bytes that are no text never raise: they are no record.

@@ -1,12 +1,10 @@
-"""A log's bytes in blocks of whole lines with bounded memory: plain, gzip, xz or zstd; a file or standard input."""
+"""A log's bytes in blocks of whole lines with bounded memory: plain, gzip, xz, zstd or bzip2; a file or standard input."""
 
 import ctypes
 import os
-import queue
 import re
 import stat
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,10 +17,9 @@ MAX_LINE_BYTES = 1 << 20  # the longest line met in 107 real logs has 4461 bytes
 LOOKAHEAD_BYTES = 1 << 16
 HEAD_BYTES = 6  # tell how a file is compressed
 _ROOM_BYTES = MAX_LINE_BYTES + 1 + LOOKAHEAD_BYTES  # the longest line, its end, and what may follow it
-_FRESH_BYTES = 1 << 22  # measured (benchmark/perf/README.md): less, and handing over between threads costs more
+_FRESH_BYTES = 1 << 22
 _FIRST_BYTES = 1 << 18
 _PAGE_BYTES = 1 << 12
-_NUM_BUFFERS = 2  # one is looked at, one is filled
 _XZ_MEMORY_BYTES = 1 << 28  # four times what `xz -9` needs
 _UNPACKED_BYTES = 1 << 16
 _PACKED_BYTES = 1 << 14  # small steps: what a step gives is lost where it ends in a corrupt byte
@@ -52,7 +49,7 @@ class Block:
 
 @contextmanager
 def open_log(path: str) -> Iterator["Source"]:
-    """Open the log at `path`, or standard input for `-`; gzip, xz and zstd are known by their first bytes.
+    """Open the log at `path`, or standard input for `-`; gzip, xz, zstd and bzip2 are known by their first bytes.
 
     Raises UsageError that names the path when it cannot be opened.
     """
@@ -64,11 +61,7 @@ def open_log(path: str) -> Iterator["Source"]:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"cannot read {path}: {reason}; give an existing log file, a run folder or -") from error
     try:
-        log = Source(cast("BinaryIO", stream))
-        try:
-            yield log
-        finally:
-            log.stop()
+        yield Source(cast("BinaryIO", stream))
     finally:
         if path != "-":
             stream.close()
@@ -85,8 +78,7 @@ class Source:
         self.size_bytes = _size_bytes(stream)
         """Size of the file on disk, None for a pipe."""
         self._packed = _Packed(stream)
-        # A thread that waits for a pipe could not be stopped.
-        self._reader = _Reader(self._read) if self.size_bytes is None else _ReaderAhead(self._read)
+        self._reader = _Reader(self._read)
 
     @property
     def position_bytes(self) -> int:
@@ -99,10 +91,6 @@ class Source:
         Of a line longer than MAX_LINE_BYTES only its beginning is seen, as a block of its own without a line end.
         """
         return _Blocks(self._reader).blocks()
-
-    def stop(self) -> None:
-        """End reading; nothing may be asked for afterwards."""
-        self._reader.stop()
 
     def _read(self, target: memoryview) -> int:
         """Fill `target` from its front; fewer bytes mean that the log ends there."""
@@ -132,6 +120,7 @@ class _Buffer:
     """Memory to fill, behind room for what is left over of another buffer."""
 
     def __init__(self, room_bytes: int, fresh_bytes: int) -> None:
+        self.room_bytes = room_bytes
         self.data = bytearray(room_bytes + fresh_bytes + _PAGE_BYTES)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.data))
         # The kernel copies up to four times faster to where a page begins.
@@ -140,64 +129,19 @@ class _Buffer:
 
 
 class _Reader:
-    """Fills a small buffer, which is all that a short log needs, and then large ones in turn."""
+    """Fills a small buffer, which is all that a short log needs, and then a large one again and again."""
 
     def __init__(self, read: Callable[[memoryview], int]) -> None:
         self.read = read
-        self.buffers: list[_Buffer] = []
-        self.num_filled = 0
+        self.buffer: _Buffer | None = None
 
     def next(self) -> tuple[_Buffer, int]:
         """Return a buffer and how many fresh bytes it has; it is full unless the stream ends."""
-        if not self.num_filled:
-            buffer = _Buffer(0, _FIRST_BYTES)
-        elif len(self.buffers) < _NUM_BUFFERS:
-            buffer = _Buffer(_ROOM_BYTES, _FRESH_BYTES)
-            self.buffers.append(buffer)
-        else:
-            buffer = self.buffers[(self.num_filled - 1) % _NUM_BUFFERS]
-        self.num_filled += 1
-        return buffer, self.read(buffer.target)
-
-    def stop(self) -> None:
-        """Nothing is open here."""
-
-
-class _ReaderAhead(_Reader):
-    """Reads one buffer ahead in a thread, while the one before is looked at: reading takes as long as scanning."""
-
-    def __init__(self, read: Callable[[memoryview], int]) -> None:
-        super().__init__(read)
-        self.thread: threading.Thread | None = None
-        self.asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self.given: queue.SimpleQueue[tuple[_Buffer, int] | Exception] = queue.SimpleQueue()
-
-    def next(self) -> tuple[_Buffer, int]:
-        if not self.num_filled:
-            first = super().next()
-            if first[1] == len(first[0].target):  # a short log needs no thread
-                self.thread = threading.Thread(target=self._work, daemon=True)
-                self.thread.start()
-                self.asked.put(True)
-            return first
-        answer = self.given.get()
-        if isinstance(answer, Exception):
-            raise answer
-        self.asked.put(answer[1] == len(answer[0].target))
-        return answer
-
-    def _work(self) -> None:
-        try:
-            while self.asked.get():
-                self.given.put(super().next())
-        except Exception as error:  # noqa: BLE001  # it is raised where the answer is waited for
-            self.given.put(error)
-
-    def stop(self) -> None:
-        """Wait for the thread: the file is closed next."""
-        if self.thread:
-            self.asked.put(False)
-            self.thread.join()
+        if self.buffer is None:
+            self.buffer = _Buffer(0, _FIRST_BYTES)
+        elif not self.buffer.room_bytes:
+            self.buffer = _Buffer(_ROOM_BYTES, _FRESH_BYTES)
+        return self.buffer, self.read(self.buffer.target)
 
 
 class _Blocks:

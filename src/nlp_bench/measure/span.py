@@ -83,5 +83,6 @@ def spans_of(records: Records, sizes: Sizes, *, log_interval: int | None = None,
         num_tokens=sizes.tokens * number,
         seconds=sizes.elapsed_s * number,
     )
-    usable = np.isfinite(spans.num_tokens) & np.isfinite(spans.seconds) & (spans.num_tokens > 0) & (spans.seconds > 0)
+    # NaN is in no range; what is outside was never meant as tokens or seconds, and would overflow further on.
+    usable = (spans.num_tokens > 1e-6) & (spans.num_tokens < 1e24) & (spans.seconds > 1e-12) & (spans.seconds < 1e15)
     return spans if usable.all() else spans[usable]

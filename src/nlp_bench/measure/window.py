@@ -3,7 +3,7 @@
 The rule, applied to seconds per token of each logged interval:
 1. The interval that holds the first iteration is warm-up (allocation, communicators, kernel selection), unless it is the only
    one; so is each interval at the front that takes three times as long as the next one, up to the half of the log.
-2. An interval that is four times as fast as the median of the rest, and has no slow neighbour that makes up for it (as where a
+2. An interval that is four or more times as fast as the median of the rest, and has no slow neighbour that makes up for it (as where a
    program prints late), is no measurement but a dispatch that returned before the work was done, or a torn number: it is left
    out as "implausibly fast", unless such intervals are the half of the log or more.
 3. Typical = the median of what is left; too slow = above typical + max(5 %, 3 * 1.4826 * median absolute deviation).
@@ -100,7 +100,7 @@ def find_window(spans: Spans, counts_from: int = 1) -> Window:
 
 def _implausibly_fast(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
     typical = np.median(costs)
-    fast = costs * IMPLAUSIBLE_FACTOR < typical
+    fast = costs * IMPLAUSIBLE_FACTOR <= typical
     late = np.concatenate([[False], costs > LATE_FACTOR * typical, [False]])
     return fast & ~late[:-2] & ~late[2:] if 2 * int(fast.sum()) < len(costs) else np.zeros_like(fast)
 
