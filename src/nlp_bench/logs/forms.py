@@ -1,11 +1,9 @@
-"""Two declarative forms of a record line: a regular expression with named quantities, and keys with values.
+"""The declarative form of a record line: a regular expression with named quantities; further expressions read facts.
 
-Both read facts by further expressions. A name in an expression is a quantity of `logs.quantity`, or one with another unit
-at its end; `stamp` is passed over.
+A name in an expression is a quantity of `logs.quantity`, or one with another unit at its end.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nlp_bench.logs.clean import label_of, pieces
@@ -86,51 +84,3 @@ def take_facts(facts: tuple[re.Pattern[bytes], ...], text: bytes, line: Line, fi
                 findings.fact(name, value.decode(errors="replace").strip(), line)
             elif value and (count := number(value)) is not None:
                 findings.fact(name, count, line)
-
-
-@dataclass(frozen=True)
-class KeyValues:
-    """A record begins with `start` and goes on with `key assign value` pieces; unknown keys are passed over."""
-
-    start: re.Pattern[bytes]
-    keys: Mapping[bytes, str]
-    """Key text to quantity."""
-    separator: bytes = b"|"
-    assign: bytes = b":"
-    facts: tuple[re.Pattern[bytes], ...] = ()
-    skip: re.Pattern[bytes] | None = None
-
-    def __call__(self) -> "KeyValues":
-        """Return itself: it remembers nothing, so one object parses every log."""
-        return self
-
-    def take(self, line: Line, findings: Findings) -> None:
-        """Read the record of the line, if it holds one."""
-        for text in pieces(line.text):
-            take_facts(self.facts, text, line, findings)
-            found = self.start.search(text)
-            if not found or (self.skip and self.skip.search(text)):
-                continue
-            values, is_whole = quantities(found)
-            rest = text[found.end() :]
-            for position, piece in enumerate(rest.split(self.separator)):
-                is_last = position == rest.count(self.separator)
-                name, value = self._pair(piece)
-                if not name or name in values:
-                    continue
-                if value is None or (is_last and not line.is_ended):
-                    is_whole = False
-                    continue
-                values[name] = value
-            findings.record(line, values, label=label_of(text[: found.start()]), is_whole=is_whole)
-
-    def _pair(self, piece: bytes) -> tuple[str, float | None]:
-        key, _, text = piece.partition(self.assign)
-        name = self.keys.get(key.strip())
-        value = number(text)
-        if name is None or value is None:
-            return name or "", None
-        return in_unit(name, value)
-
-    def finish(self, findings: Findings) -> None:
-        """Nothing is left to the end."""

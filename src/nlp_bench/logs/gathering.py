@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.forms import quantities, take_facts
+from nlp_bench.logs.forms import is_cut, quantities, take_facts
 from nlp_bench.logs.quantity import in_unit, number
 from nlp_bench.logs.scan import Line
 
@@ -79,7 +79,7 @@ class Gathering:
             return
         value = number(pair["value"])
         # The last number of a line that was never ended may be cut short.
-        if value is None or (not line.is_ended and pair.end() == len(text)):
+        if value is None or is_cut(line, text, pair.end()):
             record.is_whole = False
             return
         record.texts[key] = pair["value"].strip()

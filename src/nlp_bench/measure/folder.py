@@ -80,5 +80,5 @@ def measure_folder(folder: Path, source: str) -> FolderMeasurement:
 def _provenance(asked: Asked, log: Log | None, attempt: Attempt, throughput: Throughput | None) -> Provenance | None:
     if log is None:
         return None
-    sizes = sizes_of(attempt, asked.overrides())
+    sizes = throughput.sizes if throughput else sizes_of(attempt, asked.overrides())
     return provenance_of(log, attempt, sizes, throughput, asked.overrides()).given_by_run_json()

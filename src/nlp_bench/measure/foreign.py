@@ -10,7 +10,7 @@ from nlp_bench.logs.record import Attempt, Log
 from nlp_bench.measure.entry import RunEntry, one_line, why_broken
 from nlp_bench.measure.plausible import why_implausible
 from nlp_bench.measure.provenance import provenance_of
-from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated_rate, stated_sizes, stated_tokens
+from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated, stated_rate
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.outcome import Outcome
 
@@ -163,13 +163,14 @@ def why_not(attempt: Attempt, sizes: Sizes) -> str:
 def _overridden(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> list[str]:
     """Return what the options say against the log: it changes the number, so every format carries it."""
     given = {name: value for name, value in vars(overrides).items() if value}
-    logged = stated_sizes(attempt) if given else {}
+    if not given:
+        return []
+    logged, tokens = stated(attempt)
     said = [
         f"--{name.replace('_', '-')} {value} is used although the log says {logged[name]}"
         for name, value in given.items()
         if logged[name] and logged[name] != value
     ]
-    tokens = stated_tokens(attempt) if given else sizes.tokens
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = sizes.tokens / tokens
     ratio = np.nanmedian(ratios) if np.isfinite(ratios).any() else 1.0

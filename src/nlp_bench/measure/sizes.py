@@ -89,21 +89,19 @@ def stated_rate(attempt: Attempt, sizes: "Sizes | _Finding") -> tuple[Column, st
     return next((way for way in ways if np.isfinite(way[0]).any()), ways[0])
 
 
-def stated_sizes(attempt: Attempt) -> dict[str, int | None]:
-    """Return what the log itself says of the three facts that an option can supply, by the names of `Overrides`."""
+def stated(attempt: Attempt) -> tuple[dict[str, int | None], Column]:
+    """Return what the log itself says of the sizes that an option can supply, by the names of `Overrides`, and of tokens.
+
+    The tokens are per iteration as the log counts them, NaN where it does not.
+    """
     found = _Finding(attempt, Overrides())
-    return {
+    sizes = {
         "sequence_length": found.sequence_length,
         "global_batch_size": _last(found.batch),
         "num_gpus": found.num_devices,
     }
-
-
-def stated_tokens(attempt: Attempt) -> Column:
-    """Return tokens per iteration as the log itself counts them, NaN where it does not."""
-    found = _Finding(attempt, Overrides())
-    stated = attempt.records.column("tokens")
-    return stated if np.isfinite(stated).any() else found.per_iteration("consumed_tokens")
+    tokens = attempt.records.column("tokens")
+    return sizes, tokens if np.isfinite(tokens).any() else found.per_iteration("consumed_tokens")
 
 
 class _Finding:

@@ -5,7 +5,6 @@ last the time stamps of `[Rank 0] step=`.
 """
 
 import re
-from calendar import timegm
 from math import isfinite
 from typing import NamedTuple
 
@@ -14,10 +13,11 @@ import numpy as np
 from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.forms import quantities, take_facts
+from nlp_bench.logs.forms import is_cut, quantities, take_facts
 from nlp_bench.logs.progress_bar import slim
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
+from nlp_bench.logs.stamp import stamp_s
 
 _N = rb"[-+\d.eEnaif]{1,32}"
 _TIMER = re.compile(
@@ -41,7 +41,6 @@ _CHAT = re.compile(
     rb"Batch Size: (?P<batch>\d{1,9}), Sequence Length: (?P<sequence>\d{1,9})(?=[,\s]|$)"
 )
 _STEP = re.compile(rb"\[Rank 0\] step=(\d{1,18}), skipped=")
-_STAMP = re.compile(rb"\[(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d),(\d{3})\]")
 _FACTS = (
     re.compile(rb"\btrain_batch_size \.{3,40} (?P<global_batch_size>\d{1,12})\s*$"),
     re.compile(rb"--(?:max_seq_len|seq[_-]length)[= ](?P<sequence_length>\d{1,9})(?!\d)"),
@@ -84,18 +83,6 @@ class _Timed(NamedTuple):
     stamp_s: float | None
 
 
-def _stamp_s(text: bytes) -> float | None:
-    """Return the time stamp of a line in seconds."""
-    found = _STAMP.search(text)
-    if not found:
-        return None
-    *moment, milli = (int(part) for part in found.groups())
-    try:
-        return timegm(tuple(moment)) + milli / 1000
-    except ValueError:
-        return None
-
-
 class _Parser:
     """Keeps what the timer, the chat and rank 0 say until it is known which of them speak."""
 
@@ -121,7 +108,7 @@ class _Parser:
                 text.count(b"[Rank 0]") == 1
                 and text.count(b"log_dist]") < _TWO
                 and (found := _STEP.search(text))
-                and (now := _stamp_s(text)) is not None
+                and (now := stamp_s(text)) is not None
             ):
                 self.steps.append((slim(line), int(found[1]), now))
 
@@ -129,8 +116,8 @@ class _Parser:
         for found in _PIPE.finditer(text) if b" iter time (s):" in text else ():
             values, is_whole = quantities(found)
             label = label_of(text[: found.start()])
-            is_cut = not line.is_ended and found.end() == len(text)
-            findings.record(line, values, label=label, is_whole=is_whole and not is_cut)
+            is_whole = is_whole and not is_cut(line, text, found.end())
+            findings.record(line, values, label=label, is_whole=is_whole)
             self.has_pipe = True
         for found in _TIMER.finditer(text) if b"SamplesPerSec=" in text else ():
             mean, rate = number(found[2]), number(found[3] or found[2])
@@ -139,7 +126,7 @@ class _Parser:
             is_whole = is_whole and (found[3] is not None or b"RunningAvg" not in found[0])
             if mean is not None and rate is not None and isfinite(mean) and isfinite(rate) and is_whole:
                 label = label_of(text[: found.start()].rpartition(b"epoch=")[0] or text[: found.start()])
-                self.timed.append(_Timed(slim(line), label, int(found[1]), mean, rate, _stamp_s(text)))
+                self.timed.append(_Timed(slim(line), label, int(found[1]), mean, rate, stamp_s(text)))
 
     def _chat(self, found: re.Match[bytes], text: bytes, line: Line, findings: Findings) -> None:
         latency, rate, batch = number(found["latency"]), number(found["rate"]), float(found["batch"])

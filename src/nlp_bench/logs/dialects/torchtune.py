@@ -8,6 +8,7 @@ import re
 from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.forms import is_cut
 from nlp_bench.logs.quantity import in_unit, number
 from nlp_bench.logs.scan import Line
 
@@ -49,7 +50,7 @@ class _Parser:
             value = number(pair[2])
             if not name or name in values:
                 continue
-            if value is None or (not line.is_ended and pair.end() == len(text)):
+            if value is None or is_cut(line, text, pair.end()):
                 is_whole = False
                 continue
             values[name] = value
