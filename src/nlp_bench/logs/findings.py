@@ -10,7 +10,7 @@ import numpy as np
 
 from nlp_bench.logs.attempts import Raw, in_file_order, split_attempts
 from nlp_bench.logs.quantity import OPTIONS
-from nlp_bench.logs.record import COLUMN, Fact, Log, Refusal, stored
+from nlp_bench.logs.record import COLUMN, Event, Fact, Log, Refusal, stored
 from nlp_bench.logs.scan import label_of
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class Findings:
         self.dialect, self.name = dialect, dialect.name
         self.num_records = self.num_torn = self.num_impossible = 0
         self.remarks: dict[str, None] = {}
+        self.settings: dict[str, Fact] = {}
+        self.events: list[Event] = []
         self._refusal: Refusal | None = None
         self._parts: list[Raw] = []
         self._rows: list[dict[str, float]] = []
@@ -119,6 +121,15 @@ class Findings:
             return
         self._told.add(name)
         self._starts[-1][1][name] = Fact(value, line.number)
+
+    def setting(self, name: str, value: float | str | None, line: Line) -> None:
+        """Take a setting of the program; the last word counts, and None is no word."""
+        if value is not None:
+            self.settings[name] = Fact(value, line.number)
+
+    def event(self, event: Event) -> None:
+        """Take that the program did something other than train."""
+        self.events.append(event)
 
     def known(self, name: str) -> float | None:
         """Return the number that the log has stated for `name` since the program started, None if none."""

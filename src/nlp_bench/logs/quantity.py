@@ -29,10 +29,13 @@ ROW = (
     "num_nan",
     "tflops",
     "model_tflops",
+    "joules_per_device",
+    "watts_per_device",
 )
 """Columns of a record. `elapsed_s`, `tokens` and `tokens_per_device` are per iteration; rates without `per_device` and
 `tokens` are of the whole machine; `clock_s` is the training's own cumulative clock, `stamp_s` the time of day the line was
-written; `tflops` is TFLOP/s per device by the legacy x4/3 count, `model_tflops` that of the model alone."""
+written; `tflops` is TFLOP/s per device by the legacy x4/3 count, `model_tflops` that of the model alone; `joules_per_device` is per
+iteration, `watts_per_device` the mean power of the interval."""
 
 FACTS = (
     "sequence_length",

@@ -1,20 +1,28 @@
 """One log, read once from front to back by every dialect whose words stand in it; the evidence chooses between them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.dialects import all_dialects
+from nlp_bench.logs.events import EVENTS
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.machine import MACHINE
 from nlp_bench.logs.record import Log
 from nlp_bench.logs.scan import Line, Rows, Scanner
+from nlp_bench.logs.settings import SETTINGS
 from nlp_bench.logs.source import Source, open_log
 
 OURS = "megatron-lm"
 """Dialect of the logs of this project's own trainer."""
 SURE = 64
 """Records after which a dialect that yields to no other is alone: the rest of the log is searched for its words only."""
+
+MANY_LINES, SHORT_BYTES = 4096, 200
+"""Lines that are remembered, and their length: the arguments of many runs of one program are the same."""
+_NUM_SURE = 2
+"""Candidates that are left then: the dialect, and the search for evaluations and checkpoints."""
 
 Progress = Callable[[Source], None]
 
@@ -83,12 +91,20 @@ class _Search:
         # A longer needle that holds a shorter one finds nothing more.
         shortest = sorted(n for n in wanting if not any(other in n for other in wanting if other != n))
         self._tree = [(n, [(m, wanting[m]) for m in wanting if n in m]) for n in shortest]
+        self._known: dict[bytes, tuple[int, ...]] = {}
         grammar = next((dialect.grammar for dialect in dialects if dialect.grammar), None)
         self.scanner = Scanner(shortest, grammar() if grammar else None)
 
-    def wanting(self, text: bytes) -> set[int]:
-        """Return the indices of the dialects that have a word in `text`."""
-        return {i for short, group in self._tree if short in text for n, found in group if n in text for i in found}
+    def wanting(self, text: bytes) -> tuple[int, ...]:
+        """Return the indices, in order, of the dialects that have a word in `text`."""
+        known = self._known.get(text)
+        if known is not None:
+            return known
+        found = {i for short, group in self._tree if short in text for n, found in group if n in text for i in found}
+        wanting = tuple(sorted(found))
+        if len(self._known) < MANY_LINES and len(text) < SHORT_BYTES:
+            self._known[text] = wanting
+        return wanting
 
 
 _search = cache(_Search)
@@ -100,8 +116,10 @@ class _Reading:
     def __init__(self, dialects: Sequence[Dialect]) -> None:
         self._is_known = False
         self._waiting: list[tuple[_Candidate, Line]] = []
-        self._machine = _Candidate(MACHINE)
-        self._aim([*(_Candidate(dialect) for dialect in dialects), self._machine])
+        # What is true of any log, whoever's records are believed.
+        self._machine, self._settings, self._events = map(_Candidate, (MACHINE, SETTINGS, EVENTS))
+        self._beside = (self._machine, self._settings, self._events)
+        self._aim([*(_Candidate(dialect) for dialect in dialects), *self._beside])
 
     def _aim(self, candidates: list[_Candidate]) -> None:
         self.candidates = candidates
@@ -116,7 +134,7 @@ class _Reading:
 
     def take(self, line: Line) -> None:
         """Hand a line to every candidate whose word it holds; the last resorts wait for what the others make of the block."""
-        for index in sorted(self._search.wanting(line.text)):
+        for index in self._search.wanting(line.text):
             candidate = self.candidates[index]
             if not candidate.is_last_resort:
                 candidate.take(line)
@@ -134,15 +152,15 @@ class _Reading:
         for candidate, line in () if self._is_known else self._waiting:
             candidate.take(line)
         self._waiting.clear()
-        for candidate in self.candidates if len(self.candidates) > 1 else ():
+        for candidate in self.candidates if len(self.candidates) > _NUM_SURE else ():
             if candidate.findings.num_records >= SURE and not candidate.dialect.yields_to:
-                self._aim([candidate])
+                self._aim([candidate, self._events])
                 return
 
     def result(self, num_bytes: int, damage: str | None) -> Log:
         """Return what the best candidate has found."""
-        candidates = [candidate for candidate in self.candidates if candidate is not self._machine]
-        for candidate in (*candidates, self._machine):
+        candidates = [candidate for candidate in self.candidates if candidate not in self._beside]
+        for candidate in (*candidates, *self._beside):
             candidate.finish()
         speaking = [candidate.findings for candidate in candidates if not candidate.findings.is_silent]
         names = {findings.dialect.name for findings in speaking if findings.num_records or findings.has_refused}
@@ -150,7 +168,8 @@ class _Reading:
         if not believed:
             return Log(dialect=None, attempts=(), num_bytes=num_bytes, damage=damage)
         best = max(believed, key=lambda f: (f.num_records > 0, f.has_refused, f.num_records))
-        return best.result(num_bytes=num_bytes, damage=damage, common=self._machine.findings.first_facts())
+        log = best.result(num_bytes=num_bytes, damage=damage, common=self._machine.findings.first_facts())
+        return replace(log, settings=self._settings.findings.settings, events=tuple(self._events.findings.events))
 
 
 def _yields(findings: Findings, names: set[str]) -> bool:

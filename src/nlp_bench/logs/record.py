@@ -63,6 +63,10 @@ class LogRecord:
     """TFLOP/s per device by the legacy x4/3 count, field `TFLOPs:`."""
     model_tflops: float | None = None
     """TFLOP/s per device of the model alone."""
+    joules_per_device: float | None = None
+    """Energy of one device per iteration, the mean of all devices."""
+    watts_per_device: float | None = None
+    """Mean power of one device over the interval."""
     is_whole: bool = True
     """False where the line was cut or spliced: only fields that were finished are given."""
     line_number: int = 0
@@ -182,7 +186,7 @@ class Fact:
     """What the log says once, and where."""
 
     value: float | str
-    """A number of the unit of its name, or the words of `device`."""
+    """A number of the unit of its name, or words."""
     line_number: int
     """Line of the file, counted from 1; 0 where it does not come from a line of its own."""
 
@@ -205,6 +209,18 @@ class Attempt:
         """Return the fact as a whole number above 0, None where the log states none."""
         value = self.fact(name)
         return int(value) if value and value > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something other than training that the log speaks of."""
+
+    kind: str
+    """"evaluation" or "checkpoint"."""
+    offset: int
+    """Byte of the file, after decompression, at which its line begins."""
+    line_number: int
+    """Line of the file, counted from 1."""
 
 
 @dataclass(frozen=True)
@@ -241,6 +257,10 @@ class Log:
     """Times and rates of 0, below 0 or not finite: left out."""
     damage: str | None = None
     """Why reading stopped early (a cut compressed file), None if it did not."""
+    settings: Mapping[str, Fact] = field(default_factory=dict)
+    """What the log prints of the program's settings and versions, by the names of `logs.settings`; the last word counts."""
+    events: tuple[Event, ...] = ()
+    """Evaluations and checkpoints that the log speaks of, in its order."""
 
     @cached_property
     def num_records(self) -> int:

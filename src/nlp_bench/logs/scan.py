@@ -90,11 +90,14 @@ class Scanner:
         if not words or any(not word or b"\n" in word for word in words):
             raise ValueError(f"needles: {list(words)!r} must be words without line feeds, at least one")
         self._words, self._grammar, self._is_compiled = tuple(words), grammar, is_compiled
+        self._num_small = 0
 
     def scan(self, block: Block) -> tuple[Rows, list[Line]]:
         """Return the rows of the block and its other lines with a needle, each in the order of the file."""
         is_small = block.is_last and block.end - block.begin <= SMALL_BYTES
-        return (self._engine_in_python if is_small else self._engine).scan(block)
+        self._num_small += is_small
+        is_in_python = is_small and self._num_small <= MANY_SMALL
+        return (self._engine_in_python if is_in_python else self._engine).scan(block)
 
     @cached_property
     def _engine(self) -> "_CEngine | _PythonEngine":
@@ -224,6 +227,8 @@ def _rows(rows: list[tuple[list[float], int, int, int]], num_columns: int) -> Ro
     return Rows(values, offsets, numbers, labels)
 
 
+MANY_SMALL = 4
+"""After so many small logs the tables of the compiled engine, which take milliseconds to make, are worth it."""
 SMALL_BYTES = 1 << 16
 """The tables of the compiled engine take longer to make than so few bytes take to read in Python."""
 _INTERFACE = 1  # as in scan.c: an object from before a change is not used

@@ -21,7 +21,6 @@ _SPEED = re.compile(rb"speed (" + NUMBER + rb") samples/\(min\*GPU\)\s*$")
 _NAMES = ("gpt-neox", "primus", "sat", "modellink", "megatron-bridge", "megatron-deepspeed")
 _RANKS = re.compile(rb"\[rank-\d+/(\d{1,18})\]")
 _NOWHERE = Line(0, 0, b"", is_ended=True, following=lambda _: [])
-_VALIDATION = re.compile(rb"valid(?:ation)? (?:loss|results) at iteration (\d{1,18})")
 _STEP_TIME = re.compile(rb"Step Time : [\d.]+s GPU utilization: ")
 
 
@@ -31,7 +30,6 @@ class _Parser:
     def __init__(self) -> None:
         self.settings = megatron_facts.Settings()
         self.programs: set[str] = set()
-        self.validations: list[float] = []
         self.num_read = 0
         self.has_nan_field = False
         self.last_end = b""
@@ -48,8 +46,6 @@ class _Parser:
                 self._other(text, line, findings)
 
     def _other(self, text: bytes, line: Line, findings: Findings) -> None:
-        if found := _VALIDATION.search(text):
-            self.validations.append(float(found[1]))
         if _STEP_TIME.search(text):
             self.programs.add("megatron-bridge")
         self.settings.take(text, line, findings)
@@ -113,13 +109,7 @@ class _Parser:
         if self.settings.has_microseconds:
             findings.remark(
                 "this version of Megatron-LM (since January 2026) does not reset its clock after the first line:"
-                " its second line holds the first iteration again and is partly warm-up"
-            )
-        slow = _slow_after(self.validations, findings)
-        if slow:
-            findings.remark(
-                f"{slow} interval(s) right after an evaluation are more than 5 % slower than the median:"
-                " Megatron-LM before November 2023, and what began as it then, counts the evaluation as training"
+                " its second line holds the first iteration again and counts as warm-up"
             )
 
 
@@ -141,17 +131,6 @@ def _tell_devices(findings: Findings) -> None:
     whole = round(float(np.median(ratios))) if len(ratios) else 0
     if whole and abs(float(np.median(ratios)) - whole) < 0.1 and np.all(np.abs(ratios / whole - 1) < 0.01):
         findings.fact("num_devices", whole, _NOWHERE)
-
-
-def _slow_after(validations: list[float], findings: Findings) -> int:
-    """Return how many intervals right after an evaluation took 5 % more than the median."""
-    iterations, elapsed = findings.column("iteration"), findings.column("elapsed_s")
-    if not validations or len(elapsed) < 3 or np.isnan(elapsed).all():
-        return 0
-    limit = 1.05 * float(np.nanmedian(elapsed))
-    order = np.argsort(iterations, kind="stable")
-    after = np.searchsorted(iterations[order], np.unique(validations), side="right")
-    return int(np.sum(elapsed[order][after[after < len(elapsed)]] > limit))
 
 
 DIALECTS = (

@@ -89,7 +89,7 @@ class Settings:
             self._argument(argument[1].decode(), argument[2], line, findings)
         elif _CURRICULUM.search(text):
             self._dump["curriculum_learning"] = 1
-        else:
+        elif b" ......" not in text:  # a line of the dump is no sentence
             self._sentence(text, line, findings)
 
     def finish(self, findings: Findings) -> None:

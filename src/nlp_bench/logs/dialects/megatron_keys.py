@@ -36,6 +36,9 @@ CLEAN: Mapping[bytes, str] = {
     b"TFLOPs": "tflops",
     b"throughput per GPU (TFLOP/s/GPU)": "model_tflops",
     b"model TFLOP/s/GPU": "model_tflops",
+    b"unix time": "stamp_s",
+    b"energy per GPU (J/iter/GPU)": "joules_per_device",
+    b"power per GPU (W/GPU)": "watts_per_device",
 }
 """Fields that the fast road reads, too, as they are printed."""
 CAREFUL: Mapping[bytes, str] = {
