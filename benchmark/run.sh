@@ -45,7 +45,15 @@ set -m # JUBE gets a process group of its own, so that Ctrl-C can end all of it
 jube run "$yaml" --hide-animation "${tags[@]}" > "$log" 2>&1 &
 jube=$!
 set +m
-trap 'say "stopping"; kill -- -"$jube" 2> /dev/null; wait "$jube" || true; exit 130' INT TERM
+stop() {
+  say "stopping"
+  kill -- -"$jube" 2> /dev/null || true
+  wait "$jube" || true
+  # JUBE dies at once, its steps write down first how the run ended.
+  for ((i = 0; i < 400; i++)); do kill -0 -- -"$jube" 2> /dev/null || break; sleep 0.1; done
+  exit 130
+}
+trap stop INT TERM
 "$nlp_bench" watch --new --while-pid "$jube" --every 2 "$runs" &
 wait $! || true # in the background: a signal is then handled at once
 wait "$jube" || { cat "$log" >&2; exit 1; }

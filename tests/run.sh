@@ -11,6 +11,7 @@ command -v slurmctld > /dev/null && command -v slurmd > /dev/null || need+=(slur
 command -v munged > /dev/null || need+=(munge)
 command -v shellcheck > /dev/null || need+=(shellcheck)
 command -v jube > /dev/null || need+=(jube)
+command -v chromium > /dev/null || command -v google-chrome > /dev/null || need+=(chromium)
 command -v flock > /dev/null || need+=(util-linux)
 if ((${#need[@]})); then
   if [[ $(id -u) == 0 ]] && command -v apt-get > /dev/null; then

@@ -114,7 +114,7 @@ def seconds(trainer: Any, steps: int) -> float:
 
 def show(rates: dict[str, list[float]], options: argparse.Namespace, version: str) -> int:
     """Print the table or JSON; return the exit code."""
-    from nlp_bench.launch.provenance import cpu_name  # noqa: PLC0415  # --help stays fast
+    from nlp_bench.machine.node import cpu_model  # noqa: PLC0415  # --help stays fast
 
     pairs = [a / b for a, b in zip(*rates.values(), strict=True)]
     ratio = statistics.median(pairs)
@@ -124,7 +124,7 @@ def show(rates: dict[str, list[float]], options: argparse.Namespace, version: st
         "ratio_range": [round(min(pairs), 4), round(max(pairs), 4)],
         "options": vars(options),
         "torch": version,
-        "machine": f"{platform.machine()}, {cpu_name() or 'unknown CPU'}",
+        "machine": f"{platform.machine()}, {cpu_model() or 'unknown CPU'}",
     }
     if options.json:
         print(json.dumps(record))

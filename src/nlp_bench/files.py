@@ -68,6 +68,14 @@ def write_json(path: Path, record: dict[str, Any]) -> None:
     write_text(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of any origin, {} where there is none: for what a number does not depend on."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return record if isinstance(record, dict) else {}
+    return {}
+
+
 def read_json(path: Path, schema: str) -> dict[str, Any]:
     """Read a record of the family `schema` ("nlp-bench/run/1"): older versions are read, newer ones refused.
 
@@ -77,7 +85,7 @@ def read_json(path: Path, schema: str) -> dict[str, Any]:
         record = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise NlpBenchError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NlpBenchError(f"{path} is not JSON: {error}") from error
     family, _, version = schema.rpartition("/")
     found = str(record.get("schema", "")) if isinstance(record, dict) else ""

@@ -1,16 +1,27 @@
-"""Floating-point operations of one GPT training iteration: three counts that must never be confused."""
+"""Floating-point operations (FLOPs) and parameters of a dense GPT: four counts that must never be confused.
+
+Two FLOPs per multiply-add; only matrix products are counted, as in every source named here. `docs/flops.md` sets the counts side by side.
+"""
 
 from dataclasses import dataclass
+
+from nlp_bench.errors import UsageError
+
+GRANULARITIES = ("none", "selective", "full")
+METHODS = ("uniform", "block")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """The numbers that the floating-point operations of a dense GPT depend on."""
+    """The numbers that the floating-point operations and the parameters of a dense GPT depend on.
+
+    Raises UsageError where they contradict each other.
+    """
 
     num_layers: int
     """Transformer layers."""
     hidden_size: int
-    """Width of the residual stream; also the width of all query heads together."""
+    """Width of the residual stream."""
     ffn_hidden_size: int
     """Inner width of the feed-forward block (of one branch, where it is gated)."""
     num_attention_heads: int
@@ -23,6 +34,96 @@ class ModelShape:
     """Rows of the embedding table, padding included: the padding rows are multiplied too."""
     gated: bool = False
     """Whether the feed-forward block is gated (SwiGLU: three matrices in place of two)."""
+    head_width: int | None = None
+    """Width of one head (Megatron-LM's `kv_channels`), None for hidden size / heads."""
+    untied_embeddings: bool = False
+    """Whether the output layer has weights of its own: parameters more, FLOPs the same (it is multiplied either way)."""
+    linear_biases: bool = True
+    """Whether the linear layers of a layer have biases (the output layer never has one)."""
+    norm_biases: bool = True
+    """Whether a normalisation has a bias beside its weight (LayerNorm, not RMSNorm)."""
+    num_learned_positions: int = 0
+    """Rows of a learned position embedding; 0 for rotary positions, which have no parameters."""
+
+    def __post_init__(self) -> None:
+        if self.head_width is None and self.hidden_size % self.num_attention_heads:
+            raise UsageError(
+                f"hidden_size: {self.hidden_size} is not a multiple of num_attention_heads = {self.num_attention_heads}, "
+                "so the width of a head is not known; name it as kv_channels"
+            )
+        if self.num_attention_heads % self.num_query_groups:
+            raise UsageError(
+                f"num_attention_heads: {self.num_attention_heads} is not a multiple of num_query_groups = {self.num_query_groups}"
+            )
+
+    @property
+    def query_width(self) -> int:
+        """Width of all query heads together."""
+        return self.num_attention_heads * (self.head_width or self.hidden_size // self.num_attention_heads)
+
+    @property
+    def key_value_width(self) -> int:
+        """Width of all key heads together; the values have the same."""
+        return self.query_width // self.num_attention_heads * self.num_query_groups
+
+    @property
+    def attention_weights(self) -> int:
+        """Entries of the query, key, value and output matrices of one layer."""
+        return self.hidden_size * 2 * (self.query_width + self.key_value_width)
+
+    @property
+    def feed_forward_weights(self) -> int:
+        """Entries of the feed-forward matrices of one layer."""
+        return self.hidden_size * self.ffn_hidden_size * (3 if self.gated else 2)
+
+    @property
+    def output_weights(self) -> int:
+        """Entries of the output layer's matrix, whether it shares them with the embedding or not."""
+        return self.hidden_size * self.padded_vocab_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recompute:
+    """What the accelerators compute a second time in the backward pass. Raises UsageError for words that nobody knows."""
+
+    granularity: str = "none"
+    """none, selective (the attention core: scores and their product with the values) or full (whole layers)."""
+    method: str = "uniform"
+    """Of full: uniform (all layers, in groups) or block (the first layers of every stage)."""
+    num_layers: int | None = None
+    """Of full and block: layers per stage that run twice."""
+    num_stages: int = 1
+    """Pipeline stages, times the virtual stages of each."""
+    fused_attention: bool = True
+    """Whether one kernel computes the attention core: it skips the masked half of the scores, never stores them, and computes
+    them again in its backward pass by itself (flash attention)."""
+    wraps_fused_attention: bool = False
+    """Whether selective recompute runs even a fused kernel's forward pass again (megatron-core around Transformer Engine)."""
+
+    def __post_init__(self) -> None:
+        if self.granularity not in GRANULARITIES:
+            raise UsageError(f"recompute_granularity: {self.granularity!r} is none of {', '.join(GRANULARITIES)}")
+        if self.method not in METHODS:
+            raise UsageError(f"recompute_method: {self.method!r} is none of {', '.join(METHODS)}")
+        if self.granularity == "full" and self.method == "block" and not self.num_layers:
+            raise UsageError("recompute_num_layers: not known, and the method block needs it")
+
+    def layers_twice(self, num_layers: int) -> int:
+        """Return how many of the model's layers run forward twice.
+
+        Source: megatron-core megatron/core/transformer/transformer_block.py, `_checkpointed_forward`: uniform covers every layer
+        whatever the group's size, block the first `recompute_num_layers` of each (virtual) stage.
+        """
+        if self.granularity != "full":
+            return 0
+        if self.method == "uniform":
+            return num_layers
+        return min(num_layers, (self.num_layers or 0) * self.num_stages)
+
+    @property
+    def repeats_core(self) -> bool:
+        """Whether the attention core of every layer runs forward twice because selective recompute was asked for."""
+        return self.granularity == "selective" and (not self.fused_attention or self.wraps_fused_attention)
 
 
 def padded_vocab_size(vocab_size: int, divisible_by: int, tensor_parallel_size: int) -> int:
@@ -48,13 +149,54 @@ def legacy_flops_per_iteration(shape: ModelShape, global_batch_size: int, *, rec
 def model_flops_per_token(shape: ModelShape, *, causal: bool = True) -> float:
     """Model FLOPs of one token: three times the forward matrix products, whatever the hardware recomputes.
 
-    Two FLOPs per multiply-add; backward is twice forward (Chowdhery et al. 2022, https://arxiv.org/abs/2204.02311,
-    appendix B). `causal` counts only the lower triangle of the attention scores (half), else the full square.
+    Backward is twice forward. `causal` counts only the lower triangle of the attention scores (half), as NVIDIA/Megatron-LM
+    megatron/training/training.py `num_floating_point_operations` does now; else the full square, as its older versions, Narayanan et al. 2021
+    and the utilisation of Chowdhery et al. 2022 (PaLM, https://arxiv.org/abs/2204.02311, appendix B: 6 N + 12 L H Q T) do.
+    """
+    return 3 * (_layer_flops(shape, causal=causal) * shape.num_layers + 2 * shape.output_weights)
+
+
+def hardware_flops_per_token(shape: ModelShape, recompute: Recompute) -> float:
+    """FLOPs of one token that the accelerators really execute: the model's, and what the backward pass computes again.
+
+    Source: Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, section 5 and appendix A (what selective and full recompute
+    repeat); Dao 2023, https://arxiv.org/abs/2307.08691, section 4.1 (a flash kernel has 2 matrix products forward and 5 backward,
+    one of them the scores once more). A kernel that is not fused multiplies the masked half too; a fused one skips it (up to the
+    blocks on the diagonal, which are not counted here). With a fused kernel `selective` adds nothing unless it wraps the kernel.
+    The appendix' own formula for selective recompute, `1 + s/(3h)`, adds the backward pass of the attention core a second time;
+    here only what is executed counts: its two forward products.
+    """
+    causal = recompute.fused_attention
+    core = _core_flops(shape, causal=causal)
+    again = recompute.layers_twice(shape.num_layers) * _layer_flops(shape, causal=causal)
+    if recompute.repeats_core:
+        again += shape.num_layers * core
+    if recompute.fused_attention:
+        again += shape.num_layers * core / 2  # the scores are one of the core's two products
+    return model_flops_per_token(shape, causal=causal) + again
+
+
+def num_parameters(shape: ModelShape) -> int:
+    """Parameters of the model, padding rows of the vocabulary included: weights, biases, normalisations, embeddings.
+
+    Narayanan et al. 2021, equation 2, `12 l h^2 (1 + 13/(12h) + (V + s)/(12 l h))`, without the final normalisation that it
+    leaves out.
     """
     width = shape.hidden_size
-    key_value_width = width // shape.num_attention_heads * shape.num_query_groups
-    projections = 2 * width * (2 * width + 2 * key_value_width)
-    scores = 4 * shape.sequence_length * width * (0.5 if causal else 1.0)
-    feed_forward = 2 * width * shape.ffn_hidden_size * (3 if shape.gated else 2)
-    logits = 2 * width * shape.padded_vocab_size
-    return 3 * (shape.num_layers * (projections + scores + feed_forward) + logits)
+    biases = (
+        shape.query_width + 2 * shape.key_value_width + shape.ffn_hidden_size * (2 if shape.gated else 1) + 2 * width
+    )
+    norm = width * (2 if shape.norm_biases else 1)
+    layer = shape.attention_weights + shape.feed_forward_weights + 2 * norm + (biases if shape.linear_biases else 0)
+    tables = shape.output_weights * (2 if shape.untied_embeddings else 1) + shape.num_learned_positions * width
+    return shape.num_layers * layer + norm + tables
+
+
+def _layer_flops(shape: ModelShape, *, causal: bool) -> float:
+    """FLOPs of one token's forward pass through one layer."""
+    return 2 * (shape.attention_weights + shape.feed_forward_weights) + _core_flops(shape, causal=causal)
+
+
+def _core_flops(shape: ModelShape, *, causal: bool) -> float:
+    """FLOPs of the scores and of their product with the values, of one token in one layer: each 2 s times the queries' width."""
+    return 4 * shape.sequence_length * shape.query_width * (0.5 if causal else 1.0)

@@ -31,6 +31,7 @@ def interval(number: int, elapsed_s: float) -> Interval:
         sequence_length=2048,
         num_gpus=384,
         peak_bytes=40 * 2**30,
+        unix_time_s=1763639990 + 60.5 * number,
     )
 
 
@@ -57,3 +58,4 @@ def test_what_the_trainer_writes_is_read_back(log: Path) -> None:
     assert [record.elapsed_s for record in entry.records] == list(SECONDS)
     assert all(record.is_whole and record.tflops and record.model_tflops for record in entry.records)
     assert {(record.lm_loss, record.num_nan) for record in entry.records} == {(8.5, 0)}
+    assert [record.stamp_s for record in entry.records] == [1763639990 + 60.5 * n for n in range(1, 6)]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from nlp_bench.logs.record import Attempt, LogRecord, Records
-from nlp_bench.measure.interval import interval95, student_t
+from nlp_bench.measure.estimate import student_t
+from nlp_bench.measure.interval import estimate_of
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
 from nlp_bench.measure.span import Spans, iterations_per_record, spans_of
 from nlp_bench.measure.summary import Summary
@@ -82,7 +83,7 @@ def test_an_excerpt_from_the_middle_keeps_its_first_interval(records: Make) -> N
 def test_a_single_record_is_its_own_window_and_has_no_interval(records: Make) -> None:
     found = measured(records(1.0))
     assert (len(found.window.spans), found.ci95) == (1, None)
-    assert "1 logged interval(s), 3 are needed" in found.why_no_interval
+    assert "1 logged interval, 3 are needed" in found.why_no_interval
 
 
 @pytest.mark.parametrize(
@@ -108,8 +109,9 @@ def test_statistics() -> None:
 
 
 def test_student_t() -> None:
-    assert (student_t(2), student_t(30)) == (4.303, 2.042)
-    assert student_t(60) == pytest.approx(2.0003, abs=2e-3)
+    assert student_t(0.975, 2) == pytest.approx(4.302653, abs=1e-6)
+    assert student_t(0.975, 60) == pytest.approx(2.000298, abs=1e-6)
+    assert student_t(0.95, 7.5) == pytest.approx(1.876, abs=1e-3)
 
 
 def covered(rho: float, num_records: int, seed: int) -> list[float]:
@@ -124,10 +126,10 @@ def covered(rho: float, num_records: int, seed: int) -> list[float]:
 def test_the_interval_covers_the_truth_also_with_autocorrelation(records: Make, rho: float, num_records: int) -> None:
     hits = 0
     for seed in range(300):
-        low, high = interval95(spans(records(*covered(rho, num_records, seed)), 100))
+        low, high = estimate_of(spans(records(*covered(rho, num_records, seed)), 100)).interval()
         hits += low <= 8 * 100 / 10 <= high
     assert hits / 300 >= 0.92
 
 
 def test_no_interval_where_the_times_bound_nothing(records: Make) -> None:
-    assert interval95(spans(records(0.001, 0.001, 100.0), 1)) is None
+    assert estimate_of(spans(records(0.001, 0.001, 100.0), 1)).interval() is None

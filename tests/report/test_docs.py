@@ -18,7 +18,6 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.report.dialects import DIALECT_FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
-LOGS = ROOT / "docs" / "logs.md"
 MARK = "<!-- dialects -->\n"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FILE = re.compile(r"^`(\S+)`:\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -44,17 +43,21 @@ def as_it_is(text: str, folder: Path) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content.removesuffix("\n") if name == "train.log" else content)
     text = CONSOLE.sub(lambda block: "\n".join(ran(c, folder) for c in COMMAND.findall(block[1])), text)
+    if MARK not in text:
+        return text
     before, _, after = text.split(MARK)
     return f"{before}{MARK}\n{DIALECT_FORMATS['markdown']()}\n{MARK}{after}"
 
 
-def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
-    text = LOGS.read_text(encoding="utf-8")
+@pytest.mark.parametrize(("name", "num_commands"), [("logs.md", 3), ("number.md", 1)])
+def test_the_page_shows_what_is_printed(tmp_path: Path, name: str, num_commands: int) -> None:
+    page = ROOT / "docs" / name
+    text = page.read_text(encoding="utf-8")
     now = as_it_is(text, tmp_path)
     if os.environ.get("NLP_BENCH_WRITE_DOCS"):
-        LOGS.write_text(now, encoding="utf-8")
-    assert len(COMMAND.findall(text)) >= 3
-    assert text == now, "docs/logs.md is not up to date: NLP_BENCH_WRITE_DOCS=1 pytest tests/report/test_docs.py"
+        page.write_text(now, encoding="utf-8")
+    assert len(COMMAND.findall(text)) >= num_commands
+    assert text == now, f"docs/{name} is not up to date: NLP_BENCH_WRITE_DOCS=1 pytest tests/report/test_docs.py"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

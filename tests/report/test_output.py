@@ -1,27 +1,35 @@
-"""The folder that `--output` writes: tables, record, plots."""
+"""The folder that `--output` writes: tables, record, plots; and the data frame."""
 
 import json
+import os
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nlp_bench.cli.main import main
 from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.report import output
-from nlp_bench.report.output import write_report
+from nlp_bench.report.frame import frame
+from nlp_bench.report.glossary import MEANING, columns_markdown, files_markdown
+from nlp_bench.report.output import FILES, PLOTS, write_report
+from nlp_bench.report.sources import read_sources
 from nlp_bench.report.table import Report
 
 Make = Callable[..., Path]
-FILES = {"report.csv", "report.md", "report.html", "report.json", "throughput.png", "throughput.svg"}
+REPORT_PAGE = Path(__file__).parents[2] / "docs/report.md"
 
 
 def written(folder: Path) -> dict[str, str]:
-    assert {path.name for path in folder.iterdir()} == FILES
-    assert (folder / "throughput.png").read_bytes().startswith(b"\x89PNG")
-    ET.parse(folder / "throughput.svg")  # noqa: S314  # our own file
+    assert {path.name for path in folder.iterdir()} == set(FILES)
+    for key in PLOTS:
+        assert (folder / f"{key}.png").read_bytes().startswith(b"\x89PNG")
+        ET.parse(folder / f"{key}.svg")  # noqa: S314  # our own file
     return {name: (folder / name).read_text() for name in FILES if not name.endswith("png")}
 
 
@@ -33,6 +41,7 @@ def test_one_good_and_one_failed_run(make_run: Make, tmp_path: Path, capsys: pyt
     texts = written(tmp_path / "out")
     assert "34063.43" in texts["report.md"]
     assert "34063.43" in texts["report.html"]
+    assert texts["report.md"].count("| TIMEOUT |") == 1
     assert "TIMEOUT" in texts["report.csv"]
     assert len(json.loads(texts["report.json"])["runs"]) == 2
     assert "no valid run" not in texts["report.html"]
@@ -62,7 +71,7 @@ def test_hostile_names_stay_text(make_run: Make, tmp_path: Path) -> None:
     make_run(tmp_path / "_$x^{$<b>|\U0001f600&")
     assert main(["report", str(tmp_path), "--output", str(tmp_path / "out")]) == 0
     texts = written(tmp_path / "out")
-    assert "<b>" not in texts["report.html"]
+    assert "<b>|" not in texts["report.html"]
     assert "<b>" not in texts["report.md"].replace("\\<", "")
     lines = [line.replace("\\|", "") for line in texts["report.md"].splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in lines}) == 1
@@ -82,9 +91,61 @@ def test_many_runs(make_run: Make, tmp_path: Path) -> None:
     assert main(["report", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 0
 
 
-def test_without_pandas_the_remedy_is_named(
+def test_without_matplotlib_the_remedy_is_named(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(output.importlib.util, "find_spec", lambda _: None)
     assert main(["report", str(log), "--output", str(tmp_path / "out")]) == 1
-    assert "pip install 'nlp-bench[report]'" in capsys.readouterr().err
+    assert "pip install 'matplotlib>=3.8'" in capsys.readouterr().err
+
+
+def test_pandas_reads_the_csv_as_it_was_meant(make_run: Make, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    make_run(tmp_path / 'runs/a, "quoted"')
+    make_run(tmp_path / "runs/007", "TIMEOUT", reasons=["the limit of 00:45:00 was reached"])
+    found = read_sources([str(tmp_path / "runs")], Overrides())
+    report = Report(entries=found.entries, tokens=20_000_000, limit_s=560.0)
+    write_report(report, tmp_path)
+    text = (tmp_path / "report.csv").read_text(encoding="utf-8")
+    assert text.splitlines()[0] == ",".join(report.columns)
+    assert "\r" not in text
+    whole = frame(report)
+    read = pandas.read_csv(tmp_path / "report.csv", dtype=whole.dtypes.to_dict())
+    pandas.testing.assert_frame_equal(read, whole)
+    assert str(whole.dtypes["num_gpus"]) == "Int64"
+    assert str(whole.dtypes["tokens_per_second_steady"]) == "Float64"
+    assert list(whole["tokens_per_second_steady"].isna()) == [True, False]
+
+
+def test_plots_are_where_the_names_say(log: Path, tmp_path: Path) -> None:
+    main(["report", str(log), "--sequence-length", "2048", "--output", str(tmp_path)])
+    for key in PLOTS:
+        text = (tmp_path / f"{key}.svg").read_text(encoding="utf-8")
+        assert text.count("<path") > 10, f"{key}.svg is empty"
+        assert (tmp_path / f"{key}.png").stat().st_size > 10_000
+
+
+def test_the_page_of_the_documentation_is_true() -> None:
+    text = REPORT_PAGE.read_text(encoding="utf-8")
+    now = text
+    for mark, table in (("files", files_markdown()), ("columns", columns_markdown())):
+        before, _, after = now.split(f"<!-- {mark} -->\n")
+        now = f"{before}<!-- {mark} -->\n\n{table}\n<!-- {mark} -->\n{after}"
+    if os.environ.get("NLP_BENCH_WRITE_DOCS"):
+        REPORT_PAGE.write_text(now, encoding="utf-8")
+    assert text == now, "docs/report.md is not up to date: NLP_BENCH_WRITE_DOCS=1 pytest tests/report/test_output.py"
+
+
+def test_every_column_is_explained(log: Path) -> None:
+    (entry,) = read_sources([str(log)], Overrides(sequence_length=2048)).entries
+    assert set(Report(entries=[entry], tokens=1, limit_s=1.0).row(entry)) == set(MEANING)
+
+
+def test_the_lines_for_pandas_work(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    (lines,) = re.findall(r"```python\n(.*?)```", REPORT_PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    main(["report", str(log), "--sequence-length", "2048", "--output", str(tmp_path)])
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(lines, found)  # noqa: S102  # our own page
+    assert len(found["runs"]) == 1

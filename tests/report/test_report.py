@@ -43,7 +43,7 @@ def test_the_contract_in_json(report: Call, log: Path) -> None:
     assert list(run) == [
         "source", "dialect", "outcome", "reasons", "num_records", "global_batch_size", "sequence_length", "num_gpus",
         "tokens_per_second", "time_to_report_s", "tokens_per_second_per_gpu", "seconds_per_iteration", "window",
-        "provenance",
+        "steady_state", "sensitivity", "provenance", "workload", "energy", "machine", "efficiency", "rules",
     ]  # fmt: skip
     assert (run["dialect"], run["outcome"], run["reasons"], run["num_records"]) == ("megatron-lm", "VALID", [], 5)
     assert round(run["tokens_per_second"]["reference"], 1) == 34063.4
@@ -173,6 +173,17 @@ def test_the_plain_table_starts_light(log: Path, words: list[str], heavy: tuple[
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_plain_log_pays_for_no_rules_rankings_or_meters(log: Path) -> None:
+    rooms = ("rules.file", "sweep.sweep", "scaling.point", "measure.machine", "config.catalog", "files")
+    program = (
+        "import sys\nfrom nlp_bench.cli.main import main\n"
+        f"main(['report', {str(log)!r}, '--sequence-length', '2048'])\n"
+        f"print([name for name in {rooms!r} if f'nlp_bench.{{name}}' in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 class TestFolders:
     """Run folders, and what JUBE makes around them."""
 
@@ -180,6 +191,20 @@ class TestFolders:
         code, (run,) = runs_of(report, make_run(tmp_path / "run"))
         assert (code, run["outcome"], run["sequence_length"], run["num_gpus"]) == (0, "VALID", 2048, 384)
         assert round(run["tokens_per_second"]["reference"], 1) == 34063.4
+
+    @pytest.mark.parametrize("text", ["[" * 200_000, '{"schema": [1]}'])
+    def test_a_run_json_of_nobody_is_a_row(self, report: Call, make_run: Make, tmp_path: Path, text: str) -> None:
+        (make_run(tmp_path / "run") / "run.json").write_text(text)
+        code, (run,) = runs_of(report, tmp_path / "run")
+        assert (code, run["outcome"], run["tokens_per_second"]["steady"]) == (1, "UNKNOWN", None)
+
+    def test_a_list_in_a_run_json_is_no_setting(self, report: Call, make_run: Make, tmp_path: Path) -> None:
+        path = make_run(tmp_path / "run") / "run.json"
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps({**record, "training": {**record["training"], "lr": [1, 2], "seed": {}}}))
+        code, (run,) = runs_of(report, tmp_path / "run")
+        assert (code, run["outcome"]) == (0, "VALID")
+        assert not {"lr", "seed"} & set(run["workload"]["asked"])
 
     def test_a_tree_of_jube_counts_each_real_folder_once(self, report: Call, make_run: Make, tmp_path: Path) -> None:
         first = make_run(tmp_path / "nlp_benchmark_run/000000/000003_train/work")

@@ -190,7 +190,7 @@ def test_the_same_note_of_many_runs_stands_once(folder: Path, capsys: pytest.Cap
     assert "and 23 more: the log stops" in out
 
 
-def test_samples_are_kept_for_plots_only(folder: Path) -> None:
+def test_curves_are_kept_for_plots_only(folder: Path) -> None:
     overrides = Overrides(sequence_length=2048)
     kept = read_sources([str(folder)], overrides, with_samples=True)
     lean = read_sources([str(folder)], overrides)
@@ -199,4 +199,6 @@ def test_samples_are_kept_for_plots_only(folder: Path) -> None:
         for found in (kept, lean)
     ]
     assert texts[0] == texts[1]
-    assert all(len(entry.records) == 5 for entry in kept.entries)
+    assert [bool(entry.curves) for entry in kept.entries] == [bool(entry.throughput) for entry in kept.entries]
+    assert any(entry.curves for entry in kept.entries)
+    assert not any(entry.curves for entry in lean.entries)

@@ -10,8 +10,9 @@ from support.mutate import HONEST, WILD
 
 from nlp_bench.logs.findings import FAILED
 from nlp_bench.logs.reader import read_log
-from nlp_bench.logs.record import Attempt
+from nlp_bench.logs.record import Attempt, Log
 from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.habits import habits_of
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import measure_records
 
@@ -50,16 +51,14 @@ def _base(folder: Path, name: str, fixture: dict[str, Any], case: dict[str, Any]
         path.write_bytes(b"".join(lines[:end]))
         log = read_log(str(path))
         if log.dialect == dialect and not log.refusal:
-            rates += [rate for attempt in log.attempts for rate in _rates(attempt, overrides, log.counts_from)]
+            rates += [rate for attempt in log.attempts for rate in _rates(attempt, overrides, log)]
     return Base(name, text, overrides, min(rates), max(rates))
 
 
-def _rates(attempt: Attempt, overrides: Overrides, counts_from: int) -> list[float]:
+def _rates(attempt: Attempt, overrides: Overrides, log: Log) -> list[float]:
     """Return the rates of one start of the program: any of several may be the longest that a mutation leaves."""
     sizes = sizes_of(attempt, overrides)
-    measured = measure_records(
-        attempt.records, sizes, log_interval=attempt.count("log_interval"), counts_from=counts_from
-    )
+    measured = measure_records(attempt.records, sizes, habits_of(log, attempt))
     return [measured.steady, *(1 / measured.spans.seconds_per_token)] if measured else []
 
 

@@ -20,6 +20,7 @@ INTERVAL = Interval(
     sequence_length=2048,
     num_gpus=384,
     peak_bytes=3 * 2**29,
+    unix_time_s=1763639999.1234,
 )
 # Up to "TFLOPs: 101.54 |" this is, letter by letter, a line of the published log of the 175B benchmark.
 GOLDEN = (
@@ -27,7 +28,7 @@ GOLDEN = (
     " learning rate: 4.438E-07 | global batch size:    96 | lm loss: 1.010967E+01 | loss scale: 4096.0 |"
     " grad norm: 178.553 | number of skipped iterations:   0 | number of nan iterations:   0 |"
     " samples per second: 13.276 | TFLOPs: 101.54 |"
-    " model TFLOP/s/GPU: 75.00 | tokens per second: 27189.6 | peak memory GiB: 1.50 |"
+    " model TFLOP/s/GPU: 75.00 | tokens per second: 27189.6 | peak memory GiB: 1.50 | unix time: 1763639999.123 |"
 )
 OLD_PATTERNS = (r"iteration\s+\d+/\s*\d+", r"TFLOPs:\s+[\d.]+", r"elapsed time per iteration \(s\):\s+[\d.]+")
 

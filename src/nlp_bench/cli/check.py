@@ -10,6 +10,7 @@ from nlp_bench.errors import UsageError
 
 EXAMPLE = "nlp-bench check --model 175 --system juwels-booster --tp 8 --pp 8 --output ."
 
+MAX_REPEATS = 100
 MACHINE = ("environment", "machine")
 """What may be asked of the machine alone, without a model."""
 
@@ -22,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run", type=Path, metavar="FILE", help="with --print of the machine: the system of this run.json"
     )
     parser.add_argument("--tags", nargs="*", default=[], metavar="TAG", help="tags as JUBE takes them: 175 slurm")
+    parser.add_argument(
+        "--repeats", default="1", metavar="N", help="refuse unless it is a number of runs from 1 to 100"
+    )
     parser.add_argument("--offline", action="store_true", help="ask no Slurm: check a run of another machine")
     parser.add_argument("--output", type=Path, metavar="DIR", help="write run.json into this folder")
     parser.add_argument(
@@ -47,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.config.summary import summary
     from nlp_bench.launch.folder import script_text, writable_folder
 
+    _check_repeats(options.repeats)
     request = requested(options)
     if options.run and options.what == "summary":
         raise UsageError("--run: a run.json is resolved already; it goes with --print environment or machine")
@@ -62,6 +67,12 @@ def run(options: argparse.Namespace) -> int:
     for deviation in resolved.deviations:
         print(f"nlp-bench: warning: {deviation}: not the benchmark", file=sys.stderr)
     return 0
+
+
+def _check_repeats(text: str) -> None:
+    """Raise UsageError unless JUBE can make a job of each repeat: its template would take any other word for one run."""
+    if text not in map(str, range(1, MAX_REPEATS + 1)):  # 05 would be no number in JUBE's template
+        raise UsageError(f"repeats: {text[:40]!r} is no whole number from 1 to {MAX_REPEATS}; 5 runs are usual")
 
 
 def _machine(what: str, system: System) -> str:

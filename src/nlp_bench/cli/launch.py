@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:  # noqa: RET503  # execvpe does not return
-    """Replace this process by torchrun, so that signals and the exit status go straight through."""
+    """Start this node's recorder, then replace this process by torchrun, so that signals and the exit status go straight through."""
     import os
     import shlex
 
@@ -24,6 +24,7 @@ def run(options: argparse.Namespace) -> int:  # noqa: RET503  # execvpe does not
     from nlp_bench.launch.provenance import write_provenance
     from nlp_bench.launch.rendezvous import addresses, meet
     from nlp_bench.launch.torchrun import rank_environment, torchrun_command
+    from nlp_bench.machine.start import start_recorder
     from nlp_bench.orphans import die_with_parent
 
     run_dir = options.run_dir.resolve()
@@ -41,4 +42,5 @@ def run(options: argparse.Namespace) -> int:  # noqa: RET503  # execvpe does not
         write_provenance(run_dir, command, environment, resolved.data.path)
     os.chdir(run_dir)
     die_with_parent()
+    start_recorder(resolved, run_dir)
     os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606  # the point: no shell in between

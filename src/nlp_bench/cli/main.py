@@ -1,6 +1,7 @@
 """The command line: one program, whose subcommands are the rooms of the house."""
 
 import argparse
+import errno
 import importlib
 import io
 import sys
@@ -19,6 +20,11 @@ SUBCOMMANDS = {
     "watch": "show the progress of runs until they end",
     "measure": "turn one run's log into result.json and metrics.txt",
     "report": "any training log or run directory to tokens per second",
+    "compare": "whether one measurement is faster than another",
+    "history": "the runs of a machine over time, in one file",
+    "bundle": "pack the evidence behind numbers into one file",
+    "verify": "check a bundle offline: hashes, numbers, log lines",
+    "export": "valid runs in the forms of MLPerf, torchtitan, collectors",
 }
 
 
@@ -38,6 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader (head, less) has gone: nothing is left to say
         return 141
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"nlp-bench: error: {error.strerror}: the output is not whole; make room and repeat", file=sys.stderr)
+        return 1
 
 
 def _dispatch(words: list[str]) -> int:
@@ -50,7 +61,10 @@ def _dispatch(words: list[str]) -> int:
     if words[0] not in SUBCOMMANDS:
         raise UsageError(f"unknown subcommand {words[0]!r}{nearest(words[0], list(SUBCOMMANDS))}")
     module = importlib.import_module(f"nlp_bench.cli.{words[0]}")
-    options = _parser(words[0], module).parse_intermixed_args(words[1:])
+    parser = _parser(words[0], module)
+    # Words behind `--` are names, whatever they begin with; argparse's mixed reading does not know that.
+    parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
+    options = parse(words[1:])
     return int(module.run(options))
 
 

@@ -7,44 +7,23 @@ Exit code 0 when every run has a number, 1 when some have none, 2 for a wrong wo
 """
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nlp_bench.cli.reading import add_sizes, add_tokens, overrides_of, use_one_thread
+from nlp_bench.cli.words import count, price, seconds
 from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from nlp_bench.report.table import Report
+    from nlp_bench.report.views import View
 
 EXAMPLE = """nlp-bench report job.out --sequence-length 2048
   nlp-bench report train.log.zst --num-gpus 64 --explain
   nlp-bench report logs/ 'runs/**/*.log' --format csv
+  nlp-bench report runs/ --scaling --output scaling/
   nlp-bench report --dialects"""
-
-MAX_COUNT = 10**18
-"""No training has more tokens; whole numbers above have no exact place in the arithmetic."""
-
-
-def _count(text: str) -> int:
-    try:
-        value = int(text.replace("_", ""))
-    except ValueError:
-        value = 0
-    if not 0 < value <= MAX_COUNT:
-        rule = "is no whole number above 0 and at most 10^18; write all digits, as 20000000"
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} {rule}")
-    return value
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
-    return value
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,21 +31,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", metavar="PATH", nargs="*", help="log, -, run folder, folder of logs, 'pattern*', reference table"
     )
+    add_tokens(parser)
+    add_sizes(parser)
+    parser.add_argument("--gpu", metavar="NAME", help="name of the GPU, for its peak (MFU), where the log does not say")
+    number_formats = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
+    parser.add_argument("--precision", choices=number_formats, help="number format, where the log does not say")
     parser.add_argument(
-        "--tokens", type=_count, default=20_000_000, metavar="N", help="tokens of the training (default 20000000)"
+        "--limit", type=seconds, metavar="SECONDS", help="say per run whether its time is proven to be within"
     )
     parser.add_argument(
-        "--sequence-length", type=_count, metavar="N", help="tokens per sample, where the log does not say"
+        "--rules",
+        metavar="NAME_OR_FILE",
+        help="hold every run to these rules (benchmark/rules, or a .toml file of your own)",
     )
     parser.add_argument(
-        "--global-batch-size", type=_count, metavar="N", help="samples per iteration, where the log does not say"
+        "--price-per-kwh", type=price, metavar="X", help="cost of the training's energy, where a meter has counted it"
     )
-    parser.add_argument("--num-gpus", type=_count, metavar="N", help="GPUs of the run, where the log does not say")
-    parser.add_argument(
-        "--limit", type=_seconds, metavar="SECONDS", help="say per run whether its time is proven to be within"
-    )
+    parser.add_argument("--currency", metavar="WORD", help="unit of the price, such as EUR; goes with --price-per-kwh")
     parser.add_argument(
         "--explain", action="store_true", help="print the lines, sources, window and formula behind each number"
+    )
+    parser.add_argument(
+        "--scaling", action="store_true", help="speed-up and efficiency over the GPUs, strong or weak, with flags"
+    )
+    parser.add_argument(
+        "--baseline-gpus", type=count, metavar="N", help="baseline of --scaling (default: the smallest size)"
+    )
+    parser.add_argument(
+        "--sweep", action="store_true", help="rank configurations on equal GPUs; a tie is reported as a tie"
     )
     formats = ("table", "json", "csv", "markdown", "html")
     parser.add_argument("--format", choices=formats, default="table", help="form of standard output (default table)")
@@ -78,16 +70,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, measure, print; return 0 or 1."""
-    # No linear algebra is done here, and a login node may not allow a thread for each of its cores.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    use_one_thread()
     if options.dialects:
         return _dialects(options)
     if not options.paths:
         raise UsageError("PATH is missing: give a log file, a folder, a pattern in quotes or - (or --dialects)")
-    report = _read(options)
     from nlp_bench.report.formats import FORMATS
+    from nlp_bench.rules.apply import asked_for, is_accepted
 
-    print(FORMATS[options.format](report), end="")
+    with asked_for(options.rules):
+        report = _read(options)
+
+    view = _view(options, report)
+    # The page holds both views already.
+    text = view.text if view and options.format != "html" else lambda form: FORMATS[form](report)
+    print(text(options.format), end="")
     if options.format == "csv":
         for passed in report.passed_over:  # its rows have no place for it
             print(f"nlp-bench: {passed.sentence()}", file=sys.stderr)
@@ -96,30 +93,45 @@ def run(options: argparse.Namespace) -> int:
     if options.output:
         from nlp_bench.report.output import write_report  # heavy
 
-        for path in write_report(report, options.output):
+        for path in (*write_report(report, options.output), *(view.write(options.output) if view else ())):
             print(f"wrote {path}", file=sys.stderr)
-    return 0 if all(entry.has_number for entry in report.entries) else 1
+    return 0 if all(entry.has_number and is_accepted(entry) for entry in report.entries) else 1
+
+
+def _view(options: argparse.Namespace, report: "Report") -> "View | None":
+    from nlp_bench.report.views import scaling_view, sweep_view
+
+    if options.scaling:
+        return scaling_view(report)
+    return sweep_view(report) if options.sweep else None
 
 
 def _read(options: argparse.Namespace) -> "Report":
-    from nlp_bench.measure.sizes import Overrides  # --help stays light
+    from nlp_bench.report.views import check
+
+    check(options)
+    from nlp_bench.measure.efficiency import Given, with_given  # --help stays light
+    from nlp_bench.report.energy import currency_of
     from nlp_bench.report.sources import read_sources
     from nlp_bench.report.table import Report
+    from nlp_bench.rules.apply import judged
 
     if options.output:
         from nlp_bench.report.output import prepare  # heavy
 
         prepare(options.output)
-    overrides = Overrides(
-        sequence_length=options.sequence_length,
-        global_batch_size=options.global_batch_size,
-        num_gpus=options.num_gpus,
-    )
-    sources = read_sources(
-        options.paths, overrides, with_quotes=options.explain, with_samples=options.output is not None
-    )
+    currency = currency_of(options.currency, options.price_per_kwh)
+    given = Given(gpu=options.gpu, precision=options.precision)
+    with_plots = options.output is not None or options.format == "html"
+    sources = read_sources(options.paths, overrides_of(options), with_quotes=options.explain, with_samples=with_plots)
     return Report(
-        entries=sources.entries, tokens=options.tokens, limit_s=options.limit, passed_over=sources.passed_over
+        baseline_gpus=options.baseline_gpus,
+        price_per_kwh=options.price_per_kwh,
+        currency=currency,
+        entries=[judged(entry) for entry in with_given(sources.entries, given)],
+        tokens=options.tokens,
+        limit_s=options.limit,
+        passed_over=sources.passed_over,
     )
 
 

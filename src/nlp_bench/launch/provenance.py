@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.files import write_json, write_text
+from nlp_bench.machine.node import NCCL_PACKAGES, cpu_model
 from nlp_bench.packages import installed_version
 
-PACKAGES = ("torch", "megatron-core", "numpy", "apex", "transformer-engine", "triton", "tokenizers")
+PACKAGES = ("torch", "megatron-core", "numpy", "apex", "transformer-engine", "triton", "tokenizers", *NCCL_PACKAGES)
 KEPT = re.compile(
     r"(SLURM|SBATCH|NCCL|GLOO|UCX|CUDA|NVIDIA|OMP|MKL|TORCH|NLP_BENCH|JUBE|PYTHON|LD_LIBRARY_PATH|PATH$|HOSTNAME|TZ$|LANG|LC_)"
 )
@@ -32,7 +33,7 @@ def write_provenance(run_dir: Path, command: list[str], added: dict[str, str], d
             "schema": "nlp-bench/environment/1",
             "host": socket.gethostname(),
             "platform": platform.platform(),
-            "cpu": cpu_name(),
+            "cpu": cpu_model(),
             "python": platform.python_version(),
             "data": _data(data_path),
             "packages": {name: installed_version(name) for name in PACKAGES},
@@ -50,13 +51,3 @@ def _data(prefix: str) -> Any:
     with contextlib.suppress(OSError, ValueError):
         return json.loads((Path(prefix).parent / "data.json").read_text(encoding="utf-8")) if prefix else None
     return None
-
-
-def cpu_name() -> str | None:
-    """Return the CPU's model name as Linux tells it, None where it does not."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found.group(1) if found else None

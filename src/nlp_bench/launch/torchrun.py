@@ -54,9 +54,12 @@ def _rendezvous_words(run: Run, rendezvous: Rendezvous) -> list[str]:
 def rank_environment(run: Run, build: dict[str, str]) -> dict[str, str]:
     """Return the variables that the ranks need on top of the caller's: accelerator, threads, kernel caches.
 
-    With NLP_BENCH_ACCELERATOR=cuda the trainer refuses a node without a GPU, instead of training on its CPU.
+    With NLP_BENCH_ACCELERATOR=cuda the trainer refuses a node without a GPU, instead of training on its CPU. NCCL is asked
+    to print the version that was loaded, which pip's record does not tell, unless the caller wants more or less of it.
     """
     environment = {"NLP_BENCH_ACCELERATOR": run.system.accelerator, **build}
+    if run.system.accelerator == "cuda" and "NCCL_DEBUG" not in os.environ:
+        environment["NCCL_DEBUG"] = "VERSION"
     if run.system.accelerator == "cpu":
         cores = len(os.sched_getaffinity(0))
         environment["OMP_NUM_THREADS"] = str(max(1, cores // run.parallel.gpus_per_node))

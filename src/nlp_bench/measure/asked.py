@@ -5,17 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.logs.record import Attempt
+from nlp_bench.logs.record import Attempt, Log
+from nlp_bench.measure.habits import Habits
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records
-
-
-def lookup(record: dict[str, Any], dotted: str) -> Any:
-    """Return `record["a"]["b"]` for "a.b", None where a part is missing."""
-    value: Any = record
-    for part in dotted.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
+from nlp_bench.measure.workload import lookup
 
 
 def _positive(run: dict[str, Any], dotted: str, path: Path) -> int:
@@ -53,9 +47,10 @@ class Asked:
             num_gpus=lookup(run, "parallel.num_gpus"),
         )
 
-    def throughput(self, attempt: Attempt) -> Throughput | None:
-        """Measure the records of `attempt` with these sizes; None when none has a time."""
-        return measure_records(attempt.records, sizes_of(attempt, self.overrides()), log_interval=self.log_interval)
+    def throughput(self, log: Log, attempt: Attempt) -> Throughput | None:
+        """Measure the records of `attempt`, which is one of `log`, with these sizes; None when none has a time."""
+        habits = Habits(log_interval=self.log_interval, events=log.events)
+        return measure_records(attempt.records, sizes_of(attempt, self.overrides()), habits)
 
     def overrides(self) -> Overrides:
         """Return what run.json says of the sizes as what a person would say on the command line: the log has less weight."""

@@ -2,14 +2,28 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from nlp_bench.logs.record import NO_RECORDS, Records
+import numpy as np
+
+from nlp_bench.logs.record import LOSS_NAN, NO_RECORDS, Records
+from nlp_bench.measure.curves import Curves
+from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, efficiency_of
 from nlp_bench.measure.provenance import Provenance
+from nlp_bench.measure.published import Published
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
+from nlp_bench.measure.workload import Workload
 from nlp_bench.outcome import Outcome
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+if TYPE_CHECKING:
+    from nlp_bench.measure.energy import Energy
+    from nlp_bench.measure.machine import MachineTruth
+    from nlp_bench.rules.judgement import Judgement
+
+NO_WORKLOAD = Workload()
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
+"""Control characters, line ends, and the signs that turn the direction of writing."""
 
 
 def one_line(text: object) -> str:
@@ -53,6 +67,20 @@ class RunEntry:
     """A published reference value without a log."""
     provenance: Provenance | None = None
     """Where the numbers come from, None where no log was read."""
+    workload: Workload = NO_WORKLOAD
+    """What was trained and how, as far as it is known."""
+    energy: "Energy | None" = None
+    """Energy of the window or why there is none, None where nothing was recorded."""
+    machine: "MachineTruth | None" = None
+    """What the machine really was, None where nobody says."""
+    given: Given = NOTHING_GIVEN
+    """What a person said of the accelerators."""
+    rules: "Judgement | None" = None
+    """What the rules of the benchmark say of it, None where it was held to none."""
+    curves: Curves | None = None
+    """Some points of each plot, where plots were asked for; no part of the record."""
+    published: Published | None = None
+    """What a published table says beside the rate, None for a run that was measured here."""
 
     def __post_init__(self) -> None:
         if self.outcome is not Outcome.VALID and (self.throughput or self.published_tokens_per_second):
@@ -73,15 +101,25 @@ class RunEntry:
         """Tokens per second over the steady window."""
         return self.throughput.steady if self.throughput else None
 
-    @property
+    @cached_property
     def ci95(self) -> tuple[float, float] | None:
         """95 % interval of `steady`."""
         return self.throughput.ci95 if self.throughput else None
 
     @property
+    def rate(self) -> float | None:
+        """The tokens per second that the run stands for: the steady value, or the reference where there is no other."""
+        return self.steady or self.reference
+
+    @property
     def tokens_per_second_per_gpu(self) -> float | None:
         """`steady` / GPUs, None where either is unknown."""
         return self.steady / self.num_gpus if self.steady and self.num_gpus else None
+
+    @cached_property
+    def efficiency(self) -> Efficiency | None:
+        """FLOP/s per GPU and their share of the peak, None without a rate."""
+        return efficiency_of(self)
 
     def time_ci95_s(self, tokens: int) -> tuple[float, float] | None:
         """Return the 95 % interval of the time in seconds, shortest first."""
@@ -115,7 +153,14 @@ class RunEntry:
             if measured and measured.seconds_per_iteration
             else dict.fromkeys(("mean", "median", "p95", "p99", "cv")),
             "window": measured.window.to_json() if measured else None,
+            "steady_state": measured.steadiness.to_json() if measured else None,
+            "sensitivity": [choice.to_json(tokens) for choice in measured.sensitivity] if measured else [],
             "provenance": self.provenance.to_json() if self.provenance else None,
+            "workload": self.workload.to_json(),
+            "energy": self.energy.to_json(tokens) if self.energy else None,
+            "machine": self.machine.to_json() if self.machine else None,
+            "efficiency": self.efficiency.to_json() if self.efficiency else None,
+            "rules": self.rules.to_json() if self.rules else None,
         }
 
 
@@ -123,3 +168,27 @@ def why_broken(records: Records) -> str | None:
     """Return what `LogRecord.why_broken` says of the first broken record, with its line; None when all are sound."""
     record = records.first_broken()
     return f"{record.why_broken()} (line {record.line_number})" if record else None
+
+
+NOTHING_TRAINED = "every iteration skipped the update of the weights: nothing was trained"
+"""The times of such a log are real, and prove nothing about a training."""
+
+
+def has_trained_nothing(records: Records) -> bool:
+    """Say whether all iterations skipped their update."""
+    skipped, iterations = records.column("num_skipped"), records.column("iteration")
+    if not len(records) or not np.all(skipped > 0):
+        return False
+    # Of the first line nobody says for how many iterations it stands; in all others each has to be skipped.
+    return bool(np.all(skipped[1:] >= np.diff(iterations))) and (len(records) > 1 or skipped[0] >= iterations[0])
+
+
+def has_placeholder_loss(records: Records) -> bool:
+    """Say whether the loss is NaN in the line of the first iteration alone: some programs print one before there is any.
+
+    A NaN that was trained with stays: every later loss would be NaN too, so finite ones in all later lines tell the two apart.
+    """
+    if len(records) < 2 or records[0].iteration > 1 or records.columns.get("lm_loss", [0.0])[0] != LOSS_NAN:
+        return False
+    rest = records[1:]
+    return not records[0].num_nan and bool(rest.has("lm_loss").all()) and rest.first_broken() is None

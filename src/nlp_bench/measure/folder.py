@@ -9,13 +9,16 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log
-from nlp_bench.measure.asked import Asked, lookup
+from nlp_bench.measure.asked import Asked
+from nlp_bench.measure.beside import with_machine
 from nlp_bench.measure.entry import RunEntry, one_line
 from nlp_bench.measure.provenance import Provenance, provenance_of
 from nlp_bench.measure.sizes import sizes_of
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.verdict import judge, notes
+from nlp_bench.measure.workload import lookup, workload_of
 from nlp_bench.outcome import Outcome, read_word
+from nlp_bench.rules.apply import judged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,7 @@ def measure_folder(folder: Path, source: str) -> FolderMeasurement:
     outcome, why = given, ""
     if given is Outcome.VALID:
         outcome, why = judge(asked, log, records)
-    throughput = asked.throughput(attempt) if outcome is Outcome.VALID else None
+    throughput = asked.throughput(log, attempt) if log and outcome is Outcome.VALID else None
     entry = RunEntry(
         source=source,
         dialect=log.dialect if log else None,
@@ -72,9 +75,12 @@ def measure_folder(folder: Path, source: str) -> FolderMeasurement:
         model=lookup(run, "model.name"),
         records=records,
         throughput=throughput,
+        workload=workload_of(run, log.settings if log else {}, attempt),
         provenance=_provenance(asked, log, attempt, throughput),
     )
-    return FolderMeasurement(run=run, ended=ended, entry=entry)
+    return FolderMeasurement(
+        run=run, ended=ended, entry=with_machine(judged(entry, run, ended), log, run_dir=folder, run=run)
+    )
 
 
 def _provenance(asked: Asked, log: Log | None, attempt: Attempt, throughput: Throughput | None) -> Provenance | None:

@@ -7,12 +7,23 @@ import numpy as np
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log
-from nlp_bench.measure.entry import RunEntry, one_line, why_broken
+from nlp_bench.measure.contradiction import contradictions, time_between
+from nlp_bench.measure.entry import (
+    NOTHING_TRAINED,
+    RunEntry,
+    has_placeholder_loss,
+    has_trained_nothing,
+    one_line,
+    why_broken,
+)
+from nlp_bench.measure.habits import habits_of
 from nlp_bench.measure.plausible import why_implausible
 from nlp_bench.measure.provenance import provenance_of
-from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated, stated_rate
+from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated
 from nlp_bench.measure.throughput import Throughput, measure_records
+from nlp_bench.measure.workload import workload_of
 from nlp_bench.outcome import Outcome
+from nlp_bench.rules.apply import judged
 
 _WORDS = {
     "sequence_length": "sequence length",
@@ -38,7 +49,16 @@ def measure_log(path: str, overrides: Overrides, progress: Progress | None = Non
     groups: dict[tuple[object, ...], list[Attempt]] = {}
     for attempt in log.attempts:
         groups.setdefault(_configuration(attempt), []).append(attempt)
-    return [_entry(source, log, attempts, overrides) for attempts in groups.values()]
+    return [_with_machine(judged(_entry(source, log, attempts, overrides)), log) for attempts in groups.values()]
+
+
+def _with_machine(entry: RunEntry, log: Log) -> RunEntry:
+    """Return `entry` with its energy and machine, of which most logs say nothing."""
+    if not (entry.records.has("joules_per_device").any() or any(name.startswith("nccl_") for name in log.settings)):
+        return entry
+    from nlp_bench.measure.beside import with_machine  # noqa: PLC0415  # it takes as long as reading a short log
+
+    return with_machine(entry, log)
 
 
 def _refused(source: str, log: Log, overrides: Overrides) -> RunEntry:
@@ -95,13 +115,11 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
     if len(attempts) > 1:
         where = f"iterations {records[0].iteration} to {last.iteration}, from line {records[0].line_number}"
         reasons.append(f"{len(attempts)} attempts of this training in the log; the longest is measured ({where})")
-    broken = why_broken(records)
+    broken = None if has_placeholder_loss(records) else why_broken(records)
     refusal = _mixed(log) or (None if sizes.is_measurable else why_not(attempt, sizes))
     throughput = None
     if not (broken or refusal):
-        throughput = measure_records(
-            records, sizes, log_interval=attempt.count("log_interval"), counts_from=log.counts_from
-        )
+        throughput = measure_records(records, sizes, habits_of(log, attempt))
     if throughput:
         refusal = _only_warm_up(throughput, log.counts_from) or why_implausible(attempt, sizes, throughput.steady)
         reasons += _about(attempt, throughput, log.counts_from)
@@ -119,6 +137,7 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
         num_gpus=sizes.num_devices,
         records=records,
         throughput=None if first else throughput,
+        workload=workload_of(None, log.settings, attempt),
         provenance=provenance_of(log, attempt, sizes, None if first else throughput, overrides),
     )
 
@@ -189,19 +208,17 @@ def _only_warm_up(measured: Throughput, counts_from: int) -> str | None:
 
 def _about(attempt: Attempt, measured: Throughput, counts_from: int) -> list[str]:
     """Return what qualifies a number: no interval, warm-up inside, a contradiction between what the log states twice."""
-    said = [measured.why_no_interval] if measured.why_no_interval else []
+    said = [NOTHING_TRAINED] if has_trained_nothing(attempt.records) else []
+    said += [measured.why_no_interval] if measured.why_no_interval else []
+    said += measured.steadiness.warnings()
     if len(measured.spans) == 1 and measured.window.first_iteration <= counts_from < measured.window.last_iteration:
         said.append("the only interval holds the first iteration, so that warm-up is inside")
     elif len(attempt.records) == 1 and attempt.records[0].iteration > counts_from and not attempt.count("log_interval"):
         said.append(
             f"the only record may stand for all iterations up to {attempt.records[0].iteration}, warm-up included"
         )
-    stated, words = stated_rate(attempt, measured.sizes)
-    computed = measured.spans.num_tokens / measured.spans.seconds
-    ratio = float(np.nanmedian(stated) / np.median(computed)) if np.isfinite(stated).any() else 1.0
-    if measured.sizes.has_times and abs(ratio - 1) > _TOLERANCE:
-        said.append(f"the log contradicts itself: its {words} is {ratio:.4g} times what its time and batch give")
-    return said
+    between = time_between(measured)
+    return [*said, *contradictions(attempt, measured), *([between] if between else [])]
 
 
 def _remarks(attempt: Attempt) -> list[str]:
@@ -209,6 +226,10 @@ def _remarks(attempt: Attempt) -> list[str]:
     last = attempt.records[-1]
     if last.total_iterations and last.iteration < last.total_iterations:
         remarks.append(f"the log stops at iteration {last.iteration} of {last.total_iterations}")
+    if has_placeholder_loss(attempt.records):
+        remarks.append(
+            f"line {attempt.records[0].line_number} prints nan before there is a loss; all later ones are finite"
+        )
     skipped = np.nansum(attempt.records.column("num_skipped"))
     if skipped > 0:
         remarks.append(f"{int(skipped)} iteration(s) skipped the update of the weights")

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.measure.asked import lookup
 from nlp_bench.measure.entry import one_line
 from nlp_bench.measure.folder import FolderMeasurement
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
+from nlp_bench.measure.workload import lookup
 
 _FROM_RUN = {
     "system": "system.name",

@@ -4,15 +4,13 @@ A training step needs at least 6 floating-point operations per parameter and tok
 https://arxiv.org/abs/2001.08361, section 2.1: forward 2, backward 4). It is a lower bound: attention and recompute come on top.
 """
 
-from functools import cache
-
 import numpy as np
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.logs.record import Attempt, Records
+from nlp_bench.measure.accelerators import bound_of
 from nlp_bench.measure.sizes import Sizes
 
-SCHEMA = "nlp-bench/accelerators/1"
 ANY_PEAK_TFLOPS = 50_000.0
 """Above this no device that is sold computes in any format (2026)."""
 LARGE_PARAMETERS = 1e9
@@ -47,21 +45,10 @@ def _median(records: Records, name: str) -> float | None:
 
 
 def _peak(attempt: Attempt) -> tuple[str, float]:
+    """Return the family of the device and what none of it exceeds in any format, the fastest variant of a word that means several."""
     device = attempt.facts.get("device")
-    words = str(device.value).lower() if device else ""
-    for name, peak in _peaks():
-        if name.lower() in words:
-            return name, peak
-    return "any device", ANY_PEAK_TFLOPS
-
-
-@cache
-def _peaks() -> tuple[tuple[str, float], ...]:
-    from nlp_bench.config.catalog import root  # noqa: PLC0415  # only a log that tells its parameters pays for it
-    from nlp_bench.config.table import read_toml  # noqa: PLC0415  # likewise
-
     try:
-        table = read_toml(root() / "benchmark" / "accelerators.toml", SCHEMA)
+        found = bound_of(str(device.value)) if device else None
     except NlpBenchError:
-        return ()  # without the data files of the checkout the bound of all devices holds
-    return tuple((str(entry["name"]), float(entry["peak_tflops"])) for entry in table["accelerator"])
+        found = None  # without the data files of the checkout the bound of all devices holds
+    return found or ("any device", ANY_PEAK_TFLOPS)

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from nlp_bench.logs.record import Records
-from nlp_bench.measure.interval import MIN_RECORDS, interval95
+from nlp_bench.measure.estimate import Estimate
+from nlp_bench.measure.habits import Habits
+from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
+from nlp_bench.measure.sensitivity import Choice, sensitivity
 from nlp_bench.measure.sizes import Sizes
 from nlp_bench.measure.span import Spans, spans_of
+from nlp_bench.measure.steadiness import Steadiness, steadiness_of
 from nlp_bench.measure.summary import Summary
 from nlp_bench.measure.window import Window, find_window
 
@@ -23,8 +27,8 @@ class Throughput:
     """Batch * sequence / arithmetic mean of every logged time; None where the batch changes."""
     steady: float
     """Tokens / time over the steady window."""
-    ci95: tuple[float, float] | None
-    """95 % interval of `steady`, None where it cannot be given."""
+    estimate: Estimate | None
+    """`steady` as seconds per token with its uncertainty, None where that cannot be given."""
     seconds_per_iteration: Summary | None
     """Of the records of the window; None where the log has rates alone."""
     window: Window
@@ -33,6 +37,23 @@ class Throughput:
     """Every interval that has a time and a size, those outside the window too."""
     sizes: Sizes
     """Tokens and seconds of every record, and the way they were found."""
+    steadiness: Steadiness
+    """How steady the window is."""
+    sensitivity: tuple[Choice, ...]
+    """The rate under other windows."""
+
+    @property
+    def ci95(self) -> tuple[float, float] | None:
+        """95 % interval of `steady`, None where it cannot be given."""
+        return self.estimate.interval() if self.estimate else None
+
+    @property
+    def ending_seconds_per_token(self) -> float | None:
+        """Seconds per token of what was left out as a slow end, None where nothing was."""
+        tail = self.window.tail
+        if self.steadiness.slowdown is None or tail is None:
+            return None
+        return float(tail.seconds.sum() / tail.num_tokens.sum())
 
     @property
     def why_no_interval(self) -> str | None:
@@ -41,9 +62,9 @@ class Throughput:
             return None
         number = len(self.window.spans)
         if number < MIN_RECORDS:
-            return f"no 95 % interval: the window has {number} logged interval(s), {MIN_RECORDS} are needed"
-        seconds = self.window.spans.seconds_per_token
-        if seconds.max() <= seconds.min() * (1 + 1e-12):
+            intervals = "1 logged interval" if number == 1 else f"{number} logged intervals"
+            return f"no 95 % interval: the window has {intervals}, {MIN_RECORDS} are needed"
+        if self.estimate is None:
             return "no 95 % interval: the times are rounded to one value, which hides how much they scatter"
         return "no 95 % interval: the times scatter too much to bound the rate"
 
@@ -62,22 +83,24 @@ def reference_tokens_per_second(sizes: Sizes) -> float | None:
     return float(tokens[0] / np.mean(sizes.elapsed_s[timed])) if is_constant else None
 
 
-def measure_records(
-    records: Records, sizes: Sizes, *, log_interval: int | None = None, counts_from: int = 1
-) -> Throughput | None:
+def measure_records(records: Records, sizes: Sizes, habits: Habits = Habits()) -> Throughput | None:  # noqa: B008  # frozen
     """Measure one attempt; None when no record has both a time and a size in tokens."""
-    spans = spans_of(records, sizes, log_interval=log_interval, counts_from=counts_from)
+    spans = spans_of(records, sizes, log_interval=habits.log_interval, counts_from=habits.counts_from)
     if not len(spans):
         return None
-    window = find_window(spans, counts_from)
+    window = find_window(spans, habits)
+    estimate = estimate_of(window.spans)
+    reference = reference_tokens_per_second(sizes)
     return Throughput(
-        reference=reference_tokens_per_second(sizes),
+        reference=reference,
         steady=window.num_tokens / window.seconds,
-        ci95=interval95(window.spans),
+        estimate=estimate,
         seconds_per_iteration=Summary.of(window.spans.elapsed_s) if sizes.has_times else None,
         window=window,
         spans=spans,
         sizes=sizes,
+        steadiness=steadiness_of(window, estimate),
+        sensitivity=sensitivity(spans, reference),
     )
 
 

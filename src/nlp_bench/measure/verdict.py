@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nlp_bench.logs.record import Log, Records
+from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure.asked import Asked
-from nlp_bench.measure.entry import why_broken
+from nlp_bench.measure.contradiction import contradictions
+from nlp_bench.measure.entry import NOTHING_TRAINED, has_trained_nothing, why_broken
 from nlp_bench.measure.foreign import log_reasons
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.outcome import Outcome
@@ -23,6 +24,8 @@ def _objections(asked: Asked, log: Log | None, records: Records) -> Iterator[tup
     broken = why_broken(records)
     if broken:
         yield Outcome.INVALID, broken
+    if has_trained_nothing(records):
+        yield Outcome.INVALID, NOTHING_TRAINED
     last = records[-1].iteration if records else 0
     if not records or last < asked.iterations:
         yield Outcome.INCOMPLETE, f"the last whole line of the log is iteration {last} of {asked.iterations}"
@@ -49,4 +52,6 @@ def notes(asked: Asked, log: Log | None, records: Records, throughput: Throughpu
         found.append(f"{len(records)} of {num_expected} expected lines are whole")
     if throughput and throughput.why_no_interval:
         found.append(throughput.why_no_interval)
+    if throughput:
+        found += [*throughput.steadiness.warnings(), *contradictions(Attempt(records=records), throughput)]
     return found

@@ -6,15 +6,21 @@ from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.provenance import Arithmetic, LeftOut, Place, Provenance, arithmetic_of
 from nlp_bench.measure.summary import Summary
 from nlp_bench.measure.throughput import Throughput
+from nlp_bench.report.energy import energy_lines
+from nlp_bench.report.flops import efficiency_lines
 from nlp_bench.report.table import Report
+from nlp_bench.report.words import MAX_RUNS, run_lines
+from nlp_bench.rules.apply import rules_lines
 
 
 def explain(report: Report) -> str:
     """Return the explanation of all runs, with an empty line between two."""
-    return "\n\n".join("\n".join(_run(entry, report.tokens)) for entry in report.entries) + "\n"
+    spoken = len(report.entries) <= MAX_RUNS  # by the table already
+    return "\n\n".join("\n".join(_run(entry, report, spoken=spoken)) for entry in report.entries) + "\n"
 
 
-def _run(entry: RunEntry, tokens: int) -> Iterator[str]:
+def _run(entry: RunEntry, report: Report, *, spoken: bool) -> Iterator[str]:
+    tokens = report.tokens
     found = entry.provenance or Provenance()
     yield f"{entry.source}: {entry.outcome.value}, dialect {entry.dialect or 'unknown'}"
     for text in (*entry.reasons, *entry.remarks):
@@ -27,11 +33,16 @@ def _run(entry: RunEntry, tokens: int) -> Iterator[str]:
         yield from _rate("reference", entry.reference, tokens, "the published value")
     else:
         yield "  no number"
+    yield from efficiency_lines(entry)
+    yield from rules_lines(entry)
+    yield from energy_lines(entry, tokens)
     for name, origin in (found.quantities or {}).items():
         value = "" if origin.value is None else f" = {_digits(origin.value)}"
         yield _line("from", f"{name}{value}: {origin.source or 'not known'}")
     for left in found.left_out:
         yield _line("left out", _left_out(left))
+    if not spoken:
+        yield from (f"  {line}" for line in run_lines(entry, report))
 
 
 def _line(name: str, text: str) -> str:
@@ -65,15 +76,17 @@ def _numbers(entry: RunEntry, measured: Throughput, sums: Arithmetic, tokens: in
     yield from _rate("steady", measured.steady, tokens, _steady_formula(entry, measured, sums))
     yield _line(
         "window",
-        f"ends at intervals above {measured.window.limit_seconds_per_token:.4e} s per token (median + max(5 %, "
-        "3 x 1.4826 x median absolute deviation)); the interval with the first iteration is warm-up",
+        f"the level between change points that holds most intervals, cut at both ends at {measured.window.limit_seconds_per_token:.4e} s "
+        "per token (median + max(3 %, 3 x 1.4826 x median absolute deviation)); the interval with the first iteration is warm-up",
     )
-    if measured.ci95:
+    if measured.ci95 and measured.estimate:
         low, high = measured.ci95
         yield _line(
             "interval",
             f"{low:.2f} to {high:.2f} tokens/s, {tokens / high:.2f} to {tokens / low:.2f} s "
-            "(95 %, Student t over batch means, the widest of batches of 1, 2, 4, ... records)",
+            f"(95 %: Student t, {measured.estimate.degrees:.1f} degrees of freedom, standard error "
+            f"{100 * measured.estimate.standard_error / measured.estimate.seconds_per_token:.3f} %, autocorrelation "
+            f"{measured.steadiness.autocorrelation:.2f})",
         )
     if entry.tokens_per_second_per_gpu:
         yield _line("per GPU", f"{entry.tokens_per_second_per_gpu:.2f} tokens/s = steady / {entry.num_gpus} GPUs")

@@ -1,21 +1,24 @@
-"""A report as text for standard output: table, JSON, CSV, markdown or HTML, with the standard library alone."""
+"""A report as text: table, JSON, CSV, markdown or HTML, the same for standard output and for files."""
 
 import csv
 import io
 import json
 from collections.abc import Callable
 
+from nlp_bench.report.escape import end_of
 from nlp_bench.report.readable import HEADINGS, TEXT_COLUMNS, heading, legend, notes, readable
 from nlp_bench.report.table import Report
+from nlp_bench.report.words import MAX_RUNS, words
 
 MAX_SOURCE = 30
+_FORMULA = {"=", "+", "-", "@"}
 _MARKDOWN_SPECIAL = "\\`*_[]<>|#~"
 
 
 def table(report: Report) -> str:
     """Return the table for a terminal, about 100 columns wide, with what to know about each run below it."""
     columns, rows = readable(report)
-    short = [_shortened(row[0]) for row in rows]
+    short = [end_of(row[0], MAX_SOURCE) for row in rows]
     if len(set(short)) == len({row[0] for row in rows}):  # else the ends of two paths are alike
         rows = [[name, *row[1:]] for name, row in zip(short, rows, strict=True)]
     headings = [("\n" + HEADINGS[name]).split("\n")[-2:] for name in columns]
@@ -26,16 +29,15 @@ def table(report: Report) -> str:
     ]
     lines.insert(2, "-" * (sum(widths) + 2 * (len(widths) - 1)))
     said = notes(report)
-    return "\n".join([*lines, "", *said, *([""] if said else []), *legend(report)]) + "\n"
+    spoken = words(report) if len(report.entries) <= MAX_RUNS else []
+    return (
+        "\n".join([*lines, "", *said, *([""] if said else []), *legend(report), *([""] if spoken else []), *spoken])
+        + "\n"
+    )
 
 
 def _aligned(cell: str, width: int, column: str) -> str:
     return cell.ljust(width) if column in TEXT_COLUMNS else cell.rjust(width)
-
-
-def _shortened(source: str) -> str:
-    # The end of a path tells runs apart, the beginning is the same for all.
-    return source if len(source) <= MAX_SOURCE else "..." + source[3 - MAX_SOURCE :]
 
 
 def as_json(report: Report) -> str:
@@ -48,8 +50,13 @@ def as_csv(report: Report) -> str:
     stream = io.StringIO()
     writer = csv.DictWriter(stream, report.columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(report.rows())
+    writer.writerows({name: _inert(value) for name, value in row.items()} for row in report.rows())
     return stream.getvalue()
+
+
+def _inert(value: object) -> object:
+    """Return `value` so that no spreadsheet takes a text for a formula: it may come from a log or a file name."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value
 
 
 def escaped_markdown(text: str) -> str:
@@ -72,28 +79,10 @@ def markdown_notes(report: Report) -> list[str]:
 
 
 def html(report: Report) -> str:
-    """Return the readable table as one HTML page."""
-    from html import escape  # noqa: PLC0415  # only this format needs it
+    """Return the page."""
+    from nlp_bench.report.page.page import page  # noqa: PLC0415  # only this format needs it
 
-    columns, rows = readable(report)
-    head = "".join(f"<th>{escape(heading(name))}</th>" for name in columns)
-    body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return html_page(report, f"<table>\n<tr>{head}</tr>\n{body}\n</table>")
-
-
-def html_page(report: Report, content: str) -> str:
-    """Return a page around `content`, which is HTML already, with notes and legend below."""
-    from html import escape  # noqa: PLC0415  # only this format needs it
-
-    said = "\n".join(f"<li>{escape(note)}</li>" for note in notes(report))
-    meaning = "\n".join(f"<p>{escape(line)}</p>" for line in legend(report))
-    style = (
-        "body{font-family:sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ccc}"
-    )
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>nlp-bench report</title><style>{style}</style></head>\n'
-        f"<body>\n<h1>nlp-bench report</h1>\n{content}\n<ul>\n{said}\n</ul>\n{meaning}\n</body></html>\n"
-    )
+    return page(report)
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {

@@ -11,8 +11,8 @@ from nlp_bench.measure.sizes import Sizes
 from nlp_bench.measure.span import Spans
 from nlp_bench.measure.throughput import Throughput
 
-MAX_DRAWN = 100
-"""Runs that plots show; of the others no samples are kept."""
+MAX_DRAWN = 1000
+"""Logs whose runs have plots."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +34,9 @@ def lean(entry: RunEntry) -> RunEntry:
     return replace(entry, records=_ends(entry.records), throughput=throughput)
 
 
-def has_samples(entry: RunEntry) -> bool:
-    """Say whether the entry was measured and every interval is still there, to be drawn."""
-    return entry.throughput is not None and not isinstance(entry.throughput.spans, LeanSpans)
-
-
 def _throughput(measured: Throughput) -> Throughput:
-    window = replace(measured.window, spans=_spans(measured.window.spans))
+    tail = measured.window.tail
+    window = replace(measured.window, spans=_spans(measured.window.spans), tail=_spans(tail) if tail else None)
     return replace(measured, window=window, spans=_spans(measured.spans), sizes=_sizes(measured.sizes))
 
 
@@ -51,8 +47,12 @@ def _ends(records: Records) -> Records:
 
 def _spans(spans: Spans) -> Spans:
     ends = np.array([0, -1])
+    records = spans.records
+    iterations = {
+        "iteration": records.column("iteration")
+    }  # what a window tells of its ends; `entry.records` has the rest
     return LeanSpans(
-        records=spans.records.chosen(ends),
+        records=Records(iterations, records.offsets, records.numbers, records.whole).chosen(ends),
         num_iterations=spans.num_iterations[ends],
         num_tokens=np.array([spans.num_tokens.sum()]),
         seconds=np.array([spans.seconds.sum()]),

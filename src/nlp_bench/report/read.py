@@ -6,6 +6,7 @@ from pathlib import Path
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.logs.reader import Progress
 from nlp_bench.logs.source import is_packed, open_log
+from nlp_bench.measure.curves import curves_of
 from nlp_bench.measure.entry import RunEntry, one_line
 from nlp_bench.measure.foreign import EMPTY, NOTHING, measure_log
 from nlp_bench.measure.sizes import Overrides
@@ -27,8 +28,8 @@ class Wish:
     """Whether there is only one item: its fault is then that of the whole command."""
     with_quotes: bool = False
     """Whether the text of the first records is wanted."""
-    with_samples: bool = True
-    """Whether every interval is wanted, to be drawn, and not only the sums."""
+    with_samples: bool = False
+    """Whether the points of plots are wanted, and not only the sums."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,9 @@ def _read(item: Item, wish: Wish, progress: Progress | None) -> Read:
         entries = [] if item.is_found and all(map(_is_silent, entries)) else entries
     if wish.with_quotes:
         entries = [with_quotes(str(item.file), entry) for entry in entries]
-    return Read(entries=tuple(entries if wish.with_samples else map(lean, entries)))
+    if wish.with_samples:
+        entries = [replace(e, curves=curves_of(e.records, e.throughput)) if e.throughput else e for e in entries]
+    return Read(entries=tuple(map(lean, entries)))
 
 
 def _is_silent(entry: RunEntry) -> bool:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from nlp_bench.report.energy import energy_legend, price_notes, readable_energy
+from nlp_bench.report.repeated import repeat_lines
 from nlp_bench.report.table import Report
 
 HEADINGS = {
@@ -17,10 +19,16 @@ HEADINGS = {
     "ci95": "95 %\ninterval",
     "time_to_report_steady_s": "\ntime s",
     "window": "\nwindow",
+    "joules_per_token": "energy\nJ/token",
+    "energy_kwh": "\nkWh",
+    "cost": "\ncost",
+    "model_tflops_per_gpu": "TFLOP/s\nper GPU",
+    "mfu": "MFU\n%",
+    "rules": "rules",
     "limit": "limit",
 }
 """Column to heading; a line break splits it over the two lines of the terminal's heading."""
-TEXT_COLUMNS = frozenset({"source", "model", "dialect", "outcome", "limit"})
+TEXT_COLUMNS = frozenset({"source", "model", "dialect", "outcome", "rules", "limit"})
 MAX_ALIKE = 3
 """As many runs are named one by one with the same note."""
 _ALWAYS = ("source", "outcome", "tokens_per_second_reference", "time_to_report_reference_s")
@@ -28,7 +36,7 @@ _ALWAYS = ("source", "outcome", "tokens_per_second_reference", "time_to_report_r
 
 def readable(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the columns that are worth showing and the cells as text; missing is an empty cell."""
-    rows = [_with_device(_with_interval(row)) for row in report.rows()]
+    rows = [readable_energy(_with_efficiency(_with_device(_with_interval(row)))) for row in report.rows()]
     if all(row["model"] is not None for row in rows):  # runs of ours: the dialect says nothing new
         rows = [{**row, "dialect": None} for row in rows]
     columns = [name for name in HEADINGS if name in _ALWAYS or any(row.get(name) is not None for row in rows)]
@@ -44,6 +52,13 @@ def _with_interval(row: dict[str, Any]) -> dict[str, Any]:
 def _with_device(row: dict[str, Any]) -> dict[str, Any]:
     """Say "4 CPU" in the column of GPUs where the ranks ran on the CPU."""
     return {**row, "num_gpus": f"{row['num_gpus']} CPU"} if row["num_gpus"] and row["accelerator"] == "cpu" else row
+
+
+def _with_efficiency(row: dict[str, Any]) -> dict[str, Any]:
+    """Show FLOP/s with three digits at least, however few they are, and a share as a percentage."""
+    tflops, share = row["model_tflops_per_gpu"], row["mfu"]
+    shown = tflops and (f"{tflops:.1f}" if tflops >= 10 else f"{tflops:.3g}")
+    return {**row, "model_tflops_per_gpu": shown, "mfu": share and f"{100 * share:.1f}"}
 
 
 def _cell(value: Any) -> str:
@@ -75,6 +90,12 @@ def notes(report: Report) -> list[str]:
             lines.append(f"{names[0]} and {len(names) - 1} more: {said}")
         else:
             lines += [f"{name}: {said}" for name in names]
+    lines += repeat_lines(report.repeats, report.tokens, report.limit_s)
+    if len(report.entries) > 1:
+        from nlp_bench.sweep.sweep import winner_notes  # noqa: PLC0415  # one run has no rival
+
+        lines += winner_notes(report.entries)
+    lines += price_notes(report)
     return lines + [passed.sentence() for passed in report.passed_over]
 
 
@@ -84,8 +105,12 @@ def legend(report: Report) -> list[str]:
         f"time s: seconds for a training on {report.tokens:,} tokens = tokens / (tokens per second).",
         "reference: batch x sequence / mean of every logged time, warm-up included. steady: over the window of iterations only.",
     ]
+    if any(entry.efficiency and entry.efficiency.model_tflops_per_gpu for entry in report.entries):
+        lines.append(
+            "TFLOP/s per GPU: model FLOPs, causal attention counted as half; MFU: their share of the peak (--explain has all countings)."
+        )
     if report.limit_s is not None:
         lines.append(
             f"limit: PASS or FAIL when the whole 95 % interval of the steady time is within or above {report.limit_s:g} s."
         )
-    return lines
+    return lines + energy_legend(report)

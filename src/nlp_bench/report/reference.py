@@ -1,11 +1,15 @@
 """Published results as data: a CSV whose times are recomputed, never copied."""
 
 import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import UsageError, nearest
 from nlp_bench.measure.entry import RunEntry, one_line
+from nlp_bench.measure.published import Published
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
+from nlp_bench.measure.workload import Setting, Workload
 from nlp_bench.outcome import Outcome
 
 DIALECT = "reference-table"
@@ -26,66 +30,136 @@ COLUMNS = (
     "time_to_report_in_seconds",
     "source",
 )
-"""The header of a reference table; counts are whole numbers, an unknown value is an empty cell."""
+"""How the header of a reference table begins; counts are whole numbers, an unknown value is an empty cell."""
+MORE_COLUMNS = (
+    "model",
+    "gpu",
+    "log_interval",
+    "published_perfect_linear_tokens_per_second",
+    "published_speed_up",
+    "stated_speed_up",
+    "train_tokens",
+    "published_train_days",
+    "stated_train_days",
+    "final_loss",
+)
+"""What may follow: `published_` is what the publication's table says, `stated_` what its text says, both to be checked."""
+_ASKED = {
+    "nodes": "nodes",
+    "world_size": "num_gpus",
+    "global_batch_size": "global_batch_size",
+    "seq_length": "sequence_length",
+    "pipeline_model_parallel_size": "pipeline_parallel",
+    "tensor_model_parallel_size": "tensor_parallel",
+}
 
 
 def is_reference_table(path: Path) -> bool:
-    """Say whether `path` is a CSV with exactly the header of a reference table."""
+    """Say whether `path` is a CSV whose header begins as that of a reference table."""
     if path.suffix != ".csv":
         return False
     try:
-        with path.open(encoding="utf-8", errors="replace", newline="") as stream:
-            return stream.readline(1000).strip() == ",".join(COLUMNS)
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+            header = stream.readline(2000).strip()
     except OSError:
         return False
+    begin = ",".join(COLUMNS)
+    return header == begin or header.startswith(f"{begin},")
 
 
 def read_reference_table(path: Path) -> list[RunEntry]:
     """Return one entry per row; a row whose time is not 20 million tokens / its rate says so in its reasons.
 
-    Raises UsageError naming file, line, column and value for a cell that is no number above 0.
+    Raises UsageError naming the file and an unknown column, or line, column and value for a cell that is no number above 0.
     """
-    with path.open(encoding="utf-8", errors="replace", newline="") as stream:
-        return [_entry(path, line, row) for line, row in enumerate(csv.DictReader(stream), start=2)]
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        reader = csv.DictReader(stream)
+        for name in (reader.fieldnames or ())[len(COLUMNS) :]:
+            if name not in MORE_COLUMNS:
+                raise UsageError(f"{path} line 1: unknown column {name!r}{nearest(name, list(MORE_COLUMNS))}")
+        return [_entry(_Row(path=path, line=reader.line_num, cells=cells)) for cells in reader]
 
 
-def _entry(path: Path, line: int, row: dict[str, str]) -> RunEntry:
-    rate = _number(path, line, row, "tokens_per_second")
-    published_s = _number(path, line, row, "time_to_report_in_seconds")
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    path: Path
+    line: int
+    cells: Mapping[str, str]
+
+    def text(self, column: str) -> str | None:
+        return one_line(self.cells.get(column) or "") or None
+
+    def digits(self, column: str) -> str | None:
+        """Return the text of a number, with the digits that were printed."""
+        return self.text(column) if self.number(column) else None
+
+    def number(self, column: str) -> float | None:
+        text = self.text(column)
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 < value < float("inf"):
+            place = f"{self.path} line {self.line}"
+            raise UsageError(f"{place}: {column} is {text!r}, expected a number above 0, or an empty cell")
+        return value
+
+    def count(self, column: str) -> int | None:
+        value = self.number(column)
+        if value is not None and not value.is_integer():
+            place = f"{self.path} line {self.line}"
+            raise UsageError(f"{place}: {column} is {self.text(column)!r}, expected a whole number, or an empty cell")
+        return None if value is None else int(value)
+
+
+def _entry(row: _Row) -> RunEntry:
+    rate = row.number("tokens_per_second")
+    published_s = row.number("time_to_report_in_seconds")
     time_s = time_to_report_s(REPORT_TOKENS, rate)
     reasons = ["published value, raw log not available"] if rate else ["no published tokens per second"]
     if time_s and published_s and abs(time_s - published_s) > 0.005 + 1e-9:
         reasons.append(f"published time {published_s:.2f} s, recomputed {time_s:.2f} s")
-    size, nodes = _count(path, line, row, "model_size_billion"), _count(path, line, row, "nodes")
-    name = f"{row.get('system') or path.parent.name} {size}B {nodes} nodes"
+    size, nodes = row.number("model_size_billion"), row.count("nodes")
+    model = row.text("model") or (f"{size:g}B" if size else None)
+    name = f"{row.text('system') or row.path.parent.name} {model or 'unknown model'} {nodes or 'unknown'} nodes"
+    source = row.text("source") or row.path.name
     return RunEntry(
         source=one_line(name),
         dialect=DIALECT,
         outcome=Outcome.VALID if rate else Outcome.REFUSED,
         reasons=tuple(reasons),
-        remarks=(f"source: {one_line(row.get('source') or path.name)}",),
-        total_iterations=_count(path, line, row, "iterations"),
-        global_batch_size=_count(path, line, row, "global_batch_size"),
-        sequence_length=_count(path, line, row, "sequence_length"),
-        num_gpus=_count(path, line, row, "num_gpus"),
-        model=f"{size}B" if size else None,
+        remarks=(f"source: {one_line(source)}",),
+        total_iterations=row.count("iterations"),
+        global_batch_size=row.count("global_batch_size"),
+        sequence_length=row.count("sequence_length"),
+        num_gpus=row.count("num_gpus"),
+        model=model,
         published_tokens_per_second=rate,
+        workload=_workload(row, model),
+        published=_published(row, one_line(source)),
     )
 
 
-def _number(path: Path, line: int, row: dict[str, str], column: str) -> float | None:
-    text = (row.get(column) or "").strip()
-    if not text:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < float("inf"):
-        raise UsageError(f"{path} line {line}: {column} is {text!r}, expected a number above 0, or an empty cell")
-    return value
+def _workload(row: _Row, model: str | None) -> Workload:
+    found = {name: row.count(column) for name, column in _ASKED.items()}
+    words = {"model": model, "system": row.text("system"), "gpu": row.text("gpu")}
+    source = f"published table {one_line(row.path.name)} line {row.line}"
+    return Workload(asked={name: Setting(value, source) for name, value in {**words, **found}.items() if value})
 
 
-def _count(path: Path, line: int, row: dict[str, str], column: str) -> int | None:
-    value = _number(path, line, row, column)
-    return None if value is None else int(value)
+def _published(row: _Row, source: str) -> Published:
+    return Published(
+        table=one_line(row.path),
+        line=row.line,
+        source=source,
+        iterations=row.count("iterations"),
+        log_interval=row.count("log_interval"),
+        perfect_linear=row.digits("published_perfect_linear_tokens_per_second"),
+        speed_up=row.digits("published_speed_up"),
+        stated_speed_up=row.digits("stated_speed_up"),
+        train_tokens=row.count("train_tokens"),
+        train_days=row.digits("published_train_days"),
+        stated_train_days=row.digits("stated_train_days"),
+    )

@@ -37,8 +37,8 @@ def read_sources(
 ) -> Sources:
     """Read all `paths`; what is reached twice counts once.
 
-    With quotes, the provenance of each entry holds the text of its first record; with samples, the first MAX_DRAWN entries keep
-    every interval for a plot. After `alone_s` seconds other processes may help. Raises UsageError where the only PATH cannot be
+    With quotes, the provenance of each entry holds the text of its first record; with samples, the entries of the first MAX_DRAWN
+    logs hold the points of their plots. After `alone_s` seconds other processes may help. Raises UsageError where the only PATH cannot be
     read or holds nothing; among several it becomes a row.
     """
     groups = find(paths)
@@ -47,7 +47,6 @@ def read_sources(
         overrides=overrides,
         is_alone=len(items) == 1 and not items[0].is_found,
         with_quotes=with_quotes,
-        with_samples=False,
     )
     drawn = replace(wish, with_samples=True)
     wishes = [drawn if with_samples and index < MAX_DRAWN else wish for index in range(len(items))]

@@ -2,12 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from nlp_bench.measure import efficiency
 from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.limit import judged, verdict
+from nlp_bench.measure.repeats import Pool
 from nlp_bench.measure.throughput import time_to_report_s
-from nlp_bench.report.limit import verdict
+from nlp_bench.report.energy import energy_cells, price_json
 from nlp_bench.report.passed import PassedOver
+from nlp_bench.report.repeated import repeats, repeats_json
 
 COLUMNS = (
     "source",
@@ -28,9 +33,15 @@ COLUMNS = (
     "time_to_report_ci95_high_s",
     "tokens_per_second_per_gpu",
     "seconds_per_iteration_mean",
+    "joules_per_token",
+    "energy_kwh",
+    "mean_power_w_per_gpu",
+    "cost",
     "window",
     "dialect",
+    "rules",
     "reasons",
+    *efficiency.COLUMNS,
 )
 """Columns of the CSV, the data frame and, with readable headings, of the other tables."""
 
@@ -45,8 +56,19 @@ class Report:
     """Tokens of the hypothetical training."""
     limit_s: float | None = None
     """Limit of the report time in seconds, None without `--limit`."""
+    baseline_gpus: int | None = None
+    """GPUs of the baseline of scaling curves, None for the smallest size."""
+    price_per_kwh: float | None = None
+    """Price of a kWh, None without `--price-per-kwh`."""
+    currency: str | None = None
+    """Word for the unit of the price."""
     passed_over: Sequence[PassedOver] = ()
     """For each folder that was looked through, the files that are no logs."""
+
+    @cached_property
+    def repeats(self) -> list[Pool]:
+        """The configurations that were run more than once."""
+        return repeats(self.entries)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -79,9 +101,12 @@ class Report:
             "seconds_per_iteration_mean": measured.seconds_per_iteration.mean
             if measured and measured.seconds_per_iteration
             else None,
+            **energy_cells(entry.energy, self.tokens, self.price_per_kwh),
             "window": f"{measured.window.first_iteration}-{measured.window.last_iteration}" if measured else None,
             "dialect": entry.dialect,
+            "rules": entry.rules.result if entry.rules else None,
             "reasons": "; ".join(entry.reasons) or None,
+            **(entry.efficiency.cells() if entry.efficiency else dict.fromkeys(efficiency.COLUMNS)),
         }
         if self.limit_s is not None:
             row["limit"] = verdict(entry, self.tokens, self.limit_s)
@@ -94,15 +119,19 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Return the record of nlp-bench/report/1.
 
-        `limit_s` and each run's `limit` exist only with a limit, `passed_over` only where files were passed over.
+        `limit_s` and each run's `limit` and `verdict` exist only with a limit, `repeats` only where there are some, `passed_over` only where files were passed over.
         """
         runs = [entry.to_json(self.tokens) for entry in self.entries]
         record: dict[str, Any] = {"schema": "nlp-bench/report/1", "tokens": self.tokens}
         if self.limit_s is not None:
             record["limit_s"] = self.limit_s
             for run, entry in zip(runs, self.entries, strict=True):
-                run["limit"] = verdict(entry, self.tokens, self.limit_s)
+                judgement = judged(entry, self.tokens, self.limit_s)
+                run["limit"], run["verdict"] = judgement.word, judgement.to_json()
+        record |= price_json(runs, self.entries, self.tokens, self.price_per_kwh, self.currency)
         record["runs"] = runs
+        if self.repeats:
+            record["repeats"] = repeats_json(self.repeats, self.tokens, self.limit_s)
         if self.passed_over:
             record["passed_over"] = [passed.to_json() for passed in self.passed_over]
         return record

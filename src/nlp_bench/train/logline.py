@@ -39,6 +39,8 @@ class Interval:
     """Ranks that share the FLOPs."""
     peak_bytes: int
     """Greatest memory of any rank since the start."""
+    unix_time_s: float
+    """End of the interval in seconds since 1970, by the clock of the node that prints: what the nodes' meters are read against."""
 
 
 def format_line(interval: Interval) -> str:
@@ -66,6 +68,7 @@ def format_line(interval: Interval) -> str:
         f"model TFLOP/s/GPU: {_tera_per_gpu(i.model_flops, i):.2f}",
         f"tokens per second: {i.global_batch_size * i.sequence_length / i.elapsed_s:.1f}",
         f"peak memory GiB: {i.peak_bytes / 2**30:.2f}",
+        f"unix time: {i.unix_time_s:.3f}",
     ]
     return " | ".join(known + ours) + " |"
 

@@ -57,7 +57,15 @@ def _facts(trainer: Trainer, kernels: Kernels) -> dict[str, str]:
         "data": dump.data_text(settings),
         "model FLOPs": "3 x forward, causal attention counted as half",
         "number of parameters": f"{trainer.num_parameters()}",
+        "clocks of the ranks": f"within {_clock_spread_s(trainer.device):.6f} s after a barrier",
     }
+
+
+def _clock_spread_s(device: torch.device) -> float:
+    """Return how far the clocks of the ranks are apart, at most: they are read as all leave a reduction. All ranks call it."""
+    world.greatest(0, device)
+    now_us = time.time_ns() // 1000
+    return (world.greatest(now_us, device) + world.greatest(-now_us, device)) / 1e6
 
 
 @dataclass
@@ -96,8 +104,9 @@ class _Loop:
             tally.add(step)
             last = step.is_nan or iteration == layout.train_iters or self._out_of_time()
             if last or iteration % settings.log_interval == 0:
-                now_s = self._now_s()
-                self._say(format_line(self._interval(iteration, step, tally, (now_s - since_s) / tally.num_iterations)))
+                now_s, unix_time_s = self._now_s(), time.time()
+                elapsed_s = (now_s - since_s) / tally.num_iterations
+                self._say(format_line(self._interval(iteration, step, tally, elapsed_s, unix_time_s)))
                 tally, since_s = _Tally(), now_s  # the time of logging counts: it is part of the run
             if last:
                 return self._end(iteration, step)
@@ -128,7 +137,7 @@ class _Loop:
         late = time.monotonic() - self._started_s > 60 * limit
         return bool(world.greatest(int(late), self._trainer.device))  # one clock must not end only some of the ranks
 
-    def _interval(self, iteration: int, step: Step, tally: _Tally, elapsed_s: float) -> Interval:
+    def _interval(self, iteration: int, step: Step, tally: _Tally, elapsed_s: float, unix_time_s: float) -> Interval:
         trainer, layout = self._trainer, self._trainer.layout
         return Interval(
             iteration=iteration,
@@ -147,6 +156,7 @@ class _Loop:
             sequence_length=trainer.settings.seq_length,
             num_gpus=layout.world_size,
             peak_bytes=world.greatest(_peak_bytes(trainer.device), trainer.device),
+            unix_time_s=unix_time_s,
         )
 
 

@@ -1,0 +1,119 @@
+"""The numbers of a bundle, out of its logs alone: the same way when it is made and when it is verified."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.bundle.manifest import RUN_FOLDER, Member, Options
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.measure.entry import RunEntry, one_line
+from nlp_bench.measure.folder import measure_folder
+from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.result import result_record
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.outcome import Outcome
+from nlp_bench.report.explain import explain
+from nlp_bench.report.formats import table
+from nlp_bench.report.quote import with_quotes
+from nlp_bench.report.table import Report
+from nlp_bench.rules.apply import VARIABLE, asked_for, judged
+
+RESULT = "result.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived:
+    """What follows from the logs."""
+
+    record: dict[str, Any]
+    """Object of nlp-bench/report/1, as JSON gives it back."""
+    text: str
+    """The table and the explanation of each number."""
+    results: dict[str, dict[str, Any]]
+    """By the path of a run folder, its record of nlp-bench/result/1; missing where it cannot be measured."""
+    entries: Sequence[tuple[RunEntry, ...]]
+    """For each member its runs, with all samples."""
+    numbers: Sequence[list[dict[str, Any]]]
+    """For each member the `numbers` of the manifest."""
+
+
+def derive(folder: Path, members: Sequence[Member], options: Options) -> Derived:
+    """Measure every member of the bundle that lies unpacked in `folder`.
+
+    A run that cannot be measured is an entry without a number; nothing in the answer depends on where `folder` is.
+    """
+    with tempfile.TemporaryDirectory(prefix="nlp-bench-derive-") as private:
+        # A name that stands in no log: it is taken out of every text again.
+        place = Path(private) / "bundle"
+        place.symlink_to(folder.resolve())
+        return _derived(place, members, options)
+
+
+def _derived(folder: Path, members: Sequence[Member], options: Options) -> Derived:
+    overrides, where = options.overrides(), f"{folder}/"
+    with held_to(folder, options):
+        measured = [measure(folder / member.path, member.kind, overrides) for member in members]
+    entries = [
+        tuple(_placeless(with_quotes(str(folder / member.log), entry), where) for entry in found)
+        for member, (found, _) in zip(members, measured, strict=True)
+    ]
+    report = Report(entries=[e for part in entries for e in part], tokens=options.tokens, limit_s=options.limit_s)
+    return Derived(
+        record=_plain(report.to_json(), where),
+        text=f"{table(report)}\n{explain(report)}".replace(where, ""),
+        results={m.path: _plain(result, where) for m, (_, result) in zip(members, measured, strict=True) if result},
+        entries=entries,
+        numbers=[[_numbers(entry, options.tokens) for entry in part] for part in entries],
+    )
+
+
+@contextmanager
+def held_to(folder: Path, options: Options) -> Iterator[None]:
+    """Hold the runs that are measured meanwhile to the bundle's rules, whatever the environment asks for."""
+    before = os.environ.pop(VARIABLE, None)
+    rules = options.rules
+    try:
+        with asked_for(str(folder / rules) if rules and rules.endswith(".toml") else rules):
+            yield
+    finally:
+        if before is not None:
+            os.environ[VARIABLE] = before
+
+
+def measure(path: Path, kind: str, overrides: Overrides) -> tuple[list[RunEntry], dict[str, Any] | None]:
+    """Return the entries of a run folder or a log, with all samples, and the record of nlp-bench/result/1 of a run folder.
+
+    A run folder that cannot be measured is an entry without a number. Raises UsageError for a log that cannot be opened.
+    """
+    if kind != RUN_FOLDER:
+        return [judged(entry) for entry in measure_log(str(path), overrides)], None
+    try:
+        found = measure_folder(path, one_line(path))
+    except NlpBenchError as error:
+        return [RunEntry(source=one_line(path), outcome=Outcome.UNKNOWN, reasons=(one_line(error),))], None
+    return [found.entry], result_record(replace(found, entry=replace(found.entry, source="job.out")))
+
+
+def _placeless(entry: RunEntry, where: str) -> RunEntry:
+    words = {name: tuple(text.replace(where, "") for text in getattr(entry, name)) for name in ("reasons", "remarks")}
+    return replace(entry, source=entry.source.replace(where, ""), **words)  # type: ignore[arg-type]  # two fields of texts
+
+
+def _plain(record: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return what JSON keeps of a record, without the place of the bundle."""
+    text = json.dumps(record)
+    place = json.dumps(where)[1:-1]
+    plain: dict[str, Any] = json.loads(text.replace(place, ""))
+    return plain
+
+
+def _numbers(entry: RunEntry, tokens: int) -> dict[str, Any]:
+    record = entry.to_json(tokens)
+    names = ("outcome", "tokens_per_second", "time_to_report_s", "num_gpus")
+    numbers: dict[str, Any] = json.loads(json.dumps({name: record[name] for name in names}))
+    return numbers

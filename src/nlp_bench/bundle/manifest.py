@@ -1,0 +1,192 @@
+"""manifest.json: what a bundle holds, what its numbers are, and how they are derived again."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nlp_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from nlp_bench.measure.sizes import Overrides
+
+SCHEMA = "nlp-bench/bundle/1"
+MANIFEST, SUMS, LINES, RULES = "manifest.json", "SHA256SUMS", "lines", "rules"
+REPORT, REPORT_TEXT = "report/report.json", "report/report.txt"
+RUN_FOLDER, LOG = "run folder", "log"
+MAX_MANIFEST_BYTES = 64 << 20
+USUAL_TOKENS = 20_000_000
+_NAME = re.compile(r"[A-Za-z0-9_+=@,%-][A-Za-z0-9_.+=@,%-]{0,99}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def is_safe(path: str) -> bool:
+    """Say whether a path of a bundle is relative, without `..`, hidden or empty parts, and of plain characters alone."""
+    return len(path) <= 250 and all(_NAME.fullmatch(part) for part in path.split("/"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the report was asked for: with the same options it comes out again."""
+
+    tokens: int = USUAL_TOKENS
+    """Tokens of the hypothetical training."""
+    limit_s: float | None = None
+    """Limit of the report time in seconds."""
+    sequence_length: int | None = None
+    """Tokens per sample, for logs that do not say it."""
+    global_batch_size: int | None = None
+    """Samples per iteration, likewise."""
+    num_gpus: int | None = None
+    """GPUs of the run, likewise."""
+    rules: str | None = None
+    """Rules that were asked for: a name of benchmark/rules, or the path of a rule file in the bundle."""
+
+    def overrides(self) -> "Overrides":
+        """Return what they say of logs that do not say it."""
+        from nlp_bench.measure.sizes import Overrides  # noqa: PLC0415  # reading a manifest needs no numpy
+
+        return Overrides(
+            sequence_length=self.sequence_length, global_batch_size=self.global_batch_size, num_gpus=self.num_gpus
+        )
+
+    def words(self) -> list[str]:
+        """Return them as words of `nlp-bench report`."""
+        given = {("limit" if name == "limit_s" else name): value for name, value in asdict(self).items() if value}
+        return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", f"{value}")]
+
+    def told(self) -> str:
+        """Return them for people: a number means nothing without its tokens, nor without what somebody said of the log."""
+        sizes = ("sequence_length", "global_batch_size", "num_gpus")
+        given = [f"{name.replace('_', ' ')} {value}" for name in sizes if (value := getattr(self, name))]
+        said = [
+            f"time for {self.tokens:,} tokens" + (", not the usual 20,000,000" if self.tokens != USUAL_TOKENS else "")
+        ]
+        said += [f"limit {self.limit_s:g} s"] if self.limit_s else []
+        said += [f"rules {self.rules}"] if self.rules else []
+        said += [f"said by its maker where a log does not: {', '.join(given)}"] if given else []
+        return "; ".join(said)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One run folder of ours or one log of somebody in the bundle."""
+
+    path: str
+    """Where it lies in the bundle: a folder, or the log."""
+    kind: str
+    """`run folder` or `log`, as the report reads it."""
+    name: str
+    """How it was called when the bundle was made."""
+    numbers: Sequence[Mapping[str, Any]] = ()
+    """For each of its runs the outcome and the numbers; null where there is none."""
+
+    @property
+    def log(self) -> str:
+        """Path of its log in the bundle."""
+        return f"{self.path}/job.out" if self.is_ours else self.path
+
+    @property
+    def is_ours(self) -> bool:
+        """Say whether it is a run folder of ours."""
+        return self.kind == RUN_FOLDER
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """One file of the bundle."""
+
+    path: str
+    """Where it lies in the bundle."""
+    size: int
+    """Bytes."""
+    sha256: str
+    """Its SHA-256 in hexadecimal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The record of one bundle."""
+
+    nlp_bench: Mapping[str, Any]
+    """Version and commit of the program that made it, and where the patch of uncommitted changes lies."""
+    options: Options
+    """What the report was asked for."""
+    runs: Sequence[Member]
+    """What was measured, in the order of the report."""
+    redactions: Sequence[Mapping[str, Any]] = ()
+    """File, kind, count and lines of what was blacked out, never the secret."""
+    remarks: Sequence[str] = ()
+    """What to know about the making."""
+    files: Sequence[File] = ()
+    """All files but manifest.json and SHA256SUMS, sorted by path."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of nlp-bench/bundle/1."""
+        again = ["nlp-bench", "report", *(run.path for run in self.runs), *self.options.words()]
+        return {
+            "schema": SCHEMA,
+            "nlp_bench": dict(self.nlp_bench),
+            "options": asdict(self.options),
+            "derived_by": " ".join(again),
+            "runs": [asdict(run) for run in self.runs],
+            "redactions": [dict(redaction) for redaction in self.redactions],
+            "remarks": list(self.remarks),
+            "files": [asdict(file) for file in self.files],
+        }
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read and check a manifest that nobody vouches for. Raises UsageError that says why it is none."""
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise UsageError(f"{MANIFEST} has more than {MAX_MANIFEST_BYTES} bytes; this is no bundle")
+        record = json.loads(path.read_text(encoding="utf-8"))
+        found = str(record["schema"])
+        if found != SCHEMA:
+            newer = "; install a newer nlp-bench" if found.startswith(SCHEMA.rpartition("/")[0]) else ""
+            raise UsageError(f"{MANIFEST}: schema is {found[:80]!r}, expected {SCHEMA!r}{newer}")
+        manifest = _of(record)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{MANIFEST} is not the manifest of a bundle: {type(error).__name__}: {error}") from error
+    _check(manifest)
+    return manifest
+
+
+def _of(record: Mapping[str, Any]) -> Manifest:
+    return Manifest(
+        nlp_bench={str(name): value for name, value in record["nlp_bench"].items()},
+        options=Options(**record["options"]),
+        runs=[Member(**run) for run in record["runs"]],
+        redactions=[dict(redaction) for redaction in record["redactions"]],
+        remarks=[str(remark) for remark in record["remarks"]],
+        files=[File(**file) for file in record["files"]],
+    )
+
+
+def _check(manifest: Manifest) -> None:
+    for field in fields(Options):
+        value = getattr(manifest.options, field.name)
+        kinds = (int, float) if field.name == "limit_s" else (int,)
+        is_number = isinstance(value, kinds) and not isinstance(value, bool) and 0 < value <= 10**18
+        is_path = field.name == "rules" and isinstance(value, str) and is_safe(value)
+        if not (is_number or is_path or (value is None and field.name != "tokens")):
+            raise UsageError(f"{MANIFEST}: options.{field.name} is {str(value)[:80]!r}, expected a number above 0")
+    if not manifest.runs or not all(_is_member(run) for run in manifest.runs):
+        raise UsageError(f"{MANIFEST}: runs must be a list of run folders and logs with plain relative paths")
+    for file in manifest.files:
+        if not (isinstance(file.path, str) and is_safe(file.path)):
+            raise UsageError(f"{MANIFEST}: files: unsafe path {str(file.path)[:120]!r}; nothing was read")
+        if not (isinstance(file.size, int) and isinstance(file.sha256, str) and _SHA256.fullmatch(file.sha256)):
+            raise UsageError(f"{MANIFEST}: files: size or sha256 of {file.path} is not one")
+    paths = [file.path for file in manifest.files]
+    if len(set(paths)) < len(paths) or not {MANIFEST, SUMS}.isdisjoint(paths):
+        raise UsageError(f"{MANIFEST}: files: a path is listed twice, or is the manifest itself")
+
+
+def _is_member(run: Member) -> bool:
+    is_placed = isinstance(run.path, str) and is_safe(run.path)
+    is_named = run.kind in {RUN_FOLDER, LOG} and isinstance(run.name, str)
+    return is_placed and is_named and isinstance(run.numbers, list)

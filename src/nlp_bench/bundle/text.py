@@ -1,0 +1,96 @@
+"""What a person reads of a bundle and of its verification."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nlp_bench.bundle.make import Made
+from nlp_bench.bundle.verify import Verification
+from nlp_bench.measure.entry import one_line
+
+NOT_PROVEN = (
+    "not proven by this: who measured, on which machine, and that the log as a whole is genuine; "
+    "compare the digest with the one in the bid, and see docs/evidence.md"
+)
+
+MAX_REPEATED = 3
+"""Differences of a file that repeats the report's."""
+
+
+def made_text(made: Made) -> str:
+    """Return what was made, and the line for the bid."""
+    size = sum(file.size for file in made.manifest.files)
+    lines = [f"{made.path}: {len(made.manifest.runs)} run(s), {len(made.manifest.files)} files, {size} bytes unpacked"]
+    lines.append(_line("options", one_line(made.manifest.options.told())))
+    for member in made.manifest.runs:
+        lines += [f"  {member.path} ({member.name}): {words}" for words in map(numbers_text, member.numbers)]
+    lines += ["put this line into the bid:", f"  nlp-bench evidence, SHA-256 of manifest.json: {made.digest}"]
+    return "\n".join(lines) + "\n"
+
+
+def made_talk(made: Made) -> Iterator[str]:
+    """Yield what the maker should look at before handing the bundle over."""
+    for redaction in made.manifest.redactions:
+        lines = ", ".join(map(str, redaction["lines"][:10])) + (" ..." if redaction["count"] > 10 else "")
+        yield f"blacked out: {redaction['file']} line {lines}: {redaction['kind']}"
+    yield from made.remarks
+    without = sum(not entry.has_number for entry in made.entries)
+    if without:
+        yield f"{without} of {len(made.entries)} run(s) have no number: the bundle proves how they ended"
+
+
+def numbers_text(numbers: Mapping[str, Any]) -> str:
+    """Return outcome and numbers of one run in a line."""
+    rates, times = numbers["tokens_per_second"], numbers["time_to_report_s"]
+    said = [
+        f"{kind} {rates[kind]:.2f} tokens/s, {times[kind]:.2f} s"
+        for kind in ("steady", "reference")
+        if rates[kind] is not None
+    ]
+    return one_line("; ".join([numbers["outcome"], *said]))
+
+
+def verification_text(found: Verification) -> str:
+    """Return the verdict, each fault, and what a verdict does not prove."""
+    lines = [f"{found.bundle}: {'VERIFIED' if found.is_verified else 'DIFFERS'}", _line("digest", found.digest)]
+    lines.append(_line("options", one_line(found.options.told())))
+    lines += _files(found)
+    lines += _numbers(found)
+    lines += _log_lines(found)
+    for run in found.runs if found.is_verified else ():
+        lines += [f"  {run['path']} ({run['name']}): {numbers_text(numbers)}" for numbers in run["numbers"]]
+    lines += [_line("note", one_line(remark)) for remark in found.remarks]
+    return "\n".join([*lines, f"  {NOT_PROVEN}"]) + "\n"
+
+
+def _line(name: str, text: str) -> str:
+    return f"  {name:<10} {text}"
+
+
+def _faults(name: str, what: str, faults: Sequence[str]) -> list[str]:
+    return [_line(name, what), *(f"    {one_line(fault)}" for fault in faults)]
+
+
+def _files(found: Verification) -> list[str]:
+    if not found.faults:
+        return [_line("files", f"{found.num_files} hashes, all as recorded")]
+    return _faults("files", "not as recorded:", found.faults)
+
+
+def _numbers(found: Verification) -> list[str]:
+    """Return what differs: where the report does, of the other files only how much, for it is the same again."""
+    if not found.differences:
+        return [_line("numbers", f"{found.num_fields} fields derived again from the logs, all the same")]
+    lines: list[str] = []
+    for name, said in found.differences.items():
+        if lines and len(said) > MAX_REPEATED:
+            lines.append(_line("numbers", f"{name}: {len(said)} likewise; all of them: --format json"))
+        else:
+            lines += _faults("numbers", f"{name} does not follow from the logs:", said)
+    return lines
+
+
+def _log_lines(found: Verification) -> list[str]:
+    if found.contradictions:
+        return _faults("log lines", "some contradict themselves:", found.contradictions)
+    agree = f"{found.num_lines} records agree with themselves (time, samples/s, tokens/s, TFLOP/s, consumed samples)"
+    return [_line("log lines", agree)] if found.num_lines else []

@@ -1,0 +1,217 @@
+"""Verifies a bundle offline: every hash, every number out of the raw logs, and every log line against itself."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nlp_bench import __version__
+from nlp_bench.bundle.crosscheck import CrossCheck, cross_check
+from nlp_bench.bundle.derive import RESULT, Derived, derive
+from nlp_bench.bundle.differences import differences
+from nlp_bench.bundle.digests import sha256_of
+from nlp_bench.bundle.integrity import faults
+from nlp_bench.bundle.manifest import MANIFEST, REPORT, REPORT_TEXT, Manifest, Member, Options, read_manifest
+from nlp_bench.bundle.reading import read_record
+from nlp_bench.bundle.software import checkout, tables
+from nlp_bench.bundle.unpack import MAX_BYTES, opened
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.logs.source import HEAD_BYTES, is_packed
+from nlp_bench.measure.entry import one_line
+
+SCHEMA = "nlp-bench/verification/1"
+MAX_NAMED = 100
+"""Faults of one kind that are named; of more the count is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What was found."""
+
+    bundle: str
+    """The archive or folder."""
+    digest: str
+    """SHA-256 of its manifest.json."""
+    made_by: Mapping[str, Any]
+    """Version and commit of the nlp-bench that made it, as it says."""
+    options: Options
+    """What its report was asked for, as it says: the tokens, and what its maker said of the logs."""
+    num_files: int
+    """Files whose hash was checked."""
+    num_fields: int
+    """Numbers and words that were derived again."""
+    num_lines: int
+    """Log lines that were held against themselves."""
+    faults: Sequence[str]
+    """Changed, missing and extra files, with the lines."""
+    differences: Mapping[str, Sequence[str]]
+    """What does not follow from the logs, by the file that says it."""
+    contradictions: Sequence[str]
+    """Log lines that contradict themselves."""
+    remarks: Sequence[str]
+    """What to know, no fault."""
+    runs: Sequence[Mapping[str, Any]]
+    """Path, name and the numbers as they follow from the logs."""
+
+    @property
+    def is_verified(self) -> bool:
+        """Say whether nothing speaks against the bundle."""
+        return not (self.faults or self.differences or self.contradictions)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of nlp-bench/verification/1."""
+        return {"schema": SCHEMA, "verified": self.is_verified, **asdict(self)}
+
+
+def verify(path: Path, *, digest: str | None = None, max_bytes: int = MAX_BYTES) -> Verification:
+    """Verify the bundle at `path`; `digest` is the one that was stated elsewhere, say in a bid.
+
+    Raises UsageError for what is no bundle or is unsafe to open. Nothing is written outside a private temporary folder.
+    """
+    try:
+        with opened(path, max_bytes) as folder:
+            return _verified(path, folder, digest)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read {error.filename or 'the bundle'}: {error.strerror or error}") from error
+
+
+def _verified(path: Path, folder: Path, digest: str | None) -> Verification:
+    manifest = read_manifest(folder / MANIFEST)
+    found = sha256_of(folder / MANIFEST)
+    broken = list(faults(folder, manifest))
+    if digest and digest.lower() != found:
+        broken.insert(
+            0, f"the digest is {found}, expected {digest.lower()}: this is another bundle, or it was made anew"
+        )
+    derived, why = _derived(folder, manifest)
+    differing = {"logs": [why]} if why else {}
+    checks: list[tuple[Member, CrossCheck]] = []
+    if derived:
+        differing = {name: said for name, found in _differing(folder, manifest, derived) if (said := _limited(found))}
+        checks = list(_checks(folder, manifest, derived))
+    return Verification(
+        bundle=str(path),
+        digest=found,
+        made_by=manifest.nlp_bench,
+        options=manifest.options,
+        num_files=len(manifest.files),
+        num_fields=_count(derived.record) if derived else 0,
+        num_lines=sum(check.num_lines for _, check in checks),
+        faults=_limited(broken),
+        differences=differing,
+        contradictions=_limited(
+            f"{member.log} line {c.line} contradicts itself: {c.why}"
+            for member, check in checks
+            for c in check.contradictions
+        ),
+        remarks=[*_other_tables(folder), *_remarks(manifest, checks, is_differing=bool(differing))],
+        runs=_runs(manifest, derived),
+    )
+
+
+def _derived(folder: Path, manifest: Manifest) -> tuple[Derived | None, str | None]:
+    """Derive the numbers, or say why that fails: a bundle may hold anything."""
+    unread = next(filter(None, (_why_unread(folder, member) for member in manifest.runs)), None)
+    if unread:
+        return None, unread
+    try:
+        return derive(folder, manifest.runs, manifest.options), None
+    except NlpBenchError as error:
+        return None, f"no number can be derived: {one_line(error).replace(f'{folder}/', '')}"
+    except Exception as error:  # noqa: BLE001  # whatever a mutilated run.json brings about
+        return None, f"no number can be derived: {type(error).__name__}: {one_line(error)[:200]}"
+
+
+def _why_unread(folder: Path, member: Member) -> str | None:
+    try:
+        with (folder / member.log).open("rb") as stream:
+            head = stream.read(HEAD_BYTES)
+    except OSError:
+        # A run of ours that never started has no log, and its entry says so.
+        return None if member.is_ours else f"{member.log} cannot be read: no number can be derived"
+    return f"{member.log} is compressed; a bundle holds plain logs, nothing was derived" if is_packed(head) else None
+
+
+def _differing(folder: Path, manifest: Manifest, derived: Derived) -> Iterator[tuple[str, Iterator[str]]]:
+    """Yield each file that holds numbers, with what it says against the logs."""
+    is_other = manifest.nlp_bench.get("version") != __version__
+    yield REPORT, _record(folder / REPORT, derived.record, is_other=is_other)
+    stated = {member.path: list(member.numbers) for member in manifest.runs}
+    numbers = dict(zip(stated, derived.numbers, strict=False))
+    yield MANIFEST, differences(stated, numbers, ignore_new=is_other)
+    for path, result in derived.results.items():
+        yield f"{path}/{RESULT}", _record(folder / path / RESULT, result, is_other=is_other)
+    yield REPORT_TEXT, _text(folder / REPORT_TEXT, derived.text)
+
+
+def _record(path: Path, derived: dict[str, Any], *, is_other: bool) -> Iterator[str]:
+    stated, why = read_record(path)
+    if why:
+        yield why
+    else:
+        yield from differences(stated, derived, ignore_new=is_other)
+
+
+def _text(path: Path, derived: str) -> Iterator[str]:
+    try:
+        stated = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        yield "cannot be read"
+        return
+    lines = derived.splitlines()
+    for number, (one, other) in enumerate(zip(stated, lines, strict=False), start=1):
+        if one != other:
+            yield f"line {number}: bundle says {one_line(one)[:200]!r}, the log gives {one_line(other)[:200]!r}"
+    if len(stated) != len(lines):
+        yield f"has {len(stated)} lines, the log gives {len(lines)}"
+
+
+def _checks(folder: Path, manifest: Manifest, derived: Derived) -> Iterator[tuple[Member, CrossCheck]]:
+    for member, entries in zip(manifest.runs, derived.entries, strict=True):
+        if (folder / member.log).is_file():
+            for entry in entries:
+                yield member, cross_check(folder / member.log, entry, is_ours=member.is_ours)
+
+
+def _other_tables(folder: Path) -> Iterator[str]:
+    for name, ours in tables().items():
+        path = folder / name
+        if not path.is_file() or sha256_of(ours) != sha256_of(path):
+            yield f"{name} is not as in this nlp-bench: a difference in words of rules or in FLOP/s may come from it"
+
+
+def _remarks(manifest: Manifest, checks: list[tuple[Member, CrossCheck]], *, is_differing: bool) -> Iterator[str]:
+    made_by = (manifest.nlp_bench.get("version"), manifest.nlp_bench.get("commit"))
+    ours = (__version__, checkout()[1])
+    if made_by != ours:
+        more = "; a difference may come from that: install the other one to be sure" if is_differing else ""
+        yield f"made by {_program(made_by)}, verified by {_program(ours)}{more}"
+    for member, check in checks:
+        if not check.fields:
+            yield f"{member.log}: its lines state their time once only, so that they cannot be held against themselves"
+        yield from (f"{member.log}: {remark}" for remark in check.remarks)
+
+
+def _program(origin: tuple[Any, Any]) -> str:
+    version, commit = (one_line(word)[:40] for word in origin)
+    return f"nlp-bench {version} (commit {commit})" if origin[1] else f"nlp-bench {version}"
+
+
+def _runs(manifest: Manifest, derived: Derived | None) -> list[dict[str, Any]]:
+    numbers = derived.numbers if derived else [[] for _ in manifest.runs]
+    return [
+        {"path": member.path, "name": one_line(member.name)[:200], "numbers": list(found)}
+        for member, found in zip(manifest.runs, numbers, strict=True)
+    ]
+
+
+def _count(record: Any) -> int:
+    if isinstance(record, Mapping):
+        return sum(map(_count, record.values()))
+    return sum(map(_count, record)) if isinstance(record, list) else 1
+
+
+def _limited(said: Any) -> list[str]:
+    texts = list(said)
+    more = [f"and {len(texts) - MAX_NAMED} more"] if len(texts) > MAX_NAMED else []
+    return [*texts[:MAX_NAMED], *more]

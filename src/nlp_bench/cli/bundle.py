@@ -1,0 +1,56 @@
+"""Pack the evidence behind numbers into one file: raw logs, run.json, environment, report, patches and hashes.
+
+PATH is what `nlp-bench report` takes: run folders, a JUBE run, logs of any program, or - for standard input. Secrets are blacked
+out and listed. The same input gives the same bytes. Check it with: nlp-bench verify FILE
+Exit code 0 when the bundle is written, also where a run has no number; 1 when it cannot be, 2 for a wrong word.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from nlp_bench.cli.reading import add_sizes, add_tokens, use_one_thread
+from nlp_bench.cli.words import seconds
+
+EXAMPLE = """nlp-bench bundle nlp_benchmark_run/000000 --output evidence.tar.zst
+  nlp-bench bundle train.log --sequence-length 2048 --limit 560"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the paths, the output and what a log may not say."""
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="run folder, JUBE run, log or -")
+    parser.add_argument(
+        "--output", type=Path, default=Path("evidence.tar.gz"), metavar="FILE",
+        help=".tar.gz, .tar.zst, .tar or a new folder (default evidence.tar.gz)",
+    )  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="replace an archive that exists")
+    parser.add_argument("--ranks", action="store_true", help="take the logs of single ranks along")
+    add_tokens(parser)
+    add_sizes(parser)
+    parser.add_argument("--limit", type=seconds, metavar="SECONDS", help="judge the runs against this limit")
+    parser.add_argument(
+        "--rules", metavar="NAME_OR_FILE", help="hold every run to these rules, as `report --rules` does"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make the bundle; print its content and the line for the bid."""
+    use_one_thread()
+    from nlp_bench.bundle.make import make_bundle
+    from nlp_bench.bundle.manifest import Options
+    from nlp_bench.bundle.text import made_talk, made_text
+
+    wanted = Options(
+        tokens=options.tokens,
+        limit_s=options.limit,
+        sequence_length=options.sequence_length,
+        global_batch_size=options.global_batch_size,
+        num_gpus=options.num_gpus,
+        rules=options.rules or os.environ.get("NLP_BENCH_RULES") or None,
+    )
+    made = make_bundle(options.paths, options.output, wanted, with_ranks=options.ranks, force=options.force)
+    print(made_text(made), end="")
+    for said in made_talk(made):
+        print(f"nlp-bench: {said}", file=sys.stderr)
+    return 0

@@ -1,0 +1,75 @@
+"""Compare two measurements: whether B is faster than A, by how much, and whether both did the same work.
+
+A and B are each what `nlp-bench report` takes (log, run folder, JUBE run, folder with several repeats), or a part of the history:
+history:NAME, history:NUMBER, history:last (the valid run before the other side's), history:last-N.
+Runs of different work are refused: the frozen parameters must be equal, and what both may tune is shown.
+Exit code 0; 1 when the gate stops or a side has no number; 2 for a refused comparison or a wrong word.
+"""
+
+import argparse
+from pathlib import Path
+
+from nlp_bench.cli.reading import add_sizes, add_tokens, overrides_of, use_one_thread
+from nlp_bench.errors import UsageError
+
+EXAMPLE = """nlp-bench compare runs/before runs/after
+  nlp-bench compare history:last runs/tonight --gate 3
+  nlp-bench compare baseline.log new.log --same-workload --format markdown"""
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%").strip())
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 100:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no percentage above 0 and below 100, as 3")
+    return value
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add both sides, the gate and the form of the answer."""
+    parser.add_argument("a", metavar="A", help="the baseline: log, run folder, folder of repeats, or history:NAME")
+    parser.add_argument("b", metavar="B", help="what is held against it")
+    parser.add_argument(
+        "--gate", type=_percent, metavar="PERCENT",
+        help="exit with 1 when B is proven to be slower by more than this (FAIL), or has no number",
+    )  # fmt: skip
+    parser.add_argument(
+        "--strict", action="store_true", help="with --gate: exit with 1 unless it is proven that B is not"
+    )
+    parser.add_argument(
+        "--same-workload",
+        action="store_true",
+        help="you vouch that logs which do not show what they trained did the same",
+    )
+    add_tokens(parser)
+    add_sizes(parser)
+    parser.add_argument("--file", type=Path, metavar="FILE", help="the history (default reports/history.sqlite3)")
+    parser.add_argument(
+        "--format",
+        choices=("table", "json", "markdown"),
+        default="table",
+        help="form of standard output (default table)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read both sides, compare, print; return the exit code."""
+    use_one_thread()
+    from nlp_bench.compare.comparison import compare
+    from nlp_bench.compare.gate import Gate
+    from nlp_bench.compare.side import Wanted, read_sides
+    from nlp_bench.compare.text import FORMATS
+    from nlp_bench.history import default_file
+
+    if options.strict and options.gate is None:
+        raise UsageError("--strict goes with --gate PERCENT")
+    wanted = Wanted(
+        overrides=overrides_of(options), trust=options.same_workload, history=options.file or default_file()
+    )
+    a, b = read_sides(options.a, options.b, wanted)
+    gate = None if options.gate is None else Gate(percent=options.gate, strict=options.strict)
+    found = compare(a, b, tokens=options.tokens, vouched=options.same_workload, gate=gate)
+    print(FORMATS[options.format](found), end="")
+    return found.exit_code

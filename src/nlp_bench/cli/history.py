@@ -1,0 +1,189 @@
+"""The runs of a machine over time, in one SQLite file: add runs, list them, show one, draw the trend, export.
+
+add PATH...   what `nlp-bench report` reads; a run that is there already is one row still, measured anew
+list          the latest runs             show ID   everything about one
+trend         per configuration the level of its speed, runs that leave it, and where it changed; with --output also a plot
+export        all rows as CSV or JSON
+Exit code 0; 1 when something could not be added; 2 for a wrong word. `nlp-bench compare history:last RUN` reads the same file.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nlp_bench.cli.reading import add_sizes, overrides_of, use_one_thread
+from nlp_bench.cli.words import count
+from nlp_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from nlp_bench.history.row import Row
+    from nlp_bench.history.store import Filter
+
+EXAMPLE = """nlp-bench history add runs/tonight && nlp-bench compare history:last runs/tonight --gate 3
+  nlp-bench history add runs/acceptance --name acceptance
+  nlp-bench history list --model 175 --last 10
+  nlp-bench history trend --output reports/trend"""
+ACTIONS = ("add", "list", "show", "trend", "export")
+FORMATS = {
+    "list": ("table", "csv", "json"),
+    "show": ("table", "json"),
+    "trend": ("table", "json"),
+    "export": ("csv", "json"),
+}
+LISTED = 50
+_WITH = {
+    "--name": ("name", ("add", "list", "trend", "export")),
+    "--model": ("model", ("list", "trend", "export")),
+    "--system": ("system", ("list", "trend", "export")),
+    "--configuration": ("identity", ("list", "trend", "export")),
+    "--last": ("last", ("list", "trend", "export")),
+    "--output": ("output", ("trend",)),
+    "--format": ("format", ("list", "show", "trend", "export")),
+}
+"""Option, where it is kept, and the actions that take it."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what to do, with what, and which runs."""
+    parser.add_argument("action", metavar="ACTION", choices=ACTIONS, help=", ".join(ACTIONS))
+    parser.add_argument("words", metavar="PATH or ID", nargs="*", help="add: paths; show: the number of a run")
+    parser.add_argument("--file", type=Path, metavar="FILE", help="the history (default reports/history.sqlite3)")
+    parser.add_argument(
+        "--name", metavar="NAME", help="add: a name for these runs, for history:NAME; else: runs of this name"
+    )
+    parser.add_argument("--model", metavar="M", help="runs of this model only")
+    parser.add_argument("--system", metavar="S", help="runs of this system only")
+    parser.add_argument(
+        "--configuration", dest="identity", metavar="HEX", help="runs of this configuration only (or its beginning)"
+    )
+    parser.add_argument("--last", type=count, metavar="N", help=f"the latest N runs only (list: {LISTED})")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="trend: write trend.png, .svg, .json and .csv into this folder"
+    )
+    parser.add_argument(
+        "--format", choices=("table", "csv", "json"), help="form of standard output (export: csv, else table)"
+    )
+    add_sizes(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do it; return the exit code."""
+    use_one_thread()
+    from nlp_bench.history import default_file
+
+    action = options.action
+    for option, (kept, actions) in _WITH.items():
+        if getattr(options, kept) is not None and action not in actions:
+            raise UsageError(f"{option} does not go with history {action}; it goes with {', '.join(actions)}")
+    if options.words and action not in {"add", "show"}:
+        raise UsageError(f"history {action} takes no PATH or ID: {options.words[0][:60]!r}")
+    form = options.format or ("csv" if action == "export" else "table")
+    if action != "add" and form not in FORMATS[action]:
+        raise UsageError(f"history {action} has no --format {form}; choose one of {', '.join(FORMATS[action])}")
+    path = options.file or default_file()
+    if action == "add":
+        return _add(options, path)
+    if action == "show":
+        return _show(options.words, path, form)
+    return _trend(options, path, form) if action == "trend" else _list(options, path, form)
+
+
+def _add(options: argparse.Namespace, path: Path) -> int:
+    from nlp_bench.history.adding import add_runs
+    from nlp_bench.history.select import why_no_name
+
+    if not options.words:
+        raise UsageError("history add: PATH is missing; give a run folder, a log or a folder of them")
+    if options.name is not None and (why := why_no_name(options.name)):
+        raise UsageError(f"--name {options.name[:40]!r}: {why}")
+    added = add_runs(options.words, path, name=options.name or "", overrides=overrides_of(options))
+    for line in added.lines:
+        print(line)
+    for line in added.refused:
+        print(f"nlp-bench: not added: {line}", file=sys.stderr)
+    return 1 if added.refused else 0
+
+
+def _filter(options: argparse.Namespace, last: int | None) -> "Filter":
+    from nlp_bench.history.store import Filter
+
+    return Filter(
+        name=options.name,
+        model=options.model,
+        system=options.system,
+        identity=options.identity,
+        last=options.last or last,
+    )
+
+
+def _list(options: argparse.Namespace, path: Path, form: str) -> int:
+    from nlp_bench.history.row import COLUMNS, SHORT
+    from nlp_bench.history.store import open_to_read
+    from nlp_bench.history.text import as_csv, as_json, listed
+
+    default = LISTED if options.action == "list" and form == "table" else None
+    with open_to_read(path) as store:
+        rows = store.rows(_filter(options, default), COLUMNS if form == "json" else SHORT)
+        total = store.count()
+    print({"table": listed, "csv": as_csv, "json": as_json}[form](rows), end="")
+    if len(rows) < total and form == "table":
+        print(f"nlp-bench: {len(rows)} of {total} runs; more with --last N", file=sys.stderr)
+    return 0
+
+
+def _show(words: list[str], path: Path, form: str) -> int:
+    from nlp_bench.history.row import COLUMNS
+    from nlp_bench.history.store import Filter, open_to_read
+    from nlp_bench.history.text import as_json, shown
+
+    if len(words) != 1 or not words[0].isdecimal() or len(words[0]) > 17:
+        raise UsageError("history show takes one ID, the number in the first column of: nlp-bench history list")
+    with open_to_read(path) as store:
+        rows = store.rows(Filter(ids=[int(words[0])]), COLUMNS)
+    if not rows:
+        raise UsageError(f"history show: {path} has no run {words[0]}; see: nlp-bench history list")
+    print(as_json(rows) if form == "json" else shown(rows[0]), end="")
+    return 0
+
+
+def _trend(options: argparse.Namespace, path: Path, form: str) -> int:
+    from nlp_bench.history.store import open_to_read
+    from nlp_bench.history.text import trend_json, trend_text
+    from nlp_bench.history.trend import trends
+
+    if options.output:
+        from nlp_bench.report.output import prepare
+
+        prepare(options.output)
+    with open_to_read(path) as store:
+        rows = store.rows(_filter(options, None))
+    found = trends(rows)
+    if not found:
+        _say_empty(rows, path)
+    print({"table": trend_text, "json": trend_json}[form](found), end="")
+    _say_unplaced(rows, {row.identity for trend in found for row in trend.rows})
+    if options.output:
+        from nlp_bench.history.output import write_trend
+
+        for written in write_trend(found, rows, options.output):
+            print(f"wrote {written}", file=sys.stderr)
+    return 0
+
+
+def _say_unplaced(rows: "list[Row]", identities: set[str]) -> None:
+    """Say which runs stand in no line of the trend: one that ended before its log said much is of no known configuration."""
+    lost = [row for row in rows if row.identity not in identities]
+    if identities and lost:
+        named = ", ".join(f"run {row.id} {row.outcome}" for row in lost[-3:])
+        more = f" and {len(lost) - 3} before" if len(lost) > 3 else ""
+        print(
+            f"nlp-bench: {len(lost)} without a number, of configurations that never had one or not known ({named}{more}); "
+            "see: nlp-bench history list",
+            file=sys.stderr,
+        )
+
+
+def _say_empty(rows: "list[Row]", path: Path) -> None:
+    what = f"{len(rows)} runs, none with a number" if rows else "no such run"
+    print(f"nlp-bench: {path}: {what}", file=sys.stderr)

@@ -1,0 +1,56 @@
+"""Verify a bundle offline: check every hash, derive every number again from the raw logs, hold each log line against itself.
+
+Nothing is believed and nothing is written outside a private temporary folder.
+Exit code 0 when it is verified, 1 when something differs (each difference is named), 2 when it is no bundle or unsafe to open.
+"""
+
+import argparse
+import re
+from pathlib import Path
+
+from nlp_bench.cli.reading import use_one_thread
+from nlp_bench.cli.words import count
+
+EXAMPLE = """nlp-bench verify evidence.tar.gz
+  nlp-bench verify evidence.tar.gz --digest 5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"""
+
+
+def _digest(text: str) -> str:
+    found = re.fullmatch(r"(?:sha256:)?([0-9a-fA-F]{64})", text.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(
+            f"{text[:80]!r} is no SHA-256: 64 hexadecimal digits, as `bundle` printed them"
+        )
+    return found[1].lower()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the bundle, the digest that was stated for it, and the bound on its size."""
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="archive or folder that `nlp-bench bundle` made")
+    parser.add_argument("--digest", type=_digest, metavar="SHA256", help="the digest that was stated, say in the bid")
+    parser.add_argument(
+        "--max-bytes", type=count, default=4 << 30, metavar="N",
+        help="refuse what unpacks to more bytes (default 4294967296)",
+    )  # fmt: skip
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the answer (default text)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Verify and print; return 0 or 1."""
+    import json
+
+    use_one_thread()
+    from nlp_bench.bundle.text import verification_text
+    from nlp_bench.bundle.verify import verify
+    from nlp_bench.errors import UsageError
+
+    if not options.bundle.exists():
+        raise UsageError(
+            f"BUNDLE {options.bundle} does not exist; give the archive or folder that `nlp-bench bundle` made"
+        )
+    found = verify(options.bundle, digest=options.digest, max_bytes=options.max_bytes)
+    if options.format == "json":
+        print(json.dumps(found.to_json(), indent=1, ensure_ascii=False, default=str))
+    else:
+        print(verification_text(found), end="")
+    return 0 if found.is_verified else 1

@@ -1,0 +1,150 @@
+"""What a comparison says, in cells and sentences."""
+
+from nlp_bench.compare.comparison import Compared, Comparison, label
+from nlp_bench.compare.gate import Gate, Word
+from nlp_bench.compare.statistic import Basis, Statistic, Verdict
+from nlp_bench.measure.repeats import Pool, percentage, pool_lines
+from nlp_bench.measure.throughput import time_to_report_s
+
+_SMALLEST_P = 1e-4
+
+
+def names(found: Comparison) -> tuple[str, list[str]]:
+    """Return what all configurations of both sides have in common, and what each has besides; a single one needs no name."""
+    parts = [label(pair.a).split(", ") for pair in found.compared]
+    both = [*parts, *(label(pair.b).split(", ") for pair in found.compared)]
+    common = [part for part in parts[0] if all(part in others for others in both)]
+    if len(parts) == 1:
+        return ", ".join(common), [""]
+    return ", ".join(common), [", ".join(part for part in others if part not in common) for others in parts]
+
+
+def cells(pair: Compared, name: str) -> tuple[str, ...]:
+    """Return the row of one configuration, which is called `name`."""
+    shown = pair.statistic
+    ratio = shown.ratio if shown else None
+    return (
+        name,
+        _rate(pair.a),
+        _rate(pair.b),
+        f"{shown.value:.4f}" if shown else "",
+        f"{ratio.low:.4f} to {ratio.high:.4f}" if ratio else "",
+        "" if ratio is None else f"{ratio.p_value:.4f}" if ratio.p_value >= _SMALLEST_P else f"< {_SMALLEST_P:.4f}",
+        _verdict(shown) if shown else "without a number" if pair.a.runs else "",
+    )
+
+
+def _rate(pool: Pool) -> str:
+    if not pool.runs or pool.tokens_per_second is None:
+        return "no number"
+    found = pool.estimate
+    is_known = found and found.interval()  # without one the scatter is as large as the number
+    scatter = f" +-{percentage(found.half_width() / found.seconds_per_token, 1)}" if found and is_known else ""
+    return f"{pool.tokens_per_second:.2f}{scatter} ({len(pool.runs)} run{'s' if len(pool.runs) > 1 else ''})"
+
+
+def _verdict(shown: Statistic) -> str:
+    if shown.verdict in {Verdict.FASTER, Verdict.SLOWER}:
+        return f"{percentage(abs(shown.value - 1))} {shown.verdict.value}"
+    return str(shown.verdict.value)
+
+
+def notes(found: Comparison) -> list[str]:
+    """Return what to know, one line each: verdicts in words, repeats, what has no partner, the gate.
+
+    Of several configurations each stands above its own lines, which begin with two spaces.
+    """
+    lines: list[str] = []
+    for pair, name in zip(found.compared, names(found)[1], strict=True):
+        about = _about(pair, found)
+        lines += about if len(found.compared) == 1 else [f"{name}:", *(f"  {line}" for line in about)]
+    for name, side, only in (("A", found.a, found.only_a), ("B", found.b, found.only_b)):
+        lines += [f"only in {name}: {label(pool)} ({len(pool.runs)} run(s))" for pool in only]
+        lines += [f"{name}: {run.source}: {'; '.join(run.reasons)}" for run in side.unreadable]
+    if found.has_vouched:
+        lines.append("The logs do not both show what was trained; that it was the same is your word (--same-workload).")
+    word = found.word()
+    return lines + ([_gate_line(found, found.gate, word)] if found.gate and word else [])
+
+
+def _about(pair: Compared, found: Comparison) -> list[str]:
+    lines = [_sentence(pair), _time_line(pair, found.tokens)] if pair.statistic else []
+    lines += [f"{name}: {line}" for name, pool in (("A", pair.a), ("B", pair.b)) for line in _runs_lines(pool)]
+    shared = {run.estimate for run in pair.a.runs if run.estimate} & {run.estimate for run in pair.b.runs}
+    if shared:
+        lines.append(
+            f"{len(shared)} run(s) of B have the numbers of A to the last digit: the same run is on both sides"
+        )
+    if found.gate and found.gate.is_unexpected(pair.statistic):
+        lines.append(
+            f"B is faster by more than {found.gate.percent:g} %: check that it did the same work before you believe it"
+        )
+    return lines
+
+
+def _sentence(pair: Compared) -> str:
+    shown = pair.statistic
+    if shown is None or shown.ratio is None:
+        return "no interval: the runs do not show how much they scatter, so nothing is said about the difference"
+    percent = percentage(abs(shown.value - 1))
+    hidden = max(shown.ratio.high / shown.value, shown.value / shown.ratio.low) - 1
+    if shown.basis is Basis.ONE_EACH:
+        differ = shown.verdict is not Verdict.NONE_FOUND
+        words = (
+            f"these two runs differ: B's is {percent} {shown.verdict.value}"
+            if differ
+            else "these two runs do not differ"
+        )
+        words += "" if differ else f" by more than their own scatter; {_unseen(hidden)} would not be seen"
+        return f"{words}. One run each does not show whether the machines or settings differ: runs of the same do too"
+    rest = f"({len(pair.a.runs)} and {len(pair.b.runs)} runs)"
+    if shown.verdict is Verdict.NONE_FOUND:
+        return f"no difference found {rest}; one of {_unseen(hidden)} would not be seen"
+    return f"B is {percent} {shown.verdict.value} than A {rest}"
+
+
+def _unseen(hidden: float) -> str:
+    return f"less than about {percentage(hidden, 1)}" if hidden < 1 else f"less than a factor of {1 + hidden:.3g}"
+
+
+def _time_line(pair: Compared, tokens: int) -> str:
+    times = [time_to_report_s(tokens, pool.tokens_per_second) or 0.0 for pool in (pair.a, pair.b)]
+    return f"time for {tokens:,} tokens: A {times[0]:.2f} s, B {times[1]:.2f} s"
+
+
+def _runs_lines(pool: Pool) -> list[str]:
+    failed = [] if pool.runs else [f"{run.source}: {run.outcome.value}" for run in pool.without_number]
+    return [*pool_lines(pool), *failed]
+
+
+def _gate_line(found: Comparison, gate: Gate, word: Word) -> str:
+    own = zip(found.compared, names(found)[1], strict=True)
+    lost = [name for pair, name in own if pair.a.runs and not pair.b.runs]
+    of = f" for {'; '.join(lost[:3])}{f' and {len(lost) - 3} more' if len(lost) > 3 else ''}" if any(lost) else ""
+    meaning = {
+        Word.PASS: f"it is proven that B is not slower than A by more than {gate.percent:g} %",
+        Word.NOT_PROVEN: f"the runs do not show whether B is slower by more than {gate.percent:g} %; more runs would",
+        Word.FAIL: f"B has no number{of}"
+        if lost
+        else f"it is proven that B is slower than A by more than {gate.percent:g} %",
+    }
+    alone = any(pair.statistic and pair.statistic.basis is Basis.ONE_EACH for pair in found.compared)
+    return (
+        f"GATE {word.value}: {meaning[word]}"
+        + (" (by one run each: how much runs differ is not in it)" if alone and word is not Word.NOT_PROVEN else "")
+        + ("; --strict stops here" if gate.stops(word) and word is not Word.FAIL else "")
+    )
+
+
+def legend(found: Comparison) -> list[str]:
+    """Return what the columns mean."""
+    number = sum(1 for pair in found.compared if pair.statistic)
+    lines = [
+        "tokens/s: the steady rate; of several runs the mean with its 95 % interval over runs, of one run within that run.",
+        "B/A: rate of B / rate of A; B is faster or slower only where the whole interval is.",
+    ]
+    if number > 1:
+        lines.append(
+            f"The intervals of B/A hold together at 95 %: each is one at {percentage(1 - 0.05 / number)} (Bonferroni)."
+        )
+    return lines

@@ -1,0 +1,90 @@
+"""One side of a comparison: all runs below a PATH, or of a name in the history, pooled by configuration."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from nlp_bench.errors import UsageError
+from nlp_bench.measure.entry import one_line
+from nlp_bench.measure.observation import Observation, is_known
+from nlp_bench.measure.repeats import Pool, pooled
+from nlp_bench.measure.sizes import Overrides
+
+HISTORY = "history:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the command line says about reading both sides."""
+
+    overrides: Overrides
+    """Sizes that logs do not state."""
+    trust: bool = False
+    """Whether a person vouches that logs which state little are of one workload."""
+    history: Path
+    """The file that `history:NAME` is looked up in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """A or B."""
+
+    label: str
+    """As it was named."""
+    pools: tuple[Pool, ...]
+    """Its configurations, also those whose runs have no number."""
+    unreadable: tuple[Observation, ...] = ()
+    """What is no run of any known configuration."""
+
+    @classmethod
+    def of(cls, label: str, runs: Iterable[Observation], *, trust: bool = False) -> "Side":
+        """Pool `runs`."""
+        pools = pooled(runs, trust=trust)
+        lost = [pool for pool in pools if not pool.runs and not is_known(pool.settings)]
+        return cls(
+            label=one_line(label),
+            pools=tuple(pool for pool in pools if pool not in lost),
+            unreadable=tuple(run for pool in lost for run in pool.without_number),
+        )
+
+
+def read_sides(a: str, b: str, wanted: Wanted) -> tuple[Side, Side]:
+    """Read both sides; `history:last` means the runs before the other side's, of the same configuration.
+
+    Raises UsageError when both are from the history by `last`, when one cannot be read, and when a name is not in the history.
+    """
+    relative = [word for word in (a, b) if _is_relative(word)]
+    if len(relative) > 1:
+        raise UsageError(
+            f"{a} and {b}: `last` means before the other side; give one of them as a path, a name or a number"
+        )
+    if _is_relative(a):
+        second = _read(b, wanted, with_keys=True)
+        return _before(a, second, wanted), Side.of(b, second, trust=wanted.trust)
+    first = _read(a, wanted, with_keys=_is_relative(b))
+    other = _before(b, first, wanted) if _is_relative(b) else Side.of(b, _read(b, wanted), trust=wanted.trust)
+    return Side.of(a, first, trust=wanted.trust), other
+
+
+def _is_relative(word: str) -> bool:
+    return word.startswith(f"{HISTORY}last")
+
+
+def _read(word: str, wanted: Wanted, *, with_keys: bool = False) -> list[Observation]:
+    if word.startswith(HISTORY):
+        from nlp_bench.history.select import named  # noqa: PLC0415  # paths need no database
+
+        return named(wanted.history, word.removeprefix(HISTORY))
+    from nlp_bench.history.key import keyed  # noqa: PLC0415  # likewise
+    from nlp_bench.report.sources import read_sources  # noqa: PLC0415  # heavy
+
+    entries = read_sources([word], wanted.overrides).entries
+    return [keyed(entry) if with_keys else Observation.of(entry) for entry in entries]
+
+
+def _before(word: str, others: list[Observation], wanted: Wanted) -> Side:
+    from nlp_bench.history.select import before  # noqa: PLC0415  # paths need no database
+
+    runs = before(wanted.history, word.removeprefix(HISTORY), others)
+    which = runs[0].source if len(runs) == 1 else f"{len(runs)} runs, the latest {runs[-1].source}"
+    return Side.of(f"{word} ({which})", runs, trust=wanted.trust)

@@ -1,0 +1,148 @@
+"""A comparison for people (terminal, markdown) and for programs (JSON)."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from nlp_bench.compare.comparison import Compared, Comparison, difference_table, label
+from nlp_bench.compare.differences import Difference
+from nlp_bench.compare.sentences import cells, legend, names, notes
+from nlp_bench.compare.side import Side
+from nlp_bench.measure.observation import digest_of
+from nlp_bench.measure.repeats import Pool, pool_lines
+from nlp_bench.measure.throughput import time_to_report_s
+from nlp_bench.report.formats import escaped_markdown
+
+SCHEMA = "nlp-bench/compare/1"
+HEADINGS = ("configuration", "A tokens/s", "B tokens/s", "B/A", "95 % interval", "p", "B is")
+_LEFT = frozenset({"configuration", "B is"})
+
+
+def table(found: Comparison) -> str:
+    """Return the comparison for a terminal."""
+    common, rows = _rows(found)
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if heading in _LEFT else cell.rjust(width)
+            for cell, width, heading in zip(row, widths, rows[0], strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+    lines.insert(1, "-" * (sum(widths) + 2 * len(widths) - 2))
+    parts = [[f"A  {found.a.label}", f"B  {found.b.label}", *([f"   {common}"] if common else [])], lines]
+    for which, changed in _changes(found):
+        parts.append([f"What differs{which}, and may:", difference_table(changed)])
+    parts += [notes(found), legend(found)]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _rows(found: Comparison) -> tuple[str, list[tuple[str, ...]]]:
+    """Return what all configurations have in common, and the table; a single one needs no column for its name."""
+    common, own = names(found)
+    rows = [HEADINGS, *(cells(pair, name) for pair, name in zip(found.compared, own, strict=True))]
+    return common, rows if len(rows) > 2 else [row[1:] for row in rows]
+
+
+def _changes(found: Comparison) -> Iterator[tuple[str, Sequence[Difference]]]:
+    for pair, name in zip(found.compared, names(found)[1], strict=True):
+        changed = (*pair.differences.free, *pair.differences.machine)
+        if changed:
+            yield (f" ({name})" if name else "", changed)
+
+
+def markdown(found: Comparison) -> str:
+    """Return the comparison in GitHub's markdown."""
+    common, rows = _rows(found)
+    head = f"**A** {escaped_markdown(found.a.label)}, **B** {escaped_markdown(found.b.label)}"
+    lines = [head, *(["", escaped_markdown(common)] if common else []), "", _row(rows[0])]
+    lines.append(_row(["---" if heading in _LEFT else "---:" for heading in rows[0]]))
+    lines += [_row([escaped_markdown(cell) for cell in row]) for row in rows[1:]]
+    for which, changed in _changes(found):
+        lines += ["", f"What differs{escaped_markdown(which)}, and may:", ""]
+        lines += [_row(["name", "A", "B", "source"]), _row(["---"] * 4)]
+        lines += [_row([escaped_markdown(cell) for cell in row.cells()]) for row in changed]
+    lines += ["", *(_bullet(note) for note in notes(found))]
+    return "\n".join([*lines, "", *legend(found)]) + "\n"
+
+
+def _bullet(note: str) -> str:
+    text = note.lstrip(" ")
+    return f"{' ' * (len(note) - len(text))}- {escaped_markdown(text)}"
+
+
+def _row(words: Any) -> str:
+    return f"| {' | '.join(words)} |"
+
+
+def as_json(found: Comparison) -> str:
+    """Return the record of nlp-bench/compare/1 as indented JSON."""
+    word = found.word()
+    record = {
+        "schema": SCHEMA,
+        "tokens": found.tokens,
+        "a": _side(found.a),
+        "b": _side(found.b),
+        "workload_vouched_for": found.has_vouched,
+        "comparisons": [_compared(pair, found) for pair in found.compared],
+        "only_a": [_pool(pool, found.tokens) for pool in found.only_a],
+        "only_b": [_pool(pool, found.tokens) for pool in found.only_b],
+        "gate": None
+        if found.gate is None or word is None
+        else {"percent": found.gate.percent, "strict": found.gate.strict, "verdict": word.value},
+    }
+    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _side(side: Side) -> dict[str, Any]:
+    unreadable = [{"source": run.source, "reasons": list(run.reasons)} for run in side.unreadable]
+    return {"label": side.label, "unreadable": unreadable}
+
+
+def _compared(pair: Compared, found: Comparison) -> dict[str, Any]:
+    shown, differences = pair.statistic, pair.differences
+    record: dict[str, Any] = {
+        "configuration": label(pair.a),
+        "a": _pool(pair.a, found.tokens),
+        "b": _pool(pair.b, found.tokens),
+        "ratio": None,
+        "differences": {
+            kind: [row.to_json() for row in getattr(differences, kind)] for kind in ("free", "machine", "not_shown")
+        },
+    }
+    if shown:
+        ratio = shown.ratio
+        record["ratio"] = {
+            "value": shown.value,
+            "low": ratio.low if ratio else None,
+            "high": ratio.high if ratio else None,
+            "level": shown.level,
+            "p_value": ratio.p_value if ratio else None,
+            "verdict": shown.verdict.value,
+            "basis": shown.basis.value,
+        }
+    if found.gate:
+        word = found.word_of(pair)
+        record["gate"] = word.value if word else None
+        record["unexpectedly_fast"] = found.gate.is_unexpected(shown)
+    return record
+
+
+def _pool(pool: Pool, tokens: int) -> dict[str, Any]:
+    interval = pool.estimate.interval() if pool.estimate else None
+    return {
+        "identity": digest_of(pool.identity),
+        "runs": [run.source for run in pool.runs],
+        "without_number": [{"source": run.source, "outcome": run.outcome.value} for run in pool.without_number],
+        "copies": [run.source for run in pool.copies],
+        "tokens_per_second": pool.tokens_per_second,
+        "ci95": list(interval) if interval else None,
+        "time_to_report_s": time_to_report_s(tokens, pool.tokens_per_second),
+        "run_to_run_cv": pool.run_to_run_cv,
+        "within_run_cv": pool.within_run_cv,
+        "outliers": [run.source for run in pool.outliers],
+        "remarks": pool_lines(pool),
+    }
+
+
+FORMATS: dict[str, Callable[[Comparison], str]] = {"table": table, "json": as_json, "markdown": markdown}

@@ -1,0 +1,80 @@
+"""JSON for collectors of continuous benchmarking.
+
+- github-action-benchmark: a list of `name`, `unit`, `value`, `range`, `extra` for its tools `customBiggerIsBetter` and
+  `customSmallerIsBetter` (benchmark-action/github-action-benchmark, README).
+- Bencher Metric Format: benchmark to measure to `value`, `lower_value`, `upper_value` (bencher.dev, reference/bencher-metric-format).
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from nlp_bench.export.subject import Subject
+from nlp_bench.measure.entry import one_line
+
+_LAYOUT = {
+    "tensor_model_parallel_size": "tp",
+    "pipeline_model_parallel_size": "pp",
+    "micro_batch_size": "mbs",
+    "global_batch_size": "gbs",
+}
+"""Settings that tell the runs of a sweep apart, and how this field abbreviates them."""
+
+
+def bigger_is_better(subjects: Sequence[Subject]) -> str:
+    """Return the rates, for `customBiggerIsBetter`."""
+    named = zip(_names(subjects), subjects, strict=True)
+    return _text([_point(s, f"{n}: tokens per second", "tokens/s", s.rate[1], s.entry.ci95) for n, s in named])
+
+
+def smaller_is_better(subjects: Sequence[Subject]) -> str:
+    """Return the times, for `customSmallerIsBetter`."""
+    named = zip(_names(subjects), subjects, strict=True)
+    return _text(
+        [_point(s, f"{n}: time for {s.tokens} tokens", "s", s.time_s, s.entry.time_ci95_s(s.tokens)) for n, s in named]
+    )
+
+
+def bencher(subjects: Sequence[Subject]) -> str:
+    """Return both measures of each run in the Bencher Metric Format."""
+    record: dict[str, dict[str, Any]] = {}
+    for name, subject in zip(_names(subjects), subjects, strict=True):
+        record[name] = {
+            "tokens-per-second": _metric(subject.rate[1], subject.entry.ci95),
+            "time-to-report-s": _metric(subject.time_s, subject.entry.time_ci95_s(subject.tokens)),
+        }
+    return _text(record)
+
+
+def _text(record: Any) -> str:
+    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _metric(value: float, interval: tuple[float, float] | None) -> dict[str, float]:
+    return {"value": value, **({"lower_value": interval[0], "upper_value": interval[1]} if interval else {})}
+
+
+def _point(
+    subject: Subject, what: str, unit: str, value: float, interval: tuple[float, float] | None
+) -> dict[str, Any]:
+    window = subject.entry.throughput.window if subject.entry.throughput else None
+    where = f"iterations {window.first_iteration} to {window.last_iteration}" if window else "unknown"
+    point: dict[str, Any] = {"name": f"{what} ({subject.rate[0]})", "unit": unit, "value": value}
+    if interval:
+        point["range"] = f"{interval[0]:.6g} to {interval[1]:.6g} (95 %)"
+    return {**point, "extra": f"window: {where}\nsource: {one_line(subject.entry.source)}"}
+
+
+def _name(subject: Subject) -> str:
+    """Return a name that is the same from run to run: model, system and size, else the path."""
+    parts = (subject.entry.model, subject.text("run.system.name"), subject.entry.num_gpus)
+    if not all(parts):
+        return one_line(subject.entry.source)
+    layout = [f"{short}{value}" for name, short in _LAYOUT.items() if (value := subject.entry.workload.value(name))]
+    return one_line(" ".join(map(str, (*parts, *layout))))
+
+
+def _names(subjects: Sequence[Subject]) -> list[str]:
+    """Return a name for each; repeats are numbered, so that none is lost."""
+    names = [_name(subject) for subject in subjects]
+    return [name if names.count(name) == 1 else f"{name} #{names[:i].count(name) + 1}" for i, name in enumerate(names)]

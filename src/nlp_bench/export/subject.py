@@ -1,0 +1,94 @@
+"""What is exported: valid runs with a number, and the records beside their logs; all others are refused with the reason."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.bundle.derive import measure
+from nlp_bench.bundle.manifest import LOG, RUN_FOLDER
+from nlp_bench.errors import UsageError
+from nlp_bench.files import read_object
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.measure.throughput import time_to_report_s
+from nlp_bench.measure.workload import lookup
+from nlp_bench.report.find import Kind, find
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """One run to be exported."""
+
+    entry: RunEntry
+    """The run: valid, with a number and with its samples."""
+    tokens: int
+    """Tokens of the hypothetical training."""
+    run: Record = field(default_factory=dict)
+    """run.json; {} for a log of somebody else."""
+    environment: Record = field(default_factory=dict)
+    """environment.json, likewise."""
+    ended: Record = field(default_factory=dict)
+    """outcome.json, likewise."""
+    machine: Record = field(default_factory=dict)
+    """The record of the first node below machine/, likewise."""
+
+    def text(self, *places: str) -> str:
+        """Return the first of the dotted places that is known, as text; "" where none is.
+
+        A place begins with `run`, `environment`, `ended`, `machine` or `workload`.
+        """
+        for place in places:
+            room, _, dotted = place.partition(".")
+            value = self.entry.workload.value(dotted) if room == "workload" else lookup(getattr(self, room), dotted)
+            if value is not None and not isinstance(value, dict | list) and value != "":
+                return str(value)
+        return ""
+
+    @property
+    def rate(self) -> tuple[str, float]:
+        """Name and tokens per second of the number that counts: steady where there is one, else reference."""
+        if self.entry.steady is not None:
+            return "steady", self.entry.steady
+        return "reference", self.entry.reference or 0.0
+
+    @property
+    def time_s(self) -> float:
+        """Seconds that the hypothetical training takes at that rate."""
+        return time_to_report_s(self.tokens, self.rate[1]) or 0.0
+
+
+def subjects(paths: Sequence[str], overrides: Overrides, tokens: int) -> tuple[list[Subject], list[str]]:
+    """Return the valid runs of `paths`, and for each other one why it is refused.
+
+    Raises UsageError for a PATH that cannot be read.
+    """
+    found: list[Subject] = []
+    refused: list[str] = []
+    for item in (item for group in find(paths) for item in group.items):
+        if item.kind is Kind.BROKEN:
+            raise UsageError(item.problem)
+        if item.kind is Kind.TABLE:
+            refused.append(f"{item.path}: a table of published results has no runs to export")
+            continue
+        is_ours = item.kind is Kind.RUN
+        entries, _ = measure(item.folder if is_ours else Path(item.path), RUN_FOLDER if is_ours else LOG, overrides)
+        records = _records(item.folder) if is_ours else {}
+        for entry in entries:
+            if entry.throughput is not None:
+                found.append(Subject(entry=entry, tokens=tokens, **records))
+            elif not item.is_found or entry.dialect:
+                why = "; ".join(entry.reasons[:2])
+                refused.append(f"{entry.source}: {entry.outcome.value}, a run without a number is not exported: {why}")
+    return found, refused
+
+
+def _records(folder: Path) -> dict[str, Record]:
+    names = {"run": "run.json", "environment": "environment.json", "ended": "outcome.json"}
+    nodes = sorted(path for path in (folder / "machine").glob("*.json"))
+    return {
+        **{name: read_object(folder / file) for name, file in names.items()},
+        "machine": read_object(nodes[0]) if nodes else {},
+    }

@@ -1,0 +1,191 @@
+"""The file of the history: SQLite in write-ahead mode, so that many processes of one machine may write at once.
+
+Sources: https://www.sqlite.org/wal.html (write-ahead log; all writers on one host), https://www.sqlite.org/pragma.html
+(application_id and user_version, by which the file says what it is and which version of its tables it has).
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.files import locked
+from nlp_bench.history.row import COLUMNS, SHORT, Row
+
+VERSION = 1
+APPLICATION = 0x6E6C7062
+"""The letters nlpb."""
+WAIT_S = 60.0
+_TYPES = {"id": "INTEGER PRIMARY KEY", "key": "TEXT NOT NULL UNIQUE"}
+_REALS = {"ended_s", "degrees", "standard_error", "time_to_report_s", "ci95_low", "ci95_high"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """Which runs; None means all."""
+
+    ids: Sequence[int] | None = None
+    """Numbers."""
+    name: str | None = None
+    """Name that a person gave."""
+    identity: str | None = None
+    """Short name of the configuration, or its beginning."""
+    model: str | None = None
+    """Name of the model."""
+    system: str | None = None
+    """Name of the system."""
+    last: int | None = None
+    """The latest ones only."""
+
+    def where(self) -> tuple[str, list[Any]]:
+        """Return the condition of an SQL query and its values."""
+        parts: list[str] = []
+        values: list[Any] = []
+        for column in ("name", "model", "system"):
+            value = getattr(self, column)
+            if value is not None:
+                parts.append(f"{column} = ?")
+                values.append(value)
+        if self.identity is not None:
+            parts.append("substr(identity, 1, ?) = ?")
+            values += [len(self.identity), self.identity]
+        if self.ids is not None:
+            parts.append(f"id IN ({','.join('?' * len(self.ids))})")
+            values += self.ids
+        return " AND ".join(parts) or "1", values
+
+
+class Store:
+    """An open history."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self.connection, self.path = connection, path
+
+    def add(self, rows: Iterable[Row]) -> list[tuple[int, bool]]:
+        """Write rows; return for each its number and whether it is new. A run that is there already is measured anew.
+
+        All of them or, when the program is killed, none.
+        """
+        names = [column for column in COLUMNS if column != "id"]
+        # A name given before stays unless a new one is given; `added` stays.
+        keep = [name for name in names if name not in {"key", "added", "name"}]
+        sets = ", ".join(f"{name} = excluded.{name}" for name in keep)
+        named = "name = CASE excluded.name WHEN '' THEN name ELSE excluded.name END"
+        sql = (
+            f"INSERT INTO runs ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "  # noqa: S608  # our own words
+            f"ON CONFLICT (key) DO UPDATE SET {sets}, {named}"
+        )
+        found = []
+        with self.connection:
+            self.connection.execute("BEGIN IMMEDIATE")
+            for row in rows:
+                is_new = self._id(row.key) is None
+                self.connection.execute(sql, [getattr(row, name) for name in names])
+                found.append((self._id(row.key) or 0, is_new))
+        return found
+
+    def _id(self, key: str) -> int | None:
+        row = self.connection.execute("SELECT id FROM runs WHERE key = ?", [key]).fetchone()
+        return int(row[0]) if row else None
+
+    def rows(self, wanted: Filter, columns: Sequence[str] = SHORT) -> list[Row]:
+        """Return runs from the oldest to the latest; fields that are no `columns` are empty."""
+        where, values = wanted.where()
+        limit = "" if wanted.last is None else f" LIMIT {int(wanted.last)}"
+        sql = f"SELECT {', '.join(columns)} FROM runs WHERE {where} ORDER BY ended_s DESC, id DESC{limit}"  # noqa: S608  # our own words
+        found = [Row(**dict(zip(columns, row, strict=True))) for row in self.connection.execute(sql, values)]
+        return found[::-1]
+
+    def count(self) -> int:
+        """Return how many runs there are."""
+        return int(self.connection.execute("SELECT count(*) FROM runs").fetchone()[0])
+
+
+@contextlib.contextmanager
+def open_to_write(path: Path) -> Iterator[Store]:
+    """Open the history at `path`, made with its folder where there is none.
+
+    Raises NlpBenchError when it cannot be written, is no history or is newer than this program.
+    """
+    with _told(path):
+        with locked(path.with_name(f"{path.name}.lock"), "give a --file in a folder that you may write to"):
+            connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
+            try:
+                _check(connection, path)
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                _create(connection)
+            except BaseException:
+                connection.close()
+                raise
+        with contextlib.closing(connection):
+            yield Store(connection, path)
+
+
+@contextlib.contextmanager
+def open_to_read(path: Path) -> Iterator[Store]:
+    """Open the history at `path`; nothing is written.
+
+    Raises UsageError when there is none, NlpBenchError when it is no history or newer than this program.
+    """
+    if not path.is_file():
+        raise UsageError(f"--file {path} does not exist; fill it with: nlp-bench history add PATH --file {path}")
+    with _told(path):
+        connection = _reader(path)
+        with contextlib.closing(connection):
+            _check(connection, path)
+            yield Store(connection, path)
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    uri = path.absolute().as_uri()
+    connection = sqlite3.connect(f"{uri}?mode=ro", timeout=WAIT_S, uri=True)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        # In a folder that may not be written the log's shared memory cannot be made; nobody writes there then.
+        connection.close()
+        return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True)
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    if application != APPLICATION and not (is_empty and application == 0):
+        raise NlpBenchError(f"{path} is a database of another program; give the history's own --file")
+    if version > VERSION:
+        raise NlpBenchError(
+            f"{path} has version {version} of the history's tables, this nlp-bench reads up to {VERSION}; install a newer one"
+        )
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    hints = dict.fromkeys(COLUMNS, "TEXT") | dict.fromkeys(_REALS, "REAL") | _TYPES
+    hints |= {name: "REAL" for name in COLUMNS if name.startswith("tokens_per_second")}
+    hints |= dict.fromkeys(("num_gpus", "num_intervals"), "INTEGER")
+    columns = ", ".join(f"{name} {kind}" for name, kind in hints.items())
+    if connection.execute("PRAGMA user_version").fetchone()[0]:
+        return
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(f"CREATE TABLE IF NOT EXISTS runs ({columns})")
+        connection.execute("CREATE INDEX IF NOT EXISTS runs_by_time ON runs (ended_s, id)")
+        connection.execute("CREATE INDEX IF NOT EXISTS runs_by_identity ON runs (identity, ended_s)")
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise NlpBenchError(f"{path}: {error}; is it a history of nlp-bench, and may you write there?") from error

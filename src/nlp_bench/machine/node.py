@@ -1,0 +1,105 @@
+"""What one node is, as Linux, Slurm and the environment modules tell it: no program is started."""
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.packages import installed_version
+
+NCCL_PACKAGES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
+"""Names under which pip installs NCCL; the loaded library may be another one."""
+
+
+def node_name(variables: Mapping[str, str]) -> str:
+    """Return this node's name as Slurm says it, else the host's; letters, digits and . _ - only, as it names files."""
+    name = variables.get("SLURMD_NODENAME") or socket.gethostname() or "node"
+    return re.sub(r"[^\w.-]", "_", name, flags=re.ASCII).lstrip(".")[:200] or "node"
+
+
+def cpu_model(root: Path = Path("/")) -> str | None:
+    """Return the CPU's model name, None where Linux does not tell it."""
+    return _first(r"^model name\s*:\s*(.+)$", _text(root / "proc/cpuinfo"))
+
+
+def host_facts(root: Path, variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return the facts of the node whose file system begins at `root`; unknown is None, a list may be empty."""
+    cpuinfo = _text(root / "proc/cpuinfo")
+    memory_kib = _first(r"^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"))
+    boot_s = _first(r"^btime (\d+)", _text(root / "proc/stat"))
+    uname = os.uname()
+    return {
+        "host": socket.gethostname(),
+        "cpu": {
+            "model": cpu_model(root),
+            "architecture": uname.machine,
+            "sockets": len(set(re.findall(r"^physical id\s*:\s*(\d+)", cpuinfo, re.MULTILINE))) or None,
+            "cores": _cores(cpuinfo),
+            "threads": len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE)) or None,
+            "usable_threads": len(os.sched_getaffinity(0)),
+            "scaling_governor": _different(root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")),
+        },
+        "memory_bytes": int(memory_kib) * 1024 if memory_kib else None,
+        "num_numa_nodes": len(list(root.glob("sys/devices/system/node/node[0-9]*"))) or None,
+        "kernel": uname.release,
+        "operating_system": _first(r'^PRETTY_NAME="?([^"\n]+)', _text(root / "etc/os-release")),
+        "boot_time_unix_s": int(boot_s) if boot_s else None,
+        "boot_id": _text(root / "proc/sys/kernel/random/boot_id").strip() or None,
+        "infiniband": infiniband(root),
+        "modules": [name for name in variables.get("LOADEDMODULES", "").split(":") if name],
+        "slurm": {
+            "job_id": variables.get("SLURM_JOB_ID"),
+            "node_list": variables.get("SLURM_JOB_NODELIST"),
+            "node_id": variables.get("SLURM_NODEID"),
+            "node_name": variables.get("SLURMD_NODENAME"),
+        },
+        "nccl_package": next((v for name in NCCL_PACKAGES if (v := installed_version(name))), None),
+    }
+
+
+def infiniband(root: Path) -> list[dict[str, Any]]:
+    """Return the ports of InfiniBand adapters (RoCE ones, too): device, port, state, rate and link layer as Linux words them."""
+    ports = []
+    for path in sorted(root.glob("sys/class/infiniband/*/ports/*")):
+        state = _text(path / "state").strip()
+        ports.append(
+            {
+                "device": path.parts[-3],
+                "port": path.name,
+                "state": state.partition(":")[2].strip() or state or None,  # "4: ACTIVE"
+                "rate": _text(path / "rate").strip() or None,
+                "link_layer": _text(path / "link_layer").strip() or None,
+            }
+        )
+    return ports
+
+
+def load_1min(root: Path) -> float | None:
+    """Return the processes that want to run, as the mean of the last minute: other people's work shows in it."""
+    text = _first(r"^(\d+\.\d+) ", _text(root / "proc/loadavg"))
+    return float(text) if text else None
+
+
+def _cores(cpuinfo: str) -> int | None:
+    """Return the physical cores: pairs of socket and core, where the processor tells them."""
+    sockets = re.findall(r"^physical id\s*:\s*(\d+)", cpuinfo, re.MULTILINE)
+    cores = re.findall(r"^core id\s*:\s*(\d+)", cpuinfo, re.MULTILINE)
+    return len(set(zip(sockets, cores, strict=False))) or None
+
+
+def _different(paths: Any) -> list[str]:
+    return sorted({text for path in paths if (text := _text(path).strip())})
+
+
+def _first(pattern: str, text: str) -> str | None:
+    found = re.search(pattern, text, re.MULTILINE)
+    return found.group(1).strip() if found else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

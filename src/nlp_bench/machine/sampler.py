@@ -1,0 +1,106 @@
+"""The recorder of one node: what it is, once; energy, power, clocks and throttle reasons, once per second.
+
+`nlp-bench launch` starts it beside torchrun as `python -m nlp_bench.machine.sampler RUN_DIR --parent PID ...`. It ends with the
+process of that number, writes into RUN_DIR/machine alone, and nobody waits for it or asks for its exit status.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from nlp_bench.files import write_json, write_text
+from nlp_bench.machine.form import ERROR, FACTS, FOLDER, SAMPLES, SCHEMA, TIME
+from nlp_bench.machine.meters import Meters
+from nlp_bench.machine.node import host_facts, node_name
+from nlp_bench.machine.nvml import LIBRARY
+
+LOOK_S = 0.1
+"""Seconds between two looks at whether torchrun is still there."""
+LAST_S = 2.0
+"""Seconds for the last sample; then the process ends, whatever a driver does."""
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="python -m nlp_bench.machine.sampler", description=__doc__)
+    parser.add_argument("run_dir", type=Path, help="folder of the run")
+    parser.add_argument("--parent", type=int, required=True, help="end when the process of this number has ended")
+    parser.add_argument("--gpus", type=int, default=0, help="GPUs that the ranks of this node use")
+    parser.add_argument("--interval-s", type=float, default=1.0, help="seconds between two samples")
+    parser.add_argument("--root", type=Path, default=Path("/"), help="where sys, proc, etc and dev are")
+    parser.add_argument("--library", default=LIBRARY, help="NVIDIA's management library")
+    return parser.parse_args(words)
+
+
+def record(options: argparse.Namespace, stem: Path, stop: threading.Event) -> None:
+    """Write `stem`.json, then a line of `stem`.samples.csv every `interval_s` until `stop` is set, and one more."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    meters = Meters(options.root, num_gpus=options.gpus, visible=visible, library=options.library)
+    facts = {
+        "schema": SCHEMA,
+        "node": stem.name,
+        "began_unix_s": time.time(),
+        "interval_s": options.interval_s,
+        **host_facts(options.root, os.environ),
+        **meters.to_json(),
+    }
+    write_json(stem.with_name(stem.name + FACTS), facts)
+    with stem.with_name(stem.name + SAMPLES).open("wb", buffering=0) as stream:
+        stream.write(",".join([TIME, *meters.columns]).encode() + b"\n")
+        next_s = time.monotonic()
+        while not stop.is_set():
+            stream.write(_line(meters))
+            next_s = max(next_s + options.interval_s, time.monotonic())  # a late sample is not made up for
+            stop.wait(next_s - time.monotonic())
+        stream.write(_line(meters))
+
+
+def _line(meters: Meters) -> bytes:
+    """Return one line; its time is the middle of the reading."""
+    before_s = time.time()
+    values = meters.sample()
+    cells = ["" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value) for value in values]
+    return ",".join([f"{(before_s + time.time()) / 2:.3f}", *cells]).encode() + b"\n"
+
+
+def _end_with(parent: int, signals: list[int], stop: threading.Event) -> None:
+    """Set `stop` when `parent` has gone or a signal came, and end this process soon after, whatever a driver does.
+
+    A thread of its own does that: it sees the end of torchrun even by SIGKILL, while NVML hangs, and in time for the last sample.
+    """
+    while os.getppid() == parent and not signals:
+        time.sleep(LOOK_S)
+    stop.set()
+    time.sleep(LAST_S)
+    os._exit(0)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Record until the parent ends; return 0, or 1 when recording failed, which machine/NODE.error.txt then tells."""
+    options = parse(sys.argv[1:] if words is None else words)
+    stop, signals = threading.Event(), list[int]()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(
+            number, lambda caught, _frame: signals.append(caught)
+        )  # setting `stop` in a handler could deadlock
+    threading.Thread(target=_end_with, args=(options.parent, signals, stop), daemon=True).start()
+    stem = options.run_dir / FOLDER / node_name(os.environ)
+    try:
+        stem.parent.mkdir(exist_ok=True)
+        record(options, stem, stop)
+    except Exception:  # noqa: BLE001  # whatever it is, the run goes on and its record says what is missing
+        try:
+            write_text(stem.with_name(stem.name + ERROR), traceback.format_exc())
+        except Exception:  # noqa: BLE001  # a full disk, say
+            return 1
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,152 @@
+"""The peaks of benchmark/accelerators.toml: found by the exact words that a log or a person names a device with, or refused."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from nlp_bench.errors import UsageError
+
+SCHEMA = "nlp-bench/accelerators/2"
+TABLE = "benchmark/accelerators.toml"
+FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
+"""Number formats of matrix products."""
+_VENDOR = re.compile(r"^(?:nvidia|amd instinct|amd|intel|google) ")
+_MEMORY = re.compile(r"[ -]\d{2,3} ?gb?$")
+_PROSE = re.compile(r"(?: (?:[a-z]+|GPUs?)[.,:;]?)*")
+"""What may follow a name in a sentence; words with capitals or digits may name a variant or a slice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accelerator:
+    """One entry of the table."""
+
+    name: str
+    """The words of the table."""
+    family: str
+    """The short word that several variants share."""
+    logged: tuple[str, ...]
+    """Names as drivers and logs print them."""
+    peak_tflops: dict[str, float]
+    """Number format to dense 10^12 FLOP/s of one device."""
+    source: str
+    """The data sheet."""
+    checked: str = ""
+    """The second source that the figures were compared with; empty: none."""
+    note: str = ""
+    """What to know of the figures."""
+
+    def __post_init__(self) -> None:
+        for number_format, peak in self.peak_tflops.items():
+            if number_format not in FORMATS or not 0 < peak < float("inf"):
+                raise UsageError(
+                    f"{TABLE}: {self.name}: peak_tflops.{number_format} = {peak!r}: "
+                    f"the format is one of {', '.join(FORMATS)}, the peak a number above 0"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peak:
+    """What one device can compute at most in one number format."""
+
+    tflops: float
+    """Dense 10^12 FLOP/s."""
+    number_format: str
+    """Of `FORMATS`."""
+    accelerator: str
+    """Name of the table's entry."""
+    source: str
+    """The data sheet, and what to know of it."""
+
+
+@cache
+def accelerators() -> tuple[Accelerator, ...]:
+    """Return all entries. Raises UsageError where the table cannot be read, or two entries share a name."""
+    from nlp_bench.config.catalog import root  # noqa: PLC0415  # only a log that names its device pays for it
+    from nlp_bench.config.table import build, read_toml  # noqa: PLC0415  # likewise
+
+    table = read_toml(root() / TABLE, SCHEMA)
+    entries = tuple(build(Accelerator, entry, f"{TABLE}: accelerator") for entry in table.get("accelerator", ()))
+    taken: dict[str, str] = {}
+    for entry in entries:
+        for words in {_folded(words) for words in (entry.name, *entry.logged)}:
+            if words in taken:
+                raise UsageError(f"{TABLE}: {words!r} names both {taken[words]} and {entry.name}; keep one")
+            taken[words] = entry.name
+    return entries
+
+
+def variants(words: str) -> tuple[Accelerator, ...]:
+    """Return the entries that `words` may mean: one for an exact name, all of a family for its short word.
+
+    Raises UsageError that names the table where no entry has these words.
+    """
+    for read in (_named, _of_family, _without_vendor):
+        if found := read(words):
+            return found
+    raise UsageError(f"{words[:80]!r} is not in {TABLE}: its peak is not known; add an entry with its data sheet")
+
+
+def peak_of(words: str, number_format: str) -> Peak:
+    """Return the peak of the device that `words` name.
+
+    Raises UsageError where the words are unknown, or mean several variants with different peaks, or the format has no peak.
+    """
+    found = variants(words)
+    peaks = {entry.name: entry.peak_tflops.get(number_format) for entry in found}
+    if None in peaks.values():
+        formats = ", ".join(found[0].peak_tflops)
+        raise UsageError(f"{TABLE} has no {number_format} peak for {' or '.join(peaks)}, only {formats}")
+    if len(set(peaks.values())) > 1:
+        which = " or ".join(f"{name} ({peak:g} TFLOP/s in {number_format})" for name, peak in peaks.items())
+        raise UsageError(f"{words[:80]!r} is ambiguous: {which}; say which with --gpu NAME")
+    first = found[0]
+    known_to = f"checked: {first.checked}" if first.checked else "not compared with a second source"
+    return Peak(
+        tflops=first.peak_tflops[number_format],
+        number_format=number_format,
+        accelerator=first.name if len(found) == 1 else f"{first.family}, all variants alike",
+        source="; ".join([first.source, known_to, *([first.note] if first.note else [])]),
+    )
+
+
+def bound_of(words: str) -> tuple[str, float] | None:
+    """Return the family that `words` speak of and what no device of it exceeds in any format; None where none is named."""
+    families = sorted({entry.family for entry in accelerators()}, key=lambda family: (-len(family), family))
+    for family in families:
+        if re.search(rf"(?<![a-z0-9]){re.escape(family.lower())}(?![0-9])", words.lower()):
+            return family, max(max(e.peak_tflops.values()) for e in accelerators() if e.family == family)
+    return None
+
+
+def _folded(words: str) -> str:
+    return " ".join(words.casefold().split())
+
+
+def _named(words: str) -> tuple[Accelerator, ...]:
+    return _longest(_names(), words)
+
+
+def _of_family(words: str) -> tuple[Accelerator, ...]:
+    short = _MEMORY.sub("", _VENDOR.sub("", _folded(words)))
+    return tuple(entry for entry in accelerators() if _folded(entry.family) == short)
+
+
+def _without_vendor(words: str) -> tuple[Accelerator, ...]:
+    return _longest(tuple((_VENDOR.sub("", name), entry) for name, entry in _names()), words)
+
+
+@cache
+def _names() -> tuple[tuple[str, Accelerator], ...]:
+    return tuple((_folded(name), entry) for entry in accelerators() for name in (entry.name, *entry.logged))
+
+
+def _longest(named: Sequence[tuple[str, Accelerator]], words: str) -> tuple[Accelerator, ...]:
+    """Return the entry whose name `words` are, or begin with before prose goes on; the longest name wins."""
+    plain = " ".join(words.split())
+    fits = [
+        (len(name), entry)
+        for name, entry in named
+        if plain[: len(name)].casefold() == name and _PROSE.fullmatch(plain[len(name) :])
+    ]
+    return (max(fits, key=lambda pair: pair[0])[1],) if fits else ()

@@ -1,0 +1,116 @@
+"""The samples of a run as the few points that a plot needs: a log of a million intervals becomes some kilobytes.
+
+Points are left out by groups of neighbours, of which the lowest and the highest stay where they are: the envelope is that of all
+points, and every point that is left is one of the log.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nlp_bench.logs.record import Records
+from nlp_bench.measure.throughput import Throughput
+from nlp_bench.measure.window import Window
+
+MAX_POINTS = 600
+"""Points of one curve that are kept of a run."""
+IN_WINDOW = ""
+"""The key of the points of the steady window."""
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """Some points of one quantity, in the order of x."""
+
+    xs: Column
+    """Iterations, or seconds per iteration."""
+    ys: Column
+    """The quantity."""
+    num_all: int
+    """Points of the log that these stand for."""
+
+    @classmethod
+    def of(cls, xs: Column, ys: Column, max_points: int = MAX_POINTS) -> "Curve":
+        """Keep at most `max_points`, at least 4, of the points."""
+        kept = _kept(ys, max(max_points, 4))
+        return cls(xs=xs[kept], ys=ys[kept], num_all=len(xs))
+
+    def fewer(self, max_points: int) -> "Curve":
+        """Return at most `max_points` of these points."""
+        return replace(Curve.of(self.xs, self.ys, max_points), num_all=self.num_all)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves:
+    """What is drawn of one run."""
+
+    rates: Mapping[str, Curve]
+    """Tokens per second over iterations by the reason for which the interval does not count; IN_WINDOW where it does."""
+    loss: Curve | None
+    """Training loss over iterations, None where the log has none."""
+    step_times: Curve | None
+    """Share of the records of the window, 0 to 1, over seconds per iteration; None where the log has rates alone."""
+
+    def fewer(self, max_points: int) -> "Curves":
+        """Return the same with at most `max_points` in each line, and a fifth of that in what does not count."""
+        # What does not count is drawn as single marks, which take more room than a line.
+        marks = max_points // 5
+        return Curves(
+            rates={why: curve.fewer(marks if why else max_points) for why, curve in self.rates.items()},
+            loss=self.loss.fewer(max_points) if self.loss else None,
+            step_times=self.step_times.fewer(max_points) if self.step_times else None,
+        )
+
+
+def curves_of(records: Records, measured: Throughput) -> Curves:
+    """Return the curves of a run whose samples are all there."""
+    spans = measured.spans
+    iterations, rates = spans.records.column("iteration"), 1 / spans.seconds_per_token
+    inside = np.isin(iterations, measured.window.spans.records.column("iteration"))
+    reasons = _reasons(measured.window, iterations)
+    found = {IN_WINDOW: Curve.of(iterations[inside], rates[inside])}
+    for why in dict.fromkeys(excluded.why for excluded in measured.window.excluded):
+        there = ~inside & (reasons == why)
+        if there.any():
+            found[why] = Curve.of(iterations[there], rates[there])
+    return Curves(rates=found, loss=_loss(records), step_times=_step_times(measured))
+
+
+def _reasons(window: Window, iterations: Column) -> NDArray[np.object_]:
+    """Return per iteration why it is left out, an empty text where nothing says so."""
+    excluded = sorted(window.excluded, key=lambda e: e.first_iteration)
+    reasons = np.array([*(e.why for e in excluded), ""], dtype=object)
+    if not excluded:
+        return np.full(len(iterations), "", dtype=object)
+    index = np.searchsorted([e.first_iteration for e in excluded], iterations, side="right") - 1
+    ends = np.array([e.last_iteration for e in excluded])
+    return np.asarray(reasons[np.where((index >= 0) & (iterations <= ends[index]), index, len(excluded))])
+
+
+def _loss(records: Records) -> Curve | None:
+    loss = records.column("lm_loss")
+    known = np.isfinite(loss)
+    return Curve.of(records.column("iteration")[known], loss[known]) if known.any() else None
+
+
+def _step_times(measured: Throughput) -> Curve | None:
+    if not measured.sizes.has_times:
+        return None
+    times = np.sort(measured.window.spans.elapsed_s)
+    # Evenly spread over the ranks: here the envelope is the curve itself.
+    ranks = np.unique(np.linspace(0, len(times) - 1, min(len(times), MAX_POINTS)).round().astype(int))
+    return Curve(xs=times[ranks], ys=(ranks + 1) / len(times), num_all=len(times))
+
+
+def _kept(ys: Column, max_points: int) -> NDArray[np.intp]:
+    number = len(ys)
+    if number <= max_points:
+        return np.arange(number)
+    edges = np.linspace(0, number, max_points // 2).astype(int)  # two points a group, and both ends
+    groups = [(begin, ys[begin:end]) for begin, end in pairwise(edges)]
+    kept = [begin + place for begin, group in groups for place in (int(group.argmin()), int(group.argmax()))]
+    return np.unique(np.array([0, *kept, number - 1]))

@@ -1,0 +1,205 @@
+"""How much of a machine's arithmetic a run used: FLOP/s per GPU in four countings, and their share of the peak (MFU, HFU).
+
+MFU (model FLOPs utilisation) is from Chowdhery et al. 2022, https://arxiv.org/abs/2204.02311, appendix B, which counts full attention;
+newer Megatron-LM counts the causal half. Both are given. HFU (hardware FLOPs utilisation) counts what was executed, recompute included.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.flops import num_parameters
+from nlp_bench.measure.accelerators import Peak, peak_of, variants
+from nlp_bench.measure.counting import flops_per_token, stated_countings
+from nlp_bench.measure.shape import Shaped, shaped
+
+if TYPE_CHECKING:
+    from nlp_bench.measure.entry import RunEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What a person says of the accelerators, over what the log says.
+
+    Raises UsageError where the table of peaks does not know the GPU, or cannot tell which of several variants it is.
+    """
+
+    gpu: str | None = None
+    """Name of the device."""
+    precision: str | None = None
+    """Number format of the matrix products."""
+
+    def __post_init__(self) -> None:
+        if self.gpu is None:
+            return
+        common = set.intersection(*(set(found.peak_tflops) for found in variants(self.gpu)))
+        for name in [self.precision] if self.precision else sorted(common):
+            peak_of(self.gpu, name)
+
+
+NOTHING_GIVEN = Given()
+UNKNOWN = Shaped()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Efficiency:
+    """FLOP/s per GPU of one run, in 10^12 per second, and shares of the peak between 0 and 1; None where it cannot be told."""
+
+    tokens_per_second: float
+    """The rate that they are computed from, of the whole machine."""
+    rate: str
+    """Which rate that is: steady or reference."""
+    num_gpus: int | None = None
+    """Devices that share it."""
+    shaped: Shaped = UNKNOWN
+    """The model and the recompute as they were understood."""
+    model_tflops_per_gpu: float | None = None
+    """Model FLOPs with causal attention counted as half."""
+    model_tflops_full_attention_per_gpu: float | None = None
+    """Model FLOPs with full attention."""
+    hardware_tflops_per_gpu: float | None = None
+    """FLOPs that were executed, recompute included."""
+    legacy_tflops_per_gpu: float | None = None
+    """By the formula of the published tables."""
+    peak: Peak | None = None
+    """What one device can do in the run's number format."""
+    why_not: tuple[str, ...] = ()
+    """One sentence per thing that is missing."""
+    assumed: tuple[str, ...] = ()
+    """One sentence per thing that was concluded from something else, or said by a person against the log."""
+    stated: tuple[str, ...] = ()
+    """Which counting the FLOP/s are that the log itself prints."""
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation, causal attention counted as half."""
+        return self._share(self.model_tflops_per_gpu)
+
+    @property
+    def mfu_full_attention(self) -> float | None:
+        """Model FLOPs utilisation by PaLM's definition, full attention."""
+        return self._share(self.model_tflops_full_attention_per_gpu)
+
+    @property
+    def hfu(self) -> float | None:
+        """Hardware FLOPs utilisation."""
+        return self._share(self.hardware_tflops_per_gpu)
+
+    def _share(self, tflops: float | None) -> float | None:
+        return tflops / self.peak.tflops if tflops is not None and self.peak else None
+
+    def cells(self) -> dict[str, float | None]:
+        """Return the columns of a report."""
+        return {name: getattr(self, name) for name in COLUMNS}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object `efficiency` of a run in nlp-bench/report/1."""
+        return {
+            **self.cells(),
+            "rate": self.rate,
+            "flops_per_token": flops_per_token(self.shaped),
+            "num_parameters": num_parameters(self.shaped.shape) if self.shaped.shape else None,
+            "peak": dict(vars(self.peak)) if self.peak else None,
+            "why_not": list(self.why_not),
+            "assumed": list(self.assumed),
+            "stated": list(self.stated),
+        }
+
+
+COLUMNS = (
+    "model_tflops_per_gpu",
+    "model_tflops_full_attention_per_gpu",
+    "hardware_tflops_per_gpu",
+    "legacy_tflops_per_gpu",
+    "mfu",
+    "hfu",
+    "mfu_full_attention",
+)
+"""Columns that a report gets from here."""
+
+
+def field_of(name: str) -> str:
+    """Return the field of Efficiency that holds the count of this name (of `COUNTS`)."""
+    return "model_tflops_full_attention_per_gpu" if name == "model_full_attention" else f"{name}_tflops_per_gpu"
+
+
+def efficiency_of(entry: "RunEntry") -> Efficiency | None:
+    """Return the efficiency of a run; None where it has no rate, and so no number at all."""
+    rate = entry.rate
+    if not rate:
+        return None
+    known = shaped(entry.workload, entry.sequence_length)
+    why_not = list(known.why_not)
+    if not entry.num_gpus:
+        why_not.append("no FLOP/s per GPU: the number of GPUs is not known (give --num-gpus N)")
+    per_token = flops_per_token(known)
+    per_gpu = {
+        field_of(name): None if flops is None or not entry.num_gpus else flops * rate / entry.num_gpus / 1e12
+        for name, flops in per_token.items()
+    }
+    peak = _peak(entry, why_not) if known.shape and entry.num_gpus else None
+    executed = max(per_gpu[field_of(name)] or 0.0 for name in ("model", "hardware"))
+    if peak and executed > peak.tflops:
+        why_not.append(
+            f"no MFU and HFU: {executed:.4g} TFLOP/s per GPU is more than the peak of {peak.tflops:g} ({peak.accelerator}, "
+            f"{peak.number_format}): the device, the number format, the number of GPUs or the shape is not the one that ran"
+        )
+        peak = None
+    return Efficiency(
+        tokens_per_second=rate,
+        rate="steady" if entry.steady else "reference",
+        num_gpus=entry.num_gpus,
+        shaped=known,
+        peak=peak,
+        why_not=tuple(why_not),
+        assumed=(*known.assumed, *_overridden(entry)),
+        stated=tuple(stated_countings(entry, per_token)),
+        **per_gpu,
+    )
+
+
+def with_given(entries: Iterable["RunEntry"], given: Given) -> "list[RunEntry]":
+    """Return the entries with what a person said of the accelerators."""
+    return [replace(entry, given=given) for entry in entries] if given != NOTHING_GIVEN else list(entries)
+
+
+def _peak(entry: "RunEntry", why_not: list[str]) -> Peak | None:
+    """Return the peak by the device and the number format; where it cannot be told, add a sentence that says why."""
+    if entry.accelerator == "cpu" or entry.workload.value("accelerator") == "cpu":
+        why_not.append("no MFU and HFU: the ranks ran on CPUs, which have no peak here")
+        return None
+    gpu = entry.given.gpu or entry.workload.value("gpu")
+    precision = entry.given.precision or entry.workload.value("precision")
+    missing = [] if gpu else ["the name of the GPU is not known (give --gpu NAME)"]
+    if not precision:
+        missing.append("the number format is not known (give --precision FORMAT)")
+    if missing:
+        why_not.append(f"no MFU and HFU: {', and '.join(missing)}")
+        return None
+    try:
+        if precision == "fp32" and not entry.given.precision and not _is_ours(entry):
+            _refuse_unclear_fp32(str(gpu))
+        return peak_of(str(gpu), str(precision))
+    except NlpBenchError as error:
+        why_not.append(f"no MFU and HFU: {error}")
+        return None
+
+
+def _overridden(entry: "RunEntry") -> Iterator[str]:
+    for name, given in vars(entry.given).items():
+        logged = entry.workload.setting(name)
+        if given and logged and logged.value != given:
+            yield f"--{name} {given} is used although {logged.source} says {str(logged.value)[:80]!r}"
+
+
+def _is_ours(entry: "RunEntry") -> bool:
+    # Our trainer never lets torch round fp32 to TF32.
+    return any(found.source == "run.json" for found in entry.workload.asked.values())
+
+
+def _refuse_unclear_fp32(gpu: str) -> None:
+    if any(found.peak_tflops.get("tf32", 0) > found.peak_tflops.get("fp32", 0) for found in variants(gpu)):
+        raise NlpBenchError(
+            "the log says fp32 and not whether the matrix products ran in TF32 (give --precision fp32 or tf32)"
+        )

@@ -1,0 +1,153 @@
+"""A mean with its uncertainty, and what can be said from one, from two, and from several of them.
+
+Everything is decided on seconds per token, where intervals of equal tokens add up; rates are its inverse. Sources: Student's t,
+Welch's degrees of freedom (Welch 1947, doi:10.1093/biomet/34.1-2.28), the distribution function by the incomplete beta function
+(Press et al., Numerical Recipes, 3rd edition, section 6.4: continued fraction by Lentz's method).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+LEVEL = 0.95
+CHOICE_FACTOR = 1.06
+"""On standard errors: windows are chosen by the very times that are then averaged, so that these look a little more even than
+they are. Found by the calibration (docs/number.md): without it false passes come to 2.5 to 3 %."""
+_TINY = 1e-300
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """A mean of seconds per token."""
+
+    seconds_per_token: float
+    """The mean, above 0."""
+    standard_error: float
+    """Of the mean, in the same unit, above 0."""
+    degrees: float
+    """Degrees of freedom of Student's t, above 0."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The rate."""
+        return 1 / self.seconds_per_token
+
+    def half_width(self, level: float = LEVEL) -> float:
+        """Return half the width of the interval of the mean, in seconds per token."""
+        return student_t(0.5 + level / 2, self.degrees) * self.standard_error
+
+    def interval(self, level: float = LEVEL) -> tuple[float, float] | None:
+        """Return the interval of the rate in tokens per second, lowest first; None where it has no bound."""
+        half = self.half_width(level)
+        if half >= self.seconds_per_token:
+            return None
+        return 1 / (self.seconds_per_token + half), 1 / (self.seconds_per_token - half)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ratio:
+    """How much faster one is than the other."""
+
+    ratio: float
+    """Rate of the second / rate of the first."""
+    low: float
+    """Lower end of its interval."""
+    high: float
+    """Upper end of its interval."""
+    p_value: float
+    """Probability of a difference at least as large if both were equally fast (two-sided)."""
+
+
+def ratio_of(first: Estimate, second: Estimate, level: float = LEVEL) -> Ratio:
+    """Return the rate of `second` / the rate of `first` with its interval (Welch's t on the logarithm, delta method)."""
+    one = (first.standard_error / first.seconds_per_token) ** 2
+    two = (second.standard_error / second.seconds_per_token) ** 2
+    error = math.sqrt(one + two)
+    degrees = welch_degrees(first, second)
+    difference = math.log(first.seconds_per_token / second.seconds_per_token)
+    half = student_t(0.5 + level / 2, degrees) * error
+    p_value = 2 * (1 - student_cdf(abs(difference) / error, degrees))
+    return Ratio(
+        ratio=math.exp(difference), low=math.exp(difference - half), high=math.exp(difference + half), p_value=p_value
+    )
+
+
+def welch_degrees(first: Estimate, second: Estimate) -> float:
+    """Return the degrees of freedom of the logarithm of the two rates' ratio (Welch 1947)."""
+    one = (first.standard_error / first.seconds_per_token) ** 2
+    two = (second.standard_error / second.seconds_per_token) ** 2
+    return (one + two) ** 2 / (one**2 / first.degrees + two**2 / second.degrees)
+
+
+def over_runs(seconds_per_token: Sequence[float]) -> Estimate | None:
+    """Return the mean over the steady means of several runs: their scatter holds what differs within and between runs.
+
+    None for fewer than two runs, or where they do not differ at all.
+    """
+    number = len(seconds_per_token)
+    if number < 2:
+        return None
+    mean = math.fsum(seconds_per_token) / number
+    variance = math.fsum((value - mean) ** 2 for value in seconds_per_token) / (number - 1)
+    error = CHOICE_FACTOR * math.sqrt(variance / number)
+    if error <= 1e-12 * mean:
+        return None
+    return Estimate(seconds_per_token=mean, standard_error=error, degrees=number - 1)
+
+
+def student_cdf(t: float, degrees: float) -> float:
+    """Return the probability that Student's t with `degrees` > 0 is at most `t`."""
+    tail = 0.5 * _beta(degrees / 2, 0.5, degrees / (degrees + t * t))
+    return 1 - tail if t >= 0 else tail
+
+
+@lru_cache(maxsize=4096)
+def student_t(probability: float, degrees: float) -> float:
+    """Return the quantile of Student's t with `degrees` > 0 for a probability of at least one half (Newton within a bracket)."""
+    low, high = 0.0, 2.0
+    while student_cdf(high, degrees) < probability and high < 1e12:
+        low, high = high, 2 * high
+    t = (low + high) / 2
+    for _ in range(100):
+        excess = student_cdf(t, degrees) - probability
+        low, high = (low, t) if excess > 0 else (t, high)
+        following = t - excess / _student_density(t, degrees)
+        following = following if low < following < high else (low + high) / 2
+        if abs(following - t) <= 1e-12 * following:
+            return following
+        t = following
+    return t
+
+
+def _student_density(t: float, degrees: float) -> float:
+    scale = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - math.log(degrees * math.pi) / 2
+    return math.exp(scale - (degrees + 1) / 2 * math.log1p(t * t / degrees))
+
+
+def _beta(a: float, b: float, x: float) -> float:
+    """Return the regularised incomplete beta function."""
+    if x <= 0 or x >= 1:
+        return 0.0 if x <= 0 else 1.0
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
+    if x < (a + 1) / (a + b + 2):
+        return front * _fraction(a, b, x) / a
+    return 1 - front * _fraction(b, a, 1 - x) / b
+
+
+def _fraction(a: float, b: float, x: float) -> float:
+    c, d = 1.0, 1 - (a + b) * x / (a + 1)
+    d = 1 / (d or _TINY)
+    value = d
+    for m in range(1, 500):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        step = 1.0
+        for term in (even, odd):
+            d = 1 / ((1 + term * d) or _TINY)
+            c = (1 + term / c) or _TINY
+            step = c * d
+            value *= step
+        if abs(step - 1) < 1e-15:
+            break
+    return value

@@ -1,0 +1,120 @@
+"""Whether a run proves that it stays under a limit of the report time, with the margin and what the verdict rests on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from nlp_bench.measure.contradiction import BEGINS
+from nlp_bench.measure.entry import NOTHING_TRAINED, RunEntry
+from nlp_bench.measure.throughput import time_to_report_s
+
+PASS, FAIL, NOT_PROVEN = "PASS", "FAIL", "NOT PROVEN"
+UNIT_FACTOR = 100
+"""A limit so many times above the measured time is meant in another unit, milliseconds as a rule."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The verdict on one run."""
+
+    word: str
+    """PASS, FAIL or NOT PROVEN."""
+    limit_s: float
+    """The limit in seconds."""
+    margin: float | None
+    """(limit - time) / limit, of the steady time (of the reference time where there is no other); negative above the limit."""
+    worst_margin: float | None
+    """The same of the slow end of the 95 % interval."""
+    num_windows: int
+    """Windows under which the number was computed, the steady one among them."""
+    num_within: int
+    """Those of them whose time is within the limit."""
+    reasons: tuple[str, ...]
+    """Why it is not proven; empty otherwise."""
+
+    @property
+    def depends_on_window(self) -> bool | None:
+        """Say whether other windows would say otherwise, None where there is only one."""
+        return 0 < self.num_within < self.num_windows if self.num_windows > 1 else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the `verdict` object of nlp-bench/report/1."""
+        return {
+            "verdict": self.word,
+            "limit_s": self.limit_s,
+            "margin": self.margin,
+            "worst_margin": self.worst_margin,
+            "num_windows": self.num_windows,
+            "num_windows_within": self.num_within,
+            "depends_on_window": self.depends_on_window,
+            "reasons": list(self.reasons),
+        }
+
+
+def verdict(entry: RunEntry, tokens: int, limit_s: float) -> str:
+    """Return the word of `judged`."""
+    return judged(entry, tokens, limit_s).word
+
+
+def judged(entry: RunEntry, tokens: int, limit_s: float) -> Verdict:
+    """Return PASS when the whole 95 % interval of the time is at or below `limit_s`, FAIL when all of it is above.
+
+    Anything else is NOT PROVEN: an interval on both sides of the limit, no interval, no number, a limit that is no number of
+    seconds by its size, and a run that goes over to a slower speed at its end which would break the limit.
+    """
+    time_s = time_to_report_s(tokens, entry.rate)
+    interval = entry.time_ci95_s(tokens)
+    rates = [choice.tokens_per_second for choice in entry.throughput.sensitivity] if entry.throughput else []
+    rates += [entry.rate] if entry.rate else []
+    reasons = _why_not_proven(entry, tokens, limit_s)
+    word = NOT_PROVEN if reasons else word_of(interval, limit_s)
+    return Verdict(
+        word=word,
+        limit_s=limit_s,
+        margin=None if time_s is None else 1 - time_s / limit_s,
+        worst_margin=1 - interval[1] / limit_s if interval else None,
+        num_windows=len(rates),
+        num_within=sum(tokens / rate <= limit_s for rate in rates),
+        reasons=tuple(reasons),
+    )
+
+
+def word_of(interval_s: tuple[float, float] | None, limit_s: float) -> str:
+    """Return the word for a 95 % interval of the time, shortest first."""
+    if interval_s is None or interval_s[0] <= limit_s < interval_s[1]:
+        return NOT_PROVEN
+    return PASS if interval_s[1] <= limit_s else FAIL
+
+
+def _why_not_proven(entry: RunEntry, tokens: int, limit_s: float) -> list[str]:
+    interval, measured = entry.time_ci95_s(tokens), entry.throughput
+    if interval is None or measured is None:
+        return [_why_no_interval(entry)]
+    ending = measured.ending_seconds_per_token
+    if doubt := next((text for text in entry.reasons if text.startswith((BEGINS, NOTHING_TRAINED))), None):
+        return [doubt]
+    reason = why_not_proven(interval, limit_s, None if ending is None else tokens * ending)
+    return [reason] if reason else []
+
+
+def why_not_proven(interval_s: tuple[float, float], limit_s: float, ending_s: float | None) -> str | None:
+    """Return why a 95 % interval of the time (shortest first) proves nothing against `limit_s`, None where it does.
+
+    `ending_s` is the time at the slower speed of the end, None where there is none.
+    """
+    low, high = interval_s
+    if low <= limit_s < high:
+        return f"the limit lies inside the 95 % interval of {low:.2f} to {high:.2f} s"
+    if high * UNIT_FACTOR <= limit_s:
+        return f"the limit is {limit_s / high:.0f} times the time, as if it were not in seconds; give it in seconds"
+    if high <= limit_s and ending_s and ending_s > limit_s:
+        slower = f"the run ends at a slower speed, at which it would take {ending_s:.2f} s"
+        return f"{slower}; a longer run has to show which one lasts"
+    return None
+
+
+def _why_no_interval(entry: RunEntry) -> str:
+    if not entry.has_number:
+        return f"the run has no number: its outcome is {entry.outcome.value}"
+    if entry.throughput is None:
+        return "a published value without a log has no interval"
+    return entry.throughput.why_no_interval or "no 95 % interval"

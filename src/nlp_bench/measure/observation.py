@@ -1,0 +1,116 @@
+"""One run as one observation of the speed of its configuration, and what makes two runs repeats of each other."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.estimate import Estimate
+from nlp_bench.measure.workload import FREE, FROZEN, Setting, Value
+from nlp_bench.outcome import Outcome
+
+MACHINE = ("system", "accelerator", "gpu", "num_gpus")
+"""Where it ran."""
+NAMES = (*FROZEN, *FREE, "model", *MACHINE)
+"""What makes two runs repeats of each other."""
+SIZES = ("seq_length", "global_batch_size", "num_gpus")
+_USED = {"seq_length": "sequence_length", "global_batch_size": "global_batch_size", "num_gpus": "num_gpus"}
+
+Identity = tuple[tuple[str, Value], ...]
+
+
+def settings_of(entry: RunEntry) -> dict[str, Setting]:
+    """Return all of NAMES that is known of a run; for batch, sequence and GPUs what its number was computed with."""
+    found = {name: setting for name in NAMES if (setting := entry.workload.setting(name))}
+    for name, attribute in (*_USED.items(), ("model", "model"), ("accelerator", "accelerator")):
+        value = getattr(entry, attribute)
+        if value is not None and (name not in found or found[name].value != value):
+            found[name] = Setting(value, _source(entry, attribute))
+    if "num_gpus" in found:  # one number under two names
+        found.pop("world_size", None)
+    return found
+
+
+def _source(entry: RunEntry, attribute: str) -> str:
+    origin = (entry.provenance.quantities or {}).get(attribute) if entry.provenance else None
+    return (origin.source if origin else None) or "run.json"
+
+
+def identity_of(settings: Mapping[str, Setting]) -> Identity:
+    """Return names and values, sorted by name, whole numbers without a decimal point."""
+    return tuple(sorted((name, _plain(settings[name].value)) for name in settings if name in NAMES))
+
+
+def _plain(value: Value) -> Value:
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return int(value) if is_whole else value
+
+
+def identity(entry: RunEntry) -> Identity:
+    """Return workload, configuration and machine of a run as sorted pairs: equal for repeats, stable between versions."""
+    return identity_of(settings_of(entry))
+
+
+def digest_of(known: Identity) -> str:
+    """Return the first 12 hexadecimal digits of the SHA-256 of an identity's JSON."""
+    text = json.dumps(known, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def digest(entry: RunEntry) -> str:
+    """Return a short name of `identity(entry)`."""
+    return digest_of(identity(entry))
+
+
+def is_known(settings: Mapping[str, Setting]) -> bool:
+    """Say whether so much is known of a run that an equal one is a repeat: the sizes, and the model by name or shape.
+
+    A log that states nothing is equal to every other such log.
+    """
+    has_model = "model" in settings or ("num_layers" in settings and "hidden_size" in settings)
+    return has_model and all(name in settings for name in SIZES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One run, as one observation of the speed of its configuration."""
+
+    source: str
+    """Where it was read."""
+    outcome: Outcome
+    """How it ended."""
+    seconds_per_token: float | None = None
+    """Inverse of the steady rate, None where there is no number."""
+    estimate: Estimate | None = None
+    """The same with its uncertainty within the run, None where that cannot be given."""
+    num_intervals: int | None = None
+    """Logged intervals of the steady window."""
+    ending_seconds_per_token: float | None = None
+    """The same at the slower speed at which the run ends, None where it ends as it ran."""
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    """What is known of workload, configuration and machine."""
+    reasons: tuple[str, ...] = ()
+    """Why there is no number, or what to know about it."""
+    key: str | None = None
+    """Which run it is, by the content of its files, where that was asked for."""
+
+    @classmethod
+    def of(cls, entry: RunEntry) -> "Observation":
+        """Return what an entry of a report observed."""
+        measured = entry.throughput
+        return cls(
+            source=entry.source,
+            outcome=entry.outcome,
+            seconds_per_token=1 / measured.steady if measured else None,
+            estimate=measured.estimate if measured else None,
+            num_intervals=len(measured.window.spans) if measured else None,
+            ending_seconds_per_token=measured.ending_seconds_per_token if measured else None,
+            settings=settings_of(entry),
+            reasons=entry.reasons,
+        )
+
+    @property
+    def scatter(self) -> float | None:
+        """Standard error of the run's own mean / mean: what runs would differ by if only the scatter within counted."""
+        return self.estimate.standard_error / self.estimate.seconds_per_token if self.estimate else None

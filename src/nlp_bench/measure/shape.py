@@ -1,0 +1,244 @@
+"""From what is known of a run to the shape and the recompute that its floating-point operations depend on; nothing is guessed."""
+
+import re
+from dataclasses import dataclass, field, replace
+
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.flops import GRANULARITIES, METHODS, ModelShape, Recompute, padded_vocab_size
+from nlp_bench.measure.workload import Setting, Workload
+
+_REMEDY = "the log's dump of the arguments or a run.json states it"
+_DENSE = frozenset({0, 1, "0", "1", "[1]", "none", "None"})
+"""What programs print for `num_experts` where there are none (Megatron-DeepSpeed: a list)."""
+_SIZE = re.compile(r"(\d{1,4})B")
+MAX_COUNT = 10**9
+"""No width, length or number of layers of a model is larger."""
+MEGATRON_DIVISOR = 128
+"""Megatron-LM's default of make_vocab_size_divisible_by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shaped:
+    """What the counts need, and why some of it is not known."""
+
+    shape: ModelShape | None = None
+    """None where a number is missing or two contradict each other."""
+    recompute: Recompute | None = None
+    """None where the log does not say what was recomputed, or by which kernel."""
+    is_recomputed: bool | None = None
+    """Whether recompute of any kind was asked for (the legacy count needs no more); None: not known."""
+    why_not: tuple[str, ...] = ()
+    """One sentence per thing that is missing."""
+    assumed: tuple[str, ...] = ()
+    """One sentence per thing that was concluded from something else."""
+
+
+@dataclass
+class _Reading:
+    workload: Workload
+    sequence_length: int | None = None
+    why_not: list[str] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+
+    @property
+    def is_ours(self) -> bool:
+        known = (*self.workload.asked.values(), *self.workload.logged.values())
+        return "recompute_kernel" in self.workload.logged or any(found.source == "run.json" for found in known)
+
+    def count(self, name: str) -> int | None:
+        """Return a whole number above 0 that a model can have; a log may print anything."""
+        value = self.workload.value(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= MAX_COUNT:
+            return None
+        return int(value) if value == int(value) else None
+
+    def flag(self, name: str) -> bool | None:
+        value = self.workload.value(name)
+        return value if isinstance(value, bool) else {"true": True, "false": False}.get(str(value).lower())
+
+
+def shaped(workload: Workload, sequence_length: int | None = None) -> Shaped:
+    """Return shape and recompute of the run; each that cannot be told is None, with a sentence that says why.
+
+    `sequence_length` (tokens per sample) is the one that the run's tokens were counted with, where that is known.
+    """
+    reading = _Reading(workload, sequence_length)
+    _take_the_benchmarks_model(reading)
+    shape = recompute = is_recomputed = None
+    try:
+        shape = _shape(reading)
+        if shape:
+            granularity = _granularity(reading)
+            is_recomputed = None if granularity is None else granularity != "none"
+            recompute = _recompute(reading, granularity)
+    except UsageError as error:
+        reading.why_not.append(str(error))
+    return Shaped(
+        shape=shape,
+        recompute=recompute,
+        is_recomputed=is_recomputed,
+        why_not=tuple(reading.why_not),
+        assumed=tuple(reading.assumed),
+    )
+
+
+def _take_the_benchmarks_model(reading: _Reading) -> None:
+    """Complete a row of a published table that names only the size: the rules of the benchmark freeze the shape of that size."""
+    model = reading.workload.asked.get("model")
+    size = _SIZE.fullmatch(str(model.value)) if model and model.source.startswith("published table") else None
+    if size is None or reading.workload.value("num_layers"):
+        return
+    from nlp_bench.config.catalog import load_model  # noqa: PLC0415  # only a published table pays for it
+
+    try:
+        found = load_model(size[1])
+    except NlpBenchError:
+        return  # a size that the benchmark does not have
+    source = f"benchmark/models/{found.name}.toml"
+    values = {**vars(found.architecture), "swiglu": False, "recompute_granularity": found.training.recompute}
+    settings = {name: Setting(value, source) for name, value in values.items()}
+    reading.workload = replace(reading.workload, asked={**settings, **reading.workload.asked})
+    reading.assumed.append(
+        f"shape and recompute of the benchmark's model {found.name} ({source}), which the rules freeze"
+    )
+
+
+def _shape(reading: _Reading) -> ModelShape | None:
+    workload = reading.workload
+    experts = workload.value("num_experts")
+    if experts is not None and experts not in _DENSE:
+        reading.why_not.append(
+            f"no FLOPs: a mixture of experts (num_experts {str(experts)[:40]!r}) computes with a part of its weights, "
+            "and which part the log does not say"
+        )
+        return None
+    names = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads")
+    found = {name: reading.count(name) for name in names}
+    found["seq_length"] = reading.sequence_length or reading.count("seq_length")
+    vocabulary = _padded_vocabulary(reading)
+    missing = [name for name, value in found.items() if value is None] + ([] if vocabulary else ["padded_vocab_size"])
+    if missing:
+        reading.why_not.append(f"no FLOPs: {', '.join(missing)} not known; {_REMEDY}")
+        return None
+    layers, hidden, ffn, heads, length = (value or 0 for value in found.values())
+    gated = _gated(reading, hidden, ffn)
+    if gated is None:
+        return None
+    return ModelShape(
+        num_layers=layers,
+        hidden_size=hidden,
+        ffn_hidden_size=ffn,
+        num_attention_heads=heads,
+        num_query_groups=_query_groups(reading, heads),
+        sequence_length=length,
+        padded_vocab_size=vocabulary or 0,
+        gated=gated,
+        head_width=reading.count("kv_channels"),
+        untied_embeddings=bool(reading.flag("untie_embeddings_and_output_weights")),
+        linear_biases=not (reading.flag("disable_bias_linear") or reading.flag("add_bias_linear") is False),
+        norm_biases=workload.value("normalization") != "RMSNorm",
+        num_learned_positions=_positions(reading, length),
+    )
+
+
+def _padded_vocabulary(reading: _Reading) -> int | None:
+    """Return the rows of the embedding: as stated, else padded as Megatron-LM does, which needs the tensor-parallel size."""
+    stated, entries = reading.count("padded_vocab_size"), reading.count("vocab_size")
+    tensor = reading.count("tensor_model_parallel_size")
+    if stated or not entries or not tensor:
+        return stated
+    divisor = reading.count("make_vocab_size_divisible_by") or MEGATRON_DIVISOR
+    padded = padded_vocab_size(entries, divisor, tensor)
+    reading.assumed.append(
+        f"vocabulary of {entries} padded to {padded}, a multiple of {divisor} x {tensor} (tensor parallel)"
+    )
+    return padded
+
+
+def _gated(reading: _Reading, hidden: int, ffn: int) -> bool | None:
+    said = reading.flag("swiglu")
+    if said is not None or reading.is_ours:
+        return bool(said)  # a model file of ours describes plain GPTs alone
+    if ffn == 4 * hidden:
+        reading.assumed.append("nothing says swiglu, and the feed-forward width is 4 x hidden: counted as not gated")
+        return False
+    reading.why_not.append(f"no FLOPs: swiglu not known (feed-forward {ffn}, hidden {hidden}); {_REMEDY}")
+    return None
+
+
+def _query_groups(reading: _Reading, heads: int) -> int:
+    # Megatron-LM prints num_query_groups 1 where group_query_attention is False.
+    is_grouped = reading.flag("group_query_attention")
+    return heads if is_grouped is False else reading.count("num_query_groups") or heads
+
+
+def _positions(reading: _Reading, length: int) -> int:
+    is_learned = reading.workload.value("position_embedding_type") == "learned_absolute"
+    return (reading.count("max_position_embeddings") or length) if is_learned else 0
+
+
+def _granularity(reading: _Reading) -> str | None:
+    """Return what was asked to be recomputed; None where nobody says it. Programs print nothing where nothing was asked."""
+    workload = reading.workload
+    said = workload.value("recompute_granularity")
+    if said is not None:
+        if str(said) in GRANULARITIES:
+            return str(said)
+        reading.why_not.append(
+            f"no hardware and legacy FLOPs: recompute_granularity {str(said)[:40]!r} is none of {', '.join(GRANULARITIES)}"
+        )
+        return None
+    if reading.flag("recompute_activations"):
+        return "selective"
+    # Megatron-LM knows sequence_parallel, which it always prints, since the version that knows recompute_granularity.
+    if reading.is_ours or workload.setting("sequence_parallel"):
+        return "none"
+    reading.why_not.append(f"no hardware and legacy FLOPs: what was recomputed is not known; {_REMEDY}")
+    return None
+
+
+def _recompute(reading: _Reading, granularity: str | None) -> Recompute | None:
+    if granularity is None:
+        return None
+    kernel = _kernel(reading)
+    if kernel is None:
+        reading.why_not.append(
+            "no hardware FLOPs: whether one fused kernel computes the attention is not known (use_flash_attn, transformer_impl)"
+        )
+        return None
+    workload = reading.workload
+    method = str(workload.value("recompute_method") or "")
+    if granularity == "full" and method not in METHODS:
+        reading.why_not.append(f"no hardware FLOPs: recompute_method is {method[:40]!r}, none of {', '.join(METHODS)}")
+        return None
+    pipeline = reading.count("pipeline_model_parallel_size")
+    if method == "block" and granularity == "full" and not (pipeline and reading.count("recompute_num_layers")):
+        reading.why_not.append(
+            "no hardware FLOPs: recompute of the method block needs recompute_num_layers and pipeline_model_parallel_size"
+        )
+        return None
+    is_fused, is_wrapped = kernel
+    return Recompute(
+        granularity=granularity,
+        method=method if granularity == "full" else "uniform",
+        num_layers=reading.count("recompute_num_layers"),
+        num_stages=(pipeline or 1) * (reading.count("virtual_pipeline_model_parallel_size") or 1),
+        fused_attention=is_fused,
+        wraps_fused_attention=is_wrapped,
+    )
+
+
+def _kernel(reading: _Reading) -> tuple[bool, bool] | None:
+    """Return whether attention is fused and whether selective recompute wraps the kernel; None where it is not known.
+
+    Source: NVIDIA/Megatron-LM. Its own layers (transformer_impl local) call flash attention outside of the recomputed part;
+    megatron-core's attention.py (`_checkpointed_attention_forward`) recomputes Transformer Engine's whole attention module.
+    """
+    if reading.is_ours:
+        return True, False
+    implementation = reading.workload.value("transformer_impl")
+    if implementation == "transformer_engine":
+        reading.assumed.append("Transformer Engine's attention counted as one fused kernel")
+        return True, True
+    flash = reading.flag("use_flash_attn")
+    return None if flash is None else (flash, False)

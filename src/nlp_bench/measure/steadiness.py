@@ -1,0 +1,222 @@
+"""How steady the steady window is: stalls, drift, two modes, a slowdown at the end, and how long a run would have to be.
+
+None of these changes the number; each is told beside it.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nlp_bench.measure.autocorrelation import scatter_around, scatter_of
+from nlp_bench.measure.changes import held
+from nlp_bench.measure.estimate import Estimate, student_cdf, student_t
+from nlp_bench.measure.summary import median
+from nlp_bench.measure.window import Window
+
+Column = NDArray[np.float64]
+STALL_FACTOR = 1.5
+"""An interval that takes so many times the median is a stall."""
+MAX_STALLS = 5
+"""As many are named."""
+MIN_TREND, MIN_TREND_RECORDS, TREND_P = 0.01, 16, 0.001
+"""Change from one end of the window to the other that is worth telling, records to see it, and chance to see it in noise."""
+MIN_MODES, MODES_D, MODES_APART, MODES_SHARE = 20, 4.5, 0.03, 0.1
+"""Records to see two modes; Ashman's D that they must exceed (a uniform distribution cut in two has 3.5, a normal one 2.7);
+how far they are apart, and the least share of records in one."""
+MAX_WARM_UP, MIN_WARM_UP_RECORDS = 0.25, 8
+"""Share of the iterations from which warm-up is doubted, and records of a window that can doubt it."""
+TARGET = 0.01
+"""Half width of the interval that `num_more` is for, as a share of the rate."""
+MAX_MORE = 10_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stall:
+    """One interval within the window that took far longer than the others; it counts."""
+
+    first_iteration: int
+    """First iteration of the interval."""
+    last_iteration: int
+    """Last iteration of the interval."""
+    factor: float
+    """Its time / the median time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Steadiness:
+    """What to know about the window."""
+
+    autocorrelation: float
+    """Of neighbouring intervals, 0 to 0.9."""
+    num_effective: float
+    """Independent intervals that the window is worth."""
+    num_stalls: int
+    """Intervals above STALL_FACTOR times the median."""
+    stalls: tuple[Stall, ...]
+    """The first MAX_STALLS of them."""
+    stall_share: float
+    """Time of the stalls above the median, as a share of the window's time."""
+    drift: float | None
+    """Change of the time per token from one end of the window to the other as a share of it, None where there is none to see."""
+    modes: tuple[float, float] | None
+    """Times of two modes as shares of the mean, shortest first, None where there is one."""
+    slowdown: float | None
+    """How much slower the intervals after the window are, as a share (0.08 = 8 % slower), None where they are not."""
+    long_warm_up: float | None
+    """Share of the iterations that were left out as warm-up, None where it is small."""
+    num_more: int | None
+    """Further logged intervals for an interval of +-1 %; 0 where it is as narrow already, None where that cannot be told."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields by name."""
+        return asdict(self)
+
+    def warnings(self) -> list[str]:
+        """Return one sentence for each thing that casts doubt on the number itself."""
+        said = []
+        if self.slowdown is not None:
+            said.append(
+                f"the run is {100 * self.slowdown:.1f} % slower after the window and does not recover: "
+                "the sustained rate may be lower (throttling?); a longer run tells"
+            )
+        if self.long_warm_up is not None:
+            said.append(
+                f"{100 * self.long_warm_up:.1f} % of the iterations are left out as warm-up: the machine may be as slow again; "
+                "a longer run tells"
+            )
+        if self.drift is not None:
+            word = "slower" if self.drift > 0 else "faster"
+            said.append(
+                f"drift: the run gets {100 * abs(self.drift):.1f} % {word} from one end of the window to the other"
+            )
+        if self.modes:
+            low, high = self.modes
+            said.append(
+                f"two modes: intervals take either {100 * (1 - low):.1f} % less or {100 * (high - 1):.1f} % more than the "
+                "mean; the machine changes between two states"
+            )
+        return said
+
+    def words(self) -> list[str]:
+        """Return the warnings, and what else a reader of the number should know."""
+        if not self.num_stalls:
+            return self.warnings()
+        where = ", ".join(
+            f"{s.first_iteration}{'' if s.last_iteration == s.first_iteration else f'-{s.last_iteration}'} ({s.factor:.1f} x)"
+            for s in self.stalls
+        )
+        more = " and more" if self.num_stalls > len(self.stalls) else ""
+        stalls = (
+            "1 stall inside the window costs"
+            if self.num_stalls == 1
+            else f"{self.num_stalls} stalls inside the window cost"
+        )
+        stalls += f" {100 * self.stall_share:.1f} % of its time and count{'s' if self.num_stalls == 1 else ''}: "
+        stalls += f"{'iteration' if self.num_stalls == 1 and '-' not in where else 'iterations'} {where}{more}"
+        return [*self.warnings(), stalls]
+
+
+def steadiness_of(window: Window, estimate: Estimate | None) -> Steadiness:
+    """Return how steady `window` is."""
+    spans = window.spans
+    costs = spans.seconds_per_token
+    scatter = scatter_of(costs) if len(costs) > 1 else None
+    typical = median(costs)
+    stalled = np.flatnonzero(costs > STALL_FACTOR * typical) if len(costs) > 2 else np.empty(0, np.intp)
+    firsts, lasts = spans.first_iterations, spans.records.column("iteration")
+    excess = (costs[stalled] - typical) @ spans.num_tokens[stalled]
+    return Steadiness(
+        autocorrelation=scatter.autocorrelation if scatter else 0.0,
+        num_effective=scatter.num_effective if scatter else float(len(costs)),
+        num_stalls=len(stalled),
+        stalls=tuple(
+            Stall(first_iteration=int(firsts[i]), last_iteration=int(lasts[i]), factor=float(costs[i]) / typical)
+            for i in stalled[:MAX_STALLS]
+        ),
+        stall_share=float(excess / spans.seconds.sum()),
+        drift=_drift(held(costs)),
+        modes=_modes(held(costs)),
+        slowdown=_slowdown(window),
+        long_warm_up=_long_warm_up(window),
+        num_more=num_more(estimate, len(costs)) if estimate else None,
+    )
+
+
+def num_more(estimate: Estimate, number: int, target: float = TARGET) -> int | None:
+    """Return how many more values than `number` give an interval of +-`target` (a share), if they scatter as those did.
+
+    None where the estimate says too little, or more than MAX_MORE would be needed.
+    """
+    if estimate.degrees < 1:
+        return None
+    share = estimate.standard_error / estimate.seconds_per_token
+    if student_t(0.975, estimate.degrees) * share <= target:
+        return 0
+    worth = (estimate.degrees + 1) / number  # independent values per value
+    needed = number
+    for _ in range(50):
+        quantile = student_t(0.975, max(needed * worth - 1, 1.0))
+        following = math.ceil(number * (quantile * share / target) ** 2)
+        if following > MAX_MORE:
+            return None
+        if abs(following - needed) <= 1:
+            break
+        needed = following
+    return max(following - number, 1)
+
+
+def _drift(costs: Column) -> float | None:
+    """Return the change along a straight line (least squares, errors for autocorrelation) if it is one and worth telling."""
+    number = len(costs)
+    if number < MIN_TREND_RECORDS:
+        return None
+    place = np.arange(number) - (number - 1) / 2
+    squares = float(place @ place)
+    slope = float(place @ costs) / squares
+    residuals = costs - costs.mean() - slope * place
+    scatter = scatter_around(residuals, 2)
+    error = math.sqrt(scatter.variance * number / scatter.num_effective / squares)
+    change = slope * (number - 1) / float(costs.mean())
+    if error <= 0 or abs(change) < MIN_TREND:
+        return None
+    chance = 2 * (1 - student_cdf(abs(slope) / error, max(scatter.num_effective - 2, 1.0)))
+    return change if chance < TREND_P else None
+
+
+def _modes(costs: Column) -> tuple[float, float] | None:
+    """Return the two modes by the cut that leaves the least variance (Otsu 1979) and Ashman's D (Ashman, Bird, Zepf 1994)."""
+    number = len(costs)
+    if number < MIN_MODES:
+        return None
+    values = np.sort(costs)
+    least = max(2, math.ceil(MODES_SHARE * number))
+    cut = np.arange(least, number - least + 1)
+    sums = np.cumsum(values)
+    low, high = sums[cut - 1] / cut, (sums[-1] - sums[cut - 1]) / (number - cut)
+    best = int(cut[int(np.argmax(cut * (number - cut) * (high - low) ** 2))])
+    one, two = values[:best], values[best:]
+    apart, within = float(two.mean() - one.mean()), math.sqrt((float(one.var()) + float(two.var())) / 2)
+    mean = float(values.mean())
+    if apart < MODES_APART * mean or apart <= MODES_D * within:
+        return None
+    return float(one.mean()) / mean, float(two.mean()) / mean
+
+
+def _long_warm_up(window: Window) -> float | None:
+    if len(window.spans) < MIN_WARM_UP_RECORDS:
+        return None
+    out = [(e.last_iteration - e.first_iteration + 1, e.why) for e in window.excluded]
+    warm_up = sum(number for number, why in out if why == "warm-up")
+    share = warm_up / (float(window.spans.num_iterations.sum()) + sum(number for number, _ in out))
+    return share if share >= MAX_WARM_UP else None
+
+
+def _slowdown(window: Window) -> float | None:
+    if window.tail is None:
+        return None
+    tail = float(window.tail.seconds.sum() / window.tail.num_tokens.sum())
+    share = tail * window.num_tokens / window.seconds - 1
+    return share if share > 0 else None

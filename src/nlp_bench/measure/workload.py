@@ -1,0 +1,183 @@
+"""What one run trained and how, under one set of names: what run.json asked for, and what the log itself prints.
+
+The names are those of `logs.settings` (Megatron-LM's arguments) and the ones of `OURS`. Rules, comparison, scaling, sweeps and the
+count of floating-point operations all read this one record.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nlp_bench.logs.record import Attempt, Fact
+
+Value = int | float | str | bool
+
+OURS = (
+    "model",
+    "num_parameters",
+    "precision",
+    "accelerator",
+    "gpu",
+    "nodes",
+    "gpus_per_node",
+    "gradient_accumulation_steps",
+    "system",
+)
+"""Names that no argument has: `precision` is bf16, fp16, fp32 or fp8; `gpu` the words that name the device."""
+SHAPE = (
+    "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "seq_length", "vocab_size",
+    "swiglu", "untie_embeddings_and_output_weights", "position_embedding_type", "normalization", "num_experts",
+)  # fmt: skip
+"""What the model is."""
+TRAINING = (
+    "precision", "optimizer", "adam_beta1", "adam_beta2", "adam_eps", "lr", "min_lr", "lr_decay_style", "lr_decay_samples",
+    "lr_warmup_samples", "weight_decay", "clip_grad", "attention_dropout", "hidden_dropout", "init_method_std",
+)  # fmt: skip
+"""How it is trained."""
+FROZEN = (*SHAPE, *TRAINING)
+"""What two runs must have in common to be compared: the workload of the benchmark."""
+FREE = (
+    "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size",
+    "context_parallel_size", "data_parallel_size", "micro_batch_size", "gradient_accumulation_steps", "global_batch_size",
+    "sequence_parallel", "use_distributed_optimizer", "recompute_granularity", "recompute_method", "recompute_num_layers",
+    "nodes", "gpus_per_node", "world_size",
+)  # fmt: skip
+"""What a person may tune: the configuration of the run."""
+_FROM_RUN = {
+    "model": "model.name",
+    "system": "system.name",
+    "accelerator": "system.accelerator",
+    "gpu": "system.gpu.name",
+    "nodes": "parallel.nodes",
+    "gpus_per_node": "parallel.gpus_per_node",
+    "world_size": "parallel.num_gpus",
+    "tensor_model_parallel_size": "parallel.tensor",
+    "pipeline_model_parallel_size": "parallel.pipeline",
+    "data_parallel_size": "parallel.data",
+    "micro_batch_size": "batch.micro_batch_size",
+    "gradient_accumulation_steps": "batch.gradient_accumulation_steps",
+    "global_batch_size": "batch.global_batch_size",
+    "seq_length": "model.architecture.sequence_length",
+    "position_embedding_type": "model.architecture.position_embedding",
+    "recompute_granularity": "training.recompute",
+    **{
+        name: f"model.architecture.{name}"
+        for name in ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "vocab_size", "init_method_std")
+    },
+    **{
+        name: f"training.{name}"
+        for name in (
+            "precision", "log_interval", "adam_beta1", "adam_beta2", "adam_eps", "lr", "min_lr", "lr_decay_style",
+            "lr_decay_samples", "lr_warmup_samples", "weight_decay", "clip_grad", "attention_dropout", "hidden_dropout", "seed",
+        )
+    },
+}  # fmt: skip
+_FROM_FACTS = {
+    "parameters": "num_parameters",
+    "device": "gpu",
+    "sequence_length": "seq_length",
+    "num_devices": "world_size",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One thing that is known of a run."""
+
+    value: Value
+    """In the unit of its name."""
+    source: str
+    """`run.json`, `log line N`, or what else states it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """All that is known."""
+
+    asked: Mapping[str, Setting] = field(default_factory=dict)
+    """What run.json (or a published table) says."""
+    logged: Mapping[str, Setting] = field(default_factory=dict)
+    """What the log prints."""
+
+    def setting(self, name: str) -> Setting | None:
+        """Return what ran as far as it is known: the log's word, else what was asked for."""
+        return self.logged.get(name) or self.asked.get(name)
+
+    def value(self, name: str) -> Value | None:
+        """Return the value of `setting`, None where nobody says it."""
+        found = self.setting(name)
+        return found.value if found else None
+
+    def count(self, name: str) -> int | None:
+        """Return the value as a whole number above 0, None where there is none."""
+        value = self.value(name)
+        is_count = isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value < math.inf
+        return int(value) if is_count else None  # type: ignore[arg-type]
+
+    def values(self, names: tuple[str, ...]) -> dict[str, Value]:
+        """Return those of `names` that are known."""
+        return {name: found.value for name in names if (found := self.setting(name))}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return `asked` and `logged` as objects of name to value."""
+        return {
+            "asked": {name: found.value for name, found in self.asked.items()},
+            "logged": {name: found.value for name, found in self.logged.items()},
+        }
+
+
+def workload_of(
+    run: Mapping[str, Any] | None, settings: Mapping[str, Fact], attempt: Attempt | None = None
+) -> Workload:
+    """Return the workload of a run: `run` is run.json or None, `settings` and `attempt` what its log says."""
+    return Workload(asked=_asked(run) if run else {}, logged=_logged(settings, attempt))
+
+
+def lookup(record: Mapping[str, Any], dotted: str) -> Any:
+    """Return `record["a"]["b"]` for "a.b", None where a part is missing."""
+    value: Any = record
+    for part in dotted.split("."):
+        value = (
+            value.get(part) if isinstance(value, dict) else None
+        )  # of JSON or TOML: asking for a Mapping costs tenfold
+    return value
+
+
+def _asked(run: Mapping[str, Any]) -> dict[str, Setting]:
+    found = {name: lookup(run, dotted) for name, dotted in _FROM_RUN.items()}
+    if found["recompute_granularity"] == "none":
+        found["recompute_granularity"] = None
+    if found["accelerator"] == "cpu":
+        found["gpu"], found["precision"] = None, "fp32"  # CPU ranks train in fp32, whatever the model asks for on a GPU
+    # A run.json that somebody wrote by hand may hold a list or an object: that is no setting.
+    return {name: Setting(value, "run.json") for name, value in found.items() if isinstance(value, int | float | str)}
+
+
+def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, Setting]:
+    facts = attempt.facts if attempt else {}
+    found = {_FROM_FACTS[name]: fact for name, fact in facts.items() if name in _FROM_FACTS}
+    logged = {name: Setting(fact.value, f"log line {fact.line_number}") for name, fact in {**found, **settings}.items()}
+    precision = _precision(settings)
+    if precision:
+        logged["precision"] = precision
+    if attempt and len(attempt.records) and attempt.records[-1].global_batch_size:
+        last = attempt.records[-1]
+        logged["global_batch_size"] = Setting(last.global_batch_size or 0, f"log line {last.line_number}")
+    device = logged.pop("gpu", None)
+    if device:
+        is_cpu = str(device.value).lower().startswith("cpu")
+        logged["accelerator"] = Setting("cpu" if is_cpu else "cuda", device.source)
+        if not is_cpu:
+            logged["gpu"] = device
+    return logged
+
+
+def _precision(settings: Mapping[str, Fact]) -> Setting | None:
+    """Return the number format by the arguments `fp8`, `bf16`, `fp16`; fp32 where a dump says that it is none of them."""
+    for name in ("fp8", "bf16", "fp16"):
+        fact = settings.get(name)
+        if fact and fact.value not in {False, "False"}:
+            return Setting(name, f"log line {fact.line_number}")
+    dumped = settings.get("bf16") or settings.get("fp16")
+    return Setting("fp32", f"log line {dumped.line_number}") if dumped else None

@@ -1,0 +1,20 @@
+"""Text of strangers (file names, log lines, model names) made inert in HTML and in SVG, and short in tables."""
+
+import re
+from html import escape
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
+)
+"""Control characters, and those that reorder or hide the text around them (Unicode TR 36, bidirectional text spoofing)."""
+
+
+def end_of(text: str, most: int) -> str:
+    """Return the last `most` characters, begun with three dots where there are more: the end of a path tells runs apart."""
+    return text if len(text) <= most else "..." + text[3 - most :]
+
+
+def html_text(text: object) -> str:
+    """Return `text` for the content of an element or a quoted attribute; what could not be seen is written as its code."""
+    whole = str(text).encode("utf-8", "replace").decode()
+    return escape(_UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", whole), quote=True)

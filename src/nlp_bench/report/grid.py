@@ -1,0 +1,99 @@
+"""A table of cells as text for a terminal and as markdown: what the reports on scaling and sweeps share."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nlp_bench.report.formats import escaped_markdown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of a table."""
+
+    heading: str
+    """What stands above it; a line break splits it over the two lines of a terminal's heading."""
+    cells: tuple[str, ...]
+    """Its cells; missing is empty."""
+    is_text: bool = False
+    """Whether it is aligned to the left."""
+
+
+def shown(columns: Sequence[Column]) -> list[Column]:
+    """Return the columns that have anything in them."""
+    return [column for column in columns if any(column.cells)]
+
+
+def as_text(columns: Sequence[Column]) -> list[str]:
+    """Return the lines of a table for a terminal."""
+    heads = [("\n" + column.heading).split("\n")[-2:] for column in columns]
+    lines = [[head[0] for head in heads], [head[1] for head in heads], *_rows(columns)]
+    lines = lines if any(lines[0]) else lines[1:]
+    widths = [max(map(len, (*head, *column.cells))) for head, column in zip(heads, columns, strict=True)]
+    aligned = ["  ".join(map(_aligned, line, widths, columns)).rstrip() for line in lines]
+    first = len(lines) - len(columns[0].cells) if columns else 0
+    return [*aligned[:first], "-" * (sum(widths) + 2 * (len(widths) - 1)), *aligned[first:]]
+
+
+def _rows(columns: Sequence[Column]) -> list[list[str]]:
+    return [list(cells) for cells in zip(*(column.cells for column in columns), strict=True)]
+
+
+def _aligned(cell: str, width: int, column: Column) -> str:
+    return cell.ljust(width) if column.is_text else cell.rjust(width)
+
+
+def as_markdown(columns: Sequence[Column]) -> list[str]:
+    """Return the lines of a table in GitHub's markdown, every cell escaped."""
+    lines = [[column.heading.replace("\n", " ") for column in columns], *_rows(columns)]
+    rows = ["| " + " | ".join(escaped_markdown(cell) for cell in line) + " |" for line in lines]
+    rule = "| " + " | ".join("---" if column.is_text else "---:" for column in columns) + " |"
+    return [rows[0], rule, *rows[1:]]
+
+
+def as_csv(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows with full precision; missing is an empty cell."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(names), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Return a number with `digits` decimals, none for whole numbers; missing is empty."""
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) else f"{value:.{digits}f}"
+
+
+def rate(value: float | None) -> str:
+    """Return tokens per second: published whole numbers as they were printed, others with two decimals."""
+    if value is None:
+        return ""
+    return f"{value:.0f}" if value == round(value) else f"{value:.2f}"
+
+
+def interval(pair: tuple[float, float] | None, factor: float = 1.0, digits: int | None = None) -> str:
+    """Return "low-high" times `factor`; missing is empty."""
+    if pair is None:
+        return ""
+    places = (0 if pair[0] * factor >= 1000 else 1) if digits is None else digits
+    return f"{pair[0] * factor:.{places}f}-{pair[1] * factor:.{places}f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return seconds below a day, else days."""
+    if seconds is None:
+        return ""
+    return f"{seconds:.2f} s" if seconds < 86400 else f"{seconds / 86400:.2f} days"
+
+
+def tokens_in_words(tokens: int) -> str:
+    """Return 20000000 as 20M, 300000000000 as 300B; other counts with all digits."""
+    for unit, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if tokens >= unit and tokens % (unit // 10) == 0:
+            return f"{tokens / unit:g}{letter}"
+    return f"{tokens:,}"

@@ -1,0 +1,129 @@
+"""What the page says of a run, and of all runs together: one function per section, in the order of the page.
+
+A function takes the run and the report (or the report alone) and returns a Section, or None where it has nothing to say.
+To add a section, write the function beside what it tells of and name it here.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.limit import judged
+from nlp_bench.measure.workload import FREE, FROZEN, OURS
+from nlp_bench.report.energy import energy_lines
+from nlp_bench.report.explain import explain
+from nlp_bench.report.page.columns import title_of
+from nlp_bench.report.page.section import Section
+from nlp_bench.report.page.views import repeats, scaling, sweep
+from nlp_bench.report.table import Report
+from nlp_bench.report.words import sentences
+
+ONE_RUN = "This is one run: how much runs differ from each other is not in it; repeat it (repeats: 5) to know."
+
+
+def notes(entry: RunEntry, report: Report) -> Section | None:
+    """Return why there is no number, what it means in words, and what qualifies it."""
+    said: list[str] = []
+    if entry.throughput:
+        judgement = judged(entry, report.tokens, report.limit_s) if report.limit_s is not None else None
+        said += sentences(entry, entry.throughput, report.tokens, judgement)
+        is_head = judgement and len(report.entries) == 1  # the head of the page has the verdict already
+        said = said[1:] if is_head else said
+        said += [ONE_RUN] if len(report.entries) == 1 else []
+    told = " ".join(said)
+    said += [text for text in dict.fromkeys((*entry.reasons, *entry.remarks)) if text not in told]
+    return Section(title="In words", words=said) if said else None
+
+
+def window(entry: RunEntry, _: Report) -> Section | None:
+    """Return the steady window and what was left out."""
+    measured = entry.throughput
+    if measured is None:
+        return None
+    found = measured.window
+    rows: list[tuple[object, ...]] = [
+        ("counts", f"{found.first_iteration} to {found.last_iteration}", len(found.spans))
+    ]
+    shown = found.excluded[:20]
+    rows += [(f"left out: {e.why}", f"{e.first_iteration} to {e.last_iteration}", None) for e in shown]
+    if len(found.excluded) > len(shown):
+        rows.append((f"left out: {len(found.excluded) - len(shown)} further stretches", None, None))
+    columns = ("logged intervals", "iterations", "number")
+    return Section(title="Steady window", columns=columns, rows=rows)
+
+
+def times(entry: RunEntry, _: Report) -> Section | None:
+    """Return the statistics of the time per iteration."""
+    summary = entry.throughput.seconds_per_iteration if entry.throughput else None
+    if summary is None:
+        return None
+    columns = ("mean [s]", "median [s]", "p95 [s]", "p99 [s]", "coefficient of variation")
+    row = (summary.mean, summary.median, summary.p95, summary.p99, summary.cv)
+    return Section(title="Time per iteration in the window", columns=columns, rows=[row])
+
+
+def other_windows(entry: RunEntry, report: Report) -> Section | None:
+    """Return the number under the windows of other tools, and what each would say of the limit."""
+    measured = entry.throughput
+    if measured is None or not measured.sensitivity:
+        return None
+    found = [("steady window", "this report", len(measured.window.spans), measured.steady)]
+    found += [(c.name, c.used_by, c.num_records, c.tokens_per_second) for c in measured.sensitivity]
+    rows: list[tuple[object, ...]] = [(*row, report.tokens / row[-1]) for row in found]
+    columns: tuple[str, ...] = ("window", "used by", "logged intervals", "tokens/s", "time [s]")
+    if report.limit_s is not None:
+        words = ["within" if report.tokens / row[-1] <= report.limit_s else "above" for row in found]
+        rows = [(*row, word) for row, word in zip(rows, words, strict=True)]
+        columns = (*columns, "limit")
+    return Section(title="The number under other windows", columns=columns, rows=rows)
+
+
+def rules(entry: RunEntry, _: Report) -> Section | None:
+    """Return what the rules of the benchmark say."""
+    found = entry.rules
+    return Section(title=f"Rules: {found.result}", rows=list(found.lines())) if found else None
+
+
+def efficiency(entry: RunEntry, _: Report) -> Section | None:
+    """Return FLOP/s per GPU by every count, and their share of the peak."""
+    cells = entry.efficiency.cells() if entry.efficiency else {}
+    rows = [(*title_of(name), value) for name, value in cells.items() if value is not None]
+    columns = ("count", "unit", "value")
+    return Section(title="FLOP/s", columns=columns, rows=rows) if rows else None
+
+
+def energy(entry: RunEntry, report: Report) -> Section | None:
+    """Return what was metered, and what the machine really was."""
+    rows = [line.strip().partition(" ") for line in energy_lines(entry, report.tokens)]
+    return Section(title="Energy and machine", rows=[(name, text.strip()) for name, _, text in rows]) if rows else None
+
+
+def settings(entry: RunEntry, _: Report) -> Section | None:
+    """Return what was trained and how."""
+    names = dict.fromkeys((*OURS, *FROZEN, *FREE))
+    rows = [(name, found.value, found.source) for name in names if (found := entry.workload.setting(name))]
+    return Section(title="Settings", columns=("name", "value", "from"), rows=rows) if rows else None
+
+
+def derivation(entry: RunEntry, report: Report) -> Section:
+    """Return each number with its lines and formula."""
+    text = explain(replace(report, entries=[entry]))
+    return Section(title="Where each number comes from", text=text.split("\n", 1)[1].rstrip())
+
+
+RUN_SECTIONS: tuple[Callable[[RunEntry, Report], Section | None], ...] = (
+    notes,
+    window,
+    rules,
+    other_windows,
+    times,
+    efficiency,
+    energy,
+    settings,
+    derivation,
+)
+"""The first above the plots of each run, the others below."""
+BRIEF_SECTIONS = (notes,)
+"""What stays of them on a page of many runs."""
+REPORT_SECTIONS: tuple[Callable[[Report], Section | None], ...] = (repeats, scaling, sweep)
+"""Between the table and the runs."""

@@ -1,0 +1,115 @@
+"""The page: head, table, plots, runs, legend; the browser may load nothing and run nothing but our own script."""
+
+import base64
+import hashlib
+from collections.abc import Callable
+from importlib.resources import files
+
+from nlp_bench import __version__
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.report.escape import html_text
+from nlp_bench.report.page.columns import main_table, pill
+from nlp_bench.report.page.head import head, seconds, subject
+from nlp_bench.report.page.hooks import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
+from nlp_bench.report.page.section import Section, render
+from nlp_bench.report.plots.chart import Chart
+from nlp_bench.report.plots.runs import CHARTS, drawable
+from nlp_bench.report.readable import legend
+from nlp_bench.report.table import Report
+
+MAX_DETAILED = 1000
+"""Runs with details; of the others the table alone tells."""
+MAX_WHOLE = 100
+"""Runs up to which each has all of its sections."""
+MAX_TOGETHER = 6
+"""As many runs are drawn in one plot too."""
+ALL_POINTS, MIN_POINTS, MAX_POINTS = 15_000, 30, 400
+"""Points of all plots of one kind together, and of one curve: the page of 500 runs stays below 5 MB."""
+
+
+def page(report: Report) -> str:
+    """Return the report as one HTML document."""
+    style, script = _asset("page.css"), _asset("page.js")
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    # A module: it runs after the page is there, in its own scope. The empty icon keeps a browser from asking for one.
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">\n'
+        '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">\n'
+        f"<title>{html_text(subject(report))} - nlp-bench report</title>\n<style>{style}</style></head>\n"
+        f"<body><main>\n{_body(report)}\n</main>\n<footer>nlp-bench {html_text(__version__)}</footer>\n"
+        f'<script type="module">{script}</script></body></html>\n'
+    )
+
+
+def _body(report: Report) -> str:
+    num_detailed = min(len(report.entries), MAX_DETAILED)
+    parts = [head(report)]
+    if report.entries:
+        parts.append(f"<section><h2>Results</h2>{main_table(report, num_detailed)}</section>")
+    parts += [_rendered(make(report), f"s{index}", 2) for index, make in enumerate(REPORT_SECTIONS)]
+    drawn = drawable(report.entries)
+    if 1 < len(drawn) <= MAX_TOGETHER:
+        parts.append(render(Section(title="Runs together", plots=_plots(drawn, MAX_POINTS)), "all", 2))
+    if report.entries:
+        parts.append(_runs(report, num_detailed))
+    parts.append(_reading(report, num_detailed))
+    return "\n".join(part for part in parts if part)
+
+
+def _runs(report: Report, num_detailed: int) -> str:
+    points = max(MIN_POINTS, min(MAX_POINTS, ALL_POINTS // num_detailed))
+    runs = [_run(entry, report, index, points) for index, entry in enumerate(report.entries[:num_detailed])]
+    title = "The run" if len(report.entries) == 1 else "Each run"
+    return f"<section><h2>{title}</h2>\n" + "\n".join(runs) + "</section>"
+
+
+def _run(entry: RunEntry, report: Report, index: int, points: int) -> str:
+    time_s = report.tokens / rate if (rate := entry.rate) else None
+    plots = _plots([entry], points) if drawable([entry]) else []
+    said_first, *others = [
+        _rendered(make(entry, report), f"r{index}-{number}") for number, make in enumerate(sections_of(report))
+    ]
+    drawn = render(Section(title="Plots", plots=plots), f"r{index}") if plots else ""
+    sections = [said_first, drawn, *others]
+    is_open = " open" if len(report.entries) == 1 else ""
+    said = f"<span>{html_text(seconds(time_s))}</span>" if time_s else ""
+    summary = f"<summary><bdi>{html_text(entry.source)}</bdi> {pill(entry.outcome.value)} {said}</summary>"
+    return f'<details{is_open}>{summary}<div id="r{index}">{"".join(sections)}</div></details>'
+
+
+def sections_of(report: Report) -> tuple[Callable[[RunEntry, Report], Section | None], ...]:
+    """Return the sections of each run."""
+    return RUN_SECTIONS if len(report.entries) <= MAX_WHOLE else BRIEF_SECTIONS
+
+
+def _plots(entries: list[RunEntry], points: int) -> list[Chart]:
+    return [chart for make in CHARTS if (chart := make(entries, points))]
+
+
+def _rendered(section: Section | None, name: str, level: int = 3) -> str:
+    return render(section, name, level) if section else ""
+
+
+def _reading(report: Report, num_detailed: int) -> str:
+    lines = [*legend(report), *(passed.sentence() for passed in report.passed_over)]
+    if sections_of(report) is BRIEF_SECTIONS:
+        lines.append(
+            f"With more than {MAX_WHOLE} runs, all but words and plots of each run is left to --format json and --explain."
+        )
+    if num_detailed < len(report.entries):
+        lines.append(f"Details are given of the first {num_detailed:,} of {len(report.entries):,} runs.")
+    items = "".join(f"<li>{html_text(line)}</li>" for line in lines)
+    return f'<section class="reading"><h2>How to read this</h2><ul>{items}</ul></section>'
+
+
+def _asset(name: str) -> str:
+    return files("nlp_bench.report.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(content: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

@@ -1,0 +1,155 @@
+"""Plots as PNG and SVG files, by matplotlib: the same plot gives the same bytes."""
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from nlp_bench.report.escape import end_of
+from nlp_bench.report.plots.chart import EXCLUDED, LIMIT, Chart, HeatMap, Rule, Series, strengths, text_of
+from nlp_bench.report.plots.scale import label, scales
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+MAX_LEGEND = 12
+MAX_LABEL = 40
+_SETTINGS: dict[Any, Any] = {"svg.hashsalt": "nlp-bench", "text.parse_math": False}
+"""A fixed salt: the same report gives the same bytes. A file name may hold dollar signs, which are no mathematics."""
+_COLOURS = {EXCLUDED: "#a8480b", LIMIT: "#b3261e"}
+_MARKERS = {"dot": ".", "cross": "x", "plus": "+", "square": "s", "triangle": "^", "diamond": "D"}
+
+
+def images(plot: Chart | HeatMap) -> dict[str, bytes]:
+    """Return the PNG and the SVG of `plot` by file name."""
+    with rc_context(_SETTINGS):
+        return _saved(_drawn(plot), plot.key)
+
+
+def _drawn(plot: Chart | HeatMap) -> Figure:
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.set_title(_plain(plot.title), fontsize="medium", loc="left")
+    axes.set_xlabel(_plain(plot.x_label))
+    axes.set_ylabel(_plain(plot.y_label))
+    if isinstance(plot, Chart):
+        _draw(axes, plot)
+    else:
+        _draw_heat(axes, plot)
+    if plot.note:
+        figure.supxlabel(_plain(plot.note, 200), fontsize="x-small", color="0.35")
+    return figure
+
+
+def empty(key: str, words: str) -> dict[str, bytes]:
+    """Return the two files of a plot for which there is nothing to draw: they say why."""
+    with rc_context(_SETTINGS):
+        figure = Figure(figsize=(9, 4.5), layout="constrained")
+        FigureCanvasAgg(figure)
+        figure.text(0.5, 0.5, words, ha="center", size=20)
+        return _saved(figure, key)
+
+
+def _saved(figure: Figure, key: str) -> dict[str, bytes]:
+    found = {}
+    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):  # no date: see _SETTINGS
+        stream = io.BytesIO()
+        figure.savefig(stream, format=kind, metadata=metadata, dpi=150)
+        found[f"{key}.{kind}"] = stream.getvalue()
+    return found
+
+
+def _draw(axes: "Axes", chart: Chart) -> None:
+    for band in chart.bands:
+        axes.axvspan(band.low, band.high, color=_colour(band.colour), alpha=0.12, label=_label(band.name))
+    for series in chart.series:
+        _draw_series(axes, series)
+    for rule in chart.rules:
+        _draw_rule(axes, rule)
+    x, y = scales(chart)
+    if x.is_log:
+        axes.set_xscale("log")
+    if y.is_log:
+        axes.set_yscale("log")
+    axes.set_xlim(x.low, x.high)
+    axes.set_ylim(y.low, y.high)
+    _set_ticks(axes.xaxis, x.ticks)
+    _set_ticks(axes.yaxis, y.ticks)
+    axes.grid(axis="y", color="0.9")
+    axes.set_axisbelow(True)
+    handles, names = axes.get_legend_handles_labels()
+    if 0 < len(names) <= MAX_LEGEND:
+        axes.legend(handles, names, loc="best", fontsize="small")
+
+
+def _set_ticks(axis: "Axis", ticks: tuple[float, ...]) -> None:
+    axis.set_major_locator(FixedLocator(list(ticks)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: label(value)))
+
+
+def _draw_series(axes: "Axes", series: Series) -> None:
+    colour = _colour(series.colour)
+    marker = _MARKERS[series.shape] if series.style == "points" or len(series.xs) <= 200 else ""
+    axes.plot(
+        series.xs,
+        series.ys,
+        linestyle="" if series.style == "points" else "--" if series.is_dashed else "-",
+        marker="" if series.style == "step" or series.is_dashed else marker,
+        drawstyle="steps-post" if series.style == "step" else "default",
+        color=colour,
+        linewidth=1.2,
+        label=_label(series.name),
+    )
+    for x, pair in zip(series.xs, series.errors, strict=False):
+        if pair:
+            axes.plot([x, x], pair, "-", color=colour, linewidth=1.2)
+
+
+def _draw_rule(axes: "Axes", rule: Rule) -> None:
+    style: dict[str, Any] = {
+        "color": _colour(rule.colour),
+        "linewidth": 1.0,
+        "linestyle": "--" if rule.is_dashed else "-",
+        "label": _label(rule.name),
+    }
+    if rule.span:
+        draw = axes.hlines if rule.axis == "y" else axes.vlines
+        draw(rule.value, *rule.span, **style)
+    elif rule.axis == "y":
+        axes.axhline(rule.value, **style)
+    else:
+        axes.axvline(rule.value, **style)
+
+
+def _draw_heat(axes: "Axes", heat: HeatMap) -> None:
+    numbers = [[float("nan") if value is None else value for value in row] for row in strengths(heat)]
+    axes.imshow(numbers, cmap="Blues", vmin=0, vmax=2, aspect="auto")
+    axes.set_xticks(range(len(heat.x_names)), [_plain(name) for name in heat.x_names])
+    axes.set_yticks(range(len(heat.y_names)), [_plain(name) for name in heat.y_names])
+    for row in range(len(heat.y_names)):
+        for column in range(len(heat.x_names)):
+            weight = "bold" if (row, column) in heat.marked else "normal"
+            axes.text(column, row, _plain(text_of(heat, row, column)), ha="center", va="center", weight=weight)
+
+
+def _colour(colour: int) -> str:
+    return _COLOURS.get(colour, f"C{colour % 10}")
+
+
+def _label(name: str) -> str:
+    """Return a name for the legend; matplotlib hides those that begin with an underscore."""
+    if not name:
+        return "_none"
+    plain = _plain(name)
+    return f"run {plain}" if plain.startswith("_") else plain
+
+
+def _plain(text: str, most: int = MAX_LABEL) -> str:
+    # The font has no glyph for every script.
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in end_of(text, most))

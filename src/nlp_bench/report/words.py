@@ -1,0 +1,135 @@
+"""The number in words that need no statistics: for the person who signs."""
+
+from collections.abc import Iterator
+
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.limit import FAIL, PASS, Verdict, judged
+from nlp_bench.measure.throughput import Throughput
+from nlp_bench.report.table import Report
+
+MAX_RUNS = 3
+"""With more runs in one report the words are left to --explain."""
+LARGE_MARGIN = 10
+"""From so many limits above the limit on, the time is told as a multiple of it."""
+
+
+def words(report: Report) -> list[str]:
+    """Return the lines about all runs that have a number, with an empty line between two."""
+    lines: list[str] = []
+    for entry in report.entries:
+        if entry.throughput:
+            lines += ["", *run_lines(entry, report)]
+    return lines[1:]
+
+
+def run_lines(entry: RunEntry, report: Report) -> Iterator[str]:
+    """Return the lines about one run: the sentences, then the number under other windows."""
+    tokens, limit_s = report.tokens, report.limit_s
+    measured = entry.throughput
+    if measured is None:
+        return
+    judgement = judged(entry, tokens, limit_s) if limit_s is not None else None
+    yield f"In words: {entry.source}"
+    yield from (f"  {sentence}" for sentence in sentences(entry, measured, tokens, judgement))
+    if not any(run.source == entry.source for found in report.repeats for run in found.runs):
+        yield "  This is one run: how much runs differ from each other is not in it; repeat it (repeats: 5) to know."
+    yield from other_windows(measured, tokens, judgement)
+
+
+def sentences(entry: RunEntry, measured: Throughput, tokens: int, judgement: Verdict | None) -> Iterator[str]:
+    """Return the sentences about one run, the verdict first where there is one."""
+    steady_s = tokens / measured.steady
+    window = measured.window
+    if judgement:
+        yield _verdict(judgement)
+    yield (
+        f"At the steady speed of {_where(window.first_iteration, window.last_iteration)}, {tokens:,} tokens take {steady_s:.2f} s."
+        + _left_out(measured)
+    )
+    interval = entry.time_ci95_s(tokens)
+    if interval:
+        low, high = interval
+        yield (
+            f"With {len(window.spans)} logged intervals the true value lies between {low:.2f} and {high:.2f} s (95 % sure)."
+            + _more(measured)
+        )
+    elif measured.why_no_interval:
+        yield f"How far this can be off is not known: {measured.why_no_interval}."
+    yield from (f"Note: {said}." for said in measured.steadiness.words())
+    if judgement:
+        yield _dependence(judgement)
+
+
+def _verdict(judgement: Verdict) -> str:
+    margin = judgement.margin or 0.0
+    where = f"{100 * abs(margin):.1f} % {'below' if margin >= 0 else 'above'}"
+    where = f"{where if margin > -LARGE_MARGIN else f'{1 - margin:.3g} times'} the limit of {judgement.limit_s:g} s"
+    if judgement.word in {PASS, FAIL}:
+        means = "proven to keep" if judgement.word == PASS else "proven to miss"
+        return f"{judgement.word}: the run is {means} the limit; its time is {where}."
+    return f"{judgement.word}: the run neither keeps nor misses the limit for certain; its time is {where}, but {'; '.join(judgement.reasons)}."
+
+
+def _where(first: int, last: int) -> str:
+    return f"iteration {first}" if first == last else f"iterations {first} to {last}"
+
+
+def _left_out(measured: Throughput) -> str:
+    parts = [
+        f"{e.first_iteration}-{e.last_iteration} ({e.why})"
+        if e.first_iteration != e.last_iteration
+        else f"{e.first_iteration} ({e.why})"
+        for e in measured.window.excluded[:4]
+    ]
+    more = len(measured.window.excluded) - len(parts)
+    if not parts:
+        return ""
+    is_one = len(measured.window.excluded) == 1 and "-" not in parts[0].partition(" ")[0]
+    others = f" and {more} more {'stretch' if more == 1 else 'stretches'}" if more > 0 else ""
+    return f" Not counted: {'iteration' if is_one else 'iterations'} {', '.join(parts)}{others}."
+
+
+def _more(measured: Throughput) -> str:
+    more = measured.steadiness.num_more
+    if more is None:
+        return ""
+    if more == 0:
+        return " That is within 1 %: the run is long enough."
+    step = int(measured.window.spans.num_iterations[-1])
+    every = f" of {step} iterations" if step > 1 else ""
+    intervals = "one more interval" if more == 1 else f"{more} more intervals"
+    return f" For 1 %, run about {intervals}{every}, if they scatter as these do."
+
+
+def _dependence(judgement: Verdict) -> str:
+    if judgement.depends_on_window is None:
+        return "There is no other window to compare with."
+    if not judgement.depends_on_window:
+        word = "within" if judgement.num_within else "above"
+        return f"The verdict does not depend on the window: under all {judgement.num_windows} usual windows the time is {word} the limit."
+    give = "gives" if judgement.num_within == 1 else "give"
+    return (
+        f"The verdict depends on the window: of {judgement.num_windows} usual windows {judgement.num_within} {give} a time within the limit and "
+        f"{judgement.num_windows - judgement.num_within} one above it; agree on the window before you agree on the number."
+    )
+
+
+def other_windows(measured: Throughput, tokens: int, judgement: Verdict | None) -> Iterator[str]:
+    """Return the table of the number under other windows."""
+    window = measured.window
+    rows = [
+        (
+            f"steady (this report): {_where(window.first_iteration, window.last_iteration)}",
+            measured.steady,
+            len(window.spans),
+            "",
+        ),
+        *((c.name, c.tokens_per_second, c.num_records, c.used_by) for c in measured.sensitivity),
+    ]
+    if len(rows) < 2:
+        return
+    yield "  The number under other windows:"
+    yield f"    {'tokens/s':>12} {'time s':>10} {'lines':>6}  {'limit ' if judgement else ''}window"
+    for name, rate, number, used_by in rows:
+        within = f"{'within' if tokens / rate <= judgement.limit_s else 'above':<6} " if judgement else ""
+        yield f"    {rate:12.2f} {tokens / rate:10.2f} {number:6d}  {within}{name}{f' ({used_by})' if used_by else ''}"

@@ -1,0 +1,214 @@
+"""From a rule file, and those that it extends, to one checked set of rules."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.config import catalog
+from nlp_bench.config.model import Model
+from nlp_bench.config.table import build, read_toml
+from nlp_bench.errors import UsageError, nearest
+from nlp_bench.measure.entry import one_line
+from nlp_bench.rules.checks import CHECKS
+from nlp_bench.rules.frozen import EqualsModel, frozen_values
+from nlp_bench.rules.rule import Rule
+from nlp_bench.rules.ruleset import RuleSet
+from nlp_bench.rules.setting import known_setting
+
+SCHEMA = "nlp-bench/rules/1"
+NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What stands above the rules."""
+
+    title: str = ""
+    """What the rules are of."""
+    source: str = ""
+    """Where they are written for people."""
+    default: bool = False
+    """Whether runs of its models are held to it without being asked; not inherited."""
+    extends: str = ""
+    """A rule file whose rules hold too, changed key by key: its name, or its path from this file."""
+    models: tuple[str, ...] = ()
+    """Model files whose values are frozen: names of benchmark/models, or paths from this file."""
+    free: tuple[str, ...] = ()
+    """Settings that may be tuned; they are shown, and no rule may freeze them."""
+
+
+@cache
+def load(name: str) -> RuleSet:
+    """Read the rules called `name` in benchmark/rules, or those in the file at `name`.
+
+    Raises UsageError naming the file, the key, the value and the nearest known word.
+    """
+    try:
+        return _load(find(name))
+    except UsageError as error:
+        raise UsageError(one_line(error)) from error  # a key of the file may hold anything
+
+
+def find(name: str, beside: Path | None = None) -> Path:
+    """Return the path of a rule file, relative where it is below this folder; a path of its own is one from `beside`.
+
+    Raises UsageError for a name that benchmark/rules does not have.
+    """
+    if name.endswith(".toml") or "/" in name:
+        path = ((beside or Path()) / name).resolve()
+        return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    known = catalog.names("rules")
+    if name not in known:
+        raise UsageError(
+            f"rules: {name!r} is not a file of benchmark/rules{nearest(name, known)}; a file of your own ends with .toml"
+        )
+    return catalog.root() / "benchmark" / "rules" / f"{name}.toml"
+
+
+@cache
+def _load(path: Path) -> RuleSet:
+    head, tables = _merged(path, ())
+    if not head.models:
+        raise UsageError(f'{path}: models: missing; name model files, as models = ["175"]')
+    models = {model.name: model for model in [_model(path, name) for name in head.models]}
+    rules = {rule: made for rule, table in tables.items() if (made := _rule(path, rule, table)).apply}
+    if not rules:
+        raise UsageError(
+            f'{path}: rules: there is none; write at least one table [rules.NAME], or extends = "jupiter-nlp"'
+        )
+    for name in head.free:
+        known_setting(f"{path}: free", name)
+    for rule, made in rules.items():
+        _fits(f"{path}: rules.{rule}", made, models, head.free)
+    return RuleSet(
+        name=path.stem,
+        title=head.title,
+        models=models,
+        free=head.free,
+        rules=rules,
+        digest=_digest(models, head, tables),
+    )
+
+
+def _merged(path: Path, extending: tuple[Path, ...]) -> tuple[Head, dict[str, Table]]:
+    """Return head and tables of the file at `path`, on top of what it extends."""
+    if path in extending:
+        raise UsageError(f"{path}: extends: leads back to itself; take the line out of one of the files")
+    table = read_toml(path, SCHEMA)
+    tables = table.pop("rules", {})
+    if not isinstance(tables, dict) or not all(isinstance(one, dict) for one in tables.values()):
+        raise UsageError(f"{path}: rules: expected tables [rules.NAME]")
+    head = build(Head, table, f"{path}: rules file")
+    head = replace(head, models=tuple(_model_path(name, path) for name in head.models))
+    if not head.extends:
+        return head, tables
+    below, base = _merged(find(head.extends, path.parent), (*extending, path))
+    for rule, changes in tables.items():
+        if rule not in base and "check" not in changes:
+            raise UsageError(f"{path}: rules.{rule}: unknown rule of {head.extends}{nearest(rule, list(base))}")
+    merged = {rule: _changed(one, tables.get(rule, {})) for rule, one in base.items()}
+    added = {rule: one for rule, one in tables.items() if rule not in base}
+    inherited = {
+        name: getattr(below, name) for name in ("title", "source", "models", "free") if not getattr(head, name)
+    }
+    return replace(head, **inherited), {**merged, **added}
+
+
+def _changed(table: Table, changes: Table) -> Table:
+    """Return `table` with some keys changed; another check is another rule."""
+    if "check" in changes and changes["check"] != table.get("check"):
+        return changes
+    return {**table, **changes}
+
+
+def _model_path(name: str, path: Path) -> str:
+    return str((path.parent / name).resolve()) if name.endswith(".toml") else name
+
+
+def _rule(path: Path, rule: str, table: Table) -> Rule:
+    where = f"{path}: rules.{rule}"
+    if not NAME.fullmatch(rule):
+        raise UsageError(f"{where}: a rule's name has letters, digits, - and _ only")
+    kind = table.get("check")
+    if not isinstance(kind, str) or kind not in CHECKS:
+        problem = "missing" if kind is None else f"{kind!r} is unknown"
+        raise UsageError(f"{where}.check: {problem}{nearest(str(kind), list(CHECKS))}")
+    try:
+        return build(CHECKS[kind], table, where)
+    except UsageError as error:
+        text = str(error)
+        raise UsageError(text if text.startswith(where) else f"{where}.{text}") from error
+
+
+def _fits(where: str, rule: Rule, models: Mapping[str, Model], free: tuple[str, ...]) -> None:
+    """Refuse a rule that names a model or a value that there is not, or freezes what is free."""
+    known = [*models, *(name for name in catalog.names("models") if name not in models)]
+    for name in rule.models:
+        if name not in known:
+            raise UsageError(f"{where}.models: {name!r} is no model{nearest(name, known)}")
+    if not isinstance(rule, EqualsModel):
+        return
+    for model in models.values():
+        values = frozen_values(model, rule.section)
+        for name in rule.without:
+            if name not in values:
+                raise UsageError(
+                    f"{where}.without: {name!r} is no value of {rule.section}{nearest(name, list(values))}"
+                )
+        both = [name for name in rule.names(model) if name in free]
+        if both:
+            raise UsageError(
+                f"{where}: {both[0]} is frozen here and named under free; add it to without, or take it out of free"
+            )
+
+
+def _model(path: Path, name: str) -> Model:
+    try:
+        return catalog.load_model(name)
+    except UsageError as error:
+        raise UsageError(f"{path}: models: {error}") from error
+
+
+def _digest(models: Mapping[str, Model], head: Head, tables: Mapping[str, Table]) -> str:
+    """Return the SHA-256 of what the rules say, comments and the order of keys apart."""
+    content = {"models": [asdict(one) for one in models.values()], "free": head.free, "rules": tables}
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def defaults_of(model: str) -> RuleSet | None:
+    """Return the rules that runs of the model called `model` are held to without being asked; None where there are none.
+
+    Raises UsageError where two files of benchmark/rules both are the default, or one cannot be read.
+    """
+    names = [name for name, models in _default_models() if model in models]
+    if len(names) > 1:
+        raise UsageError(
+            f"rules: {' and '.join(names)} are both default = true for model {model}; leave it in one of them"
+        )
+    return load(names[0]) if names else None
+
+
+@cache
+def _default_models() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple(_read_defaults())
+
+
+def _read_defaults() -> Iterator[tuple[str, tuple[str, ...]]]:
+    for name in catalog.names("rules"):
+        table = read_toml(find(name), SCHEMA)
+        if table.get("default") is True:
+            yield name, tuple(load(name).models)
+
+
+def forget() -> None:
+    """Read the files again when they are next needed."""
+    load.cache_clear()
+    _load.cache_clear()
+    _default_models.cache_clear()

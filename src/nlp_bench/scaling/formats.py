@@ -1,0 +1,171 @@
+"""A report on scaling as text: table, JSON, CSV, markdown."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+
+from nlp_bench.measure.throughput import time_to_report_s
+from nlp_bench.report.formats import escaped_markdown
+from nlp_bench.report.grid import (
+    Column,
+    as_csv,
+    as_markdown,
+    as_text,
+    duration,
+    interval,
+    number,
+    rate,
+    shown,
+    tokens_in_words,
+)
+from nlp_bench.scaling.check import train_days
+from nlp_bench.scaling.curve import Curve, Place
+from nlp_bench.scaling.kind import Kind
+from nlp_bench.scaling.report import ROW, ScalingReport, row
+
+Named = tuple[Curve, Place]
+
+
+def table(report: ScalingReport) -> str:
+    """Return the tables for a terminal, with what to know below each."""
+    return _document(report, heading=lambda text: [text], grid=as_text, sentence=lambda text: text)
+
+
+def markdown(report: ScalingReport) -> str:
+    """Return the same in GitHub's markdown, to paste."""
+    return _document(
+        report,
+        heading=lambda text: [f"### {escaped_markdown(text)}", ""],
+        grid=as_markdown,
+        sentence=lambda text: f"- {escaped_markdown(text)}",
+    )
+
+
+def as_json(report: ScalingReport) -> str:
+    """Return the record of nlp-bench/scaling/1 as indented JSON."""
+    return json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def csv(report: ScalingReport) -> str:
+    """Return one line per point with full precision."""
+    rows = [row(curve, place, report.tokens) for curve in report.curves for place in curve.places]
+    lists = ("flags", "changed", "sources")
+    return as_csv(ROW, [{**each, **{name: "; ".join(each[name]) for name in lists}} for each in rows])
+
+
+FORMATS: dict[str, Callable[[ScalingReport], str]] = {
+    "table": table, "json": as_json, "csv": csv, "markdown": markdown,
+}  # fmt: skip
+
+
+def _document(
+    report: ScalingReport,
+    heading: Callable[[str], list[str]],
+    grid: Callable[[Sequence[Column]], list[str]],
+    sentence: Callable[[str], str],
+) -> str:
+    blocks: list[list[str]] = []
+    for curve in report.curves:
+        if curve.decision.kind is not Kind.NONE:
+            places = [(curve, place) for place in curve.places]
+            blocks += _block(heading(_heading(curve)), grid(columns(places, report)), map(sentence, curve.notes))
+    single = [(curve, place) for curve in report.curves if curve.decision.kind is Kind.NONE for place in curve.places]
+    if single:
+        notes = [f"{curve.title}, {note}" for curve in _curves(single) for note in curve.notes]
+        blocks += _block(heading("one size only: no scaling"), grid(columns(single, report)), map(sentence, notes))
+    blocks += [[sentence(line) for line in lines] for lines in (_unplaced(report), legend(report)) if lines]
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _block(heading: list[str], grid: list[str], notes: Iterable[str]) -> list[list[str]]:
+    said = list(notes)
+    return [[*heading, *grid], *([said] if said else [])]
+
+
+def _curves(named: Sequence[Named]) -> list[Curve]:
+    return list({id(curve): curve for curve, _ in named}.values())
+
+
+def _heading(curve: Curve) -> str:
+    return f"{curve.title}: {curve.decision.kind.words} ({curve.decision.why})"
+
+
+def columns(named: Sequence[Named], report: ScalingReport) -> list[Column]:
+    """Return the columns that have anything in them, for the points of one curve or for those that are alone."""
+    places = [place for _, place in named]
+    is_curve = len(_curves(named)) == 1 and named[0][0].decision.kind is not Kind.NONE
+    points = [place.point for place in places]
+    published = [point.entries[0].published for point in points]
+    ends = ["" if point.tokens_per_second else point.outcome for point in points]
+    made: list[tuple[str, Iterable[str], bool]] = [
+        ("workload", ("" if is_curve else curve.title for curve, _ in named), True),
+        ("nodes", (number(point.nodes) for point in points), False),
+        (_ranks(named), (number(point.num_gpus) for point in points), False),
+        ("batch", (number(point.batch) for point in points), False),
+        ("runs", (str(len(point.entries)) if len(point.entries) > 1 else "" for point in points), False),
+        ("tokens/s", (rate(point.tokens_per_second) for point in points), False),
+        ("95 %\ninterval", (interval(point.interval) for point in points), False),
+        ("perfect\nlinear", (rate(place.perfect_linear) if is_curve else "" for place in places), False),
+        ("published\nlinear", (p.perfect_linear or "" if p else "" for p in published), False),
+        ("speed-up", (_times(place.speed_up) if is_curve else "" for place in places), False),
+        ("published\nspeed-up", (f"{p.speed_up}x" if p and p.speed_up else "" for p in published), False),
+        ("efficiency", (_percent(place.efficiency) if is_curve else "" for place in places), False),
+        ("95 %\ninterval", (interval(place.efficiency_ci95, 100, 1) if is_curve else "" for place in places), False),
+        ("tokens/s\n/GPU", (_per_gpu(place) for place in places), False),
+        (
+            f"time for\n{tokens_in_words(report.tokens)} tokens",
+            (duration(time_to_report_s(report.tokens, point.tokens_per_second)) for point in points),
+            False,
+        ),
+        (
+            "training\ntokens",
+            (f"{tokens_in_words(p.train_tokens)}" if p and p.train_tokens else "" for p in published),
+            False,
+        ),
+        ("days", (_days(place) for place in places), False),
+        ("published\ndays", (p.train_days or "" if p else "" for p in published), False),
+        ("outcome", ends, True),
+        ("flags", (", ".join(place.flags) if is_curve else "" for place in places), True),
+    ]
+    return shown([Column(heading=name, cells=tuple(cells), is_text=is_text) for name, cells, is_text in made])
+
+
+def _ranks(named: Sequence[Named]) -> str:
+    return "CPU ranks" if all(curve.is_cpu for curve, _ in named) else "GPUs"
+
+
+def _times(speed_up: float | None) -> str:
+    return "" if speed_up is None else f"{speed_up:.2f}x"
+
+
+def _percent(part: float | None) -> str:
+    return "" if part is None else f"{100 * part:.1f} %"
+
+
+def _per_gpu(place: Place) -> str:
+    found, gpus = place.point.tokens_per_second, place.point.num_gpus
+    return f"{found / gpus:.1f}" if found and gpus else ""
+
+
+def _days(place: Place) -> str:
+    found, tokens_per_second = place.point.entries[0].published, place.point.tokens_per_second
+    if not found or not found.train_tokens or not tokens_per_second:
+        return ""
+    return f"{train_days(found.train_tokens, tokens_per_second):.2f}"
+
+
+def _unplaced(report: ScalingReport) -> list[str]:
+    lines = []
+    for entry in report.unplaced:
+        reason = entry.reasons[0] if entry.reasons and not entry.has_number else "the number of GPUs is not in the log"
+        lines.append(f"{entry.source}: not placed, {reason}")
+    return lines
+
+
+def legend(report: ScalingReport) -> list[str]:
+    """Return what the columns mean, in plain sentences."""
+    size = f"the runs with {report.baseline_gpus} GPUs" if report.baseline_gpus else "the smallest size"
+    lines = [
+        f"speed-up: rate / rate of the baseline ({size}). efficiency: speed-up / growth in GPUs; 100 % is perfect linear scaling.",
+        "strong: the batch stays the same. weak: the batch grows with the GPUs. Both are decided from the batch sizes.",
+    ]
+    return lines if any(curve.decision.kind is not Kind.NONE for curve in report.curves) else []

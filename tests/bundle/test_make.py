@@ -1,0 +1,148 @@
+"""What lies in a bundle, and that the same input gives the same bytes."""
+
+import gzip
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from support.ours import Bundle
+from support.published import published_log
+
+from nlp_bench.bundle.make import make_bundle
+from nlp_bench.bundle.manifest import Options
+from nlp_bench.bundle.verify import verify
+from nlp_bench.cli.main import main
+from nlp_bench.errors import UsageError
+
+
+def names(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_bundle_holds_logs_records_report_and_hashes(bundle: Bundle, our_run: Path, tmp_path: Path) -> None:
+    (our_run / "machine").mkdir()
+    (our_run / "machine/node1.json").write_text('{"schema": "nlp-bench/machine/1"}\n')
+    (our_run / "checkpoint.bin").write_bytes(b"\0" * 100)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/private.txt").write_text("not of this run")
+    (our_run / "elsewhere").symlink_to(tmp_path / "other")
+    made = bundle()
+    run = {f"runs/001/{name}" for name in ("job.out", "run.json", "outcome.json", "result.json", "machine/node1.json")}
+    found = names(made.path)
+    assert run | {"manifest.json", "SHA256SUMS", "report/report.json", "report/report.txt"} <= found
+    assert {f"lines/{name}" for name in run} <= found
+    assert not any("checkpoint" in name or "private" in name for name in found)
+    manifest = json.loads((made.path / "manifest.json").read_text())
+    assert manifest["schema"] == "nlp-bench/bundle/1"
+    assert [file["path"] for file in manifest["files"]] == sorted(found - {"manifest.json", "SHA256SUMS"})
+    assert manifest["runs"][0]["numbers"][0]["tokens_per_second"]["steady"] == pytest.approx(36361.6, rel=1e-4)
+    assert manifest["derived_by"] == "nlp-bench report runs/001 --tokens 20000000"
+    assert made.digest == hashlib.sha256((made.path / "manifest.json").read_bytes()).hexdigest()
+    assert (
+        subprocess.run(["sha256sum", "--quiet", "--strict", "-c", "SHA256SUMS"], cwd=made.path, check=False).returncode
+        == 0
+    )
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tar.zst"])
+def test_the_same_input_gives_the_same_bytes(bundle: Bundle, suffix: str, our_run: Path) -> None:
+    one = bundle(f"one{suffix}")
+    (our_run / "job.out").touch()
+    other = bundle(f"other{suffix}")
+    assert one.path.read_bytes() == other.path.read_bytes()
+    assert verify(one.path, digest=other.digest).is_verified
+
+
+def test_an_archive_has_no_owner_and_one_top_folder(bundle: Bundle) -> None:
+    made = bundle("evidence.tar.gz")
+    with tarfile.open(made.path) as tar:
+        members = tar.getmembers()
+    assert {(m.uid, m.gid, m.uname, m.mode, m.mtime) for m in members} == {(0, 0, "", 0o644, 315532800)}
+    assert {m.name.split("/")[0] for m in members} == {"evidence"}
+    assert [m.name for m in members] == sorted(m.name for m in members)
+
+
+def test_logs_of_others_plain_packed_and_from_a_pipe(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.log.gz").write_bytes(gzip.compress(published_log().encode()))
+    packed = bundle("packed", tmp_path / "train.log.gz", sequence_length=2048)
+    assert (packed.path / "logs/001/train.log").read_text() == published_log()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(published_log().encode())))
+    piped = bundle("piped", Path("-"), sequence_length=2048)
+    for made in (packed, piped):
+        found = verify(made.path)
+        assert found.is_verified, found
+        assert found.runs[0]["numbers"][0]["tokens_per_second"]["steady"] == pytest.approx(36361.59, rel=1e-6)
+
+
+def test_a_run_without_a_number_is_bundled_as_that(bundle: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(published_log())
+    made = bundle("no_number", tmp_path / "train.log")
+    assert not made.entries[0].has_number
+    found = verify(made.path)
+    assert found.is_verified
+    assert found.runs[0]["numbers"][0]["outcome"] == "REFUSED"
+
+
+def test_rules_and_limit_go_along(bundle: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'schema = "nlp-bench/rules/1"\ntitle = "mine"\nextends = "jupiter-nlp"\nmodels = ["175"]\n'
+    )
+    made = bundle("with_rules", rules=str(tmp_path / "mine.toml"), limit_s=560.0)
+    assert made.manifest.options.rules == "rules/mine.toml"
+    assert (made.path / "rules/mine.toml").is_file()
+    found = verify(made.path)
+    assert found.is_verified, found.differences
+    assert "limit" in json.loads((made.path / "report/report.json").read_text())["runs"][0]
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("evidence.zip", r"write \.tar, \.tar\.gz"),
+        ("nowhere/e.tar", "there is no folder"),
+        ("full", "exists and is no empty folder"),
+        ("there.tar", "exists; name another file"),
+    ],
+)
+def test_outputs_that_cannot_be(our_run: Path, tmp_path: Path, output: str, message: str) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").touch()
+    (tmp_path / "there.tar").touch()
+    before = names(tmp_path)
+    with pytest.raises(UsageError, match=message):
+        make_bundle([str(our_run)], tmp_path / output, Options(), with_ranks=False, force=False)
+    assert names(tmp_path) == before
+
+
+def test_nothing_is_left_where_there_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing\n")
+    with pytest.raises(UsageError, match="no run folder and no training log"):
+        make_bundle([str(tmp_path)], tmp_path / "e.tar", Options(), with_ranks=False, force=False)
+    assert names(tmp_path) == {"notes.txt"}
+
+
+def test_the_command_line_prints_the_line_for_the_bid(
+    our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (our_run / "job.err").open("w") as stream:
+        stream.write("export HF_TOKEN=hf_abcdefghijklmnopqrstuvwx\n")
+    archive = str(tmp_path / "evidence.tar.zst")
+    assert main(["bundle", str(our_run), "--output", archive]) == 0
+    printed = capsys.readouterr()
+    digest = printed.out.split("SHA-256 of manifest.json: ")[1].strip()
+    assert "blacked out: runs/001/job.err line 1: token" in printed.err
+    assert "abcdefghij" not in printed.out + printed.err
+    assert main(["verify", archive, "--digest", digest]) == 0
+    assert "VERIFIED" in capsys.readouterr().out
+    assert main(["verify", archive, "--digest", "0" * 64]) == 1
+    assert "this is another bundle" in capsys.readouterr().out
+    assert main(["verify", archive, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == "nlp-bench/verification/1"
+    assert main(["verify", str(our_run)]) == 2
+    assert "is not a bundle: there is no manifest.json" in capsys.readouterr().err

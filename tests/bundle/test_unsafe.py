@@ -1,0 +1,162 @@
+"""Archives that nobody should unpack are refused; nothing is written outside, nothing is left behind."""
+
+import gzip
+import io
+import tarfile
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.ours import Bundle
+
+from nlp_bench.bundle.verify import verify
+from nlp_bench.cli.main import main
+from nlp_bench.errors import UsageError
+
+
+def tar_of(*members: tuple[tarfile.TarInfo, bytes], form: int = tarfile.USTAR_FORMAT) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=form) as tar:
+        for member, content in members:
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def named(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, link
+    return member
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([named("../outside")], "leads out"),
+        ([named("evidence/../../outside")], "leads out"),
+        ([named("/absolute")], "absolute"),
+        ([named("evidence/.hidden")], "unusual"),
+        ([named("evidence/line\nfeed")], "unusual"),
+        ([named("evidence/a\\b")], "unusual"),
+        ([named("link", tarfile.SYMTYPE, "..")], "is a link"),
+        ([named("link", tarfile.LNKTYPE, "manifest.json")], "is a link"),
+        ([named("pipe", tarfile.FIFOTYPE)], "is a link, a device"),
+        ([named("disk", tarfile.BLKTYPE)], "is a link, a device"),
+        ([named("a"), named("a")], "is there twice"),
+        ([named("a"), named("A")], "is there twice"),
+        ([named("a"), named("a/b")], "cannot be read"),
+    ],
+)
+def test_unsafe_members_are_refused(tmp_path: Path, members: list[tarfile.TarInfo], message: str) -> None:
+    inside = tmp_path / "a" / "b"
+    inside.mkdir(parents=True)
+    (inside / "e.tar").write_bytes(tar_of(*((member, b"") for member in members)))
+    with pytest.raises(UsageError, match=message):
+        verify(inside / "e.tar")
+    assert sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*")) == ["a", "a/b", "a/b/e.tar"]
+
+
+def test_a_name_in_an_extended_header_is_refused(tmp_path: Path) -> None:
+    member = named("x" * 120)
+    (tmp_path / "e.tar").write_bytes(tar_of((member, b""), form=tarfile.PAX_FORMAT))
+    with pytest.raises(UsageError, match="an extended header names another file"):
+        verify(tmp_path / "e.tar")
+
+
+def test_a_bomb_is_met_by_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "e.tar.gz").write_bytes(gzip.compress(tar_of((named("evidence/zeros"), b"\0" * 20_000_000))))
+    with pytest.raises(UsageError, match="unpacks to more than 1000000 bytes; --max-bytes N allows more"):
+        verify(tmp_path / "e.tar.gz", max_bytes=1_000_000)
+
+
+def test_a_member_that_says_it_is_too_large_is_refused_unread(tmp_path: Path) -> None:
+    header = tar_of((named("evidence/zeros"), b"\0" * 2_000_000))[:512]
+    (tmp_path / "e.tar").write_bytes(header)
+    with pytest.raises(UsageError, match="unpacks to more than 1000000 bytes"):
+        verify(tmp_path / "e.tar", max_bytes=1_000_000)
+
+
+def test_a_cut_download_says_what_to_do(tmp_path: Path) -> None:
+    whole = gzip.compress(tar_of((named("evidence/manifest.json"), bytes(range(256)) * 40)))
+    (tmp_path / "e.tar.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UsageError, match="it is cut; copy it again"):
+        verify(tmp_path / "e.tar.gz")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a tar", b"\x1f\x8b broken", b"\x28\xb5\x2f\xfd broken", b"\0" * 1024])
+def test_what_is_no_archive(tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "e.tar").write_bytes(content)
+    assert main(["verify", str(tmp_path / "e.tar")]) == 2
+    assert "is not a bundle" in capsys.readouterr().err
+
+
+def test_a_folder_with_a_link_is_refused(bundle: Bundle) -> None:
+    folder = bundle().path
+    (folder / "runs/001/job.out").unlink()
+    (folder / "runs/001/job.out").symlink_to("/etc/hostname")
+    with pytest.raises(UsageError, match="is a link or a device"):
+        verify(folder)
+
+
+def test_a_cut_archive_is_refused(bundle: Bundle) -> None:
+    archive = bundle("e.tar").path
+    archive.write_bytes(archive.read_bytes()[:-20_000])
+    with pytest.raises(UsageError, match=r"the archive is cut|is not a bundle"):
+        verify(archive)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "[]",
+        "[" * 100_000,
+        '{"schema": "nlp-bench/bundle/2"}',
+        '{"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": 1}, "runs": [{"path": "a", "kind": "log", "name": "", "numbers": 5}], "redactions": [], "remarks": [], "files": []}',
+        '{"schema": "nlp-bench/bundle/1"}',
+        '{"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": -1}, "runs": [], "redactions": [], "remarks": [], "files": []}',
+        '{"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": 1}, "runs": [{"path": "../..", "kind": "log", "name": ""}], "redactions": [], "remarks": [], "files": []}',
+    ],
+)  # fmt: skip
+def test_manifests_that_are_none(tmp_path: Path, manifest: str) -> None:
+    (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(UsageError, match=r"manifest\.json"):
+        verify(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    from support.published import write_run
+
+    from nlp_bench.bundle.make import make_bundle
+    from nlp_bench.bundle.manifest import Options
+
+    folder = tmp_path_factory.mktemp("fuzz")
+    run = write_run(folder / "run")
+    return make_bundle([str(run)], folder / "e.tar", Options(), with_ranks=False, force=False).path.read_bytes()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_mutated_bundles_raise_nothing_else_and_write_nowhere(archive: bytes, data: st.DataObject) -> None:
+    """Bytes are changed anywhere, or in the text of a record with all other bytes as they were."""
+    content = bytearray(archive)
+    marks = [
+        content.find(word)
+        for word in (b"nlp-bench/bundle/1", b"nlp-bench/run/1", b"nlp-bench/outcome/1", b"[default3]", b"ustar")
+    ]
+    begin = data.draw(st.sampled_from([0, *marks]))
+    for _ in range(data.draw(st.integers(1, 6))):
+        place = min(begin + data.draw(st.integers(0, 3000)), len(content) - 1)
+        content[place] = data.draw(st.sampled_from([0, 10, 34, 45, 46, 47, 57, 91, 92, 123, 125, 200, 255]))
+    with tempfile.TemporaryDirectory() as outside, mock.patch("tempfile.tempdir", outside):
+        path = Path(outside) / "e.tar"
+        path.write_bytes(content)
+        try:
+            found = verify(path, max_bytes=1 << 24)
+            assert found.is_verified is (not (found.faults or found.differences or found.contradictions))
+        except UsageError:
+            pass  # no bundle, or unsafe: nothing else may be raised
+        assert sorted(path.name for path in Path(outside).iterdir()) == ["e.tar"]

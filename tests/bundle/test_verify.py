@@ -1,0 +1,146 @@
+"""Whatever is changed in a bundle is caught, and named with its place."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from support.ours import Bundle
+from support.published import published_log
+
+from nlp_bench.bundle.digests import line_digests, sha256_of
+from nlp_bench.bundle.text import made_text, verification_text
+from nlp_bench.bundle.verify import verify
+
+
+def changed(path: Path, pattern: str, replacement: str) -> int:
+    """Change the first match in a file and return the number of its line."""
+    text = path.read_text()
+    found = re.search(pattern, text)
+    assert found
+    path.write_text(text[: found.start()] + found.expand(replacement) + text[found.end() :])
+    return text.count("\n", 0, found.start()) + 1
+
+
+def sealed_again(folder: Path) -> None:
+    """Do what a forger does: make all hashes fit."""
+    for path in sorted((folder / "lines").rglob("*")):
+        if path.is_file():
+            path.write_text(line_digests(folder / path.relative_to(folder / "lines")))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for file in manifest["files"]:
+        file["sha256"], file["size"] = sha256_of(folder / file["path"]), (folder / file["path"]).stat().st_size
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    sums = {
+        **{file["path"]: file["sha256"] for file in manifest["files"]},
+        "manifest.json": sha256_of(folder / "manifest.json"),
+    }
+    (folder / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())))
+
+
+def test_one_digit_is_caught_with_its_line(bundle: Bundle) -> None:
+    folder = bundle().path
+    line = changed(folder / "runs/001/job.out", r"(\(s\): 5\.3)5", r"\g<1>6")
+    found = verify(folder)
+    assert not found.is_verified
+    assert any(
+        f"runs/001/job.out line {line} was changed; it reads: [default3]: iteration 20/" in f for f in found.faults
+    )
+    said = found.differences["report/report.json"]
+    assert any(s.startswith("runs[0].tokens_per_second.steady: bundle says 36361.") for s in said)
+    assert any(c.startswith(f"runs/001/job.out line {line} contradicts itself") for c in found.contradictions)
+    text = verification_text(found)
+    assert "DIFFERS" in text
+    assert "VALID; steady" not in text  # what a changed log gives is no number to quote
+
+
+def test_a_forger_who_makes_all_hashes_fit_is_caught_by_the_log(bundle: Bundle) -> None:
+    made = bundle()
+    line = changed(made.path / "runs/001/job.out", r"(\(s\): 5\.3)5", r"\g<1>0")
+    sealed_again(made.path)
+    found = verify(made.path)
+    assert found.faults == []
+    assert found.differences
+    (said,) = found.contradictions
+    assert f"line {line}" in said
+    assert "is 5.3051, but samples per second 17.927 means 5.3551 s and tokens per second 36714 means 5.3551 s" in said
+    assert verify(made.path, digest=made.digest).faults[0].startswith("the digest is")
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "replacement", "said"),
+    [
+        ("report/report.json", r'("steady": 36361)\.\d+', r"\1.99", r"runs\[0\]\.tokens_per_second\.steady: bundle says 36361.99, the log"),
+        ("runs/001/result.json", r'("reference": 34063)\.\d+', r"\g<1>.5", r"run\.tokens_per_second\.reference: bundle says 34063.5"),
+        ("report/report.txt", "550.0", "540.0", "line 4: bundle says"),
+        ("manifest.json", r'("outcome": "VAL)ID"', r'\1UE"', r"runs/001\[0\]\.outcome: bundle says \"VALUE\", the log gives \"VALID\""),
+        ("manifest.json", r'("tokens": )20000000', r"\g<1>10000000", r"tokens: bundle says 20000000, the log gives 10000000"),
+        ("runs/001/run.json", r'("sequence_length": )2048', r"\g<1>4096", r"sequence_length: bundle says 2048, the log gives 4096"),
+        ("runs/001/outcome.json", "VALID", "FAILED", r'runs\[0\]\.outcome: bundle says "VALID", the log gives "FAILED"'),
+    ],
+)  # fmt: skip
+def test_a_number_that_does_not_follow_from_the_log(
+    bundle: Bundle, file: str, pattern: str, replacement: str, said: str
+) -> None:
+    folder = bundle().path
+    changed(folder / file, pattern, replacement)
+    sealed_again(folder)
+    found = verify(folder)
+    assert found.faults == []
+    assert re.search(said, "\n".join(s for part in found.differences.values() for s in part)), found.differences
+
+
+def test_missing_extra_and_swapped_files_are_named(bundle: Bundle) -> None:
+    folder = bundle().path
+    (folder / "runs/001/outcome.json").unlink()
+    (folder / "runs/001/extra.txt").touch()
+    (folder / "SHA256SUMS").write_text("nothing\n")
+    found = verify(folder).faults
+    assert "runs/001/outcome.json is missing" in found
+    assert "'runs/001/extra.txt' is not of this bundle: manifest.json does not list it" in found
+    assert any("SHA256SUMS does not say the same" in fault or "manifest.json was changed" in fault for fault in found)
+
+
+def test_inserted_and_removed_lines_are_told_apart(bundle: Bundle) -> None:
+    folder = bundle().path
+    log = folder / "runs/001/job.out"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join([lines[0], "a new line\n", *lines[1:]]))
+    assert any("line 2 was inserted; it reads: a new line" in fault for fault in verify(folder).faults)
+    log.write_text("".join([*lines[:3], *lines[4:]]))
+    assert any("1 line was removed in front of line 4" in fault for fault in verify(folder).faults)
+
+
+def test_nothing_depends_on_where_a_bundle_lies(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = bundle()
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(made.path, "m")
+    monkeypatch.setenv("NLP_BENCH_RULES", "nowhere.toml")
+    assert verify(Path("m")).is_verified
+
+
+def test_another_program_is_told(bundle: Bundle) -> None:
+    folder = bundle().path
+    changed(folder / "manifest.json", r'("version": ")[^"]+', r"\g<1>9.9")
+    sealed_again(folder)
+    found = verify(folder)
+    assert found.is_verified
+    assert any(remark.startswith("made by nlp-bench 9.9") for remark in found.remarks)
+
+
+def test_what_the_maker_chose_stands_beside_the_number(bundle: Bundle, tmp_path: Path) -> None:
+    text = verification_text(verify(bundle().path))
+    assert "  options    time for 20,000,000 tokens\n" in text
+    (tmp_path / "train.log").write_text(published_log())
+    made = bundle("other", tmp_path / "train.log", tokens=10_000_000, sequence_length=4096, limit_s=600.0)
+    said = (
+        "time for 10,000,000 tokens, not the usual 20,000,000; limit 600 s; "
+        "said by its maker where a log does not: sequence length 4096"
+    )
+    found = verify(made.path)
+    assert f"  options    {said}\n" in verification_text(found)
+    assert f"  options    {said}\n" in made_text(made)
+    assert found.to_json()["options"]["sequence_length"] == 4096

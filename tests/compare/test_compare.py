@@ -1,0 +1,240 @@
+"""`nlp-bench compare` as a person uses it."""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.published import write_run
+from support.repeated import write_log, write_runs
+from support.series import write_series_run
+
+from nlp_bench.cli.main import main
+
+STEADY = (65000.0, 65300.0, 64800.0, 65100.0, 64900.0)
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> str:
+    return str(write_runs(tmp_path / "before", *STEADY))
+
+
+def after(tmp_path: Path, factor: float, **changes: object) -> str:
+    return str(write_runs(tmp_path / "after", *(factor * rate for rate in STEADY), seed=50, **changes))
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out
+
+
+def test_a_faster_configuration(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", before, after(tmp_path, 1.05, tensor_model_parallel_size=2)]) == 0
+    text = said(capsys)
+    assert re.search(r"1\.0[45]\d\d +1\.0\d\d\d to 1\.0\d\d\d +< 0\.0001 +[45]\.\d\d % faster", text)
+    assert "faster than A (5 and 5 runs)" in text
+    assert "tensor_model_parallel_size  4  2  A: log line 10; B: log line 10" in text
+    assert "time for 20,000,000 tokens: A 307." in text
+
+
+def test_json_has_the_numbers(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", before, after(tmp_path, 0.9), "--gate", "3", "--format", "json"]) == 1
+    record: dict[str, Any] = json.loads(said(capsys))
+    assert record["schema"] == "nlp-bench/compare/1"
+    (found,) = record["comparisons"]
+    assert found["ratio"]["value"] == pytest.approx(0.9, rel=0.01)
+    assert found["ratio"]["low"] < 0.9 < found["ratio"]["high"]
+    assert found["ratio"]["verdict"] == "slower"
+    assert found["ratio"]["basis"] == "several runs each"
+    assert len(found["a"]["runs"]) == 5
+    assert found["gate"] == record["gate"]["verdict"] == "FAIL"
+    assert math.isclose(found["a"]["time_to_report_s"], 20e6 / found["a"]["tokens_per_second"])
+
+
+@pytest.mark.parametrize(
+    ("factor", "strict", "code", "word"),
+    [
+        (1.0, False, 0, "GATE PASS"),
+        (0.9, False, 1, "GATE FAIL"),
+        (0.97, False, 0, "GATE NOT PROVEN"),
+        (0.97, True, 1, "GATE NOT PROVEN"),
+        (1.2, False, 0, "check that it did the same work"),
+    ],
+)
+def test_gate(
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], factor: float, strict: bool, code: int, word: str
+) -> None:
+    words = ["compare", before, after(tmp_path, factor), "--gate", "3", *(["--strict"] if strict else [])]
+    assert main(words) == code
+    assert word in said(capsys)
+
+
+def test_one_run_each_never_speaks_of_the_machines(
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_log(tmp_path / "b.log", 70000, seed=7)
+    assert main(["compare", f"{before}/run1.log", str(other)]) == 0
+    text = said(capsys)
+    assert "these two runs differ: B's is" in text
+    assert "One run each does not show whether the machines or settings differ" in text
+    assert "than A (" not in text
+
+
+def test_a_different_workload_is_refused_with_the_difference(
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", before, after(tmp_path, 1, hidden_size=5120), "--same-workload"]) == 2
+    caught = capsys.readouterr()
+    assert caught.out == ""
+    assert "hidden_size  4096  5120  A: log line 6; B: log line 6" in caught.err
+
+
+def test_what_one_side_does_not_show_needs_somebodys_word(
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = after(tmp_path, 1, optimizer=None)
+    assert main(["compare", before, other]) == 2
+    assert "optimizer  adam  not shown" in capsys.readouterr().err
+    assert main(["compare", before, other, "--same-workload"]) == 0
+    assert "is your word (--same-workload)" in said(capsys)
+
+
+def test_logs_that_show_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logs = [str(write_log(tmp_path / f"{n}.log", 65000, n, stated=False)) for n in (1, 2)]
+    sizes = ["--sequence-length", "4096", "--num-gpus", "16"]
+    assert main(["compare", *logs, *sizes]) == 2
+    assert "hidden_size  not shown  not shown" in capsys.readouterr().err
+    assert main(["compare", *logs, *sizes, "--same-workload", "--format", "json"]) == 0
+    assert json.loads(said(capsys))["workload_vouched_for"] is True
+
+
+def test_other_free_parameters_and_machine_are_shown_in_json(
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", before, after(tmp_path, 1, world_size=32), "--format", "json"]) == 0
+    (found,) = json.loads(said(capsys))["comparisons"]
+    assert [row["name"] for row in found["differences"]["machine"]] == ["num_gpus"]
+    assert found["differences"]["machine"][0]["b"] == {"value": 32, "from": "log line 4"}
+
+
+def test_a_sweep_is_matched_point_by_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side, rates in (("a", (65000, 65200)), ("b", (60000, 60100))):
+        for size in (2, 4, 8) if side == "a" else (4, 8, 16):
+            write_runs(tmp_path / side / f"tp{size}", *rates, seed=size + len(side), tensor_model_parallel_size=size)
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--format", "json", "--gate", "20"]) == 0
+    record = json.loads(said(capsys))
+    assert sorted(found["configuration"].split("tp ")[1][0] for found in record["comparisons"]) == ["4", "8"]
+    assert [found["ratio"]["level"] for found in record["comparisons"]] == [0.975, 0.975]
+    assert (len(record["only_a"]), len(record["only_b"])) == (1, 1)
+    assert record["gate"]["verdict"] == "NOT PROVEN"  # a point of the baseline was not measured again
+
+
+def test_no_common_point_names_the_nearest_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for size in (2, 4):
+        write_runs(tmp_path / "a" / str(size), 65000, seed=size, tensor_model_parallel_size=size)
+        write_runs(tmp_path / "b" / str(size), 65000, seed=size, tensor_model_parallel_size=2 * size + 4)
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
+    assert "none is in both; the nearest two differ in" in capsys.readouterr().err
+
+
+def test_a_failed_run_fails_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = write_run(tmp_path / "good"), write_run(tmp_path / "bad", outcome="TIMEOUT")
+    assert main(["compare", str(good), str(bad), "--gate", "3"]) == 1
+    text = said(capsys)
+    assert "no number" in text
+    assert "TIMEOUT" in text
+    assert "GATE FAIL" in text
+    assert main(["compare", str(good), str(bad)]) == 1
+    assert main(["compare", str(bad), str(good)]) == 2
+    assert "has no measured run with a number" in capsys.readouterr().err
+
+
+def test_a_point_that_never_had_a_number_stops_no_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side, outcome in (("a", "VALID"), ("b", "VALID"), ("lost", "TIMEOUT")):
+        write_series_run(tmp_path / side / "tp1", tp=1, outcome="OUT_OF_MEMORY")
+        write_series_run(tmp_path / side / "tp2", tp=2, seed=len(side) + ord(side[0]))
+        write_series_run(tmp_path / side / "tp4", tp=4, outcome=outcome, seed=ord(side[0]))
+    sides = [str(tmp_path / side) for side in ("a", "b", "lost")]
+    assert main(["compare", *sides[:2], "--gate", "20", "--format", "json"]) == 0
+    record = json.loads(said(capsys))
+    assert sorted(str(found["gate"]) for found in record["comparisons"]) == ["None", "PASS", "PASS"]
+    assert main(["compare", sides[0], sides[2], "--gate", "20"]) == 1
+    assert "GATE FAIL: B has no number for tp 4" in said(capsys)
+
+
+def test_a_run_that_ended_before_its_first_line_fails_the_gate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_series_run(tmp_path / "a", tp=2)
+    write_series_run(tmp_path / "b", tp=2, outcome="NODE_FAIL")
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--gate", "3"]) == 1
+    assert "GATE FAIL: B has no number\n" in said(capsys)
+
+
+def test_the_heading_names_only_what_both_have(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", before, after(tmp_path, 1, tensor_model_parallel_size=2)]) == 0
+    text = said(capsys)
+    assert "\n   32 x 4096, 16 GPUs, batch 64, micro-batch 1\n" in text
+    assert "What differs, and may:" in text
+
+
+def test_runs_that_scatter_beyond_measure_claim_no_percentage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = write_runs(tmp_path / "a", 65000, 65100), write_runs(tmp_path / "b", 30000, 90000, seed=5)
+    assert main(["compare", str(a), str(b)]) == 0
+    text = said(capsys)
+    assert re.search(r"\d \(2 runs\) +\d\.\d{4} ", text)
+    assert "would not be seen" in text
+    assert not re.search(r"\d{4,}\.\d %", text)
+
+
+def test_a_gate_by_one_run_each_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = write_log(tmp_path / "a.log", 65000, 1), write_log(tmp_path / "b.log", 60000, 2)
+    assert main(["compare", str(a), str(b), "--gate", "3"]) == 1
+    assert "GATE FAIL: it is proven that B is slower than A by more than 3 % (by one run each" in said(capsys)
+
+
+def test_the_same_run_on_both_sides_is_noticed(before: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", before, before, "--gate", "5"]) == 0
+    text = said(capsys)
+    assert "1.0000" in text
+    assert "no difference found" in text
+    assert "the same run is on both sides" in text
+
+
+def test_markdown_takes_nothing_for_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = tmp_path / "<b>|x", tmp_path / "b"
+    write_runs(one, 65000, optimizer="<img>")
+    write_runs(two, 65000, seed=3, optimizer="<img>", tensor_model_parallel_size="<i>|")
+    assert main(["compare", str(one), str(two), "--format", "markdown"]) == 0
+    text = said(capsys)
+    assert "<" not in text.replace("\\<", "").replace("| < 0", "")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert {line.replace("\\|", "").count("|") for line in rows} == {7, 5}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["A"], "the following arguments are required: B"),
+        (["A", "B", "--strict"], "--strict goes with --gate"),
+        (["nowhere", "B"], "PATH nowhere does not exist"),
+    ],
+)
+def test_bad_words(words: list[str], message: str, before: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(["compare", *(before if word in {"A", "B"} else word for word in words)])
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    assert code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("percent", ["0", "-1", "100", "nan", "x", "1e400"])
+def test_bad_percentages(percent: str, before: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", before, before, f"--gate={percent}"])
+    assert stop.value.code == 2
+    assert "percentage" in capsys.readouterr().err

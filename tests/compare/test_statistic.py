@@ -1,0 +1,128 @@
+"""Whether a difference is one: the A/A false alarms, the power, and what a comparison rests on."""
+
+import math
+import random
+
+import pytest
+
+from nlp_bench.compare.gate import Gate, Word, worst
+from nlp_bench.compare.statistic import Basis, Statistic, Verdict, statistic
+from nlp_bench.measure.estimate import Estimate, Ratio
+from nlp_bench.measure.observation import Observation
+from nlp_bench.measure.repeats import Pool
+from nlp_bench.outcome import Outcome
+
+WITHIN = 0.001
+
+
+def runs(source: random.Random, number: int, scatter: float, mean: float = 1e-5, within: float = WITHIN) -> Pool:
+    found = []
+    for _ in range(number):
+        seconds = mean * (1 + source.gauss(0, scatter))
+        error = Estimate(seconds_per_token=seconds, standard_error=within * seconds, degrees=20)
+        found.append(
+            Observation(source="a", outcome=Outcome.VALID, seconds_per_token=seconds, estimate=error, num_intervals=20)
+        )
+    return Pool(runs=tuple(found))
+
+
+def most_alarms(number: int, rate: float, doubt: float) -> int:
+    """Return the count that is exceeded with probability `doubt` at most when each of `number` trials alarms at `rate`."""
+    tail, count = 1.0, 0
+    while tail > doubt:
+        tail -= math.comb(number, count) * rate**count * (1 - rate) ** (number - count)
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize(("a", "b"), [(2, 2), (2, 5), (3, 4), (5, 5), (2, 10), (1, 2), (1, 5), (5, 1)])
+@pytest.mark.parametrize("within", [0.0001, 0.01])
+def test_equal_machines_cry_wolf_in_at_most_one_case_of_twenty(a: int, b: int, within: float) -> None:
+    """400 comparisons of equals; more alarms than the bound come once in 10000 times at a true rate of 5 %."""
+    source = random.Random(a * 100 + b)  # noqa: S311  # a repeatable test
+    scatter = math.hypot(0.01, within)
+    pairs = [(runs(source, a, scatter, within=within), runs(source, b, scatter, within=within)) for _ in range(400)]
+    alarms = sum(statistic(*pair).verdict in {Verdict.FASTER, Verdict.SLOWER} for pair in pairs)
+    assert alarms <= most_alarms(400, 0.05, 1e-4)
+
+
+def test_a_true_difference_is_found() -> None:
+    """5 against 5 runs that scatter by 1 % find 5 % nearly always, and say in which direction."""
+    source = random.Random(2)  # noqa: S311  # a repeatable test
+    found = [statistic(runs(source, 5, 0.01), runs(source, 5, 0.01, mean=1e-5 / 0.95)).verdict for _ in range(100)]
+    assert found.count(Verdict.SLOWER) >= 98
+    assert Verdict.FASTER not in found
+
+
+@pytest.mark.parametrize(("a", "b"), [(5, 5), (1, 5), (5, 1), (1, 1)])
+def test_the_ratio_of_the_other_order_is_the_inverse(a: int, b: int) -> None:
+    source = random.Random(4)  # noqa: S311  # a repeatable test
+    one, two = runs(source, a, 0.01), runs(source, b, 0.01)
+    there, back = statistic(one, two), statistic(two, one)
+    assert there.ratio is not None
+    assert back.ratio is not None
+    assert there.ratio.ratio == pytest.approx(there.value, rel=1e-9)
+    assert there.ratio.low == pytest.approx(1 / back.ratio.high, rel=1e-6)
+    assert there.ratio.p_value == pytest.approx(back.ratio.p_value, abs=1e-9)
+
+
+def test_the_basis_is_named() -> None:
+    source = random.Random(5)  # noqa: S311  # a repeatable test
+    one, many = runs(source, 1, 0.01), runs(source, 3, 0.01)
+    found = [statistic(*pair).basis for pair in ((one, one), (one, many), (many, one), (many, many))]
+    assert found == [Basis.ONE_EACH, Basis.ONE_TO_SEVERAL, Basis.ONE_TO_SEVERAL, Basis.RUNS]
+
+
+def test_one_run_against_several_scatters_like_the_several() -> None:
+    """The prediction interval of a further run: t * s * sqrt(1 + 1/n)."""
+    source = random.Random(6)  # noqa: S311  # a repeatable test
+    many, one = runs(source, 5, 0.01, within=1e-6), runs(source, 1, 0.0, within=1e-6)
+    ratio = statistic(many, one).ratio
+    assert ratio is not None
+    assert many.spread is not None
+    assert math.log(ratio.high / ratio.ratio) == pytest.approx(2.776445 * many.spread * math.sqrt(1.2), rel=1e-5)
+
+
+def test_without_scatter_nothing_is_said() -> None:
+    flat = Pool(runs=tuple(Observation(source="a", outcome=Outcome.VALID, seconds_per_token=1e-5) for _ in range(3)))
+    assert statistic(flat, flat).verdict is Verdict.NO_INTERVAL
+
+
+def test_more_comparisons_make_wider_intervals() -> None:
+    source = random.Random(8)  # noqa: S311  # a repeatable test
+    one, two = runs(source, 4, 0.01), runs(source, 4, 0.01)
+    alone, among = statistic(one, two).ratio, statistic(one, two, 10).ratio
+    assert alone is not None
+    assert among is not None
+    assert among.low < alone.low < alone.high < among.high
+
+
+def shown(low: float, high: float) -> Statistic:
+    ratio = Ratio(ratio=math.sqrt(low * high), low=low, high=high, p_value=0.5)
+    return Statistic(value=ratio.ratio, ratio=ratio, basis=Basis.RUNS, level=0.95)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word", "unexpected"),
+    [
+        (0.99, 1.01, Word.PASS, False),
+        (0.97, 1.2, Word.PASS, False),
+        (0.96, 0.98, Word.NOT_PROVEN, False),
+        (0.90, 0.969, Word.FAIL, False),
+        (0.90, 0.97, Word.NOT_PROVEN, False),
+        (1.02, 1.2, Word.PASS, False),
+        (1.031, 1.2, Word.PASS, True),
+    ],
+)
+def test_gate(low: float, high: float, word: Word, unexpected: bool) -> None:
+    gate = Gate(percent=3)
+    assert gate.word(shown(low, high)) is word
+    assert gate.is_unexpected(shown(low, high)) is unexpected
+
+
+def test_the_gate_stops_at_a_failure_and_when_strict_at_a_doubt() -> None:
+    assert Gate(percent=3).word(None) is Word.FAIL
+    stops = {strict: [Gate(percent=3, strict=strict).stops(word) for word in Word] for strict in (False, True)}
+    assert stops == {False: [False, False, True], True: [False, True, True]}
+    assert worst([Word.PASS, Word.FAIL, Word.NOT_PROVEN]) is Word.FAIL
+    assert worst([Word.PASS, Word.NOT_PROVEN]) is Word.NOT_PROVEN

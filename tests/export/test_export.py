@@ -1,0 +1,151 @@
+"""Each form holds the number of the report, and only valid runs are exported."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.ours import write_our_run
+from support.published import published_log
+
+from nlp_bench.cli.main import main
+from nlp_bench.export.mlperf import FIELDS
+from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.sizes import Overrides
+
+STEADY = 36361.6
+
+
+@pytest.fixture
+def our_run(tmp_path: Path) -> Path:
+    folder = write_our_run(tmp_path / "run")
+    environment = {
+        "cpu": "AMD EPYC 7402",
+        "platform": "Linux-5",
+        "packages": {"torch": "2.6.0", "megatron-core": "0.16.1", "apex": None},
+    }
+    (folder / "environment.json").write_text(json.dumps(environment))
+    (folder / "machine").mkdir()
+    facts = {"cpu": {"model": "AMD EPYC 7402 24-Core", "sockets": 2, "cores": 48, "threads": 96}, "memory_bytes": 512 * 2**30,
+             "operating_system": "Rocky Linux 8.9"}  # fmt: skip
+    (folder / "machine/node1.json").write_text(json.dumps(facts))
+    return folder
+
+
+def exported(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert main(["export", *map(str, words)]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_system_description_has_the_fields_of_mlperf(our_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "mlperf", str(our_run), "--submitter", "Example", "--set", "cooling=liquid"]) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert tuple(found) == FIELDS
+    assert len(FIELDS) == 33
+    assert all(isinstance(value, str) for value in found.values())
+    expected = {
+        "submitter": "Example", "cooling": "liquid", "number_of_nodes": "96", "host_processor_core_count": "24",
+        "host_processor_vcpu_count": "48", "host_processor_model_name": "AMD EPYC 7402 24-Core", "host_memory_capacity": "512 GiB",
+        "framework": "PyTorch 2.6.0, megatron-core 0.16.1", "operating_system": "Rocky Linux 8.9", "host_storage_type": "",
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
+    assert "host_storage_type" in printed.err
+    assert "apex" not in found["other_software_stack"]
+
+
+def test_a_field_that_mlperf_does_not_have_is_refused(our_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "mlperf", str(our_run), "--set", "coolin=liquid"]) == 2
+    assert "did you mean cooling?" in capsys.readouterr().err
+
+
+def test_mllog_events_give_the_same_number_again(
+    our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = exported(capsys, "mllog", our_run)
+    events = [json.loads(line.removeprefix(":::MLLOG ")) for line in text.splitlines()]
+    assert all(set(e) == {"namespace", "time_ms", "event_type", "key", "value", "metadata"} for e in events)
+    assert [e["time_ms"] for e in events] == sorted(e["time_ms"] for e in events)
+    keys = [event["key"] for event in events]
+    assert keys.index("run_start") < keys.index("tracked_stats") < keys.index("run_stop")
+    assert events[-1]["metadata"]["status"] == "success"
+    (tmp_path / "result_0.txt").write_text(text)
+    (entry,) = measure_log(str(tmp_path / "result_0.txt"), Overrides())
+    assert entry.dialect == "mlperf-mllog"
+    assert entry.steady == pytest.approx(STEADY, rel=1e-4)
+    assert entry.reference == pytest.approx(34063.4, rel=1e-4)
+
+
+def test_mlperf_logging_itself_reads_them(our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only where a person has installed it (pip install mlperf-logging): it is no dependency of the tests."""
+    parser = pytest.importorskip("mlperf_logging.compliance_checker.mlp_parser.ruleset_500")
+    checker = pytest.importorskip("mlperf_logging.system_desc_checker.system_desc_checker")
+    (tmp_path / "result_0.txt").write_text(exported(capsys, "mllog", our_run))
+    lines, errors = parser.parse_file(str(tmp_path / "result_0.txt"))
+    assert (len(lines) > 10, errors) == (True, [])
+    status = "status=Research, Development, or Internal (RDI)"
+    (tmp_path / "system.json").write_text(exported(capsys, "mlperf", our_run, "--set", status))
+    assert checker.check_system_desc(str(tmp_path / "system.json"), "training", "5.0.0")[0] is True
+
+
+def test_the_page_has_the_six_items_of_torchtitan(
+    our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = exported(capsys, "torchtitan", our_run, "--submitter", "Example Centre")
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert [heading[:5] for heading in headings] == [f"## {n}." for n in range(1, 7)]
+    assert "| 36361." in text
+    assert "Example Centre" in text
+    assert exported(capsys, "torchtitan", our_run, "--output", tmp_path / "pages") == ""
+    (page,) = (tmp_path / "pages").iterdir()
+    assert page.name.endswith("_20260101_entity.md")
+
+
+def test_words_of_a_log_are_no_markup(our_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = json.loads((our_run / "run.json").read_text())
+    run["model"]["name"] = "<script>alert(1)</script> | [x](y)"
+    (our_run / "run.json").write_text(json.dumps(run))
+    text = exported(capsys, "torchtitan", our_run)
+    assert "<script" not in text.replace("\\<", "")
+    assert "[x](y)" not in text
+
+
+def test_collectors_get_value_and_interval(our_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (rate,) = json.loads(exported(capsys, "bigger", our_run))
+    assert (rate["unit"], rate["name"]) == (
+        "tokens/s",
+        "175 machine 384 tp8 pp8 mbs1 gbs96: tokens per second (steady)",
+    )
+    assert rate["value"] == pytest.approx(STEADY, rel=1e-4)
+    (time,) = json.loads(exported(capsys, "smaller", our_run))
+    assert time["value"] == pytest.approx(550.0, rel=1e-3)
+    (measures,) = json.loads(exported(capsys, "bencher", our_run)).values()
+    metric = measures["tokens-per-second"]
+    assert metric["lower_value"] < metric["value"] < metric["upper_value"]
+
+
+def test_two_runs_with_one_name_are_both_kept(
+    our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_our_run(tmp_path / "other")
+    record = json.loads(exported(capsys, "bencher", our_run, other))
+    assert [name[-2:] for name in record] == ["#1", "#2"]
+    for form in ("bigger", "smaller"):  # their collector knows a series by its name
+        names = [point["name"] for point in json.loads(exported(capsys, form, our_run, other))]
+        assert ["#1:" in names[0], "#2:" in names[1]] == [True, True]
+    assert main(["export", "mllog", str(our_run), str(other)]) == 2
+    assert "give --output DIR" in capsys.readouterr().err
+    exported(capsys, "mllog", our_run, other, "--output", tmp_path / "mllog")
+    assert sorted(path.name for path in (tmp_path / "mllog").iterdir()) == ["result_0.txt", "result_1.txt"]
+
+
+def test_a_run_without_a_number_is_refused_with_the_reason(
+    our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.log").write_text(published_log())
+    assert main(["export", "bigger", str(tmp_path / "train.log")]) == 1
+    printed = capsys.readouterr()
+    assert "REFUSED, a run without a number is not exported: not in the log: sequence length" in printed.err
+    assert printed.out == ""
+    assert main(["export", "bigger", str(tmp_path / "train.log"), str(our_run)]) == 1
+    assert len(json.loads(capsys.readouterr().out)) == 1
+    exported(capsys, "bigger", tmp_path / "train.log", "--sequence-length", 2048)

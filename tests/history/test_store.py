@@ -1,0 +1,135 @@
+"""The file of the history: nothing lost, nothing twice, nothing of others touched."""
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.history.row import COLUMNS, Row
+from nlp_bench.history.store import Filter, open_to_read, open_to_write
+
+Make = Callable[..., Row]
+
+WRITER = """
+import sys
+from pathlib import Path
+from nlp_bench.history.row import Row
+from nlp_bench.history.store import open_to_write
+for n in range(50):
+    row = Row(key=f"{sys.argv[2]}-{n}", ended="", ended_s=n, source="", identity="", outcome="VALID")
+    with open_to_write(Path(sys.argv[1])) as store:
+        store.add([row])
+"""
+
+
+def test_eight_writers_lose_nothing(tmp_path: Path) -> None:
+    """Each opens the file anew for each of its 50 runs, also when it does not exist yet."""
+    file = tmp_path / "a folder" / "history.sqlite3"
+    command = [sys.executable, "-c", WRITER, str(file)]
+    writers = [subprocess.Popen([*command, str(n)], stderr=subprocess.PIPE) for n in range(8)]
+    for writer in writers:
+        assert writer.communicate(timeout=120) == (None, b"")
+    with open_to_read(file) as store:
+        rows = store.rows(Filter())
+    assert sorted(row.key for row in rows) == sorted(f"{w}-{n}" for w in range(8) for n in range(50))
+    assert sorted(row.id for row in rows) == list(range(1, 401))
+
+
+def test_the_same_run_is_one_row_and_measured_anew(tmp_path: Path, row: Make) -> None:
+    file = tmp_path / "h"
+    with open_to_write(file) as store:
+        assert store.add([row(1, 100.0, name="good"), row(2, 100.0)]) == [(1, True), (2, True)]
+        assert store.add([row(1, 110.0, added="later"), row(3, 1.0, key="0123456789ab-2", name="new")]) == [
+            (1, False),
+            (2, False),
+        ]
+        rows = store.rows(Filter())
+    assert [(r.id, r.tokens_per_second_steady, r.name) for r in rows] == [(1, 110.0, "good"), (2, 1.0, "new")]
+    assert rows[0].added == row(1, 1.0).added
+
+
+def test_all_or_none(tmp_path: Path, row: Make) -> None:
+    file = tmp_path / "h"
+    with open_to_write(file) as store, pytest.raises(sqlite3.IntegrityError):
+        store.add([row(1, 1.0), row(2, 1.0, key=None)])
+    with open_to_read(file) as store:
+        assert store.count() == 0
+
+
+def test_every_column_comes_back(tmp_path: Path, row: Make) -> None:
+    file = tmp_path / "h"
+    wanted = row(
+        5, 2.5, job_id="007", nlp_bench_commit="abc", system="s'; DROP TABLE runs", num_gpus=384, num_intervals=7,
+        time_to_report_s=1.5, tokens_per_second_reference=2.0, accelerator="cuda", name="n", settings='{"a": [1, "x"]}',
+    )  # fmt: skip
+    with open_to_write(file) as store:
+        store.add([wanted])
+        (found,) = store.rows(Filter(), COLUMNS)
+    assert vars(found) == {**vars(wanted), "id": 1}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids"),
+    [
+        (Filter(), [3, 1, 2]),
+        (Filter(last=2), [1, 2]),
+        (Filter(model="tiny"), [3, 2]),
+        (Filter(model="tiny", last=1), [2]),
+        (Filter(name="x"), [1]),
+        (Filter(identity="0123"), [3, 1]),
+        (Filter(identity="%"), []),
+        (Filter(ids=[1, 2]), [1, 2]),
+        (Filter(ids=[]), []),
+        (Filter(system="local"), []),
+    ],
+)
+def test_filters(tmp_path: Path, row: Make, wanted: Filter, ids: list[int]) -> None:
+    """From the oldest to the latest by the end of the run, whenever it was added."""
+    with open_to_write(tmp_path / "h") as store:
+        store.add([row(2, 1.0, model="13", name="x"), row(3, 1.0, "ffff"), row(1, 1.0)])
+        assert [found.id for found in store.rows(wanted)] == ids
+
+
+def test_a_newer_file_is_refused_and_stays(tmp_path: Path, row: Make) -> None:
+    file = tmp_path / "h"
+    with open_to_write(file) as store:
+        store.add([row(1, 1.0)])
+    with sqlite3.connect(file) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    for opened in (open_to_write, open_to_read):
+        with pytest.raises(NlpBenchError, match=r"has version 2 .* reads up to 1; install a newer one"), opened(file):
+            pass
+
+
+def test_what_is_no_history_is_refused_and_stays(tmp_path: Path) -> None:
+    text, other = tmp_path / "text", tmp_path / "other"
+    text.write_text("no database " * 100)
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE mine (a)")
+    connection.close()
+    for path, message in ((text, "is it a history"), (other, "a database of another program")):
+        content = path.read_bytes()
+        for opened in (open_to_write, open_to_read):
+            with pytest.raises(NlpBenchError, match=message), opened(path):
+                pass
+        assert path.read_bytes() == content
+
+
+def test_reading_makes_no_file(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UsageError, match=r"does not exist; fill it with: nlp-bench history add"),
+        open_to_read(tmp_path / "h"),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_writer_who_may_not_write_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NlpBenchError, match="give a --file in a folder"), open_to_write(tmp_path / "file" / "h"):
+        pass

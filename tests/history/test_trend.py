@@ -1,0 +1,83 @@
+"""Levels, single runs that leave them, and changes that stay."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from nlp_bench.history.row import Row
+from nlp_bench.history.text import trend_text
+from nlp_bench.history.trend import Kind, Trend, trends
+
+Make = Callable[..., Row]
+
+
+def trend(row: Make, *rates: float | None) -> Trend:
+    (found,) = trends(row(day, rate) for day, rate in enumerate(rates))
+    return found
+
+
+def noisy(seed: int, *levels: tuple[int, float], scatter: float = 0.005) -> list[float]:
+    source = random.Random(seed)  # noqa: S311  # a repeatable test
+    return [rate * (1 + source.gauss(0, scatter)) for number, rate in levels for _ in range(number)]
+
+
+def test_a_steady_machine_has_one_level(row: Make) -> None:
+    found = trend(row, *noisy(1, (30, 1000.0)))
+    assert found.flags == ()
+    assert [len(level.rows) for level in found.levels] == [30]
+    assert found.levels[0].mean == pytest.approx(1000, rel=0.005)
+    assert "no run leaves its level" in trend_text([found])
+
+
+def test_one_bad_night_is_a_drop_and_no_new_level(row: Make) -> None:
+    rates = noisy(2, (20, 1000.0))
+    found = trend(row, *rates[:12], 900.0, *rates[12:])
+    (flag,) = found.flags
+    assert (flag.kind, flag.row.ended_s / 86400, flag.num_before) == (Kind.DROP, 12, 12)
+    assert flag.change == pytest.approx(-0.1, abs=0.01)
+    assert [len(level.rows) for level in found.levels] == [20]
+    assert "% below the level of the 12 runs before it" in trend_text([found])
+
+
+def test_a_lasting_change_is_a_new_level_from_its_first_run(row: Make) -> None:
+    found = trend(row, *noisy(3, (15, 1000.0), (15, 970.0)))
+    (flag,) = found.flags
+    assert (flag.kind, flag.row.ended_s / 86400) == (Kind.NEW_LEVEL, 15)
+    assert [len(level.rows) for level in found.levels] == [15, 15]
+    assert found.levels[1].mean == pytest.approx(970, rel=0.005)
+
+
+def test_the_latest_run_is_flagged_at_once(row: Make) -> None:
+    found = trend(row, *noisy(4, (10, 1000.0)), 1100.0)
+    assert [flag.kind for flag in found.flags] == [Kind.RISE]
+
+
+def test_two_bad_nights_apart_in_direction_are_no_level(row: Make) -> None:
+    rates = noisy(5, (20, 1000.0))
+    found = trend(row, *rates[:10], 900.0, 1100.0, *rates[10:])
+    assert [flag.kind for flag in found.flags] == [Kind.DROP, Kind.RISE]
+    assert len(found.levels) == 1
+
+
+def test_three_runs_come_before_any_flag(row: Make) -> None:
+    assert trend(row, 1000.0, 500.0, 2000.0).flags == ()
+
+
+def test_runs_rounded_to_one_value_are_held_against_their_own_scatter(row: Make) -> None:
+    assert trend(row, 1000.0, 1000.0, 1000.0, 1000.0, 1000.1).flags == ()
+    assert len(trend(row, 1000.0, 1000.0, 1000.0, 1000.0, 990.0).flags) == 1
+
+
+def test_failed_runs_are_counted_and_part_configurations(row: Make) -> None:
+    rows = [row(1, 100.0), row(2, None), row(3, 5.0, "b"), row(4, None, "c"), row(5, 101.0)]
+    found = trends(rows)
+    assert [(t.rows[0].identity, len(t.rows), t.num_failed) for t in found] == [("b", 1, 0), ("0123456789ab", 2, 1)]
+
+
+def test_false_flags_are_rare(row: Make) -> None:
+    """At 0.27 % a run 27 of 10000 are expected; 54 would come once in 10^5 histories."""
+    flags = 0
+    for seed in range(50):
+        flags += len(trend(row, *noisy(seed, (200, 1000.0))).flags)
+    assert flags < 54

@@ -1,0 +1,61 @@
+"""A node to record: NVIDIA's library by its C types, and the files of Linux below a folder."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "support/fake_nvml.c"
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The compiled stand-in of libnvidia-ml.so.1: loaded and called as the real one is."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    path = tmp_path_factory.mktemp("nvml") / "libfake-ml.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(path), str(SOURCE)], check=True)
+    return str(path)
+
+
+@pytest.fixture
+def four_gpus(library: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The library of a node with four GPUs."""
+    monkeypatch.setenv("FAKE_GPUS", "4")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return library
+
+
+def put(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """The root of a node: 2 sockets of 2 cores with RAPL, one InfiniBand adapter that is up and one that is down."""
+    root = tmp_path / "node"
+    cpu = "processor\t: {}\nmodel name\t: AMD EPYC 7402 24-Core Processor\nphysical id\t: {}\ncore id\t: {}\n\n"
+    put(root, "proc/cpuinfo", "".join(cpu.format(i, i // 4, i % 4 // 2) for i in range(8)))
+    put(root, "proc/meminfo", "MemTotal:       527988132 kB\nMemFree: 1 kB\n")
+    put(root, "proc/stat", "cpu 1 2 3\nbtime 1763600000\n")
+    put(root, "proc/loadavg", "4.25 2.0 1.0 5/999 12345\n")
+    put(root, "proc/sys/kernel/random/boot_id", "0f3c\n")
+    put(root, "etc/os-release", 'NAME="Rocky"\nPRETTY_NAME="Rocky Linux 9.4"\n')
+    for index in range(2):
+        put(root, f"sys/devices/system/cpu/cpu{index}/cpufreq/scaling_governor", "performance\n")
+        (root / f"sys/devices/system/node/node{index}").mkdir(parents=True)
+        zone = f"sys/class/powercap/intel-rapl:{index}"
+        put(root, f"{zone}/name", f"package-{index}\n")
+        put(root, f"{zone}/energy_uj", f"{1000 + index}\n")
+        put(root, f"{zone}/max_energy_range_uj", "262143328850\n")
+        put(root, f"sys/class/powercap/intel-rapl:{index}:0/name", "dram\n")
+        put(root, f"sys/class/powercap/intel-rapl:{index}:0/energy_uj", "5\n")
+        port = f"sys/class/infiniband/mlx5_{index}/ports/1"
+        put(root, f"{port}/state", "1: DOWN\n" if index else "4: ACTIVE\n")
+        put(root, f"{port}/rate", "200 Gb/sec (4X HDR)\n")
+        put(root, f"{port}/link_layer", "InfiniBand\n")
+    return root

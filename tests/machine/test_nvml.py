@@ -1,0 +1,76 @@
+"""NVIDIA's library through its C types, and which of its GPUs a run uses."""
+
+import pytest
+
+from nlp_bench.machine.nvml import Nvml, NvmlError, used_gpus
+
+UUIDS = ["GPU-a1", "GPU-b2", "GPU-c3", "GPU-d4"]
+
+
+def test_a_gpu_says_what_it_is(four_gpus: str) -> None:
+    nvml = Nvml(four_gpus)
+    assert len(nvml.handles) == 4
+    assert nvml.gpu(1) == {
+        "index": 1,
+        "name": "NVIDIA Fake-40GB",
+        "uuid": "GPU-1-fake",
+        "power_limit_w": 300.0,
+        "default_power_limit_w": 400.0,
+        "sm_clock_mhz": 1410,
+        "application_sm_clock_mhz": None,  # a function that this library does not have
+        "max_sm_clock_mhz": 1980,
+        "max_memory_clock_mhz": 2619,
+        "persistence_mode": True,
+        "ecc_mode": True,
+        "no_energy_counter": None,
+    }
+    assert nvml.driver() == {"driver": "535.104.05", "cuda_driver": "12.2", "nvml": "12.535.104.05"}
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_sample(four_gpus: str, monkeypatch: pytest.MonkeyPatch, is_old: bool) -> None:
+    if is_old:
+        monkeypatch.setenv("FAKE_OLD", "1")
+    nvml = Nvml(four_gpus)
+    energy, *others = nvml.sample(nvml.handles[2])
+    assert others == [120.0, 1410, 4, 61]
+    assert (energy is None) == is_old
+    assert (nvml.gpu(2)["no_energy_counter"] is None) != is_old
+    if is_old:
+        assert nvml.gpu(2)["no_energy_counter"] == "nvmlDeviceGetTotalEnergyConsumption: Not Supported"
+    else:
+        later = nvml.sample(nvml.handles[2])[0]
+        assert energy is not None
+        assert later is not None
+        assert later >= energy > 2**32  # a counter of 64 bits
+
+
+def test_no_driver() -> None:
+    with pytest.raises(NvmlError, match=r"no NVIDIA driver on this node \(libnot-there.so cannot be loaded\)"):
+        Nvml("libnot-there.so")
+
+
+def test_a_driver_that_is_not_loaded(four_gpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_BROKEN", "1")
+    with pytest.raises(NvmlError, match="nvmlInit_v2: Driver Not Loaded"):
+        Nvml(four_gpus)
+
+
+@pytest.mark.parametrize(
+    ("visible", "num_ranks", "expected"),
+    [
+        (None, 4, [0, 1, 2, 3]),
+        (None, 2, [0, 1]),
+        (None, 8, [0, 1, 2, 3]),
+        ("2,3", 2, [2, 3]),
+        (" 3 , 1 ", 2, [3, 1]),
+        ("GPU-c,GPU-a1", 2, [2, 0]),
+        ("0,9,1", 2, [0]),
+        ("1,1", 2, [1]),
+        ("MIG-7", 1, []),
+        ("", 2, []),
+        ("-1", 2, []),
+    ],
+)
+def test_the_gpus_of_the_ranks(visible: str | None, num_ranks: int, expected: list[int]) -> None:
+    assert used_gpus(visible, UUIDS, num_ranks) == expected

@@ -1,0 +1,113 @@
+"""The recorder as a process: it writes beside its parent, ends with it however that ends, and never disturbs it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PARENT = """
+import os, subprocess, sys, time
+child = subprocess.Popen(
+    [sys.executable, "-m", "nlp_bench.machine.sampler", sys.argv[1], "--parent", str(os.getpid()), *sys.argv[2:]],
+    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+)
+print(child.pid, flush=True)
+os.execvp("sleep", ["sleep", "60"])  # as torchrun takes the launcher's place
+"""
+
+
+def until(what: str, is_true: Callable[[], object], bound_s: float = 20) -> None:
+    end_s = time.monotonic() + bound_s
+    while not is_true():
+        assert time.monotonic() < end_s, f"waited {bound_s} s for {what}"
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+class Recording:
+    """A parent with its recorder."""
+
+    def __init__(self, run_dir: Path, *options: str) -> None:
+        command = [sys.executable, "-c", PARENT, str(run_dir), *options]
+        self.parent = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "SLURMD_NODENAME": "n1"}
+        )
+        assert self.parent.stdout
+        self.pid = int(self.parent.stdout.readline())
+        self.folder = run_dir / "machine"
+
+    def lines(self) -> list[str]:
+        path = self.folder / "n1.samples.csv"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def close(self) -> None:
+        self.parent.kill()
+        self.parent.wait()
+        assert self.parent.stdout
+        self.parent.stdout.close()
+        until("the recorder's end", lambda: not is_running(self.pid))
+
+
+def test_it_records_and_ends_with_a_parent_that_is_killed(tmp_path: Path, node: Path, four_gpus: str) -> None:
+    options = ("--gpus", "4", "--interval-s", "0.05", "--root", str(node), "--library", four_gpus)
+    recording = Recording(tmp_path, *options)
+    until("five samples", lambda: len(recording.lines()) > 5)
+    assert is_running(recording.pid)
+    recording.parent.send_signal(signal.SIGKILL)
+    assert recording.parent.wait() == -signal.SIGKILL
+    killed_s = time.time()
+    until("the recorder's end", lambda: not is_running(recording.pid))
+    recording.close()
+    facts = json.loads((recording.folder / "n1.json").read_text())
+    assert (facts["schema"], facts["node"], facts["interval_s"]) == ("nlp-bench/machine/1", "n1", 0.05)
+    assert (facts["driver"], len(facts["gpus"]), facts["no_meter"]) == ("535.104.05", 4, None)
+    header, *rows = recording.lines()
+    assert header.startswith(
+        "unix_time_s,load_1min,gpu0_energy_mj,gpu0_power_w,gpu0_sm_clock_mhz,gpu0_throttle_reasons,"
+    )
+    times = [float(row.split(",")[0]) for row in rows]
+    assert times == sorted(times)
+    assert times[-1] >= killed_s - 1e-3  # one sample more after the end, so that the last interval is covered
+    counters = [[int(row.split(",")[2]) for row in rows], [int(row.split(",")[7]) for row in rows]]
+    watts = [(c[-1] - c[0]) / 1e3 / (times[-1] - times[0]) for c in counters]
+    assert watts == pytest.approx([100, 110], rel=0.25)
+    assert sorted(path.name for path in recording.folder.iterdir()) == ["n1.json", "n1.samples.csv"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_and_leaves_whole_lines(tmp_path: Path, number: signal.Signals) -> None:
+    recording = Recording(tmp_path, "--interval-s", "0.05")
+    until("two samples", lambda: len(recording.lines()) > 2)
+    os.kill(recording.pid, number)
+    until("the recorder's end", lambda: not is_running(recording.pid))
+    assert recording.parent.poll() is None
+    assert (recording.folder / "n1.samples.csv").read_bytes().endswith(b"\n")
+    recording.close()
+
+
+def test_a_fault_is_told_in_a_file_and_disturbs_nobody(tmp_path: Path) -> None:
+    (tmp_path / "machine").mkdir()
+    (tmp_path / "machine/n1.samples.csv").mkdir()  # it cannot be written
+    recording = Recording(tmp_path)
+    until("the recorder's end", lambda: not is_running(recording.pid))
+    assert recording.parent.poll() is None
+    assert "IsADirectoryError" in (tmp_path / "machine/n1.error.txt").read_text()
+    recording.close()
+
+
+def test_a_parent_that_is_gone_already(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "nlp_bench.machine.sampler", str(tmp_path), "--parent", "1", "--interval-s", "60"]
+    assert subprocess.run(command, timeout=30, check=False).returncode == 0

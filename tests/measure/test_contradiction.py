@@ -1,0 +1,59 @@
+"""What a log states twice and differently is told, and proves nothing against a limit."""
+
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.limit import NOT_PROVEN, judged
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.outcome import Outcome
+
+
+def measured(folder: Path, *, grown: int = 96, skipped: int = 0, wall_s: float = 5.0, stamps: bool = True) -> RunEntry:
+    lines = []
+    for i in range(1, 41):
+        elapsed = 5 + 0.01 * (i * 7 % 5)
+        clock = f" unix time: {1.7e9 + i * wall_s:.3f} |" if stamps else ""
+        lines.append(
+            f" iteration {i:8d}/      40 | consumed samples: {grown * i:12d} | elapsed time per iteration (s): {elapsed:.4f} | "
+            f"global batch size:    96 | lm loss: 8.5E+00 | number of skipped iterations: {skipped} | "
+            f"number of nan iterations:   0 |{clock}\n"
+        )
+    path = folder / "job.out"
+    path.write_text("".join(lines))
+    (entry,) = measure_log(str(path), Overrides(sequence_length=2048, num_gpus=384))
+    return entry
+
+
+def test_a_log_that_agrees_with_itself_says_nothing(tmp_path: Path) -> None:
+    entry = measured(tmp_path, wall_s=5.03)
+    assert entry.reasons == ()
+    assert judged(entry, 20_000_000, 1000).word == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ({"grown": 48}, "its consumed samples grow by 0.5 times the global batch size per iteration"),
+        ({"wall_s": 2.0}, "its lines were written within 74.0 s, and their times add up to 185.7 s"),
+    ],
+)
+def test_a_contradiction_is_told_and_proves_nothing(tmp_path: Path, what: dict[str, float], said: str) -> None:
+    entry = measured(tmp_path, **what)
+    assert any(said in reason for reason in entry.reasons), entry.reasons
+    assert judged(entry, 20_000_000, 1000).word == NOT_PROVEN
+
+
+def test_time_between_the_lines_is_told_and_contradicts_nothing(tmp_path: Path) -> None:
+    entry = measured(tmp_path, wall_s=10.0)
+    assert any("what lies between them" in reason for reason in entry.reasons)
+    assert judged(entry, 20_000_000, 1000).word == "PASS"
+
+
+def test_a_training_that_never_updated_its_weights_is_none(tmp_path: Path) -> None:
+    entry = measured(tmp_path, skipped=1, stamps=False)
+    assert entry.outcome is Outcome.VALID  # the times are real
+    assert "every iteration skipped the update" in entry.reasons[0]
+    assert judged(entry, 20_000_000, 1000).word == NOT_PROVEN

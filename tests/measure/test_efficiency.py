@@ -1,0 +1,254 @@
+"""FLOP/s and utilisation of runs: from dumps of arguments, run folders and published tables; what is missing is said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.published import published_log, write_run
+
+from nlp_bench.errors import UsageError
+from nlp_bench.measure.efficiency import COLUMNS, NOTHING_GIVEN, Efficiency, Given, with_given
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.folder import measure_folder
+from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.report.flops import efficiency_lines
+from nlp_bench.report.reference import read_reference_table
+
+REFERENCE = Path(__file__).resolve().parents[2] / "reports" / "reference" / "juwels_booster" / "results.csv"
+A100 = Given(gpu="NVIDIA A100-SXM4-40GB")
+DUMP = {
+    "hidden_size": 12288,
+    "num_layers": 96,
+    "num_attention_heads": 96,
+    "ffn_hidden_size": 49152,
+    "kv_channels": 128,
+    "seq_length": 2048,
+    "padded_vocab_size": 51200,
+    "world_size": 384,
+    "bf16": True,
+    "sequence_parallel": True,
+    "recompute_granularity": "selective",
+    "use_flash_attn": True,
+    "swiglu": False,
+}
+
+
+def measured(folder: Path, given: Given = NOTHING_GIVEN, **changes: Any) -> RunEntry:
+    """A log of Megatron-LM with its dump of arguments and the five published lines; None leaves an argument out."""
+    values = {name: value for name, value in (DUMP | changes).items() if value is not None}
+    dump = "".join(f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in values.items())
+    path = folder / "job.log"
+    path.write_text(dump + published_log())
+    (entry,) = with_given(measure_log(str(path), Overrides(num_gpus=384)), given)
+    return entry
+
+
+def efficiency(entry: RunEntry) -> Efficiency:
+    assert entry.efficiency
+    return entry.efficiency
+
+
+def test_the_four_counts_of_the_published_lines(tmp_path: Path) -> None:
+    entry = measured(tmp_path, A100)
+    found, rate = efficiency(entry), (entry.steady or 0) / 384 / 1e12
+    flops = (1061947441152, 1076442955776, 1064363360256, 1433998983168)
+    counted = [found.cells()[name] for name in COLUMNS[:4]]
+    assert counted == pytest.approx([value * rate for value in flops], rel=1e-9)
+    shares = [counted[0] or 0, counted[2] or 0, counted[1] or 0]
+    assert [found.mfu, found.hfu, found.mfu_full_attention] == pytest.approx([value / 312 for value in shares])
+    assert (found.rate, found.why_not) == ("steady", ())
+    assert found.stated == (
+        "the log's TFLOPs 137.89 (line 18) is the count: legacy x4/3 count of the published tables; it differs by 0.00 %",
+    )
+
+
+def test_the_explanation_has_every_count_with_formula_peak_and_source(tmp_path: Path) -> None:
+    text = "\n".join(efficiency_lines(measured(tmp_path, A100)))
+    for words in (
+        "1/2 4 s q",
+        "24 x 4 l h^2",
+        "l core/4",
+        "NVIDIA A100 data sheet",
+        "HFU",
+        "174,590,681,088 parameters",
+    ):
+        assert words in text
+    assert text.count("MFU ") == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "hardware", "legacy"),
+    [
+        ({"recompute_granularity": None}, "(no recompute was asked for)", 3),
+        ({"recompute_granularity": None, "recompute_activations": True}, "(selective", 4),
+        ({"transformer_impl": "transformer_engine"}, "l core/2 (selective recompute)", 4),
+        ({"use_flash_attn": False}, "model, full attention + l core (selective recompute)", 4),
+        ({"recompute_granularity": "full", "recompute_method": "uniform"}, "96 of 96 layers", 4),
+        (
+            {
+                "recompute_granularity": "full",
+                "recompute_method": "block",
+                "recompute_num_layers": 3,
+                "pipeline_model_parallel_size": 8,
+                "virtual_pipeline_model_parallel_size": 2,
+            },
+            "48 of 96 layers",
+            4,
+        ),
+    ],
+)
+def test_the_recompute_that_ran(tmp_path: Path, changes: dict[str, Any], hardware: str, legacy: int) -> None:
+    text = "\n".join(efficiency_lines(measured(tmp_path, **changes)))
+    assert hardware in text
+    assert f"24 x {legacy} l h^2" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_experts": 8}, "mixture of experts"),
+        ({"num_layers": None, "hidden_size": None}, "num_layers, hidden_size not known"),
+        ({"padded_vocab_size": None}, "padded_vocab_size not known"),
+        (
+            {"kv_channels": None, "num_attention_heads": 100},
+            "hidden_size: 12288 is not a multiple of num_attention_heads = 100",
+        ),
+        ({"group_query_attention": True, "num_query_groups": 7}, "is not a multiple of num_query_groups = 7"),
+        ({"swiglu": None, "ffn_hidden_size": 32768}, "swiglu not known"),
+        ({"hidden_size": "wide"}, "hidden_size not known"),
+        ({"hidden_size": -5}, "hidden_size not known"),
+        ({"hidden_size": "1e999"}, "hidden_size not known"),
+        ({"num_layers": "1e300"}, "num_layers not known"),
+        ({"num_layers": 96.5}, "num_layers not known"),
+    ],
+)
+def test_a_shape_that_is_not_known_gives_no_number(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    found = efficiency(measured(tmp_path, A100, **changes))
+    assert set(found.cells().values()) == {None}
+    assert len(found.why_not) == 1
+    assert words in found.why_not[0]
+    assert found.stated == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"recompute_granularity": None, "sequence_parallel": None}, "what was recomputed is not known"),
+        ({"recompute_granularity": "some"}, "'some' is none of none, selective, full"),
+        ({"use_flash_attn": None}, "whether one fused kernel computes the attention"),
+        ({"recompute_granularity": "full", "recompute_method": "block"}, "needs recompute_num_layers"),
+        ({"recompute_granularity": "full", "recompute_method": "half"}, "recompute_method is 'half'"),
+    ],
+)
+def test_without_the_recompute_the_model_still_counts(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    found = efficiency(measured(tmp_path, A100, **changes))
+    assert found.hardware_tflops_per_gpu is None
+    assert found.mfu
+    assert found.hfu is None
+    assert words in found.why_not[0]
+
+
+@pytest.mark.parametrize("experts", ["None", "[1]", 1])
+def test_one_expert_is_none(tmp_path: Path, experts: object) -> None:
+    assert efficiency(measured(tmp_path, num_experts=experts)).model_tflops_per_gpu
+
+
+@pytest.mark.parametrize(
+    ("given", "changes", "words"),
+    [
+        (NOTHING_GIVEN, {}, "the name of the GPU is not known (give --gpu NAME)"),
+        (A100, {"bf16": None}, "the number format is not known (give --precision FORMAT)"),
+        (A100, {"bf16": False}, "fp32 and not whether the matrix products ran in TF32"),
+        (A100, {"bf16": False, "fp8": "hybrid"}, "has no fp8 peak for NVIDIA A100 SXM"),
+        (Given(gpu="NVIDIA A30"), {"world_size": 4}, None),
+        (Given(gpu="NVIDIA A100-SXM4-40GB", precision="fp32"), {}, "more than the peak of 19.5"),
+    ],
+)
+def test_a_peak_that_is_not_known_gives_no_utilisation(
+    tmp_path: Path, given: Given, changes: dict[str, Any], words: str | None
+) -> None:
+    found = efficiency(measured(tmp_path, given, **changes))
+    assert found.model_tflops_per_gpu
+    assert (found.mfu is None, found.hfu is None) == (words is not None,) * 2
+    assert words is None or words in found.why_not[-1]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision"), [("H100", None), ("NVIDIA H900", None), ("A100", "fp8"), ("V100", "bf16")]
+)
+def test_a_given_gpu_that_has_no_peak_is_refused_before_anything_is_read(gpu: str, precision: str | None) -> None:
+    with pytest.raises(UsageError, match=gpu if precision is None else precision):
+        Given(gpu=gpu, precision=precision)
+
+
+def test_what_is_given_against_the_log_is_said(tmp_path: Path) -> None:
+    found = efficiency(measured(tmp_path, Given(gpu="A100", precision="fp16")))
+    assert found.peak
+    assert found.peak.number_format == "fp16"
+    assert any("--precision fp16 is used although log line 9 says 'bf16'" in text for text in found.assumed)
+
+
+def test_the_counting_of_a_log_that_agrees_with_none_is_said(tmp_path: Path) -> None:
+    (text,) = efficiency(measured(tmp_path, seq_length=4096)).stated
+    assert "is none of the counts (model " in text
+    assert "% off" in text
+
+
+def test_a_run_folder_of_ours_knows_everything(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    run = json.loads((folder / "run.json").read_text())
+    shape = {
+        "num_layers": 96,
+        "hidden_size": 12288,
+        "ffn_hidden_size": 49152,
+        "num_attention_heads": 96,
+        "vocab_size": 50257,
+    }
+    run["model"]["architecture"] = {**shape, "sequence_length": 2048, "position_embedding": "rope"}
+    run["system"]["gpu"] = {"name": "NVIDIA A100-SXM4-40GB"}
+    run["training"] |= {"precision": "bf16", "recompute": "selective"}
+    (folder / "run.json").write_text(json.dumps(run))
+    entry = measure_folder(folder, "run").entry
+    record = entry.to_json(20_000_000)["efficiency"]
+    assert record["why_not"] == []
+    assert record["flops_per_token"]["hardware"] == 1064363360256
+    assert record["num_parameters"] == 174590681088
+    assert record["peak"]["tflops"] == 312
+    assert record["mfu"] == pytest.approx(record["model_tflops_per_gpu"] / 312)
+    assert record["assumed"] == ["vocabulary of 50257 padded to 51200, a multiple of 128 x 8 (tensor parallel)"]
+    run["system"]["accelerator"] = "cpu"
+    (folder / "run.json").write_text(json.dumps(run))
+    found = efficiency(measure_folder(folder, "run").entry)
+    assert found.model_tflops_per_gpu
+    assert found.mfu is None
+    assert "CPUs" in found.why_not[0]
+
+
+def test_a_run_without_a_number_has_no_flops(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", outcome="FAILED")
+    entry = measure_folder(folder, "run").entry
+    assert entry.efficiency is None
+    assert entry.to_json(1)["efficiency"] is None
+    assert list(efficiency_lines(entry)) == []
+
+
+def test_the_published_table_gets_the_shape_that_the_rules_freeze() -> None:
+    entries = with_given(read_reference_table(REFERENCE), Given(gpu="A100", precision="bf16"))
+    found = {entry.source: efficiency(entry) for entry in entries}
+    row = found["JUWELS Booster 175B 96 nodes"]
+    assert row.legacy_tflops_per_gpu == pytest.approx(36055.39 * 1433998983168 / 384 / 1e12)
+    assert row.mfu == pytest.approx(0.3196, abs=1e-4)
+    assert row.rate == "reference"
+    assert found["JUWELS Booster 13B 8 nodes"].legacy_tflops_per_gpu == pytest.approx(206.885, abs=0.01)
+
+
+def test_without_the_number_of_gpus_nothing_is_per_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    dump = "".join(f"  {name} ........ {value}\n" for name, value in DUMP.items() if name != "world_size")
+    path.write_text(dump + published_log())
+    (entry,) = measure_log(str(path), Overrides())
+    found = efficiency(entry)
+    assert set(found.cells().values()) == {None}
+    assert "--num-gpus" in found.why_not[-1]

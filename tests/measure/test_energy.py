@@ -1,0 +1,328 @@
+"""Energy over the window of the rate: what meters count is added up, what they do not count is no number."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.machines import BEGIN_S, ITERATION_S, TOKENS_PER_ITERATION, Node, write_machine_run
+
+from nlp_bench.cli.main import main
+from nlp_bench.measure.energy import Energy
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.folder import measure_folder
+from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.meter import Counter, MeterError
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.outcome import Outcome
+
+WATTS = 100 + 110 + 120 + 130
+CLOCKS = "[default0]: > clocks of the ranks: within 0.001500 s after a barrier\n"
+
+
+def measured(folder: Path) -> RunEntry:
+    return measure_folder(folder, "run").entry
+
+
+def energy(folder: Path) -> Energy:
+    found = measured(folder).energy
+    assert found is not None
+    return found
+
+
+def why(folder: Path) -> str:
+    entry = measured(folder)
+    assert entry.outcome is Outcome.VALID
+    assert entry.steady
+    assert entry.energy
+    assert entry.energy.why_none
+    assert (entry.energy.joules, entry.energy.joules_per_token, entry.energy.kwh(10**6)) == (None, None, None)
+    assert f"no energy: {entry.energy.why_none}" in entry.remarks
+    return entry.energy.why_none
+
+
+def test_the_counters_of_all_gpus_over_the_window(tmp_path: Path) -> None:
+    folder = write_machine_run(tmp_path / "run", [Node("n1"), Node("n2")], before=CLOCKS)
+    found = energy(folder)
+    assert found.joules_per_token == pytest.approx(2 * WATTS * ITERATION_S / TOKENS_PER_ITERATION, rel=1e-6)
+    assert found.mean_power_w_per_gpu == pytest.approx(WATTS / 4, rel=1e-6)
+    assert found.kwh(20_000_000) == pytest.approx(2 * WATTS * 2 * 20e6 / TOKENS_PER_ITERATION / 3.6e6, rel=1e-6)
+    assert found.boundary == (
+        "GPU boards by NVML's energy counter, 8 of 8 GPUs; without CPUs, memory, network, power supplies and cooling"
+    )
+    assert (found.remarks, found.why_none) == ((), None)
+    assert (found.samples_per_second, found.longest_gap_s) == (1.0, 1.0)
+    window = measured(folder).throughput
+    assert window
+    assert found.joules == pytest.approx(2 * WATTS * window.window.seconds, rel=1e-6)
+
+
+def test_power_that_changes_within_the_window_is_the_counters_not_the_powers(tmp_path: Path) -> None:
+    """The power column is never integrated: it says 1 W here."""
+    node = Node("n1", cell=lambda name, _t: 1.0 if name.endswith("power_w") else None)
+    assert energy(write_machine_run(tmp_path / "run", [node])).mean_power_w_per_gpu == pytest.approx(WATTS / 4)
+
+
+@pytest.mark.parametrize("num_cut", [1, 5, 40])
+def test_a_line_that_was_cut_is_no_sample(tmp_path: Path, num_cut: int) -> None:
+    folder = write_machine_run(tmp_path / "run", [Node("n1")])
+    whole = energy(folder).joules
+    path = folder / "machine/n1.samples.csv"
+    path.write_bytes(path.read_bytes()[:-num_cut])
+    assert energy(folder).joules == whole
+
+
+def reset_counter(name: str, time_s: float) -> float | None:
+    late_s = time_s - BEGIN_S - 100
+    return 1e5 * late_s if name == "gpu2_energy_mj" and late_s >= 0 else None
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        (Node("n1", cell=reset_counter), "GPU 2 on node n1: the energy counter began again during the window"),
+        (Node("n1", times=[BEGIN_S - 5 + n for n in range(200)]), "GPU 0 on node n1: the samples miss 24.0 s of the window"),
+        (Node("n1", times=[BEGIN_S + 100 + n for n in range(200)]), "the samples miss"),
+        (Node("n1", times=()), "GPU 0 on node n1 has no samples of its energy counter"),
+        (Node("n1", cell=lambda name, _t: "" if name == "gpu1_energy_mj" else None), "GPU 1 on node n1 has no samples"),
+        (Node("n1", cell=lambda name, _t: 7 if name == "gpu1_energy_mj" else None), "a counter that counts 0 J in"),
+        (Node("n1", cell=lambda name, t: 1e9 * (t - BEGIN_S + 9) if name == "gpu1_energy_mj" else None), "is not believed"),
+        (Node("n1", gpu_facts={3: {"no_energy_counter": "Not Supported"}}), "3 of 4 GPUs have a meter: GPU 3 on node n1 has no"),
+        (Node("n1", num_gpus=3), "3 of 4 GPUs have a meter"),
+        (Node("n1", num_gpus=5), "5 of 4 GPUs have a meter"),
+        (Node("n1", num_gpus=0, facts={"no_meter": "no meter: no NVIDIA driver"}), "0 of 4 GPUs have a meter: no meter: no NVIDIA"),
+        (Node("n1", gpu_facts={3: {"uuid": "GPU-n1-1"}}), "GPU 3 on node n1 is recorded twice (UUID GPU-n1-1)"),
+        (Node("n1", facts={"schema": "nlp-bench/machine/9"}), "node n1:"),
+    ],
+)  # fmt: skip
+def test_what_is_no_number_and_why(tmp_path: Path, node: Node, reason: str) -> None:
+    assert reason in why(write_machine_run(tmp_path / "run", [node]))
+
+
+def test_a_reset_outside_the_window_does_no_harm(tmp_path: Path) -> None:
+    node = Node("n1", cell=lambda name, t: 1.0 if name == "gpu0_energy_mj" and t < BEGIN_S else None)
+    assert energy(write_machine_run(tmp_path / "run", [node])).mean_power_w_per_gpu == pytest.approx(WATTS / 4)
+
+
+def test_a_clock_that_was_set_back_before_the_window_does_no_harm(tmp_path: Path) -> None:
+    times = [BEGIN_S + 3600 + n for n in range(3)] + [BEGIN_S - 5 + n for n in range(240)]
+    node = Node(
+        "n1", times=times, cell=lambda name, t: 5.0 if name.endswith("energy_mj") and t > BEGIN_S + 3000 else None
+    )
+    found = energy(write_machine_run(tmp_path / "run", [node]))
+    assert (found.mean_power_w_per_gpu, found.samples_per_second) == (pytest.approx(WATTS / 4), 1.0)
+
+
+def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    times = [BEGIN_S - 5 + n for n in range(120)] + [BEGIN_S + 110 + n for n in range(200)]
+    assert "the node's clock was set back during the window" in why(
+        write_machine_run(tmp_path / "run", [Node("n1", times=times)])
+    )
+
+
+def test_a_node_without_a_record(tmp_path: Path) -> None:
+    folder = write_machine_run(tmp_path / "run", [Node("n1")], num_nodes=2)
+    assert why(folder) == "1 of 2 nodes have machine records (n1)"
+
+
+@pytest.mark.parametrize("text", ["", "hello\n", "unix_time_s,a,a\n1,2,3\n", "\x00\xff,\n"])
+def test_a_file_of_samples_that_is_none(tmp_path: Path, text: str) -> None:
+    folder = write_machine_run(tmp_path / "run", [Node("n1")])
+    (folder / "machine/n1.samples.csv").write_text(text)
+    assert why(folder).startswith("node n1: no samples (n1.samples.csv does not begin with the column unix_time_s)")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": "other/1"}', "[" * 100_000])
+def test_a_record_of_a_node_that_is_none(tmp_path: Path, text: str) -> None:
+    folder = write_machine_run(tmp_path / "run", [Node("n1")])
+    (folder / "machine/n1.json").write_text(text)
+    assert why(folder).startswith("node n1: ")
+
+
+@pytest.mark.parametrize("gpus", [7, [7], [{"index": "x", "is_used": True}], [{"is_used": True}], {"index": 0}, None])
+def test_a_record_with_something_else_in_it(tmp_path: Path, gpus: object) -> None:
+    folder = write_machine_run(
+        tmp_path / "run", [Node("n1", facts={"gpus": gpus, "cpu_packages": gpus, "infiniband": gpus})]
+    )
+    assert "0 of 4 GPUs have a meter" in why(folder)
+
+
+def test_a_log_without_the_time_of_day(tmp_path: Path) -> None:
+    folder = write_machine_run(tmp_path / "run", [Node("n1")])
+    path = folder / "job.out"
+    path.write_text(re.sub(r" unix time: [\d.]+ \|", "", path.read_text()))
+    assert why(folder).startswith("the log has no time of day (field `unix time`)")
+
+
+@pytest.mark.parametrize(
+    ("times", "remarks"),
+    [
+        ([BEGIN_S - 5 + 2 * n for n in range(120)], ["0.50 samples per second; MLPerf's rules ask for at least 1"]),
+        (
+            [BEGIN_S - 5 + n for n in range(240) if not 100 <= n < 107],
+            ["the samples pause for up to 8.0 s (GPU 0 on node n1)", "0.96 samples per second"],
+        ),
+        (
+            [BEGIN_S - 5 + 10 * n for n in range(24)],
+            [
+                "pause for up to 10.0 s",
+                "0.10 samples per second",
+                "20 samples in the window; MLPerf's rules ask for at least 60",
+            ],
+        ),
+    ],
+)
+def test_thin_samples_are_said_and_the_counters_still_add_up(
+    tmp_path: Path, times: list[float], remarks: list[str]
+) -> None:
+    entry = measured(write_machine_run(tmp_path / "run", [Node("n1", times=times)]))
+    assert entry.energy
+    assert entry.energy.mean_power_w_per_gpu == pytest.approx(WATTS / 4)
+    assert len(entry.energy.remarks) == len(remarks)
+    for remark, part in zip(entry.energy.remarks, remarks, strict=True):
+        assert part in remark
+        assert remark in entry.remarks
+
+
+@pytest.mark.parametrize(
+    ("before", "remark"),
+    [
+        ("", "energy: the log does not say how far the nodes' clocks are apart"),
+        (CLOCKS.replace("0.001500", "3.900000"), "energy: the nodes' clocks are 3.9 s apart, 2.0 % of the window"),
+    ],
+)
+def test_the_clocks_of_the_nodes_are_compared(tmp_path: Path, before: str, remark: str) -> None:
+    folder = write_machine_run(tmp_path / "run", [Node("n1"), Node("n2")], before=before)
+    assert energy(folder).remarks == (remark,)
+
+
+def test_cpu_packages_that_go_round(tmp_path: Path) -> None:
+    """At 150 W a range of 3000 J is passed every 20 s."""
+    nodes = [Node("n1", num_gpus=0, num_packages=2, range_uj=3_000_000_000, facts={"no_meter": None}) for _ in range(1)]
+    found = energy(write_machine_run(tmp_path / "run", nodes, accelerator="cpu"))
+    assert found.joules_per_token == pytest.approx(2 * 150 * ITERATION_S / TOKENS_PER_ITERATION, rel=1e-6)
+    assert found.mean_power_w_per_gpu is None
+    assert str(found.boundary).startswith("CPU packages by RAPL, 1 of 1 node(s); without memory")
+
+
+def test_a_gap_in_which_a_counter_may_have_gone_round(tmp_path: Path) -> None:
+    times = [BEGIN_S - 5 + n for n in range(240) if not 100 <= n < 104]
+    node = Node("n1", times=times, num_gpus=0, num_packages=1, range_uj=3_000_000_000)
+    folder = write_machine_run(tmp_path / "run", [node], accelerator="cpu")
+    assert "may have gone round unseen" in why(folder)
+
+
+def test_nodes_that_are_one_machine_are_metered_once(tmp_path: Path) -> None:
+    nodes = [Node(name, num_gpus=0, num_packages=2, facts={"boot_id": "one"}) for name in ("node1", "node2")]
+    found = energy(write_machine_run(tmp_path / "run", nodes, accelerator="cpu", before=CLOCKS))
+    assert found.joules_per_token == pytest.approx(2 * 150 * ITERATION_S / TOKENS_PER_ITERATION, rel=1e-6)
+
+
+def test_cpu_packages_stand_beside_the_gpus_and_are_not_added(tmp_path: Path) -> None:
+    found = energy(write_machine_run(tmp_path / "run", [Node("n1", num_packages=2)]))
+    assert found.joules_per_token == pytest.approx(WATTS * ITERATION_S / TOKENS_PER_ITERATION, rel=1e-6)
+    assert found.cpu_joules_per_token == pytest.approx(300 * ITERATION_S / TOKENS_PER_ITERATION, rel=1e-6)
+
+
+def test_a_run_that_is_not_valid_has_no_energy(tmp_path: Path) -> None:
+    folder = write_machine_run(tmp_path / "run", [Node("n1")])
+    outcome = json.loads((folder / "outcome.json").read_text())
+    (folder / "outcome.json").write_text(json.dumps({**outcome, "outcome": "FAILED"}))
+    assert measured(folder).energy is None
+
+
+def test_without_records_nothing_is_said(tmp_path: Path) -> None:
+    entry = measured(write_machine_run(tmp_path / "run", [], num_nodes=1))
+    assert entry.energy is None
+    assert not any("energy" in remark for remark in entry.remarks)
+
+
+def test_the_interval_between_two_samples_is_divided_evenly() -> None:
+    counter = Counter(name="it", times=np.arange(5.0), joules=np.array([0.0, 10.0, 40.0, 50.0, 60.0]))
+    assert counter.joules_in(np.array([0.5]), np.array([1.5])) == pytest.approx(5 + 15)
+    apart = counter.joules_in(np.array([0.0, 2.0]), np.array([1.0, 3.5]))
+    assert apart == pytest.approx(10 + 15)
+    with pytest.raises(MeterError, match=r"the samples miss 0.5 s of the window"):
+        counter.joules_in(np.array([0.5]), np.array([4.5]))
+    with pytest.raises(MeterError, match="began again"):
+        replace(counter, joules=counter.joules[::-1]).joules_in(np.array([0.5]), np.array([1.5]))
+
+
+STATED = (
+    " [2026-01-01 00:00:00.000000] iteration {:8d}/      30 | consumed samples: {:12d} | elapsed time per iteration (ms): 2000.0 | "
+    "throughput per GPU (TFLOP/s/GPU): 400.0 | energy per GPU (J/iter/GPU): {:.1f} | power per GPU (W/GPU): 300.0 | learning rate: "
+    "1.000000E-06 | global batch size:    96 | lm loss: 8.000000E+00 | loss scale: 1.0 | grad norm: 1.000 | "
+    "number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+)
+
+
+def stated(tmp_path: Path, joules: float, **options: int) -> Energy | None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(STATED.format(n, 96 * n, joules) for n in range(1, 31)))
+    (entry,) = measure_log(str(path), Overrides(sequence_length=2048, **options))
+    assert entry.has_number
+    return entry.energy
+
+
+def test_what_megatron_states_itself(tmp_path: Path) -> None:
+    found = stated(tmp_path, 600.0, num_gpus=8)
+    assert found
+    assert found.joules_per_token == pytest.approx(8 * 600 / TOKENS_PER_ITERATION)
+    assert found.mean_power_w_per_gpu == pytest.approx(300)
+    assert "as the log states it (--log-energy)" in str(found.boundary)
+
+
+def test_what_megatron_states_without_a_meter_or_without_a_number_of_gpus(tmp_path: Path) -> None:
+    assert stated(tmp_path, 0.0, num_gpus=8) is None
+    found = stated(tmp_path, 600.0)
+    assert found
+    assert found.joules_per_token is None
+    assert "--num-gpus N" in str(found.why_none)
+
+
+def test_the_report_shows_energy_and_money(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_machine_run(tmp_path / "run", [Node("n1")])
+    joules = WATTS * ITERATION_S / TOKENS_PER_ITERATION
+    kwh = joules * 20e6 / 3.6e6
+    assert main(["report", str(folder), "--price-per-kwh", "250", "--currency", "EUR"]) == 0
+    text = capsys.readouterr().out
+    assert f"{joules:.4g}  {kwh:.4g}  {250 * kwh:.4g}" in " ".join(text.split("\n"))
+    assert "Metered: GPU boards by NVML's energy counter, 4 of 4 GPUs; without" in text
+    assert "cost: kWh x 250 EUR." in text
+    assert main(["report", str(folder), "--price-per-kwh", "250", "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    found = report["runs"][0]["energy"]
+    assert (report["price_per_kwh"], report["currency"]) == (250, None)
+    assert found["cost"] == pytest.approx(250 * kwh)
+    assert found["energy_kwh"] == pytest.approx(kwh)
+    assert main(["report", str(folder), "--explain"]) == 0
+    text = capsys.readouterr().out
+    assert f"  energy    {joules:.6g} J/token = " in text
+    assert "  power     115.0 W per GPU" in text
+
+
+def test_a_price_without_a_meter_is_no_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_machine_run(tmp_path / "run", [], num_nodes=1)
+    assert main(["report", str(folder), "--price-per-kwh", "0.3"]) == 0
+    assert "no cost: no meter was read during the run, and the log states no energy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--price-per-kwh", "cheap"], "is no price of one kWh"),
+        (["--price-per-kwh", "-1"], "is no price of one kWh"),
+        (["--price-per-kwh", "nan"], "is no price of one kWh"),
+        (["--currency", "EUR"], "--price-per-kwh, which is missing"),
+        (["--price-per-kwh", "1", "--currency", "E\nUR"], "is no word of 1 to 12 characters"),
+    ],
+)
+def test_a_wrong_price(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    try:
+        code = main(["report", str(tmp_path), *words])
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    assert code == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,145 @@
+"""The verdict on a limit, and the words for it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.simulated import BATCH, SEQUENCE, Kind, measured
+
+from nlp_bench.cli.main import main
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, judged, verdict
+from nlp_bench.outcome import Outcome
+from nlp_bench.report.table import Report
+from nlp_bench.report.words import run_lines
+
+TOKENS = 20_000_000
+FIVE = (7.2310, 5.3551, 5.6192, 5.3291, 5.3247)
+
+
+def entry(**kind: object) -> RunEntry:
+    throughput = measured(Kind(name="one", **kind), np.random.default_rng(2))
+    return RunEntry(source="job.out", outcome=Outcome.VALID, throughput=throughput)
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> Path:
+    """Write the five lines of the published description."""
+    path = tmp_path / "five.log"
+    lines = [
+        f"[default3]: iteration {10 * i:8d}/ 3125000 | consumed samples: {960 * i:12d} | elapsed time per iteration (s): {s:.4f} | "
+        f"learning rate: 4.438E-07 | global batch size: {BATCH:5d} | lm loss: 8.5E+00 | loss scale: 4096.0 | grad norm: 8.121 | "
+        "number of skipped iterations:   0 | number of nan iterations:   0 | samples per second: 17.084 | TFLOPs: 130.66 |\n"
+        for i, s in enumerate(FIVE, start=1)
+    ]
+    path.write_text("".join(lines))
+    return path
+
+
+def test_the_five_published_lines_prove_nothing_against_560_s(five: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(five), "--sequence-length", str(SEQUENCE), "--limit", "560"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for words in (
+        "34063.43 587.14",
+        "36361.59",
+        "550.03",
+        "NOT PROVEN: the run neither keeps nor misses the limit for certain; its time is 1.8 % below the limit of 560 s",
+        "At the steady speed of iterations 11 to 50, 20,000,000 tokens take 550.03 s. Not counted: iterations 1-10 (warm-up).",
+        "The verdict depends on the window: of 7 usual windows 5 give a time within the limit and 2 one above it",
+        "36923.77 541.66 1 within the last line (llm-foundry, Primus)",
+        "This is one run",
+    ):
+        assert words in said
+
+
+def test_json_has_the_verdict_and_what_it_rests_on(five: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["report", str(five), "--sequence-length", "2048", "--limit", "560", "--format", "json"])
+    run = json.loads(capsys.readouterr().out)["runs"][0]
+    assert run["limit"] == NOT_PROVEN
+    assert run["verdict"]["depends_on_window"] is True
+    assert run["verdict"]["margin"] == pytest.approx(1 - 550.0309 / 560, abs=1e-6)
+    assert run["verdict"]["worst_margin"] < 0
+    assert {"window", "tokens_per_second", "time_to_report_s"} <= run["sensitivity"][0].keys()
+    assert run["steady_state"]["num_more"] == 25
+
+
+def test_a_long_run_passes_and_fails() -> None:
+    run = entry()
+    time_s = TOKENS / run.steady
+    assert verdict(run, TOKENS, 1.02 * time_s) == PASS
+    assert verdict(run, TOKENS, 0.98 * time_s) == FAIL
+    assert verdict(run, TOKENS, time_s) == NOT_PROVEN
+    assert judged(run, TOKENS, 1.02 * time_s).depends_on_window is False
+
+
+def test_a_run_that_ends_too_slow_for_the_limit_has_not_proven_it() -> None:
+    run = entry(throttling=True)
+    slow_s = TOKENS / run.steady * (1 + run.throughput.steadiness.slowdown)
+    between = judged(run, TOKENS, (slow_s + TOKENS / run.steady) / 2)
+    assert between.word == NOT_PROVEN
+    assert "ends at a slower speed" in between.reasons[0]
+    assert verdict(run, TOKENS, 1.1 * slow_s) == PASS
+
+
+def test_what_has_no_interval_or_no_number_proves_nothing() -> None:
+    published = RunEntry(source="table", outcome=Outcome.VALID, published_tokens_per_second=36055.39)
+    failed = RunEntry(source="job.out", outcome=Outcome.FAILED)
+    short = entry(iterations=2)
+    assert "published value" in judged(published, TOKENS, 560).reasons[0]
+    assert judged(published, TOKENS, 560).margin == pytest.approx(1 - 554.70 / 560, abs=1e-5)
+    assert judged(failed, TOKENS, 560).reasons == ("the run has no number: its outcome is FAILED",)
+    assert judged(short, TOKENS, 5600).word == NOT_PROVEN
+
+
+def test_a_limit_in_milliseconds_is_no_pass() -> None:
+    run = entry()
+    assert "not in seconds" in judged(run, TOKENS, 1000 * TOKENS / run.steady).reasons[0]
+
+
+@pytest.mark.parametrize("text", ["560s", "9min", "9:20", "nan", "inf", "0", "-560", "", "5.6e2 s"])
+def test_a_limit_that_is_no_number_of_seconds_is_refused(
+    five: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["report", str(five), f"--limit={text}"])
+    assert end.value.code == 2
+    assert "is no number of seconds" in capsys.readouterr().err
+
+
+def test_a_time_far_above_the_limit_is_told_as_a_multiple_of_it(five: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["report", str(five), "--sequence-length", str(SEQUENCE), "--limit", "1e-9"])
+    assert "its time is 5.5e+11 times the limit of 1e-09 s" in capsys.readouterr().out
+
+
+def test_one_is_told_in_the_singular(five: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    five.write_text(
+        "".join(f"iteration {i}/ 9 | elapsed time per iteration (s): 5.0 | global batch size: 96 |\n" for i in (1, 2))
+    )
+    main(["report", str(five), "--sequence-length", str(SEQUENCE), "--limit", "560"])
+    said = capsys.readouterr().out
+    assert (
+        "At the steady speed of iteration 2, 20,000,000 tokens take 508.63 s. Not counted: iteration 1 (warm-up)."
+        in said
+    )
+    assert "the window has 1 logged interval, 3 are needed" in said
+
+
+def test_scatter_without_bound_is_not_told_as_rounding(five: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    times = (5.0, 5.1, 5.0, 900.0, 5.2, 5.0)
+    five.write_text(
+        "".join(
+            f"iteration {i}/ 9 | elapsed time per iteration (s): {s} | global batch size: 96 |\n"
+            for i, s in enumerate(times, 1)
+        )
+    )
+    main(["report", str(five), "--sequence-length", str(SEQUENCE), "--limit", "560"])
+    said = capsys.readouterr().out
+    assert "the times scatter too much to bound the rate" in said
+    assert "rounded" not in said
+
+
+def test_words_without_a_limit_judge_nothing() -> None:
+    said = "\n".join(run_lines(entry(), Report(entries=[], tokens=TOKENS)))
+    assert "within 1 %: the run is long enough" in said
+    assert not any(word in said for word in (PASS, FAIL, NOT_PROVEN, "limit"))

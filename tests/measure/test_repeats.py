@@ -1,0 +1,141 @@
+"""Which runs are repeats of each other, and what several of them say together."""
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+from support.published import write_run
+from support.repeated import write_log, write_runs
+
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.estimate import CHOICE_FACTOR, student_t
+from nlp_bench.measure.folder import measure_folder
+from nlp_bench.measure.observation import Observation
+from nlp_bench.measure.repeats import Pool, digest, identity, pool, pool_lines
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.measure.workload import Setting, Workload
+from nlp_bench.outcome import Outcome
+from nlp_bench.report.sources import read_sources
+
+
+def read(*paths: Path, **given: int) -> list[RunEntry]:
+    return read_sources([str(path) for path in paths], Overrides(**given)).entries
+
+
+def observed(*seconds: float) -> Pool:
+    return Pool(runs=tuple(Observation(source=f"run {s}", outcome=Outcome.VALID, seconds_per_token=s) for s in seconds))
+
+
+def workload(**values: float | str) -> RunEntry:
+    logged = {name: Setting(value, "log line 1") for name, value in values.items()}
+    return RunEntry(source="a", outcome=Outcome.REFUSED, workload=Workload(logged=logged))
+
+
+def test_identity_is_sorted_and_knows_no_order_and_no_decimal_point() -> None:
+    one, two = workload(lr=1, hidden_size=64), workload(hidden_size=64.0, lr=1.0)
+    assert identity(one) == identity(two) == (("hidden_size", 64), ("lr", 1))
+    assert digest(one) == digest(two) == "762507d73e83"
+    assert digest(workload(lr=1, hidden_size=65)) != digest(one)
+
+
+def test_identity_leaves_out_what_is_no_setting_of_the_run() -> None:
+    assert identity(workload(seed=1, log_interval=10, hidden_size=64)) == (("hidden_size", 64),)
+
+
+def test_identity_holds_the_sizes_that_the_number_was_computed_with(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "a.log", 65536, stated=False)
+    (entry,) = read(log, sequence_length=4096, num_gpus=16)
+    assert dict(identity(entry)) == {"seq_length": 4096, "global_batch_size": 64, "num_gpus": 16}
+
+
+def test_repeats_are_pooled_and_another_configuration_is_not(tmp_path: Path) -> None:
+    write_runs(tmp_path / "a", 65000, 66000, 65500)
+    write_runs(tmp_path / "b", 65000, 66000, seed=9, tensor_model_parallel_size=2)
+    assert [len(found.runs) for found in pool(read(tmp_path / "a", tmp_path / "b"))] == [3, 2]
+
+
+def test_logs_that_state_little_are_pooled_on_a_persons_word_only(tmp_path: Path) -> None:
+    entries = read(write_runs(tmp_path, 65000, 66000, stated=False), sequence_length=4096, num_gpus=16)
+    assert [len(found.runs) for found in pool(entries)] == [1, 1]
+    assert [len(found.runs) for found in pool(entries, trust=True)] == [2]
+
+
+def test_a_failed_repeat_is_counted_and_has_no_part_in_the_mean(tmp_path: Path) -> None:
+    good = measure_folder(write_run(tmp_path / "good"), "good").entry
+    bad = measure_folder(write_run(tmp_path / "bad", outcome="TIMEOUT"), "bad").entry
+    (found,) = pool([bad, good])
+    assert (len(found.runs), len(found.without_number)) == (1, 1)
+    assert found.tokens_per_second == pytest.approx(good.steady)
+    assert pool_lines(found)[-1] == "1 of 2 runs of this configuration ended without a number"
+
+
+def test_the_same_run_under_a_second_name_is_no_repeat(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "a.log", 65000)
+    (tmp_path / "copy.log").write_bytes(log.read_bytes())
+    (found,) = pool(read(log, tmp_path / "copy.log"))
+    assert (len(found.runs), len(found.copies)) == (1, 1)
+    assert "a copy, counted once" in pool_lines(found)[-1]
+
+
+def test_mean_interval_and_scatter() -> None:
+    found = observed(9e-6, 10e-6, 11e-6)
+    assert found.tokens_per_second == pytest.approx(1e5)  # the harmonic mean: equal tokens, added times
+    assert found.run_to_run_cv == pytest.approx(0.1)
+    half = student_t(0.975, 2) * 1e-6 / math.sqrt(3) * CHOICE_FACTOR
+    assert found.estimate is not None
+    assert found.estimate.interval() == pytest.approx((1 / (1e-5 + half), 1 / (1e-5 - half)))
+    assert found.olympic_tokens_per_second == pytest.approx(1e5)
+    assert observed(9e-6, 10e-6).olympic_tokens_per_second is None
+
+
+@pytest.mark.parametrize("percent", [0.5, 1.0, 5.0])
+def test_the_runs_that_are_missing_give_the_half_width(percent: float) -> None:
+    found = observed(1e-5, 1.01e-5, 0.99e-5)
+    more, cv = found.more_runs(percent), found.spread
+    assert more is not None
+    assert cv is not None
+    number = 3 + more
+    assert student_t(0.975, number - 1) * cv / math.sqrt(number) <= percent / 100
+    if more:
+        assert student_t(0.975, number - 2) * cv / math.sqrt(number - 1) > percent / 100
+
+
+def test_a_hopeless_scatter_is_said_so() -> None:
+    found = observed(1e-5, 9e-5)
+    assert found.more_runs(0.01) is None
+    assert pool_lines(found, 0.01)[1] == "more than 10000 runs would be needed for +-0.01 %"
+
+
+def test_runs_that_do_not_differ_in_their_digits_have_no_interval() -> None:
+    found = observed(1e-5, 1e-5, 1e-5)
+    assert found.estimate is None
+    assert "rounding hides" in pool_lines(found)[1]
+
+
+def test_one_run_says_what_it_cannot_say(tmp_path: Path) -> None:
+    (found,) = pool(read(write_log(tmp_path / "a.log", 65000)))
+    (line,) = pool_lines(found, 0.05)
+    assert line.startswith(
+        "one run only: how much runs differ from each other is not known; run 4 more (repeats: 5); within"
+    )
+    assert found.run_to_run_cv is None
+    assert found.more_runs() is None
+    assert (found.more_intervals(0.05) or 0) > 100
+    assert found.more_intervals(50) == 0
+    (entry,) = read(tmp_path)
+    assert entry.throughput
+    assert found.more_intervals() == entry.throughput.steadiness.num_more, "one question has one answer"
+
+
+def test_a_run_beyond_the_others_is_named() -> None:
+    found = observed(1e-5, 1.001e-5, 0.999e-5, 1.0005e-5, 1.3e-5)
+    assert [run.source for run in found.outliers] == ["run 1.3e-05"]
+    assert any("beyond what the others allow" in line for line in pool_lines(found))
+
+
+def test_few_runs_of_one_kind_have_outliers_in_one_case_of_twenty() -> None:
+    """600 sets of 5 normal runs at 5 %: 30 are expected, and 49 or more would come once in 2000 times (binomial)."""
+    source = random.Random(3)  # noqa: S311  # a repeatable test
+    sets = [observed(*(1e-5 * (1 + source.gauss(0, 0.01)) for _ in range(5))) for _ in range(600)]
+    assert 10 < sum(bool(found.outliers) for found in sets) < 49

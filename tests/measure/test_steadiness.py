@@ -1,0 +1,136 @@
+"""What is told beside the number: stalls, drift, two modes, a slowdown, more intervals, other windows."""
+
+import numpy as np
+import pytest
+from support.simulated import TRUE_RATE, Kind, measured
+from support.spans import NOISE, spans
+
+from nlp_bench.measure.estimate import CHOICE_FACTOR, Estimate, over_runs, ratio_of, student_cdf, student_t
+from nlp_bench.measure.habits import Habits
+from nlp_bench.measure.interval import estimate_of
+from nlp_bench.measure.sensitivity import sensitivity
+from nlp_bench.measure.steadiness import Steadiness, num_more, steadiness_of
+from nlp_bench.measure.window import find_window
+
+
+def steadiness(times: "np.typing.ArrayLike") -> Steadiness:
+    window = find_window(spans(times), Habits())
+    return steadiness_of(window, estimate_of(window.spans))
+
+
+def test_a_steady_run_has_nothing_to_tell() -> None:
+    found = steadiness(1 + NOISE)
+    assert found.words() == []
+    assert found.num_more == 0
+
+
+def test_stalls_inside_are_named_and_count() -> None:
+    times = 1 + NOISE
+    times[[100, 200]] = 3.0, 5.0
+    found = steadiness(times)
+    assert [(s.first_iteration, round(s.factor)) for s in found.stalls] == [(101, 3), (201, 5)]
+    assert found.stall_share == pytest.approx(6 / (400 + 6), rel=0.02)
+    assert (
+        "2 stalls inside the window cost 1.5 % of its time and count: iterations 101 (3.0 x), 201 (5.0 x)"
+        in found.words()[-1]
+    )
+
+
+def test_drift_and_modes_are_told() -> None:
+    drifting = steadiness(1 + NOISE + np.linspace(0, 0.03, 400))
+    assert drifting.drift == pytest.approx(0.03, rel=0.3)
+    changing = steadiness(1 + NOISE / 3 + 0.1 * (np.arange(400) // 7 % 2))
+    assert changing.modes is not None
+    assert changing.modes[1] - changing.modes[0] == pytest.approx(0.1 / 1.05, rel=0.1)
+    assert "two modes" in " ".join(changing.warnings())
+
+
+def test_a_slowdown_at_the_end_is_told_with_its_size() -> None:
+    times = 1 + NOISE
+    times[350:] *= 1.2
+    assert steadiness(times).slowdown == pytest.approx(0.2, rel=0.05)
+
+
+def test_a_warm_up_of_a_quarter_of_the_run_is_doubted() -> None:
+    times = 1 + NOISE[:100]
+    times[:45] += 0.3
+    assert steadiness(times).long_warm_up == pytest.approx(0.45, abs=0.01)
+    assert "45.0 % of the iterations are left out as warm-up" in " ".join(steadiness(times).warnings())
+    times = 1 + NOISE[:100]
+    times[:10] += 0.3
+    assert steadiness(times).long_warm_up is None
+
+
+def test_one_stall_is_told_in_the_singular() -> None:
+    times = 1 + NOISE
+    times[100] = 3.0
+    assert steadiness(times).words() == [
+        "1 stall inside the window costs 0.5 % of its time and counts: iteration 101 (3.0 x)"
+    ]
+
+
+def test_more_intervals_for_one_per_cent() -> None:
+    wide = Estimate(seconds_per_token=1.0, standard_error=0.01, degrees=24)
+    more = num_more(wide, 25)
+    total = 25 + more
+    assert student_t(0.975, total - 1) * 0.01 * (25 / total) ** 0.5 == pytest.approx(0.01, rel=0.03)
+    assert num_more(Estimate(seconds_per_token=1.0, standard_error=0.001, degrees=24), 25) == 0
+    assert num_more(Estimate(seconds_per_token=1.0, standard_error=0.9, degrees=0.5), 3) is None
+
+
+def test_other_windows_of_the_five_published_lines() -> None:
+    logged = spans([7.2310, 5.3551, 5.6192, 5.3291, 5.3247], [10, 20, 30, 40, 50])
+    times = {c.name: 10 / c.tokens_per_second / 10 for c in sensitivity(logged, 1 / 5.77182)}
+    assert times["the mean of all lines"] == pytest.approx(5.77182)
+    assert times["the last line"] == pytest.approx(5.3247)
+    assert times["iterations 10 to 30"] == pytest.approx((5.3551 + 5.6192) / 2)
+    assert not [name for name in times if "35 to 44" in name]  # such lines are not in this log
+
+
+def test_megatron_bridge_skips_one_line_at_least() -> None:
+    names = {c.name: c.num_records for c in sensitivity(spans(1 + NOISE[:5]), None)}
+    assert any("all but the first 10 %" in name and number == 4 for name, number in names.items())
+
+
+def test_windows_need_the_iterations_that_they_name() -> None:
+    short = {c.name for c in sensitivity(spans(1 + NOISE[:20]), None)}
+    long = {c.name for c in sensitivity(spans(1 + NOISE[:60]), None)}
+    assert not any("35 to 44" in name or "10 to 30" in name for name in short)
+    assert {"iterations 35 to 44", "iterations 10 to 30"} <= long
+
+
+def test_two_that_are_equal_and_two_that_are_not() -> None:
+    one = Estimate(seconds_per_token=1.0, standard_error=0.01, degrees=10)
+    two = Estimate(seconds_per_token=0.9, standard_error=0.01, degrees=10)
+    same, other = ratio_of(one, one), ratio_of(one, two)
+    assert (same.ratio, same.p_value) == (1.0, 1.0)
+    assert other.low < 1 / 0.9 < other.high
+    assert other.p_value < 0.001
+    assert student_cdf(0.0, 3) == 0.5
+
+
+def test_the_mean_over_runs_is_students() -> None:
+    found = over_runs([1.0, 1.1, 1.2])
+    assert found.seconds_per_token == pytest.approx(1.1)
+    assert found.half_width() == pytest.approx(4.302653 * 0.1 / 3**0.5 * CHOICE_FACTOR, rel=1e-5)
+    assert over_runs([1.0]) is None
+    assert over_runs([1.0, 1.0]) is None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Kind(name="plain", iterations=200, autocorrelation=0.3),
+        Kind(name="all", iterations=300, warm_up=True, throttling=True, autocorrelation=0.3),
+        Kind(name="short", iterations=150, log_interval=10, warm_up=True),
+    ],
+    ids=lambda kind: kind.name,
+)
+def test_calibration_in_small(kind: Kind) -> None:
+    """The study with 2000 runs of each kind is tests/measure/calibration.py; here the bounds allow for the chance of 300."""
+    dice, runs = np.random.default_rng(11), 300
+    intervals = [measured(kind, dice).ci95 for _ in range(runs)]
+    held = sum(low <= TRUE_RATE <= high for low, high in intervals) / runs
+    false_passes = sum(low > TRUE_RATE for low, _ in intervals) / runs
+    assert 0.92 <= held <= 0.995
+    assert false_passes <= 0.05

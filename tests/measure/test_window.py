@@ -1,0 +1,142 @@
+"""The steady window: levels, marked stalls, the first iteration that is told twice, and what stays inside."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from support.spans import NOISE, spans
+
+from nlp_bench.logs.record import Event
+from nlp_bench.measure.changes import levels
+from nlp_bench.measure.habits import Habits
+from nlp_bench.measure.window import REASONS, Window, find_window
+
+
+def found(seconds: "np.typing.ArrayLike", **habits: object) -> Window:
+    return find_window(spans(seconds), Habits(**habits))
+
+
+def reasons(window: Window) -> list[tuple[int, int, str]]:
+    return [(e.first_iteration, e.last_iteration, e.why) for e in window.excluded]
+
+
+def test_a_level_that_is_kept_has_no_change() -> None:
+    assert levels(1 + NOISE) == [(0, 400)]
+
+
+@pytest.mark.parametrize(("at", "step"), [(100, 0.05), (300, -0.05), (200, 0.03), (390, 0.3)])
+def test_a_change_of_level_is_found_where_it_is(at: int, step: float) -> None:
+    times = 1 + NOISE
+    times[at:] += step
+    segments = levels(times)
+    assert len(segments) == 2
+    assert abs(segments[1][0] - at) <= 2
+
+
+def test_noise_that_wanders_is_no_change() -> None:
+    dice, alarms = np.random.default_rng(3), 0
+    for _ in range(200):
+        shocks, value, times = dice.standard_normal(200) * 0.02, 0.0, []
+        for shock in shocks:
+            value = 0.6 * value + shock
+            times.append(1 + value)
+        alarms += len(levels(np.array(times))) > 1
+    assert alarms <= 8
+
+
+def test_a_gpu_that_is_not_throttled_yet_is_no_steady_machine() -> None:
+    times = 1 + NOISE[:200]
+    times[:60] -= 0.15
+    window = found(times)
+    assert reasons(window)[-1] == (2, 60, "fast start")
+    assert window.num_tokens / window.seconds == pytest.approx(1, rel=0.005)
+
+
+def test_throttling_at_the_end_is_left_out_and_kept_as_the_tail() -> None:
+    times = 1 + NOISE[:200]
+    times[170:] += 0.1
+    window = found(times)
+    assert reasons(window)[-1][2] == "slow end"
+    assert 168 <= window.last_iteration <= 170
+    assert window.tail.seconds.mean() == pytest.approx(1.1, rel=0.01)
+
+
+def test_the_slower_half_is_the_steady_one() -> None:
+    times = 1 + NOISE[:201]
+    times[101:] += 0.1  # 100 intervals of each after the first
+    window = found(times)
+    assert window.seconds / window.num_tokens == pytest.approx(1.1, rel=0.005)
+
+
+def test_a_stall_inside_belongs_to_the_machine_unless_the_log_says_what_it_was() -> None:
+    times = 1 + NOISE[:60]
+    times[30] = 4.0
+    assert reasons(found(times)) == [(1, 1, "warm-up")]
+    saved = found(times, events=[Event("checkpoint", 2950, 7)])  # between the records at byte 2900 and 3000
+    assert reasons(saved) == [(1, 1, "warm-up"), (31, 31, "checkpoint")]
+    fast = found(1 + NOISE[:60], events=[Event("evaluation", 2950, 7)])
+    assert reasons(fast) == [(1, 1, "warm-up")]
+
+
+@pytest.mark.parametrize("offset", [0, 10**9])
+def test_an_event_before_the_first_or_after_the_last_record_marks_nothing(offset: int) -> None:
+    times = 1 + NOISE[:60]
+    times[30] = 4.0
+    assert reasons(found(times, events=[Event("evaluation", offset, 1)])) == [(1, 1, "warm-up")]
+
+
+def test_a_front_that_fades_is_left_out_further_than_noise_shows_it() -> None:
+    times = 1 + NOISE + 0.5 * np.exp(-np.arange(400) / 8)
+    window = found(times)
+    assert 30 <= window.first_iteration <= 90
+    assert window.seconds / window.num_tokens == pytest.approx(1, abs=0.002)
+
+
+def test_the_line_that_holds_the_first_iteration_again_is_warm_up_too() -> None:
+    # Megatron-LM since 2026: the line of iteration 10 is the mean of iterations 1 to 10.
+    times, ends = [1.4, 1.04, 1.0, 1.01, 1.0, 0.99], [1, 10, 20, 30, 40, 50]
+    twice = find_window(spans(times, ends), Habits(has_first_twice=True))
+    assert reasons(twice) == [(1, 10, "warm-up")]
+    once = find_window(spans(times, ends), Habits())
+    assert reasons(once) == [(1, 1, "warm-up")]
+    reset = find_window(spans([50.0, *times[1:]], ends), Habits(has_first_twice=True))
+    assert reasons(reset)[0][:2] == (1, 1)
+
+
+def test_every_reason_has_a_word_of_the_list() -> None:
+    times = 1 + NOISE[:200]
+    times[:5], times[100], times[190:] = 3, 0.1, 1.4
+    window = found(times)
+    assert {e.why for e in window.excluded} == {"warm-up", "implausibly fast", "slow end"}
+    assert {e.why for e in window.excluded} <= set(REASONS)
+
+
+def test_words_in_most_intervals_excuse_none_of_them() -> None:
+    times = 1 + NOISE[:60]
+    times[30] = 4.0
+    events = [Event("checkpoint", 100 * i - 50, i) for i in range(1, 60)]
+    assert reasons(found(times, events=events)) == [(1, 1, "warm-up")]
+    assert reasons(found(times, events=events[1::2])) == [(1, 1, "warm-up"), (31, 31, "checkpoint")]
+
+
+def test_a_level_that_comes_back_inside_is_the_machines_own() -> None:
+    times = 1 + np.random.default_rng(1).standard_normal(500) * 0.02
+    times[:100] += 0.1
+    times[350:450] += 0.1
+    window = found(times)
+    assert reasons(window) == [(1, 1, "warm-up")]
+    assert window.seconds / window.num_tokens == pytest.approx(1.04, rel=0.005)
+
+
+def test_neighbours_are_told_as_one_stretch_in_the_order_of_the_iterations() -> None:
+    times = 1 + NOISE[:200]
+    times[:3], times[60:62], times[190:] = 5, 0.1, 1.4
+    told = reasons(found(times))
+    assert told == sorted(told)
+    assert (61, 62, "implausibly fast") in told
+    assert all(one[1] < two[0] for one, two in pairwise(told))
+
+
+def test_more_levels_than_are_looked_for_cut_no_end_finer_than_the_other() -> None:
+    stairs = np.repeat(1.03 ** np.arange(100), 20)
+    assert max(end - begin for begin, end in levels(stairs)) <= 200

@@ -1,0 +1,62 @@
+"""FLOP/s and utilisation at the terminal: columns where they are known, --gpu and --precision, refusals."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from support.published import published_log
+
+from nlp_bench.cli.main import main
+
+DUMP = """  hidden_size ................. 12288
+  num_layers .................. 96
+  num_attention_heads ......... 96
+  ffn_hidden_size ............. 49152
+  seq_length .................. 2048
+  padded_vocab_size ........... 51200
+  world_size .................. 384
+  bf16 ........................ True
+  swiglu ...................... False
+"""
+
+
+@pytest.fixture
+def dumped(tmp_path: Path) -> str:
+    """The five published lines behind the arguments of their model."""
+    path = tmp_path / "dumped.log"
+    path.write_text(DUMP + published_log())
+    return str(path)
+
+
+def test_the_columns_are_there_where_they_are_known(dumped: str, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["report", str(log), "--sequence-length", "2048"])
+    assert "TFLOP/s" not in capsys.readouterr().out
+    main(["report", dumped])
+    shown = capsys.readouterr().out
+    assert "  100.6\n" in shown
+    assert "MFU\n" not in shown
+    main(["report", dumped, "--gpu", "A100"])
+    shown = capsys.readouterr().out
+    assert "  100.6  32.2\n" in shown
+    assert "causal attention counted as half" in shown
+
+
+def test_the_csv_has_every_count_and_nothing_for_what_is_not_known(
+    dumped: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["report", dumped, "--gpu", "A100", "--precision", "fp16", "--format", "csv"])
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert float(row["mfu"]) == pytest.approx(float(row["model_tflops_per_gpu"]) / 312)
+    assert float(row["mfu_full_attention"]) > float(row["mfu"])
+    assert (row["hardware_tflops_per_gpu"], row["hfu"], row["legacy_tflops_per_gpu"]) == ("", "", "")
+
+
+@pytest.mark.parametrize("words", [["--gpu", "H100"], ["--gpu", "a fast one"], ["--gpu", "A100", "--precision", "fp8"]])
+def test_a_gpu_without_a_peak_is_a_wrong_word(
+    dumped: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", dumped, *words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "benchmark/accelerators.toml" in captured.err or "ambiguous" in captured.err

@@ -1,0 +1,299 @@
+"""The HTML page as text: what is on it, that strangers' words stay words, how large it gets. test_browser.py looks at it."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.browsing import simulated_log
+from support.repeated import write_runs
+from support.series import write_series_run
+
+from nlp_bench.cli.main import main
+from nlp_bench.measure.curves import IN_WINDOW, Curve, curves_of
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.outcome import Outcome
+from nlp_bench.report.page.page import page
+from nlp_bench.report.page.section import Section, render
+from nlp_bench.report.plots.chart import Band, Chart, HeatMap, Rule, Series, strengths
+from nlp_bench.report.plots.scale import label, scales
+from nlp_bench.report.plots.svg import WIDTH, figure
+from nlp_bench.report.sources import read_sources
+from nlp_bench.report.table import Report
+
+TOKENS = 20_000_000
+SEQUENCE = Overrides(sequence_length=2048, num_gpus=384)
+EVIL = (
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror='alert(1)'>",
+    "]]></style></svg><svg onload=alert(1)>",
+    "javascript:alert(1)",
+    "good\u202elog.exe\u2066",
+    "&lt;b&gt; {{7*7}} \x00\x1b[31m",
+    "\ud800 lone",
+)
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes, and the text outside of style and script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if not {"style", "script"} & set(self.open):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.texts)
+
+
+def report_of(*paths: Path, limit_s: float | None = None) -> Report:
+    sources = read_sources([str(path) for path in paths], SEQUENCE, with_samples=True)
+    return Report(entries=sources.entries, tokens=TOKENS, limit_s=limit_s, passed_over=sources.passed_over)
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "words"),
+    [(None, "A training on 20,000,000 tokens takes 550.0 s"), (900.0, "PASS"), (300.0, "FAIL"), (560.0, "NOT PROVEN")],
+)
+def test_the_head_says_what_it_means(log: Path, limit_s: float | None, words: str) -> None:
+    head = page(report_of(log, limit_s=limit_s)).split("</header>")[0]
+    assert words in Elements(head).text
+    assert "384 GPUs" in Elements(head).text
+
+
+def test_what_is_asked_for_is_there(log: Path) -> None:
+    found = Elements(page(report_of(log, limit_s=560.0)))
+    tags = [tag for tag, _ in found.found]
+    assert tags.count("figure") == 3
+    assert tags.count("table") >= 4
+    for words in ("The number under other windows", "Where each number comes from", "36361.59", "left out: warm-up"):
+        assert words in found.text
+    for tag, attributes in found.found:
+        if tag == "svg" and attributes.get("role") == "img":
+            names = (attributes["aria-labelledby"] or "").split()
+            ids = [a.get("id") for t, a in found.found if t in {"title", "desc"}]
+            assert [ids.count(name) for name in names] == [1, 1]
+
+
+def test_repeats_are_one_measurement_with_its_verdict(tmp_path: Path) -> None:
+    write_runs(tmp_path / "runs", 65000, 65200, 65100)
+    found = Elements(page(report_of(tmp_path / "runs", limit_s=620.0)))
+    assert "They are repeats of one configuration: a training on 20,000,000 tokens takes 614" in found.text
+    assert "limit of 620 s: PASS" in found.text
+    assert "repeats of" in found.text
+    assert "95 % over runs from" in found.text
+    assert "shortest time" not in found.text
+    (tmp_path / "runs" / "other.log").write_text(simulated_log(40, seed=2))
+    assert "They are repeats" not in page(report_of(tmp_path / "runs"))
+
+
+def test_the_head_says_that_rules_are_broken(tmp_path: Path) -> None:
+    write_series_run(tmp_path / "a")
+    head = page(report_of(tmp_path)).split("</header>")[0]
+    assert "It breaks rules of the benchmark" in head
+    write_series_run(tmp_path / "b", tp=2, seed=1)
+    head = page(report_of(tmp_path)).split("</header>")[0]
+    assert "2 of them break rules of the benchmark" in head
+
+
+def test_a_heat_map_is_as_wide_as_other_plots() -> None:
+    heat = HeatMap(
+        key="h", title="", description="", x_label="", y_label="", x_names=["a", "b"], y_names=["c"],
+        values=[[1.0, None]], texts=[["1", "out of memory"]],
+    )  # fmt: skip
+    assert f'viewBox="0 0 {WIDTH} ' in figure(heat, "n")  # narrower it is stretched, and its words leave their cells
+
+
+def test_ids_are_unique(log: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.log"
+    other.write_text(simulated_log(40, seed=2))
+    found = Elements(page(report_of(log, other)))
+    ids = [attributes["id"] for _, attributes in found.found if "id" in attributes]
+    assert len(ids) == len(set(ids)) > 10
+    links = [a["href"] for tag, a in found.found if tag == "a"]
+    assert links == ["#r0", "#r1"]
+    assert set(links) <= {f"#{name}" for name in ids}
+
+
+def test_standard_output_and_file_are_one(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for form, name in (("html", "report.html"), ("csv", "report.csv")):
+        main(["report", str(log), "--sequence-length", "2048", "--format", form, "--output", str(tmp_path / "out")])
+        assert capsys.readouterr().out == (tmp_path / "out" / name).read_text(encoding="utf-8")
+    main(["report", str(log), "--sequence-length", "2048", "--format", "markdown"])
+    assert capsys.readouterr().out in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+
+
+def evil_entry(log: Path, text: str) -> RunEntry:
+    entry = measure_log(str(log), SEQUENCE)[0]
+    assert entry.throughput
+    fields = {**vars(entry), "source": text, "model": text, "dialect": text, "reasons": (text,), "remarks": (text,)}
+    fields["curves"] = curves_of(entry.records, entry.throughput)
+    return RunEntry(**{name: value for name, value in fields.items() if name in RunEntry.__dataclass_fields__})
+
+
+@pytest.mark.parametrize("text", EVIL)
+def test_words_of_strangers_stay_words(log: Path, text: str) -> None:
+    entries = [
+        evil_entry(log, text),
+        evil_entry(log, text),
+        RunEntry(source=text, outcome=Outcome.FAILED, reasons=(text,)),
+    ]
+    evil = page(Report(entries=entries, tokens=TOKENS))
+    tame = page(Report(entries=[evil_entry(log, "x"), evil_entry(log, "x"), entries[2]], tokens=TOKENS))
+    shape = [(tag, sorted(attributes)) for tag, attributes in Elements(evil).found]
+    assert shape == [(tag, sorted(attributes)) for tag, attributes in Elements(tame).found]
+    assert not re.search("[\x00-\x08\x1b\u202a-\u202e\u2066-\u2069\ud800-\udfff]", evil)
+    for _, attributes in Elements(evil).found:
+        assert not [name for name in attributes if name.startswith("on")]
+        assert not re.match(r"(?!#|data:,$)", attributes.get("href") or "#")
+
+
+@pytest.mark.parametrize("text", EVIL)
+def test_plots_of_other_rooms_are_inert_too(text: str) -> None:
+    chart = Chart(
+        key="k", title=text, description=text, x_label=text, y_label=text, note=text,
+        series=[Series(name=text, xs=[1.0, 2.0], ys=[3.0, 4.0], errors=[(2.0, 4.0), None])],
+        bands=[Band(name=text, low=1, high=2)], rules=[Rule(name=text, value=3.5, axis="y")],
+    )  # fmt: skip
+    heat = HeatMap(
+        key="h", title=text, description=text, x_label=text, y_label=text, x_names=[text], y_names=[text, "y"],
+        values=[[1.0], [None]], texts=[[text], [text]], marked=frozenset({(0, 0)}),
+    )  # fmt: skip
+    section = Section(title=text, words=[text], columns=[text], rows=[[text]], plots=[chart, heat], text=text)
+    tags = {tag for tag, _ in Elements(render(section, "s")).found}
+    assert not tags & {"script", "img", "b", "iframe", "object", "style"}
+    assert "onerror=" not in re.sub(r"&quot;.*?onerror", "", render(section, "s")).replace("onerror=&#x27;", "")
+
+
+def test_only_our_script_and_style_may_run(log: Path) -> None:
+    text = page(report_of(log))
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', text)
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', text, re.DOTALL)
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    for name, content in (("script", script), ("style", style)):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{name}-src 'sha256-{digest}'" in policy
+    assert not [a for _, a in Elements(text).found if "style" in a or "src" in a]
+    assert not re.search(r"https?:|@import|url\(", text)
+
+
+@pytest.mark.parametrize("entries", [[], [RunEntry(source="x", outcome=Outcome.FAILED, reasons=("it <b>failed</b>",))]])
+def test_without_a_number_it_says_so(entries: list[RunEntry]) -> None:
+    found = Elements(page(Report(entries=entries, tokens=TOKENS, limit_s=560.0)))
+    assert "no valid run" in found.text
+    assert not entries or "it <b>failed</b>" in found.text
+
+
+def test_a_published_value_has_no_plot() -> None:
+    entry = RunEntry(source="table", outcome=Outcome.VALID, published_tokens_per_second=36055.39)
+    text = Elements(page(Report(entries=[entry], tokens=TOKENS, limit_s=560.0))).text
+    assert "554.7 s at the published rate" in text
+    assert "NOT PROVEN" in text
+
+
+def test_a_cpu_run_is_no_gpu_run(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    (folder / "run.json").write_text((folder / "run.json").read_text().replace('"cuda"', '"cpu"'))
+    head = Elements(page(report_of(folder)).split("</header>")[0]).text
+    assert "384 CPU ranks" in head
+    assert "GPU" not in head
+
+
+def test_five_hundred_runs_stay_below_5_mb(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(simulated_log(2000, seed=1))
+    entry = report_of(path).entries[0]
+    entries = [evil_entry_free(entry, f"sweep/{number:06d}_train/work") for number in range(500)]
+    text = page(Report(entries=entries, tokens=TOKENS, limit_s=560.0))
+    assert len(text.encode()) < 5_000_000
+    assert text.count("<figure") == 1500
+    assert "logged intervals are drawn" in text
+
+
+def evil_entry_free(entry: RunEntry, source: str) -> RunEntry:
+    names = RunEntry.__dataclass_fields__
+    return RunEntry(**{**{name: getattr(entry, name) for name in names}, "source": source})
+
+
+def test_many_more_runs_than_have_details(log: Path) -> None:
+    entry = report_of(log).entries[0]
+    text = page(Report(entries=[evil_entry_free(entry, str(number)) for number in range(1003)], tokens=TOKENS))
+    assert "Details are given of the first 1,000 of 1,003 runs" in text
+    assert text.count("<details") == 1000
+    assert 'href="#r1000"' not in text
+
+
+def test_the_envelope_is_whole() -> None:
+    values = np.random.default_rng(1).normal(size=100_000)
+    curve = Curve.of(np.arange(100_000.0), values, 200)
+    assert len(curve.xs) <= 200
+    assert (curve.ys.min(), curve.ys.max(), curve.num_all) == (values.min(), values.max(), 100_000)
+    assert np.array_equal(values[curve.xs.astype(int)], curve.ys)
+    assert (np.diff(curve.xs) > 0).all()
+    assert curve.fewer(50).ys.max() == values.max()
+    assert Curve.of(np.arange(3.0), values[:3], 200).num_all == 3
+
+
+def test_every_interval_is_drawn_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(simulated_log(100, seed=3))
+    (entry,) = measure_log(str(path), SEQUENCE)
+    assert entry.throughput
+    curves = curves_of(entry.records, entry.throughput)
+    assert sum(curve.num_all for curve in curves.rates.values()) == 100
+    assert curves.rates[IN_WINDOW].num_all == len(entry.throughput.window.spans)
+    assert "warm-up" in curves.rates
+    assert curves.step_times is not None
+    assert curves.step_times.ys[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("xs", "ys"),
+    [([1.0], [1.0]), ([1.0, 2.0], [5.0, 5.0]), ([0.0, 1e-12], [1e15, 1e15 + 1]), ([1.0, 1e9], [1e-9, 1e12])],
+)
+@pytest.mark.parametrize("log_axes", ["", "xy"])
+def test_axes_hold_every_point(xs: list[float], ys: list[float], log_axes: str) -> None:
+    xs = [x or 1e-13 for x in xs]
+    chart = Chart(
+        key="k", title="", description="", x_label="", y_label="", series=[Series(xs=xs, ys=ys)], log_axes=log_axes
+    )
+    for scale, values in zip(scales(chart), (xs, ys), strict=True):
+        assert all(-1e-9 <= scale.share(value) <= 1 + 1e-9 for value in values)
+        assert 1 <= len(scale.ticks) <= 12
+    assert "nan" not in figure(chart, "n")
+
+
+def test_labels_are_short() -> None:
+    values = (0.0, 0.05, 5.25, 500.0, 36_000.0, 120_000.0, 1_200_000.0, 3e-7, -2.5)
+    assert [label(value) for value in values] == ["0", "0.05", "5.25", "500", "36,000", "120k", "1.2M", "3e-07", "-2.5"]
+
+
+def test_the_strongest_colour_is_the_best_value() -> None:
+    heat = HeatMap(
+        key="h", title="", description="", x_label="", y_label="", x_names=["a", "b"], y_names=["c"],
+        values=[[1.0, 3.0]], is_less_better=True,
+    )  # fmt: skip
+    assert strengths(heat) == [[1.0, 0.0]]

@@ -1,0 +1,52 @@
+"""Repeats in a report: their verdict is no better than that of the runs they are made of."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.repeated import write_runs
+
+from nlp_bench.cli.main import main
+
+
+def repeats_of(folder: Path, limit_s: float, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    main(["report", str(folder), "--limit", str(limit_s), "--format", "json"])
+    (found,) = json.loads(capsys.readouterr().out)["repeats"]
+    return found
+
+
+def throttled(line: str) -> str:
+    return re.sub(r"\(ms\): ([\d.]+)", lambda found: f"(ms): {1.3 * float(found[1]):.1f}", line)
+
+
+def test_runs_that_all_end_too_slow_do_not_pass_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_runs(tmp_path / "runs", 65000, 65200, 65100)
+    assert repeats_of(folder, 320, capsys)["limit"] == "PASS"
+    for path in folder.iterdir():
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([*lines[:-6], *map(throttled, lines[-6:])]))
+    found = repeats_of(folder, 320, capsys)
+    assert found["limit"] == "NOT PROVEN"
+    assert "ends at a slower speed" in found["limit_reasons"][0]
+    assert repeats_of(folder, 500, capsys)["limit"] == "PASS"
+    main(["report", str(folder), "--limit", "320"])
+    assert "limit of 320 s: NOT PROVEN (the run ends at a slower speed" in capsys.readouterr().out
+
+
+def test_a_limit_in_another_unit_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = repeats_of(write_runs(tmp_path / "runs", 65000, 65200, 65100), 620_000, capsys)
+    assert (found["limit"], "not in seconds" in found["limit_reasons"][0]) == ("NOT PROVEN", True)
+
+
+def test_a_copy_given_as_a_repeat_proves_nothing_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_runs(tmp_path / "runs", 65000)
+    shutil.copy(folder / "run1.log", folder / "run2.log")
+    found = repeats_of(folder, 320, capsys)
+    assert (len(found["sources"]), len(found["copies"]), found["limit"]) == (1, 1, "NOT PROVEN")
+    main(["report", str(folder)])
+    assert (
+        "run2.log: the same numbers to the last digit as another run: a copy, counted once" in capsys.readouterr().out
+    )

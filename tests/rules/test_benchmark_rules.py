@@ -1,0 +1,286 @@
+"""The rules of the benchmark, each kept and broken by a run of ours and by its log alone."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.published import published_log
+from support.ruled_run import Make, asked, log_of
+
+from nlp_bench.config.catalog import load_model, names
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.folder import measure_folder
+from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.outcome import Outcome
+from nlp_bench.rules.apply import asked_for, judged
+from nlp_bench.rules.file import defaults_of, load
+from nlp_bench.rules.finding import Finding, Status
+from nlp_bench.rules.frozen import SECTIONS, frozen_values
+
+FAIL, PASS, NOT_SHOWN = Status.FAIL, Status.PASS, Status.NOT_SHOWN
+
+
+def ours(folder: Path, rules: str | None = None) -> RunEntry:
+    with asked_for(rules):
+        return measure_folder(folder, "run").entry
+
+
+def foreign(log: str, folder: Path, rules: str = "jupiter-nlp") -> RunEntry:
+    (folder / "somebody.log").write_text(log)
+    with asked_for(rules):
+        (entry,) = measure_log(str(folder / "somebody.log"), Overrides())
+    return entry
+
+
+def finding(entry: RunEntry, rule: str) -> Finding:
+    assert entry.rules is not None
+    (found,) = [one for one in entry.rules.findings if one.rule == rule]
+    return found
+
+
+@pytest.mark.parametrize("model", ["175", "13"])
+def test_a_run_that_keeps_all_rules_is_valid_and_says_so_in_one_note(make_run: Make, model: str) -> None:
+    entry = ours(make_run(model))
+    assert entry.rules is not None
+    assert {one.status for one in entry.rules.findings} == {PASS}
+    assert (entry.rules.result, entry.rules.model, entry.outcome) == ("VALID", model, Outcome.VALID)
+    (note,) = [remark for remark in entry.remarks if remark.startswith("rules ")]
+    count = len(entry.rules.findings)
+    assert note == f"rules jupiter-nlp: VALID; {count} of {count} rules pass"
+    assert ours(make_run(model), "jupiter-nlp").outcome is Outcome.VALID
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule", "says"),
+    [
+        ({"choices": {"nhidden": 6144, "nheads": 48}}, "shape", "hidden_size is 6144 (run.json), expected 12288"),
+        ({"choices": {"sequence_length": 1024}}, "shape", "seq_length is 1024 (run.json), expected 2048"),
+        ({"words": ("--lr", "6e-5")}, "training", "lr is 6e-05 (log line 30), expected 0.0001"),
+        ({"words": ("--seed", "1")}, "agreement", "seed is 1 (log line 63), expected 42"),
+        ({"words": ("--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1")},
+         "training", "recompute_granularity is full (log line 57), expected selective"),
+        ({"parameters": 124439808}, "parameter-count", "num_parameters is 124439808 (log line 84), expected 17459"),
+        ({"torch": "2.9.0.dev20260101+cu126"}, "released-torch", "torch_version is 2.9.0.dev20260101+cu126 (log line 82)"),
+        ({"torch": "2.6.0a0+ecf3bae40a.nv25.01"}, "released-torch", "expected a released version of torch"),
+        ({"torch": "2.8.0+git1a2b3c4"}, "released-torch", "2.8.0+git1a2b3c4"),
+        ({"torch": "2.8.0rc1"}, "released-torch", "2.8.0rc1"),
+        ({"commit": "5" * 40 + "+changes"}, "versions", "+changes (run.json), expected a commit without changes"),
+        ({"choices": {"data_path": "mock"}}, "data", "data is mock data (log line 42)"),
+        ({"log_model": "13"}, "agreement", "tensor_model_parallel_size is 2 (log line 68), expected 8"),
+        ({"without": (4, 7)}, "whole-log", "missing_intervals is 2 of 15, the first after iteration 30"),
+        ({"without": (1,)}, "whole-log", "missing_intervals is 1 of 15"),
+        ({"skipped": 1}, "skipped-iterations", "skipped_iterations is 15 (log lines 85 to 99), expected at most 0 % of 150"),
+        ({"loss": float("nan")}, "finite-loss", "lm loss is nan at iteration 10"),
+        ({"seconds": (6.0,) * 14}, "final-iteration", "last_iteration is 140 (log line 98), expected 150"),
+        ({"outcome": {"outcome": "FAILED", "exit_status": 1}}, "exit-status", "exit_status is 1 (outcome.json), expected 0"),
+        ({"seconds": (6.0, *(5.80 + 0.01 * (n % 3) for n in range(14)))}, "report-time", "expected at most 560 s over the whole 95 %"),
+    ],
+)  # fmt: skip
+def test_a_broken_rule_names_value_place_and_rule(make_run: Make, broken: dict[str, Any], rule: str, says: str) -> None:
+    entry = ours(make_run(**broken), "jupiter-nlp")
+    found = finding(entry, rule)
+    assert found.status is FAIL
+    assert says in found.reason()
+    assert entry.rules is not None
+    assert entry.rules.result == "INVALID"
+    keeps_number = rule == "report-time"  # its outcome is VALID in the file: a slow run is a measurement
+    assert entry.has_number is keeps_number
+    assert (entry.outcome is Outcome.VALID) is keeps_number
+
+
+@pytest.mark.parametrize("torch", ["2.8.0", "2.8.0+cpu", "2.8.0+cu126", "2.8.0+rocm6.4", "2.8.0.post1", "2.8"])
+def test_a_released_torch_of_any_build_passes(make_run: Make, torch: str) -> None:
+    assert finding(ours(make_run(torch=torch)), "released-torch").status is PASS
+
+
+def test_fp16_in_place_of_bf16_is_no_less_accurate(make_run: Make, tmp_path: Path) -> None:
+    log = (
+        (make_run() / "job.out")
+        .read_text()
+        .replace("bf16 ............................................ True", "bf16 ........ False")
+    )
+    log = log.replace("fp16 ............................................ False", "fp16 ........ True")
+    assert finding(foreign(log, tmp_path), "precision").status is PASS
+
+
+@pytest.mark.parametrize("word", ["hybrid", "e4m3"])
+def test_fp8_is_less_accurate(make_run: Make, tmp_path: Path, word: str) -> None:
+    log = (
+        (make_run() / "job.out")
+        .read_text()
+        .replace("]:  fp16 ..", f"]:  fp8 ............. {word}\n[default3]:  fp16 ..")
+    )
+    found = finding(foreign(log, tmp_path), "precision")
+    assert found.status is FAIL
+    assert "precision is fp8 (log line 19), expected one of fp64, fp32, bf16, fp16" in found.reason()
+
+
+def test_without_being_asked_a_broken_rule_is_a_note_beside_the_number(make_run: Make) -> None:
+    entry = ours(make_run(torch="2.9.0.dev1"))
+    assert entry.has_number
+    assert any(
+        "rules jupiter-nlp: INVALID, released-torch: torch_version is 2.9.0.dev1" in said for said in entry.remarks
+    )
+
+
+def test_the_log_of_another_run_never_has_a_number(make_run: Make) -> None:
+    entry = ours(
+        make_run(log_model="13", words=("--global-batch-size", "96", "--train-iters", "150", "--log-interval", "10"))
+    )
+    assert entry.outcome is Outcome.INVALID
+    assert not entry.has_number
+    assert entry.reasons[0].startswith("rule broken: agreement: ")
+    assert entry.provenance is not None
+    assert entry.provenance.arithmetic is None
+
+
+def test_a_small_model_under_a_large_name_is_found_in_its_log_alone(make_run: Make, tmp_path: Path) -> None:
+    log = (make_run("13", parameters=124439808) / "job.out").read_text()
+    entry = foreign(log, tmp_path)
+    assert entry.rules is not None
+    assert entry.rules.model == "13"
+    assert entry.outcome is Outcome.INVALID
+    assert entry.reasons[0].startswith("rule broken: parameter-count: num_parameters is 124439808 (log line 84)")
+
+
+def test_a_count_that_the_log_does_not_print_is_not_derived(make_run: Make, tmp_path: Path) -> None:
+    lines = (make_run("13") / "job.out").read_text().splitlines(keepends=True)
+    entry = foreign("".join(line for line in lines if "number of parameters" not in line), tmp_path)
+    assert finding(entry, "parameter-count").status is NOT_SHOWN
+
+
+def test_a_log_alone_is_never_valid(make_run: Make, tmp_path: Path) -> None:
+    entry = foreign((make_run("175") / "job.out").read_text(), tmp_path)
+    assert entry.rules is not None
+    assert entry.rules.result == "NOT SHOWN"
+    assert {one.rule for one in entry.rules.findings if one.status is not PASS} == {
+        "versions",
+        "agreement",
+        "exit-status",
+    }
+    assert entry.has_number
+
+
+def test_the_published_lines_show_little_and_break_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(published_log())
+    with asked_for("jupiter-nlp"):
+        (entry,) = measure_log(str(tmp_path / "a.log"), Overrides(sequence_length=2048))
+    assert entry.rules is not None
+    assert entry.rules.result == "NOT SHOWN"
+    assert entry.has_number
+    shown = finding(entry, "report-time").reason()
+    assert "550.0" in shown
+    assert "587.1" in shown  # both times, whatever decides
+    assert entry.rules.having(FAIL) == []
+
+
+def test_a_run_with_another_model_breaks_the_rules_that_were_asked_for(make_run: Make) -> None:
+    folder = make_run()
+    run = json.loads((folder / "run.json").read_text())
+    run["model"]["name"] = "tiny"
+    (folder / "run.json").write_text(json.dumps(run))
+    assert ours(folder).rules is None  # nobody asked, and no file is the default of this model
+    entry = ours(folder, "jupiter-nlp")
+    assert finding(entry, "model").status is FAIL
+    assert entry.rules is not None
+    assert "report-time" not in {one.rule for one in entry.rules.findings}
+
+
+def test_silence_of_run_json_and_log_is_no_agreement(make_run: Make) -> None:
+    folder = make_run()
+    lines = (folder / "job.out").read_text().splitlines(keepends=True)
+    (folder / "job.out").write_text("".join(line for line in lines if " .." not in line))
+    found = finding(ours(folder), "agreement")
+    assert found.status is NOT_SHOWN
+    assert "settings_in_common is not stated: run.json and the log have" in found.reason()
+
+
+def test_few_intervals_are_not_enough_evidence(make_run: Make) -> None:
+    entry = ours(make_run(choices={"iterations": 40}))
+    assert finding(entry, "window").status is NOT_SHOWN
+    assert entry.rules is not None
+    assert entry.rules.result == "NOT SHOWN"
+
+
+def test_every_value_of_the_model_files_is_frozen_or_named_as_free() -> None:
+    not_frozen = {"iterations", "recompute"}  # how long it trains is free; the second has another name in logs
+    for name in names("models"):
+        model = load_model(name)
+        for section in SECTIONS:
+            fields = {field.name for field in dataclasses.fields(getattr(model, section))} - not_frozen
+            renamed = {"sequence_length": "seq_length", "position_embedding": "position_embedding_type"}
+            assert {renamed.get(field, field) for field in fields} <= set(frozen_values(model, section))
+
+
+def test_no_recompute_is_a_value_like_any_other(make_run: Make) -> None:
+    model = load_model("13")
+    without = dataclasses.replace(model, training=dataclasses.replace(model.training, recompute="none"))
+    assert frozen_values(without, "training")["recompute_granularity"] == "none"
+    folder = make_run("13")
+    log = (folder / "job.out").read_text()
+    (folder / "job.out").write_text(log.replace("recompute_granularity ........................... selective",
+                                                "recompute_granularity ........................... None"))  # fmt: skip
+    found = finding(ours(folder), "training")
+    assert found.status is FAIL
+    assert "recompute_granularity is none" in found.reason()
+
+
+def test_the_default_of_a_model_is_the_file_that_says_so() -> None:
+    rules = defaults_of("175")
+    assert rules is not None
+    assert rules == load("jupiter-nlp")
+    assert defaults_of("tiny") is None
+
+
+def test_an_entry_that_was_not_measured_is_judged_too() -> None:
+    with asked_for("jupiter-nlp"):
+        entry = judged(RunEntry(source="x", outcome=Outcome.REFUSED, reasons=("nothing",)))
+    assert entry.rules is not None
+    assert entry.rules.result == "NOT SHOWN"
+    assert entry.reasons == ("nothing",)
+
+
+def test_log_of_keeps_the_shape_of_the_trainer() -> None:
+    assert "[default3]: > versions: nlp-bench 0.1.0" in log_of(asked("13"), seconds=(1.0,))
+
+
+def test_a_nan_that_was_printed_before_there_was_a_loss_is_none_of_the_training(make_run: Make, tmp_path: Path) -> None:
+    lines = (make_run("13", choices={"log_interval": 1, "iterations": 15}) / "job.out").read_text()
+    first = lines.replace("lm loss: 8.000000E+00", "lm loss: nan", 1)
+    entry = foreign(first, tmp_path)
+    assert finding(entry, "finite-loss").status is PASS
+    assert entry.has_number
+    assert any("prints nan before there is a loss; all later ones are finite" in said for said in entry.remarks)
+    later = lines.replace("lm loss: 8.000000E+00", "lm loss: nan", 2)
+    assert foreign(later, tmp_path).outcome is Outcome.INVALID
+    counted = first.replace("number of nan iterations:   0", "number of nan iterations:   1", 1)
+    assert foreign(counted, tmp_path).outcome is Outcome.INVALID
+
+
+def test_a_nan_in_a_line_of_many_iterations_or_in_a_run_of_ours_is_invalid(make_run: Make, tmp_path: Path) -> None:
+    folder = make_run("13")
+    lines = (folder / "job.out").read_text().replace("lm loss: 8.000000E+00", "lm loss: nan", 1)
+    assert foreign(lines, tmp_path).outcome is Outcome.INVALID
+    folder = make_run("13", choices={"log_interval": 1, "iterations": 15})
+    (folder / "job.out").write_text(
+        (folder / "job.out").read_text().replace("lm loss: 8.000000E+00", "lm loss: nan", 1)
+    )
+    assert ours(folder).outcome is Outcome.INVALID
+
+
+def test_skipped_iterations_are_allowed_by_number_format(make_run: Make, tmp_path: Path) -> None:
+    lines = (make_run() / "job.out").read_text()
+    few = lines.replace("number of skipped iterations:   0", "number of skipped iterations:   2", 2)
+    assert finding(foreign(few, tmp_path), "skipped-iterations").status is FAIL
+    half = few.replace("bf16 ............................................ True", "bf16 ......... False")
+    half = half.replace("fp16 ............................................ False", "fp16 ......... True")
+    assert finding(foreign(half, tmp_path), "skipped-iterations").status is PASS
+    unknown = few.replace(
+        "bf16 ............................................ True",
+        "fp8 ............................................. hybrid",
+    )
+    assert finding(foreign(unknown, tmp_path), "skipped-iterations").status is NOT_SHOWN
+    assert finding(foreign(lines.replace("bf16 ..", "xf16 .."), tmp_path), "skipped-iterations").status is PASS

@@ -1,0 +1,130 @@
+"""Rule files of a centre: what they extend, and what is refused by name."""
+
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.config import catalog
+from nlp_bench.errors import UsageError
+from nlp_bench.rules.checks import CHECKS
+from nlp_bench.rules.file import forget, load
+from nlp_bench.rules.limit import TimeLimit
+from nlp_bench.rules.rule import Rule
+
+HEAD = 'schema = "nlp-bench/rules/1"\n'
+OWN = HEAD + 'extends = "jupiter-nlp"\n'
+ONE = HEAD + 'models = ["13"]\n[rules.end]\ncheck = "exit-status"\nwhy = "It ends well."\n'
+
+
+def write(folder: Path, text: str, name: str = "centre.toml") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_a_file_changes_single_keys_of_the_one_it_extends(tmp_path: Path) -> None:
+    base = load("jupiter-nlp")
+    own = load(write(tmp_path, OWN + "[rules.report-time]\nlimit_s = 400\n"))
+    changed, rule = base.rules["report-time"], own.rules["report-time"]
+    assert isinstance(rule, TimeLimit)
+    assert isinstance(changed, TimeLimit)
+    assert (rule.limit_s, changed.limit_s, rule.decides) == (400, 560, changed.decides)
+    assert list(own.rules) == list(base.rules)
+    assert (own.name, own.free, own.digest != base.digest) == ("centre", base.free, True)
+
+
+def test_a_file_takes_rules_away_and_adds_its_own(tmp_path: Path) -> None:
+    text = OWN + (
+        "[rules.data]\napply = false\n"
+        '[rules.small]\ncheck = "setting"\nname = "nodes"\nat_most = 128\nwhy = "The machine has no more."\n'
+        '[rules.window]\ncheck = "setting"\nname = "nccl_transport"\nequals = "IB"\nwhy = "Another check is another rule."\n'
+    )
+    rules = load(write(tmp_path, text)).rules
+    assert "data" not in rules
+    assert rules["small"].why == "The machine has no more."
+    assert rules["window"].check == "setting"
+
+
+def test_a_chain_of_files_and_a_model_beside_them(tmp_path: Path) -> None:
+    model = (catalog.root() / "benchmark" / "models" / "13.toml").read_text()
+    (tmp_path / "mine.toml").write_text(
+        model.replace("hidden_size = 5120", "hidden_size = 4096").replace("_billion = 13", "_billion = 9.6")
+    )
+    write(tmp_path, OWN + 'models = ["mine.toml"]\n', "first.toml")
+    rules = load(write(tmp_path, HEAD + 'extends = "first.toml"\n[rules.window]\nat_least = 9\n'))
+    assert list(rules.models) == ["mine"]
+    assert rules.models["mine"].architecture.hidden_size == 4096
+
+
+def test_comments_and_order_do_not_change_the_digest(tmp_path: Path) -> None:
+    one = load(write(tmp_path, OWN + "[rules.report-time]\nlimit_s = 400\n[rules.window]\nat_least = 9\n", "a.toml"))
+    other = load(
+        write(tmp_path, OWN + "# ours\n[rules.window]\nat_least = 9\n[rules.report-time]\nlimit_s = 400\n", "b.toml")
+    )
+    assert one.digest == other.digest
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (OWN + "[rules.report-time]\nlimit = 560\n", "rules.report-time.limit: unknown key; did you mean limit_s?"),
+        (OWN + "[rules.report-tme]\nlimit_s = 560\n", "rules.report-tme: unknown rule of jupiter-nlp; did you mean report-time?"),
+        (OWN + '[rules.report-time]\nlimit_s = "560"\n', "rules.report-time.limit_s: '560' is not a number"),
+        (OWN + "[rules.report-time]\nlimit_s = -1\n", "rules.report-time.limit_s: -1 is not above 0"),
+        (OWN + "[rules.report-time]\nlimit_s = inf\n", "rules.report-time.limit_s: inf is not above 0"),
+        (OWN + '[rules.report-time]\ndecides = "stedy"\n', "rules.report-time.decides: 'stedy' is unknown; did you mean steady?"),
+        (OWN + '[rules.report-time]\nmodels = ["176"]\n', "rules.report-time.models: '176' is no model; did you mean 175?"),
+        (OWN + '[rules.report-time]\noutcome = "FAILED"\n', "rules.report-time.outcome: 'FAILED' is not INVALID or VALID"),
+        (OWN + "[rules.parameter-count]\ntolerance = 5\n", "rules.parameter-count.tolerance: 5 is no share"),
+        (OWN + '[rules.shape]\nwithout = ["seq_lenght"]\n', "rules.shape.without: 'seq_lenght' is no value of architecture; did you mean seq_length?"),
+        (OWN + 'free = ["hidden_size"]\n', "rules.shape: hidden_size is frozen here and named under free"),
+        (OWN + 'free = ["tensor_model_parallel"]\n', "free: 'tensor_model_parallel' is no setting of a run; did you mean tensor_model_parallel_size?"),
+        (OWN + "titel = 'x'\n", "rules file.titel: unknown key; did you mean title?"),
+        (HEAD + 'extends = "jupiter"\n', "rules: 'jupiter' is not a file of benchmark/rules; did you mean jupiter-nlp?"),
+        (HEAD + 'extends = "centre.toml"\n', "extends: leads back to itself"),
+        (HEAD + 'extends = "gone.toml"\n', "gone.toml: No such file"),
+        (HEAD, "models: missing; name model files"),
+        (HEAD + 'models = ["13"]\n', "rules: there is none"),
+        (HEAD + 'models = ["14"]\n[rules.end]\ncheck = "exit-status"\nwhy = "x"\n', "models: model: '14' is not a file of benchmark/models (known: 13, 175, tiny)"),
+        (HEAD + "rules = 3\n", "rules: expected tables [rules.NAME]"),
+        (HEAD + 'models = ["13"]\nrules.end = 3\n', "rules: expected tables [rules.NAME]"),
+        (ONE.replace("exit-status", "exit-state"), "rules.end.check: 'exit-state' is unknown; did you mean exit-status?"),
+        (ONE.replace('check = "exit-status"\n', ""), "rules.end.check: missing"),
+        (ONE.replace('why = "It ends well."\n', ""), "rules.end.why: missing"),
+        (ONE.replace("It ends well.", " "), "rules.end.why: empty"),
+        (ONE.replace("rules.end", 'rules."\\u001b[31m"'), "rules. [31m: a rule's name has letters, digits, - and _ only"),
+        (ONE + '"\\u001b[31mred" = 3\n', "rules.end. [31mred: unknown key"),
+        (ONE + "id = 3\n", "rules.end.id: unknown key"),
+        (ONE + "[rules.few]\ncheck = 'setting'\nname = 'nods'\nwhy = 'x'\nat_most = 3\n", "rules.few.name: 'nods' is no setting of a run; did you mean nodes?"),
+        (ONE + "[rules.few]\ncheck = 'setting'\nname = 'nodes'\nwhy = 'x'\n", "rules.few.equals: missing; give equals, one_of"),
+        (ONE.replace("/1", "/2"), "schema is 'nlp-bench/rules/2'; this nlp-bench reads"),
+        ("schema = \n", "is not valid TOML"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_refused_with_file_key_and_nearest_word(tmp_path: Path, text: str, says: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UsageError) as refusal:
+        load(path)
+    assert says in str(refusal.value)
+    assert "centre.toml" in str(refusal.value) or says.startswith(("rules: 'jupiter'", "gone.toml"))
+
+
+def test_two_defaults_of_one_model_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nlp_bench.rules.file import defaults_of
+
+    (tmp_path / "benchmark").mkdir()
+    (tmp_path / "benchmark" / "models").symlink_to(catalog.root() / "benchmark" / "models")
+    (tmp_path / "benchmark" / "rules").mkdir()
+    for name in ("one", "two"):
+        text = ONE.replace('models = ["13"]', 'models = ["13"]\ndefault = true')
+        (tmp_path / "benchmark" / "rules" / f"{name}.toml").write_text(text)
+    monkeypatch.setenv("NLP_BENCH_ROOT", str(tmp_path))
+    forget()
+    with pytest.raises(UsageError, match="one and two are both default = true for model 13"):
+        defaults_of("13")
+
+
+def test_every_check_says_what_it_is_and_what_its_keys_are() -> None:
+    for name, kind in CHECKS.items():
+        assert issubclass(kind, Rule)
+        assert kind.__doc__, name
+        assert kind.look is not Rule.look, name

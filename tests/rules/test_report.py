@@ -1,0 +1,161 @@
+"""Rules at the command line: columns, notes, explanation, exit codes, and rules that every process applies."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.ruled_run import Make
+
+from nlp_bench.cli.main import main
+from nlp_bench.config import catalog
+from nlp_bench.measure.folder import measure_folder
+from nlp_bench.measure.result import result_record
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.report.sources import read_sources
+from nlp_bench.rules.apply import VARIABLE, asked_for
+
+OWN = 'schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n'
+
+
+def report(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    code = main(["report", *words])
+    return code, capsys.readouterr().out
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+    code, out = report(capsys, *words, "--format", "json")
+    return code, json.loads(out)["runs"][0]
+
+
+def test_a_valid_run_has_its_word_in_every_format(make_run: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(make_run())
+    code, run = as_json(capsys, folder, "--rules", "jupiter-nlp")
+    assert (code, run["rules"]["result"], run["rules"]["rules"]) == (0, "VALID", "jupiter-nlp")
+    shape = next(one for one in run["rules"]["findings"] if one["rule"] == "shape")
+    assert {"name": "num_layers", "status": "PASS", "value": 96, "expected": 96,
+            "source": "run.json and log line 46"} in shape["evidence"]  # fmt: skip
+    assert run["rules"]["free"]["tensor_model_parallel_size"] == 8
+    _, text = report(capsys, folder, "--format", "csv")
+    assert next(csv.DictReader(io.StringIO(text)))["rules"] == "VALID"
+    for form in ("table", "markdown"):
+        assert "VALID; 17 of 17 rules pass" in report(capsys, folder, "--format", form)[1]
+
+
+def test_a_broken_rule_that_was_asked_for_takes_number_and_exit_code(
+    make_run: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(make_run(torch="2.9.0.dev1"))
+    code, run = as_json(capsys, folder)
+    assert (code, run["outcome"], run["rules"]["result"]) == (0, "VALID", "INVALID")
+    code, run = as_json(capsys, folder, "--rules", "jupiter-nlp")
+    assert (code, run["outcome"], run["tokens_per_second"]["steady"]) == (1, "INVALID", None)
+    assert run["reasons"][0].startswith("rule broken: released-torch: torch_version is 2.9.0.dev1")
+    assert run["provenance"]["arithmetic"] is None
+
+
+def test_a_slow_run_keeps_its_number_and_fails_all_the_same(make_run: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    slow = make_run(seconds=(6.0, *(5.80 + 0.01 * (n % 3) for n in range(14))))
+    code, run = as_json(capsys, str(slow), "--rules", "jupiter-nlp")
+    assert (code, run["outcome"], run["rules"]["result"]) == (1, "VALID", "INVALID")
+    assert run["tokens_per_second"]["steady"] > 0
+
+
+def test_a_log_alone_is_not_accepted_and_keeps_its_number(
+    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_text((make_run() / "job.out").read_text())
+    code, run = as_json(capsys, str(tmp_path / "a.log"), "--rules", "jupiter-nlp")
+    assert (code, run["outcome"], run["rules"]["result"]) == (1, "VALID", "NOT SHOWN")
+    assert as_json(capsys, str(tmp_path / "a.log"))[1]["rules"] is None
+    (tmp_path / "own.toml").write_text(
+        OWN + "".join(f"[rules.{name}]\napply = false\n" for name in ("agreement", "versions", "exit-status"))
+    )
+    assert as_json(capsys, str(tmp_path / "a.log"), "--rules", str(tmp_path / "own.toml"))[0] == 0
+
+
+def test_required_evidence_that_is_missing_breaks_the_rule(
+    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_text((make_run() / "job.out").read_text())
+    (tmp_path / "own.toml").write_text(OWN + "[rules.exit-status]\nrequired_evidence = true\n")
+    _, run = as_json(capsys, str(tmp_path / "a.log"), "--rules", str(tmp_path / "own.toml"))
+    assert run["outcome"] == "INVALID"
+    assert run["reasons"][0] == "rule broken: exit-status: exit_status is not stated, expected 0"
+
+
+def test_the_explanation_lists_each_rule_with_its_evidence(make_run: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = report(capsys, str(make_run(log_model="13")), "--explain")
+    assert code == 1
+    assert "  rules     jupiter-nlp: INVALID, model 175 (sha256 " in out
+    assert "  FAIL      agreement: world_size is 32 (log line 80), expected 384; " in out
+    assert "num_layers is 40 (log line 46), expected 96" in out
+    assert "  PASS      exit-status: outcome is VALID (outcome.json); exit_status is 0 (outcome.json)" in out
+    assert "run.json and the log describe one run" in out
+
+
+@pytest.mark.parametrize("name", ["jupiter", "gone.toml", ""])
+def test_rules_that_are_not_there_are_refused_before_anything_is_read(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path / "no.log"), "--rules", name]) == 2
+    assert "no.log" not in capsys.readouterr().err
+
+
+def test_a_fault_of_the_default_file_costs_no_number(
+    make_run: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run()
+    (tmp_path / "benchmark" / "rules").mkdir(parents=True)
+    (tmp_path / "benchmark" / "models").symlink_to(catalog.root() / "benchmark" / "models")
+    (tmp_path / "benchmark" / "rules" / "mine.toml").write_text(
+        "schema = 'nlp-bench/rules/1'\ndefault = true\nmodles = []\n"
+    )
+    monkeypatch.setenv("NLP_BENCH_ROOT", str(tmp_path))
+    entry = measure_folder(folder, "run").entry
+    assert entry.has_number
+    assert any("could not be applied" in said and "modles" in said for said in entry.remarks)
+
+
+def test_what_is_asked_for_holds_in_other_processes_and_ends_with_the_report(
+    make_run: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (make_run() / "job.out").read_text()
+    for number in range(4):
+        (tmp_path / f"{number}.log").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.toml").write_text(OWN)
+    with asked_for("own.toml"):
+        found = read_sources([str(tmp_path / "*.log")], Overrides(), alone_s=0.0)
+    assert [entry.rules.rules if entry.rules else None for entry in found.entries] == ["own"] * 4
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, "jupiter-nlp")
+        with asked_for(None):
+            entry = measure_folder(make_run(torch="1.0.dev1"), "run").entry
+        assert not entry.has_number
+
+
+def test_result_json_carries_the_findings(make_run: Make) -> None:
+    record = result_record(measure_folder(make_run(), "job.out"))
+    assert record["run"]["rules"]["result"] == "VALID"
+    json.dumps(record, allow_nan=False)
+
+
+def test_text_of_a_log_stays_one_line_and_no_markup(
+    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (make_run() / "job.out").read_text().replace("torch 2.8.0+cu126", "torch <b>\x1b[31m|x|" + "y" * 300)
+    (tmp_path / "a.log").write_text(text)
+    _, out = report(capsys, str(tmp_path / "a.log"), "--rules", "jupiter-nlp", "--format", "markdown")
+    assert "\x1b" not in out
+    assert "<b>" not in out.replace("\\<b\\>", "")
+    assert "y" * 200 not in out
+
+
+def test_a_published_value_shows_little_and_breaks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    table = str(catalog.root() / "reports" / "reference" / "juwels_booster" / "results.csv")
+    code, run = as_json(capsys, table, "--rules", "jupiter-nlp")
+    assert (code, run["outcome"], run["rules"]["result"]) == (1, "VALID", "NOT SHOWN")
+    assert run["tokens_per_second"]["reference"] > 0

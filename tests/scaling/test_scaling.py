@@ -1,0 +1,252 @@
+"""`nlp-bench report --scaling` on logs and run folders."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.series import write_log, write_series_run
+
+from nlp_bench.measure.estimate import ratio_of
+from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.scaling.charts import scaling_charts
+from nlp_bench.scaling.report import scaling_of
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def curves_of(report: Call, *words: object) -> list[dict[str, Any]]:
+    _, out, _ = report(*words, "--scaling", "--format", "json")
+    return list(json.loads(out)["curves"])
+
+
+def test_a_constant_batch_is_strong_scaling_with_error_bars(report: Call, tmp_path: Path) -> None:
+    paths = [write_log(tmp_path / f"{g}.log", gpus=g, batch=256, mean_s=8 / g, seed=g) for g in (8, 16, 32)]
+    (curve,) = curves_of(report, tmp_path)
+    assert (curve["kind"], curve["why"]) == ("strong", "the global batch is 256 at every size")
+    first, second, _ = [measure_log(str(path), Overrides())[0].throughput for path in paths]
+    assert first
+    assert second
+    assert first.estimate
+    assert second.estimate
+    ratio = ratio_of(first.estimate, second.estimate)
+    point = curve["points"][1]
+    assert point["speed_up"] == pytest.approx(second.steady / first.steady)
+    assert point["efficiency_ci95_low"] == pytest.approx(ratio.low / 2)
+    assert point["efficiency_ci95_high"] == pytest.approx(ratio.high / 2)
+    assert point["efficiency_ci95_low"] < point["efficiency"] < point["efficiency_ci95_high"]
+    assert curve["points"][0]["efficiency_ci95_low"] is None
+    assert any(note.startswith("one run per point") for note in curve["notes"])
+
+
+@pytest.mark.parametrize(("batches", "kind"), [((64, 128), "weak"), ((64, 96), "mixed"), ((64, 64), "strong")])
+def test_the_batches_decide(report: Call, tmp_path: Path, batches: tuple[int, int], kind: str) -> None:
+    for gpus, batch in zip((8, 16), batches, strict=True):
+        write_log(tmp_path / f"strong_scaling_{gpus}.log", gpus=gpus, batch=batch, mean_s=1)
+    (curve,) = curves_of(report, tmp_path)
+    assert curve["kind"] == kind
+    assert any("calls it strong scaling" in note for note in curve["notes"]) is (kind == "weak")
+
+
+def test_repeats_are_one_point_and_scatter_over_runs(report: Call, tmp_path: Path) -> None:
+    for gpus in (8, 16):
+        for repeat, factor in enumerate((1.0, 1.02, 1.04)):
+            write_log(
+                tmp_path / f"{gpus}_{repeat}.log", gpus=gpus, batch=64, mean_s=factor * 8 / gpus, seed=repeat + gpus
+            )
+    (curve,) = curves_of(report, tmp_path)
+    assert [point["num_runs"] for point in curve["points"]] == [3, 3]
+    low, high = (curve["points"][1][f"efficiency_ci95_{end}"] for end in ("low", "high"))
+    assert high - low > 0.05  # 2 % from run to run, with three runs each
+    assert not any("one run per point" in note for note in curve["notes"])
+
+
+def test_more_than_linear_beyond_the_interval_is_flagged(report: Call, tmp_path: Path) -> None:
+    write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1.05, seed=1)
+    write_log(tmp_path / "16.log", gpus=16, batch=64, mean_s=0.5, seed=2)
+    (curve,) = curves_of(report, tmp_path)
+    assert "super-linear" in curve["points"][1]["flags"]
+    write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1.0, seed=2)
+    (curve,) = curves_of(report, tmp_path)
+    assert curve["points"][1]["flags"] == []
+
+
+def test_models_and_machines_never_share_a_curve(report: Call, tmp_path: Path) -> None:
+    write_log(tmp_path / "a.log", gpus=8, batch=64, mean_s=1)
+    write_log(tmp_path / "b.log", gpus=16, batch=64, mean_s=1, num_layers=48)
+    write_log(tmp_path / "c.log", gpus=32, batch=64, mean_s=1, bf16=False, fp16=True)
+    write_log(tmp_path / "d.log", gpus=64, batch=64, mean_s=1, seq_length=2048)
+    curves = curves_of(report, tmp_path)
+    assert len(curves) == 4
+    assert {curve["kind"] for curve in curves} == {"none"}
+    assert all(point["efficiency"] in {None, 1.0} for curve in curves for point in curve["points"])
+
+
+def test_another_layout_along_the_curve_is_shown(report: Call, tmp_path: Path) -> None:
+    write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1, tp=2)
+    write_log(tmp_path / "16.log", gpus=16, batch=64, mean_s=0.6, tp=4, micro=2)
+    (curve,) = curves_of(report, tmp_path)
+    assert curve["points"][1]["changed"] == ["TP 2 -> 4", "micro batch 1 -> 2"]
+    assert "other configuration" in curve["points"][1]["flags"]
+
+
+def test_a_failed_run_stays_a_row_and_a_missing_baseline_is_said(report: Call, tmp_path: Path) -> None:
+    write_series_run(tmp_path / "1", nodes=1, outcome="OUT_OF_MEMORY", reasons=("CUDA out of memory on rank 3",))
+    write_series_run(tmp_path / "2", nodes=2, mean_s=1.0)
+    write_series_run(tmp_path / "4", nodes=4, mean_s=0.5, seed=3)
+    code, out, _ = report(tmp_path, "--scaling")
+    assert code == 1
+    assert "OUT_OF_MEMORY" in out
+    (curve,) = curves_of(report, tmp_path)
+    failed, base, last = curve["points"]
+    assert (failed["num_gpus"], failed["tokens_per_second"], failed["speed_up"]) == (4, None, None)
+    assert failed["cause"] == "OUT_OF_MEMORY: CUDA out of memory on rank 3"
+    assert "baseline" in base["flags"]
+    assert last["speed_up"] == pytest.approx(2, rel=0.01)
+    assert any("the smallest size, 4 GPUs, has no number; 8 GPUs are the baseline" in note for note in curve["notes"])
+
+
+def test_a_curve_of_failures_has_no_speed_up(report: Call, tmp_path: Path) -> None:
+    for nodes in (1, 2):
+        write_series_run(tmp_path / str(nodes), nodes=nodes, outcome="FAILED")
+    (curve,) = curves_of(report, tmp_path)
+    assert curve["kind"] == "none"
+    assert any("no run has a number, so there is no speed-up" in note for note in curve["notes"])
+
+
+def test_a_chosen_baseline(report: Call, tmp_path: Path) -> None:
+    for gpus in (8, 16, 32):
+        write_log(tmp_path / f"{gpus}.log", gpus=gpus, batch=64, mean_s=8 / gpus)
+    (curve,) = curves_of(report, tmp_path, "--baseline-gpus", 16)
+    assert [round(point["speed_up"], 2) for point in curve["points"]] == [0.5, 1, 2]
+    code, _, err = report(tmp_path, "--scaling", "--baseline-gpus", 24)
+    assert code == 2
+    assert "--baseline-gpus 24: no run has so many GPUs; there are 8, 16, 32" in err
+
+
+def test_a_single_logged_interval_is_flagged(report: Call, tmp_path: Path) -> None:
+    write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1)
+    short = write_log(tmp_path / "16.log", gpus=16, batch=64, mean_s=0.5)
+    lines = short.read_text().splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if line.startswith(" iteration"))
+    short.write_text("".join(lines[: first + 2]))
+    (curve,) = curves_of(report, tmp_path)
+    assert "one sample" in curve["points"][1]["flags"]
+    assert curve["points"][1]["efficiency_ci95_low"] is None
+
+
+def test_a_log_that_contradicts_its_run_json_has_no_speed_up(report: Call, tmp_path: Path) -> None:
+    write_series_run(tmp_path / "1", nodes=1)
+    write_series_run(tmp_path / "2", nodes=2, tp=2, logged_tp=4, mean_s=0.1)
+    (curve,) = curves_of(report, tmp_path)
+    point = curve["points"][1]
+    assert (point["tokens_per_second"], point["speed_up"]) == (None, None)
+    assert "contradicts its run.json" in point["flags"]
+    assert point["cause"].startswith("TP is 4 in the log (log line ")
+
+
+def test_a_log_without_gpus_is_named_and_not_placed(report: Call, tmp_path: Path) -> None:
+    write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1)
+    path = write_log(tmp_path / "x.log", gpus=8, batch=64, mean_s=1)
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "world_size" not in line))
+    _, out, _ = report(tmp_path, "--scaling")
+    assert "x.log: not placed, the number of GPUs is not in the log" in out
+
+
+def test_csv_has_a_line_per_point_and_full_precision(report: Call, tmp_path: Path) -> None:
+    for gpus in (8, 16):
+        write_log(tmp_path / f"{gpus}.log", gpus=gpus, batch=64, mean_s=8 / gpus)
+    _, out, _ = report(tmp_path, "--scaling", "--format", "csv")
+    rows = list(csv.DictReader(out.splitlines()))
+    (curve,) = curves_of(report, tmp_path)
+    assert [float(row["speed_up"]) for row in rows] == [point["speed_up"] for point in curve["points"]]
+    assert rows[0]["published_speed_up"] == ""
+
+
+def test_markdown_is_escaped(report: Call, tmp_path: Path) -> None:
+    for nodes in (1, 2):
+        folder = write_series_run(tmp_path / str(nodes), nodes=nodes, mean_s=1 / nodes)
+        record = json.loads((folder / "run.json").read_text())
+        record["model"]["name"] = "<script>|x\u2028"
+        (folder / "run.json").write_text(json.dumps(record))
+    _, out, _ = report(tmp_path, "--scaling", "--format", "markdown")
+    assert "### \\<script\\>\\|x on machine" in out
+    assert "<script>" not in out
+
+
+def test_the_folder_of_the_report_holds_tables_and_plots(report: Call, tmp_path: Path) -> None:
+    for gpus in (8, 16):
+        write_log(tmp_path / f"logs/{gpus}.log", gpus=gpus, batch=64, mean_s=8 / gpus)
+    _, _, err = report(tmp_path / "logs", "--scaling", "--output", tmp_path / "out")
+    names = ["csv", "md", "json", "png", "svg"]
+    assert all((tmp_path / f"out/scaling.{name}").stat().st_size > 200 for name in names)
+    assert (tmp_path / "out/scaling-efficiency.svg").exists()
+    assert err.count("wrote ") >= 7
+    assert "Scaling" in (tmp_path / "out/report.html").read_text()
+
+
+def test_the_plots_hold_the_points_their_errors_and_the_line(tmp_path: Path) -> None:
+    paths = [write_log(tmp_path / f"{g}.log", gpus=g, batch=64, mean_s=8 / g, seed=g) for g in (8, 16)]
+    entries = [entry for path in paths for entry in measure_log(str(path), Overrides())]
+    rates, efficiencies = scaling_charts(scaling_of(entries, 20_000_000))
+    measured, linear = rates.series
+    assert measured.xs == linear.xs == [8.0, 16.0]
+    assert all(measured.errors)
+    assert linear.is_dashed
+    assert linear.ys[1] == pytest.approx(2 * measured.ys[0])
+    assert rates.log_axes == "xy"
+    assert efficiencies.series[0].ys[0] == 100
+    assert efficiencies.series[0].errors[0] is None
+    assert scaling_charts(scaling_of(entries[:1], 20_000_000)) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--scaling", "--sweep"], "two views of the same runs"),
+        (["--baseline-gpus", "8"], "add --scaling"),
+    ],
+)
+def test_options_that_contradict_each_other(report: Call, tmp_path: Path, words: list[str], said: str) -> None:
+    path = write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1)
+    code, out, err = report(path, *words)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_the_page_has_the_curve_and_its_baseline(report: Call, tmp_path: Path) -> None:
+    paths = [write_log(tmp_path / f"{gpus}.log", gpus=gpus, batch=64, mean_s=64 / gpus) for gpus in (8, 16, 32)]
+    code, out, _ = report(*paths, "--scaling", "--format", "html")
+    assert code == 0
+    assert "<h2>Scaling</h2>" in out
+    code, _, err = report(*paths, "--scaling", "--format", "html", "--baseline-gpus", 5)
+    assert code == 2
+    assert "5" in err
+
+
+def test_logs_that_name_no_model_are_joined_on_trust_and_never_across_programs(report: Call, tmp_path: Path) -> None:
+    for gpus in (8, 16):
+        path = write_log(tmp_path / f"{gpus}.log", gpus=gpus, batch=64, mean_s=8 / gpus)
+        kept = [line for line in path.read_text().splitlines(keepends=True) if "num_layers" not in line]
+        path.write_text("".join(line for line in kept if "hidden_size" not in line))
+    (curve,) = curves_of(report, tmp_path)
+    assert curve["workload"] == "unknown model"
+    assert any("taken on trust" in note for note in curve["notes"])
+    other = "".join(f"step: {n} loss: 5.0 tps: 1,000 tflops: 1.0 mfu: 1.0%\n" for n in range(1, 20))
+    (tmp_path / "16.log").write_text(
+        "[titan] - root - INFO - " + other.replace("\nstep", "\n[titan] - root - INFO - step")
+    )
+    curves = curves_of(report, tmp_path, "--num-gpus", 16, "--sequence-length", 1024)
+    assert len(curves) == 2
+
+
+def test_one_size_alone_has_no_interval_of_an_efficiency_it_does_not_show(report: Call, tmp_path: Path) -> None:
+    for micro in (1, 2):
+        write_log(tmp_path / f"{micro}.log", gpus=1, batch=8 * micro, mean_s=1, micro=micro, seed=micro)
+    code, out, _ = report(tmp_path, "--scaling")
+    assert code == 0
+    assert out.split("---")[0].count("95 %") == 1  # that of the rate
+    assert ", 1 GPU: configured differently from the baseline: micro batch " in out

@@ -1,0 +1,62 @@
+"""A finished run of ours on the reference machine: run.json resolved, its log printed by the trainer's own functions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from nlp_bench.config.origin import Origin
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run
+from nlp_bench.flops import num_parameters
+from nlp_bench.launch.arguments import training_arguments
+from nlp_bench.train.arguments import parse
+from nlp_bench.train.dump import argument_lines, fact_lines
+from nlp_bench.train.layout import Layout, model_shape
+from nlp_bench.train.logline import Interval, format_line
+
+COMMIT = "5" * 40
+VERSIONS = "nlp-bench 0.1.0, Python 3.11.7, torch {torch}, megatron-core 0.16.1, CUDA 12.6"
+STEPS = (6.1, 5.21, 5.22, 5.2, 5.23, 5.21, 5.19, 5.22, 5.2, 5.21, 5.23, 5.2, 5.22, 5.21, 5.2)
+Make = Callable[..., Path]
+
+
+def asked(model: str, **choices: object) -> Run:
+    """Return what `nlp-bench check` resolves, at a clean commit and with data."""
+    run = resolve(Request(model=model, system="juwels-booster", **choices), ask_scheduler=False)  # type: ignore[arg-type]
+    data = replace(run.data, path=run.data.path and "data/corpus_text_document")
+    return replace(run, nlp_bench=Origin(version="0.1.0", commit=COMMIT), data=data)
+
+
+def log_of(
+    run: Run,
+    *,
+    words: Sequence[str] = (),
+    torch: str = "2.8.0+cu126",
+    parameters: int | None = None,
+    seconds: Sequence[float] = STEPS,
+    skipped: int = 0,
+    loss: float = 8.0,
+    without: Sequence[int] = (),
+) -> str:
+    """Return the log of `run` as the trainer prints it; `words` are arguments that differ from what run.json asked for."""
+    settings = parse([*training_arguments(run), *words])
+    layout = Layout.of(settings, run.parallel.num_gpus)
+    counted = num_parameters(model_shape(settings, layout)) if parameters is None else parameters
+    facts = {
+        "versions": VERSIONS.format(torch=torch),
+        "device": "NVIDIA A100-SXM4-40GB",
+        "number of parameters": f"{counted}",
+    }
+    lines = argument_lines(settings, layout) + fact_lines(facts)
+    for number, elapsed_s in enumerate(seconds, start=1):
+        iteration = number * settings.log_interval
+        interval = Interval(
+            iteration=iteration, train_iters=layout.train_iters, consumed_samples=iteration * layout.global_batch_size,
+            elapsed_s=elapsed_s, learning_rate=1e-6, global_batch_size=layout.global_batch_size, loss=loss, loss_scale=1.0,
+            grad_norm=1.0, num_skipped=skipped, num_nan=0, legacy_flops=1e18, model_flops=1e18,
+            sequence_length=settings.seq_length, num_gpus=layout.world_size, peak_bytes=2**34, unix_time_s=1.8e9 + settings.log_interval * sum(seconds[:number]),
+        )  # fmt: skip
+        if number not in without:
+            lines.append(format_line(interval))
+    return "".join(f"[default3]:{line}\n" for line in lines)

@@ -1,0 +1,89 @@
+"""Logs and run folders of many configurations: a seeded generator of Megatron-LM's lines with its dump of arguments."""
+
+import json
+import random
+from pathlib import Path
+
+from support.published import OUTCOME, RUN
+
+
+def dump(**arguments: object) -> str:
+    """Return arguments as Megatron-LM prints them."""
+    lines = [f"  {name} {'.' * max(3, 48 - len(name))} {value}\n" for name, value in arguments.items()]
+    return "".join(["------------------------ arguments ------------------------\n", *lines])
+
+
+def lines(seconds: list[float], batch: int, total: int | None = None) -> str:
+    """Return one line per time, of ten iterations each."""
+    end = total or 10 * len(seconds)
+    return "".join(
+        f" iteration {10 * n:8d}/{end:8d} | consumed samples: {10 * n * batch:12d} | elapsed time per iteration (ms): {1000 * s:.3f} | "
+        f"learning rate: 1.000E-04 | global batch size: {batch:5d} | lm loss: 8.110270E+00 | loss scale: 1.0 | grad norm: 1.000 | "
+        f"number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        for n, s in enumerate(seconds, start=1)
+    )
+
+
+def times(mean_s: float, *, seed: int, number: int = 40, spread: float = 0.01) -> list[float]:
+    """Return times that scatter independently around `mean_s`, the first one a slow warm-up."""
+    random_s = random.Random(seed)  # noqa: S311  # no secret
+    return [3 * mean_s, *(mean_s * (1 + spread * random_s.gauss(0, 1)) for _ in range(number - 1))]
+
+
+def write_log(
+    path: Path,
+    *,
+    gpus: int,
+    batch: int,
+    mean_s: float,
+    tp: int = 1,
+    pp: int = 1,
+    micro: int = 1,
+    seed: int = 0,
+    **more: object,
+) -> Path:
+    """Write somebody's Megatron-LM log; `more` are further arguments of its dump, None leaves the dump out."""
+    arguments = {
+        "num_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "seq_length": 1024, "world_size": gpus,
+        "tensor_model_parallel_size": tp, "pipeline_model_parallel_size": pp, "micro_batch_size": micro,
+        "global_batch_size": batch, "bf16": True, **more,
+    }  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dump(**arguments) + lines(times(mean_s, seed=seed), batch))
+    return path
+
+
+def write_series_run(
+    folder: Path,
+    *,
+    mean_s: float = 1.0,
+    nodes: int = 1,
+    tp: int = 1,
+    pp: int = 1,
+    micro: int = 1,
+    batch: int = 64,
+    outcome: str = "VALID",
+    seed: int = 0,
+    logged_tp: int | None = None,
+    reasons: tuple[str, ...] = (),
+) -> Path:
+    """Write a finished run of ours; `logged_tp` is what its log says where that is not what run.json asked for."""
+    gpus = 4 * nodes
+    run = {
+        **RUN,
+        "parallel": {"nodes": nodes, "gpus_per_node": 4, "num_gpus": gpus, "tensor": tp, "pipeline": pp, "data": gpus // (tp * pp)},
+        "batch": {**RUN["batch"], "micro_batch_size": micro, "global_batch_size": batch},  # type: ignore[dict-item]
+        "training": {"iterations": 400, "log_interval": 10},
+    }  # fmt: skip
+    ended_well = outcome == "VALID"
+    told = dump(
+        num_layers=24, tensor_model_parallel_size=logged_tp or tp, pipeline_model_parallel_size=pp, micro_batch_size=micro,
+        world_size=gpus,
+    )  # fmt: skip
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(run))
+    (folder / "outcome.json").write_text(json.dumps({**OUTCOME, "outcome": outcome, "reasons": list(reasons)}))
+    (folder / "job.out").write_text(
+        (told if ended_well else "") + lines(times(mean_s, seed=seed) if ended_well else [], batch)
+    )
+    return folder

@@ -1,0 +1,234 @@
+"""`nlp-bench report --sweep`: failures stay, repeats are pooled, a tie is a tie, nothing is mislabelled."""
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.series import write_log, write_series_run
+
+from nlp_bench.measure.folder import measure_folder
+from nlp_bench.measure.workload import Setting
+from nlp_bench.report.plots.chart import Chart, HeatMap
+from nlp_bench.sweep.charts import sweep_charts
+from nlp_bench.sweep.sweep import sweep_of
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """TP 1, 2, 4 x PP 1, 2 on 8 GPUs: TP 2 and PP 1 or 2 are alike, TP 4 is slower, TP 1 PP 1 runs out of memory."""
+    seed = 0
+    for tp in (1, 2, 4):
+        for pp in (1, 2):
+            for repeat in range(3):
+                seed += 1
+                folder = tmp_path / f"runs/tp{tp}pp{pp}r{repeat}"
+                if tp == pp == 1:
+                    said = ("CUDA out of memory on rank 3",)
+                    write_series_run(folder, nodes=2, tp=tp, pp=pp, outcome="OUT_OF_MEMORY", reasons=said)
+                else:
+                    mean_s = {1: 1.3, 2: 1.0, 4: 1.1}[tp] + 0.002 * repeat
+                    write_series_run(folder, nodes=2, tp=tp, pp=pp, mean_s=mean_s, seed=seed)
+    return tmp_path / "runs"
+
+
+def sweeps_of(report: Call, *words: object) -> list[dict[str, Any]]:
+    _, out, _ = report(*words, "--sweep", "--format", "json")
+    record = json.loads(out)
+    assert record["schema"] == "nlp-bench/sweep/1"
+    return list(record["sweeps"])
+
+
+def test_a_tie_is_a_tie_and_failures_stay(report: Call, runs: Path) -> None:
+    (sweep,) = sweeps_of(report, runs)
+    rows = sweep["configurations"]
+    told = [(r["settings"]["tensor_model_parallel_size"], r["settings"]["pipeline_model_parallel_size"]) for r in rows]
+    assert {told[0], told[1]} == {(2, 1), (2, 2)}
+    assert [row["standing"] for row in rows] == ["tied for best"] * 2 + ["slower"] * 3 + ["no number"]
+    assert [row["rank"] for row in rows] == [1, 2, 3, 4, 5, None]
+    assert sweep["varies"] == ["tensor_model_parallel_size", "pipeline_model_parallel_size"]
+    assert sweep["winners"] == [rows[0]["identity"], rows[1]["identity"]]
+    assert len({row["identity"] for row in rows}) == 6
+    assert [(row["num_counted"], row["num_runs"]) for row in rows] == [(3, 3)] * 5 + [(0, 3)]
+    assert rows[-1]["cause"] == "OUT_OF_MEMORY: CUDA out of memory on rank 3"
+    assert rows[-1]["tokens_per_second"] is None
+
+
+def test_the_table_names_what_varies_and_who_won(report: Call, runs: Path) -> None:
+    code, out, _ = report(runs, "--sweep")
+    assert code == 1  # some runs have no number
+    assert "a tie: 2 configurations cannot be told from the best at 95 %: " in out
+    heading = next(line for line in out.splitlines() if line.startswith("rank"))
+    assert " TP  PP " in heading
+    assert "GAS" not in heading
+    assert "OUT_OF_MEMORY" in out
+
+
+def test_a_repeat_that_failed_is_counted_beside_those_that_ran(report: Call, tmp_path: Path) -> None:
+    for repeat in range(3):
+        outcome, why = ("TIMEOUT", ("the time limit",)) if repeat == 2 else ("VALID", ())
+        write_series_run(tmp_path / f"a{repeat}", tp=2, seed=repeat, outcome=outcome, reasons=why)
+        write_series_run(tmp_path / f"b{repeat}", tp=4, seed=10 + repeat, mean_s=2)
+    (sweep,) = sweeps_of(report, tmp_path)
+    first = sweep["configurations"][0]
+    assert (first["num_counted"], first["num_runs"], first["cause"]) == (2, 3, "TIMEOUT: the time limit")
+    assert "2 of 3" in report(tmp_path, "--sweep")[1]
+
+
+def test_a_log_that_contradicts_its_run_json_is_shown_and_not_ranked(report: Call, runs: Path) -> None:
+    write_series_run(runs / "wrong", nodes=2, tp=2, pp=2, logged_tp=1, mean_s=0.2)
+    (sweep,) = sweeps_of(report, runs)
+    wrong = sweep["configurations"][-1]
+    assert (wrong["standing"], wrong["rank"], wrong["tokens_per_second"]) == ("not ranked", None, None)
+    assert "TP is 1 in the log (log line " in wrong["cause"]
+    assert "but 2 in run.json" in wrong["cause"]
+    assert len(sweep["winners"]) == 2
+
+
+def test_no_winner_where_every_configuration_failed(report: Call, tmp_path: Path) -> None:
+    for tp in (1, 2):
+        write_series_run(tmp_path / str(tp), tp=tp, outcome="OUT_OF_MEMORY")
+    (sweep,) = sweeps_of(report, tmp_path)
+    assert sweep["sentence"] == "no winner: every configuration failed"
+    assert sweep["winners"] == []
+
+
+def test_one_winner_is_called_so(report: Call, tmp_path: Path) -> None:
+    for tp, mean_s in ((1, 1.0), (2, 1.2), (4, 1.4)):
+        write_series_run(tmp_path / str(tp), tp=tp, mean_s=mean_s, seed=tp)
+    (sweep,) = sweeps_of(report, tmp_path)
+    assert sweep["sentence"] == "winner: TP 1, faster than each of the 2 others at 95 %"
+    assert "one run per configuration" in report(tmp_path, "--sweep")[1]
+
+
+def test_without_an_interval_nothing_is_judged(report: Call, tmp_path: Path) -> None:
+    for tp in (1, 2):
+        path = write_log(tmp_path / f"{tp}.log", gpus=8, batch=64, mean_s=tp, tp=tp)
+        lines = path.read_text().splitlines(keepends=True)
+        first = next(number for number, line in enumerate(lines) if line.startswith(" iteration"))
+        path.write_text("".join(lines[: first + 2]))
+    (sweep,) = sweeps_of(report, tmp_path)
+    assert [row["standing"] for row in sweep["configurations"]] == ["no interval"] * 2
+    assert sweep["sentence"].startswith("no winner can be named: no rate has an interval")
+
+
+def test_logs_that_do_not_state_their_layout_are_never_pooled(report: Call, tmp_path: Path) -> None:
+    for number in range(2):
+        path = write_log(tmp_path / f"{number}.log", gpus=8, batch=64, mean_s=1, seed=number)
+        kept = [line for line in path.read_text().splitlines(keepends=True) if "parallel_size" not in line]
+        path.write_text("".join(kept))
+    (sweep,) = sweeps_of(report, tmp_path)
+    assert [row["num_runs"] for row in sweep["configurations"]] == [1, 1]
+
+
+def test_another_library_is_another_configuration(report: Call, tmp_path: Path) -> None:
+    for number, kernel in enumerate(("local", "transformer_engine")):
+        write_log(tmp_path / f"{number}.log", gpus=8, batch=64, mean_s=1 + number, seed=number, transformer_impl=kernel)
+    (sweep,) = sweeps_of(report, tmp_path)
+    assert sweep["varies"] == ["transformer_impl"]
+    assert sweep["sentence"].startswith("winner: transformer impl local")
+
+
+def test_sizes_and_models_are_not_ranked_against_each_other(report: Call, tmp_path: Path) -> None:
+    write_log(tmp_path / "a.log", gpus=8, batch=64, mean_s=1)
+    write_log(tmp_path / "b.log", gpus=16, batch=64, mean_s=1)
+    write_log(tmp_path / "c.log", gpus=8, batch=64, mean_s=1, hidden_size=2048)
+    assert [len(sweep["configurations"]) for sweep in sweeps_of(report, tmp_path)] == [1, 1, 1]
+
+
+def test_a_report_that_happens_to_hold_a_sweep_says_who_won(report: Call, runs: Path, tmp_path: Path) -> None:
+    _, out, _ = report(runs)
+    assert "175 on machine, 8 GPUs: a tie: 2 configurations cannot be told from the best at 95 %" in out
+    write_log(tmp_path / "other/a.log", gpus=8, batch=64, mean_s=1)
+    assert "winner" not in report(tmp_path / "other")[1]
+
+
+def test_csv_has_a_column_for_each_setting_that_varies(report: Call, runs: Path) -> None:
+    _, out, _ = report(runs, "--sweep", "--format", "csv")
+    rows = list(csv.DictReader(out.splitlines()))
+    assert len(rows) == 6
+    assert {(row["tensor_model_parallel_size"], row["pipeline_model_parallel_size"]) for row in rows} == {
+        (str(tp), str(pp)) for tp in (1, 2, 4) for pp in (1, 2)
+    }
+    assert report(runs / "tp1pp1r0", "--sweep", "--format", "csv")[1].count("\n") == 2
+
+
+def test_html_in_a_cause_is_escaped_in_markdown(report: Call, tmp_path: Path) -> None:
+    write_series_run(tmp_path / "a", outcome="FAILED", reasons=("<img src=x>|\nboom",))
+    _, out, _ = report(tmp_path, "--sweep", "--format", "markdown")
+    assert "\\<img src=x\\>\\| boom" in out
+
+
+def test_two_settings_are_a_heat_map_with_failures_and_winners(runs: Path) -> None:
+    entries = [measure_folder(folder, folder.name).entry for folder in sorted(runs.iterdir())]
+    (plot,) = sweep_charts(sweep_of(entries, 20_000_000))
+    assert isinstance(plot, HeatMap)
+    assert (plot.x_label, plot.y_label, plot.x_names, plot.y_names) == ("TP", "PP", ["1", "2", "4"], ["1", "2"])
+    assert plot.texts[0][0] == "no memory"
+    assert plot.values[0][0] is None
+    assert plot.marked == {(0, 1), (1, 1)}
+
+
+def test_one_setting_is_a_ranking_with_error_bars(tmp_path: Path) -> None:
+    folders = [write_series_run(tmp_path / str(tp), tp=tp, mean_s=tp, seed=tp) for tp in (1, 2, 4)]
+    (plot,) = sweep_charts(sweep_of([measure_folder(folder, folder.name).entry for folder in folders], 20_000_000))
+    assert isinstance(plot, Chart)
+    assert [series.name for series in plot.series] == ["winner", "slower"]
+    assert [list(series.xs) for series in plot.series] == [[1.0], [2.0, 3.0]]
+    assert all(plot.series[1].errors)
+
+
+def test_files_of_the_output_folder(report: Call, runs: Path, tmp_path: Path) -> None:
+    report(runs, "--sweep", "--output", tmp_path / "out")
+    assert all((tmp_path / f"out/sweep.{name}").exists() for name in ("csv", "md", "json", "png", "svg"))
+    assert "2 configurations cannot be told from the best" in (tmp_path / "out/report.html").read_text()
+    report(runs / "tp1pp1r0", "--sweep", "--output", tmp_path / "none")
+    assert (tmp_path / "none/sweep.svg").exists()
+
+
+def test_the_only_one_with_an_interval_is_no_winner_over_a_faster_one_without(report: Call, tmp_path: Path) -> None:
+    write_log(tmp_path / "1.log", gpus=8, batch=64, mean_s=2, tp=1)
+    path = write_log(tmp_path / "2.log", gpus=8, batch=64, mean_s=1, tp=2)
+    lines = path.read_text().splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if line.startswith(" iteration"))
+    path.write_text("".join(lines[: first + 2]))
+    (sweep,) = sweeps_of(report, tmp_path)
+    assert [row["standing"] for row in sweep["configurations"]] == ["no interval", "alone"]
+    assert sweep["winners"] == []
+    assert (
+        sweep["sentence"]
+        == "no winner can be named: TP 1 alone has an interval; 1 without an interval cannot be judged"
+    )
+
+
+def test_the_only_one_that_ran_is_named(report: Call, tmp_path: Path) -> None:
+    write_series_run(tmp_path / "1", tp=1, outcome="OUT_OF_MEMORY")
+    write_series_run(tmp_path / "2", tp=2)
+    (sweep,) = sweeps_of(report, tmp_path)
+    assert sweep["sentence"] == "the only configuration with a number: TP 2; 1 of 2 configurations have no number"
+
+
+def test_a_sweep_of_hundreds_is_judged_at_once(tmp_path: Path) -> None:
+    folder = write_series_run(tmp_path / "1")
+    entry = measure_folder(folder, "run").entry
+    entries = [
+        replace(
+            entry, workload=replace(entry.workload, logged={**entry.workload.logged, "seed_of_test": Setting(n, "x")})
+        )
+        for n in range(400)
+    ]
+    (sweep,) = sweep_of(entries, 20_000_000).sweeps
+    assert len(sweep.winners) == 400
+    assert "and 394 more" in sweep.sentence()
+
+
+def test_one_gpu_is_no_plural(report: Call, tmp_path: Path) -> None:
+    for micro in (1, 2):
+        write_log(tmp_path / f"{micro}.log", gpus=1, batch=8, mean_s=micro, micro=micro, seed=micro)
+    _, out, _ = report(tmp_path, "--sweep")
+    assert ", 1 GPU\n" in out
