@@ -21,11 +21,11 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.page.page import page
 from nlp_bench.report.page.section import Section, render
-from nlp_bench.report.plots.chart import Band, Chart, HeatMap, Rule, Series, strengths
-from nlp_bench.report.plots.scale import label, scales
-from nlp_bench.report.plots.svg import WIDTH, figure
 from nlp_bench.report.sources import read_sources
 from nlp_bench.report.table import Report
+from nlp_bench.show.chart import Band, Chart, HeatMap, Rule, Series, strengths
+from nlp_bench.show.scale import label, scales
+from nlp_bench.show.svg import WIDTH, figure
 
 TOKENS = 20_000_000
 SEQUENCE = Overrides(sequence_length=2048, num_gpus=384)

@@ -12,7 +12,7 @@ from support.series import write_log, write_series_run
 
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.workload import Setting
-from nlp_bench.report.plots.chart import Chart, HeatMap
+from nlp_bench.show.chart import Chart, HeatMap
 from nlp_bench.sweep.charts import sweep_charts
 from nlp_bench.sweep.sweep import sweep_of
 

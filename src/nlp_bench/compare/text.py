@@ -11,7 +11,7 @@ from nlp_bench.compare.side import Side
 from nlp_bench.measure.observation import digest_of
 from nlp_bench.measure.repeats import Pool, pool_lines
 from nlp_bench.measure.throughput import time_to_report_s
-from nlp_bench.report.formats import escaped_markdown
+from nlp_bench.show.escape import escaped_markdown
 
 SCHEMA = "nlp-bench/compare/1"
 HEADINGS = ("configuration", "A tokens/s", "B tokens/s", "B/A", "95 % interval", "p", "B is")

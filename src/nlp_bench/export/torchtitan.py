@@ -11,7 +11,7 @@ from nlp_bench.export.mlperf import system_description
 from nlp_bench.export.subject import Subject
 from nlp_bench.measure.entry import one_line
 from nlp_bench.measure.workload import FREE, FROZEN
-from nlp_bench.report.formats import escaped_markdown
+from nlp_bench.show.escape import escaped_markdown
 
 UNKNOWN = "not recorded"
 

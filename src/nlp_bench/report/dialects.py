@@ -69,7 +69,7 @@ def _record(dialect: Dialect) -> dict[str, str]:
 
 
 def _markdown() -> str:
-    from nlp_bench.report.formats import escaped_markdown  # noqa: PLC0415  # only this form needs it
+    from nlp_bench.show.escape import escaped_markdown  # noqa: PLC0415  # only this form needs it
 
     lines = ["| dialect | programs | a line of it | trap |", "|---|---|---|---|"]
     for name, title, example, trap in dialect_rows():

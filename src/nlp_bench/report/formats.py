@@ -1,18 +1,15 @@
 """A report as text: table, JSON, CSV, markdown or HTML, the same for standard output and for files."""
 
-import csv
-import io
 import json
 from collections.abc import Callable
 
-from nlp_bench.report.escape import end_of
 from nlp_bench.report.readable import HEADINGS, TEXT_COLUMNS, heading, legend, notes, readable
 from nlp_bench.report.table import Report
 from nlp_bench.report.words import MAX_RUNS, words
+from nlp_bench.show import grid
+from nlp_bench.show.escape import end_of, escaped_markdown
 
 MAX_SOURCE = 30
-_FORMULA = {"=", "+", "-", "@"}
-_MARKDOWN_SPECIAL = "\\`*_[]<>|#~"
 
 
 def table(report: Report) -> str:
@@ -47,21 +44,7 @@ def as_json(report: Report) -> str:
 
 def as_csv(report: Report) -> str:
     """Return all columns with full precision; missing is an empty cell."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, report.columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _inert(value) for name, value in row.items()} for row in report.rows())
-    return stream.getvalue()
-
-
-def _inert(value: object) -> object:
-    """Return `value` so that no spreadsheet takes a text for a formula: it may come from a log or a file name."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value
-
-
-def escaped_markdown(text: str) -> str:
-    """Return `text` so that no markdown reader takes any of it for markup: it may come from a log or a file name."""
-    return "".join(f"\\{character}" if character in _MARKDOWN_SPECIAL else character for character in text)
+    return grid.as_csv(report.columns, report.rows())
 
 
 def markdown(report: Report) -> str:

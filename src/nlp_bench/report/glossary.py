@@ -1,8 +1,8 @@
 """What each file and each column of a report means, in one sentence: the text of docs/report.md."""
 
-from nlp_bench.report.formats import escaped_markdown
 from nlp_bench.report.output import FILES
 from nlp_bench.report.table import COLUMNS
+from nlp_bench.show.escape import escaped_markdown
 
 MEANING = {
     "source": "where the run was read: the path as it was given",

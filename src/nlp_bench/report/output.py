@@ -67,8 +67,8 @@ def _markdown(report: Report) -> str:
 
 
 def _images(report: Report) -> dict[str, bytes]:
-    from nlp_bench.report.plots.image import empty, images  # noqa: PLC0415  # heavy
-    from nlp_bench.report.plots.runs import CHARTS, drawable  # noqa: PLC0415  # likewise
+    from nlp_bench.report.plots import CHARTS, drawable  # noqa: PLC0415  # likewise
+    from nlp_bench.show.image import empty, images  # noqa: PLC0415  # heavy
 
     drawn = drawable(report.entries)
     has_number = any(entry.has_number for entry in report.entries)

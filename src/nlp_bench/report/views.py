@@ -10,7 +10,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.report.table import Report
 
 if TYPE_CHECKING:
-    from nlp_bench.report.plots.chart import Chart, HeatMap
+    from nlp_bench.show.chart import Chart, HeatMap
 
 FILES = {"csv": "csv", "markdown": "md", "json": "json"}
 """Format to the ending of its file."""
@@ -35,7 +35,7 @@ class View:
     def write(self, folder: Path) -> list[Path]:
         """Write NAME.csv, .md, .json and its plots as .png and .svg, each whole or not at all; return their paths."""
         from nlp_bench.files import write_bytes  # noqa: PLC0415  # most reports write no file
-        from nlp_bench.report.plots.image import empty, images  # noqa: PLC0415  # heavy
+        from nlp_bench.show.image import empty, images  # noqa: PLC0415  # heavy
 
         found = {f"{self.name}.{ending}": self.text(form).encode() for form, ending in FILES.items()}
         for plot in self.plots():

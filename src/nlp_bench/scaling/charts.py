@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from nlp_bench.report.plots.chart import Chart, Rule, Series, Shape
 from nlp_bench.scaling.curve import Curve, Place
 from nlp_bench.scaling.kind import Kind
 from nlp_bench.scaling.report import ScalingReport
+from nlp_bench.show.chart import Chart, Rule, Series, Shape
 
 MAX_CURVES = 6
 """As many have a colour of their own."""

@@ -4,8 +4,12 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 
 from nlp_bench.measure.throughput import time_to_report_s
-from nlp_bench.report.formats import escaped_markdown
-from nlp_bench.report.grid import (
+from nlp_bench.scaling.check import train_days
+from nlp_bench.scaling.curve import Curve, Place
+from nlp_bench.scaling.kind import Kind
+from nlp_bench.scaling.report import ROW, ScalingReport, row
+from nlp_bench.show.escape import escaped_markdown
+from nlp_bench.show.grid import (
     Column,
     as_csv,
     as_markdown,
@@ -17,10 +21,6 @@ from nlp_bench.report.grid import (
     shown,
     tokens_in_words,
 )
-from nlp_bench.scaling.check import train_days
-from nlp_bench.scaling.curve import Curve, Place
-from nlp_bench.scaling.kind import Kind
-from nlp_bench.scaling.report import ROW, ScalingReport, row
 
 Named = tuple[Curve, Place]
 

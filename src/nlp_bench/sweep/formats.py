@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 
 from nlp_bench.measure.throughput import time_to_report_s
-from nlp_bench.report.escape import end_of
-from nlp_bench.report.formats import escaped_markdown
-from nlp_bench.report.grid import (
+from nlp_bench.scaling.workloads import cell, heading
+from nlp_bench.show.escape import end_of, escaped_markdown
+from nlp_bench.show.grid import (
     Column,
     as_csv,
     as_markdown,
@@ -17,7 +17,6 @@ from nlp_bench.report.grid import (
     shown,
     tokens_in_words,
 )
-from nlp_bench.scaling.workloads import cell, heading
 from nlp_bench.sweep.record import record
 from nlp_bench.sweep.sweep import Row, Standing, Sweep, SweepReport
 

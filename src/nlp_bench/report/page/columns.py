@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nlp_bench.report.escape import html_text
 from nlp_bench.report.page.section import is_number, shown
 from nlp_bench.report.table import Report
+from nlp_bench.show.escape import html_text
 
 FIRST = (
     "source",

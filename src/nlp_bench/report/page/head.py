@@ -8,10 +8,10 @@ from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, judged, verdict
 from nlp_bench.measure.repeats import Pool
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import SHAPE
-from nlp_bench.report.escape import html_text
 from nlp_bench.report.page.columns import pill
 from nlp_bench.report.repeated import time_interval_s, word_over_runs
 from nlp_bench.report.table import Report
+from nlp_bench.show.escape import html_text
 
 NO_VALID_RUN = "no valid run"
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nlp_bench.report.escape import html_text
-from nlp_bench.report.plots.chart import Chart, HeatMap
-from nlp_bench.report.plots.svg import figure
+from nlp_bench.show.chart import Chart, HeatMap
+from nlp_bench.show.escape import html_text
+from nlp_bench.show.svg import figure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nlp_bench.report.plots.chart import Chart
+from nlp_bench.show.chart import Chart
 
 NUM_TICKS = 5
 _HEADROOM = 0.05

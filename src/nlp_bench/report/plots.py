@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from nlp_bench.measure.curves import IN_WINDOW, Curve, Curves
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.summary import Summary
-from nlp_bench.report.plots.chart import EXCLUDED, Band, Chart, Rule, Series, Shape
+from nlp_bench.show.chart import EXCLUDED, Band, Chart, Rule, Series, Shape
 
 SHAPES: dict[str, Shape] = {
     "warm-up": "cross",

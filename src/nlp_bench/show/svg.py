@@ -6,9 +6,9 @@ All data of a line is one relative path in tenths of a unit: a plot of 100 point
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from nlp_bench.report.escape import html_text
-from nlp_bench.report.plots.chart import EXCLUDED, LIMIT, Chart, HeatMap, Rule, Series, strengths, text_of
-from nlp_bench.report.plots.scale import Scale, label, scales
+from nlp_bench.show.chart import EXCLUDED, LIMIT, Chart, HeatMap, Rule, Series, strengths, text_of
+from nlp_bench.show.escape import html_text
+from nlp_bench.show.scale import Scale, label, scales
 
 NUM_COLOURS = 6
 """Of the palette in page.css; further runs begin again."""

@@ -8,9 +8,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from nlp_bench.report.escape import end_of
-from nlp_bench.report.plots.chart import EXCLUDED, LIMIT, Chart, HeatMap, Rule, Series, strengths, text_of
-from nlp_bench.report.plots.scale import label, scales
+from nlp_bench.show.chart import EXCLUDED, LIMIT, Chart, HeatMap, Rule, Series, strengths, text_of
+from nlp_bench.show.escape import end_of
+from nlp_bench.show.scale import label, scales
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

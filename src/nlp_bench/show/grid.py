@@ -1,4 +1,4 @@
-"""A table of cells as text for a terminal and as markdown: what the reports on scaling and sweeps share."""
+"""A table of cells as text for a terminal and as markdown: what all reports share."""
 
 import csv
 import io
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nlp_bench.report.formats import escaped_markdown
+from nlp_bench.show.escape import escaped_markdown, inert_cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def as_csv(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(names), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: inert_cell(value) for name, value in row.items()} for row in rows)
     return stream.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""Text of strangers (file names, log lines, model names) made inert in HTML and in SVG, and short in tables."""
+"""Text of strangers (file names, log lines, model names) made inert in HTML, SVG, markdown and CSV, and short in tables."""
 
 import re
 from html import escape
@@ -9,9 +9,23 @@ _UNSEEN = re.compile(
 """Control characters, and those that reorder or hide the text around them (Unicode TR 36, bidirectional text spoofing)."""
 
 
+_MARKDOWN_SPECIAL = "\\`*_[]<>|#~"
+_FORMULA = {"=", "+", "-", "@"}
+
+
 def end_of(text: str, most: int) -> str:
     """Return the last `most` characters, begun with three dots where there are more: the end of a path tells runs apart."""
     return text if len(text) <= most else "..." + text[3 - most :]
+
+
+def escaped_markdown(text: str) -> str:
+    """Return `text` so that no markdown reader takes any of it for markup."""
+    return "".join(f"\\{character}" if character in _MARKDOWN_SPECIAL else character for character in text)
+
+
+def inert_cell(value: object) -> object:
+    """Return `value` so that no spreadsheet takes a text for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value
 
 
 def html_text(text: object) -> str:
