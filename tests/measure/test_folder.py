@@ -64,6 +64,12 @@ def test_what_the_log_says_against_a_valid_outcome(
     assert reason in found[1]
 
 
+def test_an_exit_status_against_a_valid_outcome_is_believed(run_dir: Path) -> None:
+    change(run_dir, "outcome.json", exit_status=1)
+    found = outcome_of(run_dir)
+    assert (found[0], "exit status 1" in found[1]) == ("FAILED", True)
+
+
 def test_no_time_that_could_be_used(run_dir: Path) -> None:
     path = run_dir / "job.out"
     path.write_text(re.sub(r"iteration \(s\): [\d.]+", "iteration (s): 0.0000", path.read_text()))

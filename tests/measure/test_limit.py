@@ -139,6 +139,20 @@ def test_scatter_without_bound_is_not_told_as_rounding(five: Path, capsys: pytes
     assert "rounded" not in said
 
 
+def test_a_limit_in_minutes_is_asked_about(five: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["report", str(five), "--sequence-length", "2048", "--limit", "9.33"])
+    assert "(is that limit in seconds?)" in capsys.readouterr().out
+
+
+def test_a_csv_has_the_margins(five: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["report", str(five), "--sequence-length", "2048", "--limit", "560", "--format", "csv"])
+    names, row = capsys.readouterr().out.splitlines()
+    found = dict(zip(names.split(","), row.split(","), strict=True))
+    assert (found["limit"], found["limit_s"]) == (NOT_PROVEN, "560.0")
+    assert float(found["limit_margin"]) == pytest.approx(0.0178, abs=1e-4)
+    assert float(found["limit_worst_margin"]) < 0
+
+
 def test_words_without_a_limit_judge_nothing() -> None:
     said = "\n".join(run_lines(entry(), Report(entries=[], tokens=TOKENS)))
     assert "within 1 %: the run is long enough" in said

@@ -69,6 +69,30 @@ def test_one_stall_is_told_in_the_singular() -> None:
     ]
 
 
+def test_the_speed_at_which_a_run_ends_is_that_of_its_last_level() -> None:
+    times = 1 + NOISE
+    times[240:320] *= 1.06
+    times[320:] *= 1.18
+    found = steadiness(times)
+    assert found.slowdown == pytest.approx(0.18, rel=0.1)
+    assert found.ending == pytest.approx(1.18, rel=0.02)
+
+
+def test_one_slow_last_interval_is_no_speed() -> None:
+    times = 1 + NOISE
+    times[-1] = 2.8
+    assert steadiness(times).slowdown is None
+
+
+def test_drift_is_slower_at_its_end() -> None:
+    assert steadiness(1 + NOISE + np.linspace(0, 0.03, 400)).ending == pytest.approx(1.015, abs=0.006)
+
+
+def test_autocorrelation_that_cannot_be_seen_is_none() -> None:
+    assert steadiness(1 + NOISE[:6]).autocorrelation is None
+    assert steadiness(1 + NOISE[:60]).autocorrelation is not None
+
+
 def test_more_intervals_for_one_per_cent() -> None:
     wide = Estimate(seconds_per_token=1.0, standard_error=0.01, degrees=24)
     more = num_more(wide, 25)

@@ -53,7 +53,10 @@ def measure_folder(folder: Path, source: str) -> FolderMeasurement:
     attempt = replace(attempt, records=attempt.records.chosen(attempt.records.whole))
     records = attempt.records
     outcome, why = given, ""
-    if given is Outcome.VALID:
+    status = ended.get("exit_status")
+    if given is Outcome.VALID and isinstance(status, int) and status:
+        outcome, why = Outcome.FAILED, f"outcome.json says VALID, and that the job ended with exit status {status}"
+    elif given is Outcome.VALID:
         outcome, why = judge(asked, log, records)
     throughput = asked.throughput(log, attempt) if log and outcome is Outcome.VALID else None
     entry = RunEntry(

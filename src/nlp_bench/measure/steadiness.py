@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.measure.autocorrelation import scatter_around, scatter_of
-from nlp_bench.measure.changes import held
+from nlp_bench.measure.autocorrelation import MIN_VALUES, scatter_around, scatter_of
+from nlp_bench.measure.changes import held, levels
 from nlp_bench.measure.estimate import Estimate, student_cdf, student_t
 from nlp_bench.measure.summary import median
 from nlp_bench.measure.window import Window
@@ -49,8 +49,8 @@ class Stall:
 class Steadiness:
     """What to know about the window."""
 
-    autocorrelation: float
-    """Of neighbouring intervals, 0 to 0.9."""
+    autocorrelation: float | None
+    """Of neighbouring intervals, 0 to 0.9; None where they are too few to see it."""
     num_effective: float
     """Independent intervals that the window is worth."""
     num_stalls: int
@@ -64,11 +64,17 @@ class Steadiness:
     modes: tuple[float, float] | None
     """Times of two modes as shares of the mean, shortest first, None where there is one."""
     slowdown: float | None
-    """How much slower the intervals after the window are, as a share (0.08 = 8 % slower), None where they are not."""
+    """How much slower the run ends after the window, as a share (0.08 = 8 % slower), None where it does not."""
     long_warm_up: float | None
     """Share of the iterations that were left out as warm-up, None where it is small."""
     num_more: int | None
     """Further logged intervals for an interval of +-1 %; 0 where it is as narrow already, None where that cannot be told."""
+
+    @property
+    def ending(self) -> float | None:
+        """Time at the end of the run / time in the window, by a slow end or by drift; None where that is not above 1."""
+        slower = max(self.slowdown or 0.0, (self.drift or 0.0) / 2)
+        return 1 + slower if slower > 0 else None
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields by name."""
@@ -129,7 +135,7 @@ def steadiness_of(window: Window, estimate: Estimate | None) -> Steadiness:
     firsts, lasts = spans.first_iterations, spans.records.column("iteration")
     excess = (costs[stalled] - typical) @ spans.num_tokens[stalled]
     return Steadiness(
-        autocorrelation=scatter.autocorrelation if scatter else 0.0,
+        autocorrelation=scatter.autocorrelation if scatter and len(costs) >= MIN_VALUES else None,
         num_effective=scatter.num_effective if scatter else float(len(costs)),
         num_stalls=len(stalled),
         stalls=tuple(
@@ -215,8 +221,11 @@ def _long_warm_up(window: Window) -> float | None:
 
 
 def _slowdown(window: Window) -> float | None:
-    if window.tail is None:
+    """Return how much slower than the window the last level of a slow end is."""
+    # One interval is no speed: a program writes its last checkpoint there.
+    if window.tail is None or len(window.tail) < 2:
         return None
-    tail = float(window.tail.seconds.sum() / window.tail.num_tokens.sum())
-    share = tail * window.num_tokens / window.seconds - 1
+    costs = window.tail.seconds_per_token
+    begin, end = levels(costs)[-1]
+    share = float(costs[begin:end].mean()) * window.num_tokens / window.seconds - 1
     return share if share > 0 else None

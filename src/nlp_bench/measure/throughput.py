@@ -49,11 +49,9 @@ class Throughput:
 
     @property
     def ending_seconds_per_token(self) -> float | None:
-        """Seconds per token of what was left out as a slow end, None where nothing was."""
-        tail = self.window.tail
-        if self.steadiness.slowdown is None or tail is None:
-            return None
-        return float(tail.seconds.sum() / tail.num_tokens.sum())
+        """Seconds per token at which the run ends, where that is slower than the window; None where it is not."""
+        ending = self.steadiness.ending
+        return None if ending is None else ending * self.window.seconds / self.window.num_tokens
 
     @property
     def why_no_interval(self) -> str | None:

@@ -49,6 +49,10 @@ def _line(name: str, text: str) -> str:
     return f"  {name:<9} {text}"
 
 
+def _seen(autocorrelation: float | None) -> str:
+    return "too short to see" if autocorrelation is None else f"{autocorrelation:.2f}"
+
+
 def _digits(value: float) -> str:
     """Return `value` with the digits that a pocket calculator needs to come to the printed rate."""
     return f"{value:.0f}" if value == round(value) else f"{value:.9g}"
@@ -86,7 +90,7 @@ def _numbers(entry: RunEntry, measured: Throughput, sums: Arithmetic, tokens: in
             f"{low:.2f} to {high:.2f} tokens/s, {tokens / high:.2f} to {tokens / low:.2f} s "
             f"(95 %: Student t, {measured.estimate.degrees:.1f} degrees of freedom, standard error "
             f"{100 * measured.estimate.standard_error / measured.estimate.seconds_per_token:.3f} %, autocorrelation "
-            f"{measured.steadiness.autocorrelation:.2f})",
+            f"{_seen(measured.steadiness.autocorrelation)})",
         )
     if entry.tokens_per_second_per_gpu:
         yield _line("per GPU", f"{entry.tokens_per_second_per_gpu:.2f} tokens/s = steady / {entry.num_gpus} GPUs")

@@ -1,7 +1,7 @@
 """What each file and each column of a report means, in one sentence: the text of docs/report.md."""
 
 from nlp_bench.report.output import FILES
-from nlp_bench.report.table import COLUMNS
+from nlp_bench.report.table import COLUMNS, LIMIT_COLUMNS
 from nlp_bench.show.escape import escaped_markdown
 
 MEANING = {
@@ -39,13 +39,16 @@ MEANING = {
     "hfu": "`hardware_tflops_per_gpu` / the same peak",
     "mfu_full_attention": "`model_tflops_full_attention_per_gpu` / the same peak",
     "limit": "only with --limit: PASS, FAIL or NOT PROVEN",
+    "limit_s": "only with --limit: the limit in seconds",
+    "limit_margin": "only with --limit: (limit - time) / limit of the steady time, of the reference time where there is no other",
+    "limit_worst_margin": "only with --limit: the same of the slow end of the 95 % interval",
 }
 """By the name of the column."""
 
 
 def columns_markdown() -> str:
     """Return the table of columns."""
-    lines = [f"| `{name}` | {_cell(MEANING[name])} |" for name in (*COLUMNS, "limit")]
+    lines = [f"| `{name}` | {_cell(MEANING[name])} |" for name in (*COLUMNS, *LIMIT_COLUMNS)]
     return "\n".join(["| column | meaning |", "|---|---|", *lines]) + "\n"
 
 

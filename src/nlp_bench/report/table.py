@@ -7,7 +7,7 @@ from typing import Any
 
 from nlp_bench.measure import efficiency
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.limit import judged, verdict
+from nlp_bench.measure.limit import judged
 from nlp_bench.measure.repeats import Pool
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.report.energy import energy_cells, price_json
@@ -46,6 +46,10 @@ COLUMNS = (
 """Columns of the CSV, the data frame and, with readable headings, of the other tables."""
 
 
+LIMIT_COLUMNS = ("limit", "limit_s", "limit_margin", "limit_worst_margin")
+"""Columns that a limit adds."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything that the writers need."""
@@ -73,7 +77,7 @@ class Report:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns; the verdict on the limit is there only when a limit was given."""
-        return COLUMNS if self.limit_s is None else (*COLUMNS, "limit")
+        return COLUMNS if self.limit_s is None else (*COLUMNS, *LIMIT_COLUMNS)
 
     def row(self, entry: RunEntry) -> dict[str, Any]:
         """Return one row, a value per column; missing is None."""
@@ -109,7 +113,9 @@ class Report:
             **(entry.efficiency.cells() if entry.efficiency else dict.fromkeys(efficiency.COLUMNS)),
         }
         if self.limit_s is not None:
-            row["limit"] = verdict(entry, self.tokens, self.limit_s)
+            found = judged(entry, self.tokens, self.limit_s)
+            margins = (found.word, self.limit_s, found.margin, found.worst_margin)
+            row.update(zip(LIMIT_COLUMNS, margins, strict=True))
         return row
 
     def rows(self) -> list[dict[str, Any]]:

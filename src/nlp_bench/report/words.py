@@ -9,6 +9,8 @@ from nlp_bench.report.table import Report
 
 MAX_RUNS = 3
 """With more runs in one report the words are left to --explain."""
+UNIT_MARGIN = 30
+"""From so many limits above the limit on, it may be meant in minutes or hours."""
 LARGE_MARGIN = 10
 """From so many limits above the limit on, the time is told as a multiple of it."""
 
@@ -64,6 +66,8 @@ def _verdict(judgement: Verdict) -> str:
     margin = judgement.margin or 0.0
     where = f"{100 * abs(margin):.1f} % {'below' if margin >= 0 else 'above'}"
     where = f"{where if margin > -LARGE_MARGIN else f'{1 - margin:.3g} times'} the limit of {judgement.limit_s:g} s"
+    if margin <= -UNIT_MARGIN:
+        where += " (is that limit in seconds?)"
     if judgement.word in {PASS, FAIL}:
         means = "proven to keep" if judgement.word == PASS else "proven to miss"
         return f"{judgement.word}: the run is {means} the limit; its time is {where}."

@@ -89,11 +89,13 @@ class Point:
 
     @property
     def cause(self) -> str | None:
-        """Why runs of it have no number, each cause once."""
+        """Why runs of it have no number, each cause once; beside a number also which runs these are."""
         if self.contradictions:
             return "; ".join(self.contradictions)
+        whose = "{}: " if self.tokens_per_second else ""
         causes = dict.fromkeys(
-            f"{e.outcome.value}: {e.reasons[0]}" if e.reasons else e.outcome.value for e in self.failed
+            whose.format(e.source) + (f"{e.outcome.value}: {e.reasons[0]}" if e.reasons else e.outcome.value)
+            for e in self.failed
         )
         return "; ".join(causes) or None
 

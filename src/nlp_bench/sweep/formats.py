@@ -132,7 +132,11 @@ def _source(row: Row) -> str:
 
 def notes_of(sweep: Sweep) -> list[str]:
     """Return why configurations have no number, and what the intervals hold, one sentence each."""
-    lines = [f"{sweep.words(row)}: {row.point.cause}" for row in sweep.rows if row.point.cause]
+    lines = [
+        row.point.cause if row.point.tokens_per_second else f"{sweep.words(row)}: {row.point.cause}"
+        for row in sweep.rows
+        if row.point.cause
+    ]
     counted = [row.point for row in sweep.rows if row.point.tokens_per_second]
     if counted and all(point.num_counted == 1 for point in counted) and any(point.estimate for point in counted):
         lines.append(
