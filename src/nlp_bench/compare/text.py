@@ -1,6 +1,5 @@
 """A comparison for people (terminal, markdown) and for programs (JSON)."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from nlp_bench.measure.observation import digest_of
 from nlp_bench.measure.repeats import Pool, pool_lines
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.show.escape import escaped_markdown
+from nlp_bench.show.grid import json_text
 
 SCHEMA = "nlp-bench/compare/1"
 HEADINGS = ("configuration", "A tokens/s", "B tokens/s", "B/A", "95 % interval", "p", "B is")
@@ -91,7 +91,7 @@ def as_json(found: Comparison) -> str:
         if found.gate is None or word is None
         else {"percent": found.gate.percent, "strict": found.gate.strict, "verdict": word.value},
     }
-    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(record)
 
 
 def _side(side: Side) -> dict[str, Any]:

@@ -5,12 +5,12 @@
 - Bencher Metric Format: benchmark to measure to `value`, `lower_value`, `upper_value` (bencher.dev, reference/bencher-metric-format).
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from nlp_bench.export.subject import Subject
 from nlp_bench.measure.entry import one_line
+from nlp_bench.show.grid import json_text
 
 _LAYOUT = {
     "tensor_model_parallel_size": "tp",
@@ -47,7 +47,7 @@ def bencher(subjects: Sequence[Subject]) -> str:
 
 
 def _text(record: Any) -> str:
-    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(record)
 
 
 def _metric(value: float, interval: tuple[float, float] | None) -> dict[str, float]:

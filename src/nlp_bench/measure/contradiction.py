@@ -49,13 +49,24 @@ def _samples(measured: Throughput) -> Iterator[str]:
 
 def _clock(measured: Throughput) -> Iterator[str]:
     """Hold the time of day of the lines against the logged times: less time than was measured cannot have passed."""
+    times = _passed_and_logged(measured)
+    if times is None:
+        return
+    passed, logged = times
+    if passed < logged * (1 - CLOCK_TOLERANCE) - CLOCK_DIGIT_S:
+        yield f"its lines were written within {passed:.1f} s, and their times add up to {logged:.1f} s"
+
+
+def _passed_and_logged(measured: Throughput) -> tuple[float, float] | None:
+    """Return the seconds between the first and the last line of the window by the time of day, and by their logged times.
+
+    None where fewer than three lines, or not both of these, have a time of day.
+    """
     spans = measured.window.spans
     stamps = spans.records.column("stamp_s")
     if len(stamps) < 3 or not np.isfinite(stamps[[0, -1]]).all():
-        return
-    passed, logged = float(stamps[-1] - stamps[0]), float(spans.seconds[1:].sum())
-    if passed < logged * (1 - CLOCK_TOLERANCE) - CLOCK_DIGIT_S:
-        yield f"its lines were written within {passed:.1f} s, and their times add up to {logged:.1f} s"
+        return None
+    return float(stamps[-1] - stamps[0]), float(spans.seconds[1:].sum())
 
 
 def _grown(column: Column) -> Column:
@@ -64,13 +75,12 @@ def _grown(column: Column) -> Column:
 
 def time_between(measured: Throughput) -> str | None:
     """Say how much time passed between the lines of the window that no line counts, None where that is little or not known."""
-    spans = measured.window.spans
-    stamps = spans.records.column("stamp_s")
+    spans, times = measured.window.spans, _passed_and_logged(measured)
     steps = _grown(spans.records.column("iteration"))
     is_gapless = bool(np.all(steps[1:] <= spans.num_iterations[1:]))
-    if len(stamps) < 3 or not np.isfinite(stamps[[0, -1]]).all() or not is_gapless:
+    if times is None or not is_gapless:
         return None
-    passed, logged = float(stamps[-1] - stamps[0]), float(spans.seconds[1:].sum())
+    passed, logged = times
     if passed <= logged * (1 + CLOCK_TOLERANCE) + 2 * CLOCK_DIGIT_S:
         return None
     return (

@@ -1,6 +1,5 @@
 """A report as text: table, JSON, CSV, markdown or HTML, the same for standard output and for files."""
 
-import json
 from collections.abc import Callable
 
 from nlp_bench.report.readable import HEADINGS, TEXT_COLUMNS, heading, legend, notes, readable
@@ -39,7 +38,7 @@ def _aligned(cell: str, width: int, column: str) -> str:
 
 def as_json(report: Report) -> str:
     """Return the record of nlp-bench/report/1 as indented JSON."""
-    return json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return grid.json_text(report.to_json())
 
 
 def as_csv(report: Report) -> str:

@@ -1,6 +1,5 @@
 """A report on scaling as text: table, JSON, CSV, markdown."""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 
 from nlp_bench.measure.throughput import time_to_report_s
@@ -8,14 +7,15 @@ from nlp_bench.scaling.check import train_days
 from nlp_bench.scaling.curve import Curve, Place
 from nlp_bench.scaling.kind import Kind
 from nlp_bench.scaling.report import ROW, ScalingReport, row
-from nlp_bench.show.escape import escaped_markdown
 from nlp_bench.show.grid import (
+    MARKDOWN,
+    TEXT,
     Column,
+    Style,
     as_csv,
-    as_markdown,
-    as_text,
     duration,
     interval,
+    json_text,
     number,
     rate,
     shown,
@@ -27,22 +27,17 @@ Named = tuple[Curve, Place]
 
 def table(report: ScalingReport) -> str:
     """Return the tables for a terminal, with what to know below each."""
-    return _document(report, heading=lambda text: [text], grid=as_text, sentence=lambda text: text)
+    return _document(report, TEXT)
 
 
 def markdown(report: ScalingReport) -> str:
     """Return the same in GitHub's markdown, to paste."""
-    return _document(
-        report,
-        heading=lambda text: [f"### {escaped_markdown(text)}", ""],
-        grid=as_markdown,
-        sentence=lambda text: f"- {escaped_markdown(text)}",
-    )
+    return _document(report, MARKDOWN)
 
 
 def as_json(report: ScalingReport) -> str:
     """Return the record of nlp-bench/scaling/1 as indented JSON."""
-    return json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(report.to_json())
 
 
 def csv(report: ScalingReport) -> str:
@@ -57,22 +52,21 @@ FORMATS: dict[str, Callable[[ScalingReport], str]] = {
 }  # fmt: skip
 
 
-def _document(
-    report: ScalingReport,
-    heading: Callable[[str], list[str]],
-    grid: Callable[[Sequence[Column]], list[str]],
-    sentence: Callable[[str], str],
-) -> str:
+def _document(report: ScalingReport, style: Style) -> str:
     blocks: list[list[str]] = []
     for curve in report.curves:
         if curve.decision.kind is not Kind.NONE:
             places = [(curve, place) for place in curve.places]
-            blocks += _block(heading(_heading(curve)), grid(columns(places, report)), map(sentence, curve.notes))
+            blocks += _block(
+                style.heading(_heading(curve)), style.table(columns(places, report)), map(style.sentence, curve.notes)
+            )
     single = [(curve, place) for curve in report.curves if curve.decision.kind is Kind.NONE for place in curve.places]
     if single:
         notes = [f"{curve.title}, {note}" for curve in _curves(single) for note in curve.notes]
-        blocks += _block(heading("one size only: no scaling"), grid(columns(single, report)), map(sentence, notes))
-    blocks += [[sentence(line) for line in lines] for lines in (_unplaced(report), legend(report)) if lines]
+        blocks += _block(
+            style.heading("one size only: no scaling"), style.table(columns(single, report)), map(style.sentence, notes)
+        )
+    blocks += [[style.sentence(line) for line in lines] for lines in (_unplaced(report), legend(report)) if lines]
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 

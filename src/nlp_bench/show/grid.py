@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,31 @@ def as_markdown(columns: Sequence[Column]) -> list[str]:
     rows = ["| " + " | ".join(escaped_markdown(cell) for cell in line) + " |" for line in lines]
     rule = "| " + " | ".join("---" if column.is_text else "---:" for column in columns) + " |"
     return [rows[0], rule, *rows[1:]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """How a document of headings, tables and sentences is written."""
+
+    heading: Callable[[str], list[str]]
+    """A heading to its lines, the empty one below included."""
+    table: Callable[[Sequence[Column]], list[str]]
+    """A table to its lines."""
+    sentence: Callable[[str], str]
+    """A sentence to its line."""
+
+
+TEXT = Style(heading=lambda text: [text], table=as_text, sentence=lambda text: text)
+MARKDOWN = Style(
+    heading=lambda text: [f"### {escaped_markdown(text)}", ""],
+    table=as_markdown,
+    sentence=lambda text: f"- {escaped_markdown(text)}",
+)
+
+
+def json_text(record: object) -> str:
+    """Return a record as indented JSON; numbers that JSON does not have raise ValueError."""
+    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def as_csv(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:

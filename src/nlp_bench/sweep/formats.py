@@ -1,18 +1,19 @@
 """A report on sweeps as text: table, JSON, CSV, markdown."""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.scaling.workloads import cell, heading
-from nlp_bench.show.escape import end_of, escaped_markdown
+from nlp_bench.show.escape import end_of
 from nlp_bench.show.grid import (
+    MARKDOWN,
+    TEXT,
     Column,
+    Style,
     as_csv,
-    as_markdown,
-    as_text,
     duration,
     interval,
+    json_text,
     rate,
     shown,
     tokens_in_words,
@@ -25,22 +26,17 @@ MAX_SOURCE = 30
 
 def table(report: SweepReport) -> str:
     """Return the tables for a terminal: the sentence on the winners, the configurations, what to know."""
-    return _document(report, lambda text: [text], as_text, lambda text: text)
+    return _document(report, TEXT)
 
 
 def markdown(report: SweepReport) -> str:
     """Return the same in GitHub's markdown, to paste."""
-    return _document(
-        report,
-        lambda text: [f"### {escaped_markdown(text)}", ""],
-        as_markdown,
-        lambda text: f"- {escaped_markdown(text)}",
-    )
+    return _document(report, MARKDOWN)
 
 
 def as_json(report: SweepReport) -> str:
     """Return the record of nlp-bench/sweep/1 as indented JSON."""
-    return json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(report.to_json())
 
 
 def csv(report: SweepReport) -> str:
@@ -63,22 +59,19 @@ FORMATS: dict[str, Callable[[SweepReport], str]] = {
 }  # fmt: skip
 
 
-def _document(
-    report: SweepReport,
-    head: Callable[[str], list[str]],
-    grid: Callable[[Sequence[Column]], list[str]],
-    sentence: Callable[[str], str],
-) -> str:
+def _document(report: SweepReport, style: Style) -> str:
     blocks: list[list[str]] = []
     for sweep in report.sweeps:
-        title, *space = head(sweep.heading)
-        blocks.append([title, *space, sentence(sweep.sentence()), *space, *grid(columns(sweep, report.tokens))])
-        notes = [sentence(note) for note in notes_of(sweep)]
+        title, *space = style.heading(sweep.heading)
+        blocks.append(
+            [title, *space, style.sentence(sweep.sentence()), *space, *style.table(columns(sweep, report.tokens))]
+        )
+        notes = [style.sentence(note) for note in notes_of(sweep)]
         blocks += [notes] if notes else []
     unplaced = [f"{entry.source}: not placed, {_why(entry.reasons)}" for entry in report.unplaced]
     for lines in (unplaced, legend() if report.sweeps else []):
         if lines:
-            blocks.append([sentence(line) for line in lines])
+            blocks.append([style.sentence(line) for line in lines])
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
