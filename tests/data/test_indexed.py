@@ -25,7 +25,11 @@ def test_a_whole_dataset_passes(prefix: str) -> None:
 @pytest.mark.parametrize(
     ("suffix", "content", "message"),
     [
-        (".bin", bytes(9), r"data.bin has 9 bytes but its index says 10; make the data anew with nlp-bench data"),
+        (
+            ".bin",
+            bytes(9),
+            r"data.bin has 9 bytes but its index says 10; it is truncated; make the data anew with nlp-bench data",
+        ),
         (".bin", b"version https://git-lfs.github.com/spec/v1\n", r"data.bin is a git-lfs pointer"),
         (".idx", b"MMIDIDX", r"is not a Megatron index"),
         (".idx", b"TNTIDX\x00\x00" + bytes(40), r"is not a Megatron index"),

@@ -1,0 +1,313 @@
+"""Preparing one's own text: token by token what the tokenizer says, the same for any workers, continued after a kill."""
+
+import bz2
+import contextlib
+import gzip
+import itertools
+import json
+import lzma
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backports import zstd
+
+from nlp_bench.cli.main import main
+from nlp_bench.data import bpe, corpus
+from nlp_bench.data.indexed import check_indexed
+from nlp_bench.data.maker import DataRequest, make_data
+from nlp_bench.data.prepare import prepare
+from nlp_bench.data.request import PrepareRequest
+from nlp_bench.data.sentences import split_sentences
+from nlp_bench.data.tokenizer import TokenizerChoice
+from nlp_bench.data.worker import Reading
+from nlp_bench.errors import UsageError
+
+SHARDS: dict[str, Callable[[bytes], bytes]] = {
+    "plain.jsonl": bytes,
+    "c4-de.tfrecord-00000-of-01024.json.gz": gzip.compress,
+    "oscar-1GB.jsonl.xz": lzma.compress,
+    "00.jsonl.zst": zstd.compress,
+    "x.jsonl.bz2": bz2.compress,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer, and a shard of 100 documents in every packing, an empty document in each."""
+    place = tmp_path_factory.mktemp("with space")
+    make_data(DataRequest(output=place / "tokenizer", documents=300, vocab_size=600))
+    for number, (name, pack) in enumerate(SHARDS.items()):
+        (place / name).write_bytes(pack(json_lines(["", *corpus.documents(number, 100)])))
+    return place
+
+
+def json_lines(texts: Iterable[str]) -> bytes:
+    return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+
+
+def gpt2(folder: Path) -> TokenizerChoice:
+    tokenizer = folder / "tokenizer"
+    return TokenizerChoice(
+        tokenizer_type="GPT2BPETokenizer", vocab_file=tokenizer / "vocab.json", merge_file=tokenizer / "merges.txt"
+    )
+
+
+def asked(folder: Path, output: Path, names: Iterable[str] = SHARDS, **changes: Any) -> PrepareRequest:
+    values = {"tokenizer": gpt2(folder), "reading": Reading(append_eod=True), "workers": 2, **changes}
+    return PrepareRequest(inputs=tuple(str(folder / name) for name in names), output=str(output), **values)
+
+
+def words(folder: Path, *more: str) -> list[str]:
+    files = [f"--vocab-file={folder / 'tokenizer/vocab.json'}", f"--merge-file={folder / 'tokenizer/merges.txt'}"]
+    return ["data", "prepare", *more, *files, "--workers", "1"]
+
+
+def read(prefix: str) -> tuple[list[list[list[int]]], str]:
+    """Read with megatron-core's own class: documents of sequences of tokens, and the type of a token."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from megatron.core.datasets.indexed_dataset import IndexedDataset
+    data = IndexedDataset(prefix)
+    ends = data.document_indices.tolist()
+    documents = [[data[one].tolist() for one in range(*pair)] for pair in itertools.pairwise(ends)]
+    return documents, data.index.dtype.__name__
+
+
+def files(prefix: str) -> list[bytes]:
+    return [Path(prefix + suffix).read_bytes() for suffix in (".bin", ".idx", ".json")]
+
+
+def test_every_token_is_the_tokenizers_own_in_the_order_of_the_input(folder: Path, tmp_path: Path) -> None:
+    request = asked(folder, tmp_path / "new" / "data")
+    record, made = prepare(request)
+    tokenizer = bpe.load(folder / "tokenizer/vocab.json", folder / "tokenizer/merges.txt")
+    texts = [text for number in range(len(SHARDS)) for text in corpus.documents(number, 100)]
+    end = tokenizer.token_to_id("<|endoftext|>")
+    expected = [[[*tokenizer.encode(text).ids, end]] for text in texts]
+    assert made
+    assert read(request.prefix) == (expected, "uint16")
+    check_indexed(request.prefix)
+    counts = [record[f"num_{name}"] for name in ("documents", "sequences", "tokens", "empty", "broken")]
+    assert counts == [500, 500, sum(len(one[0]) for one in expected), 5, 0]
+    assert [shard["num_documents"] for shard in record["shards"]] == [100] * 5
+    assert record["schema"] == "nlp-bench/data/2"
+    assert not request.shards.exists()
+
+
+def test_the_files_are_those_of_megatron_cores_builder(folder: Path, tmp_path: Path) -> None:
+    reading = Reading(split_sentences=True)
+    request = asked(folder, tmp_path / "data", ["plain.jsonl"], reading=reading)
+    prepare(request)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
+    tokenizer = bpe.load(folder / "tokenizer/vocab.json", folder / "tokenizer/merges.txt")
+    builder = IndexedDatasetBuilder(str(tmp_path / "theirs.bin"), dtype=DType.optimal_dtype(600))
+    for text in corpus.documents(0, 100):
+        sentences = [tokenizer.encode(sentence).ids for sentence in split_sentences(text)]
+        builder.add_document(list(itertools.chain(*sentences)), [len(ids) for ids in sentences])
+    builder.finalize(str(tmp_path / "theirs.idx"))
+    assert request.prefix.endswith("data_text_sentence")
+    assert files(request.prefix)[0] == (tmp_path / "theirs.bin").read_bytes()
+    assert files(request.prefix)[1] == (tmp_path / "theirs.idx").read_bytes()
+
+
+def test_a_large_vocabulary_has_tokens_of_four_bytes(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(70000)}, unk_token="w0"))  # noqa: S106  # no password
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "a.jsonl").write_bytes(json_lines(["w69999 w1", "w5"]))
+    choice = TokenizerChoice(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=tmp_path)
+    request = asked(tmp_path, tmp_path / "out", ["a.jsonl"], tokenizer=choice, reading=Reading())
+    assert prepare(request)[0]["token_type"] == "int32"  # noqa: S105
+    assert read(request.prefix) == ([[[69999, 1]], [[5]]], "int32")
+
+
+def test_neither_workers_nor_pieces_change_the_result(folder: Path, tmp_path: Path) -> None:
+    one = asked(folder, tmp_path / "1" / "data", workers=1)
+    many = asked(folder, tmp_path / "2" / "data", workers=3, piece_bytes=1)
+    assert prepare(one)[0] == prepare(many)[0]
+    assert files(one.prefix) == files(many.prefix)
+
+
+def workers_of(group: int) -> list[str]:
+    """The worker processes of a process group that still run."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = (place / "stat").read_text().rpartition(")")[2].split()[:3]
+            command = (place / "cmdline").read_text()
+            found += [command] if int(its_group) == group and state != "Z" and "spawn_main" in command else []
+    return found
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from nlp_bench.data import blocks
+from test_prepare import asked, prepare
+if __name__ == "__main__":
+    blocks.BLOCK_BYTES = 4000
+    prepare(asked(Path(sys.argv[1]), Path(sys.argv[2]), piece_bytes=4000, workers=1))
+"""
+
+
+def test_a_killed_preparation_continues_to_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    request = asked(folder, tmp_path / "data", keep_shards=True)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, script, folder, tmp_path / "data"]
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    while not list(request.shards.glob("*.00002.json")):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    for _ in range(6000):
+        if not workers_of(process.pid):
+            break
+        time.sleep(0.01)
+    assert workers_of(process.pid) == []  # nobody encodes for a parent that is gone
+    assert not Path(request.prefix + ".bin").exists()
+    done = {path: path.stat().st_mtime_ns for path in request.shards.glob("*.json")}
+    assert prepare(request)[1]
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    whole = asked(folder, tmp_path / "whole" / "data")
+    prepare(whole)
+    assert files(request.prefix) == files(whole.prefix)
+
+
+def test_ctrl_c_ends_it_and_its_workers(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "large.jsonl").write_bytes((folder / "plain.jsonl").read_bytes() * 200)
+    command = [
+        sys.executable,
+        "-m",
+        "nlp_bench",
+        *words(folder, str(tmp_path / "large.jsonl"), f"--output={tmp_path}/o"),
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not list(tmp_path.glob("o.shards/*.part")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    assert process.communicate(timeout=120)[1] == "nlp-bench: interrupted\n"
+    assert process.returncode == 130
+    assert workers_of(process.pid) == []
+    assert not list(tmp_path.glob("o.shards/*.part"))
+
+
+def test_what_is_there_is_kept_and_other_parameters_are_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "Bade kari."}\n')
+    line = words(folder, str(tmp_path / "a.jsonl"), f"--output={tmp_path}/o")
+    assert main(line) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith(f"{tmp_path}/o_text_document: 1 documents, ")
+    assert out[0].endswith("vocabulary 600 (made)")
+    assert f"--data-path '{tmp_path}/o_text_document'" in out[1] or f"--data-path {tmp_path}/o_text_document" in out[1]
+    before = files(f"{tmp_path}/o_text_document")
+    assert main(line) == 0
+    assert "(already there)" in capsys.readouterr().out
+    assert main([*line, "--append-eod"]) == 2
+    assert "was made with other parameters (append_eod False, now True)" in capsys.readouterr().err
+    assert files(f"{tmp_path}/o_text_document") == before
+    assert main([*line, "--append-eod", "--overwrite"]) == 0
+    assert files(f"{tmp_path}/o_text_document") != before
+    Path(f"{tmp_path}/o_text_document.bin").write_bytes(b"")
+    assert main([*line, "--append-eod"]) == 0  # damaged data are made anew
+    check_indexed(f"{tmp_path}/o_text_document")
+
+
+def test_somebody_elses_data_are_not_written_over(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "data_text_document.bin").write_text("years of work")
+    with pytest.raises(UsageError, match=r"output: .*data_text_document.bin exists and has no record of ours"):
+        prepare(asked(folder, tmp_path / "data"))
+
+
+def test_a_failure_while_joining_is_mended_by_the_next_call(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = asked(folder, tmp_path / "data", ["plain.jsonl"])
+    with monkeypatch.context() as patched:
+        patched.setattr("nlp_bench.data.prepare.write_json", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            prepare(request)
+    assert Path(request.prefix + ".bin").exists()
+    assert prepare(request)[1]
+    check_indexed(request.prefix)
+
+
+BROKEN = (
+    (b'{"text": \n', "not JSON"),
+    (b'{"body": "b", "id": 1}\n', "no 'text': its keys are body, id; name the right one with --json-key"),
+    (b"[1]\n", "it is no object"),
+    (b'{"text": null}\n', "'text' is null, not text"),
+    (b'{"text": "\xff"}\n', "not UTF-8"),
+    (b'{"text": "\\ud800"}\n', "half of a surrogate pair, \\ud800"),
+)
+
+
+def test_broken_lines_are_named_or_counted(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.jsonl"
+    for content, message in BROKEN[:2]:  # each starts processes; what is said of a line is tested in test_worker.py
+        path.write_bytes(b'{"text": "a"}\n\n' + content)
+        assert main(words(folder, str(path), f"--output={tmp_path}/o")) == 2
+        error = capsys.readouterr().err
+        assert f"input: {path}, line 3: " in error
+        assert message in error
+        assert "--skip-broken leaves such lines out" in error
+    path.write_bytes(b'{"text": "a"}\n\n' + b"".join(line for line, _ in BROKEN) + b'{"text": ""}\n')
+    assert main(words(folder, str(path), f"--output={tmp_path}/o", "--skip-broken")) == 0
+    found = capsys.readouterr()
+    assert "1 documents, 1 tokens" in found.out
+    assert "left out: 1 documents without tokens, 6 broken lines" in found.err
+    assert f"input: {path}, line 4: no 'text'" in found.err
+
+
+@pytest.mark.parametrize("name", list(SHARDS)[1:])
+def test_a_cut_shard_is_named(folder: Path, tmp_path: Path, name: str) -> None:
+    whole = (folder / name).read_bytes()
+    (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+    request = asked(folder, tmp_path / "o", [str(tmp_path / name)], workers=1)
+    with pytest.raises(UsageError, match=rf"input: .*{name} cannot be read to its end: .*; copy or download it again"):
+        prepare(request)
+    assert not Path(request.prefix + ".bin").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--output=o"], "input: not given; name files"),
+        (["-", "--output=o"], "input: -: standard input cannot be continued"),
+        (["a*", "--output=o"], "input: no file matches 'a*'"),
+        (["a.jsonl"], "output: not given; add --output PREFIX"),
+        (["a.jsonl", "--output=o.bin"], "output: o.bin ends in .bin, which is added; give o"),
+        (["a.jsonl", "--output=o", "--seed=1"], "--seed does not go with nlp-bench data prepare"),
+        (["a.jsonl", "--output=o", "--workers=5000"], "workers: 5000 is not between 1 and 4096"),
+    ],
+)
+def test_a_slip_on_the_command_line_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
+) -> None:
+    options = words(folder)[2:-2]
+    assert main(["data", "prepare", *more, *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_options_of_prepare_alone_and_unknown_words_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "--skip-broken"]) == 2
+    assert "--skip-broken does not go with nlp-bench data without prepare" in capsys.readouterr().err
+    assert main(["data", "prepar", "a.jsonl"]) == 2
+    assert "unknown word 'prepar'" in capsys.readouterr().err

@@ -1,0 +1,85 @@
+"""A tokenizer that is not the data's is refused before anything is trained."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nlp_bench.data import PREFIX
+from nlp_bench.data.maker import DataRequest, make_data
+from nlp_bench.data.record import PREPARED, check_tokenizer
+from nlp_bench.data.tokenizer import sha256_of
+from nlp_bench.errors import NlpBenchError, UsageError
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> str:
+    """A record of prepared data beside its tokenizer files."""
+    files = {}
+    for field, name in (("vocab_file", "vocab.json"), ("merge_file", "merges.txt")):
+        (tmp_path / name).write_text(name)
+        files[field] = {"name": name, "bytes": len(name), "sha256": sha256_of(tmp_path / name)}
+    tokenizer = {"type": "GPT2BPETokenizer", "vocab_size": 600, "files": files}
+    (tmp_path / "d_text_document.json").write_text(json.dumps({"schema": PREPARED, "tokenizer": tokenizer}))
+    return str(tmp_path / "d_text_document")
+
+
+def test_the_same_tokenizer_passes(prefix: str) -> None:
+    folder = Path(prefix).parent
+    check_tokenizer(
+        prefix, tokenizer_type="GPT2BPETokenizer", vocab_file=str(folder / "vocab.json"),
+        merge_file=str(folder / "merges.txt"), vocab_size=640,
+    )  # fmt: skip
+    check_tokenizer(prefix)
+    check_tokenizer(prefix, tokenizer_type="NullTokenizer", vocab_size=600)
+    check_tokenizer(str(folder / "unknown"), tokenizer_type="HuggingFaceTokenizer", vocab_size=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"tokenizer_type": "HuggingFaceTokenizer"},
+            r"tokenizer_type: HuggingFaceTokenizer, but .* was made with GPT2BPETokenizer; use --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt, or",
+        ),
+        (
+            {"tokenizer_type": "GPT2BPETokenizer", "vocab_file": "merges.txt"},
+            r"vocab_file: .*merges.txt \(sha256 [0-9a-f]{16}\) is not the vocab.json \(sha256 [0-9a-f]{16}\) that made",
+        ),
+        ({"tokenizer_type": "GPT2BPETokenizer", "merge_file": "gone"}, r"merge_file: cannot read .*gone: No such file"),
+        ({"vocab_size": 599}, r"vocab_size: 599 is less than the 600 of the tokenizer that made"),
+        ({"tokenizer_type": "NullTokenizer", "vocab_size": 512}, r"vocab_size: 512 is less than the 600"),
+    ],
+)
+def test_another_tokenizer_is_refused(prefix: str, given: dict[str, Any], message: str) -> None:
+    folder = Path(prefix).parent
+    given |= {key: str(folder / given[key]) for key in ("vocab_file", "merge_file") if key in given}
+    with pytest.raises(UsageError, match=message):
+        check_tokenizer(prefix, **given)
+
+
+def test_the_invented_corpus_has_a_record_too(tmp_path: Path) -> None:
+    make_data(DataRequest(output=tmp_path / "data", documents=50, vocab_size=300))
+    prefix = str(tmp_path / "data" / PREFIX)
+    good = {"tokenizer_type": "GPT2BPETokenizer", "vocab_file": str(tmp_path / "data" / "vocab.json")}
+    check_tokenizer(prefix, **good, vocab_size=300)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"vocab_file: .*merges.txt .* is not the vocab.json"):
+        check_tokenizer(prefix, **good | {"vocab_file": str(tmp_path / "data" / "merges.txt")})  # type: ignore[arg-type]
+    check_tokenizer(str(tmp_path / "data" / "others"), tokenizer_type="HuggingFaceTokenizer")
+
+
+def test_strange_and_newer_records(prefix: str) -> None:
+    Path(prefix + ".json").write_text('{"loss": 1}')
+    check_tokenizer(prefix, tokenizer_type="HuggingFaceTokenizer")  # not ours: it says nothing about the data
+    Path(prefix + ".json").write_text('{"schema": "nlp-bench/data/3"}')
+    with pytest.raises(NlpBenchError, match="is newer than this nlp-bench reads"):
+        check_tokenizer(prefix)
+
+
+def test_it_is_light() -> None:
+    heavy = "[name for name in ('torch', 'numpy', 'tokenizers') if name in sys.modules]"
+    code = f"import sys; from nlp_bench.data import blend, indexed, record; print({heavy})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
