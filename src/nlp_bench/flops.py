@@ -1,6 +1,6 @@
 """Floating-point operations (FLOPs) and parameters of a dense GPT: four counts that must never be confused.
 
-Two FLOPs per multiply-add; only matrix products are counted, as in every source named here. `docs/flops.md` sets the counts side by side.
+`flops_families` has the shapes of T5 and BERT, which the same functions count. Two FLOPs per multiply-add; only matrix products are counted, as in every source named here. `docs/flops.md` sets the counts side by side.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,28 @@ from nlp_bench.errors import UsageError
 
 GRANULARITIES = ("none", "selective", "full")
 METHODS = ("uniform", "block")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """FLOPs of the forward pass of a stack of equal layers, for one sample."""
+
+    num_layers: int
+    """Layers of the stack."""
+    products: float
+    """Products with weights, in one layer."""
+    full_core: float
+    """Scores and their products with the values in one layer, every one of them."""
+    causal_core: float
+    """The same without those that a causal mask removes."""
+
+    def core(self, *, causal: bool) -> float:
+        """Return the attention core of one layer."""
+        return self.causal_core if causal else self.full_core
+
+    def layer(self, *, causal: bool) -> float:
+        """Return one layer."""
+        return self.products + self.core(causal=causal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +103,53 @@ class ModelShape:
         """Entries of the output layer's matrix, whether it shares them with the embedding or not."""
         return self.hidden_size * self.padded_vocab_size
 
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The layers, in the order in which a pipeline divides them."""
+        tokens = self.sequence_length
+        core = 4 * tokens**2 * self.query_width  # the scores and their product with the values: 2 s^2 q each
+        products = 2 * tokens * (self.attention_weights + self.feed_forward_weights)
+        return (Stack(num_layers=self.num_layers, products=products, full_core=core, causal_core=core / 2),)
+
+    @property
+    def depth(self) -> int:
+        """Layers of all stacks."""
+        return sum(stack.num_layers for stack in self.stacks)
+
+    @property
+    def head_flops(self) -> float:
+        """FLOPs of what stands behind the layers, forward, for one sample: the output layer."""
+        return 2 * self.sequence_length * self.output_weights
+
+    @property
+    def norm_parameters(self) -> int:
+        """Parameters of one normalisation."""
+        return self.hidden_size * (2 if self.norm_biases else 1)
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of one layer: attention, feed-forward block and their normalisations."""
+        attention, ffn = self.query_width + 2 * self.key_value_width, self.ffn_hidden_size * (2 if self.gated else 1)
+        biases = attention + ffn + 2 * self.hidden_size if self.linear_biases else 0
+        return self.attention_weights + self.feed_forward_weights + 2 * self.norm_parameters + biases
+
+    @property
+    def table_parameters(self) -> int:
+        """Parameters of embeddings and output layer."""
+        tables = self.output_weights * (2 if self.untied_embeddings else 1)
+        return tables + self.num_learned_positions * self.hidden_size
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the model; see `num_parameters`."""
+        return self.num_layers * self.layer_parameters + self.norm_parameters + self.table_parameters
+
+    def legacy_flops(self, passes: int) -> float:
+        """Legacy FLOPs of one sample; see `legacy_flops_per_iteration`."""
+        length, width, layers = self.sequence_length, self.hidden_size, self.num_layers
+        corrections = 1 + length / (6 * width) + self.padded_vocab_size / (16 * layers * width)
+        return 24 * passes * length * layers * width**2 * corrections
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recompute:
@@ -120,6 +189,20 @@ class Recompute:
             return num_layers
         return min(num_layers, (self.num_layers or 0) * self.num_stages)
 
+    def repeated(self, stacks: tuple[Stack, ...]) -> list[int]:
+        """Return how many layers of each stack run forward twice; a stage may hold layers of two stacks."""
+        depth = sum(stack.num_layers for stack in stacks)
+        twice = self.layers_twice(depth)
+        if twice in {0, depth} or len(stacks) == 1:
+            return [min(twice, stack.num_layers) for stack in stacks]
+        per_stage = max(1, depth // self.num_stages)
+        counts, first = [], 0
+        for stack in stacks:
+            layers = range(first, first + stack.num_layers)
+            counts.append(sum(layer % per_stage < (self.num_layers or 0) for layer in layers))
+            first += stack.num_layers
+        return counts
+
     @property
     def repeats_core(self) -> bool:
         """Whether the attention core of every layer runs forward twice because selective recompute was asked for."""
@@ -139,11 +222,10 @@ def legacy_flops_per_iteration(shape: ModelShape, global_batch_size: int, *, rec
     Source: Narayanan et al. 2021, https://arxiv.org/abs/2104.04473, equation 3 (written there for c = 4:
     forward, recomputed forward, twice that backward). It counts full attention, a feed-forward of width 4h,
     a recompute of every layer even where only attention is recomputed, and with c = 3 only 3/4 of the output layer.
+    It is a GPT's; for T5 and BERT the same is counted of their own layers: c times the forward pass of all layers with full
+    attention, three times that of the head.
     """
-    length, width, layers = shape.sequence_length, shape.hidden_size, shape.num_layers
-    passes = 4 if recompute else 3
-    corrections = 1 + length / (6 * width) + shape.padded_vocab_size / (16 * layers * width)
-    return 24 * passes * global_batch_size * length * layers * width**2 * corrections
+    return global_batch_size * shape.legacy_flops(4 if recompute else 3)
 
 
 def model_flops_per_token(shape: ModelShape, *, causal: bool = True) -> float:
@@ -153,7 +235,8 @@ def model_flops_per_token(shape: ModelShape, *, causal: bool = True) -> float:
     megatron/training/training.py `num_floating_point_operations` does now; else the full square, as its older versions, Narayanan et al. 2021
     and the utilisation of Chowdhery et al. 2022 (PaLM, https://arxiv.org/abs/2204.02311, appendix B: 6 N + 12 L H Q T) do.
     """
-    return 3 * (_layer_flops(shape, causal=causal) * shape.num_layers + 2 * shape.output_weights)
+    layers = sum(stack.num_layers * stack.layer(causal=causal) for stack in shape.stacks)
+    return 3 * (layers + shape.head_flops) / shape.sequence_length
 
 
 def hardware_flops_per_token(shape: ModelShape, recompute: Recompute) -> float:
@@ -166,14 +249,15 @@ def hardware_flops_per_token(shape: ModelShape, recompute: Recompute) -> float:
     The appendix' own formula for selective recompute, `1 + s/(3h)`, adds the backward pass of the attention core a second time;
     here only what is executed counts: its two forward products.
     """
-    causal = recompute.fused_attention
-    core = _core_flops(shape, causal=causal)
-    again = recompute.layers_twice(shape.num_layers) * _layer_flops(shape, causal=causal)
+    causal, stacks = recompute.fused_attention, shape.stacks
+    twice = recompute.repeated(stacks)
+    again = sum(count * stack.layer(causal=causal) for count, stack in zip(twice, stacks, strict=True))
+    core = sum(stack.num_layers * stack.core(causal=causal) for stack in stacks)
     if recompute.repeats_core:
-        again += shape.num_layers * core
+        again += core
     if recompute.fused_attention:
-        again += shape.num_layers * core / 2  # the scores are one of the core's two products
-    return model_flops_per_token(shape, causal=causal) + again
+        again += core / 2  # the scores are one of the core's two products
+    return model_flops_per_token(shape, causal=causal) + again / shape.sequence_length
 
 
 def num_parameters(shape: ModelShape) -> int:
@@ -182,21 +266,4 @@ def num_parameters(shape: ModelShape) -> int:
     Narayanan et al. 2021, equation 2, `12 l h^2 (1 + 13/(12h) + (V + s)/(12 l h))`, without the final normalisation that it
     leaves out.
     """
-    width = shape.hidden_size
-    biases = (
-        shape.query_width + 2 * shape.key_value_width + shape.ffn_hidden_size * (2 if shape.gated else 1) + 2 * width
-    )
-    norm = width * (2 if shape.norm_biases else 1)
-    layer = shape.attention_weights + shape.feed_forward_weights + 2 * norm + (biases if shape.linear_biases else 0)
-    tables = shape.output_weights * (2 if shape.untied_embeddings else 1) + shape.num_learned_positions * width
-    return shape.num_layers * layer + norm + tables
-
-
-def _layer_flops(shape: ModelShape, *, causal: bool) -> float:
-    """FLOPs of one token's forward pass through one layer."""
-    return 2 * (shape.attention_weights + shape.feed_forward_weights) + _core_flops(shape, causal=causal)
-
-
-def _core_flops(shape: ModelShape, *, causal: bool) -> float:
-    """FLOPs of the scores and of their product with the values, of one token in one layer: each 2 s times the queries' width."""
-    return 4 * shape.sequence_length * shape.query_width * (0.5 if causal else 1.0)
+    return shape.parameters

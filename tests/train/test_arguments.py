@@ -54,20 +54,109 @@ def test_the_arguments_of_the_original_benchmark_are_understood() -> None:
         ("--num-layers 3 --pipeline-model-parallel-size 2", "num_layers: 3 is not a multiple of pipeline"),
         ("--seq-length 64", "max_position_embeddings: 32 is less than seq_length = 64"),
         ("--micro-batch-size 0", "micro_batch_size: 0 is not positive"),
+        ("--tensor-model-parallel-size 0", "tensor_model_parallel_size: 0 is not positive"),
+        ("--lr inf", "lr: inf is no finite number"),
+        ("--lr nan", "lr: nan is no finite number"),
+        ("--init-method-std inf", "init_method_std: inf is not positive"),
+        ("--seed 99999999999999999999", "seed: 99999999999999999999 is not below 2**31"),
+        ("--fp16 --initial-loss-scale 0", "initial_loss_scale: 0.0 is not positive"),
+        ("--save=", "save: empty; give --save a value, or leave it out"),
         ("--adam-beta1 1", "adam_beta1: 1.0 is not in [0, 1)"),
         ("--train-samples 8", "train_iters: 4 and train_samples 8 exclude each other"),
         ("--data-path x", "data_path: give exactly one of --data-path PREFIX and --mock-data"),
-        ("--save here", "save: here: this trainer measures throughput and writes no checkpoints"),
+        ("--save-interval 5", "save_interval: needs --save FOLDER"),
         ("--eval-iters 5", "eval_iters: 5: an evaluation would spoil the throughput; use --eval-iters 0"),
         ("--bf16 --fp16", "bf16: excludes --fp16"),
         ("--num-query-groups 2", "num_query_groups: 2 needs --group-query-attention"),
         ("--recompute-granularity full", "recompute_granularity: full needs --recompute-method"),
-        ("--position-embedding-type rope --rotary-percent 0.06", "it must be even and positive"),
+        ("--position-embedding-type rope --rotary-percent 0.06", "it must be even and above 0"),
         ("--vocab-file missing.json", "vocab_file: cannot read missing.json: No such file or directory"),
         ("--overlap-param-gather", "overlap_param_gather: needs --use-distributed-optimizer"),
     ],
 )
 def test_a_wrong_argument_is_named_with_its_rule(words: str, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        changed(words)
+    assert message in str(error.value)
+
+
+PP2, PP4 = "--pipeline-model-parallel-size 2", "--pipeline-model-parallel-size 4"
+FULL = "--recompute-granularity full --recompute-method"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--tensor-model-parallel-size 3",
+            "num_attention_heads: 4 is not a multiple of tensor_model_parallel_size = 3",
+        ),
+        (f"--num-layers 6 {PP4}", "num_layers: 6 is not a multiple of pipeline_model_parallel_size = 4"),
+        ("--pipeline-model-parallel-size -2", "pipeline_model_parallel_size: -2 is not positive"),
+        (
+            "--num-layers-per-virtual-pipeline-stage 1",
+            "num_layers_per_virtual_pipeline_stage: 4 virtual stages need pipeline_model_parallel_size above 1",
+        ),
+        (
+            f"--num-layers-per-virtual-pipeline-stage 3 {PP2}",
+            "num_layers: 4 is not a multiple of pp*num_layers_per_virtual_pipeline_stage = 6",
+        ),
+        (
+            f"--num-virtual-stages-per-pipeline-rank 4 {PP2}",
+            "num_layers per stage: 2 is not a multiple of num_virtual_stages_per_pipeline_rank = 4",
+        ),
+        (
+            f"--num-virtual-stages-per-pipeline-rank 2 --num-layers-per-virtual-pipeline-stage 1 {PP2}",
+            "num_layers_per_virtual_pipeline_stage: 1 and num_virtual_stages_per_pipeline_rank 2 exclude each other",
+        ),
+        (
+            f"--num-virtual-stages-per-pipeline-rank 2 {PP2} --no-overlap-p2p-communication",
+            "no_overlap_p2p_communication: with interleaving it needs pipeline_model_parallel_size above 2",
+        ),
+        ("--decoder-first-pipeline-num-layers 1", "needs --pipeline-model-parallel-size above 1"),
+        (
+            f"--decoder-first-pipeline-num-layers 4 {PP2}",
+            "num_layers: first and last stage hold 4 of 4 layers and leave none for the other 1",
+        ),
+        (
+            f"--decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 1 {PP2}",
+            "num_layers: first and last stage hold 2 of 4 layers; two stages must hold all",
+        ),
+        (
+            f"--decoder-last-pipeline-num-layers 1 --num-virtual-stages-per-pipeline-rank 2 {PP2}",
+            "decoder_last_pipeline_num_layers: 1 is not a multiple of num_virtual_stages_per_pipeline_rank = 2",
+        ),
+        (
+            f"--decoder-last-pipeline-num-layers 2 --num-layers-per-virtual-pipeline-stage 1 {PP2}",
+            "does not go with uneven stages; give --num-virtual-stages-per-pipeline-rank",
+        ),
+        (
+            f"{FULL} uniform --recompute-num-layers 3",
+            "recompute_num_layers: 3 does not divide the 4 layers of a (virtual) stage; give a number that divides it",
+        ),
+        (
+            f"{FULL} block --recompute-num-layers 3 {PP2}",
+            "recompute_num_layers: 3 is more than the 2 layers of a (virtual) stage",
+        ),
+        (
+            "--context-parallel-size 3",
+            "seq_length: 32 is not a multiple of 2*context_parallel_size (each rank takes an early and a late part) = 6",
+        ),
+        (
+            "--context-parallel-size 2 --cp-comm-type p2p --kernels torch",
+            "cp_comm_type: p2p needs --kernels te (Transformer Engine); torch's attention has all_gather",
+        ),
+        (
+            "--sequence-parallel --seq-length 30 --tensor-model-parallel-size 4",
+            "seq_length: 30 is not a multiple of tp*cp (sequence parallelism) = 4",
+        ),
+        ("--align-param-gather", "align_param_gather: needs --overlap-param-gather"),
+        ("--ddp-bucket-size 9", "ddp_bucket_size: needs --overlap-grad-reduce"),
+        ("--ddp-bucket-size 9 --ddp-num-buckets 2", "ddp_bucket_size: 9 and ddp_num_buckets 2 exclude each other"),
+        ("--tp-comm-overlap", "tp_comm_overlap: needs --sequence-parallel"),
+    ],
+)
+def test_a_layout_that_does_not_divide_is_named_with_its_rule(words: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         changed(words)
     assert message in str(error.value)
@@ -80,6 +169,22 @@ def test_a_wrong_argument_is_named_with_its_rule(words: str, message: str) -> No
             "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2",
             6,
             "parallel: world size 6 is not a multiple of tp*pp = 4",
+        ),
+        ("--context-parallel-size 4", 2, "parallel: world size 2 is not a multiple of tp*pp*cp = 4"),
+        (
+            f"{PP2} --num-virtual-stages-per-pipeline-rank 2",
+            2,
+            "parallel: 1 micro-batches, but interleaving needs at least 2; raise the global batch size",
+        ),
+        (
+            f"{PP2} --num-virtual-stages-per-pipeline-rank 2 --global-batch-size 5",
+            2,
+            "parallel: 5 micro-batches leave a last group of 1, and interleaving over 2 stages needs a multiple of 2",
+        ),
+        (
+            f"{PP2} --num-virtual-stages-per-pipeline-rank 2 --microbatch-group-size-per-virtual-pipeline-stage 1",
+            2,
+            "microbatch_group_size_per_virtual_pipeline_stage: 1 is less than pipeline_model_parallel_size = 2",
         ),
         ("--global-batch-size 6", 4, "global_batch_size: 6 is not a multiple of micro_batch_size*dp = 4"),
         (

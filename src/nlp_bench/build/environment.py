@@ -12,6 +12,8 @@ SCHEMA = "nlp-bench/build/1"
 MANIFEST = "build.json"
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 SITE = "site-packages"
+RECORD = "NLP_BENCH_BUILD_RECORD"
+"""The variable that tells ranks where the record of the build is: kernels that failed in it are switched off."""
 
 
 def build_environment(root: Path) -> dict[str, str]:
@@ -26,9 +28,25 @@ def build_environment(root: Path) -> dict[str, str]:
         return {}
     folder = max(fitting, key=lambda path: (path / MANIFEST).stat().st_mtime)
     variables = {name: str(folder / cache) for name, cache in CACHES.items() if (folder / cache).is_dir()}
+    if any(not trial["passed"] for trial in _records(folder)):
+        variables[RECORD] = str(folder / MANIFEST)
     if (folder / SITE).is_dir():
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder / SITE), os.environ.get("PYTHONPATH")]))
     return variables
+
+
+def build_warning(environment: dict[str, str]) -> str | None:
+    """Return the sentence for a job's log where kernels failed in the build that `build_environment` found, else None."""
+    if RECORD not in environment:
+        return None
+    from nlp_bench.build.verify import Trial, warning  # noqa: PLC0415  # only where there is something to say
+
+    return warning([Trial(**trial) for trial in _records(Path(environment[RECORD]).parent)])
+
+
+def _records(folder: Path) -> list[dict[str, Any]]:
+    verified = json.loads((folder / MANIFEST).read_text(encoding="utf-8")).get("verified", [])
+    return verified if isinstance(verified, list) else []
 
 
 def build_folder(root: Path) -> Path:

@@ -1,5 +1,6 @@
 """The single things that a build makes; each returns what it did in one line."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -46,7 +47,7 @@ def apex_extensions(folder: Path, machine: Machine, apex: Apex | None) -> str:
     _run(["git", "-C", str(source), "submodule", "update", "--quiet", "--init", "--recursive"], log, {})
     settings = {
         "TORCH_CUDA_ARCH_LIST": machine.arch,
-        "MAX_JOBS": os.environ.get("MAX_JOBS", str(min(16, len(os.sched_getaffinity(0))))),
+        "MAX_JOBS": _jobs(),
         "APEX_CPP_EXT": "1",  # Apex since 2025 reads the environment, the older ones the build options below
         "APEX_CUDA_EXT": "1",
     }
@@ -57,6 +58,43 @@ def apex_extensions(folder: Path, machine: Machine, apex: Apex | None) -> str:
     return f"built (commit {apex.commit[:12]} for architecture {machine.arch})"
 
 
+def transformer_engine(folder: Path, machine: Machine, wanted: str) -> str:
+    """Install Transformer Engine into the build's own folder, its torch part compiled here; raises NlpBenchError when that fails.
+
+    `wanted` is a requirement of pip. The kernels come ready-made in its wheel; what binds them to torch is compiled for this
+    torch, for the architecture of NVTE_CUDA_ARCHS (https://github.com/NVIDIA/TransformerEngine, installation from PyPI).
+    """
+    if not wanted:
+        return "skipped (no --te; torch's kernels replace it, except 8-bit floats)"
+    if machine.arch == "cpu":
+        return "skipped (no GPU and no --arch; Transformer Engine is for CUDA)"
+    if shutil.which("nvcc") is None:
+        raise NlpBenchError(
+            "transformer engine: nvcc is not on PATH, and its torch part is compiled; load the CUDA module"
+        )
+    settings = {"NVTE_FRAMEWORK": "pytorch", "NVTE_CUDA_ARCHS": machine.arch.replace(".", ""), "MAX_JOBS": _jobs()}
+    log, plan = folder / "transformer_engine.log", folder / "transformer_engine.json"
+    pip = [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-cache-dir"]
+    _run([*pip, "--dry-run", "--report", str(plan), wanted], log, settings)
+    _run([*pip, "--no-deps", "--target", str(folder / SITE), *_not_there_yet(plan, wanted)], log, settings)
+    return f"built ({wanted} for architecture {machine.arch})"
+
+
+def _not_there_yet(plan: Path, wanted: str) -> list[str]:
+    """Return what pip would install on top of this environment: with --target alone it would install torch once more.
+
+    Format: https://pip.pypa.io/en/stable/reference/installation-report/.
+    """
+    report = json.loads(plan.read_text(encoding="utf-8"))
+    named = [one["metadata"] for one in report["install"] if not one.get("is_direct")]
+    direct = [wanted] if any(one.get("is_direct") for one in report["install"]) else []
+    return [*direct, *(f"{one['name']}=={one['version']}" for one in named)]
+
+
+def _jobs() -> str:
+    return os.environ.get("MAX_JOBS", str(min(16, len(os.sched_getaffinity(0)))))
+
+
 def elementwise_operators(folder: Path, machine: Machine) -> str:
     """Let torch.compile make the trainer's fused operators once, on one rank; raises NlpBenchError when that fails."""
     if machine.arch == "cpu":
@@ -65,13 +103,18 @@ def elementwise_operators(folder: Path, machine: Machine) -> str:
         return "skipped (this torch has no CUDA)"
     if not has_c_compiler():
         return "skipped (no C compiler, which torch.compile needs: THE TRAINER WILL RUN UNFUSED; install gcc)"
-    if _python("import torch, sys; sys.exit(not torch.cuda.is_available())"):
+    if not sees_gpu():
         return "skipped (no GPU here; the first iterations of the first run compile them)"
     caches = {name: str(folder / cache) for name, cache in CACHES.items()}
     for path in caches.values():
         Path(path).mkdir()
     _run([sys.executable, "-m", "nlp_bench.train", *WARM_UP.split()], folder / "operators.log", caches)
     return "built"
+
+
+def sees_gpu() -> bool:
+    """Return whether torch sees a GPU here."""
+    return _python("import torch, sys; sys.exit(not torch.cuda.is_available())") == 0
 
 
 def _python(code: str) -> int:

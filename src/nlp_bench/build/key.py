@@ -41,6 +41,16 @@ class Apex:
     """Commit that is checked out."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Extras:
+    """What is compiled on top of torch's own kernels."""
+
+    apex: Apex | None = None
+    """NVIDIA Apex, or none."""
+    transformer_engine: str = ""
+    """What pip installs for Transformer Engine, for example "transformer_engine[pytorch]==2.9.0"; empty: none."""
+
+
 def this_machine(arch: str | None = None) -> Machine:
     """Return what is here; `arch` replaces the question to the driver, for building where no GPU is."""
     cuda = _torch_cuda()
@@ -54,9 +64,9 @@ def this_machine(arch: str | None = None) -> Machine:
     )
 
 
-def folder_name(machine: Machine, apex: Apex | None) -> str:
-    """Return `kernels-` and 12 hexadecimal digits that change with anything in `machine` or `apex`."""
-    parts = json.dumps([asdict(machine), asdict(apex) if apex else None], sort_keys=True)
+def folder_name(machine: Machine, extras: Extras) -> str:
+    """Return `kernels-` and 12 hexadecimal digits that change with anything in `machine` or `extras`."""
+    parts = json.dumps([asdict(machine), asdict(extras)], sort_keys=True)
     return f"kernels-{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
 
 

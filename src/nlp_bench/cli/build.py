@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     from nlp_bench.build.key import Machine
     from nlp_bench.config.system import System
 
-EXAMPLE = "nlp-bench build --apex https://github.com/NVIDIA/apex --arch 9.0"
+EXAMPLE = "nlp-bench build --apex https://github.com/NVIDIA/apex --te --arch 9.0"
 APEX_COMMIT = "8ffc901e50bbf740fdb6d5bccb17f66a6ec8604e"
+TRANSFORMER_ENGINE = "transformer_engine[pytorch]==2.11.0"  # megatron-core 0.16.1 asks for >=2.9, <2.12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,17 +22,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--apex-commit", default=APEX_COMMIT, metavar="COMMIT", help="commit of Apex (default: %(default)s)"
     )
     parser.add_argument(
+        "--te",
+        nargs="?",
+        const=TRANSFORMER_ENGINE,
+        metavar="REQUIREMENT",
+        help="Transformer Engine, as pip names it (default: %(const)s); its torch part is compiled here",
+    )
+    parser.add_argument(
         "--arch", metavar="X.Y", help="compute capability of the GPU, where this machine has none to ask"
     )
-    parser.add_argument("--system", help="file of benchmark/systems: its gpu.compute_capability and software.apex")
+    parser.add_argument(
+        "--system", help="file of benchmark/systems: its gpu.compute_capability, software.apex and transformer_engine"
+    )
     parser.add_argument("--run", type=Path, metavar="FILE", help="the same, of this run.json's system")
     parser.add_argument("--root", type=Path, help="folder that holds `build` (default: this repository)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Build; print one line per item and the folder; return 0."""
+    """Build and try every kernel; print one line per item and kernel, and the folder; return 0."""
     from nlp_bench.build.environment import build_folder
-    from nlp_bench.build.key import Apex
+    from nlp_bench.build.key import Apex, Extras
     from nlp_bench.build.maker import make_build
     from nlp_bench.config.catalog import load_system, root
     from nlp_bench.config.run import read_run
@@ -39,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
     system = read_run(options.run).system if options.run else load_system(options.system) if options.system else None
     source = options.apex or (system.software.apex if system else "")
     apex = Apex(source=source, commit=options.apex_commit) if source else None
-    print(make_build(build_folder(options.root or root()), _machine(options.arch, system), apex, _say))
+    engine = options.te or (system.software.transformer_engine if system else "")
+    extras = Extras(apex=apex, transformer_engine=engine)
+    print(make_build(build_folder(options.root or root()), _machine(options.arch, system), extras, _say))
     return 0
 
 

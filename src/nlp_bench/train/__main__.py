@@ -9,26 +9,41 @@ import sys
 import traceback
 import warnings
 
+from nlp_bench.build.providers import check_installed
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.launch.binding import bind_rank
 from nlp_bench.orphans import die_with_parent
 from nlp_bench.train.arguments import parse
+from nlp_bench.train.checkpoint.start import check_start
 from nlp_bench.train.layout import Layout, Rank
+from nlp_bench.train.settings.data import check_files
 
 
 def main(words: list[str] | None = None) -> int:
     """Run one rank; return the exit code: 0 good, 1 an error, 2 a wrong argument, 3 a loss that is not finite."""
     if "TORCHELASTIC_RUN_ID" in os.environ:  # a rank of torchrun, whose death would leave it behind
         die_with_parent()
+    binding = bind_rank()  # before numpy and torch start their threads
     try:
         settings = parse(sys.argv[1:] if words is None else words)
         rank = Rank.from_environment()
         layout = Layout.of(settings, rank.world_size)
-        _check_data(settings.data_path)
+        check_files(settings)
+        check_installed(settings.wanted_kernels, eight_bit=bool(settings.fp8_format))
+        all_done = check_start(settings, layout)
     except NlpBenchError as error:
         if os.environ.get("RANK", "0") == "0":  # hundreds of ranks would say the same
             print(f"nlp_bench.train: error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
+    if all_done is not None:
+        if rank.rank == rank.world_size - 1:  # the rank that writes the log
+            print(all_done, flush=True)
+        return 0
+    if binding and (rank.rank == rank.world_size - 1 or "WARNING" in binding):
+        print(binding, flush=True)
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # overlaps tensor-parallel communication in order
+    if "PYTORCH_ALLOC_CONF" not in os.environ:  # the name since torch 2.9, which the user's word may have
+        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # no holes in the memory
     warnings.filterwarnings("ignore", module=r"(megatron|torch)\.")  # megatron-core warns of every missing package
     from nlp_bench.train.world import pick_device  # noqa: PLC0415  # torch takes seconds; arguments are checked before
 
@@ -36,13 +51,6 @@ def main(words: list[str] | None = None) -> int:
     from nlp_bench.train.loop import train  # noqa: PLC0415  # imports megatron-core, which pick_device prepares for
 
     return train(settings, layout, rank, device)
-
-
-def _check_data(prefix: str | None) -> None:
-    if prefix is not None:
-        from nlp_bench.data.indexed import check_indexed  # noqa: PLC0415  # only where a file is read
-
-        check_indexed(prefix)
 
 
 def _leave_at_once(code: int) -> None:

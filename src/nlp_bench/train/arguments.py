@@ -5,15 +5,16 @@ import ast
 import inspect
 import itertools
 import sys
+from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn, get_args, get_origin
 
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.train.settings import Settings
+from nlp_bench.train.settings import GROUPS, Settings
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argparse that raises instead of printing the usage of seventy options."""
+    """An argparse that raises instead of printing the usage of all options."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message.removeprefix("argument "))
@@ -26,7 +27,12 @@ def parse(words: list[str]) -> Settings:
     """
     parser = _parser(help_texts() if {"-h", "--help"} & set(words) else {})
     _refuse_unknown(words, parser)
-    return Settings(**vars(parser.parse_args(words)))
+    given: dict[str, Any] = vars(parser.parse_args(words))
+    for name, value in given.items():
+        if value == "":
+            raise UsageError(f"{name}: empty; give {flag(name)} a value, or leave it out")
+    known: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return Settings(**known)
 
 
 def flag(name: str) -> str:
@@ -37,7 +43,7 @@ def flag(name: str) -> str:
 def _parser(docs: dict[str, str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m nlp_bench.train",
-        description="Train a GPT with megatron-core and log its throughput; start it with torchrun for several ranks.",
+        description="Train a GPT, a T5 or a BERT with megatron-core and log its throughput; start it with torchrun for several ranks.",
         usage="%(prog)s OPTION ...",
         allow_abbrev=False,
     )
@@ -52,6 +58,8 @@ def _kind(option: Field[Any]) -> dict[str, Any]:
     kind = next((part for part in get_args(option.type) if part is not type(None)), option.type)
     required = option.default is MISSING
     known: dict[str, Any] = {"type": kind, "required": required, "choices": option.metadata.get("choices")}
+    if get_origin(option.type) is tuple:
+        known |= {"nargs": "*"}
     return known if required else known | {"default": option.default}
 
 
@@ -68,10 +76,12 @@ def _refuse_unknown(words: list[str], parser: argparse.ArgumentParser) -> None:
 
 def help_texts() -> dict[str, str]:
     """Return the docstring of each field of Settings, read from its source so that nothing is written twice."""
-    module = sys.modules[Settings.__module__]
-    body = next(n for n in ast.parse(inspect.getsource(module)).body if isinstance(n, ast.ClassDef)).body
-    texts = {}
+    return {name: text for group in GROUPS for name, text in _field_texts(group)}
+
+
+def _field_texts(group: type) -> Iterator[tuple[str, str]]:
+    source = ast.parse(inspect.getsource(sys.modules[group.__module__])).body
+    body = next(node for node in source if isinstance(node, ast.ClassDef)).body
     for name, text in itertools.pairwise(body):
         if isinstance(name, ast.AnnAssign) and isinstance(name.target, ast.Name) and isinstance(text, ast.Expr):
-            texts[name.target.id] = str(ast.literal_eval(text.value)).replace("%", "%%")
-    return texts
+            yield name.target.id, str(ast.literal_eval(text.value)).replace("%", "%%")

@@ -21,9 +21,14 @@ def argument_lines(settings: Settings, layout: Layout) -> list[str]:
             "recompute_granularity": settings.granularity,
         }
     )
-    lines = [f"  {name} {'.' * max(3, 48 - len(name))} {values[name]}" for name in sorted(values)]
+    words = {name: _words(value) for name, value in values.items()}
+    lines = [f"  {name} {'.' * max(3, 48 - len(name))} {words[name]}" for name in sorted(words)]
     rule = "-" * 24
     return [f"{rule} arguments {rule}", *lines, f"{rule} end of arguments {rule}"]
+
+
+def _words(value: object) -> str:
+    return " ".join(map(str, value)) or "None" if isinstance(value, tuple) else str(value)
 
 
 def fact_lines(facts: dict[str, str]) -> list[str]:
@@ -39,15 +44,6 @@ def versions(cuda: str | None) -> str:
     return ", ".join([f"nlp-bench {__version__}", python, *found, f"CUDA {cuda}" if cuda else "no CUDA"])
 
 
-def recompute_text(settings: Settings) -> str:
-    """Say what the backward pass computes again."""
-    if settings.granularity == "selective":
-        return "selective: attention only, and its fused kernel does that by itself (no checkpoint is made)"
-    if settings.granularity == "full":
-        return f"full: whole layers, {settings.recompute_method}, {settings.recompute_num_layers}"
-    return "none asked for; the fused attention kernel recomputes its scores all the same"
-
-
 def data_text(settings: Settings) -> str:
     """Say where the tokens come from."""
-    return "mock: random tokens, no file is read" if settings.mock_data else f"{settings.data_path}.bin"
+    return "mock: random tokens, no file is read" if settings.mock_data else f"{' '.join(settings.data_path)}"

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 from nlp_bench.errors import UsageError
 from nlp_bench.flops import ModelShape, padded_vocab_size
+from nlp_bench.flops_families import shape_of
 from nlp_bench.train.settings import Settings
+from nlp_bench.train.settings.data import resolved_vocab_size
+from nlp_bench.train.settings.parallel import virtual_stages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +46,9 @@ class Layout:
     world_size: int
     """All ranks."""
     data_parallel_size: int
-    """Replicas of the model: world size / (tensor * pipeline)."""
+    """Replicas of the model: world size / (tensor * pipeline * context)."""
+    virtual_stages: int
+    """Parts of the model that each pipeline rank holds; 1 without interleaving."""
     global_batch_size: int
     """Samples per iteration over all replicas."""
     num_microbatches: int
@@ -64,20 +69,23 @@ class Layout:
     @classmethod
     def of(cls, settings: Settings, world_size: int) -> "Layout":
         """Divide the work; raises UsageError with the arithmetic where it does not divide."""
-        tensor, pipeline = settings.tensor_model_parallel_size, settings.pipeline_model_parallel_size
-        if world_size % (tensor * pipeline):
-            raise UsageError(f"parallel: world size {world_size} is not a multiple of tp*pp = {tensor * pipeline}")
-        replicas = world_size // (tensor * pipeline)
+        tensor, ranks = settings.tensor_model_parallel_size, settings.model_parallel_size
+        if world_size % ranks:
+            words = "tp*pp" if settings.context_parallel_size == 1 else "tp*pp*cp"
+            raise UsageError(f"parallel: world size {world_size} is not a multiple of {words} = {ranks}")
+        replicas = world_size // ranks
         per_pass = settings.micro_batch_size * replicas
         batch = settings.global_batch_size or per_pass
         if batch % per_pass:
             raise UsageError(f"global_batch_size: {batch} is not a multiple of micro_batch_size*dp = {per_pass}")
         iterations = _iterations(settings, batch)
         warmup, decay = _schedule(settings, batch, iterations)
-        vocabulary = settings.resolved_vocab_size()
+        _check_interleaving(settings, batch // per_pass)
+        vocabulary = resolved_vocab_size(settings)
         return cls(
             world_size=world_size,
             data_parallel_size=replicas,
+            virtual_stages=virtual_stages(settings),
             global_batch_size=batch,
             num_microbatches=batch // per_pass,
             train_iters=iterations,
@@ -86,6 +94,32 @@ class Layout:
             vocab_size=vocabulary,
             padded_vocab_size=padded_vocab_size(vocabulary, settings.make_vocab_size_divisible_by, tensor),
             sequence_parallel=settings.sequence_parallel and tensor > 1,
+        )
+
+
+def _check_interleaving(settings: Settings, num_microbatches: int) -> None:
+    """Refuse what megatron-core's interleaved schedule asserts: whole groups of micro-batches, none smaller than the pipeline.
+
+    Source: megatron/core/pipeline_parallel/schedules.py, `forward_backward_pipelining_with_interleaving`.
+    """
+    if virtual_stages(settings) == 1:
+        return
+    stages = settings.pipeline_model_parallel_size
+    group = settings.microbatch_group_size_per_virtual_pipeline_stage or stages
+    remedy = "raise the global batch size, lower the micro batch size, or leave interleaving out"
+    if group < stages:
+        raise UsageError(
+            f"microbatch_group_size_per_virtual_pipeline_stage: {group} is less than pipeline_model_parallel_size = {stages}"
+        )
+    if num_microbatches < group:
+        raise UsageError(
+            f"parallel: {num_microbatches} micro-batches, but interleaving needs at least {group}; {remedy}"
+        )
+    last = num_microbatches % group
+    if 0 < last < stages:
+        raise UsageError(
+            f"parallel: {num_microbatches} micro-batches leave a last group of {last}, and interleaving over {stages} stages needs "
+            f"a multiple of {group}, or {stages} in the last group; {remedy}"
         )
 
 
@@ -112,13 +146,24 @@ def _schedule(settings: Settings, batch: int, iterations: int) -> tuple[int, int
 
 def model_shape(settings: Settings, layout: Layout) -> ModelShape:
     """Return what the FLOP formulas need."""
-    return ModelShape(
-        num_layers=settings.num_layers,
+    learned = settings.position_embedding_type == "learned_absolute"
+    return shape_of(
+        settings.model_family,
+        num_layers=settings.encoder_num_layers or settings.num_layers,
+        num_decoder_layers=settings.decoder_num_layers or settings.num_layers,
+        decoder_sequence_length=settings.decoder_seq_length,
+        relative_positions=settings.position_embedding_type == "relative",
+        binary_head=not settings.bert_no_binary_head,
+        untied_embeddings=settings.untie_embeddings_and_output_weights,
+        linear_biases=not settings.disable_bias_linear,
+        norm_biases=settings.normalization == "LayerNorm",
+        num_learned_positions=settings.max_position_embeddings if learned else 0,
         hidden_size=settings.hidden_size,
         ffn_hidden_size=settings.ffn_width,
         num_attention_heads=settings.num_attention_heads,
         num_query_groups=settings.query_groups,
         sequence_length=settings.seq_length,
         padded_vocab_size=layout.padded_vocab_size,
-        gated=settings.swiglu,
+        gated=settings.gated,
+        head_width=settings.kv_channels,
     )

@@ -62,10 +62,10 @@ def format_line(interval: Interval) -> str:
         f"number of skipped iterations: {i.num_skipped:3d}",
         f"number of nan iterations: {i.num_nan:3d}",
         f"samples per second: {i.global_batch_size / i.elapsed_s:.3f}",
-        f"TFLOPs: {_tera_per_gpu(i.legacy_flops, i):.2f}",
+        f"TFLOPs: {tera_per_gpu(i.legacy_flops, i):.2f}",
     ]
     ours = [
-        f"model TFLOP/s/GPU: {_tera_per_gpu(i.model_flops, i):.2f}",
+        f"model TFLOP/s/GPU: {tera_per_gpu(i.model_flops, i):.2f}",
         f"tokens per second: {i.global_batch_size * i.sequence_length / i.elapsed_s:.1f}",
         f"peak memory GiB: {i.peak_bytes / 2**30:.2f}",
         f"unix time: {i.unix_time_s:.3f}",
@@ -73,5 +73,6 @@ def format_line(interval: Interval) -> str:
     return " | ".join(known + ours) + " |"
 
 
-def _tera_per_gpu(flops: float, interval: Interval) -> float:
+def tera_per_gpu(flops: float, interval: Interval) -> float:
+    """Return TFLOP/s per rank for `flops` per iteration."""
     return flops / (interval.elapsed_s * interval.num_gpus * 1e12)

@@ -1,122 +1,78 @@
-"""The GPT of one rank, built from megatron-core's parts and wrapped for data parallelism."""
+"""The parts of the model that this rank holds, wrapped for data parallelism."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
-from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
-from megatron.core.models.gpt import GPTModel
-from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
-from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
-from megatron.core.transformer.enums import AttnMaskType
-from megatron.core.transformer.mlp import MLP, MLPSubmodules
 from megatron.core.transformer.module import Float16Module
-from megatron.core.transformer.spec_utils import ModuleSpec
-from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from megatron.core.transformer.transformer_config import TransformerConfig
-from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
-from torch.nn.functional import gelu, silu
 
-from nlp_bench.train.attention import FusedAttention
-from nlp_bench.train.kernels import Kernels
-from nlp_bench.train.layout import Layout
-from nlp_bench.train.settings import Settings
+from nlp_bench.train.families.family import Family, Place
+from nlp_bench.train.job import Job
+from nlp_bench.train.transformer import transformer_config
 from nlp_bench.train.weights import draw_weights
 
 
-def transformer_config(settings: Settings, layout: Layout, kernels: Kernels) -> TransformerConfig:
-    """Translate the settings into megatron-core's configuration."""
-    dtype = getattr(torch, settings.params_dtype)
-    pipelined = settings.pipeline_model_parallel_size > 1
-    return TransformerConfig(
-        num_layers=settings.num_layers,
-        hidden_size=settings.hidden_size,
-        ffn_hidden_size=settings.ffn_width,
-        num_attention_heads=settings.num_attention_heads,
-        num_query_groups=settings.query_groups,
-        normalization=settings.normalization,
-        layernorm_epsilon=settings.norm_epsilon,
-        add_bias_linear=not settings.disable_bias_linear,
-        gated_linear_unit=settings.swiglu,
-        activation_func=silu if settings.swiglu else gelu,
-        attention_dropout=settings.attention_dropout,
-        hidden_dropout=settings.hidden_dropout,
-        init_method_std=settings.init_method_std,
-        tensor_model_parallel_size=settings.tensor_model_parallel_size,
-        pipeline_model_parallel_size=settings.pipeline_model_parallel_size,
-        sequence_parallel=layout.sequence_parallel,
-        params_dtype=dtype,
-        pipeline_dtype=dtype if pipelined else None,
-        deallocate_pipeline_outputs=pipelined,
-        bf16=settings.bf16,
-        fp16=settings.fp16,
-        **_recompute(settings),
-        **kernels.fusions(settings),
-    )
+def places(job: Job) -> list[Place]:
+    """Return where in the model the parts of this rank stand: one, or with interleaving one per virtual stage."""
+    count = job.layout.virtual_stages
+    stages = [None] if count == 1 else list(range(count))
+    return [
+        Place(
+            first=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage),
+            last=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage),
+            virtual_stage=stage,
+        )
+        for stage in stages
+    ]
 
 
-def _recompute(settings: Settings) -> dict[str, Any]:
-    if not settings.recomputes_layers:
-        return {}
-    return {
-        "recompute_granularity": "full",
-        "recompute_method": settings.recompute_method,
-        "recompute_num_layers": settings.recompute_num_layers,
-    }
+def build_model(job: Job, family: Family) -> list[DistributedDataParallel]:
+    """Return this rank's parts, with their initial weights, ready for `forward_backward`."""
+    config, settings = transformer_config(job), job.settings
+    chunks = []
+    for place in places(job):
+        chunk = family.build(job, config, place).to(job.device)  # megatron-core leaves learned positions on the CPU
+        if settings.use_cpu_initialization or job.device.type == "cpu":
+            draw_weights(chunk, settings)
+        chunks.append(Float16Module(config, chunk) if settings.bf16 or settings.fp16 else chunk)
+    return _distribute(chunks, config, job)
 
 
-def _block(config: TransformerConfig, settings: Settings, kernels: Kernels) -> TransformerBlockSubmodules:
-    rotation = {"rotated_width": settings.rotated_width, "rotary_base": settings.rotary_base}
-    attention = SelfAttentionSubmodules(
-        linear_qkv=ColumnParallelLinear,
-        core_attention=ModuleSpec(FusedAttention, params=rotation),
-        linear_proj=RowParallelLinear,
-    )
-    layer = TransformerLayerSubmodules(
-        input_layernorm=kernels.norm,
-        self_attention=ModuleSpec(SelfAttention, params={"attn_mask_type": AttnMaskType.causal}, submodules=attention),
-        self_attn_bda=get_bias_dropout_add,
-        pre_mlp_layernorm=kernels.norm,
-        mlp=ModuleSpec(MLP, submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)),
-        mlp_bda=get_bias_dropout_add,
-    )
-    layers = [ModuleSpec(TransformerLayer, submodules=layer)] * get_num_layers_to_build(config)
-    return TransformerBlockSubmodules(layer_specs=layers, layer_norm=kernels.norm)
-
-
-def build_model(settings: Settings, layout: Layout, kernels: Kernels, device: torch.device) -> DistributedDataParallel:
-    """Return this rank's stage of the GPT, with its initial weights, ready for `forward_backward`."""
-    config = transformer_config(settings, layout, kernels)
-    model: Any = GPTModel(
-        config,
-        _block(config, settings, kernels),
-        vocab_size=layout.padded_vocab_size,
-        max_sequence_length=settings.max_position_embeddings,
-        pre_process=parallel_state.is_pipeline_first_stage(),
-        post_process=parallel_state.is_pipeline_last_stage(),
-        share_embeddings_and_output_weights=not settings.untie_embeddings_and_output_weights,
-        position_embedding_type="none" if settings.rotated_width else "learned_absolute",  # FusedAttention rotates
-    )
-    if settings.use_cpu_initialization or device.type == "cpu":
-        draw_weights(model, settings)
-    if settings.bf16 or settings.fp16:
-        model = Float16Module(config, model)
-    return _distribute(model, config, settings)
-
-
-def _distribute(model: torch.nn.Module, config: TransformerConfig, settings: Settings) -> DistributedDataParallel:
-    wrapped = DistributedDataParallel(
-        config,
-        DistributedDataParallelConfig(
-            grad_reduce_in_fp32=settings.bf16 or settings.fp16,
-            overlap_grad_reduce=settings.overlap_grad_reduce,
-            overlap_param_gather=settings.overlap_param_gather,
-            use_distributed_optimizer=settings.use_distributed_optimizer,
-        ),
-        model,
-    )
+def _distribute(chunks: list[torch.nn.Module], config: TransformerConfig, job: Job) -> list[DistributedDataParallel]:
+    """Wrap the parts and tell the pipeline schedule when to communicate, as Megatron-LM's `training.py` does."""
+    settings, rules = job.settings, _communication(chunks, job)
+    wrapped = [
+        DistributedDataParallel(config, rules, chunk, disable_bucketing=number > 0)  # later parts overlap by themselves
+        for number, chunk in enumerate(chunks)
+    ]
     config.finalize_model_grads_func = finalize_model_grads
     if settings.overlap_grad_reduce:
-        config.no_sync_func = wrapped.no_sync
+        config.no_sync_func = _one_or_all([part.no_sync for part in wrapped])
+        if not settings.no_align_grad_reduce:
+            config.grad_sync_func = _one_or_all([part.start_grad_sync for part in wrapped])
+    if rules.align_param_gather:
+        config.param_sync_func = _one_or_all([part.start_param_sync for part in wrapped])
     return wrapped
+
+
+def _communication(chunks: list[torch.nn.Module], job: Job) -> DistributedDataParallelConfig:
+    settings, bucket_size = job.settings, job.settings.ddp_bucket_size
+    if settings.ddp_num_buckets:
+        bucket_size = sum(p.numel() for chunk in chunks for p in chunk.parameters()) // settings.ddp_num_buckets
+    return DistributedDataParallelConfig(
+        grad_reduce_in_fp32=settings.bf16 or settings.fp16,
+        overlap_grad_reduce=settings.overlap_grad_reduce,
+        overlap_param_gather=settings.overlap_param_gather,
+        align_param_gather=settings.align_param_gather and job.layout.virtual_stages > 1,
+        use_distributed_optimizer=settings.use_distributed_optimizer,
+        bucket_size=bucket_size,
+        average_in_collective=settings.ddp_average_in_collective,
+        fp8_param_gather=settings.fp8_param_gather,
+    )
+
+
+def _one_or_all(calls: list[Callable[..., Any]]) -> Any:
+    return calls if len(calls) > 1 else calls[0]  # the schedules without interleaving take one call

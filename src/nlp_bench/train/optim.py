@@ -1,17 +1,15 @@
 """Adam with decoupled weight decay, gradient clipping and the learning-rate schedule, all megatron-core's."""
 
-from typing import Any
-
 import torch
 from megatron.core.distributed import DistributedDataParallel
-from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, clip_grads, get_megatron_optimizer
+from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
 
 
-def build_optimizer(settings: Settings, model: DistributedDataParallel) -> MegatronOptimizer:
+def build_optimizer(settings: Settings, model: list[DistributedDataParallel]) -> MegatronOptimizer:
     """Return the optimizer of this rank; with torch's Adam its fused kernel, with one from Apex that one."""
     optimizer = get_megatron_optimizer(
         OptimizerConfig(
@@ -32,39 +30,25 @@ def build_optimizer(settings: Settings, model: DistributedDataParallel) -> Megat
             min_loss_scale=settings.min_loss_scale,
             loss_scale_window=settings.loss_scale_window,
             hysteresis=settings.hysteresis,
+            fp8_recipe=settings.fp8_recipe if settings.fp8_format else None,
         ),
-        [model],
+        model,
         use_gloo_process_groups=False,
     )
-    model.config.grad_scale_func = optimizer.scale_loss
+    model[0].config.grad_scale_func = optimizer.scale_loss  # one configuration for all parts
     return optimizer
 
 
 def use_fused_kernels(optimizer: MegatronOptimizer) -> str:
-    """Switch torch's Adam and the gradient norm to one kernel for all parameters; return the optimizer's name for the log.
+    """Switch torch's Adam to one kernel for all parameters; return the optimizer's name for the log.
 
-    Where Apex or Transformer Engine is installed megatron-core has taken theirs already and nothing is changed.
+    Which Adam it is, and the kernels that measure and scale the gradients, kernels/optimizers.py has chosen before.
     """
     inner = [part.optimizer for part in optimizer.chained_optimizers if part.optimizer is not None]
     for group in (group for one in inner if isinstance(one, torch.optim.AdamW) for group in one.param_groups):
         group["fused"] = True
-    if clip_grads.l2_norm_impl.__name__ == "local_multi_tensor_l2_norm":
-        clip_grads.l2_norm_impl = _norm_of_all
-        clip_grads.multi_tensor_scale_impl = _scale_all
     kinds = {f"{type(one).__module__.split('.')[0]} {type(one).__name__}" for one in inner}
     return ", ".join(sorted(kinds)) + ", fused"
-
-
-def _norm_of_all(_chunk: int, _flag: Any, lists: list[list[torch.Tensor]], *_: Any) -> tuple[torch.Tensor, None]:
-    total = torch.nn.utils.get_total_norm(lists[0], foreach=True)  # one kernel, and no wait for the device per tensor
-    return total.unsqueeze(0), None
-
-
-def _scale_all(_chunk: int, _flag: Any, lists: list[list[torch.Tensor]], scale: float) -> None:
-    source, target = lists
-    if source is not target:
-        torch._foreach_copy_(target, source)
-    torch._foreach_mul_(target, scale)
 
 
 def build_schedule(settings: Settings, layout: Layout, optimizer: MegatronOptimizer) -> OptimizerParamScheduler:

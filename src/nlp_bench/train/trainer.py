@@ -1,7 +1,7 @@
 """One training step: forward and backward passes of all micro-batches, then the optimizer."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +9,15 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
+from megatron.core.utils import get_attr_wrapped_model
 
-from nlp_bench.train.batches import IndexedSamples, MockSamples, microbatches
-from nlp_bench.train.kernels import Kernels
-from nlp_bench.train.layout import Layout
-from nlp_bench.train.model import build_model
+from nlp_bench.train.families import family_of
+from nlp_bench.train.families.family import Loss
+from nlp_bench.train.job import Job
+from nlp_bench.train.model import build_model, places
 from nlp_bench.train.optim import build_optimizer, build_schedule, use_fused_kernels
-from nlp_bench.train.settings import Settings
+from nlp_bench.train.samples import Batch, microbatches
+from nlp_bench.train.watching.startup import STARTUP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,8 @@ class Step:
     """Whether float16 overflowed, so that the weights were not updated."""
     stuck: bool
     """Whether float16 overflowed in the loss itself although the loss scale cannot shrink any more."""
+    votes: tuple[bool, ...] = ()
+    """For each question of `asks` whether any rank said yes."""
 
     @property
     def is_nan(self) -> bool:
@@ -42,16 +46,20 @@ class Step:
 class Trainer:
     """The model, its optimizer and its data on one rank."""
 
-    def __init__(self, settings: Settings, layout: Layout, kernels: Kernels, device: torch.device) -> None:
+    def __init__(self, job: Job) -> None:
         """Build everything; every rank must do so at the same time."""
-        self.settings, self.layout, self.device = settings, layout, device
-        self.model = build_model(settings, layout, kernels, device)
-        self.optimizer = build_optimizer(settings, self.model)
+        self.job, self.settings, self.layout, self.device = job, job.settings, job.layout, job.device
+        self.family = family_of(job.settings)
+        self.places = places(job)
+        self.model = build_model(job, self.family)
+        self.optimizer = build_optimizer(self.settings, self.model)
         self.optimizer_name = use_fused_kernels(self.optimizer)
-        self.schedule = build_schedule(settings, layout, self.optimizer)
+        self.schedule = build_schedule(self.settings, self.layout, self.optimizer)
         self._forward_backward = get_forward_backward_func()
-        self._batches = self._open_data()
-        self._positions = torch.arange(settings.seq_length, device=device).expand(settings.micro_batch_size, -1)
+        STARTUP.mark("model and optimizer")
+        self._samples = self.family.open_samples(job)
+        self._batches = self._batches_from(0)
+        STARTUP.mark("data")
 
     @property
     def learning_rate(self) -> float:
@@ -65,60 +73,97 @@ class Trainer:
 
     def num_parameters(self) -> int:
         """Return the parameters of the whole model; every rank must call it."""
-        own = sum(p.numel() for p in self.model.parameters() if _counts(p))
+        own = sum(p.numel() for part in self.model for p in part.parameters() if _counts(p))
         total = torch.tensor([own], dtype=torch.int64, device=self.device)
         dist.all_reduce(total, group=parallel_state.get_model_parallel_group())
         return int(total.item())
 
-    def step(self) -> Step:
-        """Train on one global batch."""
-        self.model.zero_grad_buffer()
+    def step(self, asks: Callable[[], Sequence[bool]] = tuple) -> Step:
+        """Train on one global batch; `asks` is called once, when the backward pass has been queued, with as many answers everywhere.
+
+        The ranks agree on loss and votes by one reduction. The host waits for the device once: when megatron-core's optimizer
+        reads the norm of the gradient (with float16 also when it reads the overflow flag); loss and votes have arrived by then.
+        """
+        for part in self.model:
+            part.zero_grad_buffer()
         self.optimizer.zero_grad()
         losses = self._forward_backward(
             forward_step_func=self._forward,
             data_iterator=self._batches,
-            model=[self.model],
+            model=self.model,
             num_microbatches=self.layout.num_microbatches,
-            seq_length=self.settings.seq_length,
+            seq_length=self.settings.stage_length,
             micro_batch_size=self.settings.micro_batch_size,
             forward_only=False,
         )
-        scale = self.loss_scale if self.settings.fp16 else 1.0
+        agreed = _on_its_way(self._agree(losses, asks()))
         updated, grad_norm, _ = self.optimizer.step()
         if updated:
             self.schedule.step(increment=self.layout.global_batch_size)
-        loss = self._mean_loss(losses)
+        loss, scale, *votes = agreed()
         stuck = not updated and not math.isfinite(loss) and scale <= self.settings.min_loss_scale
-        return Step(loss=loss, grad_norm=grad_norm, skipped=not updated, stuck=stuck)
+        said_yes = tuple(count > 0 for count in votes)
+        return Step(loss=loss, grad_norm=grad_norm, skipped=not updated, stuck=stuck, votes=said_yes)
 
-    def _open_data(self) -> Iterator[torch.Tensor]:
-        settings, layout = self.settings, self.layout
-        if settings.mock_data:
-            mock = MockSamples(layout.vocab_size, settings.seq_length, settings.seed)
-            return microbatches(mock, settings, layout, self.device)
-        return microbatches(IndexedSamples(settings, layout), settings, layout, self.device)
+    def skip_to(self, consumed_samples: int) -> None:
+        """Go on behind the samples that an earlier part of the training has consumed."""
+        self._batches = self._batches_from(consumed_samples)
 
-    def _forward(self, batches: Iterator[torch.Tensor], model: Any) -> tuple[torch.Tensor, Callable[..., Any]]:
-        tokens = labels = None
-        if parallel_state.is_pipeline_first_stage() or parallel_state.is_pipeline_last_stage():
-            batch = next(batches)
-            tokens, labels = batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
-        return model(tokens, self._positions, None, labels=labels), _mean
+    def watch_data(self, wrap: Callable[[Iterator[Batch]], Iterator[Batch]]) -> None:
+        """Let `wrap` stand between the micro-batches and the model, to time how long they are waited for."""
+        self._batches = [wrap(batches) for batches in self._batches]
 
-    def _mean_loss(self, losses: list[torch.Tensor]) -> float:
-        loss = torch.stack(losses).mean() if losses else torch.zeros((), device=self.device)
-        if losses and self.layout.data_parallel_size > 1:
-            dist.all_reduce(loss, group=parallel_state.get_data_parallel_group())
-            loss /= self.layout.data_parallel_size
-        if self.settings.pipeline_model_parallel_size > 1:  # every rank must agree when the loss ends the run
-            source = parallel_state.get_pipeline_model_parallel_last_rank()
-            dist.broadcast(loss, source, group=parallel_state.get_pipeline_model_parallel_group())
-        return float(loss.item())
+    def _batches_from(self, first: int) -> list[Iterator[Batch]]:
+        return [microbatches(self._samples, self.settings, self.layout, self.device, first) for _ in self.model]
+
+    def _forward(self, batches: Iterator[Batch], model: Any) -> tuple[torch.Tensor, Loss]:
+        place = self.places[get_attr_wrapped_model(model, "vp_stage", allow_none=True) or 0]
+        batch = next(batches) if self.family.reads(self.job, place) else None
+        output, loss = self.family.forward(self.job, batch, model)
+        return output, _shared(loss, self.settings.context_parallel_size)
+
+    def _agree(self, losses: list[torch.Tensor], votes: Sequence[bool]) -> torch.Tensor:
+        """Return float32 [2 + votes] on the device: mean loss, loss scale of this iteration, ranks with a yes to each question."""
+        numbers = torch.zeros(1 + len(votes), dtype=torch.float32, device=self.device)
+        if (
+            losses and parallel_state.get_tensor_model_parallel_rank() == 0
+        ):  # the others of its group have the same loss
+            replicas = self.layout.data_parallel_size * self.settings.context_parallel_size
+            numbers[0] = torch.stack(losses).mean() / replicas
+        for place, vote in enumerate(votes, start=1):
+            numbers[place] = float(vote)
+        if self.layout.world_size > 1:  # every rank must agree when the loss or the clock ends the run
+            dist.all_reduce(numbers)
+        return torch.cat((numbers[:1], self.optimizer.get_loss_scale().float().view(1), numbers[1:]))
 
 
-def _mean(losses: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    loss = losses.float().mean()
-    return loss, loss.detach().clone()  # the schedule scales the first one in place
+def _shared(loss: Loss, parts: int) -> Loss:
+    """Return `loss` for one of `parts` ranks that share a sequence.
+
+    Megatron-core's schedule multiplies by `parts` what is differentiated: it expects a sum over some tokens divided by the number
+    of all tokens, not the mean of some (megatron/core/pipeline_parallel/schedules.py, `forward_step_calc_loss`).
+    """
+
+    def share(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        differentiated, logged = loss(output)
+        return differentiated / parts, logged
+
+    return share if parts > 1 else loss
+
+
+def _on_its_way(numbers: torch.Tensor) -> Callable[[], list[float]]:
+    """Queue the copy of `numbers` to the host; the answer waits for that copy alone, not for kernels that are queued later."""
+    copy = numbers.to("cpu", non_blocking=True)  # into pinned memory
+    if not numbers.is_cuda:
+        return lambda: list(copy.tolist())
+    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    arrived.record()
+
+    def arrive() -> list[float]:
+        arrived.synchronize()
+        return list(copy.tolist())
+
+    return arrive
 
 
 def _counts(parameter: torch.nn.Parameter) -> bool:

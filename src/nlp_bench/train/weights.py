@@ -15,7 +15,7 @@ OUTPUT_LAYERS = ("linear_proj.weight", "linear_fc2.weight")
 def draw_weights(model: torch.nn.Module, settings: Settings) -> None:
     """Overwrite every parameter of this rank by its share of the weights that one rank alone would have.
 
-    Weights are normal with `init_method_std`, those that write to the residual stream divided by sqrt(2 * layers);
+    Weights are normal with `init_method_std`, those that write to the residual stream divided by sqrt(2 * layers of the stack);
     biases are 0 and normalisation weights 1 (Radford et al. 2019; Megatron-LM does the same).
     """
     with torch.no_grad():
@@ -23,16 +23,21 @@ def draw_weights(model: torch.nn.Module, settings: Settings) -> None:
             if parameter.dim() == 1:
                 parameter.fill_(float("norm" in name and name.endswith("weight")))
             else:
-                scale = 1 / math.sqrt(2 * settings.num_layers) if name.endswith(OUTPUT_LAYERS) else 1.0
+                scale = 1 / math.sqrt(2 * _depth(name, settings)) if name.endswith(OUTPUT_LAYERS) else 1.0
                 parameter.copy_(_share(name, parameter, settings.seed, settings.init_method_std * scale))
+
+
+def _depth(name: str, settings: Settings) -> int:
+    own = settings.decoder_num_layers if name.startswith("decoder.") else settings.encoder_num_layers
+    return own or settings.num_layers
 
 
 def _global_names(model: torch.nn.Module, *, tied: bool) -> Iterator[tuple[str, torch.nn.Parameter]]:
     for name, parameter in model.named_parameters():
-        if name.startswith("decoder.layers."):
-            _, _, index, rest = name.split(".", 3)
-            layer = model.get_submodule(f"decoder.layers.{index}")
-            yield f"decoder.layers.{int(layer.layer_number) - 1}.{rest}", parameter  # type: ignore[arg-type]
+        if name.startswith(("decoder.layers.", "encoder.layers.")):
+            stack, _, index, rest = name.split(".", 3)
+            layer = model.get_submodule(f"{stack}.layers.{index}")
+            yield f"{stack}.layers.{int(layer.layer_number) - 1}.{rest}", parameter  # type: ignore[arg-type]
         elif tied and name == "output_layer.weight":
             yield "embedding.word_embeddings.weight", parameter
         else:

@@ -9,7 +9,8 @@ import torch.distributed as dist
 
 from nlp_bench.errors import UsageError
 from nlp_bench.train import cpu
-from nlp_bench.train.layout import Rank
+from nlp_bench.train.layout import Layout, Rank
+from nlp_bench.train.lean import import_megatron
 from nlp_bench.train.settings import Settings
 
 
@@ -32,30 +33,35 @@ def pick_device(rank: Rank) -> torch.device:
             "start fewer ranks per node"
         )
     torch.cuda.set_device(rank.local_rank)
+    import_megatron()
     return torch.device("cuda", rank.local_rank)
 
 
-def connect(settings: Settings, rank: Rank, device: torch.device) -> None:
-    """Join the process group and divide it; raises UsageError when the backend does not fit the device."""
+def connect(settings: Settings, layout: Layout, rank: Rank, device: torch.device) -> None:
+    """Join the process group and divide it; raises UsageError when the backend does not fit the device.
+
+    No device is bound to the group: NCCL then makes a communicator when a group is first used, as under Megatron-LM. Bound, it
+    would make one for each of the some 16 kinds of groups of `initialize_model_parallel`, most of which a GPT never uses.
+    """
     backend = settings.distributed_backend or ("nccl" if device.type == "cuda" else "gloo")
     if backend == "nccl" and device.type == "cpu":
         raise UsageError("distributed_backend: nccl needs a GPU and torch sees none; use gloo, or leave it out")
     timeout = timedelta(minutes=settings.distributed_timeout_minutes)
-    options: dict[str, Any] = {"device_id": device} if device.type == "cuda" else {}
+    options: dict[str, Any] = {}
     if "MASTER_ADDR" not in os.environ and rank.world_size == 1:
         options["store"] = dist.HashStore()  # type: ignore[attr-defined]  # a process alone needs no port
     dist.init_process_group(backend, rank=rank.rank, world_size=rank.world_size, timeout=timeout, **options)
-    _divide(settings)
+    _divide(settings, layout)
 
 
-def _divide(settings: Settings) -> None:
+def _divide(settings: Settings, layout: Layout) -> None:
     from megatron.core import parallel_state, tensor_parallel  # noqa: PLC0415  # after pick_device
 
-    if not torch.cuda.is_available():
-        cpu.install_random_state()
     parallel_state.initialize_model_parallel(
         settings.tensor_model_parallel_size,
         settings.pipeline_model_parallel_size,
+        layout.virtual_stages if layout.virtual_stages > 1 else None,
+        context_parallel_size=settings.context_parallel_size,
         distributed_timeout_minutes=settings.distributed_timeout_minutes,
         create_gloo_process_groups=False,
     )
@@ -65,8 +71,13 @@ def _divide(settings: Settings) -> None:
 
 def disconnect() -> None:
     """Wait for the other ranks and leave the process group."""
-    dist.barrier()
+    wait_for_all()
     dist.destroy_process_group()
+
+
+def wait_for_all() -> None:
+    """Return when every rank has called this; the GPU is named, or torch warns that it takes the current one."""
+    dist.barrier(device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None)
 
 
 def greatest(number: int, device: torch.device) -> int:

@@ -1,0 +1,71 @@
+"""Which makers of kernels are installed, found without importing torch or them: Transformer Engine and NVIDIA Apex."""
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+
+from nlp_bench.errors import UsageError
+
+NAMES: Mapping[str, str] = {"te": "Transformer Engine", "apex": "Apex", "torch": "torch"}
+"""What each word of `--kernels` means."""
+APEX_EXTENSIONS = ("amp_C", "fused_layer_norm_cuda", "fused_weight_gradient_mlp_cuda")
+"""Compiled modules of Apex that the trainer calls; `--cpp_ext --cuda_ext` of its setup.py builds them."""
+BUILD = "compile it with `src/compile_build.sh"
+
+
+def missing(provider: str) -> str | None:
+    """Say what is missing for `te` or `apex` and how to get it, or return None where everything is installed."""
+    return _missing_te() if provider == "te" else _missing_apex() if provider == "apex" else None
+
+
+def check_installed(asked: str, *, eight_bit: bool) -> None:
+    """Raise UsageError where kernels are asked for by name and are not installed; `eight_bit` floats need Transformer Engine."""
+    check_shadow()
+    reason = missing(asked)
+    if reason:
+        raise UsageError(f"kernels: {asked} asked for, but {reason}")
+    reason = missing("te") if eight_bit else None
+    if reason:
+        raise UsageError(
+            f"fp8_format: 8-bit floats need Transformer Engine, but {reason.split(', or')[0]}, or leave it out"
+        )
+
+
+def _missing_te() -> str | None:
+    if importlib.util.find_spec("transformer_engine") is None:
+        return f"Transformer Engine is not installed; {BUILD} --te`, or use --kernels torch"
+    return None
+
+
+def check_shadow() -> None:
+    """Raise UsageError where a folder passes for Transformer Engine without being installed: megatron-core cannot start then."""
+    spec = importlib.util.find_spec("transformer_engine")
+    if spec is None:
+        return
+    try:
+        importlib.metadata.version("transformer-engine")
+    except importlib.metadata.PackageNotFoundError:
+        places = ", ".join(spec.submodule_search_locations or ())
+        raise UsageError(
+            f"kernels: {places} is found as Transformer Engine but no such package is installed; remove it from the search path "
+            f"(PYTHONPATH, or the folder that the ranks start in), or {BUILD} --te`"
+        ) from None
+
+
+def _missing_apex() -> str | None:
+    spec = importlib.util.find_spec("apex")
+    if spec is None:
+        return f"Apex is not installed; {BUILD} --apex SOURCE`, or use --kernels torch"
+    if not spec.origin or not (Path(spec.origin).parent / "optimizers" / "fused_adam.py").is_file():
+        return (
+            "the installed package `apex` is not NVIDIA's (the one on PyPI is a toolkit for web sites); "
+            f"`pip uninstall apex`, then {BUILD} --apex https://github.com/NVIDIA/apex`"
+        )
+    absent = [name for name in APEX_EXTENSIONS if importlib.util.find_spec(name) is None]
+    if absent:
+        return (
+            f"Apex is installed without its extension {', '.join(absent)} (it was built without --cpp_ext --cuda_ext); "
+            f"{BUILD} --apex SOURCE`, or use --kernels torch"
+        )
+    return None

@@ -1,0 +1,111 @@
+"""Whether every kernel computes what it should: each is run once in a process of its own kind and compared with plain torch."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nlp_bench.build.providers import NAMES, missing
+
+KERNELS = {
+    "torch": (
+        "norm", "activation", "dropout add", "rotary", "cross entropy", "attention", "weight gradient", "adamw", "grad norm",
+    ),
+    "apex": ("norm", "weight gradient", "adamw", "grad norm"),
+    "te": ("norm", "attention", "adamw", "grad norm"),
+}  # fmt: skip
+"""What is tried of each provider; the rest of a layer is torch's with all of them."""
+MODULE = "nlp_bench.train.kernels.trial"
+LIMIT_S = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """How one kernel did."""
+
+    provider: str
+    """te, apex or torch."""
+    kernel: str
+    """Which one."""
+    difference: float | None
+    """|got - expected| / |expected| in 2-norms, the greatest of result and gradients; None where the kernel gave nothing."""
+    passed: bool
+    """Whether it is small enough."""
+    error: str | None = None
+    """What the kernel did in place of an answer."""
+
+
+def verify(site: Path | None, log: Path, providers: Iterable[str] | None = None) -> list[Trial]:
+    """Try every kernel of `providers` (default: of all that are installed); `site` is a folder of packages put before the others.
+
+    What the kernels' processes say on stderr goes to `log`.
+    """
+    environment = dict(os.environ)
+    if site is not None and site.is_dir():
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), environment.get("PYTHONPATH")]))
+    chosen = _installed(environment) if providers is None else providers
+    return [trial for provider in chosen for trial in _try(provider, environment, log)]
+
+
+def _installed(environment: dict[str, str]) -> list[str]:
+    code = "from nlp_bench.build.providers import missing; print(*(p for p in ('apex', 'te') if not missing(p)))"
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=False).stdout.split()
+    return ["torch", *found] if found else ["torch", *(one for one in ("apex", "te") if missing(one) is None)]
+
+
+def _try(provider: str, environment: dict[str, str], log: Path) -> Iterator[Trial]:
+    """Yield one trial per kernel; a process that dies is started again with the kernels behind the one that took it along."""
+    left = list(KERNELS[provider])
+    while left:
+        tried = _run(provider, left, environment, log)
+        yield from tried
+        left = left[len(tried) :]
+
+
+def _run(provider: str, names: list[str], environment: dict[str, str], log: Path) -> list[Trial]:
+    command = [sys.executable, "-W", "ignore", "-m", MODULE, provider, *names]
+    with log.open("ab") as stream:
+        try:
+            ended = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=stream, text=True, timeout=LIMIT_S, env=environment, check=False
+            )
+            text, end = ended.stdout, f"the process ended with status {ended.returncode}"
+        except subprocess.TimeoutExpired as error:
+            text, end = _decoded(error.stdout), f"no answer within {LIMIT_S} s"
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
+    done = [Trial(provider=provider, **line) for line in lines if "starts" not in line]
+    if len(done) < len(names):
+        fault = f"{end}; see {log}"
+        done.append(Trial(provider=provider, kernel=names[len(done)], difference=None, passed=False, error=fault))
+    return done
+
+
+def _decoded(output: str | bytes | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+
+
+def records(trials: Iterable[Trial]) -> list[dict[str, object]]:
+    """Return the trials for the build's record."""
+    return [asdict(trial) for trial in trials]
+
+
+def table(trials: Iterable[Trial]) -> list[str]:
+    """Return one line per kernel: provider, kernel, difference, verdict."""
+    lines = [f"{'provider':<20} {'kernel':<16} {'difference':>10}  verdict"]
+    for trial in trials:
+        difference = "none" if trial.difference is None else f"{trial.difference:.1e}"
+        verdict = "ok" if trial.passed else f"WRONG: switched off{f' ({trial.error})' if trial.error else ''}"
+        lines.append(f"{NAMES[trial.provider]:<20} {trial.kernel:<16} {difference:>10}  {verdict}")
+    return lines
+
+
+def warning(trials: Iterable[Trial]) -> str | None:
+    """Return the sentence that the log of every job repeats, or None where all kernels are right."""
+    wrong = [f"{NAMES[trial.provider]} {trial.kernel}" for trial in trials if not trial.passed]
+    if not wrong:
+        return None
+    return f"WARNING: kernels gave wrong results in the build and are switched off: {', '.join(wrong)}; the number may be too low"

@@ -1,0 +1,93 @@
+"""What the training loop asks: where to begin, whether to stop, and to keep what has been trained."""
+
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from nlp_bench.train.checkpoint.record import read_record
+from nlp_bench.train.checkpoint.start import found_checkpoint
+from nlp_bench.train.checkpoint.stop import Stop
+from nlp_bench.train.trainer import Trainer
+
+
+class Keeper:
+    """Checkpoints and early ends of one rank's training."""
+
+    def __init__(self, trainer: Trainer, say: Callable[[str], None], started_s: float) -> None:
+        """Every rank makes one at the same time; `say` writes a line of the log, `started_s` is the start by time.monotonic."""
+        self._trainer, self._say = trainer, say
+        self._stop = Stop(trainer.settings, started_s)
+        self._store = None
+        if trainer.settings.save is not None:
+            from nlp_bench.train.checkpoint.store import Store  # noqa: PLC0415  # its imports take a second
+
+            self._store = Store(trainer, Path(trainer.settings.save).absolute())
+
+    def begin(self) -> int:
+        """Load the checkpoint that --load means; return the iterations that it holds, 0 where the training begins anew."""
+        settings = self._trainer.settings
+        path = found_checkpoint(settings)
+        if path is None:
+            missing = f"{settings.load} holds none, the training begins anew; " if settings.load else ""
+            self._say(f" > checkpoints: {missing}{self._plan()}")
+            return 0
+        from nlp_bench.train.checkpoint.store import load  # noqa: PLC0415  # as above
+
+        since_s, record = time.perf_counter(), read_record(path)
+        load(self._trainer, path, record)
+        self._trainer.skip_to(record["consumed_samples"])
+        layout = ", ".join(f"{name} {value}" for name, value in record["layout"].items())
+        self._say(
+            f" > checkpoints: loaded {path} in {time.perf_counter() - since_s:.2f} s: {record['iteration']} iterations, "
+            f"{record['consumed_samples']} samples, made with {layout}; {self._plan()}"
+        )
+        return int(record["iteration"])
+
+    def asks(self) -> tuple[bool, ...]:
+        """Return what this rank wants to stop for; `Trainer.step` finds out which of it any rank wants."""
+        return self._stop.asks()
+
+    def why_stop(self, iteration: int, votes: tuple[bool, ...]) -> str | None:
+        """Return what ends the training after this iteration, None when it goes on; the same on every rank."""
+        return self._stop.reason(iteration, votes)
+
+    def keep(self, iteration: int, *, last: bool) -> float:
+        """Write a checkpoint where one is due and return the seconds that took; every rank must call it after each good iteration."""
+        if self._store is None:
+            return 0.0
+        settings = self._trainer.settings
+        due = last or (settings.save_interval is not None and iteration % settings.save_interval == 0)
+        if (due or self._store.is_writing) and self._trainer.device.type == "cuda":
+            torch.cuda.synchronize()  # what the GPU still has to do of the iteration is training, and counts
+        since_s = time.perf_counter()
+        if due:
+            path = self._store.save(iteration, iteration * self._trainer.layout.global_batch_size)
+        if last:
+            self._store.close()
+        else:
+            self._store.finish(wait=False)
+        took_s = time.perf_counter() - since_s
+        if due:
+            how = "is being written" if settings.async_save and not last else "saved"
+            self._say(
+                f" checkpoint {path} {how} after iteration {iteration} in {took_s:.2f} s, which no iteration's time contains"
+            )
+        return took_s
+
+    def how_to_go_on(self, iteration: int) -> str:
+        """Return the line that ends a log before the last iteration: where the work lies, or that it is lost."""
+        settings, total = self._trainer.settings, self._trainer.layout.train_iters
+        if settings.save is None:
+            return f" nothing was kept of iteration {iteration} of {total}: a training goes on where --save FOLDER was given"
+        return f" {total - iteration} of {total} iterations are left: repeat the command with --load {shlex.quote(str(Path(settings.save).absolute()))}"
+
+    def _plan(self) -> str:
+        settings = self._trainer.settings
+        if settings.save is None:
+            return "none are written, as a throughput run wants it (see --save)"
+        when = f"every {settings.save_interval} iterations and at the end" if settings.save_interval else "at the end"
+        how = ", while the training goes on" if settings.async_save else ""
+        return f"written to {Path(settings.save).absolute()} {when}{how}"

@@ -1,0 +1,57 @@
+"""GPT and its descendants: one causal stack (Radford et al. 2019; with RoPE, SwiGLU, RMSNorm and grouped queries: Llama 3)."""
+
+from typing import Any
+
+import torch
+from megatron.core.models.gpt import GPTModel
+from megatron.core.transformer.enums import AttnMaskType
+from megatron.core.transformer.transformer_config import TransformerConfig
+
+from nlp_bench.train.blocks import stack
+from nlp_bench.train.context import own_part
+from nlp_bench.train.families.family import Family, Loss, Place
+from nlp_bench.train.job import Job
+from nlp_bench.train.samples import Batch, Samples
+from nlp_bench.train.samples.gpt import open_gpt
+
+
+class Gpt(Family):
+    """A decoder that guesses the next token."""
+
+    def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
+        """Return one part of the model."""
+        settings = job.settings
+        model: torch.nn.Module = GPTModel(
+            config,
+            stack(job, config, place.virtual_stage, AttnMaskType.causal),
+            vocab_size=job.layout.padded_vocab_size,
+            max_sequence_length=settings.max_position_embeddings,
+            pre_process=place.first,
+            post_process=place.last,
+            share_embeddings_and_output_weights=not settings.untie_embeddings_and_output_weights,
+            position_embedding_type="none" if settings.rotated_width else "learned_absolute",  # FusedAttention rotates
+            vp_stage=place.virtual_stage,
+        )
+        return model
+
+    def open_samples(self, job: Job) -> Samples:
+        """Return random samples or the indexed dataset's."""
+        return open_gpt(job.settings, job.layout)
+
+    def forward(self, job: Job, batch: Batch | None, model: Any) -> tuple[torch.Tensor, Loss]:
+        """Guess each next token: logits to losses [b, s] on the last part."""
+        tokens = labels = None
+        if batch is not None:
+            tokens, labels = (
+                own_part(batch["tokens"][:, :-1]).contiguous(),
+                own_part(batch["tokens"][:, 1:]).contiguous(),
+            )
+        positions = own_part(torch.arange(job.settings.seq_length, device=job.device)[None]).expand(
+            job.settings.micro_batch_size, -1
+        )
+        return model(tokens, positions, None, labels=labels), _mean
+
+
+def _mean(losses: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    loss = losses.float().mean()
+    return loss, loss.detach().clone()  # the schedule scales the first one in place

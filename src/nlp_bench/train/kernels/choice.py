@@ -1,0 +1,146 @@
+"""The one place that decides which kernels run, and puts them where megatron-core looks for them."""
+
+import json
+import os
+from pathlib import Path
+
+import torch
+
+from nlp_bench.build.environment import RECORD
+from nlp_bench.build.providers import NAMES, missing
+from nlp_bench.errors import UsageError
+from nlp_bench.train.kernels import apex, native, te
+from nlp_bench.train.kernels.feedforward import repair_recompute
+from nlp_bench.train.kernels.kernels import Kernels, Modules
+from nlp_bench.train.kernels.loss import install_loss
+from nlp_bench.train.kernels.optimizers import install_optimizer
+from nlp_bench.train.kernels.products import install_accumulation, install_bias, native_way
+from nlp_bench.train.settings import Settings
+
+
+def choose_kernels(settings: Settings, device: torch.device) -> Kernels:
+    """Choose by what is asked, installed, right in the build, and right on this device; install the choice in megatron-core.
+
+    Call it once the ranks are connected, before a model is built. Raises UsageError for what cannot be had.
+    """
+    provider, why = choose_provider(settings, device)
+    te.check_eight_bit(settings, provider, device)
+    _check_needs_te(settings, provider)
+    off, torch_off = switched_off(provider), switched_off("torch")
+    modules, norm = _modules(provider, settings, off, device)
+    compiled, elementwise = native.compiled_operators(settings, device, torch_off)
+    fused_loss = not settings.no_cross_entropy_loss_fusion
+    install_loss(compiled="cross entropy" in compiled)
+    install_bias()
+    gradient = _install_weight_gradient(provider, settings, device, off)
+    order = native.order_attention(device, torch_off)
+    attention = "Transformer Engine DotProductAttention" if modules.attention else order
+    overlaps = provider == "te" and te.start_overlap(settings)
+    words = {
+        "attention": attention,
+        "normalisation": norm,
+        "element-wise": elementwise,
+        "cross entropy": _loss_words(settings, compiled),
+        "weight gradient": gradient or "made, then added by an operator of its own",
+    }
+    install_optimizer(provider, off)
+    repair_recompute()
+    return Kernels(
+        provider=provider, why=why, modules=modules, words=words, compiled=compiled, fused_loss=fused_loss,
+        accumulate_in_gemm=gradient is not None, overlaps_tensor_parallel=overlaps,
+    )  # fmt: skip
+
+
+def choose_provider(settings: Settings, device: torch.device) -> tuple[str, str]:
+    """Return te, apex or torch, and why; raises UsageError where one is asked for by name and cannot be had."""
+    asked = settings.wanted_kernels
+    if asked != "auto":
+        reason = _unusable(asked, device)
+        if reason:
+            raise UsageError(f"kernels: {asked} asked for, but {reason}")
+        return asked, f"asked: {asked}"
+    reasons: list[str] = []
+    for provider in ("te", "apex"):
+        reason = _unusable(provider, device)
+        if not reason:
+            return provider, "; ".join(["asked: auto", *reasons])
+        reasons.append(reason.split("; ")[0])
+    return "torch", "; ".join(["asked: auto", *(["no GPU"] if device.type != "cuda" else reasons)])
+
+
+def _unusable(provider: str, device: torch.device) -> str | None:
+    if provider == "torch":
+        return None
+    if device.type != "cuda":
+        return f"{NAMES[provider]} needs a GPU and torch sees none; use --kernels torch"
+    reason = missing(provider)
+    if reason:
+        return reason
+    if provider == "apex":
+        return None
+    wrong = switched_off("te")
+    if wrong:
+        return (
+            f"Transformer Engine's {', '.join(sorted(wrong))} failed in the build's verification; use --kernels torch"
+        )
+    fault = te.broken(device)
+    return f"Transformer Engine does not work here ({fault}); build it again, or use --kernels torch" if fault else None
+
+
+def switched_off(provider: str) -> frozenset[str]:
+    """Return the kernels of this provider that gave wrong results in the build; none where no build is known."""
+    path = os.environ.get(RECORD)
+    if not path:
+        return frozenset()
+    try:
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
+        trials = record["verified"]
+        return frozenset(one["kernel"] for one in trials if one["provider"] == provider and not one["passed"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"environment: {RECORD}={path} cannot be read ({error!r}); unset it, or build again"
+        ) from error
+
+
+def _check_needs_te(settings: Settings, provider: str) -> None:
+    remedy = "install it with `nlp-bench build --te`, or leave the option out"
+    if settings.tp_comm_overlap and provider != "te":
+        raise UsageError(f"tp_comm_overlap: needs Transformer Engine, and {NAMES[provider]} was chosen; {remedy}")
+    if settings.context_parallel_size > 1 and settings.cp_comm_type != "all_gather" and provider != "te":
+        raise UsageError(
+            f"cp_comm_type: {settings.cp_comm_type} needs Transformer Engine, and {NAMES[provider]} was chosen; use all_gather"
+        )
+
+
+def _modules(provider: str, settings: Settings, off: frozenset[str], device: torch.device) -> tuple[Modules, str]:
+    if provider == "te":
+        return te.modules(settings), f"Transformer Engine {settings.normalization}, inside the linear layer behind it"
+    if provider == "apex":
+        return apex.modules(settings, off)
+    return native.modules(on_cpu=device.type == "cpu"), f"torch {settings.normalization}"
+
+
+def _install_weight_gradient(
+    provider: str, settings: Settings, device: torch.device, off: frozenset[str]
+) -> str | None:
+    if settings.no_gradient_accumulation_fusion:
+        return None
+    if provider == "apex" and "weight gradient" not in off:
+        install_accumulation(apex.accumulation())
+        return "added to its sum by the matrix product itself (Apex)"
+    if "weight gradient" in switched_off("torch"):
+        return None
+    way = native_way(device, getattr(torch, settings.params_dtype))
+    if way is None:
+        return None
+    words, function = way
+    install_accumulation(function)
+    return words if provider != "te" else f"Transformer Engine; output layer: {words}"
+
+
+def _loss_words(settings: Settings, compiled: frozenset[str]) -> str:
+    if settings.no_cross_entropy_loss_fusion:
+        return "megatron-core, not fused"
+    return "made from the logits in place, without a copy of them" + (
+        ", compiled" if "cross entropy" in compiled else ""
+    )

@@ -1,0 +1,316 @@
+"""Checkpoints: a training that goes on in any layout is the same training, and what does not fit is refused by name."""
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.train.arguments import parse
+from nlp_bench.train.checkpoint.folder import LAST_FILE, RECORD, TRACKER, checkpoint_path, clear, newest, publish, whole
+from nlp_bench.train.checkpoint.record import describe, write_record
+from nlp_bench.train.checkpoint.safety import INDEX, check_index
+from nlp_bench.train.checkpoint.start import check_start
+from nlp_bench.train.layout import Layout
+
+Train = Callable[..., Any]
+BASE = (
+    "--mock-data --vocab-size 512 --train-iters 10 --use-distributed-optimizer --hidden-size 48 --num-attention-heads 4"
+)
+"""A width of 48 leaves gaps between the buckets of gradients, which megatron-core 0.16.1 by itself does not see."""
+TINY = (
+    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 "
+    "--global-batch-size 4 --train-iters 8 --lr 1e-2 --mock-data --vocab-size 512"
+)
+
+
+def made_by_hand(folder: Path, iteration: int, words: str = "", world_size: int = 1) -> None:
+    """Leave a checkpoint without weights: its record, its last file, and the tracker."""
+    settings = parse(f"{TINY} {words}".split())
+    layout = Layout.of(settings, world_size)
+    path = clear(folder, iteration)
+    write_record(path, describe(settings, layout, iteration, iteration * layout.global_batch_size))
+    (path / LAST_FILE).write_text("{}")
+    publish(folder, iteration, None)
+
+
+def start(words: str, world_size: int = 1) -> str | None:
+    settings = parse(f"{TINY} {words}".split())
+    return check_start(settings, Layout.of(settings, world_size))
+
+
+def test_only_what_the_tracker_names_is_taken(tmp_path: Path) -> None:
+    assert newest(tmp_path) is None
+    clear(tmp_path, 10)  # a first save that was killed
+    assert newest(tmp_path) is None
+    made_by_hand(tmp_path, 10)
+    clear(tmp_path, 20)
+    assert newest(tmp_path) == checkpoint_path(tmp_path, 10)
+    (tmp_path / TRACKER).write_text("20\n")
+    with pytest.raises(
+        UsageError, match=r"load: .* names iteration 20, but .*iter_0000020 is not a whole checkpoint .*whole ones: 10"
+    ):
+        newest(tmp_path)
+    (tmp_path / TRACKER).write_text("latest\n")
+    with pytest.raises(UsageError, match="says 'latest', not an iteration"):
+        newest(tmp_path)
+
+
+def test_the_newest_ones_are_kept(tmp_path: Path) -> None:
+    for iteration in (2, 4, 6):
+        made_by_hand(tmp_path, iteration)
+    publish(tmp_path, 6, 2)
+    assert [path.name for path in whole(tmp_path)] == ["iter_0000004", "iter_0000006"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--num-layers 8", "num_layers is 4 in the checkpoint FOLDER/iter_0000004, and 8 here; give --num-layers 4"),
+        ("--ffn-hidden-size 128", "ffn_width is 256 in the checkpoint FOLDER/iter_0000004, and 128 here; give --ffn-hidden-size 256"),
+        ("--vocab-size 500", "vocab_size is 512"),
+        ("--swiglu", "swiglu is False in the checkpoint FOLDER/iter_0000004, and True here; leave out --swiglu"),
+        ("--bf16", "params_dtype is float32"),
+        ("--model-family bert", "model_family is gpt in the checkpoint"),
+        ("--global-batch-size 8", "global_batch_size is 4 in the checkpoint"),
+        ("--train-iters 16", "decay_samples is 32 in the checkpoint FOLDER/iter_0000004, and 64 here; give --lr-decay-samples 32"),
+        ("--seed 5", "seed is 1234"),
+        ("--use-distributed-optimizer", "use_distributed_optimizer is False"),
+    ],
+)  # fmt: skip
+def test_another_training_is_refused_by_name(tmp_path: Path, words: str, message: str) -> None:
+    made_by_hand(tmp_path, 4)
+    with pytest.raises(UsageError) as error:
+        start(f"--load {tmp_path} {words}")
+    assert message.replace("FOLDER", str(tmp_path)) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "world_size"),
+    [("", 4), ("--tensor-model-parallel-size 2", 2), ("--pipeline-model-parallel-size 2", 4), ("--lr-decay-iters 8 --train-iters 12", 1)],
+)  # fmt: skip
+def test_another_layout_and_more_iterations_are_fine(tmp_path: Path, words: str, world_size: int) -> None:
+    made_by_hand(tmp_path, 4)
+    assert start(f"--load {tmp_path} {words}", world_size) is None
+
+
+def test_nothing_left_to_train_is_said(tmp_path: Path) -> None:
+    made_by_hand(tmp_path, 8)
+    said = start(f"--load {tmp_path}")
+    assert said is not None
+    assert "iter_0000008 holds iteration 8 of 8" in said
+
+
+def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
+    assert start(f"--load {tmp_path / 'nowhere'}") is None
+    with pytest.raises(UsageError, match=r"load: .*nowhere holds no checkpoint"):
+        start(f"--load {tmp_path / 'nowhere'} --exit-on-missing-checkpoint")
+
+
+def test_checkpoints_of_another_training_are_not_overwritten(tmp_path: Path) -> None:
+    made_by_hand(tmp_path, 4)
+    with pytest.raises(UsageError, match=r"save: .* holds iter_0000004 of another training; name a new folder"):
+        start(f"--save {tmp_path}")
+    assert start(f"--save {tmp_path} --load {tmp_path}") is None
+
+
+def test_a_record_of_a_newer_program_is_refused(tmp_path: Path) -> None:
+    made_by_hand(tmp_path, 4)
+    path = checkpoint_path(tmp_path, 4) / RECORD
+    path.write_text(path.read_text().replace("checkpoint/1", "checkpoint/2"))
+    with pytest.raises(NlpBenchError, match="is newer than this nlp-bench reads"):
+        start(f"--load {tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("iteration", 3, "iteration is 3, but the folder is iter_0000004"),
+        ("iteration", True, "iteration is True, but the folder is iter_0000004"),
+        ("consumed_samples", 8, "consumed_samples is 8, but 4 iterations of global_batch_size 4 have 16"),
+        ("consumed_samples", -16, "consumed_samples is -16, but"),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_refused(tmp_path: Path, field: str, value: int, message: str) -> None:
+    made_by_hand(tmp_path, 4)
+    path = checkpoint_path(tmp_path, 4) / RECORD
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    with pytest.raises(UsageError) as error:
+        start(f"--load {tmp_path}")
+    assert message in str(error.value)
+
+
+def test_a_checkpoint_or_a_file_in_place_of_their_folder_is_refused(tmp_path: Path) -> None:
+    made_by_hand(tmp_path, 4)
+    with pytest.raises(UsageError, match=rf"iter_0000004 is itself a checkpoint; give --load {tmp_path}, whose"):
+        start(f"--load {checkpoint_path(tmp_path, 4)}")
+    with pytest.raises(UsageError, match=r"load: .* is no folder"):
+        start(f"--load {tmp_path / TRACKER}")
+
+
+@pytest.mark.parametrize("word", ["release", "../4", "9" * 5000, "-4", "\u0664"])
+def test_a_tracker_that_names_no_iteration_is_refused(tmp_path: Path, word: str) -> None:
+    made_by_hand(tmp_path, 4)
+    (tmp_path / TRACKER).write_text(word, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"not an iteration; write one into it \(whole ones: 4\)"):
+        start(f"--load {tmp_path}")
+
+
+class _Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("boom",)
+
+
+def test_an_index_that_would_run_code_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / INDEX).write_bytes(pickle.dumps(_Bomb()))
+    with pytest.raises(NlpBenchError, match=r"it asks for builtins\.print, which no checkpoint needs"):
+        check_index(tmp_path)
+    assert "boom" not in capfd.readouterr().out
+
+
+def losses(ended: Any) -> list[float]:
+    assert ended.code == 0, ended.stderr
+    return ended.numbers("lm loss")  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def alone(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """An uninterrupted training of ten iterations that left checkpoints of 2, 4, ... 10, and its folder."""
+    folder = tmp_path_factory.mktemp("check points")  # a path with a space
+    return train(1, f"{BASE} --save-interval 2 --async-save --save", str(folder)), folder
+
+
+def copy_of(folder: Path, iteration: int, target: Path) -> Path:
+    """Return a folder that holds one checkpoint of `folder`, as if the training had been killed behind it."""
+    target.mkdir()
+    checkpoint_path(target, iteration).symlink_to(checkpoint_path(folder, iteration))
+    (target / TRACKER).write_text(f"{iteration}\n")
+    return target
+
+
+@pytest.mark.torchrun
+def test_one_rank_goes_on_exactly(train: Train, alone: Any, tmp_path: Path) -> None:
+    whole_run, folder = alone
+    curve = losses(whole_run)
+    assert len(curve) == 10
+    assert [path.name for path in whole(folder)] == [f"iter_{n:07d}" for n in (2, 4, 6, 8, 10)]
+    rest = train(1, f"{BASE} --load", str(copy_of(folder, 6, tmp_path / "six")))
+    assert losses(rest) == pytest.approx(curve[6:], abs=1e-6)
+    assert rest.numbers("learning rate") == whole_run.numbers("learning rate")[6:]
+    assert "iteration        7/      10 | consumed samples:           28 |" in rest.stdout
+    assert "iter_0000006" in rest.stdout
+
+
+@pytest.mark.torchrun
+def test_every_layout_goes_on_from_every_other(train: Train, alone: Any, tmp_path: Path) -> None:
+    """One rank, then two tensor-parallel ones, an interleaved pipeline, two replicas with many buckets, and one rank again."""
+    whole_run, folder = alone
+    load = copy_of(folder, 2, tmp_path / "0")
+    layouts = (
+        (2, "--tensor-model-parallel-size 2 --sequence-parallel"),
+        (2, "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1"),
+        (2, "--overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 5000"),
+    )
+    curve: list[float] = []
+    for number, (num_ranks, layout) in enumerate(layouts, 1):
+        save = tmp_path / str(number)
+        part = train(
+            num_ranks, f"{BASE} {layout} --exit-interval {2 + 2 * number} --load", str(load), "--save", str(save)
+        )
+        curve += losses(part)
+        load = save
+    curve += losses(train(1, f"{BASE} --load", str(load)))
+    assert curve == pytest.approx(losses(whole_run)[2:], abs=1e-4)
+
+
+@pytest.mark.torchrun
+def test_a_checkpoint_holds_the_last_update_of_every_replica(train: Train, tmp_path: Path) -> None:
+    """With --overlap-param-gather it reaches the other replicas in the next forward pass only, and 16-bit weights are no shards."""
+    words = f"{BASE} --bf16 --overlap-grad-reduce --overlap-param-gather"
+    whole_run = train(2, f"{words} --save-interval 5 --save", str(tmp_path / "all"))
+    rest = train(2, f"{words} --load", str(copy_of(tmp_path / "all", 5, tmp_path / "five")))
+    assert losses(rest) == pytest.approx(losses(whole_run)[5:], abs=1e-6)
+
+
+def in_background(words: str, *more: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "nlp_bench.train", *TINY.split(), *words.split(), *more]
+    environment = {name: word for name, word in os.environ.items() if name not in {"RANK", "WORLD_SIZE", "LOCAL_RANK"}}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment | {"OMP_NUM_THREADS": "1"})
+
+
+@pytest.mark.torchrun
+def test_sigterm_ends_the_training_with_a_checkpoint(tmp_path: Path) -> None:
+    words = "--train-iters 1000000 --lr-decay-iters 8 --log-interval 1 --exit-signal-handler --save"
+    with in_background(words, str(tmp_path)) as process:
+        assert process.stdout is not None
+        said = ""
+        while "iteration " not in said.rpartition("checkpoints:")[2]:
+            line = process.stdout.readline()
+            assert line, said  # it has ended
+            said += line
+        process.send_signal(signal.SIGTERM)
+        said += process.stdout.read()
+    assert process.returncode == 0
+    path = newest(tmp_path)
+    assert path is not None
+    iteration = json.loads((path / RECORD).read_text())["iteration"]
+    assert f" training stopped by exit-signal-handler: SIGTERM came after iteration {iteration}\n" in said
+    assert f"are left: repeat the command with --load {tmp_path}" in said
+
+
+@pytest.mark.torchrun
+def test_killed_in_the_middle_of_a_save_the_older_one_is_taken(train: Train, tmp_path: Path) -> None:
+    with in_background(
+        "--train-iters 1000000 --lr-decay-iters 8 --log-interval 1 --save-interval 1 --save", str(tmp_path)
+    ) as process:
+        assert process.stdout is not None
+        half = None
+        while half is None:
+            time.sleep(0.002)
+            assert process.poll() is None
+            if half_written(tmp_path) is not None and (tmp_path / TRACKER).exists():
+                process.send_signal(signal.SIGSTOP)  # so that what is seen stays so
+                half = half_written(tmp_path)
+                process.send_signal(signal.SIGSTOP if half else signal.SIGCONT)
+        process.kill()
+        process.stdout.read()
+    assert half is not None
+    assert not processes_of(tmp_path), "a writer has outlived its rank"
+    older = newest(tmp_path)
+    assert older is not None
+    assert older.name < half.name
+    settings = "--mock-data --vocab-size 512 --train-iters 1000000 --lr-decay-iters 8 --position-embedding-type learned_absolute"
+    dropout = "--attention-dropout 0.1 --hidden-dropout 0.1 --exit-interval 1 --load"
+    ended = train(1, f"{settings} {dropout}", str(tmp_path))
+    assert ended.code == 0, ended.stderr
+    assert f"loaded {older}" in ended.stdout
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the trainers that name `folder` and still run a moment after their rank was killed."""
+    for _ in range(100):
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                words = path.read_bytes()
+                found += [path.parent.name] if str(folder).encode() in words and b"nlp_bench.train" in words else []
+        if not found:
+            break
+        time.sleep(0.05)
+    return found
+
+
+def half_written(folder: Path) -> Path | None:
+    with contextlib.suppress(FileNotFoundError):
+        paths = [path for path in folder.glob("iter_*") if any(path.iterdir()) and not (path / LAST_FILE).exists()]
+        return paths[0] if paths else None
+    return None

@@ -1,0 +1,207 @@
+"""Kernels: chosen by what is there, refused by name, switched off by the build's record, and equal with every switch."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nlp_bench.build import providers
+from nlp_bench.errors import UsageError
+from nlp_bench.train.arguments import parse
+
+MOCK = "--mock-data --vocab-size 512"
+LEAST = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 --train-iters 1 --lr 1e-3 --mock-data --vocab-size 512"
+Train = Callable[..., Any]
+
+
+def python(code: str, **environment: str) -> Any:
+    """Run code in a process of its own: megatron-core is prepared for the CPU before it is imported."""
+    import os
+
+    start = "from nlp_bench.train import cpu; cpu.install()\n"
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", start + code],
+        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def package(site: Path, name: str) -> Path:
+    (site / name).mkdir(parents=True)
+    (site / name / "__init__.py").touch()
+    return site / name
+
+
+def test_what_is_not_installed_is_refused_with_its_remedy() -> None:
+    with pytest.raises(UsageError, match=r"kernels: te asked for, but Transformer Engine is not installed; .*--te`"):
+        providers.check_installed("te", eight_bit=False)
+    with pytest.raises(UsageError, match=r"kernels: apex asked for, but Apex is not installed; .*--apex SOURCE`"):
+        providers.check_installed("apex", eight_bit=False)
+    with pytest.raises(UsageError, match="fp8_format: 8-bit floats need Transformer Engine"):
+        providers.check_installed("auto", eight_bit=True)
+    providers.check_installed("auto", eight_bit=False)
+
+
+def test_the_apex_of_pypi_is_told_from_nvidias(site: Path) -> None:
+    package(site, "apex")
+    with pytest.raises(UsageError, match="the installed package `apex` is not NVIDIA's"):
+        providers.check_installed("apex", eight_bit=False)
+
+
+def test_apex_without_its_extensions_is_refused_by_their_names(site: Path) -> None:
+    package(site, "apex")
+    package(site, "apex/optimizers").joinpath("fused_adam.py").touch()
+    package(site, "amp_C")
+    with pytest.raises(
+        UsageError, match="without its extension fused_layer_norm_cuda, fused_weight_gradient_mlp_cuda "
+    ):
+        providers.check_installed("apex", eight_bit=False)
+    for name in providers.APEX_EXTENSIONS[1:]:
+        package(site, name)
+    providers.check_installed("apex", eight_bit=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("--fp8-format hybrid", "fp8_format: hybrid needs --bf16"),
+        ("--fp8-param-gather --bf16", "fp8_param_gather: needs --fp8-format"),
+        ("--fp8-format hybrid --bf16 --kernels torch", "fp8_format: hybrid needs --bf16 and --kernels te"),
+        ("--recompute-modules mlp", "recompute_modules: needs --recompute-granularity selective"),
+        (
+            "--kernels te --transformer-impl local",
+            "transformer_impl: local means --kernels torch, and --kernels te is given",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other(words: str, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        parse(f"{LEAST} {words}".split())
+
+
+CASES = f"""
+import json, os, sys, torch
+import nlp_bench.train.loop
+torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))]).step()
+heavy = sorted({{'wandb', 'torch._dynamo', 'torch._inductor'}} & set(sys.modules))
+from nlp_bench.errors import UsageError
+from nlp_bench.train.arguments import parse
+from nlp_bench.train.kernels import choose_kernels, native, te
+
+def said(work):
+    try:
+        return work()
+    except UsageError as error:
+        return str(error)
+
+def chosen(*more):
+    settings = parse({LEAST.split()!r} + list(more))
+    kernels = choose_kernels(settings, cpu.CPU)
+    return dict(kernels.describe(), accumulates=kernels.accumulate_in_gemm)
+
+def eight_bit(capability, recipe):
+    torch.cuda.get_device_capability = lambda *_: capability
+    torch.cuda.get_device_name = lambda *_: 'THE GPU'
+    words = ['--bf16', '--fp8-format', 'hybrid', '--fp8-recipe', recipe]
+    return te.check_eight_bit(parse({LEAST.split()!r} + words), 'te', torch.device('cuda'))
+
+from megatron.core.optimizer import distrib_optimizer
+distrib_optimizer.HAVE_APEX_OR_TE = distrib_optimizer.USING_TE_OPTIMIZER = True  # as where one is installed
+found = dict(heavy=heavy, plain=chosen(), te=said(lambda: chosen('--kernels', 'te')))
+found['attention'] = [native.preferred_attention(gpu, frozenset()) for gpu in ((8, 0), (9, 0), (10, 0), (12, 0))]
+found['attention is wrong'] = native.preferred_attention((9, 0), frozenset(['attention']))
+found['eight bit'] = [said(lambda: eight_bit(*case)) for case in (((8, 0), 'delayed'), ((9, 0), 'mxfp8'), ((9, 0), 'blockwise'))]
+os.environ['NLP_BENCH_BUILD_RECORD'] = path = os.environ['RECORD']
+found['step counts'] = [distrib_optimizer.HAVE_APEX_OR_TE, distrib_optimizer.USING_TE_OPTIMIZER]
+found['off'] = chosen()
+open(path, 'w').write('torn')
+found['torn'] = said(chosen)
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    record = tmp_path_factory.mktemp("build") / "build.json"
+    wrong = {"provider": "torch", "kernel": "weight gradient", "difference": 1.0, "passed": False, "error": None}
+    record.write_text(json.dumps({"verified": [wrong]}))
+    answer = python(CASES, RECORD=str(record))
+    assert answer.returncode == 0, answer.stderr
+    return dict(json.loads(answer.stdout))
+
+
+def test_a_cpu_takes_torch_and_says_why(found: dict[str, Any]) -> None:
+    assert found["plain"]["kernels"] == "torch (asked: auto; no GPU)"
+    assert found["plain"]["weight gradient"].startswith("added to their sum by the matrix product itself")
+    assert (
+        found["te"]
+        == "kernels: te asked for, but Transformer Engine needs a GPU and torch sees none; use --kernels torch"
+    )
+
+
+def test_a_rank_imports_no_compiler_and_no_weights_and_biases(found: dict[str, Any]) -> None:
+    assert found["heavy"] == []  # seconds of processor time in each rank
+
+
+def test_a_kernel_that_failed_in_the_build_is_switched_off(found: dict[str, Any]) -> None:
+    assert (found["plain"]["accumulates"], found["off"]["accumulates"]) == (True, False)
+    assert found["off"]["weight gradient"] == "made, then added by an operator of its own"
+    assert re.match(r"environment: NLP_BENCH_BUILD_RECORD=/.*build.json cannot be read", found["torn"])
+
+
+def test_the_step_count_of_torchs_adam_is_kept_where_another_is_installed(found: dict[str, Any]) -> None:
+    assert found["step counts"] == [False, False]
+
+
+def test_cudnn_attention_is_asked_first_where_torch_itself_does(found: dict[str, Any]) -> None:
+    assert [kinds[0] for kinds in found["attention"]] == ["flash", "cuDNN", "cuDNN", "flash"]
+    assert found["attention is wrong"] == ["flash"]
+
+
+def test_eight_bit_floats_are_refused_on_a_gpu_without_them(found: dict[str, Any]) -> None:
+    first, second, third = found["eight bit"]
+    assert first.endswith("needs compute capability 8.9 and THE GPU has 8.0; leave --fp8-format out")
+    assert second.endswith("needs compute capability 10.0 and THE GPU has 9.0; use --fp8-recipe delayed")
+    assert third is None
+
+
+@pytest.mark.torchrun
+def test_switches_and_recompute_change_no_loss(train: Train) -> None:
+    off = (
+        "--no-bias-gelu-fusion --no-bias-dropout-fusion --no-rope-fusion --no-cross-entropy-loss-fusion "
+        "--no-gradient-accumulation-fusion --kernels torch"
+    )
+    again = "--recompute-granularity selective --recompute-modules mlp layernorm core_attn"
+    alone, other = train(1, MOCK), train(1, f"{MOCK} {off}")
+    two = train(2, f"{MOCK} {again} --tensor-model-parallel-size 2 --sequence-parallel")
+    for ended in (alone, other, two):
+        assert ended.code == 0, ended.stderr
+        assert ended.numbers("lm loss") == pytest.approx(alone.numbers("lm loss"), abs=1e-4)
+        assert len(ended.numbers("lm loss")) == 4
+    assert " > cross entropy: megatron-core, not fused\n" in other.stdout
+    assert " > kernels: torch (asked: torch)\n" in other.stdout
+    assert " > recompute: selective: feed-forward blocks and normalisations; the fused attention" in two.stdout
+
+
+def test_the_gpu_script_runs_the_same_way_on_a_cpu(tmp_path: Path) -> None:
+    script = Path(__file__).resolve().parents[2] / "benchmark" / "perf" / "gpu_training.py"
+    command = [sys.executable, str(script), "--smoke", "--models", "Llama", "--output", str(tmp_path)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    (path,) = tmp_path.glob("*.json")
+    record = json.loads(path.read_text())
+    assert [(run["engine"], run["error"], run["num_measured"]) for run in record["runs"]] == [
+        ("nlp-bench", None, 8),
+        ("plain", None, 8),
+    ]
+    assert "CPU SMOKE TEST, no measurement" in path.with_suffix(".md").read_text()

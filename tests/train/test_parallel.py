@@ -1,0 +1,174 @@
+"""Every way to spread the work trains the same model: losses, gradient norms and parameters, on up to eight CPU ranks."""
+
+import functools
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nlp_bench.errors import UsageError
+from nlp_bench.train.arguments import parse
+from nlp_bench.train.layout import Layout
+from nlp_bench.train.settings import Settings
+from nlp_bench.train.settings.parallel import layers_of_stages, virtual_stages
+
+MODEL = (
+    "--num-layers 8 --hidden-size 32 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
+    "--attention-dropout 0 --hidden-dropout 0 --micro-batch-size 1 --global-batch-size 8 --train-iters 2 "
+    "--log-interval 1 --lr 1e-2 --mock-data --vocab-size 512"
+)
+ROPE = "--position-embedding-type rope"
+GROUPED = (
+    "--swiglu --disable-bias-linear --normalization RMSNorm --group-query-attention --num-query-groups 2 "
+    "--untie-embeddings-and-output-weights"
+)
+OVERLAP = "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
+PP2, PP4 = "--pipeline-model-parallel-size 2", "--pipeline-model-parallel-size 4"
+TP2, CP2 = "--tensor-model-parallel-size 2 --sequence-parallel", "--context-parallel-size 2"
+FIRST = "--decoder-first-pipeline-num-layers"
+RECOMPUTE = "--recompute-granularity full --recompute-method"
+Train = Callable[[int, str], tuple[list[float], list[float], int]]
+
+
+@pytest.fixture(scope="module")
+def train(forked: Any) -> Train:
+    """Return what trains MODEL, changed by words, on some ranks and returns losses, gradient norms and parameters."""
+    return functools.cache(functools.partial(_ask, forked))
+
+
+def _ask(forked: Any, ranks: int, words: str) -> tuple[list[float], list[float], int]:
+    ended = forked.train(ranks, f"{MODEL} {words}".split())
+    assert ended.code == 0, ended.stdout + ended.stderr
+    parameters = re.findall(r"number of parameters: (\d+)", ended.stdout)[0]
+    return ended.numbers("lm loss"), ended.numbers("grad norm"), int(parameters)
+
+
+def same_training(train: Train, ranks: int, model: str, layout: str) -> None:
+    losses, norms, parameters = train(ranks, f"{model} {layout}")
+    expected_losses, expected_norms, expected_parameters = train(1, model)
+    assert len(losses) == 2
+    assert losses == pytest.approx(expected_losses, abs=1e-4)
+    assert norms == pytest.approx(expected_norms, abs=2e-3)
+    assert parameters == expected_parameters
+
+
+@pytest.mark.torchrun
+@pytest.mark.parametrize(
+    ("ranks", "layout"),
+    [
+        (8, f"{TP2} {PP2} {CP2}"),
+        (
+            8,
+            f"{TP2} {PP2} {CP2} --num-layers-per-virtual-pipeline-stage 2 {RECOMPUTE} uniform --recompute-num-layers 2",
+        ),
+        (8, f"{PP4} --num-virtual-stages-per-pipeline-rank 2 {OVERLAP} --overlap-p2p-communication-warmup-flush"),
+        (
+            8,
+            f"{PP4} --num-virtual-stages-per-pipeline-rank 2 --no-overlap-p2p-communication --ddp-average-in-collective",
+        ),
+        (4, f"{PP2} --num-layers-per-virtual-pipeline-stage 1 {OVERLAP} --align-param-gather --ddp-num-buckets 3"),
+        (4, f"{PP2} --num-layers-per-virtual-pipeline-stage 2 {OVERLAP} --no-align-grad-reduce"),
+        (
+            2,
+            f"{PP2} --num-virtual-stages-per-pipeline-rank 2 {FIRST} 2 --microbatch-group-size-per-virtual-pipeline-stage 4",
+        ),
+        (
+            4,
+            f"{PP4} {FIRST} 1 --decoder-last-pipeline-num-layers 1 {RECOMPUTE} block --recompute-num-layers 1",
+        ),
+        (8, f"--overlap-grad-reduce --ddp-bucket-size 9999 {TP2}"),
+        (4, f"{CP2} {OVERLAP}"),
+    ],
+)
+def test_the_layout_does_not_change_the_training(train: Train, ranks: int, layout: str) -> None:
+    same_training(train, ranks, ROPE, layout)
+
+
+@pytest.mark.torchrun
+@pytest.mark.parametrize(
+    ("positions", "layout"),
+    [
+        ("", "--context-parallel-size 4"),
+        (f"{ROPE} --rotary-percent 0.5", f"{CP2} {TP2} {RECOMPUTE} uniform --recompute-num-layers 4"),
+    ],
+)
+def test_ranks_that_share_a_sequence_know_their_positions(train: Train, positions: str, layout: str) -> None:
+    same_training(train, 4, f"{GROUPED} {positions}", layout)
+
+
+@pytest.mark.torchrun
+def test_a_vocabulary_padded_for_more_tensor_ranks_is_another_model(train: Train) -> None:
+    _, _, alone = train(1, f"{ROPE} --vocab-size 500 --make-vocab-size-divisible-by 100")
+    _, _, shared = train(
+        2, f"{ROPE} --vocab-size 500 --make-vocab-size-divisible-by 100 --tensor-model-parallel-size 2"
+    )
+    assert shared == alone + 100 * 32
+
+
+@pytest.mark.filterwarnings("ignore")  # what importing megatron-core says
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_two_chunks_per_rank_make_the_work_even_and_the_sequence_whole(rank: int) -> None:
+    import torch
+
+    from nlp_bench.train.context import in_order, own_chunks
+
+    parts, sequence = 3, torch.arange(12)
+    chunks = sequence.chunk(2 * parts)
+    held = [torch.cat([chunks[number] for number in own_chunks(parts, other)]) for other in range(parts)]
+    assert in_order(torch.cat(held), parts).equal(sequence)
+    early, late = own_chunks(parts, rank)
+    assert early + late == 2 * parts - 1
+
+
+def _some_settings(draw: random.Random) -> Settings:
+    """Draw arguments of which about every second set is legal; raises UsageError for the others."""
+    stages = draw.choice([1, 2, 2, 3, 4])
+    options = {
+        "--num-layers": draw.choice([4, 6, 8, 12]),
+        "--pipeline-model-parallel-size": stages,
+        "--tensor-model-parallel-size": draw.choice([1, 2, 4]),
+        "--context-parallel-size": draw.choice([1, 2]),
+        "--num-layers-per-virtual-pipeline-stage": draw.choice([None, None, 1, 2]),
+        "--num-virtual-stages-per-pipeline-rank": draw.choice([None, None, 1, 2, 3]),
+        "--microbatch-group-size-per-virtual-pipeline-stage": draw.choice([None, None, stages, 5]),
+        "--decoder-first-pipeline-num-layers": draw.choice([None, None, 1, 2]),
+        "--decoder-last-pipeline-num-layers": draw.choice([None, None, 2, 4]),
+        "--recompute-num-layers": draw.choice([None, None, 1, 2]),
+        "--ddp-num-buckets": draw.choice([None, 2]),
+    }
+    words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+    if options["--recompute-num-layers"]:
+        words += ["--recompute-granularity", "full", "--recompute-method", draw.choice(["uniform", "block"])]
+    switches = ("--sequence-parallel", "--overlap-grad-reduce", "--no-overlap-p2p-communication", "--swiglu", "--bf16")
+    words += [switch for switch in switches if draw.random() < 0.3]
+    return parse([*MODEL.split()[2:], *words])
+
+
+@pytest.mark.filterwarnings("ignore")  # as above
+def test_what_the_rules_let_pass_is_what_megatron_core_takes() -> None:
+    import torch
+    from megatron.core.transformer.transformer_block import get_num_layers_to_build
+
+    from nlp_bench.train.job import Job
+    from nlp_bench.train.kernels import choose_kernels
+    from nlp_bench.train.transformer import transformer_config
+
+    draw, device, taken = random.Random(5), torch.device("cpu"), 0  # noqa: S311  # no secret
+    for _ in range(700):
+        try:
+            settings = _some_settings(draw)
+            layout = Layout.of(settings, settings.model_parallel_size)
+        except UsageError:
+            continue
+        taken += 1
+        job = Job(settings=settings, layout=layout, kernels=choose_kernels(settings, device), device=device)
+        config = transformer_config(job)
+        virtual = virtual_stages(settings)
+        numbers = list(range(virtual)) if virtual > 1 else [None]
+        ranks = range(settings.pipeline_model_parallel_size)
+        built = [[get_num_layers_to_build(config, number, rank) for number in numbers] for rank in ranks]
+        assert built == [[layers] * virtual for layers in layers_of_stages(settings)]
+        assert sum(map(sum, built)) == settings.num_layers
+    assert taken > 70

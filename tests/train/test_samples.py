@@ -1,0 +1,121 @@
+"""What each family reads: nothing is lost, nothing depends on the layout."""
+
+import warnings
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from nlp_bench.errors import UsageError
+from nlp_bench.train.arguments import parse
+from nlp_bench.train.layout import Layout
+from nlp_bench.train.settings import Settings
+from nlp_bench.train.settings.spans import SpanSizes
+
+SHAPE = (
+    "--num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 "
+    "--train-iters 1 --lr 1 --mock-data --vocab-size 1000"
+)
+T5 = f"{SHAPE} --model-family t5 --decoder-seq-length 24 --vocab-extra-ids 10"
+BERT = f"{SHAPE} --model-family bert"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def megatron() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # megatron-core's, of packages that are not installed
+        import nlp_bench.train.families.relative
+        import nlp_bench.train.samples.masked
+        import nlp_bench.train.samples.spans  # noqa: F401
+
+
+def settled(words: str) -> tuple[Settings, Layout]:
+    settings = parse(words.split())
+    return settings, Layout.of(settings, 1)
+
+
+def test_a_t5_sample_is_the_text_with_every_span_in_the_answer() -> None:
+    from nlp_bench.train.samples.rows import open_rows
+    from nlp_bench.train.samples.spans import open_spans
+
+    settings, layout = settled(T5)
+    samples = open_spans(settings, layout)
+    sizes = SpanSizes.longest(64, 24, 0.15)
+    assert sizes.encoder == 64 or sizes.decoder == 24
+    text = open_rows(settings, layout, sizes.text, 999).row(5).tolist()
+    sample = samples.sample(5)
+    source = sample["encoder_tokens"][sample["encoder_mask"]].tolist()
+    target = sample["labels"][sample["loss_mask"]].tolist()
+    assert (source[-1], target[-1]) == (999, 999)
+    spans = {}
+    for token in target[:-1]:
+        spans.setdefault(token, []) if token >= 1000 else spans[max(spans)].append(token)
+    assert len(spans) == sizes.spans
+    assert sum(map(len, spans.values())) == sizes.cut
+    assert [token for word in source[:-1] for token in spans.get(word, [word])] == text
+    assert sample["decoder_tokens"].tolist() == [0, *sample["labels"].tolist()[:-1]]
+
+
+def test_the_sizes_are_those_of_t5() -> None:
+    sizes = SpanSizes.longest(512, 128, 0.15)  # Raffel et al. 2020: 568 tokens of text make 512 and 114
+    assert (sizes.text, sizes.encoder, sizes.decoder) == (568, 512, 114)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (T5.replace("ids 10", "ids 2"), r"vocab_extra_ids: 2 is too few: 70 tokens of text have 3 spans"),
+        (T5.replace("length 24", "length 2"), "decoder_seq_length: 2 or seq_length 64 is too short"),
+        (BERT.replace("seq-length 64", "seq-length 4"), "seq_length: 4 is less than 5"),
+    ],
+)
+def test_what_cannot_be_cut_into_samples_is_refused(words: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        settled(words)
+
+
+def test_a_bert_sample_hides_a_share_of_two_texts() -> None:
+    from nlp_bench.train.samples.masked import open_masked
+
+    settings, layout = settled(BERT)
+    samples = open_masked(settings, layout)
+    found: Counter[str] = Counter()
+    for index in range(len(samples)):
+        sample = samples.sample(index)
+        tokens, labels, guessed = sample["tokens"], sample["labels"], sample["loss_mask"]
+        assert tokens[0] == 997
+        assert int((tokens == 998).sum()) == 2
+        assert int(guessed.sum()) == 9  # 15 % of 61
+        assert bool((labels[guessed] < 997).all())
+        assert sample["types"].tolist() == sorted(sample["types"].tolist())
+        found["mask"] += int((tokens[guessed] == 999).sum())
+        found["kept"] += int((tokens[guessed] == labels[guessed]).sum())
+        found["random"] += int(sample["is_random"])
+    assert found["mask"] / (9 * 64) == pytest.approx(0.8, abs=0.06)
+    assert found["kept"] / (9 * 64) == pytest.approx(0.1, abs=0.05)
+    assert found["random"] / 64 == pytest.approx(0.5, abs=0.2)
+
+
+def test_mock_tokens_are_as_unequal_as_words_and_the_same_every_time() -> None:
+    from nlp_bench.train.samples.rows import MockRows
+
+    rows = MockRows(512, 100, 1)
+    counts = np.bincount(np.stack([rows.row(i) for i in range(64)]).ravel(), minlength=100)
+    assert counts[0] / counts[9] == pytest.approx(10, rel=0.2)
+    assert counts.min() > 0
+    assert (rows.row(3) == MockRows(512, 100, 1).row(3)).all()
+
+
+def test_the_buckets_of_relative_positions_are_megatron_cores() -> None:
+    from megatron.core.models.common.embeddings.relative_pos_embedding import RelativePositionEmbedding
+
+    from nlp_bench.train.families.relative import buckets
+
+    theirs = RelativePositionEmbedding._relative_position_bucket
+    positions = torch.arange(300)
+    for both in (True, False):
+        expected = theirs(
+            None, positions[None] - positions[:, None], bidirectional=both, num_buckets=32, max_distance=128
+        )
+        assert torch.equal(buckets(300, both_directions=both), expected)
