@@ -5,20 +5,16 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.config import catalog
-from nlp_bench.config.layout import Parallel
 from nlp_bench.config.machine import settle
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import UsageError
+from nlp_bench.launch.arguments import check_arguments
 
 
 @pytest.mark.parametrize("name", catalog.names("models"))
-def test_model_fits_its_default_layout(name: str) -> None:
-    model = catalog.load_model(name)
-    Parallel(
-        nodes=model.defaults.nodes,
-        gpus_per_node=4 if model.defaults.nodes > 1 else 1,
-        tensor=model.defaults.tensor_parallel,
-        pipeline=model.defaults.pipeline_parallel,
-    ).fit(model.architecture)
+def test_the_trainer_takes_every_model_in_its_default_layout(name: str) -> None:
+    check_arguments(resolve(Request(model=name, system="juwels-booster", data_path="mock"), ask_scheduler=False))
 
 
 @pytest.mark.parametrize("name", catalog.names("systems"))
@@ -80,7 +76,7 @@ def test_odd_model_is_refused(tmp_path: Path, old: str, new: str, message: str) 
 
 
 def test_unknown_names_list_those_that_exist() -> None:
-    with pytest.raises(UsageError, match=r"'17' is not a file of benchmark/models; did you mean 175\? .*13, 175, tiny"):
+    with pytest.raises(UsageError, match=r"'17' is not a file of benchmark/models; did you mean 175"):
         catalog.load_model("17")
     with pytest.raises(UsageError, match=r"known: .*juwels-booster.*local.*slurm-sandbox"):
         catalog.load_system("nowhere")

@@ -1,5 +1,6 @@
 """From a request to a run: the arithmetic, the refusals, the record."""
 
+import argparse
 import dataclasses
 import shutil
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from nlp_bench.config import catalog, partition
 from nlp_bench.config.machine import ask, detect_system
-from nlp_bench.config.request import Request
+from nlp_bench.config.request import Request, from_options
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.config.tags import apply_tags, read_tags
@@ -53,7 +54,7 @@ def test_newer_record_is_refused(tmp_path: Path) -> None:
         ),
         (
             {"global_batch_size": 100},
-            "batch: global_batch_size = 100 is not a multiple of dp*micro_batch_size = 6 (remainder 4)",
+            "batch: global_batch_size = 100 is not a multiple of dp*micro_batch_size = 6*1 = 6 (remainder 4)",
         ),
         ({"global_batch_size": 96, "gas": 8}, "global_batch_size = 96 is not dp*micro_batch_size*gas = 6*1*8 = 48"),
         ({"gpus_per_node": 8}, "parallel.gpus_per_node: 8, but juwels-booster has 4 GPUs per node"),
@@ -200,3 +201,38 @@ def test_request_has_a_docstring_per_field() -> None:
                 ]
                 assert bare == [], f"{path.name}: {node.name}"
     assert dataclasses.is_dataclass(Request)
+
+
+def test_switches_are_true_or_false() -> None:
+    options = argparse.Namespace(overlap_grad_reduce="On", sequence_parallel="false", kernels="default")
+    request = from_options(options)
+    assert (request.overlap_grad_reduce, request.sequence_parallel, request.kernels) == (True, False, None)
+    with pytest.raises(UsageError, match="--overlap-grad-reduce: 'maybe' is neither true nor false"):
+        from_options(argparse.Namespace(overlap_grad_reduce="maybe"))
+
+
+def test_recompute_replaces_the_models_own() -> None:
+    run = offline(model="175", system="juwels-booster", recompute_granularity="none")
+    assert run.training.recompute == "none"
+    full = offline(model="tiny", system="local", recompute_granularity="full")
+    assert (full.tuning.recompute_method, full.tuning.recompute_num_layers) == ("uniform", 1)
+
+
+def test_a_blend_keeps_its_weights(tmp_path: Path) -> None:
+    prefixes = [tmp_path / "a file", tmp_path / "b"]
+    for prefix in prefixes:
+        for end in (".bin", ".idx"):
+            Path(f"{prefix}{end}").touch()
+    run = offline(model="tiny", system="local", data_path=f"0.7 '{prefixes[0]}' 0.3 {prefixes[1]}")
+    assert run.data.words == ("0.7", str(prefixes[0]), "0.3", str(prefixes[1]))
+    assert offline(model="tiny", system="local", data_path=str(prefixes[0])).data.words == (str(prefixes[0]),)
+    assert read_run(run.write(tmp_path)) == run
+    with pytest.raises(UsageError, match=r"data.path: .*c.bin and .*c.idx not found"):
+        offline(model="tiny", system="local", data_path=f"{prefixes[0].name} {tmp_path / 'c'}")
+
+
+def test_layers_of_unequal_stages_need_not_divide() -> None:
+    run = offline(
+        model="175", system="juwels-booster", decoder_first_pipeline_num_layers=10, decoder_last_pipeline_num_layers=8
+    )
+    assert run.parallel.pipeline == 8

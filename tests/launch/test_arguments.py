@@ -1,20 +1,23 @@
 """The trainer's arguments and torchrun's, from run.json."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.config.system import Network
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch import rendezvous
-from nlp_bench.launch.arguments import training_arguments
+from nlp_bench.launch.arguments import check_arguments, training_arguments
+from nlp_bench.launch.megatron_lm import upstream_environment
 from nlp_bench.launch.rendezvous import meet
-from nlp_bench.launch.torchrun import torchrun_command
+from nlp_bench.launch.torchrun import program_words, torchrun_command
 
 
 def offline(model: str, system: str, **choices: object) -> Run:
@@ -44,6 +47,95 @@ def test_the_trainer_takes_every_argument() -> None:
 
     for model, system in (("tiny", "slurm-sandbox"), ("175", "juwels-booster"), ("13", "juwels-booster")):
         parse(training_arguments(offline(model, system, data_path="mock")))
+
+
+def test_switches_reach_the_trainer_by_their_names() -> None:
+    run = offline(
+        "175", "juwels-booster", num_layers_per_virtual_pipeline_stage=3, overlap_grad_reduce=True, overlap_param_gather=True,
+        recompute_granularity="full", context_parallel_size=2, nodes=192, kernels="torch", train_args="--manual-gc --no-rope-fusion",
+    )  # fmt: skip
+    words = " ".join(training_arguments(run))
+    for expected in (
+        "--context-parallel-size 2",
+        "--recompute-granularity full --tensorboard-dir tensorboard --num-layers-per-virtual-pipeline-stage 3",
+        "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather",
+        "--recompute-method uniform --recompute-num-layers 1 --kernels torch --manual-gc --no-rope-fusion",
+    ):
+        assert expected in words
+    check_arguments(run)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"num_layers_per_virtual_pipeline_stage": 5}, "num_layers: 96 is not a multiple of pp*num_layers_per_virtual"),
+        ({"num_layers_per_virtual_pipeline_stage": 3, "gas": 9}, "micro-batches"),
+        ({"train_args": "--manual-gcc"}, "unknown argument --manual-gcc; did you mean --manual-gc?"),
+        ({"train_args": "--num-layers 48"}, "train_args: --num-layers would make run.json untrue"),
+        ({"train_args": "--attention-dropout 0.5"}, "a model file of your own"),
+        ({"train_args": "--tensor-model-parallel-size=4"}, "its own option or JUBE parameter"),
+        ({"train_args": "--overlap-grad-reduce"}, "its own option or JUBE parameter"),
+        ({"decoder_first_pipeline_num_layers": 96}, "leave none"),
+        ({"recompute_modules": "mlp", "recompute_granularity": "none"}, "recompute_modules: needs"),
+    ],
+)
+def test_what_the_trainer_would_refuse_is_refused_before_it_starts(choices: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        check_arguments(offline("175", "juwels-booster", data_path="mock", **choices))
+
+
+def test_a_family_brings_its_own_arguments() -> None:
+    words = " ".join(training_arguments(offline("mt5_170m", "juwels-booster", nodes=1)))
+    for expected in (
+        "--model-family t5",
+        "--kv-channels 64",
+        "--decoder-seq-length 128",
+        "--vocab-extra-ids 100",
+        "--geglu",
+    ):
+        assert expected in words
+    llama = " ".join(training_arguments(offline("llama_8b", "juwels-booster")))
+    for expected in (
+        "--num-query-groups 8", "--group-query-attention", "--swiglu", "--disable-bias-linear", "--normalization RMSNorm",
+        "--rotary-base 500000", "--untie-embeddings-and-output-weights",
+    ):  # fmt: skip
+        assert expected in llama
+    assert "--model-family" not in llama
+
+
+@pytest.fixture
+def megatron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "pretrain_gpt.py").touch()
+    monkeypatch.setenv("MEGATRON_LM_REPO", str(tmp_path))
+    return tmp_path
+
+
+def test_megatron_lm_gets_the_same_training(megatron: Path) -> None:
+    run = offline("175", "juwels-booster", trainer="megatron-lm", data_path="mock")
+    *starter, script = program_words(run)[:6]
+    words = program_words(run)[6:]
+    assert starter == ["-m", "nlp_bench.launch.bound", "--", sys.executable, "-u"]
+    assert script == str(megatron / "pretrain_gpt.py")
+    ours = offline("175", "juwels-booster", data_path="mock")
+    left_out = set(training_arguments(ours)) - set(words)
+    assert left_out == {"--train-iters", "150", "50257"}
+    text = " ".join(words)
+    assert "--train-samples 14400 --tokenizer-type NullTokenizer --vocab-size 50256" in text
+    assert "--eval-iters 0" in text
+    assert upstream_environment(run)["PYTHONPATH"].startswith(str(megatron))
+
+
+def test_megatron_lm_is_refused_where_it_cannot_run(megatron: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert megatron.is_dir()
+    for model, system, message in (
+        ("t5_220m", "juwels-booster", "does not train t5"),
+        ("tiny", "slurm-sandbox", "GPUs only"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            program_words(offline(model, system, trainer="megatron-lm", nodes=1, gpus_per_node=4, tp=1, pp=1))
+    monkeypatch.delenv("MEGATRON_LM_REPO")
+    with pytest.raises(UsageError, match=r"MEGATRON_LM_REPO is not set; git clone"):
+        offline("175", "juwels-booster", trainer="megatron-lm")
 
 
 def slurm_answers(*command: str, **_: object) -> str:
@@ -95,3 +187,42 @@ def test_torchrun_command() -> None:
     assert "--max_restarts 0 --tee 3 --log_dir /runs/1/ranks -m nlp_bench.train --num-layers 4" in line
     assert "127.0.0.1:0" in words
     assert "is_host=1,join_timeout=600,read_timeout=600" in words
+
+
+def test_a_lone_word_for_the_trainer_is_no_option_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["check", "--offline", "--model", "175", "--system", "juwels-booster", "--data-path", "mock"]
+    assert main([*asked, "--train-args", "--manual-gc"]) == 0
+    assert "--manual-gc" in capsys.readouterr().out
+
+
+def test_a_printed_script_is_checked_as_a_submitted_one(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["submit", "--print", "--model", "175", "--system", "juwels-booster", "--data-path", "mock"]
+    assert main([*asked, "--num-layers-per-virtual-pipeline-stage", "5"]) == 2
+    assert "num_layers: 96 is not a multiple" in capsys.readouterr().err
+
+
+def test_files_that_train_args_name_are_found_from_the_run_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "vocab.json").touch()
+    run = offline(
+        "175",
+        "juwels-booster",
+        data_path="mock",
+        train_args="--vocab-file vocab.json --merge-file=none.txt --save kept",
+    )
+    assert run.tuning.train_args == (
+        "--vocab-file",
+        f"{tmp_path}/vocab.json",
+        "--merge-file=none.txt",
+        "--save",
+        "kept",
+    )
+
+
+def test_words_that_need_the_checkpoints_of_a_chain_are_checked_with_them(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["submit", "--print", "--model", "175", "--system", "juwels-booster", "--data-path", "mock"]
+    assert main([*asked, "--train-args", "--keep-checkpoints 2"]) == 2
+    assert "keep_checkpoints: needs --save" in capsys.readouterr().err
+    assert main([*asked, "--train-args", "--keep-checkpoints 2", "--chain", "2"]) == 0

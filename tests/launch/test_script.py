@@ -15,7 +15,7 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.config.system import Container, Software
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.script import job_script
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,14 +31,54 @@ def text(run: Run, run_dir: str = "/runs/1", template: str = TEMPLATE) -> str:
     return job_script(run, template=template, root=Path("/nlp-bench"), run_dir=Path(run_dir), python="/venv/bin/python")
 
 
-@pytest.mark.parametrize("system", ["juwels-booster", "slurm-sandbox"])
-@pytest.mark.parametrize("model", ["13", "175"])
-def test_golden(model: str, system: str) -> None:
-    path = GOLDEN / f"{model}_{system}.job"
-    rendered = text(offline(model, system))
+def check_golden(name: str, rendered: str) -> None:
+    path = GOLDEN / f"{name}.job"
     if os.environ.get("NLP_BENCH_GOLDEN") == "write":
         path.write_text(rendered)
     assert rendered == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "system",
+    ["juwels-booster", "slurm-sandbox", "dgx-a100", "dgx-h100", "jupiter-booster", "aws-p5", "slingshot11-gh200"],
+)
+@pytest.mark.parametrize("model", ["13", "175"])
+def test_golden(model: str, system: str) -> None:
+    check_golden(f"{model}_{system}", text(offline(model, system)))
+
+
+IMAGE = Container(
+    image="/images/nlp-bench.sqsh",
+    mounts=("/scratch:/scratch:ro", "/fast"),
+    writable=True,
+    entrypoint=False,
+    args=("--container-env=PYTHONPATH",),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "container"),
+    [
+        ("pyxis", IMAGE),
+        (
+            "apptainer",
+            replace(IMAGE, image="/images/nlp-bench.sif", runtime="apptainer", entrypoint=None, args=("--ipc",)),
+        ),
+    ],
+)
+def test_golden_of_containers(name: str, container: Container, tmp_path: Path) -> None:
+    run = offline("13", "dgx-h100")
+    rendered = text(
+        in_image(replace(run, data=replace(run.data, path="/data/pile_text_document", cache="/cache")), container)
+    )
+    check_golden(f"13_{name}", rendered)
+    script = tmp_path / "submit.job"
+    script.write_text(rendered)
+    assert subprocess.run(["shellcheck", str(script)], capture_output=True, text=True, check=False).stdout == ""
+
+
+def in_image(run: Run, container: Container) -> Run:
+    return replace(run, system=replace(run.system, container=container))
 
 
 @pytest.mark.parametrize(
@@ -76,13 +116,69 @@ def test_pyxis_image() -> None:
     assert words[words.index("python3") :] == ["python3", "-m", "nlp_bench", "launch", "/runs/1"]
 
 
-def test_apptainer_image() -> None:
-    run = offline("175", "juwels-booster")
-    container = Container(image="/images/nlp.sif", runtime="apptainer", mounts=("/scratch:/scratch",))
-    words = starter(text(replace(run, system=replace(run.system, container=container))))
-    begin = words.index("apptainer")
-    assert words[begin : begin + 4] == ["apptainer", "exec", "--nv", "--bind"]
-    assert words[begin + 4].endswith(",/scratch:/scratch")
+@pytest.mark.parametrize(
+    ("choices", "word"),
+    [
+        ({}, "--no-container-mount-home"),
+        ({"home": True}, "--container-mount-home"),
+        ({"writable": True}, "--container-writable"),
+        ({"entrypoint": True}, "--container-entrypoint"),
+        ({"entrypoint": False}, "--no-container-entrypoint"),
+        ({"args": ("--container-remap-root",)}, "--container-remap-root"),
+        ({"runtime": "apptainer"}, "--no-home"),
+        ({"runtime": "apptainer", "writable": True}, "--writable-tmpfs"),
+        ({"runtime": "apptainer", "args": ("--cleanenv",)}, "--cleanenv"),
+    ],
+)
+def test_every_wish_for_a_container_is_a_word(choices: dict[str, object], word: str) -> None:
+    words = starter(text(in_image(offline("175", "juwels-booster"), Container(image="image", **choices))))  # type: ignore[arg-type]
+    assert word in words[: words.index("python3")]
+    if choices.get("runtime") == "apptainer":  # its options stand before the image
+        assert words.index("apptainer") < words.index(word) < words.index("image")
+
+
+def test_without_a_wish_the_entry_point_is_the_sites_choice() -> None:
+    script = text(in_image(offline("175", "juwels-booster"), Container(image="image")))
+    assert "container-entrypoint" not in script
+    assert "--home" not in text(
+        in_image(offline("175", "juwels-booster"), Container(image="i", runtime="apptainer", home=True))
+    )
+
+
+def test_a_blend_and_a_checkout_are_mounted() -> None:
+    run = offline("13", "dgx-h100")
+    data = replace(run.data, path="/a/x", cache="/a/cache", blend=("0.3", "/a/x", "0.7", "/b/y"))
+    tuning = replace(run.tuning, trainer="megatron-lm", megatron_lm_repo="/repo")
+    script = text(
+        in_image(replace(run, data=data, tuning=tuning), Container(image="image")), run_dir="/nlp-bench/reports/runs/1"
+    )
+    assert "--container-mounts=/nlp-bench:/nlp-bench,/a:/a,/b:/b,/repo:/repo" in starter(script)
+
+
+@pytest.mark.parametrize(
+    ("mounts", "run_dir", "said"),
+    [
+        ((), "/runs/a,b", "/runs/a,b cannot be mounted: a comma or colon divides mounts"),
+        ((), "/runs/12:30", "/runs/12:30 cannot be mounted"),
+        (("/a:/a,/b:/b",), "/runs/1", "system.container.mounts: '/a:/a,/b:/b' is no absolute path or outside:inside"),
+        (("data:/data",), "/runs/1", "'data:/data' is no absolute path"),
+    ],
+)
+def test_mounts_that_would_be_misread_are_refused(mounts: tuple[str, ...], run_dir: str, said: str) -> None:
+    with pytest.raises(UsageError, match=r".*") as caught:
+        text(in_image(offline("175", "juwels-booster"), Container(image="image", mounts=mounts)), run_dir=run_dir)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("image", ["nlp-bench.sqsh", "images/nlp-bench.sif", "./nlp-bench.sqsh"])
+def test_an_image_file_needs_its_folder(image: str) -> None:
+    with pytest.raises(UsageError, match=r"system\.container\.image: .* write its absolute path"):
+        text(in_image(offline("175", "juwels-booster"), Container(image=image)))
+
+
+def test_an_entry_point_of_apptainer_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"system\.container\.entrypoint: `apptainer exec` runs no entry point"):
+        Container(image="image", runtime="apptainer", entrypoint=True)
 
 
 def test_modules_are_quoted() -> None:

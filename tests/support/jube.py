@@ -1,6 +1,8 @@
 """The real JUBE, driven as a person drives it."""
 
 import csv
+import re
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,7 +16,7 @@ class Jube:
         self.checkout, self.folder, self.environment = checkout, folder, environment
         self.runs = folder / "runs"
 
-    def __call__(self, *words: str, timeout_s: float = 240) -> str:
+    def __call__(self, *words: str, timeout_s: float = 600) -> str:
         done = subprocess.run(
             [*words],
             cwd=self.folder,
@@ -32,6 +34,23 @@ class Jube:
         return self(
             "jube", "run", str(yaml), "--hide-animation", "-o", str(self.runs), *(["--tag", *tags] if tags else [])
         )
+
+    def set(self, **values: str) -> None:
+        """Set parameters as a person does: in a copy of the checkout, by editing the parameter file.
+
+        A value that begins with `[` is an expression of Python, which JUBE evaluates.
+        """
+        copy = self.folder / "checkout"
+        shutil.copytree(self.checkout, copy, ignore=shutil.ignore_patterns("nlp_benchmark_run", "reports"))
+        path = copy / "jube/parameters.yaml"
+        text = path.read_text(encoding="utf-8")
+        for name, value in values.items():
+            mode = "mode: python, " if value.startswith("[") else ""
+            text, count = re.subn(rf'name: {name}, _: "(default|0|1)"', f'name: {name}, {mode}_: "{value}"', text)
+            assert count == 1, name
+        path.write_text(text, encoding="utf-8")
+        self.checkout = copy
+        self.environment["NLP_BENCH_ROOT"] = str(copy)
 
     def status(self) -> str:
         return self("jube", "status", str(self.runs), "--id", "last").split()[-1]

@@ -32,7 +32,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
     nlp_bench = str(folder / "benchmark/env/nlp-bench")
-    subprocess.run([nlp_bench, "data"], env=environment(folder), check=True, timeout=120, stdout=subprocess.DEVNULL)
+    for step in ("data", "build"):  # once for all tests: copies of the checkout take them along
+        subprocess.run([nlp_bench, step], env=environment(folder), check=True, timeout=300, stdout=subprocess.DEVNULL)
     return folder
 
 

@@ -22,20 +22,6 @@ def run(command: list[str], jube: Jube, bound_s: float = 240) -> "subprocess.Com
     )
 
 
-def changed_yaml(jube: Jube, **values: str) -> None:
-    """Set JUBE parameters as a person does: in a copy of the checkout, by editing the parameter file."""
-    copy = jube.folder / "checkout"
-    shutil.copytree(jube.checkout, copy, ignore=shutil.ignore_patterns("nlp_benchmark_run", "reports"))
-    path = copy / "jube/parameters.yaml"
-    text = path.read_text(encoding="utf-8")
-    for name, value in values.items():
-        text, count = re.subn(rf'(name: {name}, _: )"default"', rf'\1"{value}"', text)
-        assert count == 1
-    path.write_text(text, encoding="utf-8")
-    jube.checkout = copy
-    jube.environment["NLP_BENCH_ROOT"] = str(copy)
-
-
 def test_one_command(jube: Jube) -> None:
     done = run(["bash", str(jube.checkout / "benchmark/run.sh"), "local"], jube)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -49,7 +35,7 @@ def test_one_command(jube: Jube) -> None:
 
 
 def test_sweep_gives_one_row_per_point(jube: Jube) -> None:
-    changed_yaml(jube, micro_batch_size="1,2", iterations="4", gas="1")
+    jube.set(micro_batch_size="1,2", iterations="4", gas="1")
     jube.run("local")
     assert jube.status() == "FINISHED", jube.log()
     rows = jube.table()
@@ -60,7 +46,7 @@ def test_sweep_gives_one_row_per_point(jube: Jube) -> None:
 
 def test_jube_autorun(jube: Jube) -> None:
     """jube-autorun itself does not quote its folder, so its runs lie in a path without a space."""
-    changed_yaml(jube, iterations="4")
+    jube.set(iterations="4")
     yaml = jube.checkout / "benchmark/jube/nlp_benchmark.yaml"
     printed = jube("jube-autorun", "-p", "1", "-r", f"--tag tiny local -o {jube.runs}", str(yaml))
     assert "VALID" in printed
@@ -119,7 +105,7 @@ def test_a_loss_that_is_not_finite_has_no_number(jube: Jube) -> None:
 
 
 def test_stopping_the_one_command_leaves_nothing_behind(jube: Jube) -> None:
-    changed_yaml(jube, iterations="4000")
+    jube.set(iterations="4000")
     runs = jube.checkout / "benchmark/jube/nlp_benchmark_run"
     command = ["bash", str(jube.checkout / "benchmark/run.sh"), "local"]
     process = subprocess.Popen(

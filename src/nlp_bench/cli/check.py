@@ -49,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.config.resolve import resolve, resolve_system
     from nlp_bench.config.run import read_run
     from nlp_bench.config.summary import summary
+    from nlp_bench.launch.arguments import check_arguments
     from nlp_bench.launch.folder import script_text, writable_folder
+    from nlp_bench.launch.torchrun import program_words
 
     _check_repeats(options.repeats)
     request = requested(options)
@@ -60,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
         print(_machine(options.what, system))
         return 0
     resolved = resolve(request, ask_scheduler=not options.offline)
+    check_arguments(resolved)
+    program_words(resolved)  # refuses what the other trainer cannot do
     script_text(resolved, root=root(), run_dir=(options.output or Path()).absolute())  # refuses what no script can hold
     if options.output:
         resolved.write(writable_folder(options.output))

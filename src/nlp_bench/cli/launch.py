@@ -18,7 +18,7 @@ def run(options: argparse.Namespace) -> int:  # noqa: RET503  # execvpe does not
     import os
     import shlex
 
-    from nlp_bench.build import build_environment
+    from nlp_bench.build.environment import build_environment, build_warning
     from nlp_bench.config.catalog import root
     from nlp_bench.config.run import read_run
     from nlp_bench.launch.provenance import write_provenance
@@ -39,6 +39,8 @@ def run(options: argparse.Namespace) -> int:  # noqa: RET503  # execvpe does not
         return 0
     environment = rank_environment(resolved, build_environment(root()))
     if rendezvous.is_host:
+        if warning := build_warning(environment):
+            print(warning, flush=True)
         write_provenance(run_dir, command, environment, resolved.data.path)
     os.chdir(run_dir)
     die_with_parent()

@@ -27,6 +27,9 @@ SUBCOMMANDS = {
     "export": "valid runs in the forms of MLPerf, torchtitan, collectors",
 }
 
+FOREIGN = ("--train-args", "--sbatch-arg", "--srun-arg")
+"""Options whose value is another program's option, so that it begins with -- as well."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand; the result goes to stdout, talk to stderr; return the exit code (0, 1 or 2)."""
@@ -64,8 +67,19 @@ def _dispatch(words: list[str]) -> int:
     parser = _parser(words[0], module)
     # Words behind `--` are names, whatever they begin with; argparse's mixed reading does not know that.
     parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
-    options = parse(words[1:])
+    options = parse(_joined(words[1:]))
     return int(module.run(options))
+
+
+def _joined(words: list[str]) -> list[str]:
+    """Return `words` with the options that stand for another program bound to theirs: argparse takes a lone --word for its own."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] in FOREIGN and "--" not in joined:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:

@@ -4,8 +4,12 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nlp_bench.config.request import add_request_arguments
+
+if TYPE_CHECKING:
+    from nlp_bench.launch.chain import Wishes
 
 EXAMPLE = "nlp-bench submit --model 175 --system juwels-booster --account PROJECT --print"
 
@@ -22,6 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--print", dest="show", action="store_true", help="print the job script; write and submit nothing"
     )
+    long = parser.add_argument_group("long trainings (a throughput run writes no checkpoints; see docs/checkpoints.md)")
+    long.add_argument(
+        "--chain", default="1", metavar="N", help="jobs in a row, each going on from the checkpoint of the one before"
+    )
+    long.add_argument(
+        "--save", type=Path, metavar="FOLDER", help="write checkpoints there (default of a chain: RUN_DIR/checkpoints)"
+    )
+    long.add_argument(
+        "--load", type=Path, metavar="FOLDER", help="go on from the newest checkpoint there, also with other --nodes"
+    )
+    long.add_argument(
+        "--save-interval", metavar="N", help="optimizer steps between checkpoints (default: at a job's end only)"
+    )
+    long.add_argument(
+        "--exit-interval", metavar="N", help="end each job after a step that N divides (default: before its time limit)"
+    )
     parser.add_argument(
         "--no-follow", action="store_true", help="leave no background process that waits for the job's end"
     )
@@ -35,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.config.run import read_run
     from nlp_bench.errors import UsageError
     from nlp_bench.launch import folder
+    from nlp_bench.launch.arguments import check_arguments
+    from nlp_bench.launch.chain import check_checkpoint, with_wishes
     from nlp_bench.launch.ending import read_ending
     from nlp_bench.launch.submit import submit
 
@@ -44,33 +66,54 @@ def run(options: argparse.Namespace) -> int:
     if options.run and options.run_dir and read_ending(options.run_dir):
         return _say_ended(options.run_dir, is_step=True)  # JUBE was interrupted behind the submission and asks again
     resolved = read_run(options.run) if options.run else resolve(request, ask_scheduler=not options.show)
+    wishes = _wishes(options)
     if options.show:
         place = options.run_dir or root() / "reports" / "runs" / f"TIME_{resolved.model.name}_{resolved.system.name}"
+        resolved = with_wishes(resolved, place.absolute(), wishes)
+        check_arguments(resolved)  # printed to be submitted by hand: refused like one that is submitted
         print(folder.script_text(resolved, root=root(), run_dir=place.absolute()), end="")
         return 0
-    folder.preflight(resolved, root())
+    folder.preflight(with_wishes(resolved, Path(), wishes), root())
+    if wishes.load:
+        check_checkpoint(with_wishes(resolved, Path(), wishes), wishes.load)
     run_dir = folder.writable_folder(options.run_dir) if options.run_dir else folder.new_folder(root(), resolved)
     earlier = folder.read_submission(run_dir)
     if earlier and earlier["job_id"]:
-        print(f"Submitted batch job {earlier['job_id']}")
+        for job_id in earlier.get("job_ids") or [earlier["job_id"]]:
+            print(f"Submitted batch job {job_id}")
         print(
             f"nlp-bench: {run_dir} was submitted at {earlier['submitted']}; nothing was submitted again",
             file=sys.stderr,
         )
         return 0
+    if earlier:
+        folder.refuse_running(run_dir, earlier)
+    resolved = with_wishes(resolved, run_dir, wishes)
     print(f"nlp-bench: run folder {run_dir}", file=sys.stderr)
+    script = folder.prepare(resolved, root=root(), run_dir=run_dir)
     try:
-        job_id = submit(resolved, folder.prepare(resolved, root=root(), run_dir=run_dir), follow=not options.no_follow)
+        job_ids = submit(resolved, script, follow=not options.no_follow, chain=wishes.chain)
     except SystemExit:  # told to stop: for JUBE a run with an outcome is done, whatever the outcome
         if options.run and read_ending(run_dir):
             return _say_ended(run_dir, is_step=True)
         raise
-    return _say_submitted(job_id, run_dir) if job_id else _say_ended(run_dir, is_step=options.run is not None)
+    return _say_submitted(job_ids, run_dir) if job_ids else _say_ended(run_dir, is_step=options.run is not None)
 
 
-def _say_submitted(job_id: str, run_dir: Path) -> int:
+def _wishes(options: argparse.Namespace) -> "Wishes":
+    from nlp_bench.config.request import UNSET, whole_number
+    from nlp_bench.launch.chain import Wishes
+
+    names = ("chain", "save_interval", "exit_interval")
+    words = {name: getattr(options, name) for name in names}
+    numbers = {name: whole_number(name, word) for name, word in words.items() if word is not None and word not in UNSET}
+    return Wishes(**numbers, save=options.save, load=options.load)
+
+
+def _say_submitted(job_ids: list[str], run_dir: Path) -> int:
     word = shlex.quote(str(run_dir))
-    print(f"Submitted batch job {job_id}")
+    for job_id in job_ids:
+        print(f"Submitted batch job {job_id}")
     print(f"nlp-bench: next: nlp-bench watch {word}, then nlp-bench measure {word}", file=sys.stderr)
     return 0
 

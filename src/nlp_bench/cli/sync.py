@@ -1,6 +1,7 @@
 """Decide how runs ended (from Slurm, exit status and log) and leave outcome.json and JUBE's marker `ready`."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -39,5 +40,8 @@ def run(options: argparse.Namespace) -> int:
         ending, state = (ending, "ended") if ending else sync(folder)
         print(f"{folder}: {ending.text() if ending else state}")
         if ending and ending.outcome is not Outcome.VALID:
-            print(f"  log: {folder}/job.out and job.err; next: nlp-bench measure {folder}", file=sys.stderr)
+            print(
+                f"  log: {folder}/job.out and job.err; next: nlp-bench measure {shlex.quote(str(folder))}",
+                file=sys.stderr,
+            )
     return 0

@@ -19,6 +19,8 @@ class Parallel:
     """Ranks that share each layer."""
     pipeline: int
     """Stages that the layers are cut into."""
+    context: int = 1
+    """Ranks that share each sequence."""
 
     def __post_init__(self) -> None:
         checks.positive(
@@ -26,8 +28,10 @@ class Parallel:
             parallel__gpus_per_node=self.gpus_per_node,
             parallel__tensor=self.tensor,
             parallel__pipeline=self.pipeline,
+            parallel__context=self.context,
         )
-        checks.multiple("parallel", "nodes*gpus_per_node", self.num_gpus, "tp*pp", self.tensor * self.pipeline)
+        words = "tp*pp" if self.context == 1 else "tp*pp*cp"
+        checks.multiple("parallel", "nodes*gpus_per_node", self.num_gpus, words, self.model_parallel)
 
     @property
     def num_gpus(self) -> int:
@@ -35,16 +39,39 @@ class Parallel:
         return self.nodes * self.gpus_per_node
 
     @property
+    def model_parallel(self) -> int:
+        """Ranks that share one replica of the model."""
+        return self.tensor * self.pipeline * self.context
+
+    @property
     def data(self) -> int:
         """Data-parallel size: replicas of the model."""
-        return self.num_gpus // (self.tensor * self.pipeline)
+        return self.num_gpus // self.model_parallel
 
-    def fit(self, architecture: Architecture) -> None:
-        """Refuse a model that these sizes do not divide."""
+    def share(self, global_batch_size: int, micro_batch_size: int) -> None:
+        """Refuse a global batch that the replicas cannot share, and name the numbers of nodes that can."""
+        per_pass = self.data * micro_batch_size
+        if global_batch_size % per_pass == 0:
+            return
+        ranks = {nodes: nodes * self.gpus_per_node for nodes in range(1, global_batch_size * self.model_parallel + 1)}
+        works = [
+            str(nodes)
+            for nodes, number in ranks.items()
+            if number % self.model_parallel == 0
+            and global_batch_size % (number // self.model_parallel * micro_batch_size) == 0
+        ]
+        raise UsageError(
+            f"batch: global_batch_size = {global_batch_size} is not a multiple of dp*micro_batch_size = {self.data}*{micro_batch_size} = "
+            f"{per_pass} (remainder {global_batch_size % per_pass}); with {self.gpus_per_node} ranks per node these numbers of "
+            f"nodes work: {', '.join(works) or 'none; lower --micro-batch-size'}"
+        )
+
+    def fit(self, architecture: Architecture, *, stacked_layers: int | None) -> None:
+        """Refuse a model that these sizes do not divide; `stacked_layers` are what the stages share evenly, None: unevenly."""
         shape = architecture
-        checks.multiple("parallel.pipeline", "num_layers", shape.num_layers, "pp", self.pipeline)
+        if stacked_layers is not None:
+            checks.multiple("parallel.pipeline", "num_layers", stacked_layers, "pp", self.pipeline)
         checks.multiple("parallel.tensor", "num_attention_heads", shape.num_attention_heads, "tp", self.tensor)
-        checks.multiple("parallel.tensor", "hidden_size", shape.hidden_size, "tp", self.tensor)
         checks.multiple("parallel.tensor", "ffn_hidden_size", shape.ffn_hidden_size, "tp", self.tensor)
         checks.multiple("parallel.tensor", "sequence_length", shape.sequence_length, "tp", self.tensor)
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from nlp_bench.config import checks
+from nlp_bench.config.parameters import FAMILIES, is_encoder_decoder, num_parameters
 from nlp_bench.errors import UsageError
 
 
@@ -23,7 +24,29 @@ class Architecture:
     vocab_size: int
     """Words of the tokenizer, before padding."""
     position_embedding: str = "rope"
-    """rope or learned_absolute."""
+    """rope, learned_absolute, or T5's relative."""
+    rotary_base: int = 10000
+    """Base period of rope."""
+    head_width: int | None = None
+    """Width of one attention head; left out: hidden size / heads."""
+    num_query_groups: int | None = None
+    """Key and value heads, where query heads share them."""
+    activation: str = "gelu"
+    """Of the feed-forward layer: gelu, or gated: geglu, swiglu."""
+    normalization: str = "LayerNorm"
+    """LayerNorm or RMSNorm."""
+    norm_epsilon: float = 1e-5
+    """Added to the variance inside the normalisation."""
+    biases: bool = True
+    """Whether linear layers have biases."""
+    tied_embeddings: bool = True
+    """Whether the output layer uses the embedding's weights."""
+    decoder_sequence_length: int | None = None
+    """Tokens of T5's decoder in one sample."""
+    vocab_extra_ids: int = 0
+    """T5's sentinels, beyond the words of the tokenizer."""
+    tokenizer: str = "GPT2BPETokenizer"
+    """Kind of tokenizer that the vocabulary is of, by Megatron-LM's names."""
     init_method_std: float = 0.02
     """Standard deviation of the initial weights."""
 
@@ -36,14 +59,15 @@ class Architecture:
             model__sequence_length=self.sequence_length,
             model__vocab_size=self.vocab_size,
         )
-        checks.multiple("model", "hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
-        checks.one_of("model.position_embedding", self.position_embedding, ("rope", "learned_absolute"))
-
-    @property
-    def num_parameters(self) -> int:
-        """Parameters without biases and norms: l * (4 h^2 + 2 h f) + V h (Narayanan et al. 2021, section 2)."""
-        layer = 4 * self.hidden_size**2 + 2 * self.hidden_size * self.ffn_hidden_size
-        return self.num_layers * layer + self.vocab_size * self.hidden_size
+        if self.head_width is None:
+            checks.multiple("model", "hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
+        if self.num_query_groups is not None:
+            checks.positive(model__num_query_groups=self.num_query_groups)
+            name, groups = "num_query_groups", self.num_query_groups
+            checks.multiple("model", "num_attention_heads", self.num_attention_heads, name, groups)
+        checks.one_of("model.position_embedding", self.position_embedding, ("rope", "learned_absolute", "relative"))
+        checks.one_of("model.activation", self.activation, ("gelu", "geglu", "swiglu"))
+        checks.one_of("model.normalization", self.normalization, ("LayerNorm", "RMSNorm"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +145,7 @@ class Model:
     name: str
     """The file's name without .toml; also the tag."""
     family: str
-    """The kind of network: gpt."""
+    """The kind of network: gpt, t5, mt5 (t5 with a multilingual vocabulary) or bert."""
     parameters_billion: float
     """The size people call it by, in 10^9 parameters."""
     architecture: Architecture
@@ -132,10 +156,15 @@ class Model:
     """The free parameters' defaults."""
 
     def __post_init__(self) -> None:
-        checks.one_of("model.family", self.family, ("gpt",))
-        counted = self.architecture.num_parameters / 1e9
+        checks.one_of("model.family", self.family, FAMILIES)
+        if is_encoder_decoder(self.family) != (self.architecture.decoder_sequence_length is not None):
+            raise UsageError(
+                f"model.decoder_sequence_length: {self.architecture.decoder_sequence_length} with family {self.family}; t5 and mt5 "
+                "need it, the others have no decoder beside an encoder"
+            )
+        counted = num_parameters(self.family, self.architecture) / 1e9
         if abs(counted - self.parameters_billion) > 0.1 * counted:
             raise UsageError(
                 f"model.parameters_billion: {self.parameters_billion:g}, but the architecture has {counted:.4g} billion "
-                "(layers * (4 hidden^2 + 2 hidden ffn) + vocabulary * hidden); write the true size"
+                "(attention, feed-forward and embedding, without biases); write the true size"
             )

@@ -1,6 +1,7 @@
 """Which nlp-bench this is: version and commit."""
 
 import contextlib
+from pathlib import Path
 
 from nlp_bench import __version__
 from nlp_bench.config import catalog
@@ -10,16 +11,15 @@ from nlp_bench.config.run import Origin
 
 def origin() -> Origin:
     """Return the version and the checkout's commit, marked "+changes" where tracked files differ from it."""
-    folder = str(catalog.root())
+    return Origin(version=__version__, commit=commit_of(catalog.root()))
+
+
+def commit_of(checkout: Path) -> str | None:
+    """Return the commit of a git checkout, marked; None outside of one, "unknown" where git does not answer."""
     with contextlib.suppress(NoAnswerError):
-        return _of_checkout(folder)
-    return Origin(version=__version__, commit="unknown")
-
-
-def _of_checkout(folder: str) -> Origin:
-    commit = (ask("git", "-C", folder, "rev-parse", "HEAD") or "").strip()
-    if not commit:
-        return Origin(version=__version__, commit=None)
-    status = ask("git", "-C", folder, "status", "--porcelain", "--untracked-files=no")
-    mark = "+unknown" if status is None else "+changes" if status.strip() else ""
-    return Origin(version=__version__, commit=commit + mark)
+        commit = (ask("git", "-C", str(checkout), "rev-parse", "HEAD") or "").strip()
+        if not commit:
+            return None
+        status = ask("git", "-C", str(checkout), "status", "--porcelain", "--untracked-files=no")
+        return commit + ("+unknown" if status is None else "+changes" if status.strip() else "")
+    return "unknown"

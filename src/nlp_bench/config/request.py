@@ -4,6 +4,7 @@ import argparse
 from dataclasses import dataclass, fields
 
 from nlp_bench.config import checks
+from nlp_bench.config.tuning import TRAINERS, switch
 from nlp_bench.errors import UsageError
 
 UNSET = ("", "default")
@@ -47,7 +48,39 @@ class Request:
     nheads: int | None = None
     """Attention heads (frozen by the rules)."""
     data_path: str | None = None
-    """Prefix of a .bin/.idx pair; `mock` for generated tokens."""
+    """Prefix of a .bin/.idx pair, or a blend "0.7 A 0.3 B"; `mock` for generated tokens."""
+    trainer: str | None = None
+    """nlp-bench or megatron-lm."""
+    context_parallel_size: int | None = None
+    """Ranks that share each sequence."""
+    num_layers_per_virtual_pipeline_stage: int | None = None
+    """Layers of one virtual stage (interleaved schedule)."""
+    num_virtual_stages_per_pipeline_rank: int | None = None
+    """Virtual stages of each pipeline rank."""
+    decoder_first_pipeline_num_layers: int | None = None
+    """Layers of the first pipeline stage."""
+    decoder_last_pipeline_num_layers: int | None = None
+    """Layers of the last pipeline stage."""
+    sequence_parallel: bool | None = None
+    """Split normalisations along the sequence."""
+    use_distributed_optimizer: bool | None = None
+    """Split the optimizer state between replicas."""
+    overlap_grad_reduce: bool | None = None
+    """Reduce gradients during the backward pass."""
+    overlap_param_gather: bool | None = None
+    """Gather parameters during the forward pass."""
+    recompute_granularity: str | None = None
+    """none, selective or full."""
+    recompute_method: str | None = None
+    """uniform or block."""
+    recompute_num_layers: int | None = None
+    """Layers per group or stage."""
+    recompute_modules: str | None = None
+    """Of selective recompute: core_attn, mlp, layernorm, with blanks between."""
+    kernels: str | None = None
+    """auto, te, apex or torch."""
+    train_args: str | None = None
+    """Further words for the trainer."""
     queue: str | None = None
     """Partition."""
     account: str | None = None
@@ -93,10 +126,38 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     layout.add_argument("--micro-batch-size", metavar="N", help="samples in one forward pass")
     layout.add_argument("--gas", metavar="N", help="gradient accumulation steps")
     layout.add_argument("--global-batch-size", metavar="N", help="samples of one optimizer step, instead of --gas")
+    _add_tuning_arguments(parser)
     frozen = parser.add_argument_group("frozen by the rules (a changed one is not the benchmark)")
     _integers(frozen, {"--sequence-length": "tokens in a sample", "--nlayers": "layers", "--nhidden": "hidden size"})
     frozen.add_argument("--nheads", metavar="N", help="attention heads")
     _add_machine_arguments(parser)
+
+
+def _add_tuning_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the switches, under Megatron-LM's names; those that are on or off take true or false, so that JUBE can sweep them."""
+    tuning = parser.add_argument_group("how it is made fast (free to optimise; Megatron-LM's names)")
+    counts = {
+        "--context-parallel-size": "ranks that share each sequence",
+        "--num-layers-per-virtual-pipeline-stage": "interleaved schedule: layers of one virtual stage",
+        "--num-virtual-stages-per-pipeline-rank": "the same, by the number of virtual stages",
+        "--decoder-first-pipeline-num-layers": "layers of the first stage, where it differs",
+        "--decoder-last-pipeline-num-layers": "layers of the last stage, where it differs",
+        "--recompute-num-layers": "layers per group (uniform) or stage (block)",
+    }
+    _integers(tuning, counts)
+    switches = ("--sequence-parallel", "--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather")
+    for option in switches:
+        tuning.add_argument(option, metavar="BOOL", nargs="?", const="true", help="true or false")
+    tuning.add_argument("--recompute-granularity", metavar="WORD", help="none, selective or full")
+    tuning.add_argument("--recompute-method", metavar="WORD", help="uniform or block")
+    tuning.add_argument(
+        "--recompute-modules", metavar="WORDS", help='of selective recompute: "core_attn mlp layernorm"'
+    )
+    tuning.add_argument("--kernels", metavar="WORD", help="auto, te, apex or torch")
+    tuning.add_argument("--trainer", metavar="WORD", help=f"{' or '.join(TRAINERS)} (the checkout at MEGATRON_LM_REPO)")
+    tuning.add_argument(
+        "--train-args", metavar="WORDS", help='further words for the trainer: "--manual-gc --no-rope-fusion"'
+    )
 
 
 def _add_machine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,14 +205,21 @@ def from_options(options: argparse.Namespace) -> Request:
         if isinstance(value, list):
             values[field.name] = tuple(word for word in value if word not in UNSET)
         elif value is not None and value not in UNSET:
-            values[field.name] = _whole(field.name, value) if field.type == (int | None) else value
+            values[field.name] = _converted(field.name, field.type, value)
     request = Request(**values)  # type: ignore[arg-type]
     if request.launcher is not None:
         checks.one_of("launch.launcher", request.launcher, ("slurm", "local"))
     return request
 
 
-def _whole(name: str, value: object) -> int:
+def _converted(name: str, kind: object, value: object) -> object:
+    if kind == (int | None):
+        return whole_number(name, value)
+    return switch(name, value) if kind == (bool | None) and isinstance(value, str) else value
+
+
+def whole_number(name: str, value: object) -> int:
+    """Return the number above 0 that a person wrote (12_000 too); raises UsageError naming the option otherwise."""
     text = str(value).replace("_", "")
     if not text.isdecimal() or int(text) == 0:
         raise UsageError(f"--{name.replace('_', '-')}: {value!r} is not a whole number above 0")

@@ -1,7 +1,8 @@
 """From a request to a run: data files, defaults, arithmetic and the scheduler's limits, in that order."""
 
 import os
-from dataclasses import replace
+import shlex
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,10 +11,14 @@ from nlp_bench.config import catalog, machine, partition
 from nlp_bench.config.layout import Batch, Parallel
 from nlp_bench.config.model import Architecture, Model, Training
 from nlp_bench.config.origin import origin
+from nlp_bench.config.parameters import is_encoder_decoder, num_parameters
 from nlp_bench.config.request import Request
 from nlp_bench.config.run import Data, Launch, Run, RunModel
 from nlp_bench.config.system import Layout, Slurm, System
+from nlp_bench.config.tuning import Tuning, anchored
+from nlp_bench.config.upstream import upstream
 from nlp_bench.data import PREFIX, default_folder
+from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError
 
 Value = TypeVar("Value")
@@ -32,6 +37,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     layout = system.layout.get(model.name, Layout())
     accelerator, ranks = machine.settle(system)
     architecture, training = _frozen(request, model)
+    tuning, training = _tuning(request, training)
     if accelerator == "cpu":
         training = replace(training, precision="fp32")  # what CPU ranks train in
     nodes = _first(request.nodes, layout.nodes, model.defaults.nodes)
@@ -45,8 +51,11 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         gpus_per_node=_first(request.gpus_per_node, layout.gpus_per_node, ranks),
         tensor=_first(request.tp, layout.tensor_parallel, model.defaults.tensor_parallel),
         pipeline=_first(request.pp, layout.pipeline_parallel, model.defaults.pipeline_parallel),
+        context=request.context_parallel_size or 1,
     )
-    parallel.fit(architecture)
+    uneven = tuning.decoder_first_pipeline_num_layers or tuning.decoder_last_pipeline_num_layers
+    stacked = architecture.num_layers * (2 if is_encoder_decoder(model.family) else 1)
+    parallel.fit(architecture, stacked_layers=None if uneven else stacked)
     run = Run(
         created=now(),
         nlp_bench=origin(),
@@ -55,7 +64,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
             family=model.family,
             parameters_billion=model.parameters_billion
             if architecture == model.architecture
-            else float(f"{architecture.num_parameters / 1e9:.3g}"),
+            else float(f"{num_parameters(model.family, architecture) / 1e9:.3g}"),
             architecture=architecture,
         ),
         system=replace(_with_slurm(request, system), accelerator=accelerator, gpus_per_node=ranks, layout={}),
@@ -64,6 +73,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         batch=_batch(request, model, layout, parallel, architecture),
         training=training,
         data=_data(request),
+        tuning=tuning,
         deviations=_deviations(request, model, architecture),
     )
     _within_limits(run, ranks, ask_scheduler=ask_scheduler and cluster is not None)
@@ -120,6 +130,29 @@ def _frozen(request: Request, model: Model) -> tuple[Architecture, Training]:
     return architecture, replace(training, iterations=iterations, log_interval=interval)
 
 
+def _tuning(request: Request, training: Training) -> tuple[Tuning, Training]:
+    """Return the switches, and the training with the recompute that was asked for instead of the model file's."""
+    given = {field.name: getattr(request, field.name, None) for field in fields(Tuning)}
+    for name in ("recompute_modules", "train_args"):
+        given[name] = _words(name, given[name])
+    given["train_args"] = anchored(given["train_args"])
+    granularity = request.recompute_granularity or training.recompute
+    if granularity == "full":  # each layer alone: what Megatron-LM's scripts ask for
+        given |= {"recompute_method": given["recompute_method"] or "uniform"}
+        given |= {"recompute_num_layers": given["recompute_num_layers"] or 1}
+    if given["trainer"] == "megatron-lm":
+        given |= upstream()
+    tuning = Tuning(**{name: value for name, value in given.items() if value is not None})
+    return tuning, replace(training, recompute=granularity)
+
+
+def _words(name: str, text: str | None) -> tuple[str, ...] | None:
+    try:
+        return None if text is None else tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"--{name.replace('_', '-')}: {text!r} cannot be split into words: {error}") from error
+
+
 def _deviations(request: Request, model: Model, used: Architecture) -> tuple[str, ...]:
     """Return what differs from the model that nlp-bench ships under this name."""
     named_by_path = (request.model or "").endswith(".toml")
@@ -137,8 +170,11 @@ def _batch(request: Request, model: Model, layout: Layout, parallel: Parallel, s
     gas = request.gas
     if gas is None and request.global_batch_size is None:
         gas = _first(layout.gradient_accumulation_steps, model.defaults.gradient_accumulation_steps)
+    micro = _first(request.micro_batch_size, layout.micro_batch_size, model.defaults.micro_batch_size)
+    if request.global_batch_size is not None:
+        parallel.share(request.global_batch_size, micro)
     return Batch.resolve(
-        micro=_first(request.micro_batch_size, layout.micro_batch_size, model.defaults.micro_batch_size),
+        micro=micro,
         accumulation=gas,
         total=request.global_batch_size,
         data_parallel=parallel.data,
@@ -175,15 +211,23 @@ def _data(request: Request) -> Data:
     if request.data_path == "mock":
         return Data(path="", cache=str(folder / "cache"))
     if request.data_path is None:
-        return Data(path=str(folder / PREFIX), cache=str(folder / "cache"))
-    path = Path(request.data_path).absolute()
-    missing = [f"{path}{suffix}" for suffix in (".bin", ".idx") if not Path(f"{path}{suffix}").is_file()]
+        return Data(path=str(folder / PREFIX), cache=str(folder / "cache"), invented=True)
+    whole = Path(f"{request.data_path}.bin").is_file()  # a path with blanks is no blend
+    blend = parse_blend((request.data_path,) if whole else tuple(_words("data_path", request.data_path) or ()))
+    paths = [Path(prefix).absolute() for prefix in blend.prefixes]
+    missing = [f"{path}{end}" for path in paths for end in (".bin", ".idx") if not Path(f"{path}{end}").is_file()]
     if missing:
         raise UsageError(
             f"data.path: {' and '.join(missing)} not found; give the prefix without .bin/.idx, or make the pair with "
-            "`nlp-bench data --input TEXT.jsonl`"
+            "`nlp-bench data prepare`"
         )
-    return Data(path=str(path), cache=str(path.parent / "cache"))
+    found = Data(path=str(paths[0]), cache=str(paths[0].parent / "cache"))
+    if len(paths) == 1:
+        return found
+    weights = [()] * len(paths) if blend.weights is None else [(f"{weight:g}",) for weight in blend.weights]
+    return replace(
+        found, blend=tuple(word for pair in zip(weights, paths, strict=True) for word in (*pair[0], str(pair[1])))
+    )
 
 
 def _within_limits(run: Run, ranks: int, *, ask_scheduler: bool) -> None:

@@ -1,7 +1,7 @@
 """run.json: one resolved run, the single source of truth for every later step."""
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from nlp_bench.config.layout import Batch, Parallel
 from nlp_bench.config.model import Architecture, Training
 from nlp_bench.config.system import System
 from nlp_bench.config.table import build
+from nlp_bench.config.tuning import Tuning
 from nlp_bench.files import read_json, write_json
 
 DERIVED = {"parallel": ("num_gpus", "data")}
@@ -65,9 +66,18 @@ class Data:
     """What is trained on."""
 
     path: str
-    """Prefix of the .bin/.idx pair; empty for mock data."""
+    """Prefix of the .bin/.idx pair, of a blend the first; empty for mock data."""
     cache: str
     """Folder of the dataset's index cache."""
+    invented: bool = False
+    """Whether it is the corpus of `nlp-bench data`, which stands for any text."""
+    blend: tuple[str, ...] = ()
+    """Of a blend the words of --data-path: prefixes, or weights and prefixes in turn."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of --data-path; none for mock data."""
+        return self.blend or ((self.path,) if self.path else ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +102,8 @@ class Run:
     """For how long and with which optimizer."""
     data: Data
     """On which tokens."""
+    tuning: Tuning = field(default_factory=Tuning)
+    """Which switches of the trainer are set."""
     deviations: tuple[str, ...] = ()
     """Frozen parameters that were changed: such a run is not the benchmark."""
 

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from nlp_bench.config import checks
+from nlp_bench.config.binding import Binding
 from nlp_bench.errors import UsageError
 
 
@@ -98,12 +99,26 @@ class Container:
     runtime: str = "pyxis"
     """pyxis (srun --container-image) or apptainer (apptainer exec)."""
     mounts: tuple[str, ...] = ()
-    """Further mounts, "outside:inside"; the repository and the run folder are always mounted."""
+    """Further mounts, "outside:inside" or one path for both; the repository, the run folder and the data are always mounted."""
     python: str = "python3"
     """Python inside the image."""
+    writable: bool = False
+    """The image's file system can be written to; what is written is lost at the end (pyxis --container-writable, apptainer
+    --writable-tmpfs)."""
+    home: bool = False
+    """Mount the home folder, with whatever lies in its .local/lib."""
+    entrypoint: bool | None = None
+    """pyxis: run the image's entry point first (true), do not (false), or as the site has set it (left out)."""
+    args: tuple[str, ...] = ()
+    """Further options of srun's pyxis or of apptainer exec, one word each."""
 
     def __post_init__(self) -> None:
         checks.one_of("system.container.runtime", self.runtime, ("pyxis", "apptainer"))
+        if self.entrypoint is not None and self.runtime != "pyxis":
+            raise UsageError(
+                "system.container.entrypoint: `apptainer exec` runs no entry point; leave it out, or set what the entry "
+                "point would set in [environment]"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +131,8 @@ class Software:
     """The virtual environment sees the modules' Python packages (a site's own PyTorch)."""
     apex: str = ""
     """Git address or folder of Apex, which the build then compiles; empty: torch's own kernels are used."""
+    transformer_engine: str = ""
+    """What pip installs for Transformer Engine, for example "transformer_engine[pytorch]==2.11.0"; empty: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +181,8 @@ class System:
     """Slurm's settings."""
     container: Container = field(default_factory=Container)
     """The container image, if any."""
+    binding: Binding = field(default_factory=Binding)
+    """How the ranks of a node share its CPUs."""
     software: Software = field(default_factory=Software)
     """Modules."""
     environment: dict[str, str] = field(default_factory=dict)

@@ -9,6 +9,8 @@ from nlp_bench.config.request import Request
 from nlp_bench.errors import UsageError, nearest
 
 LAUNCHERS = ("slurm", "local")
+UPSTREAM = "megatron_lm"
+"""The tag of Megatron-LM's own trainer."""
 
 
 def read_tags(jube_run: Path) -> list[str]:
@@ -24,7 +26,7 @@ def read_tags(jube_run: Path) -> list[str]:
 def apply_tags(request: Request, tags: list[str]) -> Request:
     """Fill what `request` leaves open from `tags`. Raises UsageError on an unknown tag and on two of one kind."""
     models, systems = catalog.names("models"), catalog.names("systems")
-    kinds: dict[str, list[str]] = {"model": [], "system": [], "launcher": []}
+    kinds: dict[str, list[str]] = {"model": [], "system": [], "launcher": [], "trainer": []}
     for tag in tags:
         if tag in LAUNCHERS:  # before the systems: the system `local` and the launcher `local` go together
             kinds["launcher"].append(tag)
@@ -32,11 +34,13 @@ def apply_tags(request: Request, tags: list[str]) -> Request:
             kinds["model"].append(tag)
         elif tag in systems:
             kinds["system"].append(tag)
+        elif tag == UPSTREAM:
+            kinds["trainer"].append("megatron-lm")
         else:
-            raise UsageError(f"tag: {tag!r} is unknown{nearest(tag, [*models, *systems, *LAUNCHERS])}")
+            raise UsageError(f"tag: {tag!r} is unknown{nearest(tag, [*models, *systems, *LAUNCHERS, UPSTREAM])}")
     for kind, found in kinds.items():
         if len(set(found)) > 1:
             raise UsageError(f"tag: {' and '.join(found)} are two tags for one {kind}; keep one")
         if found and getattr(request, kind) is None:
-            request = replace(request, **{kind: found[0]})  # type: ignore[arg-type]  # the three kinds are words
+            request = replace(request, **{kind: found[0]})  # type: ignore[arg-type]  # all kinds are words
     return request

@@ -1,35 +1,100 @@
 """The trainer's arguments of a run, under Megatron-LM's names."""
 
+from dataclasses import replace
+
+from nlp_bench.config.parameters import is_encoder_decoder
 from nlp_bench.config.run import Run
 
 
 def training_arguments(run: Run) -> list[str]:
-    """Return the words behind `python -m nlp_bench.train`: shape, layout, batch, optimizer, data."""
-    pairs = {**_shape(run), **_optimizer(run)}
-    words = [word for name, value in pairs.items() for word in (f"--{name}", str(value))]
-    words += ["--use-distributed-optimizer"]
-    words += ["--sequence-parallel"] if run.parallel.tensor > 1 else []
+    """Return the words behind `python -m nlp_bench.train`: shape, layout, batch, optimizer, switches, data."""
+    words = _words({**_shape(run), **_layout(run), **_optimizer(run)})
+    words += _flags(run)
+    words += ["--sequence-parallel"] if run.parallel.tensor > 1 and run.tuning.sequence_parallel else []
     words += [] if run.training.precision == "fp32" else [f"--{run.training.precision}"]
     words += [] if run.training.recompute == "none" else ["--recompute-granularity", run.training.recompute]
-    return words + (
-        ["--data-path", run.data.path, "--data-cache-path", run.data.cache] if run.data.path else ["--mock-data"]
-    )
+    words += [
+        "--tensorboard-dir",
+        "tensorboard",
+        *run.tuning.words(),
+    ]  # in the run's folder, where the ranks are started
+    data = ["--data-path", *run.data.words, "--data-cache-path", run.data.cache] if run.data.path else ["--mock-data"]
+    return words + data
+
+
+def check_arguments(run: Run, *, files: bool = False) -> None:
+    """Raise UsageError where the trainer would refuse the run: its rules need no torch, so nothing has to start to know.
+
+    With `files` the data are looked at too: whole, and made with the tokenizer that the run is given.
+    """
+    from nlp_bench.launch.overrides import refuse_overrides  # noqa: PLC0415
+    from nlp_bench.train.arguments import parse  # noqa: PLC0415  # 100 options: only where a run is checked
+    from nlp_bench.train.layout import Layout  # noqa: PLC0415
+    from nlp_bench.train.settings.data import check_files  # noqa: PLC0415
+
+    settings = parse(training_arguments(run))
+    bare = replace(run, tuning=replace(run.tuning, train_args=()))
+    refuse_overrides(parse(training_arguments(bare)), settings)
+    Layout.of(settings, run.parallel.num_gpus)
+    if files:
+        check_files(settings)
+
+
+def _words(pairs: dict[str, object]) -> list[str]:
+    return [word for name, value in pairs.items() if value is not None for word in (f"--{name}", str(value))]
 
 
 def _shape(run: Run) -> dict[str, object]:
-    shape = run.model.architecture
+    shape, decoder = run.model.architecture, is_encoder_decoder(run.model.family)
+    family = "t5" if decoder else run.model.family
     return {
+        "model-family": None if family == "gpt" else family,
         "num-layers": shape.num_layers,
         "hidden-size": shape.hidden_size,
         "ffn-hidden-size": shape.ffn_hidden_size,
         "num-attention-heads": shape.num_attention_heads,
+        "kv-channels": shape.head_width,
+        "num-query-groups": shape.num_query_groups,
         "seq-length": shape.sequence_length,
+        "decoder-seq-length": shape.decoder_sequence_length,
         "max-position-embeddings": shape.sequence_length,
         "position-embedding-type": shape.position_embedding,
+        "rotary-base": None if shape.rotary_base == 10000 else shape.rotary_base,
+        "normalization": None if shape.normalization == "LayerNorm" else shape.normalization,
+        "norm-epsilon": None if shape.norm_epsilon == 1e-5 else shape.norm_epsilon,
+        "tokenizer-type": _tokenizer(run),
         "vocab-size": shape.vocab_size,
+        "vocab-extra-ids": shape.vocab_extra_ids or None,
         "init-method-std": shape.init_method_std,
-        "tensor-model-parallel-size": run.parallel.tensor,
-        "pipeline-model-parallel-size": run.parallel.pipeline,
+    }
+
+
+def _tokenizer(run: Run) -> str | None:
+    """Return the kind of tokenizer; the invented corpus stands for any text, so its tokens are taken as mere numbers."""
+    named = run.model.architecture.tokenizer
+    if named == "GPT2BPETokenizer":
+        return None
+    return "NullTokenizer" if run.data.invented or not run.data.path else named
+
+
+def _flags(run: Run) -> list[str]:
+    shape = run.model.architecture
+    flags = {
+        "--group-query-attention": shape.num_query_groups is not None,
+        "--swiglu": shape.activation == "swiglu",
+        "--geglu": shape.activation == "geglu",
+        "--disable-bias-linear": not shape.biases,
+        "--untie-embeddings-and-output-weights": not shape.tied_embeddings,
+    }
+    return [flag for flag, given in flags.items() if given]
+
+
+def _layout(run: Run) -> dict[str, object]:
+    parallel = run.parallel
+    return {
+        "tensor-model-parallel-size": parallel.tensor,
+        "pipeline-model-parallel-size": parallel.pipeline,
+        "context-parallel-size": None if parallel.context == 1 else parallel.context,
         "micro-batch-size": run.batch.micro_batch_size,
         "global-batch-size": run.batch.global_batch_size,
     }

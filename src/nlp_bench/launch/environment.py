@@ -10,4 +10,9 @@ def software_lines(system: System) -> list[str]:
     lines = []
     if system.software.modules:
         lines += ["module purge", *(f"module load {shlex.quote(name)}" for name in system.software.modules)]
-    return lines + [f"export {name}={shlex.quote(value)}" for name, value in system.environment.items()]
+    return lines + [f"export {name}={_quoted(value)}" for name, value in system.environment.items()]
+
+
+def _quoted(value: str) -> str:
+    """Return `value` as one shell word; one that begins with = ("exactly this", for NCCL) would look like a comparison."""
+    return f"'{value}'" if value.startswith("=") and shlex.quote(value) == value else shlex.quote(value)

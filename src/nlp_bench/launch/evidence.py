@@ -29,6 +29,8 @@ ROOT_CAUSE = re.compile(
     r"Root Cause \(first observed failure\):.*?time\s*: (\S+).*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", re.DOTALL
 )
 """torchrun's failure summary, one per node: time, rank and exit code of the first failure that the node saw."""
+KILLED = "killed by SIGKILL: mostly Linux, out of memory (dmesg tells); try a smaller micro batch, or more ranks"
+"""SIGKILL leaves no word of its own in the log."""
 TAIL_BYTES = 2_000_000
 """The end of a log is where its end is told; an error flood before that is not read."""
 
@@ -73,6 +75,7 @@ def _first_error(lines: list[str], err: str) -> str | None:
     parts = [found.group("text") for line in lines if (found := ERROR.match(line))][:1]
     causes = sorted(ROOT_CAUSE.findall(err))  # by time: the first failure dragged the others along
     parts += [f"rank {causes[0][1]} exitcode {causes[0][2]}"] if causes else []
+    parts += [KILLED] if causes and causes[0][2] == "-9" else []
     return "; ".join(parts) or None
 
 

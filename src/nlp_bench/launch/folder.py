@@ -1,5 +1,6 @@
 """The folder of one run: everything that made it, and nothing of another run."""
 
+import contextlib
 import os
 import socket
 import sys
@@ -8,9 +9,9 @@ from typing import Any
 
 from nlp_bench.clock import now, stamp
 from nlp_bench.config.run import Run
-from nlp_bench.data.indexed import check_indexed
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import read_json, write_json, write_text
+from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.script import job_script
 
 SUBMIT_SCHEMA = "nlp-bench/submit/1"
@@ -42,6 +43,18 @@ def writable_folder(path: Path) -> Path:
     if (path / "outcome.json").exists():
         raise UsageError(f"--run-dir: {path} holds a finished run (outcome.json); name a new folder")
     return path.resolve()
+
+
+def refuse_running(run_dir: Path, submission: dict[str, Any]) -> None:
+    """Raise UsageError where the local launcher that `submission` names still trains in this folder, on this host."""
+    pid = submission.get("pid")
+    if submission.get("host") != socket.gethostname() or not isinstance(pid, int) or pid == os.getpid():
+        return
+    with contextlib.suppress(OSError):  # it has ended; what it left is run again
+        if b"submit" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            raise UsageError(
+                f"--run-dir: {run_dir} holds a run that process {pid} is still training; wait for its end, or name a new folder"
+            )
 
 
 def environment_folder(root: Path) -> Path:
@@ -77,15 +90,19 @@ def preflight(run: Run, root: Path) -> None:
             f"software: no finished virtual environment in {environment_folder(root)}; set it up with "
             f"`bash benchmark/env/setup_venv.sh --system {run.system.name}`"
         )
-    if run.data.path:
-        check_indexed(run.data.path)
+    check_arguments(run, files=True)
 
 
-def write_submission(run_dir: Path, job_id: str | None) -> None:
-    """Record that the run was handed over: to Slurm under `job_id`, or to the local backend."""
+def write_submission(run_dir: Path, job_ids: list[str], *, parts_left: int = 0) -> None:
+    """Record that the run was handed over: to Slurm under these numbers, several of a chain, or to the local backend.
+
+    `parts_left` are those of a chain that the local backend will start after this one.
+    """
     record = {
         "schema": SUBMIT_SCHEMA,
-        "job_id": job_id,
+        "job_id": job_ids[-1] if job_ids else None,
+        "job_ids": job_ids,
+        "parts_left": parts_left,
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "submitted": now(),

@@ -27,14 +27,17 @@ class Job:
     """Exit status of the job script; None while it runs."""
 
 
-def submit(script: Path, account: str) -> str:
+def submit(script: Path, account: str, *, part: int = 1) -> str:
     """Hand `script` to sbatch, from its folder, and return the job id.
 
     SBATCH_* variables are taken out of the environment, because they would silently override the script's lines;
     SBATCH_ACCOUNT stays where the run names no account. A job of the same folder that Slurm knows already, submitted
-    by a process that died before it could record it, is taken over. Raises NlpBenchError quoting sbatch.
+    by a process that died before it could record it, is taken over; the `part`s of a chain are told apart. Raises
+    NlpBenchError quoting sbatch.
     """
-    comment = "nlp-bench:" + hashlib.sha256(str(script.parent).encode()).hexdigest()[:16]
+    comment = (
+        "nlp-bench:" + hashlib.sha256(str(script.parent).encode()).hexdigest()[:16] + (f"-{part}" if part > 1 else "")
+    )
     earlier = _earlier(comment)
     if earlier:
         return earlier
@@ -67,6 +70,12 @@ def _earlier(comment: str) -> str | None:
     code, out, _ = _run("squeue", "--me", "--noheader", "--format=%i %k")
     found = [line.split()[0] for line in out.splitlines() if line.split()[1:] == [comment]] if code == 0 else []
     return max(found, key=int, default=None)
+
+
+def cancel(job_ids: list[str]) -> None:
+    """Take jobs out of the queue; a Slurm that does not answer is no error: they would end by themselves."""
+    if job_ids:
+        _run("scancel", *job_ids)
 
 
 def look(job_id: str) -> Job | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from nlp_bench.clock import now
 from nlp_bench.config.partition import seconds
 from nlp_bench.config.run import Run
+from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import folder, slurm
 from nlp_bench.launch.ending import decide, read_ending, write_ending
 
@@ -17,22 +18,48 @@ GRACE_S = 30
 """Seconds that a stopped local run has to end by itself."""
 
 
-def submit(run: Run, script: Path, *, follow: bool) -> str | None:
-    """Start the run; return Slurm's job id, or None for a run that was done here and has ended.
+def submit(run: Run, script: Path, *, follow: bool, chain: int = 1) -> list[str]:
+    """Start the run, as a `chain` of jobs; return Slurm's job ids, none for a run that was done here and has ended.
 
     With `follow`, a detached `nlp-bench sync --wait` turns the end of the job into outcome.json and JUBE's marker even
     where the job itself cannot: cancelled while pending, node lost, killed.
     """
     run_dir = script.parent
     if run.launch.launcher == "slurm" and not _holds_allocation(run):
-        job_id = slurm.submit(script, run.launch.account)
-        folder.write_submission(run_dir, job_id)
+        job_ids = _queue(run, script, chain)
         if follow:
             _follow(run_dir)
-        return job_id
-    folder.write_submission(run_dir, os.environ.get("SLURM_JOB_ID"))
-    _run_here(run, script)
-    return None
+        return job_ids
+    held = os.environ.get("SLURM_JOB_ID")
+    for left in reversed(range(chain)):
+        folder.write_submission(run_dir, [held] if held else [], parts_left=left)
+        try:
+            _run_here(run, script, is_last=left == 0)
+        except SystemExit:
+            _record(
+                run, run_dir, exit_status=128 + signal.SIGTERM, signalled=True
+            )  # the script left it to the parts behind it
+            raise
+        if read_ending(run_dir) is not None:
+            break
+    return []
+
+
+def _queue(run: Run, script: Path, chain: int) -> list[str]:
+    """Hand all jobs of the chain to Slurm; each is recorded at once, for the first may run and end before the last is queued."""
+    job_ids: list[str] = []
+    try:
+        for part in range(1, chain + 1):
+            job_ids.append(slurm.submit(script, run.launch.account, part=part))
+            folder.write_submission(script.parent, job_ids, parts_left=chain - part)
+    except NlpBenchError as error:
+        if not job_ids:
+            raise
+        folder.write_submission(script.parent, job_ids)
+        raise NlpBenchError(
+            f"--chain: {len(job_ids)} of {chain} jobs are queued ({' '.join(job_ids)}) and stay; then: {error}"
+        ) from error
+    return job_ids
 
 
 def _holds_allocation(run: Run) -> bool:
@@ -49,7 +76,7 @@ def _follow(run_dir: Path) -> None:
         )  # fmt: skip
 
 
-def _run_here(run: Run, script: Path) -> None:
+def _run_here(run: Run, script: Path, *, is_last: bool) -> None:
     run_dir = script.parent
     limit_s = seconds(run.launch.timelimit)
     with (run_dir / "job.out").open("ab") as out, (run_dir / "job.err").open("ab") as err:
@@ -67,8 +94,15 @@ def _run_here(run: Run, script: Path) -> None:
                 status = process.wait(timeout=limit_s)
             except subprocess.TimeoutExpired:
                 status = _stop(process, run_dir, " DUE TO TIME LIMIT")
+    if is_last:
+        _record(run, run_dir, exit_status=status)
+
+
+def _record(run: Run, run_dir: Path, *, exit_status: int, signalled: bool = False) -> None:
+    """Write how the run ended, where its script could not."""
     if read_ending(run_dir) is None:
-        write_ending(run_dir, decide(run, run_dir, exit_status=status, state=None), exit_status=status, job_id=None)
+        ending = decide(run, run_dir, exit_status=exit_status, state=None, signalled=signalled)
+        write_ending(run_dir, ending, exit_status=exit_status, job_id=None)
 
 
 @contextlib.contextmanager

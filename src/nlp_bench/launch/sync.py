@@ -1,12 +1,13 @@
 """Bring the record of a run up to date with what Slurm says of its job."""
 
+import os
 import socket
 import time
 from pathlib import Path
 from typing import Any
 
 from nlp_bench.config.run import read_run
-from nlp_bench.launch import slurm
+from nlp_bench.launch import chain, slurm
 from nlp_bench.launch.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.folder import read_submission
 from nlp_bench.launch.states import DONE, GONE, RUNNING, WAITING, meaning
@@ -31,7 +32,9 @@ def sync(run_dir: Path, *, exit_status: int | None = None, signalled: bool = Fal
     run = read_run(run_dir)
     submission = read_submission(run_dir)
     job_id = submission["job_id"] if submission else None
-    job = slurm.look(job_id) if job_id and exit_status is None else None  # while its script speaks, Slurm knows no more
+    job = (
+        chain.look(submission) if job_id and exit_status is None else None
+    )  # while its script speaks, Slurm knows no more
     if exit_status is None:
         if submission is None:
             return None, "not submitted"
@@ -42,7 +45,13 @@ def sync(run_dir: Path, *, exit_status: int | None = None, signalled: bool = Fal
     ending = decide(run, run_dir, exit_status=exit_status, state=job.state if job else None, signalled=signalled)
     if job is not None and job.state == GONE and ending.outcome is Outcome.UNKNOWN and not _long_gone(run_dir):
         return None, "Slurm does not know the job; waiting in case its record is late"
-    write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id)
+    own_id = os.environ.get("SLURM_JOB_ID") if exit_status is not None else None
+    others = chain.rest(submission, own_id)
+    num_left = len(others) or chain.parts_left(submission)
+    if num_left and ending.outcome not in chain.FINAL:
+        return None, f"one job of the chain has ended ({ending.text()}), {num_left} will go on"
+    slurm.cancel(others)
+    write_ending(run_dir, ending, exit_status=exit_status, job_id=own_id or job_id)
     return ending, "ended"
 
 

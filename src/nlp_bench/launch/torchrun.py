@@ -6,6 +6,8 @@ from pathlib import Path
 
 from nlp_bench.config.run import Run
 from nlp_bench.launch.arguments import training_arguments
+from nlp_bench.launch.megatron_lm import upstream_command, upstream_environment
+from nlp_bench.launch.node import node_environment
 from nlp_bench.launch.rendezvous import Rendezvous
 
 JOIN_TIMEOUT_S = 600
@@ -26,9 +28,15 @@ def torchrun_command(run: Run, rendezvous: Rendezvous, run_dir: Path) -> list[st
         "--max_restarts", "0",
         "--tee", "3",
         "--log_dir", str(run_dir / "ranks"),
-        "-m", "nlp_bench.train",
-        *training_arguments(run),
+        *program_words(run),
     ]  # fmt: skip
+
+
+def program_words(run: Run) -> list[str]:
+    """Return what torchrun starts in each rank: our trainer, or the user's Megatron-LM."""
+    if run.tuning.trainer == "megatron-lm":
+        return ["-m", "nlp_bench.launch.bound", "--", sys.executable, "-u", *upstream_command(run)]
+    return ["-m", "nlp_bench.train", *training_arguments(run)]
 
 
 def _rendezvous_words(run: Run, rendezvous: Rendezvous) -> list[str]:
@@ -52,13 +60,20 @@ def _rendezvous_words(run: Run, rendezvous: Rendezvous) -> list[str]:
 
 
 def rank_environment(run: Run, build: dict[str, str]) -> dict[str, str]:
-    """Return the variables that the ranks need on top of the caller's: accelerator, threads, kernel caches.
+    """Return the variables that the ranks need on top of the caller's: accelerator, places, threads, kernel caches.
 
     With NLP_BENCH_ACCELERATOR=cuda the trainer refuses a node without a GPU, instead of training on its CPU. NCCL is asked
     to print the version that was loaded, which pip's record does not tell, unless the caller wants more or less of it.
+    Inside a container the system's own [environment] is set once more: a variable of the image wins over the host's.
+    Raises NlpBenchError on a node that shows its ranks too few GPUs.
     """
     environment = {"NLP_BENCH_ACCELERATOR": run.system.accelerator, **build}
-    if run.system.accelerator == "cuda" and "NCCL_DEBUG" not in os.environ:
+    if run.system.container.image:
+        environment = {**run.system.environment, **environment}
+    if run.tuning.trainer == "megatron-lm":
+        environment |= upstream_environment(run)
+    environment |= node_environment(run, {**os.environ, **environment})
+    if run.system.accelerator == "cuda" and "NCCL_DEBUG" not in {**os.environ, **environment}:
         environment["NCCL_DEBUG"] = "VERSION"
     if run.system.accelerator == "cpu":
         cores = len(os.sched_getaffinity(0))

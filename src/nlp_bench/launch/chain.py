@@ -1,0 +1,163 @@
+"""Long trainings as chains of Slurm jobs: one run folder, one log, one folder of checkpoints, one job after the other.
+
+All jobs run the same script; `--dependency=singleton` with a name of their own lets Slurm start them one by one. Each stops before its
+time limit with a checkpoint, the next one goes on from it, and the run has ended when its iterations are done or its last job has.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.config.partition import seconds
+from nlp_bench.config.run import Run
+from nlp_bench.errors import UsageError
+from nlp_bench.launch import slurm
+from nlp_bench.launch.states import RUNNING, WAITING, meaning
+from nlp_bench.outcome import Outcome
+
+MAX_JOBS = 1000
+OWN_OPTIONS = ("--save", "--load", "--save-interval", "--exit-interval", "--exit-duration-in-mins")
+FINAL = (Outcome.VALID, Outcome.INVALID, Outcome.OUT_OF_MEMORY)
+"""Ends after which another job of the chain would do nothing, or the same again."""
+KEPT = 2
+"""Checkpoints of a chain that are kept: the next job needs the newest, and an older one serves if that is damaged."""
+MARGIN, LEAST_MARGIN_S, MOST_MARGIN_S = 0.1, 120, 900
+"""Share of the time limit, and its bounds, that is kept for start-up before and the checkpoint behind the iterations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What a person asks about checkpoints and chains; None: not asked for."""
+
+    chain: int = 1
+    """Jobs of the chain."""
+    save: Path | None = None
+    """Folder that checkpoints are written to."""
+    load: Path | None = None
+    """Folder of checkpoints that the training goes on from."""
+    save_interval: int | None = None
+    """Iterations between checkpoints."""
+    exit_interval: int | None = None
+    """Iterations after which a job ends."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.chain <= MAX_JOBS:
+            raise UsageError(f"--chain: {self.chain} is no number of jobs from 1 to {MAX_JOBS}")
+        if self.chain > 1 and self.save and self.load and self.save.resolve() != self.load.resolve():
+            raise UsageError(
+                f"--load: {self.load} is not --save {self.save}, and each job of a chain goes on where the one before has saved; give one of the two"
+            )
+        if self.save_interval is not None and not self.is_kept:
+            raise UsageError("--save-interval: nothing is saved; add --save FOLDER or --chain N")
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether checkpoints are written."""
+        return self.save is not None or self.chain > 1
+
+
+def with_wishes(run: Run, run_dir: Path, wishes: Wishes) -> Run:
+    """Return `run` with the trainer's words for checkpoints and, for a chain, the jobs' common name and dependency.
+
+    Raises UsageError where --train-args says the same things.
+    """
+    if wishes == Wishes():
+        return run
+    given = [word for word in run.tuning.train_args if word.split("=")[0] in OWN_OPTIONS]
+    if given:
+        raise UsageError(
+            f"--train-args: {given[0]} is an option of `nlp-bench submit` where checkpoints are kept; give it there"
+        )
+    words = _words(run, run_dir, wishes)
+    run = replace(run, tuning=replace(run.tuning, train_args=(*run.tuning.train_args, *words)))
+    if wishes.chain == 1 or run.launch.launcher != "slurm":
+        return run
+    own_name = f"{run.launch.job_name}-{hashlib.sha256(str(run_dir).encode()).hexdigest()[:6]}"
+    dependency = ",".join(filter(None, (run.system.slurm.dependency, "singleton")))
+    system = replace(run.system, slurm=replace(run.system.slurm, dependency=dependency))
+    return replace(run, launch=replace(run.launch, job_name=own_name), system=system)
+
+
+def _words(run: Run, run_dir: Path, wishes: Wishes) -> list[str]:
+    common = wishes.save or wishes.load or run_dir / "checkpoints"
+    save = (wishes.save or common) if wishes.is_kept else None
+    load = (wishes.load or common) if wishes.chain > 1 else wishes.load
+    pairs = {
+        "--save": save and save.absolute(),
+        "--load": load and load.absolute(),
+        "--save-interval": wishes.save_interval,
+        "--exit-interval": wishes.exit_interval,
+        "--exit-duration-in-mins": _minutes(run.launch.timelimit) if wishes.is_kept else None,
+    }
+    keeps = {word.split("=")[0] for word in run.tuning.train_args} & {"--keep-checkpoints"}
+    if wishes.chain > 1 and run.tuning.trainer == "nlp-bench" and not keeps:
+        pairs["--keep-checkpoints"] = KEPT
+    missing = ["--exit-on-missing-checkpoint"] if wishes.load and wishes.chain == 1 else []
+    return [word for name, value in pairs.items() if value is not None for word in (name, str(value))] + missing
+
+
+def _minutes(timelimit: str) -> float | None:
+    """Return the minutes after which a job stops by itself: the time limit less a margin; None where there is no limit."""
+    limit_s = seconds(timelimit)
+    if limit_s is None:
+        return None
+    margin_s = min(max(MARGIN * limit_s, LEAST_MARGIN_S), MOST_MARGIN_S, limit_s / 2)
+    minutes = (limit_s - margin_s) / 60
+    return int(minutes) if minutes >= 10 else round(minutes, 2)
+
+
+def check_checkpoint(run: Run, folder: Path) -> None:
+    """Refuse at the terminal what the trainer would refuse in the job: no checkpoint in `folder`, or one of another model."""
+    from nlp_bench.launch.arguments import training_arguments  # noqa: PLC0415  # 100 options: only where a checkpoint is named
+    from nlp_bench.train.arguments import parse  # noqa: PLC0415
+    from nlp_bench.train.checkpoint.folder import TRACKER, newest  # noqa: PLC0415
+    from nlp_bench.train.checkpoint.start import check_start  # noqa: PLC0415
+    from nlp_bench.train.layout import Layout  # noqa: PLC0415
+
+    if run.tuning.trainer != "nlp-bench":
+        return  # Megatron-LM's own checkpoints have no record of ours
+    settings = parse(training_arguments(run))
+    if newest(folder) is None:
+        raise UsageError(
+            f"--load: {folder} holds no checkpoint ({TRACKER} is missing); name the folder that a run has saved to"
+        )
+    all_done = check_start(settings, Layout.of(settings, run.parallel.num_gpus))
+    if all_done is not None:
+        raise UsageError(f"--load:{all_done.replace('--train-iters', '--iterations')}")
+
+
+def job_ids(submission: dict[str, Any]) -> list[str]:
+    """Return the jobs of a submission, the first one first; a run that is no chain has one, or none on the local launcher."""
+    known = submission.get("job_ids") or [submission["job_id"]]
+    return [str(job_id) for job_id in known if job_id]
+
+
+def look(submission: dict[str, Any] | None) -> slurm.Job | None:
+    """Ask Slurm for the job that the run depends on now: one that runs, else one that waits, else the last one.
+
+    None means that Slurm does not answer, or that there is no job.
+    """
+    found = [slurm.look(job_id) for job_id in job_ids(submission)] if submission else []
+    if not found or None in found:
+        return None
+    jobs = [job for job in found if job is not None]
+    for word in (RUNNING, WAITING):
+        for job in jobs:
+            if meaning(job.state) == word:
+                return job
+    return jobs[-1]
+
+
+def rest(submission: dict[str, Any] | None, own_id: str | None) -> list[str]:
+    """Return the other jobs of the chain that run or wait; `own_id` is the job that asks. A silent Slurm counts as none."""
+    known = job_ids(submission) if submission else []
+    if len(known) < 2:
+        return []
+    others = [(job_id, slurm.look(job_id)) for job_id in known if job_id != own_id]
+    return [job_id for job_id, job in others if job is not None and meaning(job.state) in {RUNNING, WAITING}]
+
+
+def parts_left(submission: dict[str, Any] | None) -> int:
+    """Return how many jobs of the chain the local backend has still to start."""
+    return int((submission or {}).get("parts_left") or 0)

@@ -1,0 +1,37 @@
+"""What the further words for the trainer must not change: all that run.json says by itself, or the record would not be true."""
+
+from dataclasses import fields
+
+from nlp_bench.config.tuning import Tuning
+from nlp_bench.errors import UsageError
+from nlp_bench.train.arguments import flag
+from nlp_bench.train.settings import Settings
+from nlp_bench.train.settings.schedule import ScheduleSettings
+from nlp_bench.train.settings.shape import ShapeSettings
+
+OWN_OPTION = (
+    "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "micro_batch_size",
+    "global_batch_size", "train_iters", "log_interval", "data_path", "mock_data", "recompute_granularity",
+    *(field.name for field in fields(Tuning)),
+)  # fmt: skip
+"""Given by an option of `nlp-bench submit` or a parameter of JUBE, which run.json records."""
+FROZEN = (
+    "vocab_size", "vocab_extra_ids", "bf16", "fp16", "train_samples", "recompute_activations",
+    *(field.name for group in (ShapeSettings, ScheduleSettings) for field in fields(group)),
+)  # fmt: skip
+"""Given by the model file."""
+
+
+def refuse_overrides(stated: Settings, given: Settings) -> None:
+    """Raise UsageError where `given`, with `train_args`, is not what `stated`, without them, says of a recorded field."""
+    for name in (*OWN_OPTION, *FROZEN):
+        if hasattr(stated, name) and getattr(stated, name) != getattr(given, name):
+            own = name in OWN_OPTION
+            remedy = (
+                "its own option or JUBE parameter"
+                if own
+                else "a model file of your own, a copy of one in benchmark/models"
+            )
+            raise UsageError(
+                f"train_args: {flag(name)} would make run.json untrue, which records it; change it by {remedy}"
+            )

@@ -1,0 +1,118 @@
+"""The cores of a node that this process may use, with their NUMA node and socket, as Linux tells them in /sys.
+
+Files: Linux's Documentation/ABI/stable/sysfs-devices-system-cpu and -node, Documentation/admin-guide/cputopology.rst
+(`core_cpus_list`, before Linux 5.2 `thread_siblings_list`), Documentation/ABI/testing/sysfs-bus-pci (`numa_node`).
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+CPU, NODE, PCI = "sys/devices/system/cpu", "sys/devices/system/node", "sys/bus/pci/devices"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Core:
+    """One physical core."""
+
+    cpus: tuple[int, ...]
+    """Numbers of its hardware threads that this process may use, ascending; never empty."""
+    node: int
+    """NUMA node."""
+    socket: int
+    """Processor package."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """The cores that a process may use, by NUMA node and then by number."""
+
+    cores: tuple[Core, ...]
+    """Empty nowhere but on a system without /sys and affinity."""
+    sockets_of_node: dict[int, frozenset[int]] = field(default_factory=dict)
+    """The sockets of each NUMA node, those without an allowed core included."""
+
+
+def parse_cpus(text: str) -> frozenset[int]:
+    """Return the numbers of a list as Linux and taskset write it, "0-3,8" or "0-30:2"; raises ValueError for other text."""
+    numbers: set[int] = set()
+    for word in text.replace("\n", "").split(","):
+        if not word.strip():
+            continue
+        found = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", word.strip())
+        if found is None:
+            raise ValueError(f"{word!r} is no range of CPUs")
+        first, last, step = found.groups()
+        numbers.update(range(int(first), int(last or first) + 1, int(step or 1)))
+    return frozenset(numbers)
+
+
+def format_cpus(numbers: Iterable[int]) -> str:
+    """Return numbers as a list that Linux and taskset read: "0-3,8"."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def read_topology(root: Path = Path("/"), allowed: Iterable[int] | None = None) -> Topology:
+    """Return the topology of the node whose file system begins at `root`, within the CPUs `allowed`.
+
+    `allowed` is this process's own affinity by default: what Slurm, cgroups and taskset have left of the node. What Linux does
+    not tell is taken as NUMA node 0, socket 0, one thread per core.
+    """
+    mine = frozenset(os.sched_getaffinity(0) if allowed is None else allowed)
+    node_of = _nodes(root)
+    threads = {cpu: _threads(root, cpu) for cpu in mine | node_of.keys()}
+    sockets_of_node: dict[int, set[int]] = {}
+    for cpu in threads:
+        sockets_of_node.setdefault(node_of.get(cpu, 0), set()).add(_socket(root, cpu))
+    cores = {
+        tuple(sorted(threads[cpu] & mine)): Core(
+            cpus=tuple(sorted(threads[cpu] & mine)), node=node_of.get(cpu, 0), socket=_socket(root, cpu)
+        )
+        for cpu in mine
+    }
+    return Topology(
+        cores=tuple(sorted(cores.values(), key=lambda core: (core.node, core.cpus))),
+        sockets_of_node={node: frozenset(sockets) for node, sockets in sockets_of_node.items()},
+    )
+
+
+def gpu_node(address: int, root: Path = Path("/")) -> int | None:
+    """Return the NUMA node of the PCI device at `address` (domain, bus, device and function in 16, 8, 5 and 3 bits); None: unknown."""
+    name = f"{address >> 16:04x}:{address >> 8 & 0xFF:02x}:{address >> 3 & 0x1F:02x}.{address & 0x7}"
+    text = _text(root / PCI / name / "numa_node")
+    return int(text) if text.isdecimal() else None  # -1: the firmware does not tell
+
+
+def _nodes(root: Path) -> dict[int, int]:
+    """Return the NUMA node of each CPU; a node of memory alone (a GPU's, on Grace Hopper) has no CPU."""
+    node_of = {}
+    for path in root.glob(f"{NODE}/node[0-9]*"):
+        for cpu in parse_cpus(_text(path / "cpulist")):
+            node_of[cpu] = int(path.name.removeprefix("node"))
+    return node_of
+
+
+def _threads(root: Path, cpu: int) -> frozenset[int]:
+    folder = root / CPU / f"cpu{cpu}" / "topology"
+    text = _text(folder / "core_cpus_list") or _text(folder / "thread_siblings_list")
+    return parse_cpus(text) | {cpu}
+
+
+def _socket(root: Path, cpu: int) -> int:
+    text = _text(root / CPU / f"cpu{cpu}" / "topology" / "physical_package_id")
+    return int(text) if text.isdecimal() else 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,46 @@
+"""Nodes as Linux describes them in /sys, and a stand-in of NVIDIA's library that says where GPUs are."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).with_name("fake_gpus.c")
+
+
+@pytest.fixture(scope="session")
+def gpu_library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    path = tmp_path_factory.mktemp("gpus") / "libfake-gpus.so"
+    subprocess.run([compiler, "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(path), str(SOURCE)], check=True)
+    return str(path)
+
+
+@pytest.fixture
+def dgx_a100(tmp_path: Path) -> Path:
+    """The root of a DGX A100: 2 sockets of 64 cores, 4 NUMA nodes each, GPUs at nodes 3, 3, 1, 1, 7, 7, 5, 5."""
+    root = tmp_path / "dgx"
+    for cpu in range(256):
+        core = cpu % 128
+        put(root, f"sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list", f"{core},{core + 128}\n")
+        put(root, f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id", f"{core // 64}\n")
+    for node in range(8):
+        first = 16 * node
+        put(
+            root,
+            f"sys/devices/system/node/node{node}/cpulist",
+            f"{first}-{first + 15},{first + 128}-{first + 143}\n",
+        )
+    places = zip(("07", "0f", "47", "4e", "87", "90", "b7", "bd"), (3, 3, 1, 1, 7, 7, 5, 5), strict=True)
+    for bus, node in places:
+        put(root, f"sys/bus/pci/devices/0000:{bus}:00.0/numa_node", f"{node}\n")
+    return root
+
+
+def put(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)

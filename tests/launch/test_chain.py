@@ -1,0 +1,96 @@
+"""What a chain of jobs is made of: the trainer's words, the jobs' name, and when the run has ended."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run
+from nlp_bench.errors import UsageError
+from nlp_bench.launch import chain, slurm
+from nlp_bench.launch.chain import Wishes, with_wishes
+from nlp_bench.launch.slurm import Job
+
+RUN_DIR = Path("/runs/1")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path))
+    return resolve(Request(model="tiny", system="slurm-sandbox", timelimit="01:00:00"), ask_scheduler=False)
+
+
+def test_without_wishes_nothing_is_kept(run: Run) -> None:
+    assert with_wishes(run, RUN_DIR, Wishes()) is run
+
+
+def test_a_chain_shares_its_folder_and_its_name(run: Run) -> None:
+    made = with_wishes(run, RUN_DIR, Wishes(chain=3))
+    words = "--save /runs/1/checkpoints --load /runs/1/checkpoints --exit-duration-in-mins 54 --keep-checkpoints 2"
+    assert " ".join(made.tuning.train_args) == words
+    assert made.system.slurm.dependency == "singleton"
+    assert made.launch.job_name != with_wishes(run, Path("/runs/2"), Wishes(chain=3)).launch.job_name
+
+
+def test_one_job_goes_on_from_a_folder_that_must_hold_a_checkpoint(run: Run) -> None:
+    made = with_wishes(run, RUN_DIR, Wishes(load=Path("/old"), exit_interval=5))
+    assert made.tuning.train_args == ("--load", "/old", "--exit-interval", "5", "--exit-on-missing-checkpoint")
+    assert made.system.slurm.dependency == run.system.slurm.dependency
+
+
+@pytest.mark.parametrize(
+    ("timelimit", "minutes"),
+    [("00:02:00", "1.0"), ("00:10:00", "8.0"), ("01:00:00", "54"), ("1-00:00:00", "1425")],
+)
+def test_a_job_stops_before_its_time_limit(run: Run, timelimit: str, minutes: str) -> None:
+    changed = replace(run, launch=replace(run.launch, timelimit=timelimit))
+    words = with_wishes(changed, RUN_DIR, Wishes(chain=2)).tuning.train_args
+    assert words[words.index("--exit-duration-in-mins") + 1] == minutes
+
+
+@pytest.mark.parametrize(
+    ("wishes", "message"),
+    [
+        ({"chain": 0}, "--chain: 0 is no number of jobs from 1 to 1000"),
+        ({"save_interval": 5}, "--save-interval: nothing is saved; add --save FOLDER or --chain N"),
+        ({"chain": 2, "save": Path("a"), "load": Path("b")}, "--load: b is not --save a"),
+    ],
+)
+def test_wishes_that_contradict_each_other(wishes: dict[str, int | Path], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Wishes(**wishes)  # type: ignore[arg-type]
+    assert message in str(error.value)
+
+
+def test_words_of_its_own_are_not_said_twice(run: Run) -> None:
+    twice = replace(run, tuning=replace(run.tuning, train_args=("--save", "/elsewhere")))
+    with pytest.raises(UsageError, match="--train-args: --save is an option of `nlp-bench submit`"):
+        with_wishes(twice, RUN_DIR, Wishes(chain=2))
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, **states: str) -> None:
+    jobs = {name[1:]: Job(state=state, reason="", exit_status=None) for name, state in states.items()}
+    monkeypatch.setattr(slurm, "look", jobs.get)
+
+
+def test_the_job_that_the_run_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    submission = {"job_id": "3", "job_ids": ["1", "2", "3"]}
+    answers(monkeypatch, _1="COMPLETED", _2="RUNNING", _3="PENDING")
+    assert chain.look(submission) == Job(state="RUNNING", reason="", exit_status=None)
+    assert chain.rest(submission, own_id="2") == ["3"]
+    answers(monkeypatch, _1="COMPLETED", _2="COMPLETED", _3="PENDING")
+    assert chain.look(submission) == Job(state="PENDING", reason="", exit_status=None)
+    answers(monkeypatch, _1="COMPLETED", _2="FAILED", _3="TIMEOUT")
+    assert chain.look(submission) == Job(state="TIMEOUT", reason="", exit_status=None)
+    assert chain.rest(submission, own_id="3") == []
+    answers(monkeypatch, _1="COMPLETED", _2="FAILED")  # Slurm is silent about the third
+    assert chain.look(submission) is None
+
+
+def test_a_run_of_one_job_is_no_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, _7="RUNNING")
+    assert chain.rest({"job_id": "7"}, own_id=None) == []
+    assert chain.look({"job_id": "7"}) == Job(state="RUNNING", reason="", exit_status=None)
+    assert chain.look(None) is None

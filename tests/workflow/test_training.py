@@ -1,0 +1,55 @@
+"""Every family of models and every way of spreading one, trained on CPU ranks through JUBE: one table each, losses that fall or agree."""
+
+import pytest
+from support.jube import Jube
+
+pytestmark = [pytest.mark.jube, pytest.mark.torchrun]
+
+FAMILIES = ("tiny", "tiny_llama", "tiny_t5", "tiny_mt5", "tiny_bert")
+SMALL = {"sequence_length": "64", "nhidden": "64"}
+LAYOUTS = {
+    "gpus_per_node": (1, 2, 2, 4, 2, 4, 4),
+    "tp_size": (1, 2, 1, 1, 1, 2, 2),
+    "pp_size": (1, 1, 2, 2, 1, 2, 1),
+    "num_layers_per_virtual_pipeline_stage": ("default", "default", "default", 1, "default", 1, "default"),
+    "context_parallel_size": (1, 1, 1, 1, 2, 1, 2),
+    "recompute_granularity": ("none", "selective", "full", "none", "full", "full", "none"),
+}
+
+
+def test_each_family_learns(jube: Jube) -> None:
+    jube.set(nlp_model_size=",".join(FAMILIES), gpus_per_node="1", iterations="20", **SMALL)
+    jube.run("local")
+    assert jube.status() == "FINISHED", jube.log()
+    rows = {row["Model"]: row for row in jube.table()}
+    assert sorted(rows) == sorted(FAMILIES)
+    assert {row["Outcome"] for row in rows.values()} == {"VALID"}, jube.log()
+    for name, row in rows.items():
+        assert float(row["Last_Loss"]) < float(row["First_Loss"]) - 0.2, (name, row)
+        assert float(row["Tokens/sec"]) > 0
+
+
+def test_no_layout_changes_the_loss(jube: Jube) -> None:
+    count = len(LAYOUTS["tp_size"])
+    columns = {name: f"[{','.join(map(repr, column))}][$point]" for name, column in LAYOUTS.items()}
+    points = ",".join(map(str, range(count)))
+    batch = {"global_batch_size": "4", "micro_batch_size": "1", "iterations": "4"}
+    jube.set(point=points, **batch, **SMALL, **columns)
+    jube.run("local")
+    assert jube.status() == "FINISHED", jube.log()
+    rows = jube.table()
+    assert [row["Outcome"] for row in rows] == ["VALID"] * count, jube.log()
+    layouts = {
+        (
+            row["Tensor_Parallel"],
+            row["Pipeline_Parallel"],
+            row["Virtual_Pipeline"],
+            row["Context_Parallel"],
+            row["Recompute"],
+        )
+        for row in rows
+    }
+    assert len(layouts) == count
+    for column in ("First_Loss", "Last_Loss"):
+        losses = [float(row[column]) for row in rows]
+        assert losses == pytest.approx([losses[0]] * count, abs=1e-4)
