@@ -23,6 +23,8 @@ def kind_of(text: str) -> str | None:
         ("    save-checkpoint .................: (12.0, 13.0)", "checkpoint"),
         (" validation loss at iteration 20 | lm loss value: 8.1E+00 |", "evaluation"),
         ("evaluating on the validation set", "evaluation"),
+        ("[default3]: profiling iteration 10 on ranks 0 1", "profiler"),
+        ("--profile: profiling iteration by iteration", None),
         ("loading checkpoint from /scratch/run", None),
         ("no checkpoint found in /scratch/saved", None),
         ("--save-checkpoint-interval 100", None),

@@ -10,6 +10,7 @@ from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.folder import measure_folder
+from nlp_bench.measure.metrics import metrics_text
 from nlp_bench.outcome import Outcome
 
 
@@ -136,9 +137,10 @@ def test_metrics_of_a_good_run(run_dir: Path) -> None:
     assert (run_dir / "m.txt").read_text() == (
         "outcome: VALID\njob_id: 4711\nsystem: machine\nversion: 2026\naccelerator: cuda\nqueue: batch\njob_time: 00:45:00\n"
         "model: 175\nmodel_size: 175\nmicro_batch_size: 1\ngas: 16\nnodes: 96\nbatch_size: 96\npipeline_parallel: 8\ntensor_parallel: 8\niterations: 50\n"
+        "first_loss: 1.010967E+01\nlast_loss: 8.110270E+00\n"
         "avg_tflops_per_gpu: 128.99\ntokens_per_second: 34063.43\ntime_to_report_in_seconds: 587.14\n"
         "tokens_per_second_steady: 36361.59\ntime_to_report_steady_in_seconds: 550.03\nci95_low: 34902.19\nci95_high: 37948.35\n"
-        "tokens_per_second_per_gpu: 94.69\nseconds_per_iteration_mean: 5.4070\nwindow: 11-50\nlast_loss: 8.110270E+00\n"
+        "tokens_per_second_per_gpu: 94.69\nseconds_per_iteration_mean: 5.4070\nwindow: 11-50\n"
     )
 
 
@@ -163,3 +165,13 @@ def test_an_entry_cannot_carry_a_number_that_it_must_not(run_dir: Path) -> None:
 def test_changed_frozen_parameters_are_said(run_dir: Path) -> None:
     change(run_dir, "run.json", deviations=["num_layers 96 -> 4"])
     assert measure_folder(run_dir, "job.out").entry.reasons == ("not the benchmark as defined: num_layers 96 -> 4",)
+
+
+def test_rows_of_a_sweep_over_a_switch_tell_it(run_dir: Path) -> None:
+    change(
+        run_dir,
+        "run.json",
+        tuning={"kernels": "torch", "overlap_grad_reduce": True, "recompute_modules": ["mlp"], "trainer": "nlp-bench"},
+    )
+    lines = metrics_text(measure_folder(run_dir, "job.out")).splitlines()
+    assert "tuning: kernels=torch overlap_grad_reduce recompute_modules=mlp" in lines

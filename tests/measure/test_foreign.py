@@ -107,3 +107,20 @@ def test_several_configurations_give_several_entries(measure: Call, published: s
     first, second = measure(DUMP + published + other)
     assert (first.sequence_length, second.sequence_length) == (2048, 4096)
     assert second.reference == pytest.approx(2 * first.reference)
+
+
+def test_a_training_that_goes_on_from_a_checkpoint_warms_up_again(tmp_path: Path) -> None:
+    lines = [
+        f" iteration {i:8d}/      24 | consumed samples: {4 * i:12d} | elapsed time per iteration (s): 0.1000 | "
+        f"global batch size:     4 | lm loss: 6.0E+00 | number of nan iterations:   0 | samples per second: 40.0 | TFLOPs: 0.01 |"
+        for i in range(12, 26, 2)
+    ]
+    loaded = (
+        " > checkpoints: loaded /a b/iter_0000010 in 0.05 s: 10 iterations, 40 samples, made with tp 1; none is written"
+    )
+    path = tmp_path / "job.out"
+    for text, first in ((loaded, 13), ("nothing", 11)):
+        path.write_text("\n".join(["  log_interval .................................... 2", text, *lines]) + "\n")
+        (entry,) = measure_log(path, Overrides(sequence_length=32, num_gpus=1))
+        assert entry.throughput is not None
+        assert entry.throughput.window.first_iteration == first

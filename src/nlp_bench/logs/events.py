@@ -1,7 +1,8 @@
-"""Evaluations and checkpoints that a log speaks of: an interval that holds one did something else than train.
+"""Evaluations, checkpoints and profiled iterations that a log speaks of: an interval that holds one did something else than train.
 
 Sources: NVIDIA/Megatron-LM megatron/training/training.py (`validation loss at iteration`) and checkpointing.py (`saving checkpoint at
-iteration`, `successfully saved checkpoint`); the words are common to most trainers.
+iteration`, `successfully saved checkpoint`); the words are common to most trainers. `profiling iteration 10 on rank 0` is our own
+trainer's (train/watching/profiler.py).
 """
 
 import re
@@ -21,6 +22,9 @@ _EVALUATION = re.compile(
     rb"\bvalidation loss\b|\bvalid(?:ation)?_loss\b|\beval(?:uation)?[ _]loss\b|\bevaluating\b|\b(?:running|start\w*) (?:evaluation|validation)\b",
     re.IGNORECASE,
 )
+_PROFILER = re.compile(rb"(?<![\w-])profiling iteration \d{1,12} on ranks? \d")
+_FORMS = {"profiler": _PROFILER, "checkpoint": _CHECKPOINT, "evaluation": _EVALUATION}
+"""Kind to its words; the first that fits is told."""
 _DENIED = re.compile(rb"\b(?:no|not|never|nothing|without|disabled|skip(?:s|ped|ping)?)\b", re.IGNORECASE)
 _BEFORE = 16
 """Bytes before the words in which they may be denied: `will not be`."""
@@ -33,9 +37,9 @@ class _Parser:
         self.num_events = 0
 
     def take(self, line: Line, findings: Findings) -> None:
-        """Tell whether the line speaks of a checkpoint that was written or of an evaluation."""
+        """Tell whether the line speaks of a checkpoint that was written, of an evaluation or of the profiler."""
         text = line.text[:1024]
-        kind = "checkpoint" if _says(_CHECKPOINT, text) else "evaluation" if _says(_EVALUATION, text) else None
+        kind = next((kind for kind, form in _FORMS.items() if _says(form, text)), None)
         if kind and self.num_events < MAX_EVENTS:
             self.num_events += 1
             findings.event(Event(kind, line.offset, line.number))
@@ -55,6 +59,6 @@ EVENTS = Dialect(
     source="none",
     example="validation loss at iteration 100",
     trap="an option that names a checkpoint is none",
-    needles=(b"heckpoint", b"alidation", b"alid_loss", b"val_loss", b"val loss", b"valuat"),
+    needles=(b"heckpoint", b"alidation", b"alid_loss", b"val_loss", b"val loss", b"valuat", b"profiling iteration"),
     parser=_Parser,
 )

@@ -216,7 +216,7 @@ class Event:
     """Something other than training that the log speaks of."""
 
     kind: str
-    """"evaluation" or "checkpoint"."""
+    """"evaluation", "checkpoint" or "profiler"."""
     offset: int
     """Byte of the file, after decompression, at which its line begins."""
     line_number: int

@@ -29,7 +29,9 @@ ARGUMENTS = frozenset(
         "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size",
         "num_layers_per_virtual_pipeline_stage", "context_parallel_size", "expert_model_parallel_size", "data_parallel_size",
         "sequence_parallel", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "use_flash_attn",
-        "transformer_impl", "micro_batch_size", "global_batch_size", "mock_data", "data_path", "tokenizer_type",
+        "transformer_impl", "micro_batch_size", "global_batch_size", "mock_data", "model_family",
+        "encoder_num_layers", "decoder_num_layers", "decoder_seq_length", "geglu", "vocab_extra_ids", "bert_no_binary_head",
+        "data_path", "tokenizer_type",
     }
 )  # fmt: skip
 """Arguments that say what is trained and how; all others of a dump are passed over."""
@@ -47,6 +49,7 @@ _SENTENCES = (
         re.compile(rb" > padded vocab \(size: \d{1,12}\) with \d{1,12} dummy tokens \(new size: (\d{1,12})\)"),
         "padded_vocab_size",
     ),
+    (re.compile(rb" > checkpoints: loaded .{1,4096} s: (\d{1,18}) iterations, "), "loaded_iterations"),
     (re.compile(rb" > clocks of the ranks: within (\d{1,9}\.\d{1,9}) s"), "clock_spread_s"),
     (re.compile(rb"NCCL (?:INFO )?version (\d+\.\d+\.\d+(?:\+cuda[\d.]+)?)"), "nccl_version"),
     (re.compile(rb"NCCL INFO (?:Using network (\w{2,40})|NET/(\w{2,40}) ?: Using)"), "nccl_transport"),
@@ -131,6 +134,7 @@ SETTINGS = Dialect(
         b"INFO NET/",
         b"NCCL INFO Channel ",
         b" > clocks of the ranks: ",
+        b" > checkpoints: loaded ",
     ),
     parser=_Parser,
 )

@@ -33,6 +33,8 @@ class Asked:
     """Iterations that the training was to run."""
     log_interval: int
     """Iterations per line of the log."""
+    goes_on: bool = False
+    """Whether the training was asked to go on from a checkpoint, so that the log may begin behind iteration 1."""
     num_gpus: int | None = None
     """GPUs (or CPU ranks) of the whole run."""
 
@@ -44,12 +46,16 @@ class Asked:
             global_batch_size=_positive(run, "batch.global_batch_size", path),
             iterations=_positive(run, "training.iterations", path),
             log_interval=_positive(run, "training.log_interval", path),
+            goes_on="--load" in (lookup(run, "tuning.train_args") or ()),
             num_gpus=lookup(run, "parallel.num_gpus"),
         )
 
     def throughput(self, log: Log, attempt: Attempt) -> Throughput | None:
         """Measure the records of `attempt`, which is one of `log`, with these sizes; None when none has a time."""
-        habits = Habits(log_interval=self.log_interval, events=log.events)
+        done = 0  # a program that goes on warms up too, in whichever iteration is its first
+        if self.goes_on and attempt.records:
+            done = (int(attempt.records[0].iteration) - 1) // self.log_interval * self.log_interval
+        habits = Habits(log_interval=self.log_interval, counts_from=done + 1, events=log.events)
         return measure_records(attempt.records, sizes_of(attempt, self.overrides()), habits)
 
     def overrides(self) -> Overrides:

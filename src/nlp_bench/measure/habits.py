@@ -28,7 +28,16 @@ def habits_of(log: Log, attempt: Attempt) -> Habits:
     """Return what the log tells of its program."""
     return Habits(
         log_interval=attempt.count("log_interval"),
-        counts_from=log.counts_from,
+        counts_from=_counts_from(log, attempt),
         has_first_twice=log.dialect in FIRST_TWICE,
         events=log.events,
     )
+
+
+def _counts_from(log: Log, attempt: Attempt) -> int:
+    """Return the number of the first iteration: behind a checkpoint, where our trainer says that it has loaded one."""
+    loaded, first = log.settings.get("loaded_iterations"), attempt.records[0] if attempt.records else None
+    if loaded is None or first is None or len(log.attempts) > 1 or not isinstance(loaded.value, int):
+        return log.counts_from
+    goes_on = loaded.line_number < first.line_number and loaded.value < first.iteration
+    return loaded.value + 1 if goes_on else log.counts_from

@@ -23,7 +23,13 @@ _FROM_RUN = {
     "batch_size": "batch.global_batch_size",
     "pipeline_parallel": "parallel.pipeline",
     "tensor_parallel": "parallel.tensor",
+    "context_parallel": "parallel.context",
+    "recompute": "training.recompute",
+    "trainer": "tuning.trainer",
 }
+
+_ELSEWHERE = ("trainer", "megatron_lm_repo", "megatron_lm_commit", "num_layers_per_virtual_pipeline_stage")
+"""Of the switches those that columns of their own tell."""
 
 
 def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> str:
@@ -35,9 +41,36 @@ def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> st
         "job_id": measured.ended.get("job_id"),
         **{key: lookup(measured.run, dotted) for key, dotted in _FROM_RUN.items()},
         "iterations": entry.records[-1].iteration if entry.records else None,
+        "virtual_pipeline": entry.workload.value("virtual_stages"),
+        "tuning": _switches(lookup(measured.run, "tuning")),
+        **_losses(measured),
         **_numbers(measured, tokens),
     }
     return "".join(f"{key}: {one_line(value)}\n" for key, value in values.items() if value not in {None, ""})
+
+
+def _switches(tuning: object) -> str | None:
+    """Return the switches that are on, `name` or `name=value`: in a sweep over one of them the rows differ here alone."""
+    if not isinstance(tuning, dict):
+        return None
+    given = {
+        name: value for name, value in tuning.items() if name not in _ELSEWHERE and value not in (None, False, "", [])
+    }
+    words = [name if value is True else f"{name}={_value(value)}" for name, value in given.items()]
+    return " ".join(words).replace(",", ";")  # JUBE's csv does not quote
+
+
+def _value(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _losses(measured: FolderMeasurement) -> dict[str, object]:
+    entry = measured.entry
+    if entry.throughput is None:
+        return {}
+    losses = entry.records.column("lm_loss")[entry.records.has("lm_loss")]
+    ends = {"first_loss": losses[0], "last_loss": losses[-1]} if len(losses) else {}
+    return {name: f"{loss:.6E}" for name, loss in ends.items()}
 
 
 def _numbers(measured: FolderMeasurement, tokens: int) -> dict[str, object]:
@@ -46,7 +79,6 @@ def _numbers(measured: FolderMeasurement, tokens: int) -> dict[str, object]:
         return {}
     low, high = entry.ci95 or (None, None)
     window = throughput.window
-    losses = entry.records.column("lm_loss")[entry.records.has("lm_loss")]
     times = throughput.seconds_per_iteration
     return {
         # The old table's column is JUBE's mean over all lines, warm-up included.
@@ -60,7 +92,6 @@ def _numbers(measured: FolderMeasurement, tokens: int) -> dict[str, object]:
         "tokens_per_second_per_gpu": _fixed(entry.tokens_per_second_per_gpu),
         "seconds_per_iteration_mean": _fixed(times.mean if times else None, 4),
         "window": f"{window.first_iteration}-{window.last_iteration}",
-        "last_loss": f"{losses[-1]:.6E}" if len(losses) else None,
     }
 
 

@@ -5,12 +5,15 @@ from dataclasses import dataclass, field, replace
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.flops import GRANULARITIES, METHODS, ModelShape, Recompute, padded_vocab_size
+from nlp_bench.flops_families import FAMILIES, shape_of
 from nlp_bench.measure.workload import Setting, Workload
 
 _REMEDY = "the log's dump of the arguments or a run.json states it"
 _DENSE = frozenset({0, 1, "0", "1", "[1]", "none", "None"})
 """What programs print for `num_experts` where there are none (Megatron-DeepSpeed: a list)."""
 _SIZE = re.compile(r"(\d{1,4})B")
+_FAMILY = {"mt5": "t5"}
+"""A model file's families that are counted as another one."""
 MAX_COUNT = 10**9
 """No width, length or number of layers of a model is larger."""
 MEGATRON_DIVISOR = 128
@@ -95,7 +98,7 @@ def _take_the_benchmarks_model(reading: _Reading) -> None:
     except NlpBenchError:
         return  # a size that the benchmark does not have
     source = f"benchmark/models/{found.name}.toml"
-    values = {**vars(found.architecture), "swiglu": False, "recompute_granularity": found.training.recompute}
+    values = {**vars(found.architecture), "recompute_granularity": found.training.recompute}
     settings = {name: Setting(value, source) for name, value in values.items()}
     reading.workload = replace(reading.workload, asked={**settings, **reading.workload.asked})
     reading.assumed.append(
@@ -112,7 +115,13 @@ def _shape(reading: _Reading) -> ModelShape | None:
             "and which part the log does not say"
         )
         return None
-    names = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads")
+    family = str(workload.value("model_family") or "gpt")
+    family = _FAMILY.get(family, family)
+    if family not in FAMILIES:
+        reading.why_not.append(f"no FLOPs: model_family {family[:40]!r} is none of {', '.join(FAMILIES)}")
+        return None
+    names = ["num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads"]
+    names += ["decoder_seq_length"] if family == "t5" else []
     found = {name: reading.count(name) for name in names}
     found["seq_length"] = reading.sequence_length or reading.count("seq_length")
     vocabulary = _padded_vocabulary(reading)
@@ -120,12 +129,18 @@ def _shape(reading: _Reading) -> ModelShape | None:
     if missing:
         reading.why_not.append(f"no FLOPs: {', '.join(missing)} not known; {_REMEDY}")
         return None
-    layers, hidden, ffn, heads, length = (value or 0 for value in found.values())
+    layers, hidden, ffn, heads, *_ = (value or 0 for value in found.values())
+    length = found["seq_length"] or 0
     gated = _gated(reading, hidden, ffn)
     if gated is None:
         return None
-    return ModelShape(
-        num_layers=layers,
+    return shape_of(
+        family,
+        num_layers=reading.count("encoder_num_layers") or layers,
+        num_decoder_layers=reading.count("decoder_num_layers") or layers,
+        decoder_sequence_length=found.get("decoder_seq_length"),
+        relative_positions=workload.value("position_embedding_type") == "relative",
+        binary_head=not reading.flag("bert_no_binary_head"),
         hidden_size=hidden,
         ffn_hidden_size=ffn,
         num_attention_heads=heads,
@@ -143,7 +158,10 @@ def _shape(reading: _Reading) -> ModelShape | None:
 
 def _padded_vocabulary(reading: _Reading) -> int | None:
     """Return the rows of the embedding: as stated, else padded as Megatron-LM does, which needs the tensor-parallel size."""
-    stated, entries = reading.count("padded_vocab_size"), reading.count("vocab_size")
+    stated, words = reading.count("padded_vocab_size"), reading.workload.setting("vocab_size")
+    entries = reading.count("vocab_size")
+    if entries and words and words.source == "run.json":
+        entries += reading.count("vocab_extra_ids") or 0  # our trainer's log counts the sentinels already
     tensor = reading.count("tensor_model_parallel_size")
     if stated or not entries or not tensor:
         return stated
@@ -156,9 +174,11 @@ def _padded_vocabulary(reading: _Reading) -> int | None:
 
 
 def _gated(reading: _Reading, hidden: int, ffn: int) -> bool | None:
-    said = reading.flag("swiglu")
+    activation, said = reading.workload.value("activation"), reading.flag("swiglu")
+    if reading.flag("geglu") or activation is not None:
+        return reading.flag("geglu") or str(activation).endswith("glu")
     if said is not None or reading.is_ours:
-        return bool(said)  # a model file of ours describes plain GPTs alone
+        return bool(said)
     if ffn == 4 * hidden:
         reading.assumed.append("nothing says swiglu, and the feed-forward width is 4 x hidden: counted as not gated")
         return False

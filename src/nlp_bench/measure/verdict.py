@@ -48,6 +48,8 @@ def notes(asked: Asked, log: Log | None, records: Records, throughput: Throughpu
     if len(log.attempts) > 1:
         found.append(f"{len(log.attempts)} attempts in job.out; the last is judged")
     num_expected = -(-asked.iterations // asked.log_interval)  # the last iteration is always logged
+    if asked.goes_on and records:
+        num_expected -= (int(records[0].iteration) - 1) // asked.log_interval
     if throughput and len(records) < num_expected:
         found.append(f"{len(records)} of {num_expected} expected lines are whole")
     if throughput and throughput.why_no_interval:

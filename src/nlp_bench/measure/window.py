@@ -4,8 +4,8 @@ The rule, applied to seconds per token of each logged interval:
 1. The interval that holds the first iteration is warm-up (allocation, communicators, kernel selection), unless it is the only
    one; so is each interval at the front that takes three times as long as the next one, up to the half of the log. Where a
    program prints the first iteration alone and counts it again in its second line, that line is warm-up too.
-2. An interval with an evaluation or a checkpoint in it, by the words of the log, is left out where it is slow; words that stand in
-   more than half of the intervals tell nothing.
+2. An interval with an evaluation or a checkpoint in it, by the words of the log, is left out where it is slow, one that our trainer
+   profiled always; words that stand in more than half of the intervals tell nothing.
 3. An interval that is four or more times as fast as the median of the rest, and has no slow neighbour that makes up for it (as where a
    program prints late), is no measurement but a dispatch that returned before the work was done, or a torn number: it is left
    out as "implausibly fast", unless such intervals are the half of the log or more.
@@ -59,7 +59,7 @@ class Excluded:
 
 
 REASONS = (
-    "warm-up", "slow end", "fast start", "fast end", "implausibly fast", "evaluation", "checkpoint",
+    "warm-up", "slow end", "fast start", "fast end", "implausibly fast", "evaluation", "checkpoint", "profiler",
 )  # fmt: skip
 """Why an interval does not count."""
 
@@ -145,7 +145,7 @@ class _Finding:
         self.why[:start] = "warm-up"
 
     def leave_out_marked(self, events: Sequence[Event]) -> None:
-        """Leave out the slow intervals that hold an evaluation or a checkpoint."""
+        """Leave out the slow intervals that hold an evaluation or a checkpoint, and all that were profiled."""
         offsets = self.spans.records.offsets
         where = np.searchsorted(offsets, [event.offset for event in events])
         # What stands before the first record belongs to the start-up, what stands after the last one to no interval.
@@ -157,7 +157,10 @@ class _Finding:
         for kind in dict.fromkeys(kind for _, kind in inside):
             marked = np.unique([index for index, other in inside if other == kind])
             if 2 * len(marked) <= len(offsets):
-                self.why[marked[(self.why[marked] == "") & (self.costs[marked] > limit)]] = kind
+                counts_out = (self.costs[marked] > limit) | (
+                    kind == "profiler"
+                )  # our own trainer's word needs no doubt
+                self.why[marked[(self.why[marked] == "") & counts_out]] = kind
 
     def leave_out_implausible(self) -> None:
         left = self.left()

@@ -27,7 +27,8 @@ OURS = (
 """Names that no argument has: `precision` is bf16, fp16, fp32 or fp8; `gpu` the words that name the device."""
 SHAPE = (
     "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "seq_length", "vocab_size",
-    "swiglu", "untie_embeddings_and_output_weights", "position_embedding_type", "normalization", "num_experts",
+    "swiglu", "untie_embeddings_and_output_weights", "position_embedding_type", "normalization", "num_experts", "model_family",
+    "decoder_seq_length",
 )  # fmt: skip
 """What the model is."""
 TRAINING = (
@@ -60,7 +61,12 @@ _FROM_RUN = {
     "global_batch_size": "batch.global_batch_size",
     "seq_length": "model.architecture.sequence_length",
     "position_embedding_type": "model.architecture.position_embedding",
+    "model_family": "model.family",
     "recompute_granularity": "training.recompute",
+    "context_parallel_size": "parallel.context",
+    "recompute_method": "tuning.recompute_method",
+    "recompute_num_layers": "tuning.recompute_num_layers",
+    "use_distributed_optimizer": "tuning.use_distributed_optimizer",
     **{
         name: f"model.architecture.{name}"
         for name in ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "vocab_size", "init_method_std")
@@ -73,6 +79,15 @@ _FROM_RUN = {
         )
     },
 }  # fmt: skip
+_OF_FAMILIES = {
+    "activation": "activation",
+    "kv_channels": "head_width",
+    "num_query_groups": "num_query_groups",
+    "normalization": "normalization",
+    "decoder_seq_length": "decoder_sequence_length",
+    "vocab_extra_ids": "vocab_extra_ids",
+}
+"""What a run.json that names its family says in `model.architecture` beyond the shape of a plain GPT."""
 _FROM_FACTS = {
     "parameters": "num_parameters",
     "device": "gpu",
@@ -146,6 +161,11 @@ def lookup(record: Mapping[str, Any], dotted: str) -> Any:
 
 def _asked(run: Mapping[str, Any]) -> dict[str, Setting]:
     found = {name: lookup(run, dotted) for name, dotted in _FROM_RUN.items()}
+    if found["model_family"]:
+        found |= {name: lookup(run, f"model.architecture.{theirs}") for name, theirs in _OF_FAMILIES.items()}
+        found["untie_embeddings_and_output_weights"] = lookup(run, "model.architecture.tied_embeddings") is False
+        found["disable_bias_linear"] = lookup(run, "model.architecture.biases") is False
+        found["model_family"] = "t5" if found["model_family"] == "mt5" else found["model_family"]  # the trainer's word
     if found["recompute_granularity"] == "none":
         found["recompute_granularity"] = None
     if found["accelerator"] == "cpu":

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from nlp_bench.flops import ModelShape, Recompute, num_parameters
+from nlp_bench.flops_families import T5Shape
 from nlp_bench.measure.accelerators import Peak
 from nlp_bench.measure.counting import COUNTS, flops_per_token
 from nlp_bench.measure.efficiency import Efficiency, field_of
@@ -53,14 +54,21 @@ def _line(name: str, text: str) -> str:
 
 def _shape_words(shape: ModelShape) -> str:
     gate = "gated, " if shape.gated else ""
+    decoder = (
+        f" and {shape.num_decoder_layers} of the decoder with t = {shape.decoder_sequence_length}"
+        if isinstance(shape, T5Shape)
+        else ""
+    )
     return (
-        f"l = {shape.num_layers} layers, h = {shape.hidden_size}, f = {shape.ffn_hidden_size} ({gate}m = {3 if shape.gated else 2} matrices), "
+        f"l = {shape.num_layers} layers{decoder}, h = {shape.hidden_size}, f = {shape.ffn_hidden_size} ({gate}m = {3 if shape.gated else 2} matrices), "
         f"q = {shape.query_width}, k = {shape.key_value_width} ({shape.num_attention_heads} heads, {shape.num_query_groups} groups), "
         f"s = {shape.sequence_length}, V = {shape.padded_vocab_size}; {num_parameters(shape):,} parameters"
     )
 
 
 def _formula(name: str, known: Shaped) -> str:
+    if known.shape and type(known.shape) is not ModelShape:
+        return _of_family(name, known)
     if name == "legacy":
         passes, words = (4, "recompute of any kind") if known.is_recomputed else (3, "no recompute")
         return f"24 x {passes} l h^2 (1 + s/(6h) + V/(16 l h)), {passes} for {words}"
@@ -68,6 +76,16 @@ def _formula(name: str, known: Shaped) -> str:
         return _hardware(known.recompute, known.shape)
     half = "1/2 " if name == "model" else ""
     return f"3 (l (4 h (q + k) + {half}4 s q + 2 m h f) + 2 h V)"
+
+
+def _of_family(name: str, known: Shaped) -> str:
+    """Say in words what T5 and BERT compute, whose formulas are those of `docs/flops.md`."""
+    if name == "legacy":
+        return f"{4 if known.is_recomputed else 3} x forward of all layers with full attention + 3 x head (a GPT's formula does not fit)"
+    if name == "hardware":
+        return "model + what is computed again, summed over the layers that run"
+    half = ", the decoder's own scores as half" if name == "model" and isinstance(known.shape, T5Shape) else ""
+    return f"3 x (all layers + head) / s{half}"
 
 
 def _hardware(recompute: Recompute, shape: ModelShape) -> str:

@@ -353,5 +353,6 @@ DIALECTS = (
         "samples or steps",
         needles=(_MARK, b":::MLPv0.", b"encoder_seq_length"),
         parser=_Parser,
+        yields_to=("megatron-lm",),  # its lines give the time of each interval; ours stand beside them with --mllog
     ),
 )
