@@ -9,76 +9,91 @@ from torch.nn import functional as F  # noqa: N812  # its usual name
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each behind a LayerNorm and beside a residual."""
+    """Attention and feed-forward, each behind a normalisation and beside a residual."""
 
-    def __init__(self, width: int, heads: int, inner: int) -> None:
+    def __init__(self, width: int, heads: int, inner: int, groups: int, llama: bool) -> None:
         super().__init__()
-        self.heads = heads
-        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.heads, self.groups, self.llama = heads, groups, llama
+        norm, bias = (nn.RMSNorm if llama else nn.LayerNorm), not llama
+        self.norm_1, self.norm_2 = norm(width, 1e-5), norm(width, 1e-5)
+        self.qkv = nn.Linear(width, width // heads * (heads + 2 * groups), bias=bias)
+        self.out = nn.Linear(width, width, bias=bias)
+        self.up, self.down = nn.Linear(width, inner * (1 + llama), bias=bias), nn.Linear(inner, width, bias=bias)
 
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """Return x [b, s, h] after attention and feed-forward."""
         b, s, h = x.shape
-        q, k, v = self.qkv(self.norm_1(x)).view(b, s, 3, self.heads, h // self.heads).permute(2, 0, 3, 1, 4)
-        context = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
+        heads = self.qkv(self.norm_1(x)).view(b, s, self.heads + 2 * self.groups, h // self.heads).transpose(1, 2)
+        q, k, v = heads.split((self.heads, self.groups, self.groups), dim=1)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        context = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.groups != self.heads)
         x = x + self.out(context.transpose(1, 2).reshape(b, s, h))
-        return x + self.down(F.gelu(self.up(self.norm_2(x))))
+        inner = self.up(self.norm_2(x))
+        if not self.llama:
+            return x + self.down(F.gelu(inner))
+        gate, value = inner.chunk(2, dim=-1)
+        return x + self.down(F.silu(gate) * value)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Apply the rotary embedding to x [b, heads, s, d]."""
+    """Apply the rotary embedding to x [b, heads, s, d], in its type."""
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
 class PlainGPT(nn.Module):
-    """A decoder with tied embeddings and rotary positions."""
+    """A decoder with rotary positions: GPT with tied embeddings, or Llama 3's form (RMSNorm, SwiGLU, no biases, untied)."""
 
     def __init__(  # noqa: PLR0913  # a model has that many dimensions
-        self, *, layers: int, width: int, heads: int, inner: int, vocabulary: int, length: int
-    ) -> None:
+        self, *, layers: int, width: int, heads: int, inner: int, vocabulary: int, length: int,
+        groups: int | None = None, llama: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
-        self.blocks = nn.ModuleList(Block(width, heads, inner) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
+        self.blocks = nn.ModuleList(Block(width, heads, inner, groups or heads, llama) for _ in range(layers))
+        self.norm = (nn.RMSNorm if llama else nn.LayerNorm)(width, 1e-5)
+        self.output = nn.Linear(width, vocabulary, bias=False)
+        if not llama:
+            self.output.weight = self.embedding.weight
         head = width // heads
         angles = torch.outer(torch.arange(length), 10000 ** (-torch.arange(0, head, 2) / head)).repeat(1, 2)
         self.register_buffer("cos", angles.cos())
         self.register_buffer("sin", angles.sin())
 
-    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss of tokens and labels, both [b, s]."""
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the mean loss of guessing each next one of `tokens` [b, s + 1]."""
+        tokens, labels = batch["tokens"][:, :-1], batch["tokens"][:, 1:]
         x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
-        logits = F.linear(self.norm(x), self.embedding.weight)
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return F.cross_entropy(self.output(self.norm(x)).flatten(0, 1), labels.flatten())
 
 
 class PlainTrainer:
-    """AdamW (fused), clipping and gradient accumulation around PlainGPT."""
+    """AdamW (fused), clipping and gradient accumulation around a model that returns the mean loss of a batch."""
 
-    def __init__(self, model: PlainGPT, batches: Any, num_microbatches: int, lr: float) -> None:
+    def __init__(self, model: nn.Module, batches: Any, num_microbatches: int, lr: float, *, bf16: bool = False) -> None:
+        """Train `model` on `batches`; with `bf16` it multiplies under autocast, its weights stay float32."""
         decay = [p for p in model.parameters() if p.dim() > 1]
         others = [p for p in model.parameters() if p.dim() == 1]
         groups = [{"params": decay, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
-        self.model, self.batches, self.num_microbatches = model, batches, num_microbatches
+        self.model, self.batches, self.num_microbatches, self.bf16 = model, batches, num_microbatches, bf16
         self.optimizer = torch.optim.AdamW(groups, lr=lr, fused=True)
 
     def step(self) -> float:
         """Train on one global batch; return its mean loss."""
-        total = 0.0
+        losses = []
         for _ in range(self.num_microbatches):
             batch = next(self.batches)
-            loss = self.model(batch[:, :-1].contiguous(), batch[:, 1:].contiguous()) / self.num_microbatches
+            with torch.autocast(next(iter(batch.values())).device.type, torch.bfloat16, enabled=self.bf16):
+                loss = self.model(batch) / self.num_microbatches
             loss.backward()
-            total += loss.item()
+            losses.append(loss.detach())
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return total
+        return float(torch.stack(losses).sum())  # the one wait for the device
 
 
 def copy_weights(plain: PlainGPT, ours: nn.Module) -> None:
