@@ -62,7 +62,7 @@ def changed(tmp_path: Path, old: str, new: str) -> str:
             "num_attention_heads = 7",
             "hidden_size = 256 is not a multiple of num_attention_heads = 7 (remainder 4)",
         ),
-        ('precision = "bf16"', 'precision = "fp4"', "training.precision: 'fp4' is not one of bf16, fp16, fp32"),
+        ('precision = "bf16"', 'precision = "fp4"', "training.precision: 'fp4' is not one of bf16, fp16, fp32, fp8"),
         ("num_layers = 4", "num_layers = -4", "model.num_layers: -4 must be greater than 0"),
         ("nlp-bench/model/1", "nlp-bench/model/9", "schema is 'nlp-bench/model/9'"),
         ("iterations = 40", "iterations = ", "is not valid TOML"),

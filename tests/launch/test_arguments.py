@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.cli.main import main
+from nlp_bench.config.catalog import root
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
@@ -18,6 +19,9 @@ from nlp_bench.launch.arguments import check_arguments, training_arguments
 from nlp_bench.launch.megatron_lm import upstream_environment
 from nlp_bench.launch.rendezvous import meet
 from nlp_bench.launch.torchrun import program_words, torchrun_command
+from nlp_bench.train.arguments import parse
+from nlp_bench.train.dump import argument_lines
+from nlp_bench.train.layout import Layout
 
 
 def offline(model: str, system: str, **choices: object) -> Run:
@@ -43,8 +47,6 @@ def test_cpu_ranks_train_in_fp32() -> None:
 
 
 def test_the_trainer_takes_every_argument() -> None:
-    from nlp_bench.train.arguments import parse
-
     for model, system in (("tiny", "slurm-sandbox"), ("175", "juwels-booster"), ("13", "juwels-booster")):
         parse(training_arguments(offline(model, system, data_path="mock")))
 
@@ -82,6 +84,20 @@ def test_switches_reach_the_trainer_by_their_names() -> None:
 def test_what_the_trainer_would_refuse_is_refused_before_it_starts(choices: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         check_arguments(offline("175", "juwels-booster", data_path="mock", **choices))
+
+
+def test_eight_bit_products_are_a_precision_of_their_own(tmp_path: Path) -> None:
+    text = (root() / "benchmark/models/gpt_5b.toml").read_text(encoding="utf-8")
+    model = tmp_path / "mine.toml"
+    model.write_text(text.replace('precision = "bf16"', 'precision = "fp8"'))
+    run = offline(str(model), "juwels-booster", data_path="mock")
+    words = training_arguments(run)
+    assert "--bf16 --fp8-format hybrid" in " ".join(words)
+    check_arguments(run)
+    dumped = argument_lines(settings := parse(words), Layout.of(settings, run.parallel.num_gpus))
+    assert any(re.fullmatch(r"  fp8 \.+ hybrid", line) for line in dumped)  # the name that the rules look for
+    with pytest.raises(UsageError, match=r"--fp8-format would make run\.json untrue"):
+        check_arguments(offline("gpt_5b", "juwels-booster", data_path="mock", train_args="--fp8-format hybrid"))
 
 
 def test_a_family_brings_its_own_arguments() -> None:

@@ -50,6 +50,7 @@ def test_no_layout_changes_the_loss(jube: Jube) -> None:
         for row in rows
     }
     assert len(layouts) == count
+    assert {row["Virtual_Pipeline"] for row in rows} == {"", "2"}
     for column in ("First_Loss", "Last_Loss"):
         losses = [float(row[column]) for row in rows]
         assert losses == pytest.approx([losses[0]] * count, abs=1e-4)

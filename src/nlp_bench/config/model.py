@@ -75,7 +75,8 @@ class Training:
     """What controls the training, frozen by the rules of the benchmark (Adam, its schedule, the precision)."""
 
     precision: str
-    """Number format of weights and arithmetic on a GPU: bf16, fp16 or fp32. CPU ranks always train in fp32."""
+    """Number format of weights and arithmetic on a GPU: bf16, fp16, fp32, or fp8 (8-bit matrix products, the rest bf16). CPU ranks
+    always train in fp32."""
     recompute: str
     """Activation recomputation: none, selective (core attention only) or full."""
     iterations: int
@@ -111,7 +112,7 @@ class Training:
 
     def __post_init__(self) -> None:
         checks.positive(training__iterations=self.iterations, training__log_interval=self.log_interval)
-        checks.one_of("training.precision", self.precision, ("bf16", "fp16", "fp32"))
+        checks.one_of("training.precision", self.precision, ("bf16", "fp16", "fp32", "fp8"))
         checks.one_of("training.recompute", self.recompute, ("none", "selective", "full"))
         checks.one_of("training.lr_decay_style", self.lr_decay_style, ("cosine", "linear", "constant"))
         checks.multiple("training", "iterations", self.iterations, "log_interval", self.log_interval)

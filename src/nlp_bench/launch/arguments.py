@@ -5,13 +5,16 @@ from dataclasses import replace
 from nlp_bench.config.parameters import is_encoder_decoder
 from nlp_bench.config.run import Run
 
+PRECISION = {"fp32": [], "bf16": ["--bf16"], "fp16": ["--fp16"], "fp8": ["--bf16", "--fp8-format", "hybrid"]}
+"""The trainer's words for a number format."""
+
 
 def training_arguments(run: Run) -> list[str]:
     """Return the words behind `python -m nlp_bench.train`: shape, layout, batch, optimizer, switches, data."""
     words = _words({**_shape(run), **_layout(run), **_optimizer(run)})
     words += _flags(run)
     words += ["--sequence-parallel"] if run.parallel.tensor > 1 and run.tuning.sequence_parallel else []
-    words += [] if run.training.precision == "fp32" else [f"--{run.training.precision}"]
+    words += PRECISION[run.training.precision]
     words += [] if run.training.recompute == "none" else ["--recompute-granularity", run.training.recompute]
     words += [
         "--tensorboard-dir",

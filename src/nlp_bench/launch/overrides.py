@@ -16,7 +16,7 @@ OWN_OPTION = (
 )  # fmt: skip
 """Given by an option of `nlp-bench submit` or a parameter of JUBE, which run.json records."""
 FROZEN = (
-    "vocab_size", "vocab_extra_ids", "bf16", "fp16", "train_samples", "recompute_activations",
+    "vocab_size", "vocab_extra_ids", "bf16", "fp16", "fp8_format", "train_samples", "recompute_activations",
     *(field.name for group in (ShapeSettings, ScheduleSettings) for field in fields(group)),
 )  # fmt: skip
 """Given by the model file."""

@@ -41,7 +41,7 @@ def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> st
         "job_id": measured.ended.get("job_id"),
         **{key: lookup(measured.run, dotted) for key, dotted in _FROM_RUN.items()},
         "iterations": entry.records[-1].iteration if entry.records else None,
-        "virtual_pipeline": entry.workload.value("virtual_stages"),
+        "virtual_pipeline": entry.workload.value("virtual_pipeline_model_parallel_size"),
         "tuning": _switches(lookup(measured.run, "tuning")),
         **_losses(measured),
         **_numbers(measured, tokens),

@@ -19,8 +19,12 @@ def argument_lines(settings: Settings, layout: Layout) -> list[str]:
             "num_query_groups": settings.query_groups,
             "params_dtype": f"torch.{settings.params_dtype}",
             "recompute_granularity": settings.granularity,
+            # as Megatron-LM's dump names them
+            "fp8": settings.fp8_format,
+            "virtual_pipeline_model_parallel_size": layout.virtual_stages if layout.virtual_stages > 1 else None,
         }
     )
+    del values["fp8_format"], values["virtual_stages"]
     words = {name: _words(value) for name, value in values.items()}
     lines = [f"  {name} {'.' * max(3, 48 - len(name))} {words[name]}" for name in sorted(words)]
     rule = "-" * 24
