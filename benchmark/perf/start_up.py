@@ -16,6 +16,8 @@ import subprocess
 import sys
 import time
 
+from trainer_vs_torch import positive
+
 MODEL = (
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
     "--position-embedding-type rope --attention-dropout 0 --hidden-dropout 0 --micro-batch-size 1 --train-iters 1 "
@@ -51,14 +53,6 @@ def main() -> int:
     )
     best_s = min(show_start(options.ranks, cores) for _ in range(options.repeat))
     return int(best_s > GOAL_S)
-
-
-def positive(word: str) -> int:
-    """Return the whole number of at least 1 that `word` is; raises ValueError."""
-    number = int(word)
-    if number < 1:
-        raise ValueError(word)
-    return number
 
 
 def show_imports(repeat: int) -> None:

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.errors import UsageError
     from nlp_bench.launch import folder
     from nlp_bench.launch.arguments import check_arguments
-    from nlp_bench.launch.chain import check_checkpoint, with_wishes
+    from nlp_bench.launch.chain import check_checkpoint, job_ids, with_wishes
     from nlp_bench.launch.ending import read_ending
     from nlp_bench.launch.submit import submit
 
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     run_dir = folder.writable_folder(options.run_dir) if options.run_dir else folder.new_folder(root(), resolved)
     earlier = folder.read_submission(run_dir)
     if earlier and earlier["job_id"]:
-        for job_id in earlier.get("job_ids") or [earlier["job_id"]]:
+        for job_id in job_ids(earlier):
             print(f"Submitted batch job {job_id}")
         print(
             f"nlp-bench: {run_dir} was submitted at {earlier['submitted']}; nothing was submitted again",
@@ -92,12 +92,12 @@ def run(options: argparse.Namespace) -> int:
     print(f"nlp-bench: run folder {run_dir}", file=sys.stderr)
     script = folder.prepare(resolved, root=root(), run_dir=run_dir)
     try:
-        job_ids = submit(resolved, script, follow=not options.no_follow, chain=wishes.chain)
+        submitted = submit(resolved, script, follow=not options.no_follow, chain=wishes.chain)
     except SystemExit:  # told to stop: for JUBE a run with an outcome is done, whatever the outcome
         if options.run and read_ending(run_dir):
             return _say_ended(run_dir, is_step=True)
         raise
-    return _say_submitted(job_ids, run_dir) if job_ids else _say_ended(run_dir, is_step=options.run is not None)
+    return _say_submitted(submitted, run_dir) if submitted else _say_ended(run_dir, is_step=options.run is not None)
 
 
 def _wishes(options: argparse.Namespace) -> "Wishes":
