@@ -16,9 +16,20 @@ EXTENSION = "fused_weight_gradient_mlp_cuda"
 CPU = torch.device("cpu")
 
 
+Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""From a function to one that does the same."""
+
+
+def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
 @functools.cache
-def install() -> None:
-    """Redirect the few names of torch.cuda that megatron-core 0.16.1 uses, and import it; call before megatron is imported."""
+def install(compiler: Compiler = _as_it_is) -> None:
+    """Redirect the few names of torch.cuda that megatron-core 0.16.1 uses, and import it; call before megatron is imported.
+
+    `compiler` stands for torch.compile while megatron-core is imported.
+    """
     cuda: Any = torch.cuda
     cuda.current_device = lambda: CPU  # every parameter, buffer and receive tensor is placed there
     cuda.synchronize = lambda *_: None  # the pipeline synchronises after each receive; the CPU always is
@@ -31,25 +42,25 @@ def install() -> None:
     tensor: Any = torch.Tensor
     tensor.cuda = lambda self, *_, **__: self  # the tied embedding is moved before the pipeline's ends compare it
     tensor.type = _cuda_type_names(torch.Tensor.type)  # optimizers sort parameters by "torch.cuda.FloatTensor"
-    _import_without_compiler()
+    _import_without_compiler(compiler)
     _use_random_state()
     _make_optimizers_without_compiler()
 
 
-def _import_without_compiler() -> None:
+def _import_without_compiler(stand_in: Compiler) -> None:
     """Import megatron-core with its own fusions left as plain functions, which no CPU rank uses.
 
     Decorating them imports torch's compiler: 0.8 s of processor time in each rank, measured on two cores with torch 2.13.
     """
     module: Any = torch
-    compiler, module.compile = module.compile, lambda function: function
+    compiler, module.compile = module.compile, stand_in
     try:
         import_megatron()
     finally:
         module.compile = compiler
     from megatron.core import jit  # noqa: PLC0415  # after the names above
 
-    jit.disable_jit_fuser()
+    jit.jit_fuser = stand_in  # for those of its modules that are imported later
 
 
 def _make_optimizers_without_compiler() -> None:

@@ -51,10 +51,11 @@ def connect(settings: Settings, layout: Layout, rank: Rank, device: torch.device
     if "MASTER_ADDR" not in os.environ and rank.world_size == 1:
         options["store"] = dist.HashStore()  # type: ignore[attr-defined]  # a process alone needs no port
     dist.init_process_group(backend, rank=rank.rank, world_size=rank.world_size, timeout=timeout, **options)
-    _divide(settings, layout)
+    divide(settings, layout)
 
 
-def _divide(settings: Settings, layout: Layout) -> None:
+def divide(settings: Settings, layout: Layout) -> None:
+    """Divide the process group, which must be there, into megatron-core's groups, and seed the random numbers."""
     from megatron.core import parallel_state, tensor_parallel  # noqa: PLC0415  # after pick_device
 
     parallel_state.initialize_model_parallel(

@@ -1,0 +1,91 @@
+"""Run the trainer's own step of chosen ranks on tensors without data, in a world of all ranks: memory, FLOPs, communication.
+
+No GPU, no Slurm and no data are needed. What it proves and what not: docs/rehearse.md.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nlp_bench.config.request import Request, add_request_arguments, from_options
+from nlp_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nlp_bench.config.run import Run
+    from nlp_bench.rehearse.ranks import Work
+    from nlp_bench.rehearse.report import RankReport
+
+EXAMPLE = "nlp-bench rehearse --model 175 --system juwels-booster --nodes 96 --tp 8 --pp 8 --vpp 4 --ranks 0,last"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `nlp-bench rehearse`."""
+    add_request_arguments(parser)
+    own = parser.add_argument_group("what is rehearsed")
+    own.add_argument(
+        "--run", type=Path, metavar="FILE", help="a resolved run.json, or its folder, instead of all of the above"
+    )
+    own.add_argument(
+        "--vpp", metavar="V", help="virtual stages of each pipeline rank (--num-virtual-stages-per-pipeline-rank)"
+    )
+    own.add_argument(
+        "--ranks", default="fullest", metavar="WORDS",
+        help="numbers (0,8 or 0-7), last, stages (the first rank of each pipeline stage), all, or fullest: the first rank of the "
+        "first, the second and the last stage (default)",
+    )  # fmt: skip
+    own.add_argument("--format", choices=("table", "json"), default="table", help="what goes to stdout")
+    own.add_argument("--output", type=Path, metavar="DIR", help="write rehearsal.json into this folder")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Rehearse; print, and with --output write rehearsal.json."""
+    from nlp_bench.files import write_json
+    from nlp_bench.launch.folder import writable_folder
+    from nlp_bench.rehearse.rehearsal import rehearsed, works_of
+    from nlp_bench.rehearse.tables import as_tables
+    from nlp_bench.show.grid import json_text
+
+    folder = writable_folder(options.output) if options.output else None
+    resolved = _run(options)
+    works, notes = works_of(resolved, options.ranks)
+    found = rehearsed(resolved, works, notes, _told(works))
+    if folder:
+        write_json(folder / "rehearsal.json", found.record())
+    print(json_text(found.record()) if options.format == "json" else as_tables(found))
+    return 0
+
+
+def _run(options: argparse.Namespace) -> "Run":
+    from nlp_bench.config.rehearsal import for_rehearsal
+    from nlp_bench.config.resolve import resolve
+    from nlp_bench.config.run import read_run
+
+    if options.vpp:
+        if options.num_virtual_stages_per_pipeline_rank:
+            raise UsageError("--vpp: is --num-virtual-stages-per-pipeline-rank by another name; give one of them")
+        options.num_virtual_stages_per_pipeline_rank = None if options.vpp == "1" else options.vpp
+    request = from_options(options)
+    if options.run:
+        if request != Request():
+            raise UsageError("--run: a run.json is resolved already; leave the options that describe a run out")
+        return read_run(options.run)
+    return resolve(for_rehearsal(request), ask_scheduler=False)
+
+
+def _told(works: "Sequence[Work]") -> "Iterator[RankReport]":
+    """Rehearse, and say on a terminal how far it is."""
+    from nlp_bench.rehearse.ranks import rehearse_ranks
+
+    told = sys.stderr.isatty()
+    for number, report in enumerate(rehearse_ranks(works), start=1):
+        yield report
+        if told:
+            print(
+                f"\rrehearsed {number} of {len(works)} ranks",
+                end="\n" if number == len(works) else "",
+                file=sys.stderr,
+                flush=True,
+            )

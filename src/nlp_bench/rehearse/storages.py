@@ -1,0 +1,130 @@
+"""Which tensors live: every storage once, however many views there are of it, with what it is for."""
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Label = tuple[str, str]
+"""What a storage is for (weights, gradients, optimizer, buffers, activations, temporary), and the module that made it."""
+
+
+@dataclass
+class _Living:
+    """One storage."""
+
+    reference: "weakref.ref[Any]"
+    num_bytes: int
+    label: Label
+    counted: bool
+
+
+class Storages:
+    """Adds up the bytes of all living storages, and remembers what lived when they were most.
+
+    A storage is a block of memory that several tensors may view (a parameter and the flat buffer that it lies in). torch keeps
+    the Python object of a storage as long as the storage itself, so that a weak reference tells when it is freed.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.total = self.peak = 0
+        self._living: dict[int, _Living] = {}
+        self._now: Counter[Label] = Counter()
+        self._at_peak: dict[Label, int] | None = None
+        self._inside: list[int] | None = None
+
+    def add(self, tensor: torch.Tensor, label: Callable[[], Label]) -> None:
+        """Count the storage of `tensor`, where it is not counted yet, under what `label` returns."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata  # noqa: SLF001  # the address, which only another storage after this one can have
+        if key in self._living:
+            return
+        counted = self._inside is None
+        reference = weakref.ref(storage, lambda _, key=key: self._free(key))  # type: ignore[misc]
+        self._living[key] = living = _Living(reference, storage.nbytes(), label(), counted)
+        if counted:
+            self._grow(living.label, living.num_bytes)
+        elif self._inside is not None:
+            self._inside.append(key)
+
+    def label(self, tensor: torch.Tensor, label: Label) -> None:
+        """Say what the storage of `tensor` is for, whatever was said before."""
+        self.add(tensor, lambda: label)
+        living = self._living[tensor.untyped_storage()._cdata]  # noqa: SLF001  # as above
+        self._now[living.label] -= living.num_bytes
+        living.label = label
+        self._now[label] += living.num_bytes
+
+    def relabel(self, change: Callable[[Label], Label]) -> None:
+        """Give every living storage the label that `change` makes of its own."""
+        self._now = Counter()
+        for living in self._living.values():
+            living.label = change(living.label)
+            self._now[living.label] += living.num_bytes
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """Take note that torch was asked to shrink or grow a storage in place."""
+        living = self._living.get(storage._cdata)  # noqa: SLF001  # as above
+        if living is None:
+            return
+        change, living.num_bytes = storage.nbytes() - living.num_bytes, storage.nbytes()
+        if not living.counted:
+            return
+        if change < 0:
+            self._shrink(living.label, -change)
+        else:
+            self._grow(living.label, change)
+
+    def briefly(self, num_bytes: int, label: Label) -> None:
+        """Count bytes that a kernel takes and gives back."""
+        self._grow(label, num_bytes)
+        self._shrink(label, num_bytes)
+
+    @contextmanager
+    def one_kernel(self) -> Iterator[None]:
+        """Count of what is made inside only what outlives it: a compiled kernel keeps its intermediate results in registers."""
+        if self._inside is not None:
+            yield
+            return
+        self._inside = []
+        try:
+            yield
+        finally:
+            made, self._inside = self._inside, None
+            for living in filter(None, map(self._living.get, set(made))):  # an address may have been used twice
+                living.counted = True
+                self._grow(living.label, living.num_bytes)
+
+    def begin(self) -> None:
+        """Forget the peak so far."""
+        self.peak, self._at_peak = self.total, None
+
+    def now(self) -> dict[Label, int]:
+        """Return the bytes that live, by label."""
+        return {label: count for label, count in self._now.items() if count}
+
+    def at_peak(self) -> dict[Label, int]:
+        """Return the bytes that lived when they were most, by label."""
+        return self.now() if self._at_peak is None else self._at_peak
+
+    def _grow(self, label: Label, num_bytes: int) -> None:
+        self._now[label] += num_bytes
+        self.total += num_bytes
+        if self.total > self.peak:
+            self.peak, self._at_peak = self.total, None  # what lives then is noted when the first of it goes
+
+    def _shrink(self, label: Label, num_bytes: int) -> None:
+        if self._at_peak is None and self.total == self.peak:
+            self._at_peak = self.now()
+        self._now[label] -= num_bytes
+        self.total -= num_bytes
+
+    def _free(self, key: int) -> None:
+        living = self._living.pop(key)
+        if living.counted:
+            self._shrink(living.label, living.num_bytes)
