@@ -1,0 +1,157 @@
+"""Many configurations side by side: a struct of arrays, so that a hundred thousand are evaluated in a second."""
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.float64]
+"""Float64, shape [N], or [] for a number that holds for all configurations."""
+Flags = npt.NDArray[np.bool_]
+"""Boolean, shape [N] or []."""
+Codes = npt.NDArray[np.int64]
+"""Positions in a tuple of words, shape [N] or []."""
+
+RECOMPUTE = ("none", "selective", "full")
+SHARDING = ("none", "optimizer", "gradients", "parameters")
+"""What the ranks of a shard group hold one share of: nothing, the optimizer state (Megatron's distributed optimizer, ZeRO-1),
+the gradients too (ZeRO-2), the parameters too (FSDP full shard, ZeRO-3)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The shapes of decoder-only models, as `nlp_bench.flops.ModelShape` has one."""
+
+    num_layers: Numbers
+    """Transformer layers."""
+    hidden_size: Numbers
+    """Width of the residual stream."""
+    ffn_hidden_size: Numbers
+    """Inner width of the feed-forward block (of one branch, where it is gated)."""
+    num_attention_heads: Numbers
+    """Query heads."""
+    num_query_groups: Numbers
+    """Key and value heads."""
+    head_width: Numbers
+    """Width of one head."""
+    vocab_size: Numbers
+    """Words of the tokenizer, before padding to a multiple of `vocab_multiple` x tensor parallel."""
+    vocab_multiple: Numbers
+    """Megatron-LM's --make-vocab-size-divisible-by."""
+    sequence_length: Numbers
+    """Tokens of a sample."""
+    gated: Flags
+    """Whether the feed-forward block is gated."""
+    untied_embeddings: Flags
+    """Whether the output layer has weights of its own."""
+    linear_biases: Flags
+    """Whether linear layers have biases."""
+    norm_biases: Flags
+    """Whether normalisations have a bias (LayerNorm)."""
+    num_learned_positions: Numbers
+    """Rows of a learned position embedding; 0: rotary."""
+    dropout: Flags = field(default_factory=lambda: np.asarray(False))
+    """Whether the residual stream and the attention weights have dropout, whose masks the backward pass needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """How the work is spread over ranks."""
+
+    num_gpus: Numbers
+    """Ranks."""
+    tensor: Numbers
+    """Tensor-parallel size."""
+    pipeline: Numbers
+    """Pipeline-parallel size."""
+    virtual: Numbers
+    """Virtual stages of each rank; 1 without interleaving."""
+    context: Numbers
+    """Context-parallel size."""
+    data: Numbers
+    """Data-parallel size: num_gpus / (tensor x pipeline x context)."""
+    micro_batch_size: Numbers
+    """Samples of one forward pass."""
+    global_batch_size: Numbers
+    """Samples of one iteration."""
+    first_layers: Numbers
+    """Layers of the first pipeline rank where it differs; 0: all alike."""
+    last_layers: Numbers
+    """Layers of the last pipeline rank where it differs; 0: all alike."""
+    recompute: Codes
+    """Of RECOMPUTE; full is uniform, each layer alone; selective is the attention core."""
+    sequence_parallel: Flags
+    """Whether normalisations are split along the sequence; never with one tensor-parallel rank."""
+    sharding: Codes
+    """Of SHARDING."""
+    shard_group: Numbers
+    """Ranks that hold one share each; the data-parallel times the context-parallel size unless a framework says otherwise."""
+    overlap_grad_reduce: Flags
+    """Whether gradients are reduced while the backward pass runs."""
+    overlap_param_gather: Flags
+    """Whether parameters are gathered while the forward pass runs."""
+
+    @property
+    def num_microbatches(self) -> Numbers:
+        """Micro-batches of one iteration and pipeline (GAS)."""
+        return self.global_batch_size / (self.data * self.micro_batch_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machines:
+    """The data sheets."""
+
+    gpu: Codes
+    """Generation of GPUs, of the constants' `gpus`."""
+    gpus_per_node: Numbers
+    """GPUs of a node."""
+    domain: Numbers
+    """GPUs that NVLink joins: a node's, or more (NVL72)."""
+    peak_flops: Numbers
+    """Data sheet's dense FLOP/s in this number format."""
+    half_flops: Numbers
+    """Data sheet's dense FLOP/s in bf16, in which attention and the output layer are done; that of fp32 in fp32 training."""
+    memory_bytes_per_s: Numbers
+    """Data sheet's bandwidth of the GPU's memory."""
+    link_bytes_per_s: Numbers
+    """NVLink of one GPU, one direction."""
+    fabric_bytes_per_s: Numbers
+    """Network of one node, one direction, all adapters."""
+    memory_bytes: Numbers
+    """Memory of one GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configurations:
+    """N configurations: everything that the forecast depends on."""
+
+    network: Network
+    """What is trained."""
+    spread: Spread
+    """Over which ranks."""
+    machines: Machines
+    """On what."""
+    framework: Codes
+    """Of the constants' frameworks."""
+    precision: Codes
+    """Of the constants' number formats."""
+
+    def __len__(self) -> int:
+        parts = (self.network, self.spread, self.machines)
+        return max((int(array.shape[0]) for part in parts for array in vars(part).values() if array.ndim), default=1)
+
+    def take(self, chosen: npt.NDArray[Any]) -> "Configurations":
+        """Return the configurations at these positions, or where this mask of shape [N] is true."""
+        return Configurations(
+            network=_take(self.network, chosen),
+            spread=_take(self.spread, chosen),
+            machines=_take(self.machines, chosen),
+            framework=self.framework[chosen] if self.framework.ndim else self.framework,
+            precision=self.precision[chosen] if self.precision.ndim else self.precision,
+        )
+
+
+def _take(part: Any, chosen: npt.NDArray[Any]) -> Any:
+    arrays = {one.name: getattr(part, one.name) for one in fields(part)}
+    return replace(part, **{name: value[chosen] for name, value in arrays.items() if value.ndim})

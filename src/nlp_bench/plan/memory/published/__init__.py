@@ -1,0 +1,1 @@
+"""Peak memory of other frameworks, by what is published of them."""

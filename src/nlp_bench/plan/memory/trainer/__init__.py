@@ -1,0 +1,1 @@
+"""Peak memory of this package's trainer, tensor by tensor."""

@@ -1,0 +1,63 @@
+"""The fit finds constants that made the figures, and a fold is never fitted on itself."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.framework_runs import constants, run
+
+from nlp_bench.errors import UsageError
+from nlp_bench.plan.constants import Constants
+from nlp_bench.plan.memory.constants import FITTED
+from nlp_bench.plan.memory.published.fit import PRIORS, Peaks, cross_validate, fit_memory, relative_errors
+from nlp_bench.plan.memory.published.peak import published_memory
+
+TRUE = {"deepspeed_bf16_gradient_bytes": 8.5, "deepspeed_buffer_bytes": 5e9, "internevo_state_bytes": 24.0}
+K = constants()
+MADE = replace(K, memory=replace(K.memory, **TRUE))
+
+
+def peaks(framework: str, layers: Sequence[int] = (8, 16, 24, 32, 40, 48), made: Constants = MADE) -> Peaks:
+    layers = list(layers)
+    c = run(
+        framework, hidden_size=4096, ffn_hidden_size=16384, num_layers=layers, recompute="full", sharding="optimizer"
+    )
+    return Peaks(configurations=c, peak_bytes=published_memory(c, made).published, groups=np.arange(len(layers)))
+
+
+def test_constants_are_found_again() -> None:
+    for framework in ("Megatron-DeepSpeed", "InternEvo"):
+        some = peaks(framework)
+        found = fit_memory(some, K)
+        assert np.abs(relative_errors(some, found)).max() < 1e-4
+        own = [name for name in FITTED if name.startswith(framework.lower().removeprefix("megatron-"))]
+        for name in own:
+            assert getattr(found.memory, name) == pytest.approx(TRUE[name], rel=1e-3)
+
+
+def test_one_wild_figure_moves_little() -> None:
+    some = peaks("InternEvo")
+    wild = replace(some, peak_bytes=some.peak_bytes * np.array([1, 1, 3, 1, 1, 1]))
+    assert fit_memory(wild, K).memory.internevo_state_bytes == pytest.approx(24, rel=0.05)
+
+
+def test_what_no_row_depends_on_stays_at_its_prior_not_at_an_older_fit() -> None:
+    found = fit_memory(peaks("Megatron-LM"), MADE).memory
+    assert {name: getattr(found, name) for name in FITTED} == PRIORS
+    assert found.context_bytes == K.memory.context_bytes
+
+
+def test_a_group_does_not_see_its_own_figures() -> None:
+    odd = peaks("InternEvo")
+    odd = replace(odd, peak_bytes=odd.peak_bytes * np.array([2, 1, 1, 1, 1, 1]))
+    errors = cross_validate(odd, K, num_seeds=2)
+    assert errors.shape == (2, 6)
+    assert errors[:, 0] == pytest.approx(-0.5, abs=0.02)
+    together = replace(odd, groups=np.array([0, 0, 0, 1, 1, 1]))
+    assert np.abs(cross_validate(together, K, num_seeds=1)).max() > 0.3
+
+
+def test_nothing_to_fit() -> None:
+    with pytest.raises(UsageError, match="no published peaks"):
+        fit_memory(peaks("InternEvo").take(np.zeros(6, dtype=bool)), K)

@@ -1,0 +1,59 @@
+"""Counts of many configurations at once are those of each alone; whole models are what nlp_bench.flops counts."""
+
+import numpy as np
+import pytest
+from support.agreement import planned, side_by_side
+from support.jobs import Case, sample
+
+from nlp_bench.flops import num_parameters
+from nlp_bench.plan.constants import read_constants
+from nlp_bench.plan.search.legal import judge
+from nlp_bench.plan.work.operations import operations
+from nlp_bench.plan.work.parameters import rank_parameters
+from nlp_bench.plan.work.stages import stage_of, telling_stages
+from nlp_bench.plan.work.traffic import traffic
+from nlp_bench.train.layout import model_shape
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    return sample(80, 3)
+
+
+def test_many_at_once_are_each_alone(cases: list[Case]) -> None:
+    c, constants = side_by_side(cases), read_constants()
+    stage = stage_of(c, np.asarray([float(case.stage) for case in cases]))
+    alone = [planned(case, constants) for case in cases]
+    assert rank_parameters(c, stage).tolist() == [one.parameters for one in alone]
+    assert operations(c, stage, constants).total.tolist() == [one.flops for one in alone]
+    for (kind, group), sent in traffic(c, stage, constants).items():
+        expected = [one.collectives.get(f"{kind} {group}", (0, 0)) for one in alone]
+        assert sent.num_bytes.tolist() == [both[0] for both in expected], (kind, group)
+        assert sent.calls.tolist() == [both[1] for both in expected], (kind, group)
+
+
+def test_ranks_of_one_replica_hold_the_model(cases: list[Case]) -> None:
+    for case in cases:
+        s, c = case.settings, side_by_side([case])
+        if s.tensor_model_parallel_size > 1:
+            continue  # what tensor-parallel ranks hold twice is not counted apart here
+        stages = range(s.pipeline_model_parallel_size)
+        held = sum(float(rank_parameters(c, stage_of(c, np.asarray([float(rank)])))[0]) for rank in stages)
+        copied = 0 if s.untie_embeddings_and_output_weights or len(stages) == 1 else case.layout.padded_vocab_size
+        assert held - copied * s.hidden_size == num_parameters(model_shape(s, case.layout)), case.describe()
+
+
+def test_stages_of_a_short_pipeline_are_the_same_ones(cases: list[Case]) -> None:
+    c = side_by_side(cases)
+    first, second, last = telling_stages(c)
+    assert first.rank == 0
+    assert np.array_equal(second.rank, np.minimum(1, c.spread.pipeline - 1))
+    assert np.array_equal(last.rank, c.spread.pipeline - 1)
+    alone = c.spread.pipeline == 1
+    assert first.last[alone].all()
+    assert last.first[alone].all()
+
+
+def test_what_the_trainer_takes_the_planner_calls_legal(cases: list[Case]) -> None:
+    c = side_by_side(cases)
+    assert judge(c).legal.all(), [cases[place].describe() for place in np.flatnonzero(~judge(c).legal)]

@@ -1,0 +1,192 @@
+"""What the planner and a rehearsal say of one rank of a job."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from support.jobs import Case
+
+from nlp_bench.plan.configurations import RECOMPUTE, SHARDING, Configurations, Machines, Network, Spread
+from nlp_bench.plan.constants import Constants, read_constants
+from nlp_bench.plan.memory.trainer.rank import rank_memory
+from nlp_bench.plan.work.operations import operations
+from nlp_bench.plan.work.parameters import rank_parameters
+from nlp_bench.plan.work.stages import stage_of
+from nlp_bench.plan.work.traffic import traffic
+from nlp_bench.rehearse.rank import work_of
+from nlp_bench.rehearse.ranks import rehearse_ranks
+from nlp_bench.rehearse.report import RankReport
+from nlp_bench.train.settings import Settings
+
+
+def configuration_of(case: Case, constants: Constants) -> Configurations:
+    """Return the case as the planner sees it: N = 1."""
+    s, layout = case.settings, case.layout
+    network = {
+        **{name: getattr(s, name) for name in ("num_layers", "hidden_size", "num_attention_heads", "head_width")},
+        "ffn_hidden_size": s.ffn_width,
+        "num_query_groups": s.query_groups,
+        "vocab_size": layout.vocab_size,
+        "vocab_multiple": s.make_vocab_size_divisible_by,
+        "sequence_length": s.seq_length,
+        "num_learned_positions": 0 if s.rotated_width else s.max_position_embeddings,
+    }
+    flags = {
+        "gated": s.gated,
+        "untied_embeddings": s.untie_embeddings_and_output_weights,
+        "linear_biases": not s.disable_bias_linear,
+        "norm_biases": s.normalization == "LayerNorm",
+        "dropout": s.hidden_dropout > 0,
+    }
+    spread = {
+        "num_gpus": case.world_size,
+        "tensor": s.tensor_model_parallel_size,
+        "pipeline": s.pipeline_model_parallel_size,
+        "virtual": layout.virtual_stages,
+        "context": s.context_parallel_size,
+        "data": layout.data_parallel_size,
+        "micro_batch_size": s.micro_batch_size,
+        "global_batch_size": layout.global_batch_size,
+        "first_layers": s.decoder_first_pipeline_num_layers or 0,
+        "last_layers": s.decoder_last_pipeline_num_layers or 0,
+        "shard_group": layout.data_parallel_size * s.context_parallel_size if s.use_distributed_optimizer else 1,
+    }
+    switches = {
+        "sequence_parallel": layout.sequence_parallel,
+        "overlap_grad_reduce": s.overlap_grad_reduce,
+        "overlap_param_gather": s.overlap_param_gather,
+    }
+    codes = {
+        "recompute": RECOMPUTE.index(s.granularity or "none"),
+        "sharding": SHARDING.index("optimizer" if s.use_distributed_optimizer else "none"),
+    }
+    machine: Any = {name: np.ones(1) for name in Machines.__dataclass_fields__ if name != "gpu"}
+    return Configurations(
+        network=Network(**_numbers(network), **_flags(flags)),
+        spread=Spread(**_numbers(spread), **_flags(switches), **{k: np.asarray([v]) for k, v in codes.items()}),
+        machines=Machines(gpu=np.zeros(1, dtype=np.int64), **machine),
+        framework=np.zeros(1, dtype=np.int64),
+        precision=np.asarray([constants.precisions.index(precision_of(s))]),
+    )
+
+
+def precision_of(s: Settings) -> str:
+    return "bf16" if s.bf16 else "fp16" if s.fp16 else "fp32"
+
+
+def _numbers(values: dict[str, Any]) -> Any:
+    return {name: np.asarray([value], dtype=np.float64) for name, value in values.items()}
+
+
+def _flags(values: dict[str, Any]) -> Any:
+    return {name: np.asarray([value], dtype=np.bool_) for name, value in values.items()}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Counts:
+    """What both must agree on."""
+
+    parameters: int
+    flops: int
+    collectives: dict[str, tuple[int, int]]
+    """Bytes and calls of one iteration by kind and group, of groups of more than one rank."""
+    peak_bytes: float
+    split: dict[str, float]
+
+
+def planned(case: Case, constants: Constants | None = None) -> Counts:
+    """Ask the planner."""
+    constants = constants or read_constants()
+    c = configuration_of(case, constants)
+    stage = stage_of(c, np.asarray([float(case.stage)]))
+    sent = traffic(c, stage, constants)
+    memory = rank_memory(c, stage, constants)
+    return Counts(
+        parameters=whole(rank_parameters(c, stage)),
+        flops=whole(operations(c, stage, constants).total),
+        collectives={
+            f"{kind} {group}": (whole(one.num_bytes), whole(one.calls))
+            for (kind, group), one in sent.items()
+            if whole(one.calls)
+        },
+        peak_bytes=float(memory.total[0]),
+        split={name: float(np.ravel(part)[0]) for name, part in memory.parts.items()},
+    )
+
+
+def whole(number: Any) -> int:
+    """Return the only entry, which must be a whole number."""
+    value = float(np.ravel(number)[0])
+    assert value == int(value)
+    return int(value)
+
+
+def rehearsed(report: RankReport) -> Counts:
+    """Read the rehearsal's answer in the same terms."""
+    calls: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for one in report.collectives:
+        if one.group_size > 1:
+            both = calls[f"{one.kind} {one.group}"]
+            both[0] += one.num_bytes * one.count
+            both[1] += one.count
+    return Counts(
+        parameters=report.parameters,
+        flops=sum(report.flops.values()),
+        collectives={name: (both[0], both[1]) for name, both in calls.items()},
+        peak_bytes=report.peak_bytes,
+        split=dict(report.peak_split),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pair:
+    """Both answers about one case."""
+
+    case: Case
+    planned: Counts
+    rehearsed: Counts
+
+    @property
+    def memory_error(self) -> float:
+        return self.planned.peak_bytes / self.rehearsed.peak_bytes - 1
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """What is not equal, in words; memory is not asked."""
+        here, there = self.planned, self.rehearsed
+        pairs = {"parameters": (here.parameters, there.parameters), "FLOPs": (here.flops, there.flops)}
+        for name in sorted({*here.collectives, *there.collectives}):
+            pairs[f"{name} (bytes, calls)"] = (here.collectives.get(name), there.collectives.get(name))
+        return tuple(
+            f"{name}: planned {one}, rehearsed {other}" for name, (one, other) in pairs.items() if one != other
+        )
+
+
+def compare(cases: list[Case]) -> Iterator[Pair]:
+    """Rehearse every case, and plan it; in order."""
+    constants = read_constants()
+    works = [work_of(case.settings, case.world_size, case.rank) for case in cases]
+    for case, report in zip(cases, rehearse_ranks(works), strict=True):
+        yield Pair(case=case, planned=planned(case, constants), rehearsed=rehearsed(report))
+
+
+def side_by_side(cases: list[Case]) -> Configurations:
+    """Return all cases as N configurations."""
+    constants = read_constants()
+    single = [configuration_of(case, constants) for case in cases]
+
+    def joined(part: str) -> dict[str, Any]:
+        return {
+            field: np.concatenate([getattr(getattr(one, part), field) for one in single])
+            for field in vars(getattr(single[0], part))
+        }
+
+    return Configurations(
+        network=Network(**joined("network")),
+        spread=Spread(**joined("spread")),
+        machines=Machines(**joined("machines")),
+        framework=np.concatenate([one.framework for one in single]),
+        precision=np.concatenate([one.precision for one in single]),
+    )

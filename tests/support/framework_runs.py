@@ -1,0 +1,103 @@
+"""Configurations of other frameworks, made by hand: what is not named is one GPU's share of a small GPT."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from nlp_bench.plan.configurations import RECOMPUTE, SHARDING, Configurations, Machines, Network, Spread
+from nlp_bench.plan.constants import Constants, read_constants
+from nlp_bench.plan.memory.constants import MemoryConstants
+
+FRAMEWORKS = (
+    "nlp-bench",
+    "Megatron-LM",
+    "Megatron-DeepSpeed",
+    "InternEvo",
+    "torchtitan",
+    "NeMo",
+    "Megatron-LM before flash attention",
+    "somebody's own",
+)
+GPUS = ("A100-SXM4-80GB", "H100-SXM5-80GB")
+PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "fp32")
+GPT = {
+    "num_layers": 8,
+    "hidden_size": 1024,
+    "ffn_hidden_size": 4096,
+    "num_attention_heads": 16,
+    "num_query_groups": 16,
+    "head_width": 64,
+    "vocab_size": 51200,
+    "vocab_multiple": 1,
+    "sequence_length": 2048,
+    "gated": False,
+    "untied_embeddings": False,
+    "linear_biases": True,
+    "norm_biases": True,
+    "num_learned_positions": 0,
+}
+ALONE = {
+    "num_gpus": 1,
+    "tensor": 1,
+    "pipeline": 1,
+    "virtual": 1,
+    "context": 1,
+    "data": 1,
+    "micro_batch_size": 1,
+    "global_batch_size": 64,
+    "first_layers": 0,
+    "last_layers": 0,
+    "recompute": "none",
+    "sequence_parallel": False,
+    "sharding": "none",
+    "shard_group": 1,
+    "overlap_grad_reduce": False,
+    "overlap_param_gather": False,
+}
+A100 = {
+    "gpu": 0,
+    "gpus_per_node": 8,
+    "domain": 8,
+    "peak_flops": 312e12,
+    "half_flops": 312e12,
+    "memory_bytes_per_s": 2.0e12,
+    "link_bytes_per_s": 300e9,
+    "fabric_bytes_per_s": 200e9,
+    "memory_bytes": 80 * 2**30,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Few:
+    memory: MemoryConstants
+    gpus: tuple[str, ...] = GPUS
+    frameworks: tuple[str, ...] = FRAMEWORKS
+    precisions: tuple[str, ...] = PRECISIONS
+
+
+def constants() -> Constants:
+    """The committed memory constants, with the names above."""
+    return cast("Constants", _Few(memory=read_constants().memory))
+
+
+def run(framework: str = "Megatron-LM", precision: str = "bf16", **changes: Any) -> Configurations:
+    """One configuration, or one per value of a list; whatever is not named is GPT, ALONE and A100."""
+    values = {**GPT, **ALONE, **A100, **changes}
+    length = max((len(value) for value in values.values() if isinstance(value, list)), default=1)
+    return Configurations(
+        network=Network(**{name: _array(name, values[name], length) for name in GPT}),
+        spread=Spread(**{name: _array(name, values[name], length) for name in ALONE}),
+        machines=Machines(**{name: _array(name, values[name], length) for name in A100}),
+        framework=np.full(length, FRAMEWORKS.index(framework)),
+        precision=np.full(length, PRECISIONS.index(precision)),
+    )
+
+
+def _array(name: str, value: Any, length: int) -> Any:
+    if name in {"recompute", "sharding"}:
+        words = RECOMPUTE if name == "recompute" else SHARDING
+        value = [words.index(word) for word in value] if isinstance(value, list) else words.index(value)
+        return np.broadcast_to(np.asarray(value, dtype=np.int64), (length,))
+    kind = np.int64 if name == "gpu" else bool if isinstance(value, bool) else np.float64
+    return np.broadcast_to(np.asarray(value, dtype=kind), (length,))

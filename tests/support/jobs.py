@@ -1,0 +1,218 @@
+"""Jobs to hold the planner against: random legal ones of small networks, and a handful of real ones."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from nlp_bench.config import catalog
+from nlp_bench.errors import UsageError
+from nlp_bench.train.arguments import parse
+from nlp_bench.train.layout import Layout
+from nlp_bench.train.settings import Settings
+
+Words = dict[str, Any]
+"""Options of the trainer by name; True for a flag."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One rank of one legal configuration."""
+
+    settings: Settings
+    world_size: int
+    rank: int
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of(self.settings, self.world_size)
+
+    @property
+    def stage(self) -> int:
+        """Pipeline stages are apart by all tensor-, context- and data-parallel ranks (megatron-core's order tp-cp-ep-dp-pp)."""
+        return self.rank // (self.world_size // self.settings.pipeline_model_parallel_size)
+
+    def describe(self) -> str:
+        s, layout = self.settings, self.layout
+        shape = f"L{s.num_layers} h{s.hidden_size} f{s.ffn_width} a{s.num_attention_heads}/{s.query_groups} s{s.seq_length} v{s.vocab_size}"
+        spread = (
+            f"tp{s.tensor_model_parallel_size} pp{s.pipeline_model_parallel_size} vpp{layout.virtual_stages} "
+            f"cp{s.context_parallel_size} dp{layout.data_parallel_size} mbs{s.micro_batch_size} m{layout.num_microbatches}"
+        )
+        flags = [
+            *(s.params_dtype, s.granularity or "none", "rope" if s.rotated_width else "learned", s.normalization),
+            *(["gated"] if s.gated else []),
+            *(["untied"] if s.untie_embeddings_and_output_weights else []),
+            *([] if s.disable_bias_linear else ["bias"]),
+            *(["dropout"] if s.hidden_dropout else []),
+            *(["sp"] if layout.sequence_parallel else []),
+            *(["do"] if s.use_distributed_optimizer else []),
+            *(["ogr"] if s.overlap_grad_reduce else []),
+            *(["opg"] if s.overlap_param_gather else []),
+        ]
+        return f"{shape} {spread} stage{self.stage} {' '.join(flags)}"
+
+
+def sample(number: int, seed: int) -> list[Case]:
+    """Draw until `number` configurations pass the trainer's own checks."""
+    chance, cases = random.Random(seed), []  # noqa: S311  # no secret
+    while len(cases) < number:
+        words, world_size = draw(chance)
+        try:
+            settings = parse(as_words(words))
+            layout = Layout.of(settings, world_size)
+        except UsageError:
+            continue
+        stages = settings.pipeline_model_parallel_size
+        stage = chance.choice(sorted({0, min(1, stages - 1), stages - 1}))
+        tensor, context = settings.tensor_model_parallel_size, settings.context_parallel_size
+        replica = chance.randrange(layout.data_parallel_size) * tensor * context
+        # of context-parallel ranks the first, whose late chunk sees the whole sequence: the fullest, as the planner says
+        rank = stage * (world_size // stages) + replica + chance.randrange(tensor)
+        cases.append(Case(settings=settings, world_size=world_size, rank=rank))
+    return cases
+
+
+def as_words(words: Words) -> list[str]:
+    found = []
+    for name, value in words.items():
+        if value is not False and value is not None:
+            found += [f"--{name.replace('_', '-')}", *([] if value is True else str(value).split())]
+    return found
+
+
+def draw(chance: random.Random) -> tuple[Words, int]:
+    """Draw a shape, a layout and switches; not all are legal."""
+    tensor, pipeline = chance.choice((1, 1, 2, 4, 8)), chance.choice((1, 1, 2, 3, 4, 8))
+    virtual = chance.choice((1, 1, 2, 3)) if pipeline > 1 else 1
+    context, data = chance.choice((1, 1, 1, 2, 4)), chance.choice((1, 2, 3, 4))
+    micro = chance.choice((1, 1, 2, 4))
+    shape = draw_shape(chance, tensor, pipeline * virtual, context)
+    uneven = {}
+    if pipeline > 2 and chance.random() < 0.3:
+        own = virtual * chance.choice((1, 2))
+        name = chance.choice(("first", "last"))
+        middle = shape["num_layers"] // pipeline
+        uneven = {f"decoder_{name}_pipeline_num_layers": own}
+        shape["num_layers"] = middle * (pipeline - 1) + own
+    batches = chance.choice((1, 2, 3, 4, 5)) if virtual == 1 else pipeline * chance.choice((1, 2))
+    precision = chance.choice(("bf16", "bf16", "fp16", "fp32"))
+    recompute = chance.choice(("none", "selective", "full"))
+    shared = chance.random() < 0.6
+    overlap = chance.random() < 0.5
+    words = {
+        **shape,
+        **uneven,
+        **({precision: True} if precision != "fp32" else {}),
+        "tensor_model_parallel_size": tensor,
+        "pipeline_model_parallel_size": pipeline,
+        "num_virtual_stages_per_pipeline_rank": virtual if virtual > 1 else None,
+        "context_parallel_size": context,
+        "micro_batch_size": micro,
+        "global_batch_size": micro * data * batches,
+        "sequence_parallel": tensor > 1 and chance.random() < 0.5,
+        "use_distributed_optimizer": shared,
+        "overlap_grad_reduce": overlap,
+        "overlap_param_gather": overlap and shared and chance.random() < 0.5,
+        "recompute_granularity": None if recompute == "none" else recompute,
+        **({"recompute_method": "uniform", "recompute_num_layers": 1} if recompute == "full" else {}),
+        "train_iters": 10,
+        "lr": 1e-4,
+        "mock_data": True,
+        "kernels": "torch",
+    }
+    return words, tensor * pipeline * context * data
+
+
+def draw_shape(chance: random.Random, tensor: int, stages: int, context: int) -> Words:
+    heads = tensor * chance.choice((1, 2, 4))
+    groups = chance.choice([g for g in (tensor, 2 * tensor, heads) if heads % g == 0])
+    width = chance.choice((32, 64, 80, 128))
+    hidden = heads * chance.choice((32, 64, 128)) if chance.random() < 0.3 else heads * width
+    length = 4 * tensor * context * chance.choice((16, 32, 64))
+    dropout = chance.choice((0, 0.1))
+    positions = chance.choice(("rope", "rope", "learned_absolute"))
+    return {
+        "num_layers": stages * chance.choice((1, 2, 3)),
+        "hidden_size": hidden,
+        "ffn_hidden_size": tensor * chance.choice((1, 2, 4, 7)) * chance.choice((64, 128)),
+        "num_attention_heads": heads,
+        "kv_channels": width,
+        **({"group_query_attention": True, "num_query_groups": groups} if groups != heads else {}),
+        "seq_length": length,
+        "max_position_embeddings": length * chance.choice((1, 2)),
+        "vocab_size": chance.choice((1000, 4999, 32000)),
+        "position_embedding_type": positions,
+        "untie_embeddings_and_output_weights": chance.random() < 0.5,
+        "swiglu": chance.random() < 0.4,
+        "disable_bias_linear": chance.random() < 0.5,
+        "normalization": chance.choice(("LayerNorm", "RMSNorm")),
+        "attention_dropout": dropout,
+        "hidden_dropout": dropout,
+    }
+
+
+COMMON = "--train-iters 10 --lr 1e-4 --mock-data --kernels torch --bf16 --micro-batch-size 1"
+REAL = (
+    ("13", 32, 0, "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --overlap-grad-reduce"),
+    ("13", 32, 3, "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --sequence-parallel"),
+    ("13", 32, 1, "--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 5"),
+    ("175", 384, 0, "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8"),
+    ("175", 384, 7, "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8"),
+    (
+        *("175", 384, 0),
+        (
+            "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 --num-virtual-stages-per-pipeline-rank 4 "
+            "--sequence-parallel"
+        ),
+    ),
+    (
+        *("175", 384, 15),
+        (
+            "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 16 --num-virtual-stages-per-pipeline-rank 6 "
+            "--sequence-parallel"
+        ),
+    ),
+    (
+        *("175", 384, 1),
+        (
+            "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 --context-parallel-size 2 "
+            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+        ),
+    ),
+)
+"""Real models (files of benchmark/models), ranks, pipeline stage and layout."""
+MICROBATCHES = 16
+
+
+def real_cases() -> list[Case]:
+    """Return a handful of real jobs: 13B on 32 GPUs, 175B on 384."""
+    return [_real(*job) for job in REAL]
+
+
+def _real(model: str, world_size: int, stage: int, layout: str) -> Case:
+    found = catalog.load_model(model)
+    shape, training = found.architecture, found.training
+    dropout = f"--attention-dropout {training.attention_dropout} --hidden-dropout {training.hidden_dropout}"
+    words = (
+        f"{COMMON} --use-distributed-optimizer --num-layers {shape.num_layers} --hidden-size {shape.hidden_size} "
+        f"--ffn-hidden-size {shape.ffn_hidden_size} --num-attention-heads {shape.num_attention_heads} "
+        f"--seq-length {shape.sequence_length} --max-position-embeddings {shape.sequence_length} "
+        f"--vocab-size {shape.vocab_size} --position-embedding-type {shape.position_embedding} {dropout} {layout}"
+    )
+    settings = parse(words.split())
+    samples = MICROBATCHES * world_size // settings.model_parallel_size
+    settings = parse([*words.split(), "--global-batch-size", str(samples)])
+    return Case(
+        settings=settings, world_size=world_size, rank=stage * (world_size // settings.pipeline_model_parallel_size)
+    )
+
+
+def bucketed(*, shared: bool, data: int, pipeline: int = 1, tied: bool = True) -> Case:
+    """Return a case whose gradients fill several buckets of megatron-core's default size, in odd shapes."""
+    words = (
+        f"{COMMON} --num-layers 12 --hidden-size 1000 --num-attention-heads 10 --ffn-hidden-size 4100 --vocab-size 50257 "
+        f"--seq-length 64 --max-position-embeddings 64 --overlap-grad-reduce --global-batch-size {data * pipeline} "
+        f"--pipeline-model-parallel-size {pipeline}{' --use-distributed-optimizer' * shared}"
+        f"{'' if tied else ' --untie-embeddings-and-output-weights'}"
+    )
+    return Case(settings=parse(words.split()), world_size=data * pipeline, rank=0)
