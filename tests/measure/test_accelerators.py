@@ -107,7 +107,7 @@ def test_a_wrong_entry_of_a_centre_is_named(
     (tmp_path / "benchmark" / "models").mkdir(parents=True)
     logged = "" if "logged" in entry else "logged = []\n"
     other = '[[accelerator]]\nname = "other X"\nfamily = "X"\nlogged = []\npeak_tflops = { bf16 = 1 }\nsource = "s"\n'
-    text = f'schema = "nlp-bench/accelerators/2"\n{other}[[accelerator]]\nname = "mine"\nfamily = "M"\n{logged}source = "s"\n{entry}\n'
+    text = f'schema = "nlp-bench/accelerators/3"\n{other}[[accelerator]]\nname = "mine"\nfamily = "M"\n{logged}source = "s"\n{entry}\n'
     (tmp_path / "benchmark" / "accelerators.toml").write_text(text)
     monkeypatch.setenv("NLP_BENCH_ROOT", str(tmp_path))
     accelerators.cache_clear()

@@ -7,7 +7,7 @@ from functools import cache
 
 from nlp_bench.errors import UsageError
 
-SCHEMA = "nlp-bench/accelerators/2"
+SCHEMA = "nlp-bench/accelerators/3"
 TABLE = "benchmark/accelerators.toml"
 FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
 """Number formats of matrix products."""
@@ -15,6 +15,16 @@ _VENDOR = re.compile(r"^(?:nvidia|amd instinct|amd|intel|google) ")
 _MEMORY = re.compile(r"[ -]\d{2,3} ?gb?$")
 _PROSE = re.compile(r"(?: (?:[a-z]+|GPUs?)[.,:;]?)*")
 """What may follow a name in a sentence; words with capitals or digits may name a variant or a slice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """One size that a device's memory has."""
+
+    gib: float
+    """GiB."""
+    gb_per_s: float
+    """10^9 bytes per second by the data sheet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +45,16 @@ class Accelerator:
     """The second source that the figures were compared with; empty: none."""
     note: str = ""
     """What to know of the figures."""
+    generation: str = ""
+    """Of `nlp_bench.plan.constants.GENERATIONS`; empty: not planned."""
+    memory: tuple[Memory, ...] = ()
+    """Sizes of its memory."""
+    link_gb_per_s: float | None = None
+    """10^9 bytes per second that one device sends to its neighbours, one direction; None: not planned."""
+    domain: int | None = None
+    """Devices that these links join; None: those of a node."""
+    watts: float | None = None
+    """Power at most."""
 
     def __post_init__(self) -> None:
         for number_format, peak in self.peak_tflops.items():

@@ -1,0 +1,56 @@
+"""Fit the constants of the time model to a table of measured points, and say how well they predict what the fit has not seen.
+
+Points of one configuration group (model, GPU, number format, TP, PP, CP, micro batch, sequence, recompute) never stand on both
+sides of a split. Nothing is written without --output.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+EXAMPLE = """nlp-bench plan fit reports/reference/published_points/points.csv --cross-validate
+  nlp-bench plan fit reports/reference/published_points/points.csv --output benchmark/plan.toml"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `nlp-bench plan fit`."""
+    parser.add_argument(
+        "points", metavar="POINTS.csv", type=Path, help="table of measured points (docs/accuracy.md has the columns)"
+    )
+    parser.add_argument(
+        "--output", metavar="plan.toml", type=Path, help="write benchmark/plan.toml with the fitted values here"
+    )
+    parser.add_argument(
+        "--cross-validate", action="store_true", help="print the errors of rows that the fit has not seen"
+    )
+    parser.add_argument(
+        "--ablate", action="store_true", help="print what each term of the model is worth (some minutes)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Fit, print, write; return the exit code."""
+    import os
+
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from nlp_bench.plan.constants import read_constants
+    from nlp_bench.plan.fit.data import read_measured
+    from nlp_bench.plan.fit.report import ablation_table, accuracy, constants_table
+    from nlp_bench.plan.fit.solve import solve
+
+    constants = read_constants()
+    measured = read_measured(options.points, constants)
+    fitted = solve(measured, constants)
+    print("\n".join(constants_table(fitted)))
+    if options.cross_validate:
+        print("\n" + "\n".join(accuracy(measured, constants, fitted)))
+    if options.ablate:
+        from nlp_bench.plan.fit.ablate import ablations
+
+        print("\n" + "\n".join(ablation_table(ablations(measured, constants))))
+    if options.output:
+        from nlp_bench.plan.fit.written import write_fit
+
+        write_fit(options.output, options.points, measured, constants, fitted)
+        print(f"nlp-bench: constants of {len(measured)} rows: {options.output}", file=sys.stderr)
+    return 0

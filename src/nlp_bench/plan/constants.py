@@ -1,0 +1,226 @@
+"""The constants of the model, from one data file: benchmark/plan.toml, and what a person's own file puts in its place."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nlp_bench.errors import UsageError, nearest
+from nlp_bench.plan.configurations import Configurations, Numbers
+from nlp_bench.plan.frameworks import FAMILIES, Framework, frameworks_of
+from nlp_bench.plan.memory.constants import MemoryConstants, memory_constants
+
+SCHEMA = "nlp-bench/plan/1"
+GENERATIONS = ("ampere", "hopper", "blackwell", "blackwell ultra", "other")
+"""What `Machines.gpu` points to: efficiencies belong to a generation, everything else to a data sheet."""
+PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "fp32", "mxfp8", "fp8-rowwise")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant:
+    """One number of the time model."""
+
+    value: float
+    """What the model is fed with."""
+    source: str
+    """Where it comes from."""
+    about: str = ""
+    """What it is."""
+    prior: float | None = None
+    """What is expected of it before any point is seen; None: it is set, not fitted."""
+    spread: float | None = None
+    """Standard deviation of its logarithm around the prior."""
+
+    @property
+    def fitted(self) -> bool:
+        """Whether `nlp-bench plan fit` moves it."""
+        return self.prior is not None and self.spread is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A machine that `nlp-bench plan calibrate` measured: table [machine], which stands in for a data sheet."""
+
+    name: str
+    """Words that the system file's [gpu] name must have, or the CPU's name."""
+    peak_tflops: dict[str, float]
+    """Best measured 10^12 FLOP/s of a matrix product, by number format."""
+    memory_gb_per_s: float
+    """Measured 10^9 bytes per second of a copy."""
+    link_gb_per_s: float
+    """10^9 bytes per second between the ranks of a node, one direction."""
+    memory_gib: float
+    """Memory of one rank."""
+    kind: str = "gpu"
+    """gpu, or cpu: there launching and computing are one thread, so that the host's time adds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """What the data file holds."""
+
+    time: Mapping[str, Constant]
+    """Table [time]."""
+    memory: MemoryConstants
+    """Table [memory]."""
+    traits: tuple[Framework, ...]
+    """Tables [[framework]]."""
+    ends: Mapping[str, tuple[float, float]]
+    """Table [interval]: the factors of the 90 % interval's ends, by framework family."""
+    interval_source: str = ""
+    """Where they come from."""
+    machine: Measured | None = None
+    """Table [machine] of a person's own file."""
+    origin: str = "benchmark/plan.toml"
+    """The files that it was read from."""
+    gpus: tuple[str, ...] = GENERATIONS
+    """Names that `Machines.gpu` points to."""
+    precisions: tuple[str, ...] = PRECISIONS
+    """Number formats that `Configurations.precision` points to."""
+    scratch: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Lookup tables that are made once."""
+
+    @cached_property
+    def frameworks(self) -> tuple[str, ...]:
+        """Names that `Configurations.framework` points to; the first is this package's trainer."""
+        return tuple(one.name for one in self.traits)
+
+    def __getitem__(self, name: str) -> float:
+        return self.time[name].value
+
+    def with_values(self, values: Mapping[str, float]) -> "Constants":
+        """Return these constants with other values of table [time]."""
+        changed = {name: replace(self.time[name], value=float(value)) for name, value in values.items()}
+        return replace(self, time={**self.time, **changed}, scratch={})
+
+    def cold(self) -> "Constants":
+        """Return the track without any published point: every fitted constant at its prior."""
+        return self.with_values(
+            {name: one.prior for name, one in self.time.items() if one.fitted and one.prior is not None}
+        )
+
+    def fitted(self) -> tuple[str, ...]:
+        """Return the names that `nlp-bench plan fit` moves."""
+        return tuple(name for name, one in self.time.items() if one.fitted)
+
+    def by_generation(self, name: str) -> Numbers:
+        """Return `NAME_ampere`, `NAME_hopper`, ... in the order of `gpus`; a generation without its own has the nearest one's."""
+        kin = {"blackwell ultra": "blackwell", "ampere": "other"}
+        words = (gpu if f"{name}_{gpu}" in self.time else kin.get(gpu, "other") for gpu in self.gpus)
+        return np.array([self[f"{name}_{word}"] for word in words])
+
+    def trait(self, name: str) -> Any:
+        """Return one trait of all frameworks as an array of shape [frameworks]."""
+        if name not in self.scratch:
+            self.scratch[name] = np.array([getattr(one, name) for one in self.traits])
+        return self.scratch[name]
+
+    def interval(self, c: Configurations) -> tuple[Numbers, Numbers]:
+        """Return the factors of the 90 % interval's ends; arrays of the shape of `c.framework`."""
+        low, high = (np.array([self.ends[one.family][end] for one in self.traits]) for end in (0, 1))
+        return low[c.framework], high[c.framework]
+
+
+def read_constants(path: str | Path | None = None) -> Constants:
+    """Read benchmark/plan.toml, and over it a file of the same format that has only what differs.
+
+    Raises UsageError that names the file and the constant for one that is unknown, not a number above 0, or without a source.
+    """
+    from nlp_bench.config.catalog import root  # noqa: PLC0415  # only who plans pays for it
+    from nlp_bench.config.table import read_toml  # noqa: PLC0415  # likewise
+
+    table = read_toml(root() / "benchmark" / "plan.toml", SCHEMA)
+    ends = dict(table["interval"])
+    constants = Constants(
+        time={name: _constant(name, entry, "benchmark/plan.toml") for name, entry in table["time"].items()},
+        memory=memory_constants(table.get("memory", {})),
+        traits=frameworks_of(table["framework"], "benchmark/plan.toml"),
+        interval_source=str(ends.pop("source", "")),
+        ends=_ends(ends, "benchmark/plan.toml"),
+    )
+    return constants if path is None else overridden(constants, read_toml(Path(path), SCHEMA), str(path))
+
+
+def overridden(constants: Constants, table: Mapping[str, Any], where: str) -> Constants:
+    """Return the constants with the tables [time], [interval] and [machine] of a person's own file in their place."""
+    allowed = ("time", "interval", "machine", "measurements", "about")
+    if unknown := sorted(set(table) - set(allowed)):
+        raise UsageError(
+            f"{where}: [{unknown[0]}]: unknown table{nearest(unknown[0], list(allowed))}; it has {', '.join(allowed)}"
+        )
+    for name in ("time", "interval", "machine"):
+        if not isinstance(table.get(name, {}), Mapping):
+            raise UsageError(f"{where}: {name} = {table[name]!r} is no table; write [{name}] above its lines")
+    changed = {}
+    for name, entry in table.get("time", {}).items():
+        if name not in constants.time:
+            raise UsageError(f"{where}: [time] {name}: no such constant{nearest(name, list(constants.time))}")
+        changed[name] = replace(_constant(name, entry, where), prior=None, spread=None)
+    ends = dict(table.get("interval", {}))
+    source = str(ends.pop("source", constants.interval_source))
+    return replace(
+        constants,
+        time={**constants.time, **changed},
+        ends={**constants.ends, **_ends(ends, where)},
+        interval_source=source,
+        machine=_measured(table["machine"], where) if "machine" in table else constants.machine,
+        origin=f"{constants.origin} and {where}",
+        scratch={},
+    )
+
+
+def _constant(name: str, entry: Any, where: str) -> Constant:
+    if not isinstance(entry, Mapping) or not entry.get("source"):
+        raise UsageError(
+            f'{where}: [time] needs {name} = {{ value = NUMBER, source = "WHERE IT COMES FROM" }}, not {entry!r}'
+        )
+    for field_name in ("value", "prior", "spread"):
+        value = entry.get(field_name, 1.0)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < _MOST:
+            raise UsageError(
+                f"{where}: [time] {name}: {field_name} = {value!r:.40} is not a number above 0 and below {_MOST:.0e}"
+            )
+    if name.startswith("products_") and entry["value"] > 1:
+        raise UsageError(
+            f"{where}: [time] {name}: {entry['value']:g} is a share of the peak: no product is faster than that"
+        )
+    from nlp_bench.config.table import build  # noqa: PLC0415  # as above
+
+    return build(Constant, dict(entry), f"{where}: [time] {name}")
+
+
+_MOST = 1e12
+"""No share, factor, latency or length is near it; beyond, products of constants overflow."""
+
+
+def _ends(table: Mapping[str, Any], where: str) -> dict[str, tuple[float, float]]:
+    ends = {}
+    for family, entry in table.items():
+        if family not in FAMILIES:
+            raise UsageError(f"{where}: [interval] {family}: no such framework family{nearest(family, list(FAMILIES))}")
+        low, high = (entry.get(end) if isinstance(entry, Mapping) else None for end in ("low", "high"))
+        if (
+            not isinstance(low, (int, float))
+            or not isinstance(high, (int, float))
+            or not 0 < low <= 1 <= high < float("inf")
+        ):
+            raise UsageError(f"{where}: [interval] {family}: {entry!r} needs low and high with 0 < low <= 1 <= high")
+        ends[family] = (float(low), float(high))
+    return ends
+
+
+def _measured(table: Mapping[str, Any], where: str) -> Measured:
+    from nlp_bench.config.table import build  # noqa: PLC0415  # as above
+
+    machine = build(Measured, dict(table), f"{where}: [machine]")
+    numbers = {name: getattr(machine, name) for name in ("memory_gb_per_s", "link_gb_per_s", "memory_gib")}
+    numbers |= {f"peak_tflops.{name}": peak for name, peak in machine.peak_tflops.items()}
+    for name, value in numbers.items():
+        if not 0 < value < _MOST:
+            raise UsageError(f"{where}: [machine] {name} = {value!r} is not a number above 0 and below {_MOST:.0e}")
+    if not machine.name.strip():
+        raise UsageError(f"{where}: [machine] name is empty; write the words that the system file's [gpu] name has")
+    return machine

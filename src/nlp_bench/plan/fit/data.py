@@ -1,0 +1,111 @@
+"""Measured points for the fit: the only place that reads what was measured."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.plan.configurations import Configurations, Numbers
+from nlp_bench.plan.constants import Constants
+from nlp_bench.plan.points.points import REQUIRED, points_of, read_rows
+
+MEASURED = ("iter_time_s", "grade", "status", "source_id")
+"""Columns that a table of measured points has beside the configuration."""
+NEEDED = (*(name for name in REQUIRED if name != "id"), "dp")
+"""Cells that a scored row has: the protocol of the published points."""
+GROUP = ("model", "gpu", "precision", "tp", "pp", "cp", "mbs", "seq", "recompute")
+"""Rows that agree in these are one configuration at another scale, batch or software version: never on both sides of a split."""
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """N measured points; arrays of shape [N]."""
+
+    configurations: Configurations
+    """What was run."""
+    seconds: Numbers
+    """Measured seconds of an iteration."""
+    ids: tuple[str, ...]
+    """Ids of the rows."""
+    sources: npt.NDArray[Any]
+    """Where they were published: a word per row."""
+    groups: Places
+    """Number of the configuration group."""
+    sweeps: tuple[tuple[str, ...], ...]
+    """Source, model, GPU and GPU count: rows that compare with each other."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, mask: npt.NDArray[np.bool_]) -> "Measured":
+        """Return the rows where the mask of shape [N] is true."""
+        chosen = np.flatnonzero(mask)
+        return Measured(
+            configurations=self.configurations.take(chosen),
+            seconds=self.seconds[chosen],
+            ids=tuple(self.ids[place] for place in chosen),
+            sources=self.sources[chosen],
+            groups=self.groups[chosen],
+            sweeps=tuple(self.sweeps[place] for place in chosen),
+        )
+
+    def weights(self) -> Numbers:
+        """Return weights of mean 1 that let a source count as the square root of its rows."""
+        _, place, count = np.unique(self.sources, return_inverse=True, return_counts=True)
+        weights = count[place] ** -0.5
+        return np.asarray(weights / weights.mean())
+
+
+def read_measured(path: str | Path, constants: Constants) -> Measured:
+    """Read the rows of grade A and B that publish a time and every cell of NEEDED and that the planner can predict.
+
+    Raises UsageError for missing columns, NlpBenchError where no row is left.
+    """
+    rows = {row["id"]: row for row in read_rows(path)}
+    measured = _measured_rows(path)
+    scored = [one for one in measured if _is_scored(one)]
+    points = points_of([rows[one["id"]] for one in scored], constants)
+    kept = {one["id"]: one for one in scored if one["id"] in points.ids}
+    if not kept:
+        raise NlpBenchError(f"{path}: no row of grade A or B has a time and a whole configuration")
+    own = [kept[one] for one in points.ids]
+    groups = _numbered([tuple(one[name] for name in GROUP) for one in own])
+    return Measured(
+        configurations=points.configurations,
+        seconds=np.array([float(one["iter_time_s"]) for one in own]),
+        ids=points.ids,
+        sources=np.array([one["source_id"] for one in own]),
+        groups=groups,
+        sweeps=tuple((one["source_id"], one["model"], one["gpu"], one["n_gpus"]) for one in own),
+    )
+
+
+def _measured_rows(path: str | Path) -> list[dict[str, str]]:
+    with Path(path).open(newline="", encoding="utf-8") as stream:
+        table = csv.DictReader(stream)
+        names = table.fieldnames or ()
+        missing = [name for name in (*MEASURED, *GROUP, *NEEDED) if name not in names]
+        if missing:
+            raise UsageError(
+                f"{path}: no column {', '.join(dict.fromkeys(missing))}; measured points have {', '.join(MEASURED)} too"
+            )
+        return [{name: (value or "").strip() for name, value in row.items() if isinstance(name, str)} for row in table]
+
+
+def _is_scored(row: dict[str, str]) -> bool:
+    try:
+        timed = 0 < float(row["iter_time_s"]) < float("inf")
+    except ValueError:
+        return False
+    return timed and row["grade"] in {"A", "B"} and row["status"] in {"", "ok"} and all(row[name] for name in NEEDED)
+
+
+def _numbered(keys: Sequence[tuple[str, ...]]) -> Places:
+    numbers: dict[tuple[str, ...], int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)

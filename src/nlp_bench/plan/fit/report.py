@@ -1,0 +1,146 @@
+"""The fit and its errors as tables."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from nlp_bench.plan.constants import Constants
+from nlp_bench.plan.fit.ablate import Ablation
+from nlp_bench.plan.fit.data import Measured
+from nlp_bench.plan.fit.scores import Score, rankings, score_of
+from nlp_bench.plan.fit.solve import seconds_of
+from nlp_bench.plan.fit.validate import Held, coverage, held_out, mean_score, out_of_fit, without_source
+from nlp_bench.plan.memory.constants import FITTED as FITTED_MEMORY
+from nlp_bench.show.grid import Column, as_text
+
+BASELINES = (
+    ("24-parameter roofline (fit on 1/3, another split)", "9.6", "14.1", "29.2"),
+    ("Calculon, stock, 263 A100 rows", "18.0", "", "36.4"),
+    ("identical configurations, published twice (spread)", "3.0", "", "9.9"),
+)
+"""Printed beside: median, macro and 90th percentile in per cent, computed once before this model was written (docs/accuracy.md)."""
+MEGATRON = ("megatron", "nvidia")
+
+
+def constants_table(fitted: Constants) -> list[str]:
+    """Return the fitted constants beside their priors."""
+    names = fitted.fitted()
+    priors = [(fitted.time[name].prior or 1.0, fitted.time[name].spread or 1.0) for name in names]
+    moved = [np.log(fitted[name] / prior) / spread for name, (prior, spread) in zip(names, priors, strict=True)]
+    total = len(names) + len(FITTED_MEMORY)
+    return [
+        *as_text([
+            _column("constant", names, is_text=True),
+            _column("value", [f"{fitted[name]:.4g}" for name in names]),
+            _column("expected\nbefore", [f"{prior:g}" for prior, _ in priors]),
+            _column("moved by\nits spread x", [f"{value:+.1f}" for value in moved]),
+        ]),
+        f"{len(names)} fitted on times, {len(FITTED_MEMORY)} on memory: {total} of at most 40",
+    ]  # fmt: skip
+
+
+def accuracy(measured: Measured, constants: Constants, fitted: Constants) -> list[str]:
+    """Cross-validate and return the tables; about half a minute."""
+    two, one, left = (
+        held_out(measured, constants, 2 / 3),
+        held_out(measured, constants, 1 / 3),
+        without_source(measured, constants),
+    )
+    tracks = [
+        (
+            "cold: data sheets and expectations alone",
+            score_of(measured, seconds_of(measured.configurations, constants.cold())),
+        ),
+        ("fitted on 2/3 of the groups, tested on the rest", mean_score(measured, two)),
+        ("fitted on 1/3 of the groups, tested on the rest", mean_score(measured, one)),
+        ("fitted on all, the same rows", score_of(measured, seconds_of(measured.configurations, fitted))),
+    ]
+    every = [*two, *left.values()]
+    held = coverage(measured, constants, two, every), coverage(measured, constants, list(left.values()), every)
+    return [
+        f"{len(measured)} rows, {int(measured.groups.max()) + 1} configuration groups; error = |predicted - published| / published; means of 5 splits",
+        *as_text([
+            _column("", [name for name, _ in tracks] + [base[0] for base in BASELINES], is_text=True),
+            _column("median\n%", [_percent(score.median) for _, score in tracks] + [base[1] for base in BASELINES]),
+            _column("macro\n%", [_percent(score.macro) for _, score in tracks] + [base[2] for base in BASELINES]),
+            _column("p90\n%", [_percent(score.p90) for _, score in tracks] + [base[3] for base in BASELINES]),
+        ]),
+        f"90 % interval holds {held[0]:.1%} of the rows of the splits and {held[1]:.1%} of the sources left out",
+        "",
+        *_by_source(measured, mean_score(measured, two), left),
+        "",
+        *_sweeps(measured, two),
+    ]  # fmt: skip
+
+
+def _by_source(measured: Measured, split: Score, left: dict[str, Held]) -> list[str]:
+    names = sorted(left)
+    errors = {name: left[name].predicted / measured.seconds[left[name].places] - 1.0 for name in names}
+    rows = np.concatenate([np.abs(errors[name]) for name in names if _is_megatron(measured, left[name])])
+    medians = [float(np.median(np.abs(errors[name]))) for name in names]
+    return [
+        *as_text([
+            _column("source", names, is_text=True),
+            _column("rows", [str(len(errors[name])) for name in names]),
+            _column("splits\nmedian %", [_percent(split.by_source[name]) if name in split.by_source else "" for name in names]),
+            _column("left out\nmedian %", [_percent(value) for value in medians]),
+            _column("left out\nbias %", [f"{100 * float(np.median(errors[name])):+.1f}" for name in names]),
+            _column("Megatron\nfamily", ["yes" if _is_megatron(measured, left[name]) else "" for name in names], is_text=True),
+        ]),
+        f"leave one source out: Megatron family {float(np.median(rows)):.1%} median of rows; macro of all {np.mean(medians):.1%}",
+        *_reference(measured, left),
+    ]  # fmt: skip
+
+
+def _is_megatron(measured: Measured, held: Held) -> bool:
+    """Whether most rows are of a 3D-parallel framework: no parameters are gathered."""
+    return bool(np.mean(measured.configurations.spread.sharding[held.places] < 2) > 0.5)
+
+
+def _reference(measured: Measured, left: dict[str, Held]) -> list[str]:
+    """Return the report times of the benchmark's own published results, predicted without them."""
+    if "JSC" not in left:
+        return []
+    lines = []
+    for place, seconds in zip(left["JSC"].places, left["JSC"].predicted, strict=True):
+        c = measured.configurations
+        factor = 20e6 / float(c.spread.global_batch_size[place] * c.network.sequence_length[place])
+        published, predicted = factor * measured.seconds[place], factor * float(seconds)
+        lines.append(
+            f"JUWELS Booster without JSC's rows in the fit: {measured.ids[place]} {published:.2f} s published, "
+            f"{predicted:.1f} s predicted, {predicted / published - 1:+.1%}"
+        )
+    return lines
+
+
+def _sweeps(measured: Measured, held: list[Held]) -> list[str]:
+    said = out_of_fit(measured, held)
+    seen = ~np.isnan(said)
+    found = rankings(measured.take(seen), said[seen])
+    return as_text([
+        _column("sweep (rows that a split left out)", [one.name for one in found], is_text=True),
+        _column("rows", [str(one.rows) for one in found]),
+        _column("Spearman", [f"{one.spearman:.2f}" for one in found]),
+        _column("regret of\nthe best %", [_percent(one.regret) for one in found]),
+    ])  # fmt: skip
+
+
+def ablation_table(found: Iterable[Ablation]) -> list[str]:
+    """Return the errors without each term."""
+    rows = list(found)
+    whole = rows[0].score
+    return as_text([
+        _column("left out", [one.name for one in rows], is_text=True),
+        _column("median\n%", [_percent(one.score.median) for one in rows]),
+        _column("macro\n%", [_percent(one.score.macro) for one in rows]),
+        _column("p90\n%", [_percent(one.score.p90) for one in rows]),
+        _column("worth\n(macro)", [f"{100 * (one.score.macro - whole.macro):+.1f}" for one in rows]),
+    ])  # fmt: skip
+
+
+def _column(heading: str, cells: Sequence[str], *, is_text: bool = False) -> Column:
+    return Column(heading=heading, cells=tuple(cells), is_text=is_text)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"

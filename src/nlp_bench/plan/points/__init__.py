@@ -1,0 +1,1 @@
+"""Published points as configurations, and predictions of them."""

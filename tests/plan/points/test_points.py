@@ -1,0 +1,239 @@
+"""Published tables as configurations: what is read, what is not, which rules fill blanks."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.planning import constants
+
+from nlp_bench.cli.main import main
+from nlp_bench.errors import UsageError
+from nlp_bench.plan.configurations import RECOMPUTE, SHARDING
+from nlp_bench.plan.points.cells import precision_of, year_of
+from nlp_bench.plan.points.points import OPTIONAL, REQUIRED, points_of, read_rows
+
+POINTS = Path(__file__).parents[3] / "reports/reference/published_points/points.csv"
+ROW = {
+    "id": "a", "layers": "32", "hidden": "4096", "heads": "32", "kv_heads": "8", "ffn": "14336", "gated_mlp": "1", "vocab": "128256",
+    "seq": "8192", "gpu": "H100-SXM5-80GB", "n_gpus": "64", "tp": "2", "pp": "4", "mbs": "1", "gbs": "128", "precision": "bf16",
+    "framework": "Megatron-LM", "software_version": "2024-07",
+}  # fmt: skip
+
+
+def row(**changes: Any) -> dict[str, str]:
+    return {**dict.fromkeys((*REQUIRED, *OPTIONAL), ""), **ROW, **{name: str(value) for name, value in changes.items()}}
+
+
+def spread(**changes: Any) -> dict[str, float]:
+    c = points_of([row(**changes)], constants()).configurations
+    return {name: float(value[0]) for name, value in vars(c.spread).items()}
+
+
+def reason(**changes: Any) -> str:
+    return points_of([row(**changes)], constants()).refused["a"]
+
+
+def framework(**changes: Any) -> str:
+    return constants().frameworks[int(points_of([row(**changes)], constants()).configurations.framework[0])]
+
+
+def test_what_was_measured_is_not_read(tmp_path: Path) -> None:
+    with POINTS.open(newline="") as stream:
+        table = list(csv.DictReader(stream))
+    for one in table:
+        for name in set(one) - {*REQUIRED, *OPTIONAL}:
+            one[name] = "12345"
+    spoiled, answers = tmp_path / "points.csv", []
+    with spoiled.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, table[0])
+        writer.writeheader()
+        writer.writerows(table)
+    for path in (POINTS, spoiled):
+        output = tmp_path / f"{len(answers)}.csv"
+        assert main(["plan", "predict", str(path), "--output", str(output)]) == 0
+        answers.append(output.read_bytes())
+    assert answers[0] == answers[1]
+    assert {"iter_time_s", "peak_mem_gb", "value", "tokens_per_s_per_gpu"} <= set(table[0])
+
+
+def test_the_table_of_predictions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "predict", str(POINTS)]) == 0
+    shown = capsys.readouterr()
+    rows = list(csv.DictReader(io.StringIO(shown.out)))
+    assert list(rows[0]) == ["id", "iter_time_s", "iter_time_s_lo90", "iter_time_s_hi90", "peak_mem_gb", "fits"]
+    with POINTS.open(newline="") as stream:
+        assert [one["id"] for one in rows] == [one["id"] for one in csv.DictReader(stream)]
+    told = [one for one in rows if one["iter_time_s"]]
+    assert len(told) == 659
+    assert {one["fits"] for one in told} <= {"yes", "tight", "no"}
+    for one in told:
+        assert float(one["iter_time_s_lo90"]) < float(one["iter_time_s"]) < float(one["iter_time_s_hi90"])
+    assert "gbs is blank, and no rule fills it" in shown.err
+    assert "and 6 more: precision '' is no number format" in shown.err
+
+
+def test_missing_columns_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "points.csv"
+    path.write_text("id,layers,hidden\na,1,2\n")
+    with pytest.raises(UsageError, match=r"no column heads, ffn, vocab, seq, gpu, n_gpus, tp, pp, mbs, gbs, precision"):
+        read_rows(path)
+    assert main(["plan", "predict", str(path)]) == 2
+    path.write_text(",".join(REQUIRED) + "\n" + "\n".join([",".join(["x"] * len(REQUIRED))] * 2) + "\n")
+    with pytest.raises(UsageError, match="id 'x' stands in 2 rows"):
+        read_rows(path)
+    with pytest.raises(UsageError, match="cannot read"):
+        read_rows(tmp_path / "nothing.csv")
+    path.write_text("\ufeff" + ",".join(REQUIRED) + "\n", encoding="utf-8")  # as spreadsheets save it
+    assert read_rows(path) == []
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="UTF-8"):
+        read_rows(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gpu": "Cerebras WSE-3"}, "is not in benchmark/accelerators.toml.*\\[\\[accelerator\\]\\]"),
+        ({"gpu": "TPU v5p"}, "has no generation, memory and link_gb_per_s"),
+        ({"gpu": ""}, "gpu is blank"),
+        ({"tp": ""}, "tp is blank, and no rule fills it"),
+        ({"gbs": "many"}, "gbs = 'many' is not a number above 0"),
+        ({"layers": "-1"}, "layers = '-1' is not"),
+        ({"layers": "0.5"}, "layers = '0.5' is not a whole number"),
+        ({"hidden": "1e300"}, "hidden = '1e300' is not a whole number up to 1e"),
+        ({"seq": "nan"}, "seq = 'nan' is not"),
+        ({"precision": "posit8"}, "'posit8' is no number format"),
+        ({"tp": "64", "pp": "64"}, "tp x pp x cp = 4096 is more than n_gpus = 64"),
+        ({"gpu": "A100-SXM4-80GB", "precision": "fp8"}, "has no fp8 peak"),
+    ],
+)
+def test_rows_that_no_rule_completes_are_refused(changes: dict[str, Any], words: str) -> None:
+    import re
+
+    assert re.search(words, reason(**changes), re.DOTALL)
+
+
+def test_blank_cells_follow_their_rules() -> None:
+    assert spread()["data"] == 8
+    assert spread()["virtual"] == 1
+    assert spread(framework="NeMo")["virtual"] == 8  # one layer per chunk
+    assert spread(vpp="2", framework="NeMo")["virtual"] == 2
+    assert spread(mbs="")["micro_batch_size"] == 1
+    assert spread(cp="")["context"] == 1
+    assert spread(recompute="")["recompute"] == RECOMPUTE.index("none")
+    assert spread(recompute="full (uniform)")["recompute"] == RECOMPUTE.index("full")
+    assert spread(recompute="Selective")["recompute"] == RECOMPUTE.index("selective")
+    huge = {"recompute": "", "mbs": 16, "tp": 1, "pp": 1}
+    assert spread(**huge)["recompute"] == RECOMPUTE.index("full")  # 8B with 131072 tokens on 80 GB
+    assert spread(**{**huge, "recompute": "none"})["recompute"] == RECOMPUTE.index("none")  # what is stated stands
+    ends = spread(layers="126", pp="8", vpp="8", tp="8")
+    assert (ends["first_layers"], ends["last_layers"]) == (15, 15)
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "expected", "group"),
+    [
+        ("", {}, "none", 1),
+        ("", {"distributed_optimizer": "1"}, "optimizer", 8),
+        ("ZeRO-1 over 4", {"distributed_optimizer": "1"}, "optimizer", 4),
+        ("FSDP", {"pp": "1"}, "parameters", 32),
+        ("FSDP=8", {"pp": "1"}, "parameters", 8),
+        ("ZeRO-3", {"pp": "1"}, "parameters", 32),
+        ("FSDP SHARD_GRAD_OP", {"pp": "1"}, "gradients", 32),
+        ("FSDP2", {}, "gradients", 8),  # with a pipeline parameters stay gathered
+    ],
+)
+def test_sharding_is_read_from_its_words(words: str, changes: dict[str, Any], expected: str, group: int) -> None:
+    found = spread(sharding=words, **changes)
+    assert (SHARDING[int(found["sharding"])], found["shard_group"]) == (expected, group)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "sharding", "expected"),
+    [
+        ("Megatron-LM", "2021", "", "Megatron-LM of 2021"),
+        ("Megatron-LM", "2022", "", "Megatron-LM before flash attention"),
+        ("Megatron-LM", "2024-07", "", "Megatron-LM with userbuffers"),
+        ("Megatron-LM", "2023-07", "", "Megatron-LM"),
+        ("Megatron-LM", "", "", "Megatron-LM"),
+        ("Megatron-LM 0.14", "TE 2.11", "", "Megatron-LM"),
+        ("MegaScale", "2024", "", "MegaScale"),
+        ("GPT-NeoX", "2022", "ZeRO-1", "Megatron-DeepSpeed"),
+        ("DeepSpeed", "2021", "ZeRO-3", "DeepSpeed ZeRO-3"),
+        ("DeepSpeed", "2022", "ZeRO-1", "Megatron-DeepSpeed"),
+        ("fms-fsdp", "2024", "FSDP", "PyTorch FSDP"),
+        ("somebody's own", "", "FSDP", "PyTorch FSDP"),
+        ("somebody's own", "", "", "Megatron-LM"),
+        ("MaxText", "25.04", "FSDP=128", "MaxText (XLA)"),
+        ("NeMo", "25.04", "", "NeMo"),
+        ("NeMo-Megatron", "bignlp 22.08", "", "NeMo-Megatron"),
+        ("nanotron", "2024", "", "Megatron-LM"),
+        ("Metaseq", "2021", "FSDP", "Metaseq (FSDP)"),
+        ("Meta internal", "2024", "FSDP", "Llama 3 (Meta)"),
+    ],
+)
+def test_frameworks_fall_to_their_family(name: str, version: str, sharding: str, expected: str) -> None:
+    assert framework(framework=name, software_version=version, sharding=sharding, pp="1") == expected
+
+
+def test_overlap_by_userbuffers_is_not_taken_for_granted_on_ampere() -> None:
+    assert framework(framework="Megatron-LM", software_version="2024-07", gpu="A100-SXM4-40GB") == "Megatron-LM"
+
+
+@pytest.mark.parametrize(
+    ("version", "year"),
+    [
+        ("2022-02-25", 2022.125),
+        ("25.04", 2025.29),
+        ("MLPerf v3.1", 2023.9),
+        ("v24.11.1", 2024.87),
+        ("2021", 2021.5),
+        ("TE 2.11", None),
+        ("", None),
+    ],
+)
+def test_years_of_versions(version: str, year: float | None) -> None:
+    found = year_of(version)
+    assert found == (None if year is None else pytest.approx(year, abs=0.01))
+
+
+def test_number_formats() -> None:
+    words = {"bf16(jube)/fp16(sbatch)": "bf16", "fp8 (current scaling)": "fp8", "mxfp8/blockwise fp8": "mxfp8", "float8 rowwise": "fp8-rowwise", "amp_bf16": "bf16", "nvfp4": "fp4", "FP16": "fp16"}  # fmt: skip
+    assert {one: precision_of(one) for one in words} == words
+
+
+def test_variants_of_gpus_fall_to_their_data_sheet() -> None:
+    rows = [
+        row(id=name, gpu=name)
+        for name in (
+            "H200-SXM-141GB",
+            "H200",
+            "GH200",
+            "A100-SXM4-40GB",
+            "A100-SXM4-80GB",
+            "H100-SXM-96GB-HBM2e-500W",
+            "H100 PCIe",
+            "GB300",
+            "MI300X",
+        )
+    ]
+    found = points_of(rows, constants())
+    assert not found.refused
+    machines = {
+        name: {field: float(value[place]) for field, value in vars(found.configurations.machines).items()}
+        for place, name in enumerate(found.ids)
+    }
+    assert machines["H200"]["memory_bytes_per_s"] == machines["H200-SXM-141GB"]["memory_bytes_per_s"] == 4.8e12
+    assert machines["A100-SXM4-40GB"]["memory_bytes_per_s"] == 1.555e12
+    assert machines["A100-SXM4-80GB"]["memory_bytes_per_s"] == 2.039e12
+    assert machines["GB300"]["domain"] == 72
+    assert machines["GH200"]["gpus_per_node"] == 4
+    assert machines["H100 PCIe"]["domain"] == 2
+    capped = machines["H100-SXM-96GB-HBM2e-500W"]
+    assert capped["peak_flops"] == pytest.approx(989.4e12 * (500 / 700) ** 0.4)
+    assert (capped["memory_bytes_per_s"], capped["memory_bytes"]) == (2.4e12, 96 * 2**30)
+    assert constants().gpus[int(machines["MI300X"]["gpu"])] == "other"
+    assert np.all(found.configurations.machines.half_flops > 0)

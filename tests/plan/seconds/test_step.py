@@ -1,0 +1,152 @@
+"""Seconds of an iteration: the parts add up, and more or less of something moves the time the right way."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.planning import constants, problem
+
+from nlp_bench.plan.configurations import Configurations
+from nlp_bench.plan.seconds.groups import ring_rate
+from nlp_bench.plan.seconds.rates import rates_of
+from nlp_bench.plan.seconds.step import Seconds, step_seconds
+
+JUWELS = {
+    "tp": 4, "pp": 8, "vpp": 1, "cp": 1, "micro_batch_size": 1, "first_layers": 0, "last_layers": 0, "recompute": 0,
+    "sequence_parallel": True, "distributed_optimizer": True, "overlap_grad_reduce": False, "overlap_param_gather": False,
+}  # fmt: skip
+
+
+def case(system: str = "juwels-booster", **changes: Any) -> Configurations:
+    """Configurations of 175B on 384 GPUs; a list is one configuration per value."""
+    columns = {**JUWELS, **changes}
+    length = max((len(value) for value in columns.values() if isinstance(value, list)), default=1)
+    nodes = columns.pop("nodes", 96)
+    asked = problem(system=system, nodes=nodes)
+    return asked.configurations(
+        {name: np.broadcast_to(np.asarray(value), (length,)) for name, value in columns.items()}
+    )
+
+
+def seconds(**changes: Any) -> Seconds:
+    return step_seconds(case(**changes), constants())
+
+
+def random_cases(count: int = 500) -> Configurations:
+    chance = np.random.default_rng(1)
+    return case(
+        tp=chance.choice([1, 2, 4, 8], count).tolist(),
+        pp=chance.choice([1, 2, 4, 8, 12], count).tolist(),
+        vpp=chance.choice([1, 2, 4], count).tolist(),
+        cp=chance.choice([1, 2], count).tolist(),
+        micro_batch_size=chance.choice([1, 2, 4], count).tolist(),
+        recompute=chance.choice([0, 1, 2], count).tolist(),
+        sequence_parallel=(chance.random(count) > 0.5).tolist(),
+        distributed_optimizer=(chance.random(count) > 0.5).tolist(),
+        overlap_grad_reduce=(chance.random(count) > 0.5).tolist(),
+    )
+
+
+def test_parts_add_up_and_none_is_negative() -> None:
+    found = step_seconds(random_cases(), constants())
+    assert np.all(np.isfinite(found.total))
+    assert np.all(found.total > 0)
+    np.testing.assert_allclose(sum(found.parts.values()), found.total, rtol=1e-12)
+    assert all(np.all(part >= -1e-12) and part.shape == found.total.shape for part in found.parts.values())
+
+
+def test_one_at_a_time_is_what_all_together_are() -> None:
+    c = random_cases(40)
+    together = step_seconds(c, constants()).total
+    alone = [float(step_seconds(c.take(np.array([place])), constants()).total[0]) for place in range(40)]
+    np.testing.assert_allclose(alone, together, rtol=1e-12)
+
+
+def test_fields_of_shape_nothing_do_as_well() -> None:
+    c = case(tp=[2, 4])
+    spread = {one.name: getattr(c.spread, one.name) for one in fields(c.spread)}
+    single = replace(c, spread=replace(c.spread, **{name: value[0] for name, value in spread.items() if value.ndim}))
+    assert step_seconds(single, constants()).total == pytest.approx(
+        float(step_seconds(c, constants()).total[0]), rel=1e-12
+    )
+
+
+def test_interleaving_divides_the_bubble() -> None:
+    plain, four = seconds(vpp=1), seconds(vpp=4)
+    assert four.parts["pipeline bubble"][0] == pytest.approx(plain.parts["pipeline bubble"][0] / 4)
+    assert four.total[0] < plain.total[0]
+
+
+def test_a_bubble_of_equal_stages_is_p_minus_1_of_m() -> None:
+    found = seconds(pp=8)
+    micro = 96 / 12
+    work = sum(
+        found.parts[name][0] for name in ("matrix products", "attention", "memory-bound", "tensor parallel", "host")
+    )
+    assert found.parts["pipeline bubble"][0] == pytest.approx(
+        7 / micro * work, rel=0.05
+    )  # the head makes the last stage slower
+
+
+def test_micro_batches_that_are_no_multiple_of_the_stages_are_not_interleaved() -> None:
+    four, one = (seconds(pp=8, vpp=size, micro_batch_size=2).parts["pipeline bubble"][0] for size in (4, 1))
+    assert four == one > 0  # 96 / 12 / 2 = 4 micro-batches in 8 stages
+
+
+def test_recompute_costs_a_third_more_products() -> None:
+    none, full = seconds(recompute=0), seconds(recompute=2)
+    ratio = full.parts["matrix products"][0] / none.parts["matrix products"][0]
+    assert 1.27 < ratio < 1.34  # a fourth pass of three, of which one also sums gradients
+    assert seconds(recompute=1).total[0] == none.total[0]  # fused attention computes its scores again in any case
+
+
+def test_more_of_everything_takes_longer() -> None:
+    batch = [seconds(micro_batch_size=size).parts["matrix products"][0] for size in (1, 2, 4)]
+    assert batch[0] > batch[1] > batch[2]  # the same work in larger products
+    assert seconds(overlap_grad_reduce=False).total[0] >= seconds(overlap_grad_reduce=True).total[0]
+    assert (
+        seconds(distributed_optimizer=False).parts["optimizer"][0]
+        > seconds(distributed_optimizer=True).parts["optimizer"][0]
+    )
+
+
+def test_gradients_that_every_rank_gets_are_sent_twice() -> None:
+    whole, sharded = (seconds(distributed_optimizer=one).parts["data parallel"][0] for one in (False, True))
+    assert whole / sharded == pytest.approx((4 + 4) / (4 + 2), rel=0.01)  # fp32 gradients, 16-bit parameters
+
+
+def test_the_fullest_stage_reduces_and_updates_the_longest() -> None:
+    found = seconds(first_layers=[0, 6], last_layers=[0, 6])  # the other stages have 12 layers, and 14
+    for name in ("data parallel", "optimizer"):
+        even, uneven = found.parts[name]
+        assert even < uneven < 14 / 12 * even
+
+
+def test_a_tensor_group_over_two_nodes_has_all_their_adapters() -> None:
+    c = case(tp=[4, 8])
+    rates = rates_of(c, constants())
+    rate = ring_rate(c, rates, c.spread.tensor, np.ones(()))
+    node = 4 * 200e9 / 8 * constants()["fabric_share"]
+    assert rate[0] == pytest.approx(300e9 * constants()["link_share"])
+    assert rate[1] == pytest.approx(node)  # four adapters, not one
+    data = ring_rate(c, rates, c.spread.data, c.spread.tensor)
+    assert data[0] == pytest.approx(node / 4)  # four rings at a time share them
+
+
+def test_factors_of_what_was_learned_scale_their_part() -> None:
+    slow = constants().with_values({"scale_compute": 2.0})
+    before, after = step_seconds(case(), constants()), step_seconds(case(), slow)
+    for name in ("matrix products", "attention", "memory-bound", "output layer", "optimizer"):
+        assert after.parts[name][0] == pytest.approx(2 * before.parts[name][0])
+    assert after.parts["tensor parallel"][0] == before.parts["tensor parallel"][0]
+    network = step_seconds(case(), constants().with_values({"scale_network": 3.0}))
+    for name in ("tensor parallel", "data parallel", "pipeline transfers"):
+        assert network.parts[name][0] == pytest.approx(3 * before.parts[name][0])
+
+
+def test_a_gpu_of_the_next_generation_is_faster() -> None:
+    assert (
+        step_seconds(case("dgx-h100", nodes=48), constants()).total[0]
+        < step_seconds(case("dgx-a100", nodes=48), constants()).total[0]
+    )
