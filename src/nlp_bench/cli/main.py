@@ -25,6 +25,8 @@ SUBCOMMANDS = {
     "bundle": "pack the evidence behind numbers into one file",
     "verify": "check a bundle offline: hashes, numbers, log lines",
     "export": "valid runs in the forms of MLPerf, torchtitan, collectors",
+    "plan": "every legal configuration, its memory and its time, before any job",
+    "rehearse": "the trainer's own step of any rank of any job, without a GPU",
 }
 
 FOREIGN = ("--train-args", "--sbatch-arg", "--srun-arg")
@@ -63,8 +65,11 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if words[0] not in SUBCOMMANDS:
         raise UsageError(f"unknown subcommand {words[0]!r}{nearest(words[0], list(SUBCOMMANDS))}")
-    module = importlib.import_module(f"nlp_bench.cli.{words[0]}")
-    parser = _parser(words[0], module)
+    name, module = words[0], importlib.import_module(f"nlp_bench.cli.{words[0]}")
+    if len(words) > 1 and words[1] in getattr(module, "VERBS", ()):  # a verb has options of its own
+        name, module = f"{name} {words[1]}", importlib.import_module(f"{module.__name__}.{words[1]}")
+        words = words[1:]
+    parser = _parser(name, module)
     # Words behind `--` are names, whatever they begin with; argparse's mixed reading does not know that.
     parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
     options = parse(_joined(words[1:]))

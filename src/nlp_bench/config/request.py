@@ -9,6 +9,8 @@ from nlp_bench.errors import UsageError
 
 UNSET = ("", "default")
 """Words by which JUBE's parameters say: as the data files have it."""
+MOST_DIGITS = 9
+"""Of a count: more is a slip, and products of such counts would not fit into 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +223,9 @@ def _converted(name: str, kind: object, value: object) -> object:
 def whole_number(name: str, value: object) -> int:
     """Return the number above 0 that a person wrote (12_000 too); raises UsageError naming the option otherwise."""
     text = str(value).replace("_", "")
+    said = f"--{name.replace('_', '-')}: {str(value)[:40]!r}"
+    if len(text) > MOST_DIGITS and text.isdecimal():
+        raise UsageError(f"{said} has more than {MOST_DIGITS} digits")
     if not text.isdecimal() or int(text) == 0:
-        raise UsageError(f"--{name.replace('_', '-')}: {value!r} is not a whole number above 0")
+        raise UsageError(f"{said} is not a whole number above 0")
     return int(text)

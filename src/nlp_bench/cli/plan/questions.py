@@ -1,0 +1,179 @@
+"""What `nlp-bench plan` can be asked, each with its answer on standard output or in a file."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nlp_bench.cli.plan.options import model_of, number, problem_of, system_of
+from nlp_bench.config.request import whole_number
+
+if TYPE_CHECKING:
+    from nlp_bench.config.model import Model
+    from nlp_bench.plan.answer.answer import Answer
+    from nlp_bench.plan.constants import Constants
+    from nlp_bench.plan.search.problem import Problem
+    from nlp_bench.show.grid import Style
+
+ENDINGS = {"table": "txt", "markdown": "md", "json": "json", "csv": "csv", "html": "html"}
+
+
+def of_model(options: argparse.Namespace, constants: "Constants") -> int:
+    """Answer a question about one model."""
+    problem = problem_of(options, model_of(options), system_of(options), constants)
+    if options.time is not None:
+        return _time(options, problem)
+    return _why(options, problem) if options.why else _rank(options, problem)
+
+
+def _rank(options: argparse.Namespace, problem: "Problem") -> int:
+    from nlp_bench.plan.answer.answer import answer
+    from nlp_bench.plan.bid.beside import beside
+    from nlp_bench.plan.bid.beyond import beyond
+    from nlp_bench.plan.search.advice import refuse
+
+    found = answer(problem, top=whole_number("top", options.top))
+    if not len(found.search.figures.fits):
+        raise refuse(problem)
+    found = replace(found, measured=beside(found), extrapolated=beyond(found))
+    if options.rehearse:
+        found = replace(found, rehearsed=_rehearsed(options, found))
+    if options.bid:
+        _bid(options, found)
+    else:
+        _print_answer(options, found)
+    _files(options, found)
+    return 0 if found.rows else 1
+
+
+def _rehearsed(options: argparse.Namespace, found: "Answer") -> tuple[str, ...]:
+    """Rehearse the best ones, and say on a terminal how far it is."""
+    from nlp_bench.plan.answer.rehearsed import rehearse_rows
+
+    count = min(whole_number("rehearse", options.rehearse), len(found.rows))
+    system = _word(found.problem.system.name, options.system)
+    sentences = []
+    for place, one in enumerate(rehearse_rows(found, count, model=_word(options.model), system=system), start=1):
+        sentences.append(one.sentence())
+        if sys.stderr.isatty():
+            print(f"\rrehearsed {place} of {count}", end="\n" if place == count else "", file=sys.stderr, flush=True)
+    return tuple(sentences)
+
+
+def _print_answer(options: argparse.Namespace, found: "Answer") -> None:
+    from nlp_bench.plan.output.record import COLUMNS, flat, plan_record
+    from nlp_bench.plan.output.table_ranking import ranking_lines
+    from nlp_bench.show.grid import as_csv
+
+    if options.format == "csv":
+        published = [] if found.published is None or any(r.published for r in found.rows) else [found.published]
+        _out(options, as_csv(COLUMNS, [flat(row) for row in [*found.rows, *published]]))
+        return
+    _say(options, lambda style: ranking_lines(found, style), lambda: plan_record(found))
+
+
+def _files(options: argparse.Namespace, found: "Answer") -> None:
+    """Write the sweep and the plot."""
+    from nlp_bench.files import write_text
+
+    if options.emit_jube:
+        from nlp_bench.plan.output.sweep import shortlist, sweep_text
+
+        text = sweep_text(
+            shortlist(found),
+            found.problem,
+            model=_word(options.model),
+            system=_word(found.problem.system.name, options.system),
+        )
+        write_text(options.emit_jube, text)
+        print(f"wrote {options.emit_jube}; run it with: jube run {options.emit_jube}", file=sys.stderr)
+    if options.plot:
+        from nlp_bench.plan.output.plot import plan_chart, write_plot
+
+        write_plot(plan_chart(found), options.plot)
+        print(f"wrote {options.plot}", file=sys.stderr)
+
+
+def _word(name: str, given: str | None = None) -> str:
+    """Return a name for the workflow: a path is made absolute."""
+    word = given or name
+    return str(Path(word).resolve()) if word.endswith(".toml") else word
+
+
+def _bid(options: argparse.Namespace, found: "Answer") -> None:
+    from nlp_bench.plan.bid.bid import Files, bid
+    from nlp_bench.plan.bid.output import form_of, sheet
+
+    system = _word(found.problem.system.name, options.system)
+    files = Files(model=_word(options.model), system=system, constants=options.constants)
+    made = bid(found, margin=options.margin, files=files)
+    form = options.format or (form_of(options.output) if options.output and options.output.suffix else "table")
+    _out(options, sheet(made, form), form)
+
+
+def _why(options: argparse.Namespace, problem: "Problem") -> int:
+    from nlp_bench.plan.answer.why import explain
+    from nlp_bench.plan.output.record import why_record
+    from nlp_bench.plan.output.table_why import why_lines
+
+    why = explain(problem)
+    _say(options, lambda style: why_lines(why, style), lambda: why_record(why))
+    return 0 if why.row is not None and why.row.fits == "yes" else 1
+
+
+def _time(options: argparse.Namespace, problem: "Problem") -> int:
+    from nlp_bench.plan.answer.nodes import MOST, smallest
+    from nlp_bench.plan.output.record import nodes_record
+    from nlp_bench.plan.output.table_nodes import nodes_lines
+
+    if options.nodes is None:
+        problem = replace(problem, nodes=MOST * problem.nodes)
+    found = smallest(problem, options.time)
+    _say(options, lambda style: nodes_lines(found, style), lambda: nodes_record(found))
+    return 0 if found.within else 1
+
+
+def model_size(options: argparse.Namespace, constants: "Constants") -> int:
+    """Recommend a size."""
+    from nlp_bench.plan.answer.size import batch_for, recommend
+    from nlp_bench.plan.output.record import size_record
+    from nlp_bench.plan.output.table_size import size_lines
+
+    system = system_of(options)
+
+    def make(model: "Model") -> "Problem":
+        problem = problem_of(options, model, system, constants)
+        if number(options, "global_batch_size") is None:
+            problem = replace(problem, global_batch_size=batch_for(problem.global_batch_size, problem.num_gpus))
+        return problem
+
+    found = recommend(options.days, make)
+    _say(options, lambda style: size_lines(found, style), lambda: size_record(found))
+    return 0 if found.chosen else 1
+
+
+def _say(
+    options: argparse.Namespace, lines: "Callable[[Style], list[str]]", record: Callable[[], dict[str, Any]]
+) -> None:
+    from nlp_bench.show.grid import MARKDOWN, TEXT, json_text
+
+    if options.format == "json":
+        _out(options, json_text(record()))
+    else:
+        _out(options, "\n".join(lines(MARKDOWN if options.format == "markdown" else TEXT)) + "\n")
+
+
+def _out(options: argparse.Namespace, text: str, form: str | None = None) -> None:
+    """Print the answer, or write it."""
+    if options.output is None:
+        print(text, end="")
+        return
+    from nlp_bench.files import write_text
+
+    path: Path = options.output
+    if path.is_dir():
+        path /= f"plan.{ENDINGS[form or options.format or 'table']}"
+    write_text(path, text)
+    print(f"wrote {path}", file=sys.stderr)

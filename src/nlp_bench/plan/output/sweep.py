@@ -1,0 +1,128 @@
+"""The shortlist as a file that JUBE runs: our workflow with the parameters of each point filled in."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.config import catalog
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.plan.answer.answer import Answer, Row
+from nlp_bench.plan.search.problem import Problem
+
+POINTS = 5
+"""Configurations of a shortlist, the published one besides."""
+WORKFLOW = Path("benchmark/jube/nlp_benchmark.yaml")
+SETS = {
+    "modelParameter": (
+        "point",
+        "nlp_model_size",
+        "tp_size",
+        "pp_size",
+        "micro_batch_size",
+        "global_batch_size",
+        "sequence_length",
+    ),
+    "systemParameter": ("system", "nodes", "gpus_per_node"),
+    "executeset": ("nlp_bench",),
+}
+"""Parameters by their set; all others are of tuningParameter."""
+
+
+def shortlist(answer: Answer, points: int = POINTS) -> list[Row]:
+    """Return the best rows and the published one, each once. Raises NlpBenchError where none fits."""
+    best = list(answer.rows[:points])
+    if not best:
+        raise NlpBenchError(
+            "--emit-jube: no configuration is predicted to fit, so there is nothing to run; add --nodes"
+        )
+    if answer.published is not None and answer.published.fits != "no" and not any(row.published for row in best):
+        best.append(answer.published)
+    return best
+
+
+def sweep_text(rows: list[Row], problem: Problem, *, model: str, system: str) -> str:
+    """Return the text of a workflow that runs each row as one point; `jube run FILE` takes it as it is.
+
+    It is benchmark/jube/nlp_benchmark.yaml with its paths made absolute and parameters set behind `init_with`, which JUBE 2.5.1
+    and 2.7.1 let a set override. Raises UsageError where the workflow has no parameter for what was planned.
+    """
+    root = catalog.root()
+    if problem.precision != problem.model.training.precision:
+        raise UsageError(
+            f"--emit-jube: planned in {problem.precision}, but the workflow trains in the model file's number format "
+            f"({problem.model.training.precision}); leave --precision out, or write a model file of your own"
+        )
+    text = (root / WORKFLOW).read_text(encoding="utf-8")
+    text = text.replace("$jube_benchmark_home/../..", str(root)).replace(
+        "$jube_benchmark_home/..", str(root / "benchmark")
+    )
+    text, paths = re.subn(r"^include-path: .*$", f'include-path: ["{root / "jube"}"]', text, flags=re.MULTILINE)
+    values = _values(rows, problem, model=model, system=system)
+    values["nlp_bench"] = f'"\\"{root}/benchmark/env/nlp-bench\\""'
+    for name in ("modelParameter", "tuningParameter", "systemParameter", "executeset"):
+        own = {key: value for key, value in values.items() if _set_of(key) == name}
+        line = f"  - {{name: {name}, init_with: parameters.yaml}}\n"
+        sets, text = text.count(line), text.replace(line, _parameter_set(name, own))
+        if paths != 1 or sets != 1:
+            raise NlpBenchError(
+                f"--emit-jube: {WORKFLOW} has no line for {name} where one was expected; it was changed by hand"
+            )
+    return _head(rows) + text[text.index("name: nlp_benchmark") :]
+
+
+def _head(rows: list[Row]) -> str:
+    lines = [
+        "# Written by nlp-bench plan --emit-jube: its shortlist, one point each. jube run FILE, jube continue, jube result -a",
+        "# Predicted, not measured:",
+        *(f"# point {place}: {row.report_s:.0f} s, {row.memory}, {row.sizes.layout}" for place, row in enumerate(rows)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _set_of(parameter: str) -> str:
+    return next((name for name, parameters in SETS.items() if parameter in parameters), "tuningParameter")
+
+
+def _parameter_set(name: str, values: dict[str, str]) -> str:
+    mode = {key: "mode: python, " if value.endswith('[$point]"') else "" for key, value in values.items()}
+    lines = [f"  - name: {name}", "    init_with: parameters.yaml", "    parameter:"]
+    lines += [f"      - {{name: {key}, {mode[key]}_: {value}}}" for key, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _values(rows: list[Row], problem: Problem, *, model: str, system: str) -> dict[str, str]:
+    """Return YAML values: a list by point where rows differ, one word where they do not; what is as the files have it is left out."""
+    own = problem.model.training.recompute
+    points: dict[str, list[Any]] = {
+        "tp_size": [row.sizes.tp for row in rows],
+        "pp_size": [row.sizes.pp for row in rows],
+        "micro_batch_size": [row.sizes.micro_batch_size for row in rows],
+        "context_parallel_size": [row.sizes.cp for row in rows],
+        "num_virtual_stages_per_pipeline_rank": [row.sizes.vpp if row.sizes.vpp > 1 else "default" for row in rows],
+        "decoder_first_pipeline_num_layers": [row.sizes.first_layers or "default" for row in rows],
+        "decoder_last_pipeline_num_layers": [row.sizes.last_layers or "default" for row in rows],
+        "sequence_parallel": [_switch(row.sizes.sequence_parallel or row.sizes.tp == 1) for row in rows],
+        "use_distributed_optimizer": [_switch(row.sizes.distributed_optimizer) for row in rows],
+        "overlap_grad_reduce": [_switch(row.sizes.overlap_grad_reduce) for row in rows],
+        "overlap_param_gather": [_switch(row.sizes.overlap_param_gather) for row in rows],
+        "recompute_granularity": ["default" if row.sizes.recompute == own else row.sizes.recompute for row in rows],
+    }
+    found = {
+        "point": f'"{",".join(str(place) for place in range(len(rows)))}"',
+        "nlp_model_size": f'"{model}"',
+        "system": f'"{system}"',
+        "nodes": f'"{rows[0].nodes}"',
+        "gpus_per_node": f'"{problem.gpus_per_node}"',
+        "global_batch_size": f'"{problem.global_batch_size}"',
+        "sequence_length": f'"{problem.model.architecture.sequence_length}"',
+    }
+    for name, column in points.items():
+        if set(column) == {"default"}:
+            continue
+        one = f'"{column[0]}"' if len(set(column)) == 1 else '"[' + ",".join(map(repr, column)) + '][$point]"'
+        found[name] = one
+    return found
+
+
+def _switch(on: bool) -> str:
+    return "true" if on else "false"

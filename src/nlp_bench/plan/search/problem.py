@@ -1,0 +1,294 @@
+"""What is planned: a model on a machine, the batch that stays as it is, and what a person holds fixed."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from nlp_bench.config import catalog
+from nlp_bench.config.machine import settle
+from nlp_bench.config.model import Model
+from nlp_bench.config.system import Gpu, Layout, System
+from nlp_bench.config.system import Network as Fabric
+from nlp_bench.config.table import read_toml
+from nlp_bench.errors import UsageError, nearest
+from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Machines, Network, Spread
+from nlp_bench.plan.constants import Constants
+from nlp_bench.plan.machines import machine_of
+from nlp_bench.plan.network import network_of
+
+FRAMEWORK = "nlp-bench"
+MOST_GPUS = 2**20
+"""No machine has more; the layouts of a number with thousands of divisors would fill the memory."""
+RECOMPUTE_WORDS = (*RECOMPUTE, "any")
+Columns = dict[str, Any]
+"""Arrays of shape [N] by the names of Fixed, and `nodes`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """What the search leaves as it is; None: free."""
+
+    tp: int | None = None
+    """Tensor-parallel size."""
+    pp: int | None = None
+    """Pipeline-parallel size."""
+    vpp: int | None = None
+    """Virtual stages of each pipeline rank."""
+    cp: int | None = None
+    """Context-parallel size."""
+    micro_batch_size: int | None = None
+    """Samples of one forward pass."""
+    gas: int | None = None
+    """Micro-batches of one iteration and pipeline."""
+    first_layers: int | None = None
+    """Layers of the first stage; 0: as the others."""
+    last_layers: int | None = None
+    """Layers of the last stage; 0: as the others."""
+    recompute: str | None = None
+    """none, selective or full."""
+    sequence_parallel: bool | None = None
+    """Normalisations split along the sequence."""
+    distributed_optimizer: bool | None = None
+    """Optimizer state shared out."""
+    overlap_grad_reduce: bool | None = None
+    """Gradients reduced during the backward pass."""
+    overlap_param_gather: bool | None = None
+    """Parameters gathered during the forward pass."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What is held fixed, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One question to the planner."""
+
+    model: Model
+    """What is trained."""
+    system: System
+    """On which machine."""
+    network: Network
+    """The model's shape, as arrays of shape []."""
+    machines: Machines
+    """The machine's data sheet, as arrays of shape []."""
+    constants: Constants
+    """What the model of time and memory is fed with."""
+    nodes: int
+    """Nodes of the job."""
+    gpus_per_node: int
+    """Ranks of each."""
+    global_batch_size: int
+    """Samples of one iteration: part of what the benchmark is."""
+    tokens: int
+    """Tokens of the training whose time is predicted."""
+    precision: str
+    """Number format."""
+    recompute: tuple[str, ...]
+    """Words that are searched."""
+    frozen_recompute: bool
+    """Whether the benchmark's rules freeze it."""
+    fixed: Fixed = field(default_factory=Fixed)
+    """What the search leaves as it is."""
+
+    @property
+    def num_gpus(self) -> int:
+        """Ranks of the job."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def usual_batch_size(self) -> int | None:
+        """The batch of model and system when none is asked for; None where their default layout gives none."""
+        try:
+            return default_batch(self.model, self.system)
+        except UsageError:
+            return None
+
+    @property
+    def tokens_per_iteration(self) -> float:
+        """Tokens of one iteration."""
+        return self.global_batch_size * float(self.network.sequence_length)
+
+    @property
+    def published(self) -> Columns:
+        """The sizes and switches that the model file (or the system's layout for it) proposes: what `nlp-bench submit` runs."""
+        proposed = proposed_layout(self.model, self.system)
+        tensor = proposed["tensor_parallel"]
+        return {
+            "tp": tensor,
+            "pp": proposed["pipeline_parallel"],
+            "vpp": 1,
+            "cp": 1,
+            "micro_batch_size": proposed["micro_batch_size"],
+            "first_layers": 0,
+            "last_layers": 0,
+            "recompute": self.model.training.recompute,
+            "sequence_parallel": tensor > 1,  # config.tuning.Tuning's defaults
+            "distributed_optimizer": True,
+            "overlap_grad_reduce": False,
+            "overlap_param_gather": False,
+        }
+
+    def configurations(self, columns: Columns) -> Configurations:
+        """Return the configurations that columns of sizes and switches describe; numbers stand for all of them."""
+        arrays: dict[str, Any] = {
+            name: np.asarray(value, dtype=np.float64) for name, value in columns.items() if name in _SIZES
+        }
+        tensor, pipeline, context = arrays["tp"], arrays["pp"], arrays["cp"]
+        num_gpus = np.asarray(columns.get("nodes", self.nodes), dtype=np.float64) * self.gpus_per_node
+        data = num_gpus / (tensor * pipeline * context)
+        spread = Spread(
+            num_gpus=num_gpus,
+            tensor=tensor,
+            pipeline=pipeline,
+            virtual=arrays["vpp"],
+            context=context,
+            data=data,
+            micro_batch_size=arrays["micro_batch_size"],
+            global_batch_size=np.asarray(float(self.global_batch_size)),
+            first_layers=arrays["first_layers"],
+            last_layers=arrays["last_layers"],
+            recompute=np.asarray(columns["recompute"], dtype=np.int64),
+            sequence_parallel=np.asarray(columns["sequence_parallel"], dtype=np.bool_),
+            sharding=np.asarray(columns["distributed_optimizer"], dtype=np.int64),
+            shard_group=data * context,
+            overlap_grad_reduce=np.asarray(columns["overlap_grad_reduce"], dtype=np.bool_),
+            overlap_param_gather=np.asarray(columns["overlap_param_gather"], dtype=np.bool_),
+        )
+        return Configurations(
+            network=self.network,
+            spread=spread,
+            machines=self.machines,
+            framework=np.asarray(self.constants.frameworks.index(FRAMEWORK)),
+            precision=np.asarray(self.constants.precisions.index(self.precision)),
+        )
+
+
+_SIZES = ("tp", "pp", "vpp", "cp", "micro_batch_size", "first_layers", "last_layers")
+
+
+def make_problem(  # noqa: PLR0913  # each is an option of the command line
+    model: Model,
+    system: System,
+    constants: Constants,
+    *,
+    tokens: int,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    global_batch_size: int | None = None,
+    precision: str | None = None,
+    fixed: Fixed | None = None,
+) -> Problem:
+    """Put a question together; what is not given is as the model and system files have it. Raises UsageError on what is no question."""
+    own = system.layout.get(model.name, Layout())
+    system = _with_gpus(_as_measured(system, constants), gpus_per_node or own.gpus_per_node)
+    precision = precision or (
+        "fp32" if system.accelerator == "cpu" else model.training.precision
+    )  # as the trainer has it
+    if precision not in constants.precisions:
+        raise UsageError(f"precision: {precision!r} is not planned{nearest(precision, list(constants.precisions))}")
+    fixed = fixed or Fixed()
+    nodes = nodes or proposed_layout(model, system)["nodes"]
+    if nodes * int(system.gpus_per_node) > MOST_GPUS:
+        raise UsageError(
+            f"--nodes: {nodes} nodes x {system.gpus_per_node} GPUs are more than the {MOST_GPUS} that are planned for"
+        )
+    frozen = model.name in ruled_models()
+    return Problem(
+        model=model,
+        system=system,
+        network=network_of(model.family, model.architecture, model.training),
+        machines=machine_of(system, constants, precision),
+        constants=constants,
+        nodes=nodes,
+        gpus_per_node=int(system.gpus_per_node),
+        global_batch_size=global_batch_size or default_batch(model, system),
+        tokens=tokens,
+        precision=precision,
+        recompute=searched_recompute(model.training.recompute, fixed.recompute, frozen=frozen),
+        frozen_recompute=frozen,
+        fixed=replace(fixed, recompute=None if fixed.recompute == "any" else fixed.recompute),
+    )
+
+
+def proposed_layout(model: Model, system: System) -> dict[str, Any]:
+    """Return what a run has when nothing is named, by the fields of Layout: the system's for this model, else the model's defaults."""
+    own, defaults = vars(system.layout.get(model.name, Layout())), vars(model.defaults)
+    return {"gpus_per_node": system.gpus_per_node} | defaults | {k: v for k, v in own.items() if v is not None}
+
+
+def default_batch(model: Model, system: System) -> int:
+    """Return the global batch that a run has when nothing is named, by which the benchmark is defined: dp x micro batch x GAS.
+
+    Raises UsageError where the default layout does not divide the system's GPUs.
+    """
+    proposed = proposed_layout(model, system)
+    model_parallel = proposed["tensor_parallel"] * proposed["pipeline_parallel"]
+    num_gpus = proposed["nodes"] * int(proposed["gpus_per_node"])
+    if num_gpus % model_parallel:
+        raise UsageError(
+            f"batch: the default of {model.name} gives none here: {num_gpus} GPUs are not a multiple of tp*pp = {model_parallel}; "
+            "give --global-batch-size"
+        )
+    return int(num_gpus // model_parallel * proposed["micro_batch_size"] * proposed["gradient_accumulation_steps"])
+
+
+def ruled_models() -> set[str]:
+    """Return the models that a file of benchmark/rules holds to their frozen training parameters, recompute among them."""
+    return {name for _, table in rule_files() for name in table.get("models", ())}
+
+
+def rule_files() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the content of each file of benchmark/rules."""
+    for path in sorted((catalog.root() / "benchmark" / "rules").glob("*.toml")):
+        yield path.stem, read_toml(path, "nlp-bench/rules/1")
+
+
+def _as_measured(system: System, constants: Constants) -> System:
+    """Return the system; one without [gpu] has what `nlp-bench plan calibrate` measured, where the constants hold that."""
+    measured = constants.machine
+    if measured is None or system.gpu is not None:
+        return system
+    accelerator, ranks = settle(system)
+    peak = measured.peak_tflops.get("bf16", max(measured.peak_tflops.values()))
+    gpu = Gpu(name=measured.name, memory_gib=measured.memory_gib, peak_bf16_tflops=peak)
+    network = Fabric(links_per_node=1, link_gbit_per_s=8 * measured.link_gb_per_s)
+    return replace(system, accelerator=accelerator, gpus_per_node=ranks, gpu=gpu, network=network)
+
+
+def _with_gpus(system: System, gpus_per_node: int | None) -> System:
+    if system.accelerator == "cpu" and system.gpu is None:
+        raise UsageError(
+            f"system.accelerator: {system.name} trains on CPU ranks, and the planner's formulas are those of GPUs; name a system "
+            f"with GPUs ({', '.join(_gpu_systems())}), or measure: tiny takes seconds on a CPU"
+        )
+    if system.gpu is None:
+        raise UsageError(
+            f"system.gpu: {system.name} does not say which GPU it has; name another system ({', '.join(_gpu_systems())}), or copy "
+            "one of benchmark/systems and write [gpu] name, memory_gib, peak_bf16_tflops and [network] links_per_node, link_gbit_per_s"
+        )
+    if gpus_per_node is not None:
+        return replace(system, gpus_per_node=gpus_per_node)
+    if isinstance(system.gpus_per_node, str):
+        raise UsageError(
+            f"system.gpus_per_node: {system.name} counts the GPUs of the machine it runs on; give --gpus-per-node N"
+        )
+    return system
+
+
+def _gpu_systems() -> list[str]:
+    return [name for name in catalog.names("systems") if catalog.load_system(name).gpu is not None]
+
+
+def searched_recompute(own: str, fixed: str | None, *, frozen: bool) -> tuple[str, ...]:
+    """Return the words to search: none and selective are one in this trainer, whose attention kernels store no scores."""
+    if fixed == "any":
+        return ("none", "selective", "full")
+    if fixed is not None:
+        return (fixed,)
+    if frozen:
+        return (own,)
+    return ("none", "full") if own == "full" else (own, "full")

@@ -1,0 +1,186 @@
+"""All configurations of a model on a number of GPUs: products of divisors, never a loop over configurations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nlp_bench.plan.configurations import RECOMPUTE, Configurations
+from nlp_bench.plan.search.legal import judge
+from nlp_bench.plan.search.problem import Columns, Problem
+from nlp_bench.plan.work.products import head_products, layer_core, layer_products
+
+Whole = npt.NDArray[np.int64]
+
+MOST_UNEVEN = 1.15
+"""Where layers do not divide evenly: the longest stage, in shares of the mean."""
+OVERLAPS = ((False, False), (True, False), (True, True))
+"""Gradients, parameters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """The legal configurations, and what was left out."""
+
+    legal: Configurations
+    """N legal configurations."""
+    num_layouts: int
+    """Layouts (sizes without switches) that were looked at; their parallel sizes divide the GPUs."""
+    num_legal_layouts: int
+    """Those that break no rule."""
+    illegal: dict[str, int]
+    """Layouts by the first rule that each breaks."""
+
+
+def divisors(number: int) -> list[int]:
+    """Return the divisors of a number above 0, in order."""
+    small = [k for k in range(1, int(number**0.5) + 1) if number % k == 0]
+    return sorted({*small, *(number // k for k in small)})
+
+
+def space(problem: Problem, *, nodes: int | None = None) -> Space:
+    """Return every legal configuration of the problem, on its own or on another number of nodes."""
+    nodes = nodes or problem.nodes
+    layouts = layouts_of(problem, nodes)
+    number = len(layouts["tp"])
+    if not number:
+        nothing = plain(problem, layouts, nodes)
+        return Space(legal=nothing, num_layouts=0, num_legal_layouts=0, illegal={})
+    verdicts = judge(plain(problem, layouts, nodes))
+    kept = {name: values[verdicts.legal] for name, values in layouts.items()}
+    every = problem.configurations({"nodes": nodes, **_switched(problem, kept)})
+    return Space(
+        legal=every.take(judge(every).legal),
+        num_layouts=number,
+        num_legal_layouts=int(np.count_nonzero(verdicts.legal)),
+        illegal=verdicts.counts,
+    )
+
+
+def plain(problem: Problem, layouts: dict[str, Whole], nodes: int) -> Configurations:
+    """Return layouts with switches that break no rule, so that what is left are the rules of the sizes."""
+    switches: Columns = {
+        "recompute": 0,
+        "sequence_parallel": False,
+        "distributed_optimizer": True,
+        "overlap_grad_reduce": False,
+        "overlap_param_gather": False,
+    }
+    return problem.configurations({**layouts, **switches, "nodes": nodes})
+
+
+def layouts_of(problem: Problem, nodes: int) -> dict[str, Whole]:
+    """Return every layout whose tensor, pipeline and context size divide the GPUs, and whose micro batch divides the batch."""
+    fixed, gpus = problem.fixed, nodes * problem.gpus_per_node
+    sizes = divisors(gpus)
+    tensor = _only(sizes, fixed.tp)
+    context = _only(sizes, fixed.cp)
+    stages = _stage_variants(problem, _only([n for n in sizes if n <= float(problem.network.num_layers)], fixed.pp))
+    micro = np.asarray(_only(divisors(problem.global_batch_size), fixed.micro_batch_size), dtype=np.int64)
+    t, c, k = (
+        a.ravel()
+        for a in np.meshgrid(
+            np.asarray(tensor, dtype=np.int64),
+            np.asarray(context, dtype=np.int64),
+            np.arange(len(stages)),
+            indexing="ij",
+        )
+    )
+    whole = gpus % (t.astype(np.float64) * c * stages[k, 0]) == 0  # a product of whole numbers can pass 64 bits
+    t, c, k = t[whole], c[whole], k[whole]
+    data = gpus // (t * c * stages[k, 0])
+    found = {
+        "tp": np.repeat(t, len(micro)),
+        "pp": np.repeat(stages[k, 0], len(micro)),
+        "vpp": np.repeat(stages[k, 1], len(micro)),
+        "cp": np.repeat(c, len(micro)),
+        "micro_batch_size": np.tile(micro, len(t)),
+        "first_layers": np.repeat(stages[k, 2], len(micro)),
+        "last_layers": np.repeat(stages[k, 3], len(micro)),
+    }
+    if fixed.gas is not None:
+        right = np.repeat(data, len(micro)) * found["micro_batch_size"] * fixed.gas == problem.global_batch_size
+        found = {name: values[right] for name, values in found.items()}
+    return found
+
+
+def _only(values: list[int], fixed: int | None) -> list[int]:
+    return values if fixed is None else [fixed]
+
+
+def _stage_variants(problem: Problem, pipelines: list[int]) -> Whole:
+    """Return rows of pipeline size, virtual stages, layers of the first and of the last stage (0: as the others)."""
+    fixed, layers = problem.fixed, int(problem.network.num_layers)
+    virtual = _only(divisors(layers), fixed.vpp)
+    head = layers_of_head(problem)
+    rows = [
+        (pipeline, stages, first, last)
+        for pipeline in pipelines
+        for stages in virtual
+        for first, last in _ends(layers, pipeline, stages, head, (fixed.first_layers, fixed.last_layers))
+    ]
+    return np.asarray(rows, dtype=np.int64).reshape(-1, 4)
+
+
+def _ends(
+    layers: int, pipeline: int, virtual: int, head: float, fixed: tuple[int | None, int | None]
+) -> set[tuple[int, int]]:
+    """Return the layers of the first and the last stage that are worth a look: 0 (as the others), or fewer than the others.
+
+    Fewer is worth it where it makes the slowest stage faster (the output layer is worth `head` layers), or where the layers do not
+    divide otherwise.
+    """
+    if fixed != (None, None):
+        return {(fixed[0] or 0, fixed[1] or 0)}
+    found = {(0, 0)}
+    if pipeline == 1 or virtual * pipeline > layers:
+        return found
+    slowest = layers / pipeline + head if layers % (pipeline * virtual) == 0 else MOST_UNEVEN * layers / pipeline + head
+    fewest = -(-layers // (pipeline * virtual)) * virtual
+    for each in (fewest, fewest + virtual):
+        missing = each * pipeline - layers
+        for last in {each - missing, each - (missing // 2 // virtual * virtual)}:
+            first = each - missing + each - last
+            if 0 < last < each and 0 < first <= each and max(each, last + head) < slowest:
+                found.add((0 if first == each else first, last))
+    return found
+
+
+def layers_of_head(problem: Problem) -> float:
+    """Return how many layers the output layer is worth, by its matrix products."""
+    one = problem.configurations({**problem.published, "tp": 1, "recompute": 0})
+    return float(head_products(one) / (layer_products(one) + layer_core(one) / 2))
+
+
+def _switched(problem: Problem, layouts: dict[str, Whole]) -> Columns:
+    """Return each layout with every legal setting of the switches."""
+    split = layouts["tp"] > 1
+    single, shared = _switches(problem, [False]), _switches(problem, [True, False])
+    parts = []
+    for mask, switches in ((~split, single), (split, shared)):
+        rows = {name: np.repeat(values[mask], len(switches)) for name, values in layouts.items()}
+        count = int(np.count_nonzero(mask))
+        rows |= {name: np.tile(switches[:, place], count) for place, name in enumerate(_NAMES)}
+        parts.append(rows)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+_NAMES = ("recompute", "sequence_parallel", "distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
+
+
+def _switches(problem: Problem, sequence: Sequence[bool]) -> Whole:
+    fixed = problem.fixed
+    rows = [
+        (RECOMPUTE.index(word), split, shard, gradients, parameters)
+        for word in problem.recompute
+        for split in sequence
+        for shard in (True, False)
+        for gradients, parameters in OVERLAPS
+        if (shard or not parameters)
+        and fixed.sequence_parallel in ({None, split} if len(sequence) > 1 else {None, True, False})
+        and fixed.distributed_optimizer in {None, shard}
+        and fixed.overlap_grad_reduce in {None, gradients}
+        and fixed.overlap_param_gather in {None, parameters}
+    ]
+    return np.asarray(rows, dtype=np.int64).reshape(-1, len(_NAMES))

@@ -1,0 +1,111 @@
+"""The plot of a plan: what is on it, and that both kinds of file are what they say."""
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from support.browsing import CHROMIUM, browser, looked_at
+
+from nlp_bench.config import catalog
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.plan.answer.answer import Answer, answer
+from nlp_bench.plan.constants import read_constants
+from nlp_bench.plan.output.plot import GRID, MAX_FILL, plan_chart, write_plot
+from nlp_bench.plan.search.problem import make_problem
+from nlp_bench.plan.search.search import _NOTHING
+
+
+@pytest.fixture(scope="module")
+def answered() -> Answer:
+    problem = make_problem(
+        catalog.load_model("175"), catalog.load_system("juwels-booster"), read_constants(), tokens=20_000_000
+    )
+    return answer(problem, top=3)
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Any]:
+    pytest.importorskip("playwright")
+    if CHROMIUM is None:
+        pytest.skip("no chromium on this machine (Debian: apt-get install chromium)")
+    with browser() as found:
+        yield found
+
+
+def test_best_and_published_are_marked_where_they_are(answered: Answer) -> None:
+    chart = plan_chart(answered)
+    marks = {series.name.split(":")[0]: series for series in chart.series if series.errors}
+    assert answered.published is not None
+    for name, row in (("best that fits", answered.rows[0]), ("published", answered.published)):
+        assert (marks[name].xs, marks[name].ys) == ([row.memory_gib], [row.report_s])
+        assert marks[name].errors == [(row.low_s, row.high_s)]
+    assert marks["published"].shape != marks["best that fits"].shape
+
+
+def test_dots_are_thinned_but_keep_the_extremes(answered: Answer) -> None:
+    chart, figures = plan_chart(answered), answered.search.figures
+    dots = [series for series in chart.series if not series.errors]
+    shown = sum(len(series.xs) for series in dots)
+    assert 0 < shown <= min(len(figures.iteration_s), GRID * GRID)
+    factor = answered.problem.tokens / answered.problem.tokens_per_iteration
+    shortest = min(min(series.ys) for series in dots)
+    room = figures.memory_bytes / 2**30 <= MAX_FILL * answered.rows[0].capacity_gib
+    least = float(figures.iteration_s[room].min()) * factor
+    assert shortest == pytest.approx(least, rel=4 / GRID)
+    assert len({series.colour for series in dots}) == len(dots)
+
+
+def test_the_limit_stands_inside_the_tight_band(answered: Answer) -> None:
+    chart = plan_chart(answered)
+    (band,), (rule,) = chart.bands, chart.rules
+    assert rule.value == answered.rows[0].capacity_gib == 40
+    assert band.low < rule.value <= band.high
+
+
+def test_nothing_legal(answered: Answer) -> None:
+    empty = replace(answered, search=replace(answered.search, figures=_NOTHING))
+    with pytest.raises(NlpBenchError, match="no legal configuration to draw"):
+        plan_chart(empty)
+
+
+def test_the_svg_is_whole_and_small(answered: Answer, tmp_path: Path) -> None:
+    path = tmp_path / "plan.svg"
+    write_plot(plan_chart(answered), path)
+    assert ET.parse(path).getroot().tag.endswith("svg")  # noqa: S314  # our own file
+    assert path.stat().st_size < 300_000
+    assert "http" not in path.read_text().replace("http://www.w3.org/2000/svg", "")
+
+
+def test_the_png_is_a_picture(answered: Answer, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "plan.png"
+    write_plot(plan_chart(answered), path)
+    with Image.open(path) as image:
+        assert image.width > 800
+
+
+@pytest.mark.parametrize("name", ["plan.pdf", "plan"])
+def test_other_endings_are_refused(answered: Answer, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=r"ends neither in \.svg nor in \.png"):
+        write_plot(plan_chart(answered), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_a_browser(started: Any, answered: Answer, tmp_path: Path, scheme: str) -> None:
+    path = tmp_path / "plan.svg"
+    write_plot(plan_chart(answered), path)
+    with looked_at(started, path, width=900, height=900, scheme=scheme) as seen:
+        assert seen.said == []
+        assert seen.requests == [path.as_uri()]
+        ground = seen.page.eval_on_selector("svg > rect", "(e) => getComputedStyle(e).fill")
+        assert (sum(map(int, re.findall(r"\d+", ground))) < 300) is (scheme == "dark")
+        sizes = seen.page.eval_on_selector_all(
+            "svg > text, svg g text", "(all) => all.map((e) => e.getBoundingClientRect().right)"
+        )
+        assert max(sizes) <= seen.page.evaluate("document.documentElement.getBoundingClientRect().right")

@@ -1,0 +1,140 @@
+"""The shortlist as a JUBE sweep: the real JUBE makes a work package of each point, and `check` accepts each."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from support.planning import constants, problem
+from support.yaml_rules import problems
+
+from nlp_bench.config.catalog import load_system
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.plan.answer.answer import Answer, answer
+from nlp_bench.plan.output.sweep import shortlist, sweep_text
+from nlp_bench.plan.search.problem import Fixed, Problem, make_problem
+
+ROOT = Path(__file__).resolve().parents[3]
+SYSTEM = """schema = "nlp-bench/system/1"
+description = "one node with GPUs, without a scheduler"
+launcher = "local"
+accelerator = "cuda"
+gpus_per_node = 4
+[gpu]
+name = "NVIDIA A100-SXM4-40GB"
+memory_gib = 40
+peak_bf16_tflops = 312
+[network]
+links_per_node = 4
+link_gbit_per_s = 200
+"""
+
+
+def small(system: Path) -> Problem:
+    from nlp_bench.config.catalog import load_model
+
+    system.write_text(SYSTEM, encoding="utf-8")
+    return make_problem(
+        load_model("tiny"), load_system(str(system)), constants(), tokens=20_000_000, fixed=Fixed(recompute="any")
+    )
+
+
+def test_the_shortlist_ends_with_the_published_one() -> None:
+    found = answer(problem(), top=10)
+    rows = shortlist(found, 3)
+    assert [row.rank for row in rows[:3]] == [1, 2, 3]
+    assert rows[-1].published
+    assert len(rows) == 4
+    best = Answer(**{**vars(found), "rows": (found.published,), "published": found.published})
+    assert len(shortlist(best)) == 1
+
+
+def test_nothing_that_does_not_fit_is_run() -> None:
+    with pytest.raises(NlpBenchError, match="nothing to run"):
+        shortlist(answer(problem(nodes=2), top=5))
+    long = answer(problem(nodes=96, fixed=Fixed(tp=8)), top=2)
+    heavy = replace(long, published=replace(long.published, fits="no")) if long.published else long
+    assert not any(row.published for row in shortlist(heavy))
+
+
+def test_a_sweep_is_the_workflow_with_its_parameters() -> None:
+    found = answer(problem(), top=5)
+    rows = shortlist(found)
+    text = sweep_text(rows, found.problem, model="175", system="juwels-booster")
+    ours, theirs = (
+        yaml.safe_load(text),
+        yaml.safe_load((ROOT / "benchmark/jube/nlp_benchmark.yaml").read_text(encoding="utf-8")),
+    )
+    assert ours["result"] == theirs["result"]
+    assert "jube_benchmark_home" not in text
+    sets = {one["name"]: {p["name"]: p["_"] for p in one.get("parameter", ())} for one in ours["parameterset"]}
+    assert sets["modelParameter"]["point"] == ",".join(map(str, range(len(rows))))
+    values = {**sets["modelParameter"], **sets["tuningParameter"], **sets["systemParameter"]}
+    for point, row in enumerate(rows):
+        for name, wanted in (
+            ("tp_size", row.sizes.tp),
+            ("pp_size", row.sizes.pp),
+            ("micro_batch_size", row.sizes.micro_batch_size),
+        ):
+            found_value = re.sub(r"\[\$point\]$", "", values[name])
+            listed = json.loads(found_value)
+            assert (listed[point] if isinstance(listed, list) else listed) == wanted
+    assert (values["nodes"], values["global_batch_size"]) == ("96", "96")
+
+
+def test_it_keeps_the_rules_of_our_yaml(tmp_path: Path) -> None:
+    found = answer(problem(), top=5)
+    file = tmp_path / "sweep.yaml"
+    file.write_text(sweep_text(shortlist(found), found.problem, model="175", system="juwels-booster"), encoding="utf-8")
+    assert problems(file) == []
+
+
+def test_another_number_format_has_no_parameter() -> None:
+    found = answer(problem(precision="fp16"), top=1)
+    with pytest.raises(UsageError, match="--emit-jube: planned in fp16"):
+        sweep_text(shortlist(found), found.problem, model="175", system="juwels-booster")
+
+
+@pytest.mark.jube
+def test_jube_makes_a_work_package_of_each_point(tmp_path: Path) -> None:
+    asked = small(tmp_path / "node.toml")
+    found = answer(asked, top=4)
+    rows = shortlist(found)
+    text = sweep_text(rows, asked, model="tiny", system=str(tmp_path / "node.toml"))
+    file = tmp_path / "sweep.yaml"
+    file.write_text(_only_check(text), encoding="utf-8")
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment.pop("NLP_BENCH_SYSTEM", None)
+    done = subprocess.run(
+        ["jube", "run", str(file), "--hide-animation", "-o", str(tmp_path / "runs")],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    logs = "\n".join(path.read_text(encoding="utf-8")[-2000:] for path in sorted(tmp_path.rglob("*_check/std*")))
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(tmp_path.rglob("*_check/work/run.json"))]
+    assert len(runs) == len(rows), done.stdout + logs
+    for run, row in zip(runs, rows, strict=True):
+        sizes, tuning = row.sizes, run["tuning"]
+        assert (run["parallel"]["tensor"], run["parallel"]["pipeline"], run["parallel"]["data"]) == (
+            sizes.tp,
+            sizes.pp,
+            sizes.dp,
+        )
+        assert run["batch"]["micro_batch_size"] == sizes.micro_batch_size
+        assert run["batch"]["gradient_accumulation_steps"] == sizes.gas
+        assert run["training"]["recompute"] == sizes.recompute
+        assert (tuning["num_virtual_stages_per_pipeline_rank"] or 1) == sizes.vpp
+        assert (tuning["decoder_last_pipeline_num_layers"] or 0) == sizes.last_layers
+        assert tuning["use_distributed_optimizer"] == sizes.distributed_optimizer
+        assert tuning["overlap_param_gather"] == sizes.overlap_param_gather
+        assert run["parallel"]["tensor"] == 1 or tuning["sequence_parallel"] == sizes.sequence_parallel
+
+
+def _only_check(text: str) -> str:
+    """Return the workflow up to its first step: nothing is installed and no job is started."""
+    return text[: text.index("  - name: setup_venv")]

@@ -1,0 +1,103 @@
+"""What is asked: defaults of model and system files, and questions that are none."""
+
+from dataclasses import replace
+
+import pytest
+from support.planning import constants, problem
+
+from nlp_bench.config.catalog import load_model, load_system
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.system import Layout
+from nlp_bench.errors import UsageError
+from nlp_bench.plan.answer.answer import configuration
+from nlp_bench.plan.search.legal import broken_rules
+from nlp_bench.plan.search.problem import Fixed, make_problem
+from nlp_bench.plan.search.sizes import sizes_of
+
+
+@pytest.mark.parametrize(("model", "nodes", "batch"), [("175", 96, 96), ("13", 8, 1024)])
+def test_the_batch_is_the_benchmarks(model: str, nodes: int, batch: int) -> None:
+    found = problem(model)
+    assert (found.nodes, found.global_batch_size) == (nodes, batch)
+    assert problem(model, nodes=2 * nodes).global_batch_size == batch, "more nodes do not change the benchmark"
+
+
+@pytest.mark.parametrize("model", ["175", "13", "llama_8b", "gpt_20b"])
+def test_the_published_configuration_is_what_submit_runs(model: str) -> None:
+    found = problem(model)
+    run = resolve(Request(model=model, system="juwels-booster", launcher="slurm"), ask_scheduler=False)
+    sizes = sizes_of(configuration(found, found.published), 0)
+    assert (sizes.tp, sizes.pp, sizes.cp, sizes.dp) == (
+        run.parallel.tensor, run.parallel.pipeline, run.parallel.context, run.parallel.data,
+    )  # fmt: skip
+    assert (sizes.micro_batch_size, sizes.gas) == (run.batch.micro_batch_size, run.batch.gradient_accumulation_steps)
+    assert sizes.recompute == run.training.recompute
+    tuning = run.tuning
+    assert (sizes.distributed_optimizer, sizes.overlap_grad_reduce, sizes.overlap_param_gather) == (
+        tuning.use_distributed_optimizer, tuning.overlap_grad_reduce, tuning.overlap_param_gather,
+    )  # fmt: skip
+    assert sizes.sequence_parallel == (tuning.sequence_parallel and sizes.tp > 1)
+    assert broken_rules(configuration(found, found.published)) == []
+
+
+def test_the_rules_freeze_recompute_of_the_benchmark_only() -> None:
+    assert problem("175").recompute == ("selective",)
+    assert problem("175", fixed=Fixed(recompute="any")).recompute == ("none", "selective", "full")
+    assert problem("175", fixed=Fixed(recompute="full")).recompute == ("full",)
+    assert problem("gpt_20b").recompute == ("none", "full")
+
+
+@pytest.mark.parametrize(
+    ("model", "system", "words"),
+    [
+        ("bert_large", "juwels-booster", "'bert' is not planned"),
+        ("t5_3b", "juwels-booster", "'t5' is not planned"),
+        ("tiny", "local", "does not say which GPU it has"),
+        ("tiny", "slurm-sandbox", "trains on CPU ranks"),
+    ],
+)
+def test_what_is_no_question_is_refused(model: str, system: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        problem(model, system)
+
+
+def test_an_unknown_number_format_is_refused() -> None:
+    with pytest.raises(UsageError, match="'fp64' is not planned"):
+        problem(precision="fp64")
+
+
+def test_a_default_that_does_not_divide_asks_for_the_batch() -> None:
+    with pytest.raises(UsageError, match="480 GPUs are not a multiple of tp\\*pp = 64; give --global-batch-size"):
+        problem(gpus_per_node=5)
+    assert problem(gpus_per_node=5, global_batch_size=96).num_gpus == 480
+
+
+def test_a_system_without_bandwidths_is_refused() -> None:
+    system = load_system("juwels-booster")
+    bare = replace(system, network=replace(system.network, links_per_node=None, link_gbit_per_s=None))
+    with pytest.raises(UsageError, match="link"):
+        make_problem(load_model("175"), bare, constants(), tokens=1)
+
+
+def test_an_unknown_gpu_is_refused() -> None:
+    system = load_system("juwels-booster")
+    assert system.gpu is not None
+    other = replace(system, gpu=replace(system.gpu, name="Nonsuch X9"))
+    with pytest.raises(UsageError, match="Nonsuch X9"):
+        make_problem(load_model("175"), other, constants(), tokens=1)
+
+
+def test_dropout_is_the_models() -> None:
+    assert bool(problem("175").network.dropout)
+    assert not bool(problem("llama_8b").network.dropout)
+
+
+def test_a_layout_of_the_system_counts_as_it_does_for_a_run() -> None:
+    system = load_system("juwels-booster")
+    own = replace(system, layout={"13": Layout(nodes=4, gpus_per_node=2, tensor_parallel=2, pipeline_parallel=1)})
+    asked = make_problem(load_model("13"), own, constants(), tokens=1)
+    assert (asked.nodes, asked.gpus_per_node, asked.num_gpus) == (4, 2, 8)
+    assert (asked.published["tp"], asked.published["pp"]) == (2, 1)
+    more = make_problem(load_model("13"), own, constants(), tokens=1, gpus_per_node=4)
+    assert more.num_gpus == 16

@@ -1,0 +1,154 @@
+"""`nlp-bench plan` as a person types it."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.main import main
+
+CASE = ["plan", "--model", "175", "--system", "juwels-booster"]
+
+
+def plan(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    assert main([*CASE, *words]) == code
+    return capsys.readouterr().out
+
+
+def test_the_table_shows_the_published_one_and_what_was_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    text = plan(capsys, "--nodes", "96", "--top", "3")
+    assert text.startswith(
+        "175 on juwels-booster, 96 nodes x 4 NVIDIA A100-SXM4-40GB = 384 GPUs, global batch 96, 20M tokens"
+    )
+    assert "predicted, not measured" in text
+    assert "searched: " in text
+    table = text.partition("all of these:")[0]
+    rows = [line for line in table.splitlines()[1:] if line[:4].strip(" *").isdigit()]
+    assert len(rows) == 4
+    assert "*" in rows[-1][:6]
+    assert "published configuration (the default of model 175, *)" in text
+    assert "taken for granted: global batch 96 x 2048 tokens at every layout (the default of model and system" in text
+    assert "which the benchmark's rules freeze" in " ".join(text.split())
+
+
+def test_json_csv_and_markdown_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    record = json.loads(plan(capsys, "--top", "2", "--format", "json"))
+    assert record["schema"] == "nlp-bench/plan-answer/1"
+    assert [row["rank"] for row in record["configurations"]] == [1, 2]
+    assert record["published"]["published"] is True
+    assert record["published"]["first_layers"] is None
+    rows = list(csv.DictReader(plan(capsys, "--top", "2", "--format", "csv").splitlines()))
+    assert [float(row["report_s"]) for row in rows[:2]] == [row["report_s"] for row in record["configurations"]]
+    assert len(rows) == 3
+    text = plan(capsys, "--top", "2", "--format", "markdown")
+    assert f"| {record['configurations'][0]['tokens_per_second']:.0f} |" in text
+
+
+def test_output_goes_to_a_file_or_a_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert plan(capsys, "--top", "1", "--output", str(tmp_path / "a.txt")) == ""
+    assert plan(capsys, "--top", "1", "--format", "json", "--output", str(tmp_path)) == ""
+    assert "searched" in (tmp_path / "a.txt").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))["kind"] == "plan"
+
+
+def test_why_time_and_size_have_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main([*CASE, "--vpp", "4", "--why", "--format", "json"])
+    record = json.loads(capsys.readouterr().out)
+    assert (record["sizes"]["tp"], record["sizes"]["pp"], record["sizes"]["vpp"]) == (8, 8, 4)
+    assert (code == 0) == (record["configuration"]["fits"] == "yes")
+    record = json.loads(plan(capsys, "--tp", "3", "--why", "--format", "json", code=1))
+    assert record["legal"] is False
+    assert "GPUs" not in record["broken_rules"]
+    assert "sequence" in record["broken_rules"]
+    record = json.loads(plan(capsys, "--time", "3000", "--nodes", "48", "--format", "json"))
+    assert record["within"]["report_s"] <= 3000
+    assert record["within"]["nodes"] in record["usable_nodes"]
+    assert "impossible on at most 96 nodes" in plan(capsys, "--time", "1", "--nodes", "96", code=1)
+    words = ["plan", "--model-size", "auto", "--days", "5", "--tokens", "300B", "--nodes", "20", "--system", "dgx-a100"]
+    assert main([*words, "--format", "json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["recommended"]["days"] <= 5
+    assert record["nemo_parameters"] == pytest.approx(4.03e9, rel=0.01)
+    assert main(words) == 0
+    assert "recommended: " in capsys.readouterr().out
+
+
+def test_the_best_can_be_rehearsed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "--model", "gpt_126m", "--system", "juwels-booster", "--nodes", "1", "--top", "1", "--gas", "1"]
+    assert main([*words, "--rehearse", "1", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (text,) = found["rehearsed"]
+    assert text.startswith("rank 1 rehearsed (")
+    needed = float(text.split("all that a GPU needs ")[1].split(" of ")[0])
+    assert needed == pytest.approx(found["configurations"][0]["memory_gib"], rel=0.1)
+
+
+def test_nothing_fits_is_exit_code_1_and_says_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
+    text = plan(capsys, "--nodes", "2", code=1)
+    assert "none surely fits: the least memory is" in text
+    assert "what would help: more nodes, --recompute full" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nodes", "0"], "--nodes: '0' is not a whole number above 0"),
+        (["--nodes", "9" * 5000], "has more than 9 digits"),
+        (["--nodes", "999999999"], "are more than the 1048576 that are planned for"),
+        (["--tp", "536870912", "--pp", "536870912", "--cp", "64"], "is not a multiple of tp*pp*cp = 18446744073709551616"),
+        (["--nodes", "97"], "nodes that work with this batch: 96, 98"),
+        (["--tp", "7"], "number of GPUs = 384 is not a multiple of tp = 7"),
+        (["--tp", "8", "--pp", "8", "--cp", "1", "--global-batch-size", "97"], "global batches that work on these nodes: 96, 102"),
+        (["--micro-batch-size", "5"], "the batch is not a multiple of the micro batch size 5"),
+        (["--tp", "8", "--pp", "8", "--gas", "15"], "no layout makes it as dp*micro_batch_size*15"),
+        (["--tp", "8", "--vpp", "5"], "every layout breaks the rule: virtual stages"),
+        (["--recompute", "some"], "--recompute: 'some' is not one of none, selective, full, any"),
+        (["--sequence-parallel", "maybe"], "--sequence-parallel: 'maybe' is neither true nor false"),
+        (["--precision", "fp64"], "precision: 'fp64' is not planned"),
+        (["--why", "--time", "500"], "--why and --time are two questions"),
+        (["--why", "--emit-jube", "x.yaml"], "--emit-jube goes with the ranking"),
+        (["--days", "5"], "--days goes with --model-size"),
+        (["--format", "html"], "--format html is of --bid"),
+        (["--time", "500", "--format", "csv"], "--time has no --format csv"),
+        (["--model-size", "auto", "--days", "5"], "--model and --model-size exclude each other"),
+    ],
+)  # fmt: skip
+def test_bad_words_name_the_rule_and_the_remedy(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main([*CASE, *words]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "--model M is missing"),
+        (
+            ["--model", "1750", "--system", "juwels-booster"],
+            "'1750' is not a file of benchmark/models; did you mean 175?",
+        ),
+        (["--model", "175", "--system", "juwels"], "did you mean juwels-booster?"),
+        (["--model", "bert_large", "--system", "juwels-booster"], "'bert' is not planned"),
+        (["--model", "tiny", "--system", "local"], "write [gpu] name, memory_gib, peak_bf16_tflops"),
+        (["--model-size", "5b", "--days", "5", "--tokens", "1B"], "'5b' is not auto"),
+        (["--model-size", "auto", "--days", "5"], "--tokens missing"),
+    ],
+)
+def test_wrong_models_and_systems_are_refused(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    assert main(["plan", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_help_is_light_and_the_answer_imports_nothing_heavy() -> None:
+    heavy = "{'torch', 'pandas', 'scipy', 'matplotlib', 'megatron'}"
+    for words in (["plan", "--help"], [*CASE, "--top", "1"]):
+        code = f"import sys\nfrom nlp_bench.cli.main import main\ntry:\n main({words!r})\nexcept SystemExit: pass\nprint(sorted({heavy} & set(sys.modules)))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+        assert done.stdout.splitlines()[-1] == "[]"
+    code = "import sys\nfrom nlp_bench.cli.main import main\ntry:\n main(['plan', '--help'])\nexcept SystemExit: pass\nprint('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.splitlines()[-1] == "False", "--help needs no arrays"
