@@ -1,0 +1,42 @@
+"""Learn from measured runs of one machine: factors on what the planner predicts, and a narrower interval.
+
+RESULTS are run folders, their result.json, or folders of runs (JUBE's too). Only valid runs count, and only of one machine and GPU.
+`nlp-bench plan --learn RESULTS` does the same before it plans. Exit code 0; 1 when no run counts; 2 for a wrong word.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+EXAMPLE = """nlp-bench plan learn runs/tonight --output mine.toml
+  nlp-bench plan --model 13 --system juwels-booster --nodes 8 --constants mine.toml"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the runs and where the constants go."""
+    parser.add_argument(
+        "results", metavar="RESULTS", nargs="+", type=Path, help="run folders, result.json, folders of runs"
+    )
+    parser.add_argument("--system", metavar="S", help="learn of this system only (default that of most runs)")
+    parser.add_argument("--constants", metavar="FILE", type=Path, help="begin with these (plan calibrate)")
+    parser.add_argument("--output", metavar="FILE.toml", type=Path, help="write the constants for plan --constants")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Learn, print the report, write the constants; return the exit code."""
+    from nlp_bench.errors import UsageError
+
+    output: Path | None = options.output
+    if output and (output.suffix != ".toml" or not output.parent.is_dir()):
+        raise UsageError(f"--output {output}: give the name of a .toml file in a folder that is there")
+    from nlp_bench.plan.constants import read_constants
+    from nlp_bench.plan.learn.learn import learn
+
+    lesson = learn(read_constants(options.constants), options.results, options.system)
+    print(lesson.text(), end="")
+    if output:
+        from nlp_bench.plan.calibrate.constants_file import write_learned
+
+        write_learned(output, lesson.learned, options.constants)
+        print(f"wrote {output}; use it with: nlp-bench plan --constants {output}", file=sys.stderr)
+    return 0

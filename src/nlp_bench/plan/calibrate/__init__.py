@@ -1,0 +1,1 @@
+"""A micro-benchmark of one accelerator, and the constants of the model that follow from it."""

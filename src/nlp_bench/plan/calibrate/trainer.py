@@ -1,0 +1,113 @@
+"""The trainer itself with layers so small that nothing but its own overhead is left: Python, megatron-core, launches."""
+
+import contextlib
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.plan.calibrate.measurement import Measurement
+from nlp_bench.plan.calibrate.timing import summary
+
+RUNS = ((2, 1), (8, 1), (2, 4), (8, 4))
+"""Layers and micro-batches of each run: three unknowns, see `Overhead`."""
+ITERATIONS, WARM_UP = 40, 10
+MEAN_OF = 5
+ENDING_S = 60
+LINE = re.compile(r"iteration +(\d+)/.*elapsed time per iteration \(s\): ([0-9.]+)")
+"""The trainer's own line (train/logline.py)."""
+SMALL = (
+    "--hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --position-embedding-type rope "
+    "--attention-dropout 0 --hidden-dropout 0 --micro-batch-size 1 --lr 1e-3 --log-interval 1 --mock-data --vocab-size 512"
+)
+
+
+def measure_trainer(device_kind: str, precision: str) -> list[Measurement]:
+    """Run the trainer on one rank for each of RUNS, about three seconds each on a CPU.
+
+    Raises NlpBenchError with the end of what it said where it does not train.
+    """
+    return [_run(layers, batches, device_kind, precision) for layers, batches in RUNS]
+
+
+def _run(layers: int, batches: int, device_kind: str, precision: str) -> Measurement:
+    words = [*SMALL.split(), "--num-layers", str(layers), "--global-batch-size", str(batches)]
+    words += ["--train-iters", str(ITERATIONS), *([] if precision == "fp32" else [f"--{precision}"])]
+    inherited = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE", "LOCAL_RANK"}}
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if device_kind == "cpu" else {}
+    own = device_kind == "cpu" and os.environ.get("OMP_NUM_THREADS") == "1"
+    command = [sys.executable, "-m", "nlp_bench.train", *words]
+    environment = inherited | {"NLP_BENCH_ACCELERATOR": device_kind} | hidden
+    with tempfile.TemporaryFile("w+") as errors:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as process:
+            try:
+                seconds = _seconds(process, own=own)
+                process.wait(ENDING_S)
+            finally:
+                process.kill()  # an interruption must not leave it behind
+        if not seconds:
+            errors.seek(0)
+            raise NlpBenchError(
+                f"calibrate: the trainer ended with exit code {process.returncode}: {errors.read().strip()[-500:]}; "
+                "try it alone with `nlp-bench submit --model tiny`, or leave it out with --no-trainer"
+            )
+    return Measurement(
+        kind="trainer",
+        name="iteration",
+        precision=precision,
+        sizes={"layers": layers, "microbatches": batches},
+        flops=0.0,
+        num_bytes=0.0,
+        **vars(summary(seconds, 1)),
+    )
+
+
+def _seconds(process: "subprocess.Popen[str]", *, own: bool) -> list[float]:
+    """Return the seconds of iterations behind the warm-up, none where the training did not come to its end.
+
+    By the log's clock, or of the process's `own` processor time the means of some iterations each.
+    """
+    logged, used = [], []
+    for line in process.stdout or ():
+        if found := LINE.search(line):
+            logged.append(float(found[2]))
+            used.append(processor_seconds(process.pid))
+            if int(found[1]) == ITERATIONS:
+                break  # before the process has ended, so that it can be asked
+    if len(used) < ITERATIONS:
+        return []
+    if not own:
+        return logged[WARM_UP:]
+    # Lines are read a little late: an iteration's own time is not known, the mean of a few is.
+    return [(used[end] - used[end - MEAN_OF]) / MEAN_OF for end in range(WARM_UP + MEAN_OF - 1, ITERATIONS, MEAN_OF)]
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time of a process: the first numbers of its threads' schedstat, in ns (Linux, sched-stats.rst)."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            total += int((thread / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+class Overhead:
+    """Seconds of an iteration = step + micro-batches x (batch + layer x layers)."""
+
+    def __init__(self, measured: list[Measurement]) -> None:
+        """Find the three from the four RUNS: least relative squares, none below 0."""
+        import numpy as np  # noqa: PLC0415  # --help must stay light
+
+        from nlp_bench.plan.calibrate.fit import scipy_optimize  # noqa: PLC0415  # which imports this
+
+        sizes = [(m.sizes["layers"], m.sizes["microbatches"]) for m in measured]
+        rows = np.array([[1.0, batches, layers * batches] for layers, batches in sizes])
+        seconds = np.array([m.seconds for m in measured])
+        found = scipy_optimize().nnls(rows / seconds[:, None], np.ones(len(seconds)))[0]
+        self.step, self.batch, self.layer = (float(value) for value in found)
+        self.spread = statistics.median(m.spread for m in measured)
+        self.misfit = float(np.median(np.abs(rows @ found / seconds - 1)))

@@ -1,0 +1,1 @@
+"""From measured runs of a machine to constants that predict it better."""

@@ -1,0 +1,122 @@
+"""Factors that made the runs are found in them, no more than the runs support, and nothing counts that should not."""
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.plan.constants import read_constants
+from nlp_bench.plan.learn.learn import UNSEEN_LAYOUTS, Known, Lesson, fitted, learn
+from nlp_bench.plan.learn.learned import KINDS, Learned, scaled, with_lesson
+from nlp_bench.plan.learn.rows import Row
+
+WIDTH = 0.08
+SHARES = [[10.0, 0.5, 0.2], [5.0, 3.0, 0.3], [3.0, 0.4, 1.5], [8.0, 4.0, 0.1], [2.0, 2.0, 1.0], [20.0, 1.0, 0.1]]
+
+
+def known(index: int, shares: list[float], seconds: float, noise: float = 0.005) -> Known:
+    run = SimpleNamespace(
+        model=SimpleNamespace(name=f"m{index}"),
+        system=SimpleNamespace(name="here"),
+        parallel=SimpleNamespace(num_gpus=8, tensor=1, pipeline=1, data=8),
+        batch=SimpleNamespace(micro_batch_size=1, global_batch_size=8),
+    )
+    row: Any = Row(source=f"run{index}", run=run, seconds=seconds, noise=noise)  # type: ignore[arg-type]
+    return Known(row=row, before=sum(shares), width=WIDTH, gpu="A100")
+
+
+def lesson_of(shares: list[list[float]], seconds: list[float], noise: float = 0.005) -> Lesson:
+    """Learn from rows whose model is a sum of three parts."""
+    rows = [known(i, *pair, noise) for i, pair in enumerate(zip(shares, seconds, strict=True))]
+    return fitted(read_constants(), rows, lambda logarithms: np.array(shares) @ np.exp(logarithms))
+
+
+def made_by(factors: tuple[float, float, float], number: int = 6, scatter: float = 0.0) -> Lesson:
+    drawn = random.Random(5)  # noqa: S311  # noise, not a secret
+    shares = SHARES[:number]
+    return lesson_of(shares, [float(np.dot(one, factors)) * drawn.lognormvariate(0, scatter) for one in shares])
+
+
+def test_three_factors_are_told_apart() -> None:
+    lesson = made_by((1.1, 1.4, 0.8))
+    assert not lesson.together
+    for kind, factor, within in zip(KINDS, (1.1, 1.4, 0.8), (0.02, 0.06, 0.1), strict=True):
+        assert lesson.learned.factors[kind] == pytest.approx(factor, rel=within)
+    for one, after in zip(lesson.known, lesson.after, strict=True):
+        assert after == pytest.approx(one.row.seconds, rel=0.02)
+
+
+def test_one_run_gives_one_factor_between_belief_and_measurement() -> None:
+    lesson = made_by((1.2, 1.2, 1.2), 1)
+    assert lesson.together
+    assert len(set(lesson.learned.factors.values())) == 1
+    assert 1.1 < lesson.learned.factors["compute"] < 1.2
+
+
+def test_an_uncertain_run_moves_less() -> None:
+    sure, unsure = (lesson_of(SHARES[:1], [1.2 * sum(SHARES[0])], noise).learned for noise in (0.005, 0.2))
+    assert unsure.factors["compute"] < 1.05 < sure.factors["compute"]
+    assert unsure.high > sure.high
+
+
+def test_one_layout_leaves_room_for_others() -> None:
+    assert np.log(made_by((1.0, 1.0, 1.0), 1).learned.high) > 1.645 * UNSEEN_LAYOUTS
+
+
+def test_more_runs_narrow_the_interval_but_not_below_their_scatter() -> None:
+    widths = [made_by((1.1, 1.1, 1.1), number).learned.high - 1 for number in (1, 6)]
+    assert widths[1] < widths[0] < np.exp(1.645 * WIDTH) - 1
+    scattered = made_by((1.1, 1.1, 1.1), 6, scatter=0.06).learned
+    assert np.log(scattered.high) > 1.645 * 0.03
+
+
+def test_equal_shares_are_one_factor() -> None:
+    sizes = (1.0, 2.0, 3.0, 4.0)
+    lesson = lesson_of([[4.0 * size, 1.0 * size, 0.1 * size] for size in sizes], [6.0 * size for size in sizes])
+    assert lesson.together
+    assert "hardly differ" in lesson.text()
+    assert "before +-13%" in lesson.text()  # 1.645 x WIDTH
+
+
+def test_runs_of_another_machine_raise_a_doubt() -> None:
+    assert "WARNING: compute, network, overhead: farther" in made_by((0.6, 0.6, 0.6), 2).text()
+    assert "WARNING" not in made_by((1.1, 1.1, 1.1), 2).text()
+
+
+def test_the_forecast_follows_what_was_learned() -> None:
+    from nlp_bench.config.request import Request
+    from nlp_bench.config.resolve import resolve
+    from nlp_bench.plan.forecast import forecast
+    from nlp_bench.plan.of_run import configuration_of
+
+    constants = read_constants()
+    run = resolve(Request(model="13", system="juwels-booster", nodes=8), ask_scheduler=False)
+    c = configuration_of(run, constants)
+    before = forecast(c, constants)
+    taught = Learned(system="s", factors=dict.fromkeys(KINDS, 1.2), low=0.95, high=1.05, source="test")
+    after = forecast(c, with_lesson(constants, taught))
+    np.testing.assert_allclose(after.seconds.total, 1.2 * before.seconds.total, rtol=0.01)
+    np.testing.assert_allclose(after.high / after.seconds.total, 1.05)
+    computed = forecast(c, scaled(constants, {"compute": 1.5})).seconds.total / before.seconds.total
+    assert 1.2 < float(computed[0]) <= 1.5
+
+
+def test_paths_without_runs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        learn(read_constants(), [tmp_path / "nothing"])
+    with pytest.raises(UsageError, match="holds no run"):
+        learn(read_constants(), [tmp_path])
+    (tmp_path / "job.log").write_text("iteration 1")
+    with pytest.raises(UsageError, match="a log alone"):
+        learn(read_constants(), [tmp_path / "job.log"])
+
+
+def test_a_run_that_is_not_valid_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"schema": "nlp-bench/run/1"}')
+    (tmp_path / "result.json").write_text('{"schema": "nlp-bench/result/1", "run": {"outcome": "OOM"}}')
+    with pytest.raises(NlpBenchError, match="outcome OOM: only VALID runs count"):
+        learn(read_constants(), [tmp_path])

@@ -1,0 +1,84 @@
+"""A machine with known constants, and what it would measure."""
+
+from collections.abc import Callable
+from typing import Any
+
+from nlp_bench.plan.calibrate.attention import attention_tasks
+from nlp_bench.plan.calibrate.fit import CAUSAL_BOTH
+from nlp_bench.plan.calibrate.measurement import Measurement, Task
+from nlp_bench.plan.calibrate.products import product_tasks
+from nlp_bench.plan.calibrate.ranks import Ranks
+from nlp_bench.plan.calibrate.record import Calibration
+from nlp_bench.plan.calibrate.streams import copy_tasks, layer_tasks, step_tasks
+from nlp_bench.plan.calibrate.trainer import RUNS
+
+BANDWIDTH, CEILING, TRAFFIC = 3e12, 7.7e14, 1.6
+RATE, SHORT, NARROW = 5e14, 300.0, 16.0
+LATENCY, LINK = 2e-5, 2.4e11
+STEP, BATCH, LAYER = 4e-3, 5e-4, 2e-3
+
+
+def measured(task: Task, seconds: float) -> Measurement:
+    facts = {name: getattr(task, name) for name in ("kind", "name", "precision", "sizes", "flops", "num_bytes")}
+    return Measurement(**facts, seconds=seconds, spread=0.01, repeats=9, calls=1)
+
+
+def product_seconds(task: Task) -> float:
+    return float(((task.flops / CEILING) ** 2 + (TRAFFIC * task.num_bytes / BANDWIDTH) ** 2) ** 0.5)
+
+
+def attention_seconds(task: Task) -> float:
+    length, width = task.sizes["sequence_length"], task.sizes["head_width"]
+    return task.flops * CAUSAL_BOTH / RATE * (1 + SHORT / length) * (1 + NARROW / width)
+
+
+def reduce_seconds(task: Task) -> float:
+    return LATENCY + 2 * 3 / 4 * task.num_bytes / LINK
+
+
+def host_seconds(layers: int, batches: int) -> float:
+    return STEP + batches * (BATCH + LAYER * layers)
+
+
+def calibration(noise: Callable[[], float]) -> Calibration:
+    rows = [measured(one, product_seconds(one) * noise()) for one in product_tasks("bf16")[::7]]
+    attended = [one for one in attention_tasks("bf16") if one.name == "both"]
+    rows += [measured(one, attention_seconds(one) * noise()) for one in attended]
+    rows += [measured(one, one.num_bytes / BANDWIDTH) for one in copy_tasks("bf16")]
+    rows += [measured(one, 1.5 * one.num_bytes / BANDWIDTH * noise()) for one in layer_tasks("bf16")]
+    rows += [measured(one, one.num_bytes / BANDWIDTH) for one in step_tasks()]
+    rows += [measured(one, reduce_seconds(one) * noise()) for one in Ranks(number=4).all_reduce_tasks()]
+    for layers, batches in RUNS:
+        sizes = {"layers": layers, "microbatches": batches}
+        rows.append(
+            Measurement(
+                kind="trainer",
+                name="iteration",
+                precision="bf16",
+                sizes=sizes,
+                flops=0.0,
+                num_bytes=0.0,
+                seconds=host_seconds(layers, batches),
+                spread=0.02,
+                repeats=30,
+                calls=1,
+            )
+        )
+    return of(rows)
+
+
+def of(rows: list[Measurement], **changes: Any) -> Calibration:
+    facts: dict[str, Any] = {
+        "device": "NVIDIA Test",
+        "kind": "cuda",
+        "memory_bytes": 80 << 30,
+        "ranks": 4,
+        "precision": "bf16",
+        "torch": "2.13.0",
+        "date": "2026-11-20T18:00:00+00:00",
+        "seconds": 300.0,
+        "state_before": "idle",
+        "state_after": "idle",
+        "skipped": (),
+    }
+    return Calibration(**(facts | changes), measurements=tuple(rows))
