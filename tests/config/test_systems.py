@@ -13,7 +13,7 @@ SYSTEMS = catalog.names("systems")
 
 
 def accelerators() -> list[dict[str, object]]:
-    table = read_toml(ROOT / "benchmark/accelerators.toml", "nlp-bench/accelerators/2")
+    table = read_toml(ROOT / "benchmark/accelerators.toml", "nlp-bench/accelerators/3")
     return list(table["accelerator"])
 
 

@@ -27,9 +27,9 @@ KEYS = {
     },
     "do": {"_", "done_file", "error_file", "break_file", "tag", "active", "stdout", "stderr", "work_dir", "shared"},
     "analyser": {"name", "use", "analyse", "reduce", "tag"},
-    "analyse": {"step", "file", "use"},
+    "analyse": {"step", "file", "use", "tag"},
     "result": {"name", "use", "table", "result_dir"},
-    "table": {"name", "style", "sort", "column", "separator", "transpose", "filter"},
+    "table": {"name", "tag", "style", "sort", "column", "separator", "transpose", "filter"},
     "column": {"title", "format", "_"},
 }
 CHILDREN = {

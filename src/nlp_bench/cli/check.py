@@ -35,12 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def requested(options: argparse.Namespace) -> Request:
-    """Return what the options and, under JUBE, the tags ask for."""
+def requested(options: argparse.Namespace) -> tuple[Request, bool]:
+    """Return what the options and, under JUBE, the tags ask for, and whether it is to be rehearsed only."""
+    from nlp_bench.config.rehearsal import TAG, for_rehearsal
     from nlp_bench.config.tags import apply_tags, read_tags
 
     tags = read_tags(options.jube_run) if options.jube_run else options.tags
-    return apply_tags(from_options(options), tags)
+    request = apply_tags(from_options(options), tags)
+    return (for_rehearsal(request), True) if TAG in tags else (request, False)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,24 +52,28 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.config.run import read_run
     from nlp_bench.config.summary import summary
     from nlp_bench.launch.arguments import check_arguments
+    from nlp_bench.launch.expected import expected
     from nlp_bench.launch.folder import script_text, writable_folder
     from nlp_bench.launch.torchrun import program_words
 
     _check_repeats(options.repeats)
-    request = requested(options)
+    request, is_rehearsal = requested(options)
     if options.run and options.what == "summary":
         raise UsageError("--run: a run.json is resolved already; it goes with --print environment or machine")
     if options.what != "summary":  # these ask for the machine only: a login node may set up software for any model
         system = read_run(options.run).system if options.run else resolve_system(request)
         print(_machine(options.what, system))
         return 0
-    resolved = resolve(request, ask_scheduler=not options.offline)
+    resolved = resolve(request, ask_scheduler=not (options.offline or is_rehearsal))
     check_arguments(resolved)
     program_words(resolved)  # refuses what the other trainer cannot do
     script_text(resolved, root=root(), run_dir=(options.output or Path()).absolute())  # refuses what no script can hold
     if options.output:
         resolved.write(writable_folder(options.output))
     print(summary(resolved))
+    if resolved.system.accelerator == "cuda":
+        found = expected(resolved)
+        print(f"{'plan':<7} {found if isinstance(found, str) else found.line()}")
     for deviation in resolved.deviations:
         print(f"nlp-bench: warning: {deviation}: not the benchmark", file=sys.stderr)
     return 0

@@ -26,6 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--print", dest="show", action="store_true", help="print the job script; write and submit nothing"
     )
+    parser.add_argument(
+        "--rehearse", action="store_true",
+        help="with --run and --run-dir: submit nothing, rehearse here and leave a row of JUBE's table (its tag rehearse)",
+    )  # fmt: skip
     long = parser.add_argument_group("long trainings (a throughput run writes no checkpoints; see docs/checkpoints.md)")
     long.add_argument(
         "--chain", default="1", metavar="N", help="jobs in a row, each going on from the checkpoint of the one before"
@@ -48,6 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Submit, or rehearse instead; return the exit code."""
+    return _rehearse(options) if options.rehearse else _submit(options)
+
+
+def _submit(options: argparse.Namespace) -> int:
     """Submit, and say where the run lies and what to type next."""
     from nlp_bench.config.catalog import root
     from nlp_bench.config.request import Request, from_options
@@ -58,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.launch.arguments import check_arguments
     from nlp_bench.launch.chain import check_checkpoint, job_ids, with_wishes
     from nlp_bench.launch.ending import read_ending
+    from nlp_bench.launch.expected import foretell
     from nlp_bench.launch.submit import submit
 
     request = from_options(options)
@@ -71,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
         place = options.run_dir or root() / "reports" / "runs" / f"TIME_{resolved.model.name}_{resolved.system.name}"
         resolved = with_wishes(resolved, place.absolute(), wishes)
         check_arguments(resolved)  # printed to be submitted by hand: refused like one that is submitted
+        _say(foretell(resolved, None))
         print(folder.script_text(resolved, root=root(), run_dir=place.absolute()), end="")
         return 0
     folder.preflight(with_wishes(resolved, Path(), wishes), root())
@@ -91,6 +102,7 @@ def run(options: argparse.Namespace) -> int:
     resolved = with_wishes(resolved, run_dir, wishes)
     print(f"nlp-bench: run folder {run_dir}", file=sys.stderr)
     script = folder.prepare(resolved, root=root(), run_dir=run_dir)
+    _say(foretell(resolved, run_dir))
     try:
         submitted = submit(resolved, script, follow=not options.no_follow, chain=wishes.chain)
     except SystemExit:  # told to stop: for JUBE a run with an outcome is done, whatever the outcome
@@ -98,6 +110,27 @@ def run(options: argparse.Namespace) -> int:
             return _say_ended(run_dir, is_step=True)
         raise
     return _say_submitted(submitted, run_dir) if submitted else _say_ended(run_dir, is_step=options.run is not None)
+
+
+def _rehearse(options: argparse.Namespace) -> int:
+    """Rehearse the run of JUBE's check step in the folder of its training step; options of long trainings change nothing."""
+    from nlp_bench.config.run import read_run
+    from nlp_bench.errors import UsageError
+    from nlp_bench.launch.folder import writable_folder
+    from nlp_bench.launch.rehearsal import rehearse
+
+    if not (options.run and options.run_dir) or options.show:
+        raise UsageError(
+            "--rehearse: needs --run and --run-dir, and no --print; by hand it is: nlp-bench rehearse --model M --system S"
+        )
+    resolved = read_run(options.run)
+    print(rehearse(resolved, options.run, writable_folder(options.run_dir)))
+    return 0
+
+
+def _say(lines: list[str]) -> None:
+    for line in lines:
+        print(f"nlp-bench: {line}", file=sys.stderr)
 
 
 def _wishes(options: argparse.Namespace) -> "Wishes":

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nlp_bench.config import catalog
+from nlp_bench.config.rehearsal import TAG as REHEARSE
 from nlp_bench.config.request import Request
 from nlp_bench.errors import UsageError, nearest
 
@@ -36,8 +37,9 @@ def apply_tags(request: Request, tags: list[str]) -> Request:
             kinds["system"].append(tag)
         elif tag == UPSTREAM:
             kinds["trainer"].append("megatron-lm")
-        else:
-            raise UsageError(f"tag: {tag!r} is unknown{nearest(tag, [*models, *systems, *LAUNCHERS, UPSTREAM])}")
+        elif tag != REHEARSE:  # it says what is done with the run, not which one
+            known = [*models, *systems, *LAUNCHERS, UPSTREAM, REHEARSE]
+            raise UsageError(f"tag: {tag!r} is unknown{nearest(tag, known)}")
     for kind, found in kinds.items():
         if len(set(found)) > 1:
             raise UsageError(f"tag: {' and '.join(found)} are two tags for one {kind}; keep one")

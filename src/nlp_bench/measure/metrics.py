@@ -8,7 +8,7 @@ from nlp_bench.measure.folder import FolderMeasurement
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import lookup
 
-_FROM_RUN = {
+FROM_RUN = {
     "system": "system.name",
     "version": "system.version",
     "accelerator": "system.accelerator",
@@ -27,6 +27,7 @@ _FROM_RUN = {
     "recompute": "training.recompute",
     "trainer": "tuning.trainer",
 }
+"""Of run.json, by the key of the line."""
 
 _ELSEWHERE = ("trainer", "megatron_lm_repo", "megatron_lm_commit", "num_layers_per_virtual_pipeline_stage")
 """Of the switches those that columns of their own tell."""
@@ -39,17 +40,17 @@ def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> st
         "outcome": entry.outcome.value,
         "reason": "; ".join(entry.reasons).replace(",", ";") or None,  # JUBE's csv does not quote
         "job_id": measured.ended.get("job_id"),
-        **{key: lookup(measured.run, dotted) for key, dotted in _FROM_RUN.items()},
+        **{key: lookup(measured.run, dotted) for key, dotted in FROM_RUN.items()},
         "iterations": entry.records[-1].iteration if entry.records else None,
         "virtual_pipeline": entry.workload.value("virtual_pipeline_model_parallel_size"),
-        "tuning": _switches(lookup(measured.run, "tuning")),
+        "tuning": switches(lookup(measured.run, "tuning")),
         **_losses(measured),
         **_numbers(measured, tokens),
     }
     return "".join(f"{key}: {one_line(value)}\n" for key, value in values.items() if value not in {None, ""})
 
 
-def _switches(tuning: object) -> str | None:
+def switches(tuning: object) -> str | None:
     """Return the switches that are on, `name` or `name=value`: in a sweep over one of them the rows differ here alone."""
     if not isinstance(tuning, dict):
         return None

@@ -34,7 +34,7 @@ _DIGIT = 8.0
 
 def figure(plot: Chart | HeatMap, name: str) -> str:
     """Return an HTML figure with its heading, plot, legend and note; `name` is unique within the page."""
-    drawn, keys = (_chart(plot), _legend(plot)) if isinstance(plot, Chart) else (_heat_map(plot), "")
+    drawn, keys = (drawing(plot), _legend(plot)) if isinstance(plot, Chart) else (_heat_map(plot), "")
     width, height = (WIDTH, HEIGHT) if isinstance(plot, Chart) else _heat_size(plot)
     note = f'<p class="note">{html_text(plot.note)}</p>' if plot.note else ""
     words = (
@@ -47,7 +47,8 @@ def figure(plot: Chart | HeatMap, name: str) -> str:
     )
 
 
-def _chart(chart: Chart) -> str:
+def drawing(chart: Chart) -> str:
+    """Return what stands on a plot of WIDTH x HEIGHT, without its heading and legend."""
     x, y = scales(chart)
     parts = [
         *(_band(band.low, band.high, band.colour, x) for band in chart.bands),
@@ -164,25 +165,27 @@ def _rule(rule: Rule, x: Scale, y: Scale) -> str:
     return f'<path class="r{" d" if rule.is_dashed else ""} {_colour(rule.colour)}" d="{line}"/>'
 
 
-def _legend(chart: Chart) -> str:
-    keys = [_key(f'<rect class="band {_colour(b.colour)}" width="24" height="14"/>', b.name) for b in chart.bands]
+def legend_keys(chart: Chart) -> list[tuple[str, str]]:
+    """Return the named parts of a plot, each as its mark on a field of 24 x 14 and its name as plain text."""
+    keys = [(f'<rect class="band {_colour(b.colour)}" width="24" height="14"/>', b.name) for b in chart.bands]
     for series in chart.series:
         is_line = series.style != "points"
         line = f'<path class="l {_colour(series.colour)}" d="M0 70H240"/>' if is_line else ""
         mark = _marked(f"M120 70{_MARKS[series.shape]}", series)
-        keys.append(_key(line + (mark if series.style != "step" else ""), series.name))
+        keys.append((line + (mark if series.style != "step" else ""), series.name))
     for rule in chart.rules:
         line = "M12 0V14" if rule.axis == "x" else "M0 7H24"
         shape = f'<path class="r{" d" if rule.is_dashed else ""} {_colour(rule.colour)}" d="{line}"/>'
-        keys.append(_key(shape, rule.name))
-    named = [key for key in keys if key]
-    return f'<ul class="keys">{"".join(named[:MAX_LEGEND])}</ul>' if named else ""
+        keys.append((shape, rule.name))
+    return [(shape, name) for shape, name in keys if name][:MAX_LEGEND]
 
 
-def _key(shape: str, name: str) -> str:
-    if not name:
-        return ""
-    return f'<li><svg viewBox="0 0 24 14" aria-hidden="true">{shape}</svg>{html_text(name)}</li>'
+def _legend(chart: Chart) -> str:
+    items = "".join(
+        f'<li><svg viewBox="0 0 24 14" aria-hidden="true">{shape}</svg>{html_text(name)}</li>'
+        for shape, name in legend_keys(chart)
+    )
+    return f'<ul class="keys">{items}</ul>' if items else ""
 
 
 def _heat_size(heat: HeatMap) -> tuple[int, int]:

@@ -1,12 +1,10 @@
 """The page: head, table, plots, runs, legend; the browser may load nothing and run nothing but our own script."""
 
-import base64
-import hashlib
 from collections.abc import Callable
-from importlib.resources import files
 
 from nlp_bench import __version__
 from nlp_bench.measure.entry import RunEntry
+from nlp_bench.report.page.assets import asset, digest
 from nlp_bench.report.page.columns import main_table, pill
 from nlp_bench.report.page.head import head, seconds, subject
 from nlp_bench.report.page.hooks import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
@@ -29,9 +27,9 @@ ALL_POINTS, MIN_POINTS, MAX_POINTS = 15_000, 30, 400
 
 def page(report: Report) -> str:
     """Return the report as one HTML document."""
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = asset("page.css"), asset("page.js")
     policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+        f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
     # A module: it runs after the page is there, in its own scope. The empty icon keeps a browser from asking for one.
@@ -105,11 +103,3 @@ def _reading(report: Report, num_detailed: int) -> str:
         lines.append(f"Details are given of the first {num_detailed:,} of {len(report.entries):,} runs.")
     items = "".join(f"<li>{html_text(line)}</li>" for line in lines)
     return f'<section class="reading"><h2>How to read this</h2><ul>{items}</ul></section>'
-
-
-def _asset(name: str) -> str:
-    return files("nlp_bench.report.page").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(content: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

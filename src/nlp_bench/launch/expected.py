@@ -1,0 +1,60 @@
+"""What is predicted of a run before it is submitted: a word to the person and a record, never a refusal."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nlp_bench.config.run import Run
+from nlp_bench.files import read_object, write_json
+
+if TYPE_CHECKING:
+    from nlp_bench.plan.answer.outlook import Outlook
+
+RECORD = "forecast.json"
+"""In the run's folder: the prediction, to be held against the measurement."""
+REHEARSAL = "rehearsal.json"
+"""What `nlp-bench rehearse --output` leaves."""
+
+
+def expected(run: Run) -> "Outlook | str":
+    """Return the prediction of a run, or in a sentence why there is none."""
+    try:
+        from nlp_bench.plan.answer.outlook import outlook_or_reason  # noqa: PLC0415  # a login node may have no numpy
+    except ImportError as error:
+        return f"no prediction: Python's package {error.name} is not installed here"
+    return outlook_or_reason(run)
+
+
+def foretell(run: Run, run_dir: Path | None) -> list[str]:
+    """Return what a person should hear before this run is submitted; record the prediction in `run_dir`.
+
+    A rehearsal in the run's folder counts more than the prediction. CPU runs are not predicted, and say nothing.
+    """
+    if run.system.accelerator != "cuda":
+        return []
+    found = expected(run)
+    if run_dir and not isinstance(found, str):
+        write_json(run_dir / RECORD, found.record())
+    proof = _proof(run_dir)
+    rehearsed = read_object(run_dir / REHEARSAL).get("fits") if run_dir else None
+    if rehearsed in {"yes", "tight", "no"}:
+        return [] if rehearsed == "yes" else [f"warning: the rehearsal in {run_dir} says: {MEANING[str(rehearsed)]}"]
+    if isinstance(found, str):
+        return [f"{found}; whether it fits: {proof}"]
+    if found.fits == "yes":
+        return []
+    anyway = "; it is submitted all the same" if run_dir else ""
+    return [f"warning: {found.memory_line()}: {MEANING[found.fits]}{anyway}. The proof: {proof}"]
+
+
+MEANING = {
+    "tight": "it may run out of GPU memory",
+    "no": "it does not fit the GPU and will run out of memory",
+}
+"""Of the answers that deserve a warning."""
+
+
+def _proof(run_dir: Path | None) -> str:
+    if run_dir is None:
+        return "nlp-bench rehearse, with the same options"
+    return f"nlp-bench rehearse --run {shlex.quote(str(run_dir / 'run.json'))}"

@@ -1,0 +1,81 @@
+"""Rehearse a run in the place where JUBE would submit it: a row of the rehearsal's table, no job, no measurement."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.config.run import Run
+from nlp_bench.files import read_object, write_text
+from nlp_bench.launch.ending import MARKER
+from nlp_bench.launch.expected import REHEARSAL, expected
+from nlp_bench.measure.entry import one_line
+from nlp_bench.measure.metrics import FROM_RUN, switches
+from nlp_bench.measure.workload import lookup
+from nlp_bench.plan.of_run import virtual_stages
+
+METRICS = "metrics.txt"
+"""What JUBE reads."""
+GIB = 2**30
+_NO_JOB = ("queue", "job_time")
+"""Of the lines of a run those that tell of its job."""
+
+
+def rehearse(run: Run, run_file: Path, run_dir: Path) -> str:
+    """Rehearse the run of `run_file` into `run_dir`; leave rehearsal.json, metrics.txt and JUBE's marker; return its word.
+
+    A rehearsal that fails (a layout that the trainer refuses, a missing package) is a row of the table too.
+    """
+    (run_dir / REHEARSAL).unlink(missing_ok=True)  # of an attempt that was interrupted
+    done = subprocess.run(
+        [sys.executable, "-m", "nlp_bench", "rehearse", "--run", str(run_file), "--output", str(run_dir)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    sys.stderr.write(done.stderr)
+    found = read_object(run_dir / REHEARSAL)
+    word = "done" if found else "failed"
+    why = "" if found else _last_line(done.stderr) or f"nlp-bench rehearse ended with exit status {done.returncode}"
+    write_text(run_dir / "rehearsal.txt", done.stdout)
+    write_text(run_dir / METRICS, row(run, found, word, why))
+    write_text(run_dir / MARKER, f"rehearsal {word}: no job was submitted\n")
+    return f"rehearsal {word}" + (f": {why}" if why else f", fits: {found.get('fits') or 'not known'}")
+
+
+def _last_line(text: str) -> str:
+    said = [line for line in text.splitlines() if line.strip()]
+    return said[-1].removeprefix("nlp-bench: error: ") if said else ""
+
+
+def row(run: Run, rehearsal: dict[str, Any], word: str, why: str) -> str:
+    """Return the lines of metrics.txt; what is not known has none, and no key is that of a measurement."""
+    record, found = json.loads(json.dumps(run.record())), expected(run)  # as run.json has it
+    told: dict[str, object] = {
+        "rehearsal": word,
+        **{key: lookup(record, dotted) for key, dotted in FROM_RUN.items() if key not in _NO_JOB},
+        "tuning": switches(lookup(record, "tuning")),
+        "virtual_pipeline": virtual if (virtual := virtual_stages(run)) > 1 else None,
+        "fits": rehearsal.get("fits"),
+        "rehearsed_peak_gib": _most(rehearsal, "peak_bytes"),
+        "rehearsed_need_gib": _most(rehearsal, "needed_bytes") if rehearsal.get("fits") else None,
+    }
+    notes = [note for note in rehearsal.get("notes") or [] if isinstance(note, str)]
+    told["reason"] = "; ".join(filter(None, (why, found if isinstance(found, str) else "", *notes)))
+    if not isinstance(found, str):
+        told |= {
+            "gpu_memory_gib": f"{found.capacity_bytes / GIB:g}",
+            "predicted_memory_gib": f"{found.memory_bytes / GIB:.1f}",
+            "predicted_report_time_s": f"{found.report_s:.1f}",
+            "predicted_low90_s": f"{found.low_s:.1f}",
+            "predicted_high90_s": f"{found.high_s:.1f}",
+            "predicted_limit": found.limits(),
+        }
+    lines = {key: one_line(value).replace(",", ";") for key, value in told.items() if value not in {None, ""}}
+    return "".join(f"{key}: {value}\n" for key, value in lines.items())  # without commas: JUBE's csv does not quote
+
+
+def _most(rehearsal: dict[str, Any], name: str) -> str | None:
+    """Return the fullest rank's bytes in GiB: of its tensors, or with all that a GPU needs beside them."""
+    counts = [rank.get(name) for rank in rehearsal.get("ranks") or [] if isinstance(rank, dict)]
+    known = [count for count in counts if isinstance(count, int)]
+    return f"{max(known) / GIB:.2f}" if known else None

@@ -1,0 +1,85 @@
+"""What submit says before it submits: a warning where the run does not fit, nothing where it does, and never a refusal."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.main import main
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run
+from nlp_bench.launch import expected as module
+from nlp_bench.launch.expected import foretell
+
+
+def run_of(**choices: object) -> Run:
+    given = {"model": "13", "system": "juwels-booster"} | choices
+    return resolve(Request(**given), ask_scheduler=False)  # type: ignore[arg-type]
+
+
+def test_one_that_fits_is_recorded_and_not_talked_about(tmp_path: Path) -> None:
+    assert foretell(run_of(), tmp_path) == []
+    record = json.loads((tmp_path / "forecast.json").read_text())
+    assert record["fits"] == "yes"
+    assert record["report_s"] > 0
+
+
+def test_one_that_does_not_fit_is_warned_of_with_the_proof(tmp_path: Path) -> None:
+    (line,) = foretell(run_of(tp=1, pp=1), tmp_path)
+    assert line.startswith("warning: predicted memory ")
+    assert "does not fit the GPU" in line
+    assert f"nlp-bench rehearse --run {tmp_path}/run.json" in line
+    assert json.loads((tmp_path / "forecast.json").read_text())["fits"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("choices", "fits", "words"),
+    [({}, "no", "does not fit"), ({}, "tight", "may run out"), ({"tp": 1, "pp": 1}, "yes", None)],
+)
+def test_a_rehearsal_counts_more(tmp_path: Path, choices: dict[str, object], fits: str, words: str | None) -> None:
+    (tmp_path / "rehearsal.json").write_text(json.dumps({"schema": "nlp-bench/rehearsal/1", "fits": fits}))
+    said = foretell(run_of(**choices), tmp_path)
+    assert [words in line for line in said] == ([True] if words else [])
+
+
+def test_another_family_is_told_how_to_know(tmp_path: Path) -> None:
+    (line,) = foretell(run_of(model="t5_3b"), tmp_path)
+    assert line.startswith("no prediction: model.family")
+    assert "nlp-bench rehearse" in line
+    assert not (tmp_path / "forecast.json").exists()
+
+
+def test_a_cpu_run_says_nothing(tmp_path: Path) -> None:
+    assert foretell(run_of(model="tiny", system="local", gpus_per_node=1), tmp_path) == []
+
+
+def test_a_python_without_numpy_is_no_obstacle() -> None:
+    """A login node's Python has neither numpy nor this package's environment; `check` and `submit --print` work there."""
+    code = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "from nlp_bench.cli.main import main\n"
+        "sys.exit(main(['check', '--model', '13', '--system', 'juwels-booster', '--offline']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "no prediction: Python's package numpy is not installed here" in done.stdout
+
+
+def test_check_and_print_tell(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--model", "13", "--system", "juwels-booster", "--tp", "1", "--pp", "1"]
+    assert main(["check", *words, "--offline"]) == 0
+    assert "plan    predicted report time" in capsys.readouterr().out
+    assert main(["submit", *words, "--print"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("#!/usr/bin/env bash")
+    assert "warning: predicted memory" in said.err
+    assert "submitted all the same" not in said.err
+
+
+def test_a_planner_that_fails_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "expected", lambda _: "no prediction: the planner failed")
+    (line,) = foretell(run_of(), tmp_path)
+    assert line.startswith("no prediction: the planner failed; whether it fits: nlp-bench rehearse")

@@ -1,0 +1,106 @@
+"""The row that JUBE reads of a rehearsal: no key of a measurement, and a failure is a row as well."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.main import main
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.launch.rehearsal import rehearse, row
+from nlp_bench.measure.metrics import FROM_RUN
+
+MEASURED = {"outcome", "tokens_per_second", "time_to_report_in_seconds", "job_id", "iterations", "job_time", "queue"}
+
+
+def lines(text: str) -> dict[str, str]:
+    return dict(line.split(": ", 1) for line in text.splitlines())
+
+
+def test_row_of_a_gpu_run() -> None:
+    run = resolve(
+        Request(model="175", system="juwels-booster", num_virtual_stages_per_pipeline_rank=4), ask_scheduler=False
+    )
+    found = lines(
+        row(
+            run,
+            {"fits": "yes", "ranks": [{"peak_bytes": 3 * 2**30, "needed_bytes": 5 * 2**30}, {"peak_bytes": 2**30}]},
+            "done",
+            "",
+        )
+    )
+    assert not MEASURED & found.keys()
+    assert found["rehearsal"] == "done"
+    assert found["rehearsed_need_gib"] == "5.00"
+    assert (found["fits"], found["rehearsed_peak_gib"], found["gpu_memory_gib"]) == ("yes", "3.00", "40")
+    assert (
+        float(found["predicted_low90_s"]) < float(found["predicted_report_time_s"]) < float(found["predicted_high90_s"])
+    )
+    assert (found["tensor_parallel"], found["virtual_pipeline"], found["nodes"]) == ("8", "4", "96")
+    assert "num_virtual_stages_per_pipeline_rank=4" in found["tuning"]
+    assert "()" not in found["tuning"]
+    assert "reason" not in found
+    assert not any("," in value for value in found.values())
+
+
+def test_row_of_a_failure_and_of_a_cpu_run() -> None:
+    run = resolve(Request(model="tiny", system="local", gpus_per_node=1), ask_scheduler=False)
+    found = lines(row(run, {}, "failed", "parallel: 3, which\ndoes not divide"))
+    assert found["rehearsal"] == "failed"
+    assert found["reason"].startswith("parallel: 3; which does not divide; no prediction: a CPU run")
+    assert not any(name.startswith(("predicted", "rehearsed", "fits")) for name in found)
+    assert found.keys() - set(FROM_RUN) == {"rehearsal", "tuning", "reason"}
+
+
+def pretended(folder: Path, script: str) -> str:
+    """Return a program that stands for `python -m nlp_bench rehearse --run FILE --output FOLDER`."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\nfolder=$7\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("script", "word", "said"),
+    [
+        (
+            "echo 'nlp-bench: error: parallel: 3 does not divide 4' >&2; exit 2",
+            "failed",
+            "parallel: 3 does not divide 4",
+        ),
+        ("exit 139", "failed", "nlp-bench rehearse ended with exit status 139"),
+        ("echo half > $folder/rehearsal.json; exit 1", "failed", "nlp-bench rehearse ended with exit status 1"),
+        ('echo \'{"fits": "no", "ranks": []}\' > $folder/rehearsal.json; exit 1', "done", "fits: no"),
+    ],
+)
+def test_however_it_ends_the_step_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, word: str, said: str
+) -> None:
+    run = resolve(Request(model="175", system="juwels-booster"), ask_scheduler=False)
+    folder = tmp_path / "train"
+    folder.mkdir()
+    (folder / "rehearsal.json").write_text('{"fits": "yes"}')  # of an attempt that was interrupted
+    monkeypatch.setattr(sys, "executable", pretended(tmp_path, script))
+    assert rehearse(run, run.write(tmp_path), folder).startswith(f"rehearsal {word}")
+    found = lines((folder / "metrics.txt").read_text())
+    assert found["rehearsal"] == word
+    assert said in found.get("reason", "") or said == f"fits: {found['fits']}"
+    assert float(found["predicted_report_time_s"]) > 0
+    assert (folder / "ready").read_text() == f"rehearsal {word}: no job was submitted\n"
+
+
+@pytest.mark.parametrize("words", [[], ["--run", "run.json"], ["--run", "run.json", "--run-dir", ".", "--print"]])
+def test_by_hand_it_is_another_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", "--rehearse", *words]) == 2
+    assert "by hand it is: nlp-bench rehearse" in capsys.readouterr().err
+
+
+def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = resolve(Request(model="tiny", system="local", gpus_per_node=1), ask_scheduler=False)
+    (tmp_path / "outcome.json").write_text(json.dumps({"schema": "nlp-bench/outcome/1", "outcome": "VALID"}))
+    path = run.write(tmp_path)
+    assert main(["submit", "--rehearse", "--run", str(path), "--run-dir", str(tmp_path)]) == 2
+    assert "holds a finished run" in capsys.readouterr().err
+    assert not (tmp_path / "ready").exists()
