@@ -32,12 +32,14 @@ def _rank(options: argparse.Namespace, problem: "Problem") -> int:
     from nlp_bench.plan.answer.answer import answer
     from nlp_bench.plan.bid.beside import beside
     from nlp_bench.plan.bid.beyond import beyond
+    from nlp_bench.plan.bid.bid import known_points
     from nlp_bench.plan.search.advice import refuse
 
     found = answer(problem, top=whole_number("top", options.top))
     if not len(found.search.figures.fits):
         raise refuse(problem)
-    found = replace(found, measured=beside(found), extrapolated=beyond(found))
+    points = known_points()
+    found = replace(found, measured=beside(found, points), extrapolated=beyond(found, points))
     if options.rehearse:
         found = replace(found, rehearsed=_rehearsed(options, found))
     if options.bid:

@@ -1,25 +1,20 @@
 """What others have measured in the configuration that a model file proposes: it stands beside the prediction of it."""
 
 import math
+from collections.abc import Sequence
 
-from nlp_bench.config import catalog
-from nlp_bench.errors import NlpBenchError
 from nlp_bench.plan.answer.answer import Answer
-from nlp_bench.plan.bid.bid import POINTS, offered
-from nlp_bench.plan.bid.points import LABELS, Offered, is_kin, number, read_points, same_gpu
+from nlp_bench.plan.bid.bid import offered
+from nlp_bench.plan.bid.points import LABELS, Offered, is_kin, number, same_gpu
 
 
-def beside(answer: Answer) -> tuple[str, ...]:
-    """Return a sentence for each published measurement of the model file's own configuration on this machine's GPUs and fabric.
+def beside(answer: Answer, rows: Sequence[dict[str, str]] | None) -> tuple[str, ...]:
+    """Return a sentence for each of the published `rows` that has the model file's own configuration on these GPUs and this fabric.
 
-    None where there is none, where that configuration is not legal here, or where the checkout has no published points.
+    None where there is none, where that configuration is not legal here, or where there are no published points.
     """
     row = answer.published
-    if row is None:
-        return ()
-    try:
-        rows = read_points(catalog.root() / POINTS)
-    except NlpBenchError:
+    if row is None or rows is None:
         return ()
     per_report = answer.problem.tokens / answer.problem.tokens_per_iteration
     found = [point for point in rows if is_kin(point) and _same(point, offered(answer.problem, row))]

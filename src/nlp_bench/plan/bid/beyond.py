@@ -1,17 +1,16 @@
 """In what the best configuration lies outside of the published measurements: there its prediction is an extrapolation."""
 
-from nlp_bench.config import catalog
-from nlp_bench.errors import NlpBenchError
+from collections.abc import Sequence
+
 from nlp_bench.plan.answer.answer import Answer
-from nlp_bench.plan.bid.bid import POINTS, offered
+from nlp_bench.plan.bid.bid import offered
 from nlp_bench.plan.bid.extrapolated import extrapolated
-from nlp_bench.plan.bid.points import read_points
 
 
-def beyond(answer: Answer) -> tuple[str, ...]:
-    """Return a sentence for each thing.
+def beyond(answer: Answer, rows: Sequence[dict[str, str]] | None) -> tuple[str, ...]:
+    """Return a sentence for each thing in which the best one lies outside of the published `rows`.
 
-    None where nothing fits, where the machine itself was measured (`plan calibrate`), or where the checkout has no published points.
+    None where nothing fits, where the machine itself was measured (`plan calibrate`), or where there are no published points.
     """
     problem = answer.problem
     if (
@@ -24,7 +23,4 @@ def beyond(answer: Answer) -> tuple[str, ...]:
         if problem.precision != own
         else ()
     )
-    try:
-        return (*other, *extrapolated(offered(problem, answer.rows[0]), read_points(catalog.root() / POINTS)))
-    except NlpBenchError:
-        return other
+    return other if rows is None else (*other, *extrapolated(offered(problem, answer.rows[0]), rows))

@@ -169,6 +169,14 @@ def _commitment(row: Row, margin: float | None) -> tuple[float, str]:
     )
 
 
+def known_points() -> list[dict[str, str]] | None:
+    """Return the published points of this checkout; None where it has none that can be read."""
+    try:
+        return read_points(catalog.root() / POINTS)
+    except NlpBenchError:
+        return None
+
+
 def offered(problem: Problem, row: Row) -> Offered:
     """Return what is offered as the columns of published points name it."""
     gpu, network, sizes = problem.system.gpu, problem.system.network, row.sizes
