@@ -28,6 +28,12 @@ set -u
 
 python=$(nlp_bench_python)
 link=$(nlp_bench_venv "$root")
+require_own() { # require_own PATH: nothing is there, or a link of ours, to a folder named after it
+  [[ ! -e $1 && ! -L $1 ]] || { [[ -L $1 ]] && [[ $(readlink -- "$1") =~ ^"$(basename -- "$link")"-[0-9a-f]{12}$ ]]; } ||
+    { say "error: $1 is not this script's link to an environment; move it away, or set NLP_BENCH_VENV to a new path"; exit 1; }
+}
+require_own "$link"
+require_own "$link.new"
 mkdir -p "$(dirname -- "$link")"
 key() { # what the environment is made of: packages by pyproject.toml (not its settings of tools), pins, compiled code
   "$python" -c 'import sys; print(sys.version)'
@@ -43,13 +49,27 @@ is_ready() { [[ -e $venv/nlp-bench.$1 ]]; } # is_ready key, or the name of an ex
 
 mark() { echo "$wanted" > "$venv/nlp-bench.$1"; } # the last step: without its mark an environment is not finished
 
+pip() { # pip WORD...: what it says of a fault stays in pip.err, where `nlp-bench doctor` looks
+  local status=0
+  "$venv/bin/pip" "$@" 2> "$venv/pip.err" || status=$?
+  cat -- "$venv/pip.err" >&2
+  return "$status"
+}
+
+unfinished() { # unfinished WHAT: pip could not install it
+  say "error: pip could not install $1 into $venv, whose last words stand above; it is not used before it is finished"
+  say "is a package index in reach? behind a proxy set https_proxy, with a mirror set PIP_INDEX_URL; without a network" \
+    "\`pip download\` the packages elsewhere and set PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER; then repeat the same command"
+  exit 1
+}
+
 install() { # install EXTRAS: this checkout with its packages, at the pinned versions
   local pins=$here/constraints.txt
   if [[ $site_packages == yes ]]; then # the site's own builds stay
     pins=$venv/constraints.txt
     grep -vE '^(torch|numpy|pandas|matplotlib)==' "$here/constraints.txt" > "$pins"
   fi
-  "$venv/bin/pip" install -q --constraint "$pins" --editable "${root}[$1]"
+  pip install -q --constraint "$pins" --editable "${root}[$1]" || unfinished "the packages of pyproject.toml"
 }
 
 install_torch() {
@@ -58,13 +78,12 @@ install_torch() {
   if [[ $site_packages == yes ]]; then
     "$venv/bin/python" -c 'import torch' || { say "error: system_site_packages, but the modules hold no torch"; exit 1; }
   elif [[ $accelerator == cuda ]]; then
-    "$venv/bin/pip" install -q "$torch"
+    pip install -q "$torch" || unfinished "$torch"
   # The CPU build carries a local version; a plain torch would bring gigabytes of CUDA libraries.
-  elif ! "$venv/bin/pip" install -q "$torch+cpu" 2> "$venv/pip.err"; then
-    cat "$venv/pip.err" >&2
+  elif ! pip install -q "$torch+cpu"; then
     say "pip found no CPU build of $torch; asking uv, which knows PyTorch's own index"
-    "$venv/bin/pip" install -q uv
-    "$venv/bin/uv" pip install -q --python "$venv/bin/python" --torch-backend cpu "$torch"
+    pip install -q uv || unfinished "$torch+cpu, nor uv"
+    "$venv/bin/uv" pip install -q --python "$venv/bin/python" --torch-backend cpu "$torch" || unfinished "$torch by uv"
   fi
 }
 
@@ -73,12 +92,13 @@ check_torch() { # a CPU build on a GPU machine would train on the CPU
     { say "error: $accelerator was asked for, but torch in $venv is a CPU build"; exit 1; }
 }
 
-exec 9> "$link.lock"
+exec 9>> "$link.lock"
 flock 9 # two JUBE points, or two people, never build one environment at the same time
 if ! is_ready key; then
   say "setting up $venv for $accelerator (a few minutes, once)"
   options=(); [[ $site_packages != yes ]] || options=(--system-site-packages)
-  "$python" -m venv --clear "${options[@]}" "$venv"
+  "$python" -m venv --clear "${options[@]}" "$venv" ||
+    { say "error: $python made no environment in $venv; make room, install python3-venv, or set NLP_BENCH_PYTHON"; exit 1; }
   say "1/2 torch"
   install_torch
   say "2/2 megatron-core and the rest"
@@ -90,7 +110,8 @@ if [[ -n $extra ]] && ! is_ready "$extra"; then
   install "train,report,$extra"
   mark "$extra"
 fi
-[[ ! -e $link || -L $link ]] || { say "error: $link is a folder, not this script's link; move it away"; exit 1; }
+require_own "$link" # it took minutes
+require_own "$link.new"
 ln -sfn -- "$(basename -- "$venv")" "$link.new"
 mv -T -- "$link.new" "$link"
 say "$link is ready"

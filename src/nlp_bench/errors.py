@@ -1,5 +1,7 @@
 """The errors that a person sees: each names the field, the value, the rule and the remedy."""
 
+import errno
+
 
 class NlpBenchError(Exception):
     """A fault that a person can mend; the command line prints it and exits with `exit_code`."""
@@ -21,3 +23,29 @@ def nearest(word: str, known: list[str]) -> str:
     hint = f"; did you mean {close[0]}?" if close else ""
     listing = f" (known: {', '.join(known)})" if len(known) <= 20 else ""  # a longer list helps nobody on a terminal
     return hint + listing
+
+
+REMEDIES = {
+    errno.ENOSPC: "the file system is full: make room (`df -h`, `df -i`) and repeat",
+    errno.EDQUOT: "your quota is used up: make room (`quota -s`, or the site's own command) and repeat",
+    errno.EROFS: "the file system can only be read here: name a folder of another one",
+    errno.EACCES: "you have no right to it: check the owner and the rights (`ls -ld`)",
+    errno.EPERM: "the system forbids it: check the owner and the rights (`ls -ld`)",
+    errno.EIO: "the disk or the file server reports an error: ask its operator, and repeat elsewhere",
+    errno.ESTALE: "the file server has lost the file: repeat",
+    errno.ENOENT: "check that the folder exists",
+    errno.ENOTDIR: "a part of the path is a file",
+    errno.EISDIR: "it is a folder; name a file",
+    errno.ENAMETOOLONG: "take a shorter name",
+    errno.EFBIG: "the file would be larger than allowed: check `ulimit -f`",
+    errno.EMFILE: "too many files are open: raise `ulimit -n`",
+    errno.ENOMEM: "the memory is used up: check `free -h` and the job's --mem",
+}
+"""What a person can do about an error of the operating system."""
+
+
+def explained(error: OSError) -> str:
+    """Return what the operating system said and what a person can do about it."""
+    said = error.strerror or str(error) or type(error).__name__
+    remedy = REMEDIES.get(error.errno or 0, "check that the folder exists, is writable and has room")
+    return f"{said}; {remedy}"

@@ -3,48 +3,131 @@
 import contextlib
 import fcntl
 import json
+import math
 import os
-import tempfile
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.errors import NlpBenchError, explained
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path` through a temporary file in the same folder, flushed, then `os.replace`.
+def write_text(path: Path, text: str, *, errors: str = "backslashreplace") -> None:
+    """Write `text` as UTF-8 to `path`, whole or not at all, as `writing` does.
 
-    The mode is that of a new file under the caller's umask. Raises NlpBenchError naming the path and what
-    the operating system said; an older file at `path` is then untouched.
+    What UTF-8 has no sign for is written as an escape; `errors="surrogateescape"` writes the byte itself instead, for
+    a script with a path that is no UTF-8. Raises NlpBenchError.
     """
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to `path`, whole or not at all, as `write_text` does."""
-    temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
-    except OSError as error:
-        if temporary:
+        content = text.encode("utf-8", errors)
+    except UnicodeEncodeError:  # half of a pair, out of somebody's JSON
+        content = text.encode("utf-8", "backslashreplace")
+    write_bytes(path, content)
+
+
+def write_bytes(path: Path, content: bytes, *, once: bool = False) -> bool:
+    """Write `content` to `path`, whole or not at all, as `writing` does. Raises NlpBenchError.
+
+    With `once`, the first of several writers wins: where `path` exists, it stays as it is and False is returned.
+    """
+    placed = []
+    with _written(path, lambda temporary: placed.append((_first if once else _replaced)(temporary, path))) as stream:
+        stream.write(content)
+    return placed[0]
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """Yield a stream whose bytes stand at `path` once the block has ended well: temporary file beside it, fsync, os.replace.
+
+    The mode is that of a new file under the caller's umask, or that of the file which is replaced. Raises NlpBenchError
+    naming the path and what the operating system said; an older file at `path` is then untouched. A process that is
+    killed may leave the temporary file, whose name begins with a dot and ends in .part; nothing reads it.
+    """
+    with _written(path, lambda temporary: _replaced(temporary, path)) as stream:
+        yield stream
+
+
+@contextlib.contextmanager
+def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
+    """Yield the stream of a temporary file beside `path`; once it is whole and on the disk, `place` gives it its name."""
+    temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.part")  # a file name may have 255 bytes
+    try:
+        # The kernel applies the umask: asking for it with os.umask would change it for every thread meanwhile.
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                yield stream
+                stream.flush()
+                with contextlib.suppress(FileNotFoundError):
+                    os.fchmod(stream.fileno(), path.stat().st_mode & 0o777)
+                os.fsync(stream.fileno())
+            place(temporary)
+        except BaseException:
             with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-        raise NlpBenchError(
-            f"cannot write {path}: {error.strerror}; check that the folder exists, is writable and has room"
-        ) from error
+                temporary.unlink()
+            raise
+    except OSError as error:
+        raise NlpBenchError(f"cannot write {path}: {explained(error)}; nothing of it was changed") from error
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _replaced(temporary: Path, path: Path) -> bool:
+    temporary.replace(path)
+    return True
+
+
+def _first(temporary: Path, path: Path) -> bool:
+    """Give the whole file its name unless another has it; a hard link is the step that only one writer can do."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        temporary.unlink()
+        return False
+    except OSError:  # a file system without hard links
+        if path.exists():
+            temporary.unlink()
+            return False
+        return _replaced(temporary, path)
+    temporary.unlink()
+    return True
+
+
+def replace_folder(folder: Path, output: Path) -> None:
+    """Put the finished `folder` at `output`, where another folder may lie: afterwards there is the old one or the new one.
+
+    A process that is killed between the two steps leaves the old folder as `.NAME.old`: call `recover_folder` before
+    looking for `output`. Raises OSError.
+    """
+    if output.exists():  # a folder cannot be renamed over another one that holds files
+        older = _older(output)
+        _remove(older)
+        output.rename(older)
+        try:
+            folder.rename(output)
+        except OSError:
+            older.rename(output)
+            raise
+        _remove(older)
+    else:
+        folder.rename(output)
+
+
+def recover_folder(output: Path) -> None:
+    """Bring back what `replace_folder` had set aside when it was killed; nothing happens where nothing was. Raises OSError."""
+    older = _older(output)
+    if older.is_dir() and not output.exists():
+        older.rename(output)
+
+
+def _older(output: Path) -> Path:
+    return output.with_name(f".{output.name[:60]}.old")
+
+
+def _remove(folder: Path) -> None:
+    import shutil  # noqa: PLC0415  # few callers need it, and start-up is measured
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -59,41 +142,88 @@ def locked(path: Path, remedy: str) -> Iterator[None]:
     except OSError as error:
         raise NlpBenchError(f"cannot write {path}: {error.strerror}; {remedy}") from error
     with handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # released by the system even if this process is killed
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)  # released by the system even if this process is killed
+        except OSError as error:  # ENOLCK: a file server without locks
+            raise NlpBenchError(f"cannot lock {path}: {error.strerror}; {remedy}") from error
         yield
 
 
-def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Write one record as indented JSON; `record["schema"]` is required by the house rules."""
-    write_text(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+def write_json(path: Path, record: dict[str, Any], *, once: bool = False) -> bool:
+    """Write one record as indented JSON; `record["schema"]` is required by the house rules. `once` is that of `write_bytes`.
+
+    JSON has no NaN and no infinity (RFC 8259, section 6): null stands for them, as for all that is missing.
+    """
+    try:
+        text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        record = _finite(record)
+        text = json.dumps(record, indent=1, ensure_ascii=False)
+    try:
+        content = text.encode()
+    except UnicodeEncodeError:  # a path that is no UTF-8: as an escape of JSON it is read back as it was
+        content = json.dumps(record, indent=1).encode()
+    return write_bytes(path, content + b"\n", once=once)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _finite_number(text: str) -> float | None:
+    return None if text in {"NaN", "Infinity", "-Infinity"} or not math.isfinite(value := float(text)) else value
+
+
+def parse_json(text: str | bytes, **hooks: Any) -> Any:
+    """Return what a JSON text says. Raises ValueError for anything that is none, also for one nested too deeply.
+
+    `hooks` are those of `json.loads`.
+    """
+    try:
+        return json.loads(text, **hooks)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file of any origin, {} where there is none: for what a number does not depend on."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        record = json.loads(path.read_text(encoding="utf-8"))
+    with contextlib.suppress(OSError, ValueError):
+        record = parse_json(path.read_text(encoding="utf-8"))
         return record if isinstance(record, dict) else {}
     return {}
+
+
+def refuse_types(record: dict[str, Any], path: Path, **kinds: Any) -> None:
+    """Refuse a record that lacks one of the fields `kinds` or has it in another type. Raises NlpBenchError naming it."""
+    for name, kind in kinds.items():
+        if name not in record or not isinstance(record[name], kind) or isinstance(record[name], bool):
+            found = repr(record[name])[:80] if name in record else "missing"
+            raise NlpBenchError(f"{path}: {name} is {found}: the file was changed or is damaged; put the original back")
 
 
 def read_json(path: Path, schema: str) -> dict[str, Any]:
     """Read a record of the family `schema` ("nlp-bench/run/1"): older versions are read, newer ones refused.
 
+    A number that is not finite, which JSON does not have, is None: missing. No arithmetic and no JSON of ours gets one.
     Raises NlpBenchError when the file is missing, is no JSON object, is of another family or newer than this program.
     """
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = parse_json(path.read_text(encoding="utf-8"), parse_constant=_finite_number, parse_float=_finite_number)
     except OSError as error:
         raise NlpBenchError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise NlpBenchError(f"{path} is not JSON: {error}") from error
     family, _, version = schema.rpartition("/")
     found = str(record.get("schema", "")) if isinstance(record, dict) else ""
     found_family, _, found_version = found.rpartition("/")
-    if found_family != family or not found_version.isdigit():
-        raise NlpBenchError(f"{path}: schema is {found!r}, expected {schema!r}")
-    if int(found_version) > int(version):
+    if found_family != family or not (found_version.isascii() and found_version.isdigit()):
+        raise NlpBenchError(f"{path}: schema is {found[:80]!r}, expected {schema!r}")
+    if len(found_version) > 9 or int(found_version) > int(version):
         raise NlpBenchError(
-            f"{path}: schema {found} is newer than this nlp-bench reads ({schema}); install a newer one"
+            f"{path}: schema {found[:80]} is newer than this nlp-bench reads ({schema}); install a newer one"
         )
     return dict(record)

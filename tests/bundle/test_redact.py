@@ -8,8 +8,8 @@ import pytest
 from support.ours import Bundle
 from support.published import published_log
 
-from nlp_bench.bundle.redact import MARK, redact, redact_text
 from nlp_bench.bundle.verify import verify
+from nlp_bench.redact import MARK, redact, redact_text
 
 SECRET = "s3cr3tV4lue9876543210"  # noqa: S105  # none
 
@@ -61,7 +61,7 @@ def test_what_is_no_secret_stays(line: str) -> None:
 
 
 def test_lines_are_counted_over_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nlp_bench.bundle.redact._CHUNK_BYTES", 64)
+    monkeypatch.setattr("nlp_bench.redact._CHUNK_BYTES", 64)
     lines = [f"line {n}" + (f" HF_TOKEN={SECRET}" if n in {3, 40, 99} else "") for n in range(1, 101)]
     target = io.BytesIO()
     found = redact(io.BytesIO("\n".join(lines).encode()), target)

@@ -1,10 +1,9 @@
 """A node to record: NVIDIA's library by its C types, and the files of Linux below a folder."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from support.native import compiled
 
 SOURCE = Path(__file__).resolve().parents[1] / "support/fake_nvml.c"
 
@@ -12,12 +11,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "support/fake_nvml.c"
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The compiled stand-in of libnvidia-ml.so.1: loaded and called as the real one is."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    path = tmp_path_factory.mktemp("nvml") / "libfake-ml.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(path), str(SOURCE)], check=True)
-    return str(path)
+    return compiled(SOURCE, tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import UsageError
-from nlp_bench.launch.torchrun import rank_environment
+from nlp_bench.launch.nodes.torchrun import rank_environment
 from nlp_bench.machine.start import interval_s, recorder_command
 
 

@@ -70,7 +70,7 @@ def test_comments_and_order_do_not_change_the_digest(tmp_path: Path) -> None:
         (OWN + "[rules.report-tme]\nlimit_s = 560\n", "rules.report-tme: unknown rule of jupiter-nlp; did you mean report-time?"),
         (OWN + '[rules.report-time]\nlimit_s = "560"\n', "rules.report-time.limit_s: '560' is not a number"),
         (OWN + "[rules.report-time]\nlimit_s = -1\n", "rules.report-time.limit_s: -1 is not above 0"),
-        (OWN + "[rules.report-time]\nlimit_s = inf\n", "rules.report-time.limit_s: inf is not above 0"),
+        (OWN + "[rules.report-time]\nlimit_s = inf\n", "rules.report-time.limit_s: inf is not a finite number"),
         (OWN + '[rules.report-time]\ndecides = "stedy"\n', "rules.report-time.decides: 'stedy' is unknown; did you mean steady?"),
         (OWN + '[rules.report-time]\nmodels = ["176"]\n', "rules.report-time.models: '176' is no model; did you mean 175?"),
         (OWN + '[rules.report-time]\noutcome = "FAILED"\n', "rules.report-time.outcome: 'FAILED' is not INVALID or VALID"),

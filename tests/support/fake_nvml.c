@@ -1,5 +1,6 @@
 /* A library with the names and types of NVIDIA's nvml.h, for machines without a GPU: FAKE_GPUS boards, each of which draws 100 W and
- * 10 W more per index since 1970. FAKE_OLD=1: boards from before Volta, without an energy counter, and a driver from before R535. */
+ * 10 W more per index since 1970. FAKE_OLD=1: boards from before Volta, without an energy counter, and a driver from before R535.
+ * FAKE_SICK=1: board 1 remembers faults, and a stranger computes on it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,3 +58,36 @@ int nvmlDeviceGetCurrentClocksEventReasons(device_t device, unsigned long long *
 int nvmlSystemGetDriverVersion(char *version, unsigned size) { return text(version, size, "535.104.05"); }
 int nvmlSystemGetNVMLVersion(char *version, unsigned size) { return text(version, size, "12.535.104.05"); }
 int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12020; return 0; }
+
+/* What doctor asks. */
+typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } process_t;
+typedef struct { unsigned long long total, free, used; } memory_t;
+static int is_sick(device_t device) { return getenv("FAKE_SICK") != NULL && device->index == 1; }
+int nvmlDeviceGetTotalEccErrors(device_t device, int type, int counter, unsigned long long *count)
+{
+  *count = is_sick(device) && type == 1 && counter == 0 ? 3 : 0;
+  return 0;
+}
+int nvmlDeviceGetRetiredPagesPendingStatus(device_t device, unsigned *is_pending) { return give(is_pending, (unsigned)is_sick(device)); }
+int nvmlDeviceGetRemappedRows(device_t device, unsigned *corrected, unsigned *uncorrected, unsigned *is_pending, unsigned *has_failed)
+{
+  *corrected = 0;
+  *uncorrected = *is_pending = (unsigned)is_sick(device);
+  return give(has_failed, (unsigned)is_sick(device));
+}
+int nvmlDeviceGetNvLinkState(device_t device, unsigned link, unsigned *is_active)
+{
+  return link < 4 ? give(is_active, !is_sick(device) || link < 3) : 2; /* NVML_ERROR_INVALID_ARGUMENT */
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(device_t device, unsigned *count, process_t *infos)
+{
+  *count = (unsigned)is_sick(device);
+  if (is_sick(device)) infos[0] = (process_t){.pid = 1, .used = 1ull << 30};
+  return 0;
+}
+int nvmlDeviceGetMemoryInfo(device_t device, memory_t *memory)
+{
+  (void)device;
+  *memory = (memory_t){.total = 40ull << 30, .free = 39ull << 30, .used = 1ull << 29};
+  return 0;
+}

@@ -1,12 +1,12 @@
 """What a launcher must export so that ranks find what was built; cheap, for every start of a job."""
 
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nlp_bench.build.key import this_machine
+from nlp_bench.files import parse_json
 
 SCHEMA = "nlp-bench/build/1"
 MANIFEST = "build.json"
@@ -45,7 +45,7 @@ def build_warning(environment: dict[str, str]) -> str | None:
 
 
 def _records(folder: Path) -> list[dict[str, Any]]:
-    verified = json.loads((folder / MANIFEST).read_text(encoding="utf-8")).get("verified", [])
+    verified = parse_json((folder / MANIFEST).read_text(encoding="utf-8")).get("verified", [])
     return verified if isinstance(verified, list) else []
 
 
@@ -58,7 +58,7 @@ def _finished(parent: Path) -> list[tuple[Path, dict[str, Any]]]:
     found = []
     for path in parent.glob(f"kernels-*/{MANIFEST}"):
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            record = parse_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue  # somebody is removing it, or a newer program wrote it: then it is none of ours
         if isinstance(record, dict) and record.get("schema") == SCHEMA:

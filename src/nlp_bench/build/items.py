@@ -1,6 +1,5 @@
 """The single things that a build makes; each returns what it did in one line."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from nlp_bench.build.compiler import has_c_compiler
 from nlp_bench.build.environment import CACHES, SITE
 from nlp_bench.build.key import Apex, Machine
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import parse_json
 
 HELPER = "from megatron.core.datasets import helpers_cpp"
 WARM_UP = (
@@ -85,7 +85,7 @@ def _not_there_yet(plan: Path, wanted: str) -> list[str]:
 
     Format: https://pip.pypa.io/en/stable/reference/installation-report/.
     """
-    report = json.loads(plan.read_text(encoding="utf-8"))
+    report = parse_json(plan.read_text(encoding="utf-8"))
     named = [one["metadata"] for one in report["install"] if not one.get("is_direct")]
     direct = [wanted] if any(one.get("is_direct") for one in report["install"]) else []
     return [*direct, *(f"{one['name']}=={one['version']}" for one in named)]

@@ -1,6 +1,5 @@
 """Whether every kernel computes what it should: each is run once in a process of its own kind and compared with plain torch."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nlp_bench.build.providers import NAMES, missing
+from nlp_bench.files import parse_json
 
 KERNELS = {
     "torch": (
@@ -76,7 +76,7 @@ def _run(provider: str, names: list[str], environment: dict[str, str], log: Path
             text, end = ended.stdout, f"the process ended with status {ended.returncode}"
         except subprocess.TimeoutExpired as error:
             text, end = _decoded(error.stdout), f"no answer within {LIMIT_S} s"
-    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
+    lines = [parse_json(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
     done = [Trial(provider=provider, **line) for line in lines if "starts" not in line]
     if len(done) < len(names):
         fault = f"{end}; see {log}"

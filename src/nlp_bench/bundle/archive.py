@@ -2,14 +2,13 @@
 
 import contextlib
 import gzip
-import os
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.errors import UsageError
+from nlp_bench.files import writing
 
 TOP = "evidence"
 """The folder that everything lies in once the archive is unpacked."""
@@ -35,27 +34,13 @@ def form_of(path: Path) -> str | None:
 
 def write_archive(folder: Path, path: Path, form: str) -> None:
     """Pack the files of `folder` into `path`, whole or not at all. Raises NlpBenchError naming the path."""
-    temporary = ""
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as stream:
-            with (
-                _packer(stream, form) as packed,
-                tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar,
-            ):
-                for file in sorted(p for p in folder.rglob("*") if p.is_file()):
-                    _add(tar, file, f"{TOP}/{file.relative_to(folder).as_posix()}")
-            stream.flush()
-            os.fsync(stream.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise NlpBenchError(f"cannot write {path}: {error.strerror}; nothing was left there") from error
-    finally:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink(missing_ok=True)
+    with (
+        writing(path) as stream,
+        _packer(stream, form) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar,
+    ):
+        for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+            _add(tar, file, f"{TOP}/{file.relative_to(folder).as_posix()}")
 
 
 def _add(tar: tarfile.TarFile, file: Path, name: str) -> None:

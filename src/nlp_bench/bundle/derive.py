@@ -11,7 +11,7 @@ from typing import Any
 
 from nlp_bench.bundle.manifest import RUN_FOLDER, Member, Options
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.measure.entry import RunEntry, one_line
+from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.result import result_record
@@ -22,6 +22,7 @@ from nlp_bench.report.formats import table
 from nlp_bench.report.quote import with_quotes
 from nlp_bench.report.table import Report
 from nlp_bench.rules.apply import VARIABLE, asked_for, judged
+from nlp_bench.show.escape import one_line
 
 RESULT = "result.json"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nlp_bench.bundle.digests import changes, sha256_of
 from nlp_bench.bundle.manifest import LINES, MANIFEST, SUMS, Manifest
-from nlp_bench.measure.entry import one_line
+from nlp_bench.show.escape import one_line
 
 MAX_NAMED = 20
 """Changed stretches of one file that are named one by one."""

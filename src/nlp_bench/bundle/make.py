@@ -15,7 +15,7 @@ from nlp_bench.bundle.differences import differences
 from nlp_bench.bundle.digests import line_digests, sha256_of
 from nlp_bench.bundle.manifest import LINES, MANIFEST, REPORT, REPORT_TEXT, RULES, SUMS, File, Manifest, Member, Options
 from nlp_bench.bundle.software import tables, write_software
-from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_object, write_json, write_text
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.sizes import Overrides
@@ -48,7 +48,7 @@ def make_bundle(paths: Sequence[str], output: Path, options: Options, *, with_ra
     try:
         return _make(paths, output, form, options, with_ranks=with_ranks)
     except OSError as error:
-        raise NlpBenchError(f"cannot write {output}: {error.strerror or error}; nothing was left there") from error
+        raise NlpBenchError(f"cannot write {output}: {explained(error)}; nothing was left there") from error
 
 
 def _make(paths: Sequence[str], output: Path, form: str | None, options: Options, *, with_ranks: bool) -> Made:
@@ -67,8 +67,7 @@ def _make(paths: Sequence[str], output: Path, form: str | None, options: Options
         if form:
             write_archive(folder, output, form)
         else:
-            output.rmdir() if output.is_dir() else None
-            shutil.move(str(folder), str(output))
+            folder.rename(output)  # over an empty folder too; the private one lies beside it, on the same file system
     entries = [entry for part in derived.entries for entry in part]
     return Made(path=output, digest=digest, manifest=manifest, entries=entries, remarks=remarks)
 

@@ -1,6 +1,5 @@
 """manifest.json: what a bundle holds, what its numbers are, and how they are derived again."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.errors import UsageError
+from nlp_bench.files import parse_json
 
 if TYPE_CHECKING:
     from nlp_bench.measure.sizes import Overrides
@@ -143,13 +143,13 @@ def read_manifest(path: Path) -> Manifest:
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise UsageError(f"{MANIFEST} has more than {MAX_MANIFEST_BYTES} bytes; this is no bundle")
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = parse_json(path.read_text(encoding="utf-8"))
         found = str(record["schema"])
         if found != SCHEMA:
             newer = "; install a newer nlp-bench" if found.startswith(SCHEMA.rpartition("/")[0]) else ""
             raise UsageError(f"{MANIFEST}: schema is {found[:80]!r}, expected {SCHEMA!r}{newer}")
         manifest = _of(record)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{MANIFEST} is not the manifest of a bundle: {type(error).__name__}: {error}") from error
     _check(manifest)
     return manifest

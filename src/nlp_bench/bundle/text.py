@@ -5,7 +5,7 @@ from typing import Any
 
 from nlp_bench.bundle.make import Made
 from nlp_bench.bundle.verify import Verification
-from nlp_bench.measure.entry import one_line
+from nlp_bench.show.escape import one_line
 
 NOT_PROVEN = (
     "not proven by this: who measured, on which machine, and that the log as a whole is genuine; "

@@ -17,7 +17,7 @@ from nlp_bench.bundle.software import checkout, tables
 from nlp_bench.bundle.unpack import MAX_BYTES, opened
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.logs.source import HEAD_BYTES, is_packed
-from nlp_bench.measure.entry import one_line
+from nlp_bench.show.escape import one_line
 
 SCHEMA = "nlp-bench/verification/1"
 MAX_NAMED = 100

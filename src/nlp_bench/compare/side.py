@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.errors import UsageError
-from nlp_bench.measure.entry import one_line
 from nlp_bench.measure.observation import Observation, is_known
 from nlp_bench.measure.repeats import Pool, pooled
 from nlp_bench.measure.sizes import Overrides
+from nlp_bench.show.escape import one_line
 
 HISTORY = "history:"
 

@@ -1,7 +1,6 @@
 """A tokenizer at work: texts to tokens. The libraries (tokenizers, sentencepiece) are loaded when one is built."""
 
 import importlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from nlp_bench.data import bpe
 from nlp_bench.data.tokenizer import BERT_TYPES, GPT2, HUGGING_FACE, TokenizerChoice
 from nlp_bench.errors import UsageError
+from nlp_bench.files import parse_json
 
 END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 """What the tokenizer.json of GPT-2, Llama 3, T5 and Llama 2, Gemma call the end of a text."""
@@ -76,7 +76,7 @@ def _named_ends(path: Path) -> list[str]:
     """Return the end-of-text token that the files beside a tokenizer.json name, else the usual ones."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         try:
-            token = json.loads((path.parent / name).read_text(encoding="utf-8")).get("eos_token")
+            token = parse_json((path.parent / name).read_text(encoding="utf-8")).get("eos_token")
         except (OSError, ValueError, AttributeError):
             continue
         token = token.get("content") if isinstance(token, dict) else token

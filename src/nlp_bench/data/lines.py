@@ -1,8 +1,7 @@
 """One line of JSON lines to the text in it; every fault is named with its file and line."""
 
-import json
-
 from nlp_bench.errors import UsageError
+from nlp_bench.files import parse_json
 
 
 def text_of(line: str | bytes, key: str, place: str, *, sentences: bool = False) -> str | list[str]:
@@ -11,10 +10,10 @@ def text_of(line: str | bytes, key: str, place: str, *, sentences: bool = False)
     `place` names file and line. Raises UsageError for a line that is not UTF-8, not JSON, or has no text under the key.
     """
     try:
-        record = json.loads(line.decode() if isinstance(line, bytes) else line)
+        record = parse_json(line.decode() if isinstance(line, bytes) else line)
     except UnicodeDecodeError as error:
         raise UsageError(f"{place}: not UTF-8: {error}; convert the file with iconv") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{place}: not JSON: {error}") from error
     if not isinstance(record, dict) or key not in record:
         keys = f"its keys are {', '.join(list(record)[:20])}" if isinstance(record, dict) else "it is no object"

@@ -1,9 +1,11 @@
 """Making training data: whole or not at all, once for the same parameters, never by two at the same time."""
 
+import glob
 import hashlib
 import os
+import re
+import secrets
 import shutil
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,8 +16,8 @@ from typing import Any
 from nlp_bench import __version__
 from nlp_bench.data import PREFIX
 from nlp_bench.data.present import require_file
-from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.files import locked, read_json, write_json
+from nlp_bench.errors import NlpBenchError, UsageError, explained
+from nlp_bench.files import locked, read_json, recover_folder, replace_folder, write_json
 
 SCHEMA = "nlp-bench/data/1"
 CHUNK_BYTES = 2**20
@@ -78,6 +80,10 @@ def make_data(request: DataRequest) -> tuple[dict[str, Any], bool]:
     parameters = request.parameters()
     lock = request.output.parent / f".{request.output.name}.lock"
     with locked(lock, "name another folder with --output"):
+        try:
+            recover_folder(request.output)
+        except OSError as error:
+            raise NlpBenchError(f"cannot write {request.output}: {explained(error)}") from error
         found = _finished(request.output)
         if found and found["parameters"] == parameters:
             return found, False
@@ -99,31 +105,24 @@ def _size(path: Path) -> int:
 
 
 def _make(request: DataRequest, parameters: dict[str, Any]) -> dict[str, Any]:
-    folder = Path(tempfile.mkdtemp(prefix=f".{request.output.name}.", dir=request.output.parent))
+    name = f".{request.output.name}."
+    for killed in request.output.parent.glob(f"{glob.escape(name)}*.part"):  # of one that was killed: we hold the lock
+        shutil.rmtree(killed, ignore_errors=True)
+    folder = request.output.with_name(f"{name}{secrets.token_hex(6)}.part")
     try:
+        folder.mkdir()
         counts = _write_tokens(request, folder)
         files = {
             path.name: {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in sorted(folder.iterdir())
         }
         record = {"schema": SCHEMA, "nlp_bench": __version__, "parameters": parameters, **counts, "files": files}
         write_json(folder / "data.json", record)
-        folder.chmod(0o755)  # mkdtemp keeps others out; jobs of a project share data
-        _replace(folder, request.output)
+        replace_folder(folder, request.output)
     except OSError as error:
-        raise NlpBenchError(f"cannot write {request.output}: {error.strerror}; check rights and room") from error
+        raise NlpBenchError(f"cannot write {request.output}: {explained(error)}") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return record
-
-
-def _replace(folder: Path, output: Path) -> None:
-    if output.exists():  # a folder cannot be renamed over another one that holds files
-        older = folder.with_name(folder.name + ".old")
-        output.rename(older)
-        folder.rename(output)
-        shutil.rmtree(older, ignore_errors=True)
-    else:
-        folder.rename(output)
 
 
 def _write_tokens(request: DataRequest, folder: Path) -> dict[str, Any]:
@@ -137,11 +136,22 @@ def _write_tokens(request: DataRequest, folder: Path) -> dict[str, Any]:
         documents = source.texts(request.input, request.json_key)
     else:
         tokenizer = bpe.train(corpus.documents(request.seed, request.documents), request.vocab_size)
-        tokenizer.model.save(str(folder))
+        _save(tokenizer.model, folder)
         documents = corpus.documents(request.seed, request.documents)
     append_end = request.append_eod or request.input is None
     vocab_size = 1 + max(tokenizer.get_vocab().values())
     return _write_indexed(folder / PREFIX, bpe.encode(tokenizer, documents, append_end=append_end), vocab_size)
+
+
+def _save(model: Any, folder: Path) -> None:
+    """Write the tokenizer's files. Raises OSError; the library, which is Rust, raises a bare Exception that ends in `(os error 28)`."""
+    try:
+        model.save(str(folder))
+    except Exception as error:
+        said = re.search(r"\(os error (\d+)\)", str(error))
+        if not said:
+            raise
+        raise OSError(int(said[1]), os.strerror(int(said[1])), str(folder)) from error
 
 
 def _write_indexed(prefix: Path, documents: Iterator[list[int]], vocab_size: int) -> dict[str, Any]:

@@ -138,7 +138,8 @@ class PieceWriter:
 
     def close(self) -> None:
         """Forget what is not finished."""
-        self.stream.close()
+        with contextlib.suppress(OSError):  # it writes what is still buffered: on a full disk that fails again
+            self.stream.close()
         for suffix in (".bin", ".idx"):
             with contextlib.suppress(OSError):
                 Path(self._temporary(suffix)).unlink()

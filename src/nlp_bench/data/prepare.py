@@ -18,7 +18,7 @@ from nlp_bench.data.record import PREPARED, read_prepared, record_path
 from nlp_bench.data.request import PrepareRequest
 from nlp_bench.data.shards import Encoding, Shard
 from nlp_bench.data.worker import MAX_NAMED
-from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import locked, write_json, write_text
 
 JOINING = "joining"
@@ -186,7 +186,7 @@ def _publish(
         marker.unlink()
     except OSError as error:
         raise NlpBenchError(
-            f"cannot write {request.prefix}.bin: {error.strerror}; make room, then the same command continues"
+            f"cannot write {request.prefix}.bin: {explained(error)}; then the same command continues"
         ) from error
     if not request.keep_shards:
         shutil.rmtree(request.shards, ignore_errors=True)

@@ -20,7 +20,7 @@ from nlp_bench.data.pieces import Piece, PieceWriter, ShardFolder
 from nlp_bench.data.progress import Progress
 from nlp_bench.data.tokenizer import TokenizerChoice
 from nlp_bench.data.worker import Encoded, Reading, begin, encode_block
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.errors import NlpBenchError, explained
 
 PIECE_BYTES = 2**28
 """Text of a piece: what a killed run may have to do again, per open shard."""
@@ -83,9 +83,7 @@ class Encoding:
             try:
                 job.run()
             except OSError as error:
-                raise NlpBenchError(
-                    f"cannot write {shard.folder.folder}: {error.strerror}; make room, then {_CONTINUE}"
-                ) from error
+                raise NlpBenchError(f"cannot write {shard.folder.folder}: {explained(error)}; {_CONTINUE}") from error
             finally:
                 job.close()
         self.progress.end(shard.number, shard.size)

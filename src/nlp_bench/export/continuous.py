@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nlp_bench.export.subject import Subject
-from nlp_bench.measure.entry import one_line
+from nlp_bench.show.escape import one_line
 from nlp_bench.show.grid import json_text
 
 _LAYOUT = {

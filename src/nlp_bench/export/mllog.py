@@ -11,8 +11,8 @@ from typing import Any
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.export.subject import Subject
-from nlp_bench.measure.entry import one_line
 from nlp_bench.measure.span import iterations_per_record
+from nlp_bench.show.escape import one_line
 
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 _SETTINGS = {

@@ -8,10 +8,11 @@ from nlp_bench.clock import now
 from nlp_bench.history.row import Row, row_of
 from nlp_bench.history.store import open_to_write
 from nlp_bench.history.text import name_of
-from nlp_bench.measure.entry import RunEntry, one_line
+from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.sources import read_sources
+from nlp_bench.show.escape import one_line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ def row_of(entry: RunEntry, *, name: str, added: str) -> Row:
     estimate = measured.estimate if measured else None
     settings = settings_of(entry)
     system = settings.get("system")
-    return Row(
+    row = Row(
         key=key_of(entry),
         name=name,
         added=added,
@@ -128,6 +128,14 @@ def row_of(entry: RunEntry, *, name: str, added: str) -> Row:
         settings=json.dumps({key: [found.value, found.source] for key, found in settings.items()}),
         entry=json.dumps(entry.to_json(REPORT_TOKENS)),
     )
+    return _encodable(row)
+
+
+def _encodable(row: Row) -> Row:
+    """Return a row whose texts SQLite takes: one of a path that is no UTF-8 has its bytes as escapes."""
+    texts = {name: getattr(row, name) for name in COLUMNS if isinstance(getattr(row, name), str)}
+    changed = {name: text.encode("utf-8", "backslashreplace").decode() for name, text in texts.items()}
+    return replace(row, **changed)
 
 
 def _lasting(source: str) -> str:

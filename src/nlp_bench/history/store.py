@@ -5,15 +5,23 @@ Sources: https://www.sqlite.org/wal.html (write-ahead log; all writers on one ho
 """
 
 import contextlib
+import errno
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError
 from nlp_bench.files import locked
 from nlp_bench.history.row import COLUMNS, SHORT, Row
+
+REMEDIES_OF_SQLITE = {
+    "database or disk is full": REMEDIES[errno.ENOSPC],
+    "disk I/O error": f"{REMEDIES[errno.EIO]}; or {REMEDIES[errno.ENOSPC]}",  # a full disk is told so, too
+    "attempt to write a readonly database": REMEDIES[errno.EROFS],
+}
+"""What SQLite says of the operating system's errors, which it hides, and what a person can do."""
 
 VERSION = 1
 APPLICATION = 0x6E6C7062
@@ -188,4 +196,5 @@ def _told(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        raise NlpBenchError(f"{path}: {error}; is it a history of nlp-bench, and may you write there?") from error
+        remedy = REMEDIES_OF_SQLITE.get(str(error), "is it a history of nlp-bench, and may you write there?")
+        raise NlpBenchError(f"{path}: {error}; {remedy}; nothing of it was changed") from error

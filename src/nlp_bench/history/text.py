@@ -7,10 +7,9 @@ from typing import Any
 
 from nlp_bench.history.row import COLUMNS, SHORT, Row
 from nlp_bench.history.trend import Trend
-from nlp_bench.measure.entry import one_line
 from nlp_bench.measure.repeats import percentage
 from nlp_bench.show import grid
-from nlp_bench.show.escape import end_of
+from nlp_bench.show.escape import end_of, one_line
 
 SCHEMA = "nlp-bench/history/1"
 TREND_SCHEMA = "nlp-bench/trend/1"

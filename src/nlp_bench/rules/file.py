@@ -13,12 +13,12 @@ from nlp_bench.config import catalog
 from nlp_bench.config.model import Model
 from nlp_bench.config.table import build, read_toml
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.measure.entry import one_line
 from nlp_bench.rules.checks import CHECKS
 from nlp_bench.rules.frozen import EqualsModel, frozen_values
 from nlp_bench.rules.rule import Rule
 from nlp_bench.rules.ruleset import RuleSet
 from nlp_bench.rules.setting import known_setting
+from nlp_bench.show.escape import one_line
 
 SCHEMA = "nlp-bench/rules/1"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")

@@ -6,8 +6,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from nlp_bench.measure.entry import one_line
 from nlp_bench.measure.workload import Value
+from nlp_bench.show.escape import one_line
 
 MAX_TEXT = 120
 """Characters of a value that a log may put into a sentence."""

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from nlp_bench.measure.entry import RunEntry, one_line
+from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.workload import SHAPE, Setting, Value
+from nlp_bench.show.escape import one_line
 
 SPEED = (*SHAPE, "precision", "optimizer", "attention_dropout", "hidden_dropout")
 """Frozen settings that change the work of a step. The learning rate and its schedule do not; weak scaling changes them."""

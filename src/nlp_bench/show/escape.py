@@ -7,10 +7,14 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
 )
 """Control characters, and those that reorder or hide the text around them (Unicode TR 36, bidirectional text spoofing)."""
-
-
+_NOT_IN_A_LINE = re.compile(rf"(?:[\t\n\r]|{_UNSEEN.pattern})+")
 _MARKDOWN_SPECIAL = "\\`*_[]<>|#~"
 _FORMULA = {"=", "+", "-", "@"}
+
+
+def one_line(text: object) -> str:
+    """Return `text` in one line, without what a terminal would obey or not show: it may come from a log or a file name."""
+    return _NOT_IN_A_LINE.sub(" ", str(text).encode("utf-8", "replace").decode()).strip()
 
 
 def end_of(text: str, most: int) -> str:

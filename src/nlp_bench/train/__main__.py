@@ -11,7 +11,7 @@ import warnings
 
 from nlp_bench.build.providers import check_installed
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch.binding import bind_rank
+from nlp_bench.launch.nodes.binding import bind_rank
 from nlp_bench.orphans import die_with_parent
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.checkpoint.start import check_start

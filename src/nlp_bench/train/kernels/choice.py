@@ -1,6 +1,5 @@
 """The one place that decides which kernels run, and puts them where megatron-core looks for them."""
 
-import json
 import os
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import torch
 from nlp_bench.build.environment import RECORD
 from nlp_bench.build.providers import NAMES, missing
 from nlp_bench.errors import UsageError
+from nlp_bench.files import parse_json
 from nlp_bench.train.kernels import apex, native, te
 from nlp_bench.train.kernels.feedforward import repair_recompute
 from nlp_bench.train.kernels.kernels import Kernels, Modules
@@ -93,7 +93,7 @@ def switched_off(provider: str) -> frozenset[str]:
     if not path:
         return frozenset()
     try:
-        record = json.loads(Path(path).read_text(encoding="utf-8"))
+        record = parse_json(Path(path).read_text(encoding="utf-8"))
         trials = record["verified"]
         return frozenset(one["kernel"] for one in trials if one["provider"] == provider and not one["passed"])
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nlp_bench.data.blend import Blend, parse_blend
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.train.layout import Layout
+from nlp_bench.train.samples.index_cache import guard
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.world import wait_for_all
 
@@ -100,6 +101,7 @@ class _Vocabulary:
 def _open(settings: Settings, layout: Layout, length: int) -> tuple[list[Any], Any]:
     from megatron.core.datasets.blended_dataset import BlendedDataset  # noqa: PLC0415  # not for mock data
 
+    guard()
     blend = parse_blend(settings.data_path)
     wanted = min(layout.train_iters * layout.global_batch_size, MAX_INDEXED_ROWS)
     try:

@@ -1,6 +1,5 @@
 """What is read: vocabulary, tokenizer and tokens."""
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError
+from nlp_bench.files import parse_json
 from nlp_bench.train.settings.rules import one_of, positive, require, share
 from nlp_bench.train.settings.spans import span_sizes
 
@@ -145,7 +145,7 @@ def _numbers(tokenizer: Any) -> Iterable[int]:
 
 def _greatest(field: str, file: str, numbers: Callable[[Any], Iterable[int]]) -> int:
     try:
-        return max(int(number) for number in numbers(json.loads(_read(field, file))))
+        return max(int(number) for number in numbers(parse_json(_read(field, file))))
     except (ValueError, AttributeError, TypeError, KeyError) as error:
         raise UsageError(f"{field}: {file} is not a JSON object of token numbers: {error}") from error
 

@@ -1,6 +1,6 @@
 """Blacks out what looks like a secret in texts, keeping every line where it was; the secret itself is never shown.
 
-Names come from `launch.provenance.SECRET`; the shapes of tokens are those that their issuers publish (GitHub `ghp_`, Hugging Face
+Records of a run (environment.json, command.txt, run.json) and bundles go through it. The shapes of tokens are those that their issuers publish (GitHub `ghp_`, Hugging Face
 `hf_`, AWS `AKIA`, GitLab `glpat-`, Slack `xox`, NVIDIA `nvapi-`, JSON web tokens `eyJ`). It is a net, not a proof.
 """
 
@@ -8,9 +8,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from nlp_bench.launch.provenance import SECRET
-
 MARK = b"[redacted]"
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL|JWT", re.IGNORECASE)
+"""What stands in the name of a variable whose value is a secret."""
+SECRET_END = re.compile(r"_(?:PASS|PAT|PWD|KEY|AUTH)$", re.IGNORECASE)
+"""With what such a name may end."""
 _CHUNK_BYTES = 4 << 20
 _VALUE = rb"""(?P<value>\\?"(?:[^"\\\n]|\\.)+"|'[^'\n]+'|[^\s"',;|&)\]}]+)"""
 _IS = rb"""(?:\\?["']?\s{0,3}[=:]\s{0,3}|\s\.{2,}\s)"""
@@ -79,6 +81,12 @@ RULES = (
         _is_word,
     ),
     _Rule(
+        "value of a secret's name",
+        (b"_pass", b"_pat", b"_pwd", b"_key", b"_auth"),
+        re.compile(rb"(?<![A-Za-z0-9_])[A-Z0-9][A-Z0-9_]{0,64}_(?:PASS|PAT|PWD|KEY|AUTH)=" + _VALUE),
+        _is_word_or_number,
+    ),
+    _Rule(
         "value of a secret's option",
         (b"--",),
         re.compile(rb"--(?:[\w-]{0,40}[_-])?(?:" + _NAME + rb"|token)(?:=|\s{1,3}|',\s{0,2}')" + _VALUE, re.IGNORECASE),
@@ -141,6 +149,22 @@ def redact_text(text: bytes) -> tuple[bytes, list[Redaction]]:
         if parts:
             text = b"".join([*parts, text[end:]])
     return text, sorted(set(found))
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Return whether the variable `name` holds a secret: by its name, or by the shape of its value.
+
+    Words such as true, numbers, other variables (`$NAME`) and absolute paths are none: TOKENIZERS_PARALLELISM=false.
+    """
+    raw = value.encode("utf-8", "surrogateescape")
+    if (SECRET.search(name) or SECRET_END.search(name)) and not (_is_word_or_number(raw) or value.startswith("/")):
+        return True
+    return bool(redact_text(raw)[1])
+
+
+def without_secrets(text: str) -> str:
+    """Return `text` with what looks like a secret blacked out."""
+    return redact_text(text.encode("utf-8", "surrogateescape"))[0].decode("utf-8", "surrogateescape")
 
 
 def _black(value: bytes) -> bytes:

@@ -1,0 +1,169 @@
+"""setup_venv.sh: killed or without a package index, no half environment is ever used, and nothing of others is replaced.
+
+The script is the real one; Python's venv and pip are stand-ins (a real environment takes minutes), but for one test.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "benchmark/env/setup_venv.sh"
+PYTHON = """#!/bin/bash
+# `python -m venv --clear DIR` makes a folder with a stand-in for pip; everything else is done by the real Python.
+[[ $1 == -m && $2 == venv ]] || exec "{real}" "$@"
+[[ $DIE_AT != venv-begin ]] || kill -9 $PPID
+rm -rf "${{@: -1}}"
+mkdir -p "${{@: -1}}/bin"
+[[ $DIE_AT != venv-end ]] || kill -9 $PPID
+cp "{pip}" "${{@: -1}}/bin/pip"
+DIE_AT= ln -s "{real}" "${{@: -1}}/bin/python"
+"""
+PIP = """#!/bin/bash
+folder=$(dirname "$(dirname "$0")")
+for word; do [[ $word == *==* || $word == *\\[* || $word == uv ]] && what=$word; done
+case $what in torch*) step=torch ;; uv) step=uv ;; *) step=rest ;; esac
+echo "half" > "$folder/$step"
+[[ $DIE_AT != "$step" ]] || kill -9 $PPID
+if [[ $FAIL_AT == "$step" ]]; then
+  echo "ERROR: No matching distribution found for $what" >&2
+  exit 1
+fi
+echo "$what" > "$folder/$step"
+"""
+TOOL = """#!/bin/bash
+[[ $DIE_AT != {name}-begin ]] || kill -9 $PPID
+"{real}" "$@"
+[[ $DIE_AT != {name}-end ]] || kill -9 $PPID
+"""
+"""Of ln and mv, which put the link into its place."""
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A folder with stand-ins for Python, pip, ln and mv."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    texts = {"pip": PIP, "python": PYTHON.format(real=sys.executable, pip=folder / "pip")}
+    texts |= {name: TOOL.format(name=name, real=shutil.which(name)) for name in ("ln", "mv")}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def setup(tmp_path: Path, tools: Path | None, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run the script for an environment in `tmp_path`; without `tools` Python and pip are the real ones."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "NLP_BENCH_VENV": str(tmp_path / "env/.venv")}
+    environment["NLP_BENCH_PYTHON"] = sys.executable
+    if tools:
+        environment |= {"NLP_BENCH_PYTHON": str(tools / "python"), "PATH": f"{tools}:{environment['PATH']}"}
+    command = ["bash", str(SCRIPT), "--system", "local", *words]
+    return subprocess.run(command, env={**environment, **variables}, capture_output=True, text=True, timeout=200, check=False)  # fmt: skip
+
+
+def is_whole(venv: Path) -> bool:
+    """Whether the link leads to an environment in which nothing is half."""
+    steps = {name: (venv / name).read_text() for name in ("torch", "rest") if (venv / name).exists()}
+    return (venv / "nlp-bench.key").exists() and len(steps) == 2 and "half\n" not in steps.values()
+
+
+KILLS = ("venv-end", "torch", "rest", "ln-end", "mv-begin", "mv-end")
+
+
+def test_killed_anywhere_the_next_call_completes_it(tmp_path: Path, tools: Path) -> None:
+    venv = tmp_path / "env/.venv"
+    for step in KILLS:
+        shutil.rmtree(tmp_path / "env", ignore_errors=True)
+        killed = setup(tmp_path, tools, DIE_AT=step)
+        assert killed.returncode == -9, (step, killed.stderr)
+        assert is_whole(venv) or not venv.exists(), step
+        done = setup(tmp_path, tools)
+        assert done.returncode == 0, (step, done.stderr)
+        assert is_whole(venv), step
+        assert re.fullmatch(r"\.venv-[0-9a-f]{12}", os.readlink(venv))  # noqa: PTH115  # the word, as it was written
+        assert not os.path.lexists(tmp_path / "env/.venv.new")
+
+
+def test_a_half_environment_is_not_activated(tmp_path: Path, tools: Path) -> None:
+    assert setup(tmp_path, tools, DIE_AT="rest").returncode == -9
+    (half,) = (path for path in (tmp_path / "env").iterdir() if path.is_dir())
+    script = f'source "{ROOT}/benchmark/env/activate.bash" --system local'
+    environment = {**os.environ, "NLP_BENCH_VENV": str(half), "NLP_BENCH_PYTHON": sys.executable}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "is not set up; run: bash benchmark/env/setup_venv.sh" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("step", "what"), [("uv", r"torch==[\d.]+\+cpu, nor uv"), ("rest", "the packages of pyproject.toml")]
+)
+def test_pip_fails(tmp_path: Path, tools: Path, step: str, what: str) -> None:
+    if step == "uv":  # pip has no CPU build either
+        (tools / "pip").write_text(PIP.replace('$FAIL_AT == "$step"', "$step == torch || $step == uv"))
+    done = setup(tmp_path, tools, FAIL_AT=step)
+    assert done.returncode == 1
+    assert "ERROR: No matching distribution found" in done.stderr
+    assert re.search(f"error: pip could not install {what}", done.stderr)
+    assert "PIP_INDEX_URL" in done.stderr.splitlines()[-1]
+    assert not os.path.lexists(tmp_path / "env/.venv")
+    shutil.copy(tools / "pip", tools / "pip.old")
+    (tools / "pip").write_text(PIP)
+    assert setup(tmp_path, tools).returncode == 0
+    assert is_whole(tmp_path / "env/.venv")
+
+
+def test_real_pip_without_an_index(tmp_path: Path, tools: Path) -> None:
+    """The real pip, of this Python; should it find anything against all expectation, that goes into a folder of the test."""
+    (tools / "pip").write_text(f'#!/bin/bash\nexec "{sys.executable}" -m pip "$@"\n')
+    (tmp_path / "empty").mkdir()
+    done = setup(tmp_path, tools, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path / "empty"), PIP_TARGET=str(tmp_path / "got"))  # fmt: skip
+    assert done.returncode == 1
+    assert "ERROR: No matching distribution found for torch" in done.stderr
+    assert "then repeat the same command" in done.stderr
+    assert not os.path.lexists(tmp_path / "env/.venv")
+    (half,) = (tmp_path / "env").glob(".venv-*/pip.err")
+    assert "ERROR: No matching distribution" in half.read_text()
+
+
+def test_nothing_of_others_is_replaced(tmp_path: Path, tools: Path) -> None:
+    """A device, a file, a folder, a link to elsewhere: refused before anything is made."""
+    venv = tmp_path / "env/.venv"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    def refused(path: Path) -> None:
+        done = setup(tmp_path, tools)
+        assert done.returncode == 1
+        assert f"error: {path} is not this script's link" in done.stderr
+        names = {one.name for one in path.parent.iterdir()}
+        assert names <= {".venv", ".venv.new"}
+
+    venv.parent.mkdir()
+    for path in (venv, venv.with_name(".venv.new")):
+        path.write_text("mine")
+        refused(path)
+        assert path.read_text() == "mine"
+        path.unlink()
+        path.symlink_to("/dev/null")
+        refused(path)
+        assert Path("/dev/null").is_char_device()
+        path.unlink()
+    venv.mkdir()
+    refused(venv)
+    venv.rmdir()
+    venv.symlink_to(elsewhere)
+    refused(venv)
+    assert venv.readlink() == elsewhere
+
+
+def test_a_finished_one_is_taken_at_once(tmp_path: Path, tools: Path) -> None:
+    assert setup(tmp_path, tools).returncode == 0
+    done = setup(tmp_path, tools, DIE_AT="venv-begin")
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [f"nlp-bench: {tmp_path}/env/.venv is ready"]

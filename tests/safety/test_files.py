@@ -1,0 +1,334 @@
+"""Files: whole or not at all, with sane modes, whatever the disk, the name, the signal or the thread does."""
+
+import os
+import resource
+import shlex
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support.ours import write_our_run
+from support.processes import HEARING
+
+from nlp_bench import files
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import parse_json, read_json, recover_folder, replace_folder, write_json, write_text, writing
+
+SCHEMA = "nlp-bench/x/1"
+BYTES = os.fsdecode(b"/runs/\xff\xfe/job")
+"""A path that is no UTF-8."""
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_a_new_file_has_the_mode_of_the_umask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_text(tmp_path / "x", "text")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o666 & ~mask
+
+
+def test_a_file_that_others_may_not_read_stays_so(tmp_path: Path) -> None:
+    write_text(tmp_path / "x", "old")
+    (tmp_path / "x").chmod(0o600)
+    write_text(tmp_path / "x", "new")
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o600
+
+
+def test_writing_never_changes_the_umask_of_other_threads(tmp_path: Path) -> None:
+    """os.umask(0), for a moment, made the files of other threads writable for all."""
+    ended, seen = threading.Event(), set()
+
+    def make() -> None:
+        number = 0
+        while not ended.is_set():
+            path = tmp_path / f"other{number % 10}"
+            path.unlink(missing_ok=True)
+            path.touch()
+            seen.add(stat.S_IMODE(path.stat().st_mode))
+            number += 1
+
+    before = os.umask(0o077)
+    thread = threading.Thread(target=make)
+    thread.start()
+    try:
+        for _ in range(300):
+            write_text(tmp_path / "x", "text")
+    finally:
+        ended.set()
+        thread.join()
+        os.umask(before)
+    assert seen == {0o600}
+
+
+@pytest.mark.parametrize("fault", [OSError("no"), ValueError("no"), KeyboardInterrupt(), SystemExit(143)])
+def test_whatever_ends_the_block_the_old_file_stays_and_nothing_else(tmp_path: Path, fault: BaseException) -> None:
+    write_text(tmp_path / "x", "old")
+
+    def fail() -> None:
+        with writing(tmp_path / "x") as stream:
+            stream.write(b"new")
+            raise fault
+
+    with pytest.raises((NlpBenchError, type(fault))):
+        fail()
+    assert (tmp_path / "x").read_text() == "old"
+    assert names(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "ä", "x" * 255, "ü" * 127, "-rf", "$(x)", "a\nb", '"', "\U0001f600", os.fsdecode(b"no\xffutf8")]
+)
+def test_weird_names(tmp_path: Path, name: str) -> None:
+    write_text(tmp_path / name, "text")
+    assert names(tmp_path) == [name]
+
+
+def test_a_record_with_a_path_that_is_no_utf8_comes_back_as_it_was(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"schema": SCHEMA, "path": BYTES, "half": "\ud800"})
+    assert read_json(tmp_path / "x.json", SCHEMA)["path"] == BYTES
+
+
+def test_a_script_holds_the_bytes_themselves(tmp_path: Path) -> None:
+    write_text(tmp_path / "x", f"cd '{BYTES}'\n", errors="surrogateescape")
+    assert (tmp_path / "x").read_bytes() == b"cd '/runs/\xff\xfe/job'\n"
+    write_text(tmp_path / "x", "\ud800", errors="surrogateescape")
+    assert (tmp_path / "x").read_bytes() == b"\\ud800"
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 50_000, '{"schema": "nlp-bench/x/1", "b": ' + "[" * 100_000])
+def test_a_record_that_is_nested_too_deeply_is_no_json(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(NlpBenchError, match="is not JSON"):
+        read_json(tmp_path / "x.json", SCHEMA)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_json(text)
+    assert files.read_object(tmp_path / "x.json") == {}
+
+
+def test_no_module_reads_json_of_a_file_without_that_care() -> None:
+    """json.loads raises RecursionError, which no `except ValueError` catches."""
+    root = Path(__file__).resolve().parents[2] / "src/nlp_bench"
+    own = {
+        "files.py",  # the helper itself
+        "launch/rehearsal.py", "bundle/derive.py",  # what json.dumps has just made
+        "history/text.py", "history/row.py",  # columns that this program wrote
+        "logs/dialects/lingua.py",  # catches RecursionError itself, and needs a hook
+    }  # fmt: skip
+    found = {path.relative_to(root).as_posix() for path in root.rglob("*.py") if "json.loads(" in path.read_text()}
+    assert found == own
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400"])
+def test_a_number_that_is_not_finite_is_missing(tmp_path: Path, number: str) -> None:
+    """A run.json with NaN in it ended `report --format json` with a traceback."""
+    (tmp_path / "x.json").write_text(f'{{"schema": "{SCHEMA}", "a": {number}, "b": [{number}, 1e3]}}')
+    record = read_json(tmp_path / "x.json", SCHEMA)
+    assert (record["a"], record["b"]) == (None, [None, 1000.0])
+    write_json(tmp_path / "y.json", {"schema": SCHEMA, "a": float(number), "b": ({"c": float(number)}, 1)})
+    assert parse_json((tmp_path / "y.json").read_text()) == {"schema": SCHEMA, "a": None, "b": [{"c": None}, 1]}
+
+
+@pytest.mark.parametrize("version", ["2", "99999999999999999999", "9" * 5000])
+def test_a_newer_version_is_refused_with_what_to_do(tmp_path: Path, version: str) -> None:
+    write_json(tmp_path / "x.json", {"schema": f"nlp-bench/x/{version}"})
+    with pytest.raises(NlpBenchError, match="install a newer one"):
+        read_json(tmp_path / "x.json", SCHEMA)
+
+
+def test_an_older_version_is_read(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"schema": "nlp-bench/x/1", "a": 1})
+    assert read_json(tmp_path / "x.json", "nlp-bench/x/3")["a"] == 1
+
+
+@pytest.mark.parametrize("version", ["²", "٣", "", "-1", "1.0", "x"])
+def test_a_version_that_is_none_is_refused(tmp_path: Path, version: str) -> None:
+    write_json(tmp_path / "x.json", {"schema": f"nlp-bench/x/{version}"})
+    with pytest.raises(NlpBenchError, match="expected 'nlp-bench/x/1'"):
+        read_json(tmp_path / "x.json", SCHEMA)
+
+
+def test_a_swap_that_was_killed_is_mended_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("data", "old"), ("fresh", "new")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text(text)
+    real, calls = Path.rename, []
+
+    def die_at_the_second(self: Path, target: Path) -> Path:
+        calls.append(target)
+        if len(calls) == 2:
+            raise KeyboardInterrupt  # as a kill: nothing behind it runs
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", die_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        replace_folder(tmp_path / "fresh", tmp_path / "data")
+    monkeypatch.undo()
+    assert not (tmp_path / "data").exists()
+    recover_folder(tmp_path / "data")
+    assert (tmp_path / "data/x").read_text() == "old"
+    replace_folder(tmp_path / "fresh", tmp_path / "data")
+    assert (tmp_path / "data/x").read_text() == "new"
+    assert names(tmp_path) == ["data"]
+
+
+def nlp_bench(*words: str, **how: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "nlp_bench", *words], capture_output=True, text=True, check=False, **how  # type: ignore[call-overload]
+    )  # fmt: skip
+
+
+def test_a_limit_of_the_file_size_is_said_and_the_old_result_stays(tmp_path: Path) -> None:
+    run = write_our_run(tmp_path / "run")
+    assert nlp_bench("measure", str(run)).returncode == 0
+    before = (run / "result.json").read_bytes()
+
+    def small() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    done = nlp_bench("measure", str(run), preexec_fn=small)
+    assert done.returncode == 1
+    assert f"cannot write {run}/result.json: File too large; " in done.stderr
+    assert "ulimit -f" in done.stderr
+    assert (run / "result.json").read_bytes() == before
+    assert not list(run.glob(".*"))
+
+
+def mounts(options: str, place: Path) -> list[str]:
+    """Return the words before a shell script that runs with a small or read-only file system at `place`."""
+    words = ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o {options} none "$0" && exec sh -c "$1"', str(place)]
+    if not shutil.which("unshare") or subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mount may be made here")
+    return words
+
+
+@pytest.mark.parametrize(
+    ("then", "error", "remedy"),
+    [
+        ("head -c 200000 /dev/zero > fill 2> /dev/null; true", "No space left on device", "df -h"),
+        ("mount -o remount,ro .", "Read-only file system", "can only be read here"),
+    ],
+)
+def test_a_full_and_a_read_only_disk_are_said_and_the_old_result_stays(
+    tmp_path: Path, then: str, error: str, remedy: str
+) -> None:
+    run, disk = write_our_run(tmp_path / "run"), tmp_path / "disk"
+    disk.mkdir()
+    program = f"{shlex.quote(sys.executable)} -m nlp_bench measure ."
+    script = (
+        f"cd {disk} && cp {run}/* . && {program} > first && cp result.json {tmp_path}/before; {then}; {program} > /dev/null; "
+        f"echo $? > {tmp_path}/code; cp result.json {tmp_path}/after; ls -A > {tmp_path}/names"
+    )
+    done = subprocess.run(
+        [*mounts("size=64k", disk), script],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (tmp_path / "code").read_text() == "1\n", done.stderr
+    assert f"result.json: {error}; " in done.stderr
+    assert remedy in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
+    assert not [name for name in (tmp_path / "names").read_text().splitlines() if name.startswith(".")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_with_a_word_its_code_and_no_half_file(tmp_path: Path, number: signal.Signals) -> None:
+    """The program is stopped inside a file that it is writing."""
+    code = (
+        "import sys, time; from pathlib import Path; from nlp_bench.cli import main as m; from nlp_bench.files import writing\n"
+        "def stay(words):\n"
+        f"    with writing(Path({str(tmp_path / 'x')!r})) as stream:\n"
+        "        stream.write(b'half'); print('there', flush=True); time.sleep(60)\n"
+        "m._dispatch = stay; sys.exit(m.main([]))"
+    )
+    process = subprocess.Popen(
+        [*HEARING, sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert said.startswith("nlp-bench: "), said
+    assert len(said.splitlines()) == 1
+    assert names(tmp_path) == []
+
+
+def test_nohup_is_heeded(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, time; from nlp_bench.cli import main as m\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "m._dispatch = lambda words: os.kill(os.getpid(), signal.SIGHUP) or time.sleep(0.1) or 0\n"
+        "raise SystemExit(m.main([]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_main_leaves_the_handlers_as_they_were() -> None:
+    from nlp_bench.cli.main import main
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["--version"]) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_error_of_the_system_is_a_sentence_not_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import errno
+
+    from nlp_bench.cli import main as command_line
+
+    for number in (errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.ENOSPC, errno.ESTALE):
+
+        def fail(_: list[str], number: int = number) -> int:
+            raise OSError(number, os.strerror(number), "/some/file")
+
+        monkeypatch.setattr(command_line, "_dispatch", fail)
+        assert command_line.main(["x"]) == 1
+        said = capsys.readouterr().err
+        assert said.startswith(f"nlp-bench: error: /some/file: {os.strerror(number)}; ")
+        assert "check that the folder exists" not in said  # each has a remedy of its own
+
+
+def wait_until_it_sleeps(pid: int) -> None:
+    num_asleep, end = 0, time.monotonic() + 60
+    while num_asleep < 5:
+        assert time.monotonic() < end
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+        num_asleep = num_asleep + 1 if state == "S" else 0
+        time.sleep(0.02)
+
+
+def test_a_reader_that_is_stopped_in_a_long_log_leaves_with_a_word(tmp_path: Path) -> None:
+    text = write_our_run(tmp_path / "run").joinpath("job.out").read_bytes()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nlp_bench", "report", "-"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    with process:
+        assert process.stdin is not None
+        process.stdin.write(text * (1 + (1 << 20) // len(text)))  # more than a pipe holds: it has begun to read
+        wait_until_it_sleeps(
+            process.pid
+        )  # a signal between two reads of one buffer is seen by Python behind the second
+        process.terminate()
+        process.wait(timeout=60)
+        assert process.stderr is not None
+        said = process.stderr.read().decode()
+    assert process.returncode == 143
+    assert said == "nlp-bench: stopped by SIGTERM; repeat the same command to go on\n"

@@ -1,0 +1,141 @@
+"""A corpus of damaged records: whatever a field of run.json, outcome.json, submit.json or result.json is, no reader fails with a traceback."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.ours import write_our_run
+
+from nlp_bench.cli.main import main
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+
+MISSING = object()
+VALUES = (MISSING, None, [], {}, "x", -1, 0, True, 1.5, 10**400, float("nan"), [None], {"a": []})
+SUBMISSION = {
+    "schema": "nlp-bench/submit/1",
+    "job_id": None,
+    "job_ids": [],
+    "parts_left": 0,
+    "pid": 1,
+    "host": "elsewhere",
+    "submitted": "2026-01-01",
+    "comment": None,
+    "script_pid": None,
+    "attempts": [{"job_id": "6", "outcome": "NODE_FAIL"}],
+    "given_up": None,
+}
+READERS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "run.json": (("measure", "HERE"), ("report", "HERE"), ("watch", "--once", "HERE"), ("submit", "--print", "--run", "HERE/run.json")),
+    "outcome.json": (("measure", "HERE"), ("sync", "HERE"), ("watch", "--once", "HERE"), ("report", "HERE")),
+    "submit.json": (("sync", "HERE"), ("watch", "--once", "HERE"), ("submit", "--run", "HERE/run.json", "--run-dir", "HERE")),
+    "result.json": (("history", "add", "HERE", "--file", "HERE/h.db"), ("report", "HERE")),
+    "environment.json": (("report", "HERE"), ("export", "mlperf", "HERE", "--output", "HERE/out")),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with every record; the others are copies of it."""
+    folder = write_our_run(tmp_path_factory.mktemp("records") / "run")
+    main(["measure", str(folder)])
+    resolve(Request(model="175", system="juwels-booster", account="x"), ask_scheduler=False).write(folder)
+    (folder / "submit.json").write_text(json.dumps(SUBMISSION))
+    environment = {
+        "schema": "nlp-bench/environment/1",
+        "host": "x",
+        "packages": {"torch": "2"},
+        "variables": {"A": "1"},
+    }
+    (folder / "environment.json").write_text(json.dumps(environment))
+    return folder
+
+
+def fields_of(record: Any, above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found = []
+    for key, value in record.items():
+        found.append((*above, key))
+        if isinstance(value, dict) and len(above) < 1:
+            found += fields_of(value, (*above, key))
+    return found
+
+
+def changed(record: dict[str, Any], field: tuple[str, ...], value: Any) -> dict[str, Any]:
+    copy: dict[str, Any] = json.loads(json.dumps(record))
+    place = copy
+    for key in field[:-1]:
+        place = place[key]
+    if value is MISSING:
+        del place[field[-1]]
+    else:
+        place[field[-1]] = value
+    return copy
+
+
+@pytest.fixture
+def read(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Put one text in a record's place and call one reader; an exit code that is not 0 comes with a sentence."""
+    here, state = tmp_path / "run", {"number": 0}
+    monkeypatch.setenv("PATH", str(tmp_path))  # Slurm's commands are out of reach
+
+    def call(name: str, text: str) -> None:
+        command = READERS[name][state["number"] % len(READERS[name])]
+        state["number"] += 1
+        shutil.rmtree(here, ignore_errors=True)
+        shutil.copytree(whole, here)
+        (here / name).write_text(text)
+        if command[0] in {"sync", "watch"} and name != "outcome.json":
+            (here / "outcome.json").unlink()
+        code = main([word.replace("HERE", str(here)) for word in command])
+        said = capsys.readouterr()
+        assert code in {0, 1, 2}, (command, text[:200])
+        assert "Traceback" not in said.err
+        assert code == 0 or said.err.strip() or said.out.strip(), (command, text[:200])
+
+    return call
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_field_that_is_missing_or_of_another_type(read: Any, whole: Path, name: str) -> None:
+    record = json.loads((whole / name).read_text())
+    for field in fields_of(record):
+        for value in VALUES if len(field) == 1 else VALUES[:6]:
+            read(name, json.dumps(changed(record, field, value)))
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_is_no_record(read: Any, whole: Path, name: str) -> None:
+    text = (whole / name).read_text()
+    for content in (
+        "",
+        "[]",
+        "null",
+        "1",
+        '"x"',
+        "{",
+        text[: len(text) // 2],
+        "\0" * 100,
+        "\ufeff" + text,
+        "[" * 100_000,
+    ):
+        for _ in READERS[name]:
+            read(name, content)
+
+
+@pytest.mark.parametrize("name", ["run.json", "outcome.json", "submit.json"])
+def test_newer_records_are_refused_and_older_ones_are_read(
+    whole: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = shutil.copytree(whole, tmp_path / "run")
+    record = json.loads((here / name).read_text())
+    command = {"run.json": ["measure"], "outcome.json": ["measure"], "submit.json": ["sync"]}[name]
+    if name == "submit.json":
+        (here / "outcome.json").unlink()
+    family = record["schema"].rpartition("/")[0]
+    (here / name).write_text(json.dumps({**record, "schema": f"{family}/0"}))
+    assert main([*command, str(here)]) == 0
+    (here / name).write_text(json.dumps({**record, "schema": f"{family}/2"}))
+    assert main([*command, str(here)]) == 1
+    assert "install a newer one" in capsys.readouterr().err

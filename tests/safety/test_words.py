@@ -1,0 +1,195 @@
+"""Names and secrets: what goes into scripts is quoted or refused, what is secret stays out of the records."""
+
+import json
+import os
+import subprocess
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run, read_run
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.launch.environment import software_lines, variables
+from nlp_bench.launch.folder import prepare, read_submission
+from nlp_bench.launch.nodes.provenance import write_provenance
+from nlp_bench.redact import is_secret
+
+if TYPE_CHECKING:
+    from nlp_bench.config.system import System
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "s3cr3tV4lue9876543210"  # noqa: S105  # none
+WEIRD = (
+    "a b", " lead", "tail ", "it's", 'say "x"', "$HOME", "$(touch pwned)", "`touch pwned`", "a;touch pwned", "a&b|c", "a\nb", "a\n#SBATCH --x",
+    "tab\there", "back\\slash", "-rf", "~", "*?[x]", "ä ö ü", "日本語", "\U0001f600", "x" * 200, "#TITLE#", "%s%j", "{a,b}", "!!", "a\rb",
+    os.fsdecode(b"no\xffutf8"),
+)  # fmt: skip
+"""submitit's set of folder names (its test_slurm.py quotes blanks and signs) and more of the kind."""
+
+
+@pytest.fixture
+def run() -> Run:
+    return resolve(Request(model="tiny", system="local"), ask_scheduler=False)
+
+
+@pytest.mark.parametrize("name", WEIRD)
+def test_a_weird_folder_is_one_word_of_the_script(tmp_path: Path, run: Run, name: str) -> None:
+    """The real script of the local launcher runs up to its first command, in a folder of that name."""
+    folder = tmp_path / name
+    folder.mkdir()
+    script = prepare(run, root=ROOT, run_dir=folder)
+    assert read_run(folder) == run
+    stub = tmp_path / "stub"
+    stub.mkdir()
+    (stub / "python").write_text('#!/bin/sh\nfor word; do :; done\nprintf %s "$word" > "$SAID"\n[ "$3" != launch ]\n')
+    (stub / "python").chmod(0o755)
+    from nlp_bench.launch.folder import interpreter
+
+    content = script.read_bytes().replace(os.fsencode(interpreter(ROOT)), os.fsencode(stub / "python"))
+    script.write_bytes(content)
+    done = subprocess.run(
+        ["bash", "submit.job"], cwd=folder, capture_output=True, check=False, env={**os.environ, "SAID": str(tmp_path / "said")}
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert (tmp_path / "said").read_bytes() == os.fsencode(folder)  # what `sync` was given last
+    assert not list(tmp_path.rglob("pwned"))
+
+
+@pytest.mark.parametrize("name", ["A=1; touch pwned; B", "", "1A", "A B", "A-B", "A\n", "ä", "A.B"])
+def test_a_name_of_the_environment_is_a_name(run: Run, name: str) -> None:
+    with pytest.raises(UsageError, match="no name of a variable"):
+        replace(run.system, environment={name: "v"})
+
+
+@pytest.mark.parametrize("value", ["v;touch pwned", "$(touch pwned)", "a\nb", "it's", "=x", "", "ä"])
+def test_a_value_of_the_environment_is_one_word(tmp_path: Path, run: Run, value: str) -> None:
+    lines = software_lines(replace(run.system, environment={"A": value}))
+    script = "\n".join([*lines, 'printf %s "$A"'])
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == value
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["x\ntouch pwned", "../../x", "a/b", ".", "..", "", " x", "x" * 101, "x\0", "\u202ex"])
+def test_a_run_json_of_a_stranger_names_no_folder_and_no_command(tmp_path: Path, run: Run, name: str) -> None:
+    record = run.record()
+    for room in ("model", "system"):
+        changed = {**record, room: {**record[room], "name": name}}
+        (tmp_path / "run.json").write_text(json.dumps(changed))
+        with pytest.raises(UsageError, match=rf"{room}.name: .* is no name"):
+            read_run(tmp_path)
+
+
+@pytest.mark.parametrize("job_id", ["--help", "1; x", "7\n", "", "-1", [], 1.5, "a"])
+def test_a_job_of_a_stranger_is_no_word_of_slurms_commands(tmp_path: Path, job_id: object) -> None:
+    record = {
+        "schema": "nlp-bench/submit/1",
+        "job_id": "7",
+        "job_ids": ["7", job_id],
+        "parts_left": 0,
+        "pid": 1,
+        "host": "x",
+        "submitted": "x",
+    }
+    (tmp_path / "submit.json").write_text(json.dumps(record))
+    with pytest.raises(NlpBenchError, match="no job of Slurm"):
+        read_submission(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("WANDB_API_KEY", SECRET, True), ("MY_PAT", SECRET, True), ("DB_PASS", SECRET, True), ("SSH_KEY", SECRET, True), ("PROXY", f"http://me:{SECRET}@host", True),
+        ("X", f"hf_{SECRET}", True), ("TOKENIZERS_PARALLELISM", "false", False), ("HF_TOKEN_PATH", "/secrets/x", False), ("NUM_TOKENS", "4096", False),
+        ("PWD", "here", False), ("NCCL_DEBUG", "INFO", False), ("WANDB_API_KEY", "$WANDB_API_KEY", False), ("MONKEY", "banana", False),
+    ],
+)  # fmt: skip
+def test_what_is_a_secret(name: str, value: str, secret: bool) -> None:
+    assert is_secret(name, value) is secret
+
+
+def test_a_secret_in_a_system_file_is_refused_with_the_way_out(run: Run) -> None:
+    with pytest.raises(UsageError, match=r'write WANDB_API_KEY = "\$WANDB_API_KEY"') as caught:
+        replace(run.system, environment={"WANDB_API_KEY": SECRET})
+    assert SECRET not in str(caught.value)
+    with pytest.raises(UsageError, match="holds what looks like a secret") as caught:
+        replace(run.system, software=replace(run.system.software, apex=f"https://me:{SECRET}@host/apex"))
+    assert SECRET not in str(caught.value)
+    with pytest.raises(UsageError, match="train_args"):
+        replace(run, tuning=replace(run.tuning, train_args=("--wandb-api-key", SECRET)))
+
+
+def test_a_secret_is_kept_by_name_and_still_reaches_the_ranks(tmp_path: Path, run: Run) -> None:
+    system: System = replace(run.system, environment={"WANDB_API_KEY": "$WANDB_API_KEY", "A": "1"})
+    with pytest.raises(UsageError, match="export WANDB_API_KEY first"):
+        variables(system, {})
+    assert variables(system, {"WANDB_API_KEY": SECRET}) == {"WANDB_API_KEY": SECRET, "A": "1"}
+    script = prepare(replace(run, system=system), root=ROOT, run_dir=tmp_path)
+    done = subprocess.run(
+        ["bash", "-c", "\n".join([*software_lines(system), "env | grep ^WANDB"])], env={"WANDB_API_KEY": SECRET, "PATH": os.environ["PATH"]},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"WANDB_API_KEY={SECRET}\n"
+    assert "export WANDB_API_KEY\n" in script.read_text()
+
+
+def test_no_record_of_a_run_holds_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NLP_BENCH_PROXY", f"http://me:{SECRET}@host")
+    monkeypatch.setenv("SLURM_JWT", SECRET)
+    monkeypatch.setenv("NCCL_X_PASS", SECRET)
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    added = {"WANDB_API_KEY": SECRET, "HF_TOKEN": "$HF_TOKEN", "A": "it's"}
+    write_provenance(tmp_path, ["torchrun", "--wandb-api-key", SECRET, "--lr", "1"], added, "")
+    texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert not [name for name, text in texts.items() if SECRET in text]
+    assert json.loads(texts["environment.json"])["variables"]["NCCL_DEBUG"] == "INFO"
+    assert json.loads(texts["environment.json"])["variables"]["SLURM_JWT"] == "***"
+    assert "--lr 1" in texts["command.txt"]
+    done = subprocess.run(
+        ["bash", "-c", texts["command.txt"]],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"]},
+    )
+    assert "WANDB_API_KEY: is a secret and is not kept here; export it first" in done.stderr
+
+
+class Bomb:
+    """Pickled, it makes a file where it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_cache_of_the_data_runs_no_code(tmp_path: Path) -> None:
+    import pickle
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # megatron-core's, of packages that are not installed
+        from megatron.core.datasets import blended_dataset, gpt_dataset
+
+        from nlp_bench.train.samples.index_cache import guard
+    guard()
+    pwned, bomb = tmp_path / "pwned", tmp_path / "x.npy"
+    for content in (pickle.dumps(Bomb(pwned)), b"", b"\x93NUMPY"):
+        bomb.write_bytes(content)
+        for module in (gpt_dataset, blended_dataset):
+            with pytest.raises(NlpBenchError, match="cut short or no index of megatron-core"):
+                module.numpy.load(str(bomb), allow_pickle=True, mmap_mode="r")
+    np.save(bomb, np.array([Bomb(pwned)], dtype=object), allow_pickle=True)
+    with pytest.raises(NlpBenchError, match="cut short or no index of megatron-core"):
+        gpt_dataset.numpy.load(str(bomb), allow_pickle=True, mmap_mode="r")
+    assert not pwned.exists()
+    np.save(bomb, np.arange(9))
+    assert gpt_dataset.numpy.load(str(bomb), allow_pickle=True, mmap_mode="r").sum() == 36
+    assert gpt_dataset.numpy.int32 is np.int32
