@@ -261,7 +261,7 @@ def test_a_fault_of_the_thread_that_reads_ahead_is_raised(tmp_path: Path, monkey
 
 
 def stream_is_closed(log: source.Source) -> bool:
-    return bool(log._packed._stream.closed)
+    return bool(log._snapshot._stream.closed)
 
 
 def test_a_log_may_be_left_before_its_end(tmp_path: Path) -> None:

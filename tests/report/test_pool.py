@@ -157,7 +157,7 @@ def test_an_end_from_outside_leaves_no_process_and_no_trace(tmp_path: Path, end:
     assert (started.returncode, out) == (130 if end == signal.SIGINT else -9, "")
     assert "Traceback" not in err
     if end == signal.SIGINT:
-        assert err == "nlp-bench: interrupted\n"
+        assert err == "nlp-bench: interrupted; repeat the same command to go on\n"
     deadline = time.monotonic() + 10
     while any(is_alive(pid) for pid in readers) and time.monotonic() < deadline:
         time.sleep(0.05)

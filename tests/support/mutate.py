@@ -9,6 +9,8 @@ _JOINTS = _DIGITS + b":/"
 """With what joins the numbers of a clock, a date or a share."""
 _NUMBER_NEXT = re.compile(rb"[ \t:='\"(\[<|*/.]*[-+.]?\d")
 _WORD_BEFORE, _WORD_NEXT = re.compile(rb"[\w/.()-]+$"), re.compile(rb"[\w/.()-]*['\"]?[ \t]*[:=]")
+_DIGIT, _AROUND = re.compile(rb"\d"), 8
+"""Bytes on each side of a cut by which a reader may know it."""
 NOISE = (
     b"node12:4711:4733 [3] NCCL INFO Channel 07/0 : 12[3] -> 40[3] [send] via NET/IB/1/GDRDMA\n",
     b"[rank7]: UserWarning: torch.cuda.amp.autocast(args) is deprecated\n",
@@ -86,7 +88,17 @@ def _is_plain_cut(text: bytes, begin: int, end: int) -> bool:
         return True
     word, rest = _WORD_BEFORE.search(text, max(0, begin - 60), begin), _WORD_NEXT.match(text, end)
     is_known_word = word is not None and rest is not None and word[0] + rest[0] in text
-    return not is_known_word and not _NUMBER_NEXT.match(text, end)
+    return not (is_known_word or _is_seamless(text, begin, end) or _NUMBER_NEXT.match(text, end))
+
+
+def _is_seamless(text: bytes, begin: int, end: int) -> bool:
+    """Say whether the text around the joint stands elsewhere in the log too, but for its numbers.
+
+    Such a line is one that the program may have written: the head of one record with the tail of another is then a false
+    statement that nobody could know for one.
+    """
+    joint = _DIGIT.sub(b"0", text[max(0, begin - _AROUND) : begin] + text[end : end + _AROUND])
+    return joint in _DIGIT.sub(b"0", text)
 
 
 HONEST: tuple[Mutation, ...] = (splice, interrupt, cut_end, other_lines, repeat)

@@ -1,7 +1,8 @@
 """What terminals, launchers and loggers put around the words of a training: taken off, before anybody reads a number."""
 
-import json
 import re
+
+from nlp_bench.files import parse_json
 
 # How an escape may be written: itself, as a caret, as an escape of JSON, C or Python, as its Unicode picture.
 _ESC = rb"(?:\x1b|\^\[|\\u001[bB]|\\x1[bB]|\\033|\\e(?=\[)|\xe2\x90\x9b)"
@@ -40,7 +41,7 @@ def pieces(raw: bytes) -> list[bytes]:
 def _unpacked(raw: bytes) -> bytes:
     """Return the words that Docker's json-file driver has put into an object, or the line where it is none."""
     try:
-        words = json.loads(raw)["log"]
+        words = parse_json(raw)["log"]
     except (ValueError, KeyError, TypeError):
         return raw
     return words.rstrip("\r\n").encode("utf-8", "replace") if isinstance(words, str) else raw

@@ -65,6 +65,10 @@ class Findings:
         self._starts: list[tuple[int, dict[str, Fact]]] = [(0, {})]
         self._told: set[str] = set()
         self._is_counted = False
+        self.torn_lines: set[int] = set()
+        """Numbers of lines that hold torn records, the first ones of many."""
+        self.doubted: frozenset[int] = frozenset()
+        """Numbers of lines that a dialect with better knowledge calls torn; told to a last resort before it finishes."""
 
     def record(self, line: Line, values: Mapping[str, float], *, label: bytes = b"", is_whole: bool = True) -> None:
         """Take one record: quantities of `quantity.ROW` in their units.
@@ -81,6 +85,8 @@ class Findings:
             has_rate |= name in RATES
             row[name] = value
         self.num_torn += not is_whole
+        if not is_whole and len(self.torn_lines) < _MANY:
+            self.torn_lines.add(line.number)
         if not (is_whole or has_rate):
             return  # a cut line without its time says nothing that could be used
         if "iteration" in row:

@@ -1,6 +1,6 @@
 """One log, read once from front to back by every dialect whose words stand in it; the evidence chooses between them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, cached_property
 
@@ -33,7 +33,7 @@ def read_log(path: str, *, only: str | None = None, progress: Progress | None = 
     `only` names the one dialect that the log is known to have; `progress` is called about once per MiB. Raises UsageError when
     the log cannot be opened. Bytes that are no text never raise: they are no record.
     """
-    reading = _Reading([d for d in all_dialects() if only in {None, d.name}])
+    reading = _Reading(only)
     with open_log(path) as source:
         for block in source.blocks():
             rows, lines = reading.scanner.scan(block)
@@ -84,6 +84,9 @@ class _Search:
     """The words of some dialects; making its tables takes longer than reading a short log, so they are made once."""
 
     def __init__(self, dialects: tuple[Dialect, ...]) -> None:
+        self.dialects = dialects
+        self.fast = next((index for index, dialect in enumerate(dialects) if dialect.grammar), None)
+        """Index of the dialect whose clean records the scanner reads."""
         wanting: dict[bytes, list[int]] = {}
         for index, dialect in enumerate(dialects):
             for needle in dialect.needles:
@@ -110,32 +113,50 @@ class _Search:
 _search = cache(_Search)
 
 
-class _Reading:
-    """All candidates of one log, and the search for their words."""
+@cache
+def _first_search(only: str | None) -> _Search:
+    """Return the search for every dialect, or for the one called `only`, and for what is true of any log."""
+    return _Search((*(d for d in all_dialects() if only in {None, d.name}), MACHINE, SETTINGS, EVENTS))
 
-    def __init__(self, dialects: Sequence[Dialect]) -> None:
+
+class _Reading:
+    """The candidates of one log, each made for the first line with its words, and the search for these."""
+
+    def __init__(self, only: str | None) -> None:
         self._is_known = False
         self._waiting: list[tuple[_Candidate, Line]] = []
+        self._search = _first_search(only)
         # What is true of any log, whoever's records are believed.
-        self._machine, self._settings, self._events = map(_Candidate, (MACHINE, SETTINGS, EVENTS))
-        self._beside = (self._machine, self._settings, self._events)
-        self._aim([*(_Candidate(dialect) for dialect in dialects), *self._beside])
+        self._beside = tuple(map(_Candidate, (MACHINE, SETTINGS, EVENTS)))
+        self._machine, self._settings, self._events = self._beside
+        num_dialects = len(self._search.dialects) - len(self._beside)
+        self._made: list[_Candidate | None] = [*([None] * num_dialects), *self._beside]
 
-    def _aim(self, candidates: list[_Candidate]) -> None:
-        self.candidates = candidates
-        self._fast = next((candidate for candidate in candidates if candidate.dialect.grammar), None)
-        self._search = _search(tuple(candidate.dialect for candidate in candidates))
-        self.scanner = self._search.scanner
+    @property
+    def scanner(self) -> Scanner:
+        """What finds the lines of the log that anybody wants."""
+        return self._search.scanner
+
+    @property
+    def candidates(self) -> list[_Candidate]:
+        """Those that have met one of their words, in the order of their dialects."""
+        return [candidate for candidate in self._made if candidate]
+
+    def _candidate(self, index: int) -> _Candidate:
+        candidate = self._made[index]
+        if candidate is None:
+            candidate = self._made[index] = _Candidate(self._search.dialects[index])
+        return candidate
 
     def take_rows(self, rows: Rows) -> None:
         """Hand clean records to the dialect whose grammar found them."""
-        if self._fast:
-            self._fast.findings.rows(rows)
+        if self._search.fast is not None and len(rows.values):
+            self._candidate(self._search.fast).findings.rows(rows)
 
     def take(self, line: Line) -> None:
         """Hand a line to every candidate whose word it holds; the last resorts wait for what the others make of the block."""
         for index in self._search.wanting(line.text):
-            candidate = self.candidates[index]
+            candidate = self._candidate(index)
             if not candidate.is_last_resort:
                 candidate.take(line)
             elif not self._is_known:
@@ -152,15 +173,21 @@ class _Reading:
         for candidate, line in () if self._is_known else self._waiting:
             candidate.take(line)
         self._waiting.clear()
-        for candidate in self.candidates if len(self.candidates) > _NUM_SURE else ():
+        for candidate in self.candidates if len(self._made) > _NUM_SURE else ():
             if candidate.findings.num_records >= SURE and not candidate.dialect.yields_to:
-                self._aim([candidate, self._events])
+                self._search, self._made = _search((candidate.dialect, EVENTS)), [candidate, self._events]
                 return
 
     def result(self, num_bytes: int, damage: str | None) -> Log:
         """Return what the best candidate has found."""
         candidates = [candidate for candidate in self.candidates if candidate not in self._beside]
+        last = [candidate for candidate in candidates if candidate.is_last_resort]
         for candidate in (*candidates, *self._beside):
+            if candidate not in last:
+                candidate.finish()
+        torn = frozenset(number for candidate in candidates for number in candidate.findings.torn_lines)
+        for candidate in last:
+            candidate.findings.doubted = torn
             candidate.finish()
         speaking = [candidate.findings for candidate in candidates if not candidate.findings.is_silent]
         names = {findings.dialect.name for findings in speaking if findings.num_records or findings.has_refused}

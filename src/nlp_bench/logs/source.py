@@ -1,9 +1,7 @@
 """A log's bytes in blocks of whole lines with bounded memory: plain, gzip, xz, zstd or bzip2; a file or standard input."""
 
 import ctypes
-import os
 import re
-import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 from nlp_bench.errors import UsageError
+from nlp_bench.logs.snapshot import Snapshot
 
 MAX_LINE_BYTES = 1 << 20  # the longest line met in 107 real logs has 4461 bytes
 LOOKAHEAD_BYTES = 1 << 16
@@ -75,22 +74,25 @@ class Source:
         """Why reading stopped early (a compressed stream that is cut or corrupt, a disk error), else None."""
         self.num_bytes = 0
         """Bytes of the log so far, after decompression."""
-        self.size_bytes = _size_bytes(stream)
-        """Size of the file on disk, None for a pipe."""
-        self._packed = _Packed(stream)
+        self._snapshot = Snapshot(stream)
+        self.size_bytes = self._snapshot.size_bytes
+        """Size of the file on disk when it was opened, None for a pipe."""
+        self._packed = _Packed(self._snapshot)
         self._reader = _Reader(self._read)
 
     @property
     def position_bytes(self) -> int:
         """How far reading has come in the file on disk."""
-        return self._packed.num_bytes
+        return self._snapshot.num_bytes
 
     def blocks(self) -> Iterator[Block]:
         """Yield the log in blocks of whole lines, about 1 MiB each.
 
-        Of a line longer than MAX_LINE_BYTES only its beginning is seen, as a block of its own without a line end.
+        Of a line longer than MAX_LINE_BYTES only its beginning is seen, as a block of its own without a line end. Of a file that
+        is written meanwhile what it held when it was opened is read; where that is lost, `damage` says so behind the last block.
         """
-        return _Blocks(self._reader).blocks()
+        yield from _Blocks(self._reader).blocks()
+        self.damage = self._snapshot.change() or self.damage
 
     def _read(self, target: memoryview) -> int:
         """Fill `target` from its front; fewer bytes mean that the log ends there."""
@@ -106,14 +108,6 @@ class Source:
             self._packed.is_ended = True
         self.num_bytes += filled
         return filled
-
-
-def _size_bytes(stream: BinaryIO) -> int | None:
-    try:
-        status = os.fstat(stream.fileno())
-    except OSError:  # a stream in memory has no descriptor
-        return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 class _Buffer:
@@ -311,9 +305,7 @@ def _method(head: bytes) -> Callable[[], Any] | None:
 class _Packed:
     """The bytes of a stream, unpacked where its first bytes say so; members may follow one another."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self.num_bytes = 0
-        """Bytes read from the stream."""
+    def __init__(self, stream: Snapshot) -> None:
         self.is_ended = False
         self._stream = stream
         self._head: bytes | None = None
@@ -337,19 +329,14 @@ class _Packed:
         elif self._head:
             text, self._head = self._head[: len(target)], self._head[len(target) :]
         else:
-            return self._readinto(target)
+            return self._stream.readinto(target)
         target[: len(text)] = text
         return len(text)
-
-    def _readinto(self, target: memoryview) -> int:
-        count: int = self._stream.readinto(target) or 0  # type: ignore[attr-defined]  # raw and buffered streams have it
-        self.num_bytes += count
-        return count
 
     def _read_head(self) -> bytes:
         head = bytearray(HEAD_BYTES)
         filled = 0
-        while filled < len(head) and (count := self._readinto(memoryview(head)[filled:])):
+        while filled < len(head) and (count := self._stream.readinto(memoryview(head)[filled:])):
             filled += count
         return bytes(head[:filled])
 
@@ -359,7 +346,7 @@ class _Packed:
             head, self._head = self._head, b""
             return head
         buffer = bytearray(_PACKED_BYTES)
-        return bytes(buffer[: self._readinto(memoryview(buffer))])
+        return bytes(buffer[: self._stream.readinto(memoryview(buffer))])
 
     def _unpack(self, limit: int) -> bytes:
         """Return up to `limit` bytes of text, b"" at the end. Raises EOFError and the libraries' errors."""

@@ -5,6 +5,7 @@ a device, numbered steps with a clock, the summary at the end, the progress bar.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,7 +16,7 @@ from nlp_bench.logs.forms import is_cut
 from nlp_bench.logs.progress_bar import COARSE_S, BarBook, slim, tell
 from nlp_bench.logs.quantity import duration_s, number
 from nlp_bench.logs.scan import Line
-from nlp_bench.logs.trainer_dict import count_with_error, dicts, elapsed_s
+from nlp_bench.logs.trainer_dict import count_with_error, dicts, elapsed_s, is_joined
 
 LLAMA_FACTORY, SWIFT = "llama-factory", "ms-swift"
 OWN_WORDS = {
@@ -32,6 +33,7 @@ NEEDLES = (
     b"train_runtime",
     b"train_samples_per_second",
     b"train_steps_per_second",
+    b"train_tokens_per_second",
     b"unning training",
     b"atch size (",
     b"ptimization steps =",
@@ -49,7 +51,7 @@ _STRIDE = re.compile(rb"(?i)\blogging[_-]steps[= ]\s?(\d{1,9})(?:\.0)?(?![\d.])"
 _OUTPUT = re.compile(rb"TrainOutput\(global_step=(\d{1,12})(?!\d)")
 _RESUMED = re.compile(rb"(?i)continuing training from (?:global step|checkpoint)[^\d]{0,80}(\d{1,12})?")
 _SUMMARY = re.compile(
-    rb"\b(train_runtime|train_samples_per_second|train_steps_per_second)(?:\s{1,20}=|['\"]:)\s{1,20}([\d:.]{1,20})(?![\w:.])"
+    rb"\b(train_runtime|train_samples_per_second|train_steps_per_second)(?:\s{1,20}=|['\"]:)\s{1,20}([\d:.]{1,20})(?![\w:.-])"
 )
 _SETTINGS = re.compile(rb"TrainOutput\(|atch size \(|teps =|ogging[_-]steps|ontinuing training from")
 _SUMMARY_KEYS = (b"train_runtime", b"train_samples_per_second", b"train_steps_per_second")
@@ -66,6 +68,7 @@ _TOKEN_KEYS = (b"num_input_tokens_seen", b"total_tokens", b"num_tokens")
 _DEVICE_KEYS = (b"tokens_per_second_per_gpu", b"tokens/train_per_sec_per_gpu")
 _REINFORCED = (b"completion_length", b"completions/mean_length", b"num_completions")
 _LARGEST_JUMP = 1.4
+_CONTRADICTION = 0.05
 _TOKEN_DIGITS = 30  # differences of rounded counts are told from so many of their last digits on
 
 
@@ -85,6 +88,10 @@ class _Entry:
     loss: float | None = None
     bar: tuple[int, float] | None = None
     """Steps and seconds of the bar that is drawn next to it."""
+    stated_rate: float | None = None
+    """Tokens per second since the start, as the dict states them beside the tokens and the time."""
+    keys: tuple[bytes, ...] = ()
+    """The names in it."""
 
     def says_the_same_as(self, other: "_Entry") -> bool:
         """Say whether both are the same dict of the same step, as far as it counts at all."""
@@ -188,6 +195,8 @@ class Trainer:
             )
         if b"train_runtime" in pairs and b"loss" not in pairs:
             self._summary(pairs, line)
+        elif b"train_tokens_per_second" in pairs and b"loss" not in pairs:
+            findings.record(line, {}, is_whole=False)  # what is left of a summary
         elif b"loss" in pairs and not any(key.startswith(b"eval_") for key in pairs):
             entry = _entry(pairs, slim(line), label_of(text[: text.find(b"{")]))
             entry.mean_rate = number(pairs.get(b"throughput", b"")) if self.name == LLAMA_FACTORY else None
@@ -253,8 +262,9 @@ def _entry(pairs: Mapping[bytes, bytes], line: Line, label: bytes) -> _Entry:
     if tokens is not None and (counted := count_with_error(tokens)):
         entry.tokens, entry.token_error = counted
     runtime, rate = number(pairs.get(b"train_runtime", b"")), number(pairs.get(b"train_tokens_per_second", b""))
+    entry.keys = tuple(pairs)
     if runtime:
-        entry.clock_s = runtime
+        entry.clock_s, entry.stated_rate = runtime, rate
         if entry.tokens is None and rate:
             entry.tokens = rate * runtime
     elif (elapsed := elapsed_s(pairs.get(b"elapsed_time", b""))) is not None:
@@ -273,12 +283,31 @@ def _finer(elapsed: float, step: int | None, pairs: Mapping[bytes, bytes]) -> fl
 
 def _tell(attempt: _Attempt, findings: Findings) -> None:
     """Tell the records of one attempt by the best way that it has."""
+    attempt.entries = _without_halves(attempt)
     if not any(entry.clock_s for entry in attempt.entries) and _are_paired(attempt):
         for entry in attempt.entries:
             if entry.bar and entry.tokens:
                 entry.clock_s, entry.is_coarse = entry.bar[1], True
     ways = (_tell_tokens, _tell_devices, _tell_steps, _tell_mean, _tell_summary, _tell_bar)
     any(way(attempt, findings) for way in ways)
+
+
+def _without_halves(attempt: _Attempt) -> list[_Entry]:
+    """Return the dicts but for those that were put together from two: a name or a rate gives them away."""
+    numbers = Counter(key for entry in attempt.entries for key in entry.keys)
+    usual = [key for key, number in numbers.items() if number > 1]
+    odd = {key for key, number in numbers.items() if number == 1 and is_joined(key, usual)}
+    kept = [entry for entry in attempt.entries if odd.isdisjoint(entry.keys)] if odd else attempt.entries
+    wrong = [entry for entry in kept if _contradicts_itself(entry)] if attempt.start_step is None else []
+    # Where most dicts do, the program means something else by its rate.
+    is_few = len(wrong) == 1 or 2 * len(wrong) < len(kept)
+    return [entry for entry in kept if entry not in wrong] if wrong and is_few else kept
+
+
+def _contradicts_itself(entry: _Entry) -> bool:
+    if not (entry.tokens and entry.clock_s and entry.stated_rate):
+        return False
+    return abs(entry.tokens / entry.clock_s / entry.stated_rate - 1) > _CONTRADICTION
 
 
 def _are_paired(attempt: _Attempt) -> bool:

@@ -4,7 +4,7 @@ Python's or JSON's quotes, numbers bare or quoted (transformers 5), several dict
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from nlp_bench.logs.quantity import duration_s, number
 
@@ -21,7 +21,7 @@ _WORDS = re.compile(rb"(?:(\d{1,6})d\s?)?(?:(\d{1,6})h\s?)?(?:(\d{1,6})m\s?)?(?:
 def dicts(text: bytes) -> Iterator[Mapping[bytes, bytes]]:
     """Return every dict of a line that has pairs: key to the text of its value, without quotes.
 
-    One that has a key with two values is the halves of two dicts and left out.
+    One that has a key twice is the halves of two dicts and left out.
     """
     for found in _DICT.finditer(text):
         pairs: dict[bytes, bytes] = {}
@@ -32,9 +32,17 @@ def dicts(text: bytes) -> Iterator[Mapping[bytes, bytes]]:
                 is_torn |= between.count(pair[1]) % 2 == 1 or not _OTHER_PAIR.match(between)
             end = pair.end()
             value = pair[4] if pair[3] else pair[5]
-            is_torn |= pairs.setdefault(pair[2], value) != value
+            is_torn |= pair[2] in pairs
+            pairs[pair[2]] = value
         if pairs and not is_torn:
             yield pairs
+
+
+def is_joined(key: bytes, names: Iterable[bytes]) -> bool:
+    """Say whether `key` is the beginning of one of `names` and the end of another: what a cut through two lines leaves."""
+    others = [name for name in names if name != key]
+    places = [at for at in range(1, len(key)) if any(name.startswith(key[:at]) for name in others)]
+    return any(name.endswith(key[at:]) for at in places for name in others)
 
 
 def elapsed_s(text: bytes) -> float | None:

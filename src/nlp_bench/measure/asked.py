@@ -11,12 +11,15 @@ from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.workload import lookup
 
+LARGEST = 10**15
+"""No count of a run is larger; a number of 400 digits cannot be reckoned with."""
+
 
 def _positive(run: dict[str, Any], dotted: str, path: Path) -> int:
     value = lookup(run, dotted)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= LARGEST:
         raise NlpBenchError(
-            f"{path}: {dotted} is {value!r}, expected a whole number above 0; make it with: nlp-bench check"
+            f"{path}: {dotted} is {value!r}, expected a whole number from 1 to 10^15; make it with: nlp-bench check"
         )
     return value
 
@@ -47,7 +50,7 @@ class Asked:
             iterations=_positive(run, "training.iterations", path),
             log_interval=_positive(run, "training.log_interval", path),
             goes_on="--load" in (lookup(run, "tuning.train_args") or ()),
-            num_gpus=lookup(run, "parallel.num_gpus"),
+            num_gpus=None if lookup(run, "parallel.num_gpus") is None else _positive(run, "parallel.num_gpus", path),
         )
 
     def throughput(self, log: Log, attempt: Attempt) -> Throughput | None:

@@ -39,7 +39,7 @@ def _samples(measured: Throughput) -> Iterator[str]:
     records = measured.spans.records
     batch, grown = records.column("global_batch_size"), _grown(records.column("consumed_samples"))
     grown = grown / _grown(records.column("iteration"))
-    known = np.isfinite(batch) & np.isfinite(grown) & (grown > 0)
+    known = np.isfinite(batch) & (batch > 0) & np.isfinite(grown) & (grown > 0)
     if not known.any():
         return
     ratio = float(np.median(grown[known] / batch[known]))

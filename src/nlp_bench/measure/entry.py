@@ -1,6 +1,5 @@
 """One run of a report: who, how it ended, and its numbers if it may have any."""
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,13 +21,6 @@ if TYPE_CHECKING:
     from nlp_bench.rules.judgement import Judgement
 
 NO_WORKLOAD = Workload()
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
-"""Control characters, line ends, and the signs that turn the direction of writing."""
-
-
-def one_line(text: object) -> str:
-    """Return `text` without control characters or broken code points: it may come from a log or a file name."""
-    return _CONTROL.sub(" ", str(text).encode("utf-8", "replace").decode()).strip()
 
 
 @dataclass(frozen=True, kw_only=True)

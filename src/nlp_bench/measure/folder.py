@@ -1,17 +1,21 @@
 """One run folder of ours: run.json says what was asked for, outcome.json how it ended, job.out what happened."""
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench import schemas
+from nlp_bench import marker, schemas
+from nlp_bench.config.run import Run
+from nlp_bench.config.table import check_types
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.files import read_json
+from nlp_bench.files import read_json, refuse_types
+from nlp_bench.launch.end.evidence import says_finished
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log
 from nlp_bench.measure.asked import Asked
 from nlp_bench.measure.beside import with_machine
-from nlp_bench.measure.entry import RunEntry, one_line
+from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.provenance import Provenance, provenance_of
 from nlp_bench.measure.sizes import sizes_of
 from nlp_bench.measure.throughput import Throughput
@@ -19,6 +23,7 @@ from nlp_bench.measure.verdict import judge, notes
 from nlp_bench.measure.workload import lookup, workload_of
 from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.rules.apply import judged
+from nlp_bench.show.escape import one_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,28 +38,33 @@ class FolderMeasurement:
     """The entry of the report."""
 
 
-def measure_folder(folder: Path, source: str) -> FolderMeasurement:
-    """Measure the run in `folder`; the entry is called `source`.
+def measure_folder(folder: Path, source: str, *, ended: dict[str, Any] | None = None) -> FolderMeasurement:
+    """Measure the run in `folder`; the entry is called `source`. `ended` stands in for an outcome.json that is not there yet.
 
     Raises NlpBenchError when run.json or outcome.json is missing or unreadable; every end of the run is an entry.
     """
     run = read_json(folder / "run.json", schemas.RUN)
     asked = Asked.of(run, folder / "run.json")
-    if not (folder / "outcome.json").exists():
+    check_types(Run, run, f"{folder / 'run.json'}: run")
+    if ended is None and not (folder / "outcome.json").exists():
         raise NlpBenchError(
-            f"{folder}: there is no outcome.json, the run may not have ended; decide it with: nlp-bench sync {folder}"
+            f"{folder}: there is no outcome.json, the run may not have ended; decide it with: nlp-bench sync {shlex.quote(str(folder))}"
         )
-    ended = read_json(folder / "outcome.json", schemas.OUTCOME)
+    ended = ended or read_json(folder / "outcome.json", schemas.OUTCOME)
+    refuse_types({"reasons": [], **ended}, folder / "outcome.json", reasons=list | None)
     given = read_word(ended.get("outcome"), folder / "outcome.json")
     reasons = [one_line(reason) for reason in ended.get("reasons") or []]
     job_out = folder / "job.out"
-    log = read_log(str(job_out), only=OURS) if job_out.exists() else None
+    log = read_log(str(job_out), only=OURS) if job_out.is_file() else None
     attempt = log.attempts[-1] if log and log.attempts else Attempt()
     attempt = replace(attempt, records=attempt.records.chosen(attempt.records.whole))
     records = attempt.records
     outcome, why = given, ""
     status = ended.get("exit_status")
-    if given is Outcome.VALID and isinstance(status, int) and status:
+    changed = marker.contradiction(folder)
+    if changed:
+        outcome, why = Outcome.INVALID, changed
+    elif given is Outcome.VALID and isinstance(status, int) and status and not says_finished(folder):
         outcome, why = Outcome.FAILED, f"outcome.json says VALID, and that the job ended with exit status {status}"
     elif given is Outcome.VALID:
         outcome, why = judge(asked, log, records)

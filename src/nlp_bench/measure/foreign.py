@@ -13,7 +13,6 @@ from nlp_bench.measure.entry import (
     RunEntry,
     has_placeholder_loss,
     has_trained_nothing,
-    one_line,
     why_broken,
 )
 from nlp_bench.measure.habits import habits_of
@@ -24,6 +23,7 @@ from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.workload import workload_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.rules.apply import judged
+from nlp_bench.show.escape import one_line
 
 _WORDS = {
     "sequence_length": "sequence length",

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.machine.nvml import THROTTLE_REASONS
-from nlp_bench.measure.entry import one_line
 from nlp_bench.measure.node_records import NodeRecord, number
+from nlp_bench.show.escape import one_line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,10 @@ from typing import Any
 from nlp_bench.files import read_object
 from nlp_bench.logs.record import Fact
 from nlp_bench.machine.nvml import THROTTLE_REASONS
-from nlp_bench.measure.entry import one_line
 from nlp_bench.measure.gpu_state import GpuState, gpu_states
 from nlp_bench.measure.node_records import NodeRecord
 from nlp_bench.measure.workload import lookup
+from nlp_bench.show.escape import one_line
 
 CLOCK_SPREAD = 0.05
 """GPUs whose mean clock is further from the median than this do not run alike."""

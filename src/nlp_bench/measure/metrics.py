@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.measure.entry import one_line
 from nlp_bench.measure.folder import FolderMeasurement
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import lookup
+from nlp_bench.show.escape import one_line
 
 FROM_RUN = {
     "system": "system.name",
@@ -47,7 +47,7 @@ def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> st
         **_losses(measured),
         **_numbers(measured, tokens),
     }
-    return "".join(f"{key}: {one_line(value)}\n" for key, value in values.items() if value not in {None, ""})
+    return "".join(f"{key}: {one_line(value)}\n" for key, value in values.items() if value not in (None, ""))
 
 
 def switches(tuning: object) -> str | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json
 from nlp_bench.machine import form
-from nlp_bench.measure.entry import one_line
+from nlp_bench.show.escape import one_line
 
 Column = NDArray[np.float64]
 MAX_BYTES = 256 * 2**20
@@ -84,7 +84,7 @@ def _read(folder: Path, name: str) -> NodeRecord:
     columns: Mapping[str, Column] = {}
     try:
         facts = read_json(folder / (name + form.FACTS), form.SCHEMA)
-    except (NlpBenchError, RecursionError) as error:
+    except NlpBenchError as error:
         problems.append(one_line(error))
     try:
         columns = _columns(folder / (name + form.SAMPLES))

@@ -154,8 +154,11 @@ def provenance_of(
 
 
 def _place(records: Records, index: int) -> Place:
-    record = records[index]
-    return Place(iteration=record.iteration, line=record.line_number, offset=record.offset)
+    return Place(
+        iteration=int(records.column("iteration")[index]),
+        line=int(records.numbers[index]),
+        offset=int(records.offsets[index]),
+    )
 
 
 def arithmetic_of(measured: Throughput) -> Arithmetic:

@@ -8,6 +8,7 @@ from nlp_bench.measure.folder import FolderMeasurement
 from nlp_bench.measure.throughput import REPORT_TOKENS
 
 SCHEMA = "nlp-bench/result/1"
+ENDED = ("outcome", "evidence", "exit_status", "job_id", "ended", "attempt", "attempts")
 _IDENTITY = ("model", "system", "launch", "parallel", "batch", "training", "nlp_bench")
 
 
@@ -23,7 +24,7 @@ def result_record(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> d
         "tokens": tokens,
         "run": measured.entry.to_json(tokens),
         "identity": {key: measured.run[key] for key in _IDENTITY if key in measured.run},
-        "ended": {key: measured.ended.get(key) for key in ("outcome", "evidence", "exit_status", "job_id", "ended")},
+        "ended": {key: measured.ended.get(key) for key in ENDED},
         "samples": [_sample(record) for record in measured.entry.records],
     }
 

@@ -120,7 +120,7 @@ class _Finding:
 
     def _clock(self) -> None:
         # A clock that was set back (after warm-up) or stood still says nothing about the interval.
-        self.elapsed = self.per_iteration("clock_s")
+        self.elapsed = np.where(_is_beside_jump(self.records.column("clock_s")), np.nan, self.per_iteration("clock_s"))
         if np.isfinite(self.elapsed).any():
             self.how_time = "differences of the training's clock"
 
@@ -182,6 +182,8 @@ class _Finding:
 
     def per_iteration(self, name: str) -> Column:
         """Return how much a cumulative count grew per iteration since the record before, NaN where it did not grow."""
+        if name not in self.records.columns:
+            return np.full(len(self.records), np.nan)
         steps = np.diff(self.records.column("iteration"), prepend=np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
             grown = np.diff(self.records.column(name), prepend=np.nan) / steps
@@ -231,6 +233,19 @@ class _Finding:
             num_devices=self.num_devices,
             tokens_per_second_per_device=float(np.nanmean(per_device)) if np.isfinite(per_device).any() else None,
         )
+
+
+def _is_beside_jump(clock: Column) -> NDArray[np.bool_]:
+    """Return the intervals next to one in which the clock went back, where a single wrong time may be the cause.
+
+    One that is too small makes the interval behind the jump too long, one that is too large the interval before it.
+    """
+    back = np.flatnonzero(np.diff(clock) < 0) + 1
+    behind = [at + 1 for at in back if at + 1 < len(clock) and clock[at + 1] > clock[at - 1]]
+    before = [at - 1 for at in back if at > 1 and clock[at] > clock[at - 2]]
+    found = np.zeros(len(clock), dtype=np.bool_)
+    found[behind + before] = True
+    return found
 
 
 def _last(column: Column) -> int | None:

@@ -11,6 +11,7 @@ from nlp_bench.measure.entry import NOTHING_TRAINED, has_trained_nothing, why_br
 from nlp_bench.measure.foreign import log_reasons
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.outcome import Outcome
+from nlp_bench.show.escape import one_line
 
 
 def judge(asked: Asked, log: Log | None, records: Records) -> tuple[Outcome, str]:
@@ -24,6 +25,8 @@ def _objections(asked: Asked, log: Log | None, records: Records) -> Iterator[tup
     broken = why_broken(records)
     if broken:
         yield Outcome.INVALID, broken
+    if log is not None and log.damage:
+        yield Outcome.INCOMPLETE, f"job.out could not be read whole; {one_line(log.damage)}"
     if has_trained_nothing(records):
         yield Outcome.INVALID, NOTHING_TRAINED
     last = records[-1].iteration if records else 0

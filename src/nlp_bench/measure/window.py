@@ -85,7 +85,7 @@ class Window:
     @property
     def last_iteration(self) -> int:
         """The last iteration that counts."""
-        return int(self.spans.records[-1].iteration)
+        return int(self.spans.records.column("iteration")[-1])
 
     @property
     def num_tokens(self) -> float:

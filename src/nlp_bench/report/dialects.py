@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.dialects import all_dialects
-from nlp_bench.measure.entry import one_line
+from nlp_bench.show.escape import one_line
 
 SCHEMA = "nlp-bench/dialects/1"
 MAX_EXAMPLE = 160

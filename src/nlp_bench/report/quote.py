@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from nlp_bench.logs.source import HEAD_BYTES, is_packed
-from nlp_bench.measure.entry import RunEntry, one_line
+from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.provenance import Place
+from nlp_bench.show.escape import one_line
 
 MAX_BYTES = 4096
 MAX_LENGTH = 600

@@ -7,13 +7,14 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.logs.reader import Progress
 from nlp_bench.logs.source import is_packed, open_log
 from nlp_bench.measure.curves import curves_of
-from nlp_bench.measure.entry import RunEntry, one_line
+from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.foreign import EMPTY, NOTHING, measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.find import Item, Kind
 from nlp_bench.report.lean import lean
 from nlp_bench.report.quote import with_quotes
+from nlp_bench.show.escape import one_line
 
 SNIFFED_BYTES = 8192
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nlp_bench.logs.source import Source
-from nlp_bench.measure.entry import RunEntry, one_line
+from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.find import Group, Item, find
@@ -12,6 +12,7 @@ from nlp_bench.report.lean import MAX_DRAWN
 from nlp_bench.report.passed import PassedOver
 from nlp_bench.report.progress import ProgressLine
 from nlp_bench.report.read import Read, Wish, read_item
+from nlp_bench.show.escape import one_line
 
 ALONE_S = 1.0
 """After this much reading, and if as much is left, several processes read: starting them takes half of it."""

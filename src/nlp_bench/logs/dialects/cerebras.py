@@ -14,9 +14,7 @@ _TRAIN = re.compile(
     rb"(?: Loss=(?P<lm_loss>[-+\d.eE]{1,40}|nan|inf),)?[^\r\n]{0,200}? "
     rb"Rate=(?P<samples_per_second>[\d.eE+]{1,40}) samples/sec"
 )
-_TORN = re.compile(
-    rb"Device=[^\r\n]{0,4000}Device=|\bGlobalStep=.{0,60}Batch=|, Loss=(?:[-+\d.eE]{1,40}|nan|inf), (?!(?:Global)?Rate=)"
-)
+_TORN = re.compile(rb"Device=[^\r\n]{0,4000}Device=|\bBatch=|, Loss=(?:[-+\d.eE]{1,40}|nan|inf), (?!(?:Global)?Rate=)")
 _EVAL = re.compile(rb"\| ?Eval Device=")
 _FACTS = (
     re.compile(rb"Effective batch size is (?P<global_batch_size>\d{1,12})(?![\w-])"),

@@ -40,7 +40,8 @@ _CHAT = re.compile(
     rb"Model Parameters: .{1,40}?, Latency: (?P<latency>[\d.]{1,20})s, .{1,60}?Samples/sec: (?P<rate>[\d.]{1,20}), .{1,40}?"
     rb"Batch Size: (?P<batch>\d{1,9}), Sequence Length: (?P<sequence>\d{1,9})(?=[,\s]|$)"
 )
-_STEP = re.compile(rb"\[Rank 0\] step=(\d{1,18}), skipped=")
+# From the time stamp on, for its step must be that of the line.
+_STEP = re.compile(rb"\d\] \[[A-Z]{1,9}\] \[[\w.]{1,40}:\d{1,6}:log_dist\] \[Rank 0\] step=(\d{1,18}), skipped=")
 _FACTS = (
     re.compile(rb"\btrain_batch_size \.{3,40} (?P<global_batch_size>\d{1,12})\s*$"),
     re.compile(rb"--(?:max_seq_len|seq[_-]length)[= ](?P<sequence_length>\d{1,9})(?!\d)"),

@@ -15,7 +15,7 @@ _PAIR = re.compile(rb'(?<![\w-])"?(wps|ups|wpb|num_updates|wall|loss|gnorm|oom)"
 _CELL = re.compile(rb"\| (wps|wpb|num_updates|loss|gnorm) " + _VALUE)
 _PLACE = re.compile(rb"\bepoch (\d{1,9})(?: \| [^|\r\n]{0,80}?)?:?\s{1,40}(\d{1,18}) / (\d{1,18})\b")
 _EPOCH = re.compile(rb"\| train \| epoch \d")
-_HEAD = re.compile(rb'\bepoch\b|\btrain_inner\b|\{"|\d/\d{1,18} \[')
+_HEAD = re.compile(rb'\bepoch \d{1,9}(?: \| [^|\r\n]{0,80}?)?:?\s{1,40}\d{1,18} / \d|\{"|\d/\d{1,18} \[')
 _OF_DEVICE = b"training on xla:"
 _TWICE = re.compile(rb"\bwpb\b[^\r\n]{1,4000}\bwpb\b|\bwps\b[^\r\n]{1,4000}\bwps\b")
 _BEGIN = re.compile(rb"\bepoch \d|\{|\bloss=")
@@ -30,7 +30,7 @@ class _Parser:
 
     def __init__(self) -> None:
         self.last_wall: float | None = None
-        self.is_per_device = self.has_clock = False
+        self.is_per_device = self.has_clock = self.has_updates = False
         self.epochs: list[tuple[Line, dict[str, float]]] = []
 
     def take(self, line: Line, findings: Findings) -> None:
@@ -53,8 +53,11 @@ class _Parser:
             return False  # the half of a line, or two halves
         self.is_per_device = self.is_per_device or _OF_DEVICE in text
         self.has_clock = self.has_clock or b"wall" in pairs
+        self.has_updates = self.has_updates or b"num_updates" in pairs
         if self.is_per_device and _OF_DEVICE not in text:
             return False
+        if self.has_updates and b"num_updates" not in pairs:
+            return False  # the clock of such a line would be another one
         return b"wall" in pairs or (line.is_ended and not self.has_clock)
 
     def _record(self, line: Line, text: bytes, pairs: _Pairs, findings: Findings) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.progress_bar import NEEDLES, BarBook, Series, slim, tell
+from nlp_bench.logs.progress_bar import NEEDLES, Bar, BarBook, Series, slim, tell
 from nlp_bench.logs.scan import Line
 
 _METRIC = re.compile(
@@ -29,6 +29,7 @@ _BETTER = (
     "fairseq",
     "jube-table",
 )
+_NAME = re.compile(rb"(?:^|,) {0,4}([^=,]{1,80})=")
 _NEMO = (b"global_step=", b"consumed_samples=", b"train_step_timing in s=")
 
 
@@ -76,6 +77,20 @@ class _Step(NamedTuple):
         return self.done != before.done if one is None or two is None else two > one
 
 
+class _Held(NamedTuple):
+    """A bar that waits for the next one, for its names must be those of a neighbour."""
+
+    line: Line
+    bar: Bar
+    names: tuple[bytes, ...]
+    is_known: bool
+
+    def is_like(self, names: tuple[bytes, ...]) -> bool:
+        """Say whether both bars may be of one program: metrics are added behind the others, and none takes the place of one."""
+        number = min(len(names), len(self.names))
+        return names[:number] == self.names[:number]
+
+
 class _Batch:
     """The samples of a step, where unrounded counts leave one answer only."""
 
@@ -112,22 +127,38 @@ class _Parser:
         self.batch = _Batch()
         self.last: _Step | None = None
         self.odd: _Step | None = None
+        self.held: _Held | None = None
         self.has_metrics = self.has_times = False
 
     def take(self, line: Line, findings: Findings) -> None:
         """Remember the bars of the line; step times are told at once."""
         for bar in self.book.take(line, "epoch"):
             written = _METRIC.findall(bar.postfix)
-            if len(dict(written)) < len(written):
+            names = tuple(_NAME.findall(bar.postfix))
+            if len(dict(written)) < len(written) or len(names) != bar.postfix.count(b"="):
                 continue  # the halves of two bars
-            metrics = {name: value for name, text in written if (value := _rounded(text))}
             self.has_metrics = self.has_metrics or any(name in bar.postfix for name in _NEMO)
-            step = _Step(slim(line), bar.done, metrics)
-            if self.is_nemo and metrics and (self.last is None or step.follows(self.last)):
-                self._step(step, findings)
-                number = step.exact(b"global_step")
-                if number is not None:
-                    self.by_step.add(line, bar._replace(done=number + 1, seconds_per_unit=None))
+            if self.is_nemo and written:
+                before = self.held
+                is_like = before is not None and before.is_like(names)
+                self._release(findings, is_known=is_like)
+                self.held = _Held(slim(line), bar, names, is_known=is_like or before is None)
+
+    def _release(self, findings: Findings, *, is_known: bool) -> None:
+        """Read the bar that waits, unless it has the head of one line and the tail of another."""
+        held, self.held = self.held, None
+        if held is None:
+            return
+        if not (held.is_known or is_known):
+            findings.record(held.line, {}, is_whole=False)
+            return
+        metrics = {name: value for name, text in _METRIC.findall(held.bar.postfix) if (value := _rounded(text))}
+        step = _Step(held.line, held.bar.done, metrics)
+        if metrics and (self.last is None or step.follows(self.last)):
+            self._step(step, findings)
+            number = step.exact(b"global_step")
+            if number is not None:
+                self.by_step.add(held.line, held.bar._replace(done=number + 1, seconds_per_unit=None))
 
     def _step(self, step: _Step, findings: Findings) -> None:
         self.last = step
@@ -144,6 +175,7 @@ class _Parser:
 
     def finish(self, findings: Findings) -> None:
         """Tell the batch that NeMo states; without its step times, those of the bar."""
+        self._release(findings, is_known=False)
         series = self.book.longest()
         if not series or self.is_nemo != self.has_metrics:
             return

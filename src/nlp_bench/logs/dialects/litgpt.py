@@ -41,6 +41,8 @@ class _Parser:
         self.last: tuple[int, int] | None = None
         self.elapsed_s: float | None = None
         self.length: float | None = None
+        self.before = 0
+        """The step whose end was met last."""
         self.is_from_start = self.has_gaps = self.was_step = self.has_micro = False
 
     def take(self, line: Line, findings: Findings) -> None:
@@ -68,10 +70,15 @@ class _Parser:
             findings.fact("sequence_length", self.length, line)
         is_one_each = self._is_step(micro, step)
         self._add(micro, None if elapsed is None else elapsed / 1000, is_one_each=is_one_each)
+        if self.last is None or micro <= self.last[0]:
+            self.before = step - bool(found["mark"])
         self.last, self.was_step = (micro, step), bool(found["mark"] or is_one_each)
         if not self.was_step:
             return
-        if self.elapsed_s is not None:
+        # Where the end of a step was lost, the time is that of several.
+        is_one = is_one_each or step - self.before <= 1
+        self.before = step
+        if self.elapsed_s is not None and is_one:
             values = {"iteration": float(step), "elapsed_s": self.elapsed_s}
             loss = number(found["lm_loss"]) if found["lm_loss"] else None
             if loss is not None:

@@ -16,7 +16,17 @@ from nlp_bench.logs.scan import Line
 _MARK = b":::MLLOG"
 _LONGEST = 20_000  # bytes of one event
 _MOST = 1e18
-_DECODER = json.JSONDecoder()
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; one with a key twice is the halves of two. Raises ValueError."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once)
 _SETTINGS = {
     "global_batch_size": "global_batch_size",
     "max_sequence_length": "sequence_length",
@@ -26,6 +36,7 @@ _STEP_TIMES = ("train_step_timing in s", "train_step_timing", "train_step_time")
 _OLD = re.compile(rb":::MLPv0\.\d[.\d]{0,8} (\w{1,40}) ")  # until v0.6: no benchmark of these years counts tokens
 _LANGUAGE = re.compile(r"gpt|llama|mixtral|deepseek|qwen|moe_", re.IGNORECASE)
 _DUMPED_LENGTH = re.compile(rb"encoder_seq_length['\"]?\s{0,8}[:=]\s{0,8}(\d{1,9})(?!\d)")
+_KEY = re.compile(rb'"key": ?"(\w{1,60})"')
 _BORDERS = {"block_start", "block_stop", "eval_start", "eval_stop", "eval_accuracy"}
 _FOLLOWERS = {
     "run_start": {"block_start", "block_stop", "eval_start"},
@@ -166,8 +177,8 @@ class _Parser:
             for prefix, event in _events(text):
                 if isinstance(event, dict):
                     self._event(event, label_of(prefix), line, findings)
-                elif b"tracked_stats" in event:
-                    findings.record(line, {}, is_whole=False)
+                else:
+                    self._broken(event, line, findings)
 
     def _event(self, raw: dict[str, Any], label: bytes, line: Line, findings: Findings) -> None:
         metadata = raw.get("metadata")
@@ -188,6 +199,13 @@ class _Parser:
             self._stats(event, event.value, findings)
         elif event.key in _BORDERS:
             self._border(event, now, findings)
+
+    def _broken(self, body: bytes, line: Line, findings: Findings) -> None:
+        """Take what is left of an event: it may have started or stopped the clock."""
+        if b"tracked_stats" in body:
+            findings.record(line, {}, is_whole=False)
+        key = _KEY.search(body)
+        self.run.clock.is_lost |= key is None or key[1].decode() in _BORDERS
 
     def _set(self, name: str, event: _Event, findings: Findings) -> None:
         number = _count(event.value)

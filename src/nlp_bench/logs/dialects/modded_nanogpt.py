@@ -13,10 +13,12 @@ from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.forms import take_facts
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
+from nlp_bench.logs.trainer_dict import is_joined
 
 _STEP = re.compile(
-    rb"\bstep:(\d{1,18})/(\d{1,18})((?: [a-z_]{1,30}:\S{1,40}){0,6}) train_time:(\d[\d.]{0,30})(ms|s)(?=\s|$)"
+    rb"\bstep:(\d{1,18})/(\d{1,18})((?: [a-z][a-z_]{0,29}:\S{1,40}){0,6}) train_time:(\d[\d.]{0,30})(ms|s)(?=\s|$)"
 )
+_NAME, _NAMES = re.compile(rb" ([a-z_]+):"), (b"train_loss", b"val_loss", b"train_time", b"step_avg")
 _LOSS = re.compile(rb" train_loss:([-+\d.eE]{1,40}|nan|inf)")
 _PRODUCT = rb"(\d[\d_]{0,15}(?: ?\* ?\d[\d_]{0,15}){0,6})"
 _FIELD = re.compile(
@@ -24,6 +26,7 @@ _FIELD = re.compile(
     + _PRODUCT
     + rb"\s{0,8}(#.*)?$"
 )
+_COUNTED_IN = re.compile(rb"\bin (tokens|sequences)\b")
 _TOKENS_AT_TOP = re.compile(rb"^batch_size = " + _PRODUCT + rb"\s*$")
 _SCHEDULE = re.compile(rb"\b(?:train_)?bs_schedule\b.{0,40}=|^def get_bs\(|\bTrainingStage\(.{0,200}\bbatch_size=")
 _ASSERTED = re.compile(rb"^assert world_size == (\d{1,4})(?![\w-])")
@@ -99,7 +102,9 @@ class _Parser:
             found = _FIELD.match(text)
             if found:
                 name, comment = found[1].decode(), found[3] or b""
-                is_tokens = name == "train_batch_size" or (name == "batch_size" and b"in tokens" in comment)
+                if comment.count(b"#") > 1:
+                    continue  # the halves of two lines
+                is_tokens = name == "train_batch_size" or (name == "batch_size" and _counts_tokens(comment))
                 self.source.setdefault("tokens" if is_tokens else name, _product(found[2]))
 
     def _words(self, line: Line, text: bytes, findings: Findings) -> None:
@@ -173,9 +178,17 @@ def _nothing(_: int) -> list[bytes]:
     return []
 
 
+def _counts_tokens(comment: bytes) -> bool:
+    """Say whether a comment tells that a batch is counted in tokens; its first word on that counts, the rest may be of another line."""
+    found = _COUNTED_IN.search(comment)
+    return found is not None and found[1] == b"tokens" and b"batch" in comment[: found.start()]
+
+
 def _is_torn(text: bytes, found: re.Match[bytes]) -> bool:
     """Say whether step and time are of two lines: a field stands twice, or the mean is not that of so many steps."""
     if text.count(b" train_time:") > 1 or text.count(b"step:") > 1 or text.count(b"_loss:", found.start()) > 1:
+        return True
+    if any(key not in _NAMES and is_joined(key, _NAMES) for key in _NAME.findall(found[3])):
         return True
     rest = text[found.end() :].strip()
     if not rest:

@@ -14,6 +14,7 @@ _PAIR = re.compile(
     rb"(?<![A-Za-z_])([A-Za-z_]{2,60}): ([-+\d.eE]{1,40}|nan|inf)(?=[\s,]|$)(?: ([a-z]{2,12}/s(?:ec)?)\b)?"
 )
 _STEP = re.compile(rb"global step:? (\d{1,18})(?: / (\d{1,18}))?|\bbatch: \[(\d{1,18})/(\d{1,18})\]")
+_UNIT_LOST = re.compile(rb"\bavg_reader_cost: [\d.]{1,30} sec, avg_batch_cost: [\d.]{1,30}(?! sec)(?![\d.])")
 _NOT_TRAINING = re.compile(rb"\[(?:eval|test)\]|\beval step\b|\bstep \d+, eval\b")
 _WORLD = re.compile(rb"- world_size\s{0,60}: (\d{1,9})\s*$")
 _SUMMARY = re.compile(rb"\b(train_(?:runtime|samples_per_second|steps_per_second))\s{0,60}= {0,20}([\d.:]{1,30})\s*$")
@@ -61,6 +62,9 @@ class _Parser:
     def _batch_cost(self, line: Line, text: bytes, findings: Findings) -> None:
         found = _STEP.search(text)
         if not found or _NOT_TRAINING.search(text) or b"ips" not in text:
+            return
+        if _UNIT_LOST.search(text):
+            findings.record(line, {}, is_whole=False)  # what follows may be of another field, or of another line
             return
         pairs, rates = _pairs(line, text), _rates(text)
         values = {"iteration": float(found[1] or found[3])}

@@ -10,8 +10,10 @@ from nlp_bench.logs.forms import Pattern
 from nlp_bench.logs.quantity import in_unit, number
 from nlp_bench.logs.scan import Line
 
-_HEAD = re.compile(rb"\[(\d{1,12})\] (?:collection=train )?(?!collection=)(?=[\w/ ]{1,200}=)")
+_HEAD = re.compile(rb"\[(\d{1,12})\] (collection=train )?(?!collection=)(?=[\w/ ]{1,200}=)")
 _OTHER = re.compile(rb"\bcollection=|\] \[\d{1,12}\] |\.py:\d")
+_NAMED = b"] collection="
+_TORN_NAME = re.compile(rb"\w{1,40}=[a-zA-Z_]{1,40}(?:/\S{1,80})? ")
 _PAIR = re.compile(rb"(?<![\w/])(?:timing/)?(\w+)=([-+\d.eE]+)(?=,|\s|$)")
 _RATE, _CORE = b"target_tokens_per_second", b"target_tokens_per_second_per_core"
 _KEYS = {
@@ -30,13 +32,18 @@ class _Clu:
 
     def __init__(self) -> None:
         self._devices = Counted()
+        self._is_named = False
 
     def take(self, line: Line, findings: Findings) -> None:
         """Read records; other collections than train are evaluations."""
         for text in pieces(line.text):
             head = _HEAD.search(text)
+            self._is_named = self._is_named or _NAMED in text
             # Behind the head of an evaluation, or of any other line, the numbers are another's.
-            if head and not _OTHER.search(text, head.end()):
+            if not head or _OTHER.search(text, head.end()):
+                continue
+            # A program that names the collection names it on every line: where it is missing, it was lost.
+            if head[2] or not (self._is_named or _TORN_NAME.match(text, head.end())):
                 self._record(text, head, line, findings)
 
     def _record(self, text: bytes, head: re.Match[bytes], line: Line, findings: Findings) -> None:

@@ -72,9 +72,12 @@ class _Parser:
             if rank:
                 findings.fact("num_devices", int(rank[1]), line)
             if b"step: " in text or any(word in text for word in _RATES):
-                text = unwrapped(line, text, _is_complete, b"step: ")  # noqa: PLW2901  # the same line, whole
-                for found in _RECORD.finditer(text):
-                    self._record(text, found, line, findings)
+                whole = unwrapped(line, text, _is_complete, b"step: ")
+                records = list(_RECORD.finditer(whole))
+                for found in records:
+                    self._record(whole, found, line, findings)
+                if not records and _RECORD.search(text):  # another process wrote between its parts
+                    findings.record(line, {}, is_whole=False)
             else:
                 _settings(text, line, findings)
 
@@ -82,7 +85,10 @@ class _Parser:
         fields, rate = found["fields"], number(found["rate"])
         loss = _LOSS.search(fields)
         prefix = text[: found.start()]
-        if not loss or rate is None or _OTHERS.search(fields) or _NOT_TRAINING.search(prefix):
+        if not loss or _OTHERS.search(fields) or _NOT_TRAINING.search(prefix):
+            return
+        if rate is None:  # `2,0`, where a terminal has cut 2,048
+            findings.record(line, {}, label=label_of(prefix), is_whole=False)
             return
         behind = text[found.end() :].partition(b"step:")[0]
         if _LOSS.search(behind) or any(word in behind for word in _RATES):

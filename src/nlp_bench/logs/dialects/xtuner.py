@@ -15,7 +15,9 @@ _ITERATION = re.compile(
     rb"\[ {0,18}(?P<iteration>\d{1,18})/ {0,18}(?P<total>\d{1,18})\]"
 )
 _STEP = re.compile(rb"\bStep (?P<iteration>\d{1,18})/(?P<total>\d{1,18})\s[^\r\n]{0,600}?\btgs: \d")
-_OTHER = re.compile(rb"\((?:val|test|train)\) |\beta: [^\r\n]{0,4000}\beta: |\btime: [^\r\n]{0,4000}(?<!_)\btime: ")
+_OTHER = re.compile(
+    rb"\((?:val|test|train)\) |\beta: [^\r\n]{0,4000}\beta: |\btime: [^\r\n]{0,4000}(?<!_)\btime: |\[ {0,18}\d{1,18}/"
+)
 _PAIR = re.compile(rb"(?<![\w.])([A-Za-z_]{2,40}): ([-+\d.eE]{1,40}|nan|inf)(?=s?\s|s?$)")
 _IMAGE = re.compile(
     rb"\b(?:decode|aux)\.\w|\bloss_(?:cls|bbox|mask|rpn|dfl|kpt|heatmap)|\bacc_seg:|\btop[15]_acc:|\baccuracy_top-"

@@ -34,6 +34,7 @@ _DATED = re.compile(
     rb"(\d\d):(\d\d):(\d\d)(?:[.,:](\d{1,6}))?(?:Z|[+-]\d\d:?\d\d)?"
 )
 _UNDATED = re.compile(rb"^[\[(]?()()()()()()()()()()()()(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?(?![<:\d])")
+_GLUED_DATE = re.compile(rb"[\d.,]+\d{4}-\d\d-\d\d[T ]\d\d:\d\d:")
 _HEAD = 96  # where a logger puts the time
 _CUT = re.compile(r"""[,;|{}\[\]"'\t:=]| {2,}| - """)
 _BREAK = re.compile(r"""[,;|{}\[\]"'\t>]| {2,}| - |\)\s|·|→|•|(?:^|\s)--(?=[A-Za-z])""")
@@ -81,7 +82,7 @@ class Spots(NamedTuple):
 def tidy(text: bytes) -> tuple[bytes, int]:
     """Return a line whose numbers are whole (`12'345` is 12345), and the devices that stand in brackets, 0 where none do.
 
-    What may be one number or two (`12 345`) is taken out.
+    What may be one number or two (`12 345`) is taken out, and so is a number into whose digits another line's date was written.
     """
     devices = 0
     if b"_" in text or b"'" in text or b"\xa0" in text or b"\xaf" in text:
@@ -90,6 +91,8 @@ def tidy(text: bytes) -> tuple[bytes, int]:
     if found:  # `tokens/s (8 GPUs)=40000` is of all of them
         devices = int(found[1])
         text = text[: found.start()] + _TOTAL.strip().encode() + text[found.end() :]
+    if b"-" in text:
+        text = _GLUED_DATE.sub(b"torn", text)
     return _TORN.sub(b"torn", text), devices
 
 

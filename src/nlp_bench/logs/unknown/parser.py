@@ -11,6 +11,7 @@ from nlp_bench.logs.unknown.keeping import HIGH, Verdict
 from nlp_bench.logs.unknown.rows import MISSING, Shape
 from nlp_bench.logs.unknown.weighing import weigh
 
+_FEW = 3
 _INTRO = "unknown dialect, read by its units"
 _HELP = "lines that state tokens per second of the whole machine, or the seconds of each step, would decide it"
 
@@ -64,7 +65,12 @@ def _tell(findings: Findings, verdict: Verdict, labels: list[bytes]) -> None:
     """Tell the records and facts of `verdict`."""
     names = list(verdict.columns)
     rows = np.column_stack([verdict.columns[name] for name in names]).tolist()
+    # Many lines that a known dialect takes for torn ones of its own are another program's whole ones; a few are torn.
+    doubted = findings.doubted.intersection(place[1] for place in verdict.places)
+    doubted = doubted if len(doubted) <= _FEW else frozenset()
     for values, (offset, number, label, _) in zip(rows, verdict.places, strict=True):
+        if number in doubted:
+            continue
         row = {name: value for name, value in zip(names, values, strict=True) if _is_given(name, value)}
         if "iteration" in row:
             findings.record(_line(number, offset), row, label=labels[label])

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from nlp_bench.logs.unknown import words as w
@@ -95,10 +96,16 @@ def plan_of(texts: list[str]) -> Plan:
     spots, loose = spots_of(texts)
     rank = rank_of(spots)
     names = {word.text for spot in spots for word in words_of(f"{spot.name} {spot.unit} {spot.behind[:16]}")}
-    told = {word.text for text in loose for word in words_of(without_names(_HEAD_NAMES.sub(" ", text)))}
+    told = {
+        word.text
+        for text in (*loose, *_bar_names(spots))
+        for word in words_of(without_names(_HEAD_NAMES.sub(" ", text)))
+    }
     is_foreign = bool(told & w.FOREIGN) or bool(names & w.REINFORCED) or bool((names | told) & w.PICTURES)
-    is_foreign |= is_of_others(line) or is_result(spots)
+    is_foreign |= is_of_others(line) or is_result(spots) or _counts_twice(spots)
     columns = () if is_foreign else tuple(_columns(spots))
+    if any(_counts_evaluation(spots[column.at]) for column in columns if column.meaning.kind in _COUNTERS):
+        columns, is_foreign = (), True
     if rank == 0 and not any(column.meaning.kind == "counter" for column in columns):
         rank = -1  # what is counted in front of the line is the step
     columns = tuple(column for column in columns if column.at != rank)
@@ -120,6 +127,23 @@ def plan_of(texts: list[str]) -> Plan:
         is_pause=bool((names | told) & w.EVALUATED),
         rank=rank,
     )
+
+
+def _counts_evaluation(spot: Spot) -> bool:
+    return any(word.text in w.EVALUATED for word in words_of(spot.name))
+
+
+def _counts_twice(spots: list[Spot]) -> bool:
+    """Say whether one thing is counted twice, `update 2/100 | loss of update 3/100`: those are the halves of two lines."""
+    counted = [
+        one.name.split()[-1].lower() for one, two in pairwise(spots) if one.name and two.joint == "/" and not two.name
+    ]
+    return len(set(counted)) < len(counted)
+
+
+def _bar_names(spots: list[Spot]) -> list[str]:
+    """Return the words in front of the percentage of each bar: they say what its loop does."""
+    return [spot.name for spot in spots if spot.unit.strip() == "%" and spot.behind.startswith("|")]
 
 
 def key_of(columns: Sequence[Column]) -> str:
