@@ -23,8 +23,8 @@ failed_steps() { # failed_steps RUN: what the steps that failed said
 }
 
 case ${1:-} in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;; esac
-case $root in *[\"\$,\\]*)
-  say "error: JUBE takes no folder with a quote, dollar, comma or backslash in its name: $root; move the checkout"
+case $root in *[\"\$,\\\`$'\n']*) # JUBE puts it between quotes into the shell's commands
+  say "error: JUBE takes no folder with a quote, dollar, backquote, comma, backslash or line end in its name: $root; move the checkout"
   exit 2 ;;
 esac
 
@@ -63,11 +63,9 @@ wait "$jube" || { cat "$log" >&2; exit 1; }
 id=$(grep -oE '^>>>> +id: [0-9]+' "$log" | grep -oE '[0-9]+$' | tail -n 1) || { cat "$log" >&2; exit 1; }
 
 say "3/4 wait for run $id"
-while status=$(jube status "$runs" --id "$id") && [[ $status == RUNNING ]]; do
-  "$nlp_bench" watch --every 10 "$runs/$(printf %06d "$id")" || true
-  jube continue "$runs" --id "$id" --hide-animation > "$log" 2>&1 || { cat "$log" >&2; exit 1; }
-done
 run=$runs/$(printf %06d "$id")
+if [[ $(jube status "$runs" --id "$id") == RUNNING ]]; then "$nlp_bench" watch --continue --every 10 "$run" || true; fi
+status=$(jube status "$runs" --id "$id")
 failed_steps "$run"
 say "4/4 table: jube result -a $runs --id $id"
 jube result -a "$runs" --id "$id" || true

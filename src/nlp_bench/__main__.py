@@ -2,7 +2,10 @@
 
 import sys
 
-from nlp_bench.cli.main import main
+try:
+    from nlp_bench.cli.main import main
+except KeyboardInterrupt:  # Ctrl-C in the first moments, when nothing is begun
+    sys.exit(130)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,19 +1,39 @@
-"""No process outlives the one that started it."""
+"""No process outlives the one that started it: each asks Linux for a signal at the death of its parent, link by link."""
 
 import ctypes
 import os
 import signal
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-"""Linux's prctl option: the signal that a process gets when its parent dies; it survives execve."""
+"""Linux's prctl option: the signal that a process gets when its parent dies; it survives execve, and no fork."""
+ANCESTOR = "NLP_BENCH_ANCESTOR"
+"""Process that must be above those that inherit this variable: a parent that dies before the prctl call is noticed so."""
 
 
-def die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent dies, even by SIGKILL; elsewhere nothing happens."""
-    parent = os.getppid()
+def die_with_parent(number: int = signal.SIGKILL, *, parent: int | None = None) -> None:
+    """Ask Linux to send this process signal `number` when its parent dies, even by SIGKILL; elsewhere nothing happens.
+
+    `parent` is the parent's process number, where this is called between fork and exec. Ends this process where the parent, or
+    the process that ANCESTOR names, has died already.
+    """
+    known = parent or os.getppid()
     try:
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
     except (OSError, AttributeError):
         return
-    if os.getppid() != parent:  # it died before the call
+    above = os.environ.get(ANCESTOR, "") if parent is None else ""
+    if os.getppid() != known or (above.isdigit() and not _is_below(int(above))):
         os._exit(1)
+
+
+def _is_below(ancestor: int) -> bool:
+    """Whether `ancestor` is above this process; also where the system does not tell."""
+    pid = os.getppid()
+    while pid > 1 and pid != ancestor:
+        try:
+            words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            return not Path("/proc/self/stat").exists()
+        pid = int(words[1])
+    return pid == ancestor

@@ -10,7 +10,7 @@ import pytest
 from nlp_bench.config import catalog, partition
 from nlp_bench.config.machine import ask, detect_system
 from nlp_bench.config.request import Request, from_options
-from nlp_bench.config.resolve import resolve
+from nlp_bench.config.resolve import for_another_job, resolve
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.config.tags import apply_tags, read_tags
 from nlp_bench.errors import NlpBenchError, UsageError
@@ -211,6 +211,15 @@ def test_switches_are_true_or_false() -> None:
         from_options(argparse.Namespace(overlap_grad_reduce="maybe"))
 
 
+@pytest.mark.parametrize(
+    "name", [field.name for field in dataclasses.fields(Request) if field.name not in {"sbatch_args", "srun_args"}]
+)
+def test_an_empty_value_is_refused_by_name(name: str) -> None:
+    """It is what JUBE puts for a misspelt $name: taken for "not given", it would train another run than was asked for."""
+    with pytest.raises(UsageError, match=f"^--{name.replace('_', '-')}: the value is empty: a misspelt"):
+        from_options(argparse.Namespace(**{name: ""}))
+
+
 def test_recompute_replaces_the_models_own() -> None:
     run = offline(model="175", system="juwels-booster", recompute_granularity="none")
     assert run.training.recompute == "none"
@@ -236,3 +245,22 @@ def test_layers_of_unequal_stages_need_not_divide() -> None:
         model="175", system="juwels-booster", decoder_first_pipeline_num_layers=10, decoder_last_pipeline_num_layers=8
     )
     assert run.parallel.pipeline == 8
+
+
+def test_a_recorded_run_takes_other_words_for_its_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "ask", lambda *_, **__: None)
+    run = offline(model="175", system="juwels-booster")
+    job = Request(timelimit="02:00:00", queue="other", mem="0", sbatch_args=("--exclude=n1",))
+    made = for_another_job(run, job)
+    assert (made.launch.timelimit, made.launch.queue, made.launch.account) == ("02:00:00", "other", run.launch.account)
+    assert made.system.slurm.mem == "0"
+    assert made.system.slurm.sbatch_args == (*run.system.slurm.sbatch_args, "--exclude=n1")
+    assert (made.parallel, made.batch, made.training, made.tuning) == (
+        run.parallel, run.batch, run.training, run.tuning,
+    )  # fmt: skip
+    assert for_another_job(run, Request()) is run
+
+
+def test_a_recorded_run_takes_no_other_training() -> None:
+    with pytest.raises(UsageError, match=r"--run: .*takes no --tp; .*--timelimit .*--gres .*--sbatch-arg"):
+        for_another_job(offline(model="tiny"), Request(tp=2, timelimit="01:00:00"))

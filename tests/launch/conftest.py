@@ -1,22 +1,16 @@
 """Nodes as Linux describes them in /sys, and a stand-in of NVIDIA's library that says where GPUs are."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from support.native import compiled
 
 SOURCE = Path(__file__).with_name("fake_gpus.c")
 
 
 @pytest.fixture(scope="session")
 def gpu_library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    path = tmp_path_factory.mktemp("gpus") / "libfake-gpus.so"
-    subprocess.run([compiler, "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(path), str(SOURCE)], check=True)
-    return str(path)
+    return compiled(SOURCE, tmp_path_factory.mktemp("gpus"))
 
 
 @pytest.fixture

@@ -9,16 +9,17 @@ import pytest
 
 from nlp_bench.cli.main import main
 from nlp_bench.config.catalog import root
+from nlp_bench.config.limits import Limits
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.config.system import Network
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.launch import rendezvous
 from nlp_bench.launch.arguments import check_arguments, training_arguments
 from nlp_bench.launch.megatron_lm import upstream_environment
-from nlp_bench.launch.rendezvous import meet
-from nlp_bench.launch.torchrun import program_words, torchrun_command
+from nlp_bench.launch.nodes import rendezvous
+from nlp_bench.launch.nodes.rendezvous import meet
+from nlp_bench.launch.nodes.torchrun import program_words, torchrun_command
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.dump import argument_lines
 from nlp_bench.train.layout import Layout
@@ -130,7 +131,7 @@ def test_megatron_lm_gets_the_same_training(megatron: Path) -> None:
     run = offline("175", "juwels-booster", trainer="megatron-lm", data_path="mock")
     *starter, script = program_words(run)[:6]
     words = program_words(run)[6:]
-    assert starter == ["-m", "nlp_bench.launch.bound", "--", sys.executable, "-u"]
+    assert starter == ["-m", "nlp_bench.launch.nodes.bound", "--", sys.executable, "-u"]
     assert script == str(megatron / "pretrain_gpt.py")
     ours = offline("175", "juwels-booster", data_path="mock")
     left_out = set(training_arguments(ours)) - set(words)
@@ -202,7 +203,7 @@ def test_torchrun_command() -> None:
     assert "--rdzv_backend c10d" in line
     assert "--max_restarts 0 --tee 3 --log_dir /runs/1/ranks -m nlp_bench.train --num-layers 4" in line
     assert "127.0.0.1:0" in words
-    assert "is_host=1,join_timeout=600,read_timeout=600" in words
+    assert "is_host=1,join_timeout=70,read_timeout=70" in words
 
 
 def test_a_lone_word_for_the_trainer_is_no_option_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,3 +243,18 @@ def test_words_that_need_the_checkpoints_of_a_chain_are_checked_with_them(capsys
     assert main([*asked, "--train-args", "--keep-checkpoints 2"]) == 2
     assert "keep_checkpoints: needs --save" in capsys.readouterr().err
     assert main([*asked, "--train-args", "--keep-checkpoints 2", "--chain", "2"]) == 0
+
+
+def test_time_outs_reach_the_trainer_unless_it_is_told_otherwise() -> None:
+    run = offline("tiny", "local", data_path="mock")
+    run = replace(run, limits=Limits(collective_timeout_min=3, notice_s=60, join_timeout_s=8))
+    words = training_arguments(run)
+    assert words[words.index("--distributed-timeout-minutes") + 1] == "3"
+    assert "--exit-signal-handler" in words
+    assert "is_host=1,join_timeout=8,read_timeout=8" in torchrun_command(run, meet(run), Path("/runs/1"))
+    own = replace(
+        run, tuning=replace(run.tuning, train_args=("--distributed-timeout-minutes=5", "--exit-signal-handler"))
+    )
+    assert training_arguments(own).count("--exit-signal-handler") == 1
+    assert "--distributed-timeout-minutes=5" in training_arguments(own)
+    assert "--distributed-timeout-minutes" not in training_arguments(own)

@@ -10,7 +10,7 @@ import pytest
 
 from nlp_bench.config.binding import Binding
 from nlp_bench.errors import UsageError
-from nlp_bench.launch.binding import VARIABLE
+from nlp_bench.launch.nodes.binding import VARIABLE
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 MINE = sorted(os.sched_getaffinity(0))
@@ -22,7 +22,7 @@ SHOW = (
 def bound(plan: object, *command: str, local_rank: int = 0) -> "subprocess.CompletedProcess[str]":
     text = plan if isinstance(plan, str) else json.dumps(plan)
     return subprocess.run(
-        [sys.executable, "-m", "nlp_bench.launch.bound", "--", *(command or (sys.executable, "-c", SHOW))],
+        [sys.executable, "-m", "nlp_bench.launch.nodes.bound", "--", *(command or (sys.executable, "-c", SHOW))],
         env={**os.environ, "PYTHONPATH": str(SRC), VARIABLE: text, "LOCAL_RANK": str(local_rank)},
         capture_output=True,
         text=True,
@@ -85,7 +85,9 @@ def test_none_says_where_the_rank_is() -> None:
 
 def test_without_a_launcher_nothing_is_said() -> None:
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE} | {"PYTHONPATH": str(SRC)}
-    code = "from nlp_bench.launch.binding import bind_rank; import sys; print(bind_rank(), 'torch' in sys.modules)"
+    code = (
+        "from nlp_bench.launch.nodes.binding import bind_rank; import sys; print(bind_rank(), 'torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "None False\n"
 
@@ -98,7 +100,7 @@ def test_the_status_is_that_of_the_command() -> None:
 
 
 def test_no_command_is_a_usage_error() -> None:
-    words = [sys.executable, "-m", "nlp_bench.launch.bound"]
+    words = [sys.executable, "-m", "nlp_bench.launch.nodes.bound"]
     done = subprocess.run(
         words, env={**os.environ, "PYTHONPATH": str(SRC)}, capture_output=True, text=True, check=False
     )

@@ -9,9 +9,10 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.errors import UsageError
-from nlp_bench.launch import chain, slurm
-from nlp_bench.launch.chain import Wishes, with_wishes
-from nlp_bench.launch.slurm import Job
+from nlp_bench.launch import chain
+from nlp_bench.launch.chain import Wishes, taken_up, with_wishes
+from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.scheduler.slurm import Job
 
 RUN_DIR = Path("/runs/1")
 
@@ -70,9 +71,42 @@ def test_words_of_its_own_are_not_said_twice(run: Run) -> None:
         with_wishes(twice, RUN_DIR, Wishes(chain=2))
 
 
+def test_a_recorded_run_goes_on_from_its_checkpoint(run: Run) -> None:
+    """Its words for checkpoints were those of an earlier submission, not of --train-args: a new wish takes their place."""
+    made = with_wishes(run, RUN_DIR, Wishes(chain=2, save_interval=5))
+    again, wishes = taken_up(made, Wishes(load=Path("/runs/1/checkpoints")))
+    assert wishes == Wishes(save=Path("/runs/1/checkpoints"), load=Path("/runs/1/checkpoints"), save_interval=5)
+    words = " ".join(with_wishes(again, Path("/runs/2"), wishes).tuning.train_args)
+    assert words.count("--save ") == words.count("--load ") == words.count("--exit-duration-in-mins") == 1
+    assert "--save-interval 5" in words
+    assert with_wishes(made, RUN_DIR, Wishes()) is made
+    assert taken_up(run, Wishes(chain=2)) == (run, Wishes(chain=2))
+
+
+def test_a_chain_of_a_recorded_chain_waits_for_one_name(run: Run) -> None:
+    again, wishes = taken_up(with_wishes(run, RUN_DIR, Wishes(chain=2)), Wishes(chain=3))
+    assert with_wishes(again, RUN_DIR, wishes).system.slurm.dependency == "singleton"
+
+
 def answers(monkeypatch: pytest.MonkeyPatch, **states: str) -> None:
     jobs = {name[1:]: Job(state=state, reason="", exit_status=None) for name, state in states.items()}
     monkeypatch.setattr(slurm, "look", jobs.get)
+
+
+def test_the_jobs_behind_one_that_runs_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait for it: a chain of hundreds is looked at every few seconds."""
+    asked: list[str] = []
+    states = {"1": "COMPLETED", "2": "RUNNING"}
+
+    def look(job_id: str) -> Job:
+        asked.append(job_id)
+        return Job(state=states.get(job_id, "PENDING"), reason="", exit_status=None)
+
+    monkeypatch.setattr(slurm, "look", look)
+    found = chain.look({"job_ids": [str(number) for number in range(1, 200)]})
+    assert found is not None
+    assert found.state == "RUNNING"
+    assert asked == ["1", "2"]
 
 
 def test_the_job_that_the_run_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:

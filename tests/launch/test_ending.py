@@ -7,9 +7,9 @@ import pytest
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
-from nlp_bench.launch.ending import decide, read_ending, write_ending
-from nlp_bench.launch.states import DONE, MEANING, RUNNING, WAITING, meaning
-from nlp_bench.launch.sync import sync
+from nlp_bench.launch.end.ending import decide, read_ending, write_ending
+from nlp_bench.launch.follow.sync import sync
+from nlp_bench.launch.scheduler.states import DONE, MEANING, RUNNING, WAITING, meaning
 from nlp_bench.outcome import Outcome
 
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: {} | number of nan iterations:   0 |"
@@ -72,8 +72,14 @@ def folder(path: Path, *, last: int | None = 40, loss: str = "1.0E+00", err: str
         ),
         ({"last": 8, "loss": "nan"}, 1, None, "INVALID", "the loss is not finite at iteration 2"),
         ({"loss": "inf"}, 0, None, "INVALID", "the loss is not finite"),
-        ({"last": 8}, None, "GONE", "UNKNOWN", "the exit status is lost; last iteration 8"),
-        ({}, None, "GONE", "UNKNOWN", "the exit status is lost"),
+        (
+            {"last": 8},
+            None,
+            "GONE",
+            "UNKNOWN",
+            "Slurm no longer knows the job, and the exit status is lost; last iteration 8",
+        ),
+        ({}, None, "GONE", "UNKNOWN", "Slurm no longer knows the job"),
         ({"last": 8}, None, "NEW_WORD", "UNKNOWN", "Slurm: NEW_WORD"),
     ],
 )
@@ -93,7 +99,7 @@ def test_decision(
 
 def test_a_script_that_was_told_to_stop_was_cancelled(run: Run, tmp_path: Path) -> None:
     """The step of a held allocation leaves no notice of the job."""
-    ending = decide(run, folder(tmp_path, last=4), exit_status=143, state=None, signalled=True)
+    ending = decide(run, folder(tmp_path, last=4), exit_status=143, state=None, signal="TERM")
     assert ending.outcome is Outcome.CANCELLED
 
 
@@ -134,7 +140,7 @@ def test_sync_says_not_submitted(run: Run, tmp_path: Path) -> None:
 
 
 def test_all_words_of_slurm_are_known() -> None:
-    assert len(MEANING) == 24
+    assert len(MEANING) == 29
     assert meaning("CANCELLED by 1000") is Outcome.CANCELLED
     assert meaning("timeout") is Outcome.TIMEOUT
     assert meaning("CANCELLED+") is Outcome.CANCELLED

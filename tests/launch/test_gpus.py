@@ -11,10 +11,10 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch import node as node_module
-from nlp_bench.launch.gpus import require_gpus, visible_gpus
-from nlp_bench.launch.node import binding_plan, node_environment
-from nlp_bench.launch.torchrun import rank_environment
+from nlp_bench.launch.nodes import node as node_module
+from nlp_bench.launch.nodes.gpus import require_gpus, visible_gpus
+from nlp_bench.launch.nodes.node import binding_plan, node_environment
+from nlp_bench.launch.nodes.torchrun import rank_environment
 from nlp_bench.machine.nvml import Nvml
 
 BUS = [number << 8 for number in (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)]

@@ -9,6 +9,7 @@ import pytest
 from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
+from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.rehearsal import rehearse, row
 from nlp_bench.measure.metrics import FROM_RUN
 
@@ -88,7 +89,12 @@ def test_however_it_ends_the_step_is_done(
     assert found["rehearsal"] == word
     assert said in found.get("reason", "") or said == f"fits: {found['fits']}"
     assert float(found["predicted_report_time_s"]) > 0
-    assert (folder / "ready").read_text() == f"rehearsal {word}: no job was submitted\n"
+    assert (folder / "ready").read_text().startswith(f"rehearsal {word}: no job was submitted sha256:")
+    assert sync(folder) == (None, "not submitted")
+    assert (folder / "ready").exists()  # it stands for metrics.txt
+    (folder / "metrics.txt").write_text("rehearsal: another\n")
+    sync(folder)
+    assert not (folder / "ready").exists()
 
 
 @pytest.mark.parametrize("words", [[], ["--run", "run.json"], ["--run", "run.json", "--run-dir", ".", "--print"]])

@@ -57,7 +57,7 @@ def slurm_conf() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="nlpb-"))  # short: a socket's path has at most 107 characters
     script = ROOT / "tests/slurm/cluster.sh"
     try:
-        subprocess.run(["bash", str(script), "start", str(folder)], check=True, timeout=120, stdout=subprocess.DEVNULL)
+        subprocess.run(["bash", str(script), "start", str(folder)], check=True, timeout=600, stdout=subprocess.DEVNULL)
         yield folder / "slurm.conf"
     finally:
         subprocess.run(["bash", str(script), "stop", str(folder)], check=False, timeout=120)

@@ -196,6 +196,35 @@ def test_bad_tags_are_refused_at_once(jube: Jube, tags: list[str], message: str)
 
 
 @pytest.mark.parametrize(
+    ("file", "right", "wrong", "message"),
+    [
+        (
+            *("benchmark/jube/nlp_benchmark.yaml", '--queue "$queue"', '--queue "$queu"'),
+            "--queue: the value is empty: a misspelt $name in JUBE's file",
+        ),
+        (
+            *("jube/parameters.yaml", 'name: timelimit, _: "default"', "name: timelimit, _: 1:00:00"),
+            "launch.timelimit: '3600' is not HH:MM:SS or D-HH:MM:SS; in YAML put it in quotes",
+        ),
+    ],
+)
+def test_what_jube_reads_otherwise_than_meant_is_refused(
+    jube: Jube, file: str, right: str, wrong: str, message: str
+) -> None:
+    """JUBE itself puts an empty word for a misspelt name, silently, and seconds for a time without quotes."""
+    jube.set()
+    path = jube.checkout / file
+    text = path.read_text(encoding="utf-8")
+    assert right in text
+    path.write_text(text.replace(right, wrong), encoding="utf-8")
+    jube.run("tiny", "local")
+    assert jube.status() == "ERROR"
+    said = next(jube.runs.rglob("*_check/work/stderr")).read_text()
+    assert message in said
+    assert not list(jube.runs.rglob("run.json"))
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["submit", "--model", "17"], "'17' is not a file of benchmark/models"),
@@ -217,6 +246,16 @@ def test_bad_words_are_refused(jube: Jube, words: list[str], message: str) -> No
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("name", ["a`touch pwned`", "$(touch pwned)", 'a"b', "a,b", "back\\slash", "a\nb"])
+def test_a_checkout_that_jube_would_take_for_a_command(checkout: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).symlink_to(checkout)
+    script = str(tmp_path / name / "benchmark/run.sh")
+    done = subprocess.run(["bash", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "move the checkout" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_no_jube(checkout: Path, tmp_path: Path, *, broken: bool) -> None:
     """Without JUBE (or with one that does not start), root and its archive, the one command says what to do."""
@@ -236,3 +275,4 @@ def test_no_jube(checkout: Path, tmp_path: Path, *, broken: bool) -> None:
     assert done.returncode == 2
     assert "sudo apt-get install jube" in done.stderr
     assert ("needs Python 3.11 or older" in done.stderr) is broken
+    assert "download JUBE 2.7.1 and set NLP_BENCH_JUBE_ARCHIVE" in done.stderr

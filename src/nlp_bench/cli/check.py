@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.launch.arguments import check_arguments
     from nlp_bench.launch.expected import expected
     from nlp_bench.launch.folder import script_text, writable_folder
-    from nlp_bench.launch.torchrun import program_words
+    from nlp_bench.launch.nodes.torchrun import program_words
 
     _check_repeats(options.repeats)
     request, is_rehearsal = requested(options)

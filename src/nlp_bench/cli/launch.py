@@ -10,39 +10,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `nlp-bench launch`."""
     parser.add_argument("run_dir", type=Path, help="folder with run.json")
     parser.add_argument("--addresses", action="store_true", help="print the addresses of the job's nodes instead")
+    parser.add_argument(
+        "--port", action="store_true", help="print a free port of this node for the ranks to meet at instead"
+    )
     parser.add_argument("--print", action="store_true", help="print the torchrun command instead of starting it")
 
 
-def run(options: argparse.Namespace) -> int:  # noqa: RET503  # execvpe does not return
-    """Start this node's recorder, then replace this process by torchrun, so that signals and the exit status go straight through."""
+def run(options: argparse.Namespace) -> int:
+    """Start this node's recorder and torchrun, and watch over both to their end; return torchrun's exit status."""
     import os
     import shlex
+    import sys
 
     from nlp_bench.build.environment import build_environment, build_warning
     from nlp_bench.config.catalog import root
     from nlp_bench.config.run import read_run
-    from nlp_bench.launch.provenance import write_provenance
-    from nlp_bench.launch.rendezvous import addresses, meet
-    from nlp_bench.launch.torchrun import rank_environment, torchrun_command
+    from nlp_bench.errors import NlpBenchError
+    from nlp_bench.launch import ambient
+    from nlp_bench.launch.nodes.provenance import write_provenance
+    from nlp_bench.launch.nodes.reach import check_meeting, free_port
+    from nlp_bench.launch.nodes.rendezvous import FIRST_PORT, NUM_PORTS, addresses, meet, port_of
+    from nlp_bench.launch.nodes.supervise import supervise
+    from nlp_bench.launch.nodes.torchrun import rank_environment, torchrun_command
     from nlp_bench.machine.start import start_recorder
     from nlp_bench.orphans import die_with_parent
 
+    if not (options.addresses or options.port or options.print):
+        die_with_parent()  # first of all: a script that was killed by now has nobody to wait for the training
     run_dir = options.run_dir.resolve()
     resolved = read_run(run_dir)
     if options.addresses:
+        if (run_dir / "outcome.json").exists():  # requeued by hand, or by Slurm after the run was given up
+            raise NlpBenchError(f"{run_dir} holds a run that has ended (outcome.json); nothing is trained in it again")
         print(" ".join(addresses(resolved)))
+        return 0
+    if options.port:
+        print(free_port(port_of(os.environ.get("SLURM_JOB_ID", "0"), run_dir), (FIRST_PORT, NUM_PORTS)))
         return 0
     rendezvous = meet(resolved)
     command = torchrun_command(resolved, rendezvous, run_dir)
     if options.print:
         print(shlex.join(command))
         return 0
+    check_meeting(rendezvous)
+    foreign = ambient.taken_out(os.environ, ambient.OF_RANKS, resolved.system.environment)
+    for name in foreign:  # of torchrun's, and not from the system file: it would change what run.json says
+        del os.environ[name]
     environment = rank_environment(resolved, build_environment(root()))
     if rendezvous.is_host:
+        if foreign:
+            print(ambient.said(foreign), file=sys.stderr, flush=True)
         if warning := build_warning(environment):
             print(warning, flush=True)
-        write_provenance(run_dir, command, environment, resolved.data.path)
+        write_provenance(run_dir, command, environment, resolved.data.path, taken_out=foreign)
     os.chdir(run_dir)
-    die_with_parent()
     start_recorder(resolved, run_dir)
-    os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606  # the point: no shell in between
+    under_script = "NLP_BENCH_NODES" in os.environ  # by hand, the log is a terminal
+    return supervise(
+        command, {**os.environ, **environment}, resolved, run_dir, watches=under_script and rendezvous.is_host
+    )

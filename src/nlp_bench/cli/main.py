@@ -1,14 +1,19 @@
 """The command line: one program, whose subcommands are the rooms of the house."""
 
 import argparse
-import errno
+import contextlib
 import importlib
 import io
+import signal
 import sys
-from types import ModuleType
+import threading
+from collections.abc import Iterator
+from types import FrameType, ModuleType
+from typing import NoReturn
 
 from nlp_bench import __version__
-from nlp_bench.errors import NlpBenchError, UsageError, nearest
+from nlp_bench.cli.surroundings import settle
+from nlp_bench.errors import NlpBenchError, UsageError, explained, nearest
 
 SUBCOMMANDS = {
     "check": "resolve and validate one run; nothing is started",
@@ -27,33 +32,71 @@ SUBCOMMANDS = {
     "export": "valid runs in the forms of MLPerf, torchtitan, collectors",
     "plan": "every legal configuration, its memory and its time, before any job",
     "rehearse": "the trainer's own step of any rank of any job, without a GPU",
+    "doctor": "what is wrong with this machine, or with one of its nodes",
 }
 
 FOREIGN = ("--train-args", "--sbatch-arg", "--srun-arg")
 """Options whose value is another program's option, so that it begins with -- as well."""
 
 
+class _StoppedError(SystemExit):
+    """SIGTERM or SIGHUP came: everything on the way out cleans up, and a child process of ours ends without a traceback."""
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Run one subcommand; the result goes to stdout, talk to stderr; return the exit code (0, 1 or 2)."""
+    """Run one subcommand; the result goes to stdout, talk to stderr; return the exit code (0, 1 or 2).
+
+    Stopped from outside it is 128 and the signal's number (130, 143), as a shell has it; 141 where the reader has gone.
+    """
+    if arguments is None:
+        settle()
     words = sys.argv[1:] if arguments is None else arguments
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a file name may hold what the terminal's encoding has no sign for
     try:
-        return _dispatch(words)
+        with _stoppable():
+            return _dispatch(words)
     except NlpBenchError as error:
-        print(f"nlp-bench: error: {error}", file=sys.stderr)
+        _say(f"error: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        print("nlp-bench: interrupted", file=sys.stderr)
+        _say("interrupted; repeat the same command to go on")
         return 130
+    except _StoppedError as stopped:
+        _say(f"stopped by {signal.Signals(int(stopped.code or 0) - 128).name}; repeat the same command to go on")
+        return int(stopped.code or 0)
     except BrokenPipeError:
         sys.stderr.close()  # the reader (head, less) has gone: nothing is left to say
         return 141
     except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        print(f"nlp-bench: error: {error.strerror}: the output is not whole; make room and repeat", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename is not None else ""
+        _say(f"error: {where}{explained(error)}; the output is not whole")
         return 1
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # nobody listens any more: the exit code remains
+        print(f"nlp-bench: {text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as an exception, so that no half file stays; what is ignored (nohup) stays so."""
+
+    def stop(number: int, _frame: FrameType | None) -> NoReturn:
+        raise _StoppedError(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():  # Python sets handlers in the main one alone
+        yield
+        return
+    ours = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _dispatch(words: list[str]) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nlp_bench.report.table import Report
     from nlp_bench.report.views import View
 
+MAX_ADVISED = 100
 EXAMPLE = """nlp-bench report job.out --sequence-length 2048
   nlp-bench report train.log.zst --num-gpus 64 --explain
   nlp-bench report logs/ 'runs/**/*.log' --format csv
@@ -95,7 +96,19 @@ def run(options: argparse.Namespace) -> int:
 
         for path in (*write_report(report, options.output), *(view.write(options.output) if view else ())):
             print(f"wrote {path}", file=sys.stderr)
+    _advise(report)
     return 0 if all(entry.has_number and is_accepted(entry) for entry in report.entries) else 1
+
+
+def _advise(report: "Report") -> None:
+    """Say of our own runs that did not end well where to look and what to type; a plain log pays for no launcher."""
+    entries = [entry for entry in report.entries if (Path(entry.source) / "outcome.json").is_file()]
+    if entries:
+        from nlp_bench.launch.end.advice import of_entry
+
+        for entry in entries[:MAX_ADVISED]:
+            if words := of_entry(entry):
+                print(f"{entry.source}: {words}", file=sys.stderr)
 
 
 def _view(options: argparse.Namespace, report: "Report") -> "View | None":

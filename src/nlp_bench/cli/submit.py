@@ -3,12 +3,16 @@
 import argparse
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nlp_bench.config.limits import add_limit_arguments
 from nlp_bench.config.request import add_request_arguments
 
 if TYPE_CHECKING:
+    from nlp_bench.config.request import Request
+    from nlp_bench.config.run import Run
     from nlp_bench.launch.chain import Wishes
 
 EXAMPLE = "nlp-bench submit --model 175 --system juwels-booster --account PROJECT --print"
@@ -18,7 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `nlp-bench submit`."""
     add_request_arguments(parser)
     parser.add_argument(
-        "--run", type=Path, metavar="FILE", help="a run.json that `check` wrote, instead of the options above"
+        "--run",
+        type=Path,
+        metavar="FILE",
+        help="a run.json of `check` or of an earlier run instead of the options above; those of the job alone (--timelimit, "
+        "--queue, --account, --mem, --sbatch-arg, ...) may be given with it",
     )
     parser.add_argument(
         "--run-dir", type=Path, metavar="DIR", help="the run's folder (default: a new one in reports/runs)"
@@ -46,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     long.add_argument(
         "--exit-interval", metavar="N", help="end each job after a step that N divides (default: before its time limit)"
     )
+    add_limit_arguments(parser)
     parser.add_argument(
         "--no-follow", action="store_true", help="leave no background process that waits for the job's end"
     )
@@ -59,24 +68,24 @@ def run(options: argparse.Namespace) -> int:
 def _submit(options: argparse.Namespace) -> int:
     """Submit, and say where the run lies and what to type next."""
     from nlp_bench.config.catalog import root
-    from nlp_bench.config.request import Request, from_options
-    from nlp_bench.config.resolve import resolve
-    from nlp_bench.config.run import read_run
+    from nlp_bench.config.limits import with_limits
+    from nlp_bench.config.request import from_options
     from nlp_bench.errors import UsageError
-    from nlp_bench.launch import folder
+    from nlp_bench.launch import folder, lock
     from nlp_bench.launch.arguments import check_arguments
     from nlp_bench.launch.chain import check_checkpoint, job_ids, with_wishes
-    from nlp_bench.launch.ending import read_ending
+    from nlp_bench.launch.end.ending import read_ending
     from nlp_bench.launch.expected import foretell
-    from nlp_bench.launch.submit import submit
+    from nlp_bench.launch.local import Waiting, has_ended
+    from nlp_bench.launch.submit import is_submitted, submit
 
     request = from_options(options)
-    if options.run and request != Request():
-        raise UsageError("--run: a run.json is resolved already; give it alone, or leave it out and give the options")
     if options.run and options.run_dir and read_ending(options.run_dir):
         return _say_ended(options.run_dir, is_step=True)  # JUBE was interrupted behind the submission and asks again
-    resolved = read_run(options.run) if options.run else resolve(request, ask_scheduler=not options.show)
-    wishes = _wishes(options)
+    resolved, wishes = _resolved(options, request)
+    resolved = replace(resolved, limits=with_limits(resolved.limits, options))
+    if wishes.chain > 1 and resolved.limits.retries:
+        raise UsageError("--retries: a chain goes on by itself after a lost job; give it more jobs instead (--chain)")
     if options.show:
         place = options.run_dir or root() / "reports" / "runs" / f"TIME_{resolved.model.name}_{resolved.system.name}"
         resolved = with_wishes(resolved, place.absolute(), wishes)
@@ -87,29 +96,46 @@ def _submit(options: argparse.Namespace) -> int:
     folder.preflight(with_wishes(resolved, Path(), wishes), root())
     if wishes.load:
         check_checkpoint(with_wishes(resolved, Path(), wishes), wishes.load)
-    run_dir = folder.writable_folder(options.run_dir) if options.run_dir else folder.new_folder(root(), resolved)
-    earlier = folder.read_submission(run_dir)
-    if earlier and earlier["job_id"]:
-        for job_id in job_ids(earlier):
-            print(f"Submitted batch job {job_id}")
-        print(
-            f"nlp-bench: {run_dir} was submitted at {earlier['submitted']}; nothing was submitted again",
-            file=sys.stderr,
-        )
-        return 0
-    if earlier:
-        folder.refuse_running(run_dir, earlier)
-    resolved = with_wishes(resolved, run_dir, wishes)
-    print(f"nlp-bench: run folder {run_dir}", file=sys.stderr)
-    script = folder.prepare(resolved, root=root(), run_dir=run_dir)
-    _say(foretell(resolved, run_dir))
-    try:
-        submitted = submit(resolved, script, follow=not options.no_follow, chain=wishes.chain)
-    except SystemExit:  # told to stop: for JUBE a run with an outcome is done, whatever the outcome
-        if options.run and read_ending(run_dir):
-            return _say_ended(run_dir, is_step=True)
-        raise
-    return _say_submitted(submitted, run_dir) if submitted else _say_ended(run_dir, is_step=options.run is not None)
+    folder.refuse_pattern(resolved, options.run_dir or root())
+    is_step = options.run is not None
+    run_dir = folder.run_folder(root(), resolved, options.run_dir, may_have_ended=is_step)
+    with lock.held(run_dir, on_wait=Waiting(run_dir)) as handle:
+        if has_ended(run_dir):  # another `submit` had the folder until now
+            return _say_ended(run_dir, is_step=is_step)
+        earlier = folder.read_submission(run_dir)
+        if earlier and is_submitted(earlier):
+            print(
+                f"nlp-bench: {run_dir} was submitted at {earlier.get('submitted')}; nothing was submitted again",
+                file=sys.stderr,
+            )
+            return _say_submitted(job_ids(earlier), run_dir)
+        resolved = with_wishes(resolved, run_dir, wishes)
+        print(f"nlp-bench: run folder {run_dir}", file=sys.stderr)
+        script = folder.prepare(resolved, root=root(), run_dir=run_dir)
+        _say(foretell(resolved, run_dir))
+        try:
+            submitted = submit(resolved, script, follow=not options.no_follow, jobs=wishes.chain, lock=handle)
+        except SystemExit:  # told to stop: for JUBE a run with an outcome is done, whatever the outcome
+            _say_ended(run_dir, is_step=True)
+            if options.run and read_ending(run_dir):
+                return 0
+            raise
+    return _say_submitted(submitted, run_dir) if submitted else _say_ended(run_dir, is_step=is_step)
+
+
+def _resolved(options: argparse.Namespace, request: "Request") -> "tuple[Run, Wishes]":
+    """Return the run that is asked for or recorded, and what is wished of checkpoints."""
+    from nlp_bench.config.request import Request
+    from nlp_bench.config.resolve import for_another_job, resolve
+    from nlp_bench.config.run import read_run
+    from nlp_bench.launch.chain import Wishes, taken_up
+
+    wishes = _wishes(options)
+    if not options.run:
+        return resolve(request, ask_scheduler=not options.show), wishes
+    recorded = for_another_job(read_run(options.run), request)
+    is_same = wishes == Wishes() and request == Request()
+    return (recorded, wishes) if is_same else taken_up(recorded, wishes)
 
 
 def _rehearse(options: argparse.Namespace) -> int:
@@ -147,18 +173,19 @@ def _say_submitted(job_ids: list[str], run_dir: Path) -> int:
     word = shlex.quote(str(run_dir))
     for job_id in job_ids:
         print(f"Submitted batch job {job_id}")
-    print(f"nlp-bench: next: nlp-bench watch {word}, then nlp-bench measure {word}", file=sys.stderr)
+    print(f"nlp-bench: next: nlp-bench watch {word}; nlp-bench measure {word}", file=sys.stderr)
     return 0
 
 
 def _say_ended(run_dir: Path, *, is_step: bool) -> int:
     """Print the outcome; return 1 where it is not VALID, unless this is a step of JUBE, which goes on to the table."""
-    from nlp_bench.launch.ending import read_ending
+    from nlp_bench.launch.end.advice import advice
+    from nlp_bench.launch.end.ending import read_ending
     from nlp_bench.outcome import Outcome
 
     ending = read_ending(run_dir)
     if ending is None:
         return 1
     print(ending.text())
-    print(f"nlp-bench: log {run_dir}/job.out; next: nlp-bench measure {shlex.quote(str(run_dir))}", file=sys.stderr)
+    print(advice(ending, run_dir).what_now(), file=sys.stderr)
     return 0 if is_step or ending.outcome is Outcome.VALID else 1

@@ -3,7 +3,10 @@
 import argparse
 from pathlib import Path
 
-EXAMPLE = "nlp-bench watch benchmark/jube/nlp_benchmark_run"
+from nlp_bench.cli.words import hours, seconds
+
+EXAMPLE = """nlp-bench watch benchmark/jube/nlp_benchmark_run
+  nlp-bench watch benchmark/jube/nlp_benchmark_run/000003 --continue --max-hours 24"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -11,20 +14,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", type=Path, nargs="+", metavar="DIR", help="run folder, or any folder above run folders"
     )
-    parser.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="time between two looks (5)")
+    parser.add_argument("--every", type=seconds, default=5.0, metavar="SECONDS", help="time between two looks (5)")
     parser.add_argument("--once", action="store_true", help="look once and return")
     parser.add_argument("--while-pid", type=int, metavar="PID", help="go on for as long as this process lives")
     parser.add_argument("--new", action="store_true", help="show only runs that are submitted from now on")
+    parser.add_argument(
+        "--continue", dest="drives", action="store_true",
+        help="also call `jube continue` for JUBE's runs until nothing waits in them: unattended to the table",
+    )  # fmt: skip
+    parser.add_argument("--max-hours", type=hours, metavar="H", help="return after H hours, with exit code 3")
+    parser.add_argument(
+        "--format", choices=("lines", "json"), default="lines",
+        help="lines on stderr, or one JSON record per change on stdout (default lines)",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a line per run whenever it has moved; return 0 when every run is VALID, else 1."""
-    from nlp_bench.launch.watch import watch
+    """Print a line per run whenever it has moved; return 0 when every run is VALID, 3 when the hours are over before, else 1."""
+    from nlp_bench.launch.follow.watch import Manner, watch
 
-    return watch(
-        options.paths,
+    manner = Manner(
         every_s=options.every,
         once=options.once,
         while_pid=options.while_pid,
         only_new=options.new,
+        drives=options.drives,
+        max_hours=options.max_hours,
+        as_json=options.format == "json",
     )
+    return watch(options.paths, manner)

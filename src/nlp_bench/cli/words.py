@@ -33,10 +33,21 @@ def seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
-        rule = "the limit is in seconds, without a unit" if number[-1:].isdigit() and number != text else "write 560"
+        rule = "write the seconds without a unit" if number[-1:].isdigit() and number != text else "write 560"
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds; {rule}") from None
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds above 0")
+    return value
+
+
+def hours(text: str) -> float:
+    """Read a number of hours above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of hours above 0, such as 24 or 0.5")
     return value
 
 

@@ -3,6 +3,7 @@
 import re
 
 from nlp_bench.errors import UsageError
+from nlp_bench.redact import without_secrets
 
 TIMELIMIT = re.compile(r"(\d+-)?\d{1,2}:[0-5]\d:[0-5]\d")
 
@@ -32,3 +33,26 @@ def timelimit(field: str, value: str) -> None:
     """Refuse a time limit that Slurm would misread: only HH:MM:SS and D-HH:MM:SS are clear to all."""
     if not TIMELIMIT.fullmatch(value):
         raise UsageError(f'{field}: {value!r} is not HH:MM:SS or D-HH:MM:SS; in YAML put it in quotes ("00:30:00")')
+
+
+def file_name(field: str, value: str) -> None:
+    """Refuse a name that cannot be a part of a folder's name and of a line of the job script."""
+    if (
+        not value.isprintable()
+        or value != value.strip()
+        or "/" in value
+        or value.startswith(".")
+        or not 0 < len(value.encode("utf-8", "replace")) <= 100
+    ):
+        raise UsageError(
+            f"{field}: {value[:120]!r} is no name: 1 to 100 printable signs without /, not beginning with a dot"
+        )
+
+
+def no_secret(field: str, text: str) -> None:
+    """Refuse words with a password or a token in them: they would be copied into every record of the run."""
+    if without_secrets(text) != text:
+        raise UsageError(
+            f"{field}: holds what looks like a secret ({without_secrets(text)[:200]}), which would be copied into every record; "
+            "let the program take it from a variable or from its own file"
+        )

@@ -14,6 +14,10 @@ ANSWER_S = 10.0
 """Seconds that a scheduler has to answer; a healthy one takes a few hundredths."""
 
 
+NO_CONTROLLER = re.compile(r"Unable to contact slurm controller|slurm_load_\w+ error: (?!Invalid)")
+"""What Slurm's commands say where there is a Slurm whose controller does not answer. Source: scontrol of Slurm 22.05."""
+
+
 class NoAnswerError(UsageError):
     """A program is there, but it did not answer in time."""
 
@@ -21,16 +25,18 @@ class NoAnswerError(UsageError):
 def ask(*command: str, timeout_s: float = ANSWER_S) -> str | None:
     """Run a short command; return its stdout, or None where it is missing or fails.
 
-    Raises NoAnswerError when it does not end in time: "cannot ask" is not "not there".
+    Raises NoAnswerError when it does not end in time, or when Slurm's controller does not answer: "cannot ask" is not "not there".
     """
     if shutil.which(command[0]) is None:
         return None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as error:
         raise NoAnswerError(f"`{' '.join(command)}` did not answer within {timeout_s:g} s; try again later") from error
     except OSError:
         return None
+    if done.returncode and NO_CONTROLLER.search(done.stderr):
+        raise NoAnswerError(f"`{' '.join(command)}`: {done.stderr.strip()}; try again later")
     return done.stdout if done.returncode == 0 else None
 
 

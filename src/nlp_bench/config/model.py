@@ -136,6 +136,13 @@ class Defaults:
     """Time limit of the job, HH:MM:SS."""
 
     def __post_init__(self) -> None:
+        checks.positive(
+            model__defaults__nodes=self.nodes,
+            model__defaults__tensor_parallel=self.tensor_parallel,
+            model__defaults__pipeline_parallel=self.pipeline_parallel,
+            model__defaults__micro_batch_size=self.micro_batch_size,
+            model__defaults__gradient_accumulation_steps=self.gradient_accumulation_steps,
+        )
         checks.timelimit("model.defaults.timelimit", self.timelimit)
 
 

@@ -7,8 +7,8 @@ from nlp_bench.config import checks
 from nlp_bench.config.tuning import TRAINERS, switch
 from nlp_bench.errors import UsageError
 
-UNSET = ("", "default")
-"""Words by which JUBE's parameters say: as the data files have it."""
+UNSET = ("default",)
+"""The word by which JUBE's parameters say: as the data files have it."""
 MOST_DIGITS = 9
 """Of a count: more is a slip, and products of such counts would not fit into 64 bits."""
 
@@ -200,12 +200,20 @@ def _integers(group: "argparse._ArgumentGroup", options: dict[str, str]) -> None
 
 
 def from_options(options: argparse.Namespace) -> Request:
-    """Build a Request from parsed options; JUBE's "default" and the empty word mean: not given."""
+    """Build a Request from parsed options; JUBE's "default" means: not given.
+
+    Raises UsageError for an empty word: JUBE puts it, without a word of its own, for a name that no parameter has.
+    """
     values: dict[str, object] = {}
     for field in fields(Request):
         value = getattr(options, field.name, None)
         if isinstance(value, list):
-            values[field.name] = tuple(word for word in value if word not in UNSET)
+            values[field.name] = tuple(word for word in value if word not in {"", *UNSET})
+        elif value == "":
+            raise UsageError(
+                f"--{field.name.replace('_', '-')}: the value is empty: a misspelt $name in JUBE's file or a variable of the shell that is not set; "
+                'give a value, or the word "default"'
+            )
         elif value is not None and value not in UNSET:
             values[field.name] = _converted(field.name, field.type, value)
     request = Request(**values)  # type: ignore[arg-type]

@@ -80,6 +80,40 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     return run
 
 
+JOB_ALONE = (
+    "queue", "account", "timelimit", "exclusive", "gres", "mem", "cpus_per_task", "dependency", "sbatch_args", "srun_args"
+)  # fmt: skip
+"""Fields of a request that say where and for how long a job runs, and nothing of what is trained."""
+
+
+def for_another_job(run: Run, request: Request) -> Run:
+    """Return a recorded run with the options of `request` that concern its job alone: what is trained stays as it was.
+
+    Raises UsageError for any other option, and where the partition cannot give what is asked for.
+    """
+    bare = replace(request, **{name: getattr(Request(), name) for name in JOB_ALONE})
+    if bare != Request():
+        other = next(field.name for field in fields(Request) if getattr(bare, field.name) != field.default)
+        allowed = " ".join(f"--{name.replace('_args', '-arg').replace('_', '-')}" for name in JOB_ALONE)
+        raise UsageError(
+            f"--run: a run.json is resolved already, it takes no --{other.replace('_', '-')}; leave one of the two out "
+            f"(of its job may be said anew: {allowed})"
+        )
+    if request == Request():
+        return run
+    is_slurm = run.launch.launcher == "slurm"
+    launch = replace(
+        run.launch,
+        queue=_first(request.queue, run.launch.queue) if is_slurm else "",
+        account=_first(request.account, run.launch.account) if is_slurm else "",
+        timelimit=_first(request.timelimit, run.launch.timelimit),
+    )
+    changed = replace(run, launch=launch, system=_with_slurm(request, run.system))
+    if is_slurm:
+        partition.check(changed)
+    return changed
+
+
 def resolve_system(request: Request) -> System:
     """Return the system that a request names, or that this machine is."""
     if request.system is not None or request.launcher == "local":

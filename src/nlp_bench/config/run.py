@@ -8,6 +8,7 @@ from typing import Any
 from nlp_bench import schemas
 from nlp_bench.config import checks
 from nlp_bench.config.layout import Batch, Parallel
+from nlp_bench.config.limits import Limits
 from nlp_bench.config.model import Architecture, Training
 from nlp_bench.config.system import System
 from nlp_bench.config.table import build
@@ -39,6 +40,9 @@ class RunModel:
     """Nominal size in 10^9 parameters."""
     architecture: Architecture
     """The shape that is trained."""
+
+    def __post_init__(self) -> None:
+        checks.file_name("model.name", self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +108,13 @@ class Run:
     """On which tokens."""
     tuning: Tuning = field(default_factory=Tuning)
     """Which switches of the trainer are set."""
+    limits: Limits = field(default_factory=Limits)
+    """How long anything may take, and how often it is tried."""
     deviations: tuple[str, ...] = ()
     """Frozen parameters that were changed: such a run is not the benchmark."""
+
+    def __post_init__(self) -> None:
+        checks.no_secret("train_args", " ".join(self.tuning.train_args))
 
     def record(self) -> dict[str, Any]:
         """Return the run as the JSON object of run.json."""
@@ -125,5 +134,7 @@ def read_run(path: Path) -> Run:
     record = read_json(path / "run.json" if path.is_dir() else path, schemas.RUN)
     del record["schema"]
     for room, keys in DERIVED.items():
-        record[room] = {key: value for key, value in record[room].items() if key not in keys}
+        given = record.get(room)
+        if isinstance(given, dict):  # what is missing or of another kind is named by build
+            record[room] = {key: value for key, value in given.items() if key not in keys}
     return build(Run, record, "run")

@@ -1,11 +1,12 @@
 """One machine: its nodes, scheduler, software and environment; the only place for site facts."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from nlp_bench.config import checks
 from nlp_bench.config.binding import Binding
 from nlp_bench.errors import UsageError
+from nlp_bench.redact import is_secret
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +155,10 @@ class Layout:
     timelimit: str | None = None
     """Time limit of the job, HH:MM:SS."""
 
+    def __post_init__(self) -> None:
+        numbers = {f"system__layout__{field.name}": getattr(self, field.name) for field in fields(self)}
+        checks.positive(**{name: value for name, value in numbers.items() if isinstance(value, int)})
+
 
 @dataclass(frozen=True, kw_only=True)
 class System:
@@ -186,11 +191,16 @@ class System:
     software: Software = field(default_factory=Software)
     """Modules."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Variables exported before the ranks start."""
+    """Variables exported before the ranks start; NAME = "$NAME" is taken from the environment of whoever submits."""
     layout: dict[str, Layout] = field(default_factory=dict)
     """Preferred layouts by model name."""
 
     def __post_init__(self) -> None:
+        checks.file_name("system.name", self.name)
+        for name, value in self.environment.items():
+            _check_variable(name, value)
+        further = (self.software.apex, self.software.transformer_engine, *self.slurm.srun_args, *self.container.args)
+        checks.no_secret("system", " ".join((self.container.image, *further)))
         checks.one_of("system.launcher", self.launcher, ("slurm", "local"))
         checks.one_of("system.accelerator", self.accelerator, ("cuda", "cpu", "auto"))
         if self.launcher == "slurm" and "auto" in {self.accelerator, self.gpus_per_node}:
@@ -202,3 +212,20 @@ class System:
             checks.one_of("system.gpus_per_node", self.gpus_per_node, ("auto",))
         else:
             checks.positive(system__gpus_per_node=self.gpus_per_node)
+
+
+def is_inherited(name: str, value: str) -> bool:
+    """Return whether the file keeps the variable's name only: its value comes from the environment of whoever submits."""
+    return value in {f"${name}", f"${{{name}}}"}
+
+
+def _check_variable(name: str, value: str) -> None:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise UsageError(f"system.environment: {name!r} is no name of a variable; use letters, digits and _")
+    if "\0" in value:
+        raise UsageError(f"system.environment.{name}: holds a NUL byte, which no variable can")
+    if is_secret(name, value):
+        raise UsageError(
+            f"system.environment.{name}: looks like a secret, which would be copied into run.json and submit.job; write "
+            f'{name} = "${name}" and export {name} before you submit'
+        )

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import sys
 import types
 import typing
@@ -25,6 +26,8 @@ def read_toml(path: Path, schema: str) -> dict[str, Any]:
     """Read one data file and check its `schema` line; the line itself is not returned."""
     try:
         table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise UsageError(f"{path} is not valid TOML: it is nested too deeply") from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
@@ -51,6 +54,22 @@ def build(kind: type[Record], table: dict[str, Any], where: str) -> Record:
     return kind(**values)
 
 
+def check_types(kind: type[Any], record: dict[str, Any], where: str) -> None:
+    """Refuse a record of somebody else's whose fields, as far as they are there, have other types than those of `kind`.
+
+    Nothing is built, and keys that are missing or unknown are none of its business. Raises UsageError naming the field.
+    """
+    hints = typing.get_type_hints(kind)
+    for name in hints.keys() & record.keys():
+        hint, value = hints[name], record[name]
+        rooms = [kind for kind in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(kind)]
+        is_table = typing.get_origin(hint) is dict  # of rooms by name: it is read by nobody who measures
+        if rooms and isinstance(value, dict) and not is_table:
+            check_types(typing.cast("type[Any]", rooms[0]), value, f"{where}.{name}")
+        elif value is not None and not (is_table and isinstance(value, dict)):
+            _convert(hint, value, f"{where}.{name}")
+
+
 def _convert(hint: Any, value: Any, where: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in {typing.Union, types.UnionType}:
@@ -61,11 +80,18 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return tuple(_convert(arguments[0], item, where) for item in value)
     if origin is dict and isinstance(value, dict):
         return {key: _convert(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return _finite(value, where)
     if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     raise UsageError(f"{where}: {value!r} is not {_describe(hint)}")
+
+
+def _finite(value: float, where: str) -> float:
+    with contextlib.suppress(OverflowError):  # a whole number of 400 digits
+        if math.isfinite(value):
+            return float(value)
+    raise UsageError(f"{where}: {str(value)[:40]} is not a finite number")
 
 
 def _convert_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:

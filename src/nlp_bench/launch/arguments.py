@@ -7,6 +7,8 @@ from nlp_bench.config.run import Run
 
 PRECISION = {"fp32": [], "bf16": ["--bf16"], "fp16": ["--fp16"], "fp8": ["--bf16", "--fp8-format", "hybrid"]}
 """The trainer's words for a number format."""
+STOP_WORD = "--exit-signal-handler"
+"""With it SIGTERM asks a rank to stop behind its iteration; it costs a small collective in each."""
 
 
 def training_arguments(run: Run) -> list[str]:
@@ -15,6 +17,7 @@ def training_arguments(run: Run) -> list[str]:
     words += _flags(run)
     words += ["--sequence-parallel"] if run.parallel.tensor > 1 and run.tuning.sequence_parallel else []
     words += PRECISION[run.training.precision]
+    words += _bounds(run)
     words += [] if run.training.recompute == "none" else ["--recompute-granularity", run.training.recompute]
     words += [
         "--tensorboard-dir",
@@ -23,6 +26,17 @@ def training_arguments(run: Run) -> list[str]:
     ]  # in the run's folder, where the ranks are started
     data = ["--data-path", *run.data.words, "--data-cache-path", run.data.cache] if run.data.path else ["--mock-data"]
     return words + data
+
+
+def _bounds(run: Run) -> list[str]:
+    """Return the words for time-outs and the stop before the time limit; what --train-args says as well wins."""
+    given = {word.split("=")[0] for word in run.tuning.train_args}
+    words = []
+    if run.limits.collective_timeout_min is not None and "--distributed-timeout-minutes" not in given:
+        words += ["--distributed-timeout-minutes", str(run.limits.collective_timeout_min)]
+    if run.limits.notice_s and STOP_WORD not in given:
+        words += [STOP_WORD]
+    return words
 
 
 def check_arguments(run: Run, *, files: bool = False) -> None:

@@ -12,12 +12,13 @@ from typing import Any
 from nlp_bench.config.partition import seconds
 from nlp_bench.config.run import Run
 from nlp_bench.errors import UsageError
-from nlp_bench.launch import slurm
-from nlp_bench.launch.states import RUNNING, WAITING, meaning
+from nlp_bench.launch.scheduler import sbatch, slurm
+from nlp_bench.launch.scheduler.states import GONE, RUNNING, WAITING, meaning
 from nlp_bench.outcome import Outcome
 
 MAX_JOBS = 1000
 OWN_OPTIONS = ("--save", "--load", "--save-interval", "--exit-interval", "--exit-duration-in-mins")
+MUST_BE_THERE = "--exit-on-missing-checkpoint"
 FINAL = (Outcome.VALID, Outcome.INVALID, Outcome.OUT_OF_MEMORY)
 """Ends after which another job of the chain would do nothing, or the same again."""
 KEPT = 2
@@ -57,6 +58,34 @@ class Wishes:
         return self.save is not None or self.chain > 1
 
 
+def taken_up(run: Run, wishes: Wishes) -> tuple[Run, Wishes]:
+    """Return a recorded run without its words for checkpoints, and `wishes` with those of them that are not wished anew.
+
+    So a run.json whose job was given --save goes on with --load, and a longer time limit moves its last checkpoint.
+    """
+    earlier, kept, words = {}, [], iter(run.tuning.train_args)
+    for word in words:
+        if word in OWN_OPTIONS:
+            earlier[word] = next(words, "")
+        elif word != MUST_BE_THERE:
+            kept.append(word)
+    if not earlier:
+        return run, wishes
+    numbers = {name: earlier.get(f"--{name.replace('_', '-')}") for name in ("save_interval", "exit_interval")}
+    filled = Wishes(
+        chain=wishes.chain,
+        save=wishes.save or _path(earlier.get("--save")),
+        load=wishes.load or _path(earlier.get("--load")),
+        save_interval=wishes.save_interval or (int(numbers["save_interval"]) if numbers["save_interval"] else None),
+        exit_interval=wishes.exit_interval or (int(numbers["exit_interval"]) if numbers["exit_interval"] else None),
+    )
+    return replace(run, tuning=replace(run.tuning, train_args=tuple(kept))), filled
+
+
+def _path(word: str | None) -> Path | None:
+    return Path(word) if word else None
+
+
 def with_wishes(run: Run, run_dir: Path, wishes: Wishes) -> Run:
     """Return `run` with the trainer's words for checkpoints and, for a chain, the jobs' common name and dependency.
 
@@ -74,7 +103,7 @@ def with_wishes(run: Run, run_dir: Path, wishes: Wishes) -> Run:
     if wishes.chain == 1 or run.launch.launcher != "slurm":
         return run
     own_name = f"{run.launch.job_name}-{hashlib.sha256(str(run_dir).encode()).hexdigest()[:6]}"
-    dependency = ",".join(filter(None, (run.system.slurm.dependency, "singleton")))
+    dependency = ",".join(dict.fromkeys(filter(None, (run.system.slurm.dependency, "singleton"))))
     system = replace(run.system, slurm=replace(run.system.slurm, dependency=dependency))
     return replace(run, launch=replace(run.launch, job_name=own_name), system=system)
 
@@ -93,7 +122,7 @@ def _words(run: Run, run_dir: Path, wishes: Wishes) -> list[str]:
     keeps = {word.split("=")[0] for word in run.tuning.train_args} & {"--keep-checkpoints"}
     if wishes.chain > 1 and run.tuning.trainer == "nlp-bench" and not keeps:
         pairs["--keep-checkpoints"] = KEPT
-    missing = ["--exit-on-missing-checkpoint"] if wishes.load and wishes.chain == 1 else []
+    missing = [MUST_BE_THERE] if wishes.load and wishes.chain == 1 else []
     return [word for name, value in pairs.items() if value is not None for word in (name, str(value))] + missing
 
 
@@ -129,7 +158,7 @@ def check_checkpoint(run: Run, folder: Path) -> None:
 
 def job_ids(submission: dict[str, Any]) -> list[str]:
     """Return the jobs of a submission, the first one first; a run that is no chain has one, or none on the local launcher."""
-    known = submission.get("job_ids") or [submission["job_id"]]
+    known = submission.get("job_ids") or [submission.get("job_id")]
     return [str(job_id) for job_id in known if job_id]
 
 
@@ -138,23 +167,41 @@ def look(submission: dict[str, Any] | None) -> slurm.Job | None:
 
     None means that Slurm does not answer, or that there is no job.
     """
-    found = [slurm.look(job_id) for job_id in job_ids(submission)] if submission else []
-    if not found or None in found:
-        return None
-    jobs = [job for job in found if job is not None]
-    for word in (RUNNING, WAITING):
-        for job in jobs:
-            if meaning(job.state) == word:
-                return job
-    return jobs[-1]
+    waiting = last = None
+    for job_id in job_ids(submission) if submission else []:
+        last = ours(slurm.look(job_id), submission)
+        if last is None or meaning(last.state) == RUNNING:  # those behind it wait for it
+            return last
+        if waiting is None and meaning(last.state) == WAITING:
+            waiting = last
+    return waiting or last
 
 
-def rest(submission: dict[str, Any] | None, own_id: str | None) -> list[str]:
-    """Return the other jobs of the chain that run or wait; `own_id` is the job that asks. A silent Slurm counts as none."""
+def ours(job: slurm.Job | None, submission: dict[str, Any] | None) -> slurm.Job | None:
+    """Return `job`, or a GONE one in its place where another run's job has the number by now.
+
+    A controller that was killed may have lost its last jobs, whose numbers it then gives away again. A job of ours carries the
+    submission's comment, or was submitted from its folder; where neither is known, the number has to do.
+    """
+    comment = str((submission or {}).get("comment") or "")
+    if job is None or not comment or not (job.comment or job.work_dir):
+        return job
+    if job.comment.startswith(comment) or comment.startswith(sbatch.folder_comment(Path(job.work_dir))):
+        return job
+    return slurm.Job(state=GONE, reason=slurm.REUSED, exit_status=None, job_id=job.job_id)
+
+
+def rest(submission: dict[str, Any] | None, own_id: str | None) -> list[str] | None:
+    """Return the other jobs of the chain that run or wait; `own_id` is the job that asks. None: Slurm does not answer.
+
+    The last job of a chain is alone: the earlier ones have ended before it could start.
+    """
     known = job_ids(submission) if submission else []
-    if len(known) < 2:
+    if len(known) < 2 or known[-1] == own_id:
         return []
-    others = [(job_id, slurm.look(job_id)) for job_id in known if job_id != own_id]
+    others = [(job_id, ours(slurm.look(job_id), submission)) for job_id in known if job_id != own_id]
+    if any(job is None for _, job in others):
+        return None
     return [job_id for job_id, job in others if job is not None and meaning(job.state) in {RUNNING, WAITING}]
 
 

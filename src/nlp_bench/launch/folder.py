@@ -2,19 +2,30 @@
 
 import contextlib
 import os
+import re
 import socket
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from nlp_bench.clock import now, stamp
 from nlp_bench.config.run import Run
-from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.files import read_json, write_json, write_text
+from nlp_bench.errors import NlpBenchError, UsageError, explained
+from nlp_bench.files import read_json, refuse_types, write_json, write_text
 from nlp_bench.launch.arguments import check_arguments
+from nlp_bench.launch.environment import variables
 from nlp_bench.launch.script import job_script
 
 SUBMIT_SCHEMA = "nlp-bench/submit/1"
+LATER_FIELDS = {
+    "job_ids": [], "parts_left": 0, "comment": None, "script_pid": None, "attempts": [], "given_up": None
+}  # fmt: skip
+"""Fields of submit.json that the records of older versions lack."""
+TRIAL_BYTES = 65536
+"""What the records of a run need at least, before its log."""
+JOB_ID = re.compile(r"[0-9]+([_+][0-9]+)?")
+"""A job, one of an array (12_3), or a part of a heterogeneous one (12+1)."""
 
 
 def new_folder(root: Path, run: Run) -> Path:
@@ -32,29 +43,41 @@ def new_folder(root: Path, run: Run) -> Path:
     raise NlpBenchError(f"{base}: 999 runs of this second exist already")
 
 
-def writable_folder(path: Path) -> Path:
-    """Create `path` if needed and return it resolved; refuse one that cannot be written or holds another run."""
+def run_folder(root: Path, run: Run, named: Path | None, *, may_have_ended: bool) -> Path:
+    """Return the folder that was named, or a new one."""
+    return writable_folder(named, may_have_ended=may_have_ended) if named else new_folder(root, run)
+
+
+def writable_folder(path: Path, *, may_have_ended: bool = False) -> Path:
+    """Create `path` if needed and return it resolved; refuse one that cannot be written or holds another run.
+
+    With `may_have_ended` the run in it is the caller's own, which may end at any moment.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--run-dir: cannot create {path}: {error.strerror}; name a writable folder") from error
-    if not os.access(path, os.W_OK):
-        raise UsageError(f"--run-dir: {path} is not writable; name another folder")
-    if (path / "outcome.json").exists():
+    try:  # os.access knows neither a full disk nor a file server that trusts no root
+        with tempfile.TemporaryFile(dir=path) as trial:
+            trial.write(b"\0" * TRIAL_BYTES)
+            trial.flush()
+    except OSError as error:
+        raise UsageError(f"--run-dir: {path} is not writable: {explained(error)}; or name another folder") from error
+    if not may_have_ended and (path / "outcome.json").exists():
         raise UsageError(f"--run-dir: {path} holds a finished run (outcome.json); name a new folder")
     return path.resolve()
 
 
-def refuse_running(run_dir: Path, submission: dict[str, Any]) -> None:
-    """Raise UsageError where the local launcher that `submission` names still trains in this folder, on this host."""
-    pid = submission.get("pid")
-    if submission.get("host") != socket.gethostname() or not isinstance(pid, int) or pid == os.getpid():
-        return
-    with contextlib.suppress(OSError):  # it has ended; what it left is run again
-        if b"submit" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            raise UsageError(
-                f"--run-dir: {run_dir} holds a run that process {pid} is still training; wait for its end, or name a new folder"
-            )
+def refuse_pattern(run: Run, path: Path) -> None:
+    """Raise UsageError for a folder whose job would be lost: Slurm takes % and backslash of the path of job.out for its file patterns.
+
+    Source: sbatch's manual, FILENAME PATTERN, and a job in such a folder (Slurm 22.05: it fails without a log).
+    """
+    found = next((sign for sign in str(path.resolve()) if sign in "%\\"), None)
+    if found and run.launch.launcher == "slurm":
+        raise UsageError(
+            f"--run-dir: {path.resolve()} holds {found!r}, which Slurm takes for a pattern in the name of the log; name another folder"
+        )
 
 
 def environment_folder(root: Path) -> Path:
@@ -78,8 +101,9 @@ def prepare(run: Run, *, root: Path, run_dir: Path) -> Path:
     """Write run.json and submit.job into the folder and return the script's path."""
     run.write(run_dir)
     script = run_dir / "submit.job"
-    write_text(script, script_text(run, root=root, run_dir=run_dir))
-    script.chmod(0o755)
+    write_text(script, script_text(run, root=root, run_dir=run_dir), errors="surrogateescape")
+    mode = script.stat().st_mode
+    script.chmod(mode | (mode & 0o444) >> 2)  # who may read it may start it
     return script
 
 
@@ -90,27 +114,70 @@ def preflight(run: Run, root: Path) -> None:
             f"software: no finished virtual environment in {environment_folder(root)}; set it up with "
             f"`bash benchmark/env/setup_venv.sh --system {run.system.name}`"
         )
+    variables(run.system, os.environ)
     check_arguments(run, files=True)
 
 
-def write_submission(run_dir: Path, job_ids: list[str], *, parts_left: int = 0) -> None:
-    """Record that the run was handed over: to Slurm under these numbers, several of a chain, or to the local backend.
+def write_submission(  # noqa: PLR0913  # one fact each
+    run_dir: Path,
+    job_ids: list[str],
+    *,
+    parts_left: int = 0,
+    comment: str = "",
+    script_pid: int | None = None,
+    attempts: list[dict[str, Any]] | None = None,
+    given_up: str | None = None,
+    submitted: str | None = None,
+) -> None:
+    """Record that the run is handed over: to Slurm under these numbers, several of a chain, or to the local backend.
 
-    `parts_left` are those of a chain that the local backend will start after this one.
+    `parts_left` are those of a chain that are still to be queued, or that the local backend will start after this one. With
+    `comment` it is a submission to Slurm, whose jobs carry it: without a number yet it is an intent, written before sbatch is
+    called. `script_pid` is the process group of a local run, `attempts` are the endings of earlier jobs that were lost (those that are
+    recorded stay), `given_up` says why a job that waits is cancelled.
     """
+    if attempts is None:
+        with contextlib.suppress(NlpBenchError):
+            attempts = (read_submission(run_dir) or {}).get("attempts")
     record = {
         "schema": SUBMIT_SCHEMA,
         "job_id": job_ids[-1] if job_ids else None,
         "job_ids": job_ids,
         "parts_left": parts_left,
+        "comment": comment or None,
         "pid": os.getpid(),
+        "script_pid": script_pid,
         "host": socket.gethostname(),
-        "submitted": now(),
+        "submitted": submitted or now(),
+        "attempts": attempts or [],
+        "given_up": given_up,
     }
     write_json(run_dir / "submit.json", record)
 
 
 def read_submission(run_dir: Path) -> dict[str, Any] | None:
-    """Return the record of the submission, or None when the run was never handed over."""
+    """Return the record of the submission, or None when the run was never handed over. Raises NlpBenchError on a damaged one."""
     path = run_dir / "submit.json"
-    return read_json(path, SUBMIT_SCHEMA) if path.exists() else None
+    if not path.exists():
+        return None
+    record = {**LATER_FIELDS, **read_json(path, SUBMIT_SCHEMA)}
+    refuse_types(record, path, job_id=str | None, job_ids=list, parts_left=int, pid=int, host=str, submitted=str)
+    refuse_types(record, path, comment=str | None, script_pid=int | None, attempts=list, given_up=str | None)
+    for attempt in record["attempts"]:
+        if not isinstance(attempt, dict):
+            raise NlpBenchError(f"{path}: attempts holds {str(attempt)[:80]!r}; put the original back")
+        refuse_types(attempt, path, job_id=str | None)
+    lost = [attempt["job_id"] for attempt in record["attempts"]]
+    for job_id in (record["job_id"], *record["job_ids"], *lost):  # it becomes a word of Slurm's commands
+        if job_id is not None and not JOB_ID.fullmatch(str(job_id)):
+            raise NlpBenchError(
+                f"{path}: job_id is {str(job_id)[:80]!r}, which is no job of Slurm; put the original back"
+            )
+    known = record["job_ids"] or [record["job_id"]]  # older records know one job
+    record["job_ids"] = [str(job_id) for job_id in known if job_id is not None]
+    return record
+
+
+def is_intent(submission: dict[str, Any]) -> bool:
+    """Whether the run was about to be handed to Slurm, and nobody has written down that it was."""
+    return bool(submission.get("comment")) and (not submission["job_ids"] or bool(submission.get("parts_left")))

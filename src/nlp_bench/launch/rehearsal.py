@@ -8,15 +8,13 @@ from typing import Any
 
 from nlp_bench.config.run import Run
 from nlp_bench.files import read_object, write_text
-from nlp_bench.launch.ending import MARKER
 from nlp_bench.launch.expected import REHEARSAL, expected
-from nlp_bench.measure.entry import one_line
+from nlp_bench.marker import METRICS, write_rehearsed
 from nlp_bench.measure.metrics import FROM_RUN, switches
 from nlp_bench.measure.workload import lookup
 from nlp_bench.plan.of_run import virtual_stages
+from nlp_bench.show.escape import one_line
 
-METRICS = "metrics.txt"
-"""What JUBE reads."""
 GIB = 2**30
 _NO_JOB = ("queue", "job_time")
 """Of the lines of a run those that tell of its job."""
@@ -38,7 +36,7 @@ def rehearse(run: Run, run_file: Path, run_dir: Path) -> str:
     why = "" if found else _last_line(done.stderr) or f"nlp-bench rehearse ended with exit status {done.returncode}"
     write_text(run_dir / "rehearsal.txt", done.stdout)
     write_text(run_dir / METRICS, row(run, found, word, why))
-    write_text(run_dir / MARKER, f"rehearsal {word}: no job was submitted\n")
+    write_rehearsed(run_dir, f"rehearsal {word}: no job was submitted")
     return f"rehearsal {word}" + (f": {why}" if why else f", fits: {found.get('fits') or 'not known'}")
 
 

@@ -63,6 +63,7 @@ def _directives(run: Run) -> dict[str, list[str]]:
         "HINT": slurm.hint,
         "TIMELIMIT": run.launch.timelimit,
         "DEPENDENCY": slurm.dependency,
+        "NOTICE": f"B:USR1@{run.limits.notice_s}" if run.limits.notice_s else None,
     }
     tokens = {
         name: [] if value in {None, ""} else [_directive_word(name, str(value))] for name, value in values.items()

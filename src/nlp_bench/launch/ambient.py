@@ -1,0 +1,44 @@
+"""Variables of the caller's terminal that are another job's or another program's wishes: what they would change is not in run.json.
+
+Torchrun takes every option that it is not given from PET_<OPTION> (torch/distributed/argparse_util.py), the form of a log line from
+TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; sbatch, srun, squeue and scancel take theirs from SBATCH_*, SLURM_*, SQUEUE_*, SCANCEL_*
+(their manuals, "INPUT ENVIRONMENT VARIABLES"). A terminal that was opened inside a job keeps that job's numbers after its end.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+
+from nlp_bench.redact import is_secret
+
+OF_RANKS = re.compile(
+    r"PET_\w+|TORCHELASTIC_\w+|(LOCAL_|GROUP_|ROLE_|NODE_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|ROLE_NAME|MASTER_(ADDR|PORT)|PYTHON_EXEC"
+)
+"""What torchrun reads, or sets for its ranks."""
+OF_JOBS = re.compile(r"SBATCH_\w+|SLURMD?_\w+")
+"""What Slurm sets in a job, and what sbatch and srun read."""
+OF_QUESTIONS = re.compile(r"(SQUEUE|SCANCEL|SACCT|SINFO|SCONTROL)_\w+|SLURM_TIME_FORMAT")
+"""What changes the answers of Slurm's other commands: SQUEUE_PARTITION hides jobs, SLURM_TIME_FORMAT=relative times of day."""
+CONNECTION = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_SOCKET")
+"""Which Slurm is meant, and who asks."""
+
+
+def taken_out(environment: Mapping[str, str], kind: "re.Pattern[str]", kept: Collection[str] = ()) -> dict[str, str]:
+    """Return the variables of `kind` that are neither `kept` nor lead to Slurm; secrets are blacked out."""
+    return {
+        name: "***" if is_secret(name, value) else value
+        for name, value in sorted(environment.items())
+        if kind.fullmatch(name) and name not in kept and name not in CONNECTION
+    }
+
+
+def without(environment: Mapping[str, str], kind: "re.Pattern[str]", kept: Collection[str] = ()) -> dict[str, str]:
+    """Return `environment` without the variables of `kind`."""
+    out = taken_out(environment, kind, kept)
+    return {name: value for name, value in environment.items() if name not in out}
+
+
+def said(out: Collection[str]) -> str:
+    """Return one line for a person about variables that were taken out: all names, or the first of many."""
+    names = sorted(out)
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return f"nlp-bench: not handed on, for run.json does not know them: {', '.join(names[:6])}{more}"

@@ -1,0 +1,1 @@
+"""How a run ended: what is known, the decision, and what to type next."""

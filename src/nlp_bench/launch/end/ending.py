@@ -1,0 +1,275 @@
+"""How a run ended: decided from Slurm's word, the exit status and the log together, then written once.
+
+outcome.json is the record; the marker `ready` (JUBE's done file) is written after it and carries its hash. A training
+step always ends in `ready`, with the outcome inside, so that a failed point stays a row of JUBE's table.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from nlp_bench import files, schemas
+from nlp_bench.clock import now
+from nlp_bench.config.run import Run
+from nlp_bench.launch.end.evidence import Evidence, gather
+from nlp_bench.launch.scheduler.slurm import JOB_LAUNCH_FAILURE, MEMORY_SIGNAL, OUTPUT_SIGNAL, Job
+from nlp_bench.launch.scheduler.states import GONE, REASONS, is_known, meaning
+from nlp_bench.marker import write_marker
+from nlp_bench.outcome import Outcome, read_word
+from nlp_bench.show.escape import one_line
+
+FINISHED = "end of the training in the log"
+"""The rule by which a run with an exit status is VALID; `measure` looks at the log again before it believes that."""
+OUT_OF_TIME = ("USR1", "USR2", "ALRM", "XCPU")
+"""Signals by which a job is told that its time is nearly over: `sbatch --signal=B:USR1@60`, limits of CPU time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How one run ended."""
+
+    outcome: Outcome
+    """The word."""
+    reasons: list[str] = field(default_factory=list)
+    """Why, in sentences for a person."""
+    evidence: str | None = None
+    """The line of the log that shows it."""
+    sources: dict[str, Any] = field(default_factory=dict, compare=False)
+    """Which source said what: `decided_by`, and what Slurm, the job script and the log had to say."""
+
+    def text(self) -> str:
+        """Return outcome, reasons and evidence in one line that a terminal shows as it is: a log may hold anything."""
+        said = [*self.reasons, *([self.evidence] if self.evidence else [])]
+        return one_line(self.outcome.value + (f": {'; '.join(said)}" if said else ""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known when a run has ended."""
+
+    iterations: int
+    """Iterations that run.json asks for."""
+    exit_status: int | None
+    """Exit status of the job; None where it is lost."""
+    job: Job | None
+    """What Slurm says; None where there is no Slurm or it does not answer."""
+    signal: str
+    """The signal that told the job script to stop; empty where none did."""
+    started: bool
+    """Whether the job wrote a log at all."""
+    log: Evidence
+    """What the log says."""
+
+    @property
+    def state(self) -> str | None:
+        """Slurm's word for the state, None where it has none."""
+        return self.job.state if self.job and self.job.state != GONE else None
+
+    def sources(self, decided_by: str) -> dict[str, Any]:
+        """Return which source said what, for outcome.json."""
+        return {
+            "decided_by": decided_by,
+            "slurm": self.job.record() if self.job else None,
+            "script": {"exit_status": self.exit_status, "signal": self.signal or None},
+            "log": {
+                "last_iteration": self.log.last_iteration,
+                "starts": self.log.num_starts,
+                "notice": self.log.slurm,
+                "error": self.log.error,
+            },
+        }
+
+
+def decide(  # noqa: PLR0913  # one fact each
+    run: Run,
+    run_dir: Path,
+    *,
+    exit_status: int | None,
+    state: str | None = None,
+    job: Job | None = None,
+    signal: str = "",
+) -> Ending:
+    """Decide how a run ended; `job` (or its `state` alone) is what Slurm says, None where there is none or it does not answer.
+
+    The first rule that speaks decides, in this order: memory that Slurm watches, what Slurm did to the job, what Slurm wrote into
+    its log, a loss that is not finite, the exit status, what the log lacks, a suspension.
+    """
+    if job is None and state is not None:
+        job = Job(state=state, reason="", exit_status=exit_status)
+    facts = Facts(
+        iterations=run.training.iterations,
+        exit_status=exit_status,
+        job=job,
+        signal=signal,
+        started=(run_dir / "job.out").is_file(),
+        log=gather(run_dir),
+    )
+    for name, rule in RULES.items():
+        ending = rule(facts)
+        if ending is not None:
+            return replace(ending, sources=facts.sources(name))
+    return Ending(outcome=Outcome.VALID, sources=facts.sources("exit status and log"))
+
+
+def _memory_limit(facts: Facts) -> Ending | None:
+    if facts.exit_status == 0 or facts.log.memory_limit is None:
+        return None
+    reason = "Slurm killed it for more host memory than it had asked for; ask for more (system file: slurm.mem)"
+    return Ending(outcome=Outcome.OUT_OF_MEMORY, reasons=[reason], evidence=facts.log.memory_limit)
+
+
+def _slurm_state(facts: Facts) -> Ending | None:
+    word: Outcome | str | None = meaning(facts.state) if facts.state else None
+    said = f"Slurm: {facts.state}"
+    if not isinstance(word, Outcome) and facts.job and facts.exit_status != 0:
+        word, said = REASONS.get(facts.job.reason), f"Slurm: {facts.job.reason}"
+    if not isinstance(word, Outcome) or word is Outcome.FAILED:
+        return None
+    if facts.state and not is_known(facts.state):
+        said += ", a state that this nlp-bench does not know"
+    before = "" if facts.started else " before it started"
+    return Ending(outcome=word, reasons=[said + before], evidence=facts.log.slurm)
+
+
+def _slurm_number(facts: Facts) -> Ending | None:
+    """Slurm's own numbers in the place of a signal, which no program has sent."""
+    _, _, number = (facts.job.exit_code if facts.job else "").partition(":")
+    if number == str(OUTPUT_SIGNAL):
+        reason = (
+            "Slurm could not start the job script: job.out cannot be opened (0:53); "
+            "is the run folder there, and writable, on the nodes?"
+        )
+        return Ending(outcome=Outcome.FAILED, reasons=[reason])
+    if number == str(MEMORY_SIGNAL):
+        return Ending(outcome=Outcome.OUT_OF_MEMORY, reasons=["Slurm: out of memory (0:125)"], evidence=facts.log.error)
+    return None
+
+
+def _slurm_notice(facts: Facts) -> Ending | None:
+    if facts.exit_status == 0 and (facts.log.last_iteration or 0) >= facts.iterations:
+        return None  # it was done; srun itself ends with status 0 where a node is lost
+    word = facts.log.slurm_outcome
+    if facts.signal in OUT_OF_TIME and word in {None, Outcome.CANCELLED}:
+        reason = f"the job was told by signal {facts.signal} that its time is nearly over"
+        return Ending(outcome=Outcome.TIMEOUT, reasons=[reason], evidence=facts.log.slurm)
+    if word is None and not facts.signal:
+        return None
+    by = f" by signal {facts.signal}" if facts.signal else ""
+    return Ending(
+        outcome=word or Outcome.CANCELLED, reasons=[f"the job was ended from outside{by}"], evidence=facts.log.slurm
+    )
+
+
+def _not_finite(facts: Facts) -> Ending | None:
+    if facts.log.not_finite is None:
+        return None
+    return Ending(outcome=Outcome.INVALID, reasons=[facts.log.not_finite], evidence=facts.log.error)
+
+
+def _exit_status(facts: Facts) -> Ending | None:
+    failed = facts.state is not None and meaning(facts.state) is Outcome.FAILED
+    if facts.exit_status in {0, None} and not failed:
+        return None
+    word = Outcome.OUT_OF_MEMORY if facts.log.out_of_memory else Outcome.FAILED
+    status = f"Slurm: {facts.state}" if facts.exit_status is None else _in_words(facts.exit_status)
+    status = ", ".join(filter(None, (facts.log.cause, status)))
+    last = f"last iteration {facts.log.last_iteration or 'none'}"
+    if facts.exit_status == 128 + 9 and facts.job and facts.job.reason == JOB_LAUNCH_FAILURE:
+        status += " (mostly out of memory)"
+    return Ending(outcome=word, reasons=[f"{status}, {last}"], evidence=facts.log.error)
+
+
+def _finished(facts: Facts) -> Ending | None:
+    """Return the end of a program that broke down behind its last iteration: its number stands, and how it ended is said."""
+    if facts.exit_status in {0, None} or facts.signal or not facts.log.is_finished:
+        return None
+    if (facts.log.last_iteration or 0) < facts.iterations or facts.log.slurm_outcome:
+        return None
+    reason = f"completed with errors: {_in_words(facts.exit_status or 0)} behind the last iteration, when the training was done"
+    return Ending(outcome=Outcome.VALID, reasons=[reason], evidence=facts.log.error)
+
+
+def _in_words(status: int) -> str:
+    """Return an exit status for a person; Python counts a signal negative, a shell from 128 up."""
+    signal_number = -status if status < 0 else status - 128
+    return f"killed by signal {signal_number}" if 0 < signal_number < 65 else f"exit status {status}"
+
+
+def _short(facts: Facts) -> Ending | None:
+    last = facts.log.last_iteration
+    if facts.exit_status is None:
+        why = f" ({facts.job.reason})" if facts.job and facts.job.reason else ""
+        gone = f"Slurm no longer knows the job{why}, and " if facts.job and facts.job.state == GONE else ""
+        reason = f"{gone}the exit status is lost; last iteration {last or 'none'}"
+        return Ending(outcome=Outcome.UNKNOWN, reasons=[reason])
+    if (last or 0) >= facts.iterations:
+        return None
+    reason = f"last iteration {last or 'none'} of {facts.iterations}"
+    return Ending(outcome=Outcome.INCOMPLETE, reasons=[reason], evidence=facts.log.error)
+
+
+def _suspended(facts: Facts) -> Ending | None:
+    suspended_s = facts.job.suspended_s if facts.job else None
+    if not suspended_s:
+        return None
+    reason = f"Slurm suspended the job for {suspended_s:.0f} s: the times in its log have a hole; run it again"
+    return Ending(outcome=Outcome.INVALID, reasons=[reason])
+
+
+RULES: dict[str, Callable[[Facts], Ending | None]] = {
+    "Slurm's memory limit": _memory_limit,
+    "Slurm's state": _slurm_state,
+    "Slurm's exit code": _slurm_number,
+    "Slurm's notice in the log": _slurm_notice,
+    "loss in the log": _not_finite,
+    FINISHED: _finished,
+    "exit status": _exit_status,
+    "iterations in the log": _short,
+    "Slurm's suspension": _suspended,
+}
+"""The rules in their order, under the names that outcome.json gives them as `decided_by`."""
+
+
+def write_ending(
+    run_dir: Path,
+    ending: Ending,
+    *,
+    exit_status: int | None,
+    job_id: str | None,
+    attempts: Sequence[dict[str, Any]] = (),
+) -> None:
+    """Write outcome.json and then the marker, unless an earlier decision stands; of two writers at once the first one wins.
+
+    `attempts` are the endings of the jobs before this one, each with its own number.
+    """
+    record: dict[str, Any] = {
+        "schema": schemas.OUTCOME,
+        "outcome": ending.outcome.value,
+        "reasons": ending.reasons,
+        "evidence": ending.evidence,
+        "exit_status": exit_status,
+        "job_id": job_id,
+        "ended": now(),
+        "sources": ending.sources,
+        "attempt": len(attempts) + 1,
+        "attempts": list(attempts),
+    }
+    files.write_json(run_dir / "outcome.json", record, once=True)
+    write_marker(run_dir)
+
+
+def read_ending(run_dir: Path) -> Ending | None:
+    """Return the decision that stands, or None while there is none."""
+    path = run_dir / "outcome.json"
+    if not path.exists():
+        return None
+    record = files.read_json(path, schemas.OUTCOME)
+    files.refuse_types(record, path, outcome=str, reasons=list, evidence=str | None)
+    sources = record.get("sources")
+    return Ending(
+        outcome=read_word(record["outcome"], path),
+        reasons=[str(reason) for reason in record["reasons"]],
+        evidence=record["evidence"],
+        sources=sources if isinstance(sources, dict) else {},
+    )

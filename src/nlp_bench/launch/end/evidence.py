@@ -1,0 +1,222 @@
+"""What the log of a run says about its end: the first error, Slurm's notice, a loss that is not finite."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from nlp_bench.logs.reader import OURS, read_log
+from nlp_bench.logs.record import NO_RECORDS, Records
+from nlp_bench.outcome import Outcome
+
+NOTICE = re.compile(
+    r"\*\*\* (?P<what>JOB|STEP) (?P<job>[^\s.]+)\S* .*?(?:CANCELLED|FAILED) AT \S+(?: DUE TO (?P<cause>[A-Z ]+?)(?:,[^*]*)?)? \*\*\*"
+)
+"""slurmstepd's notice in the error file, for example: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"""
+CAUSES = {
+    None: Outcome.CANCELLED,
+    "TIME LIMIT": Outcome.TIMEOUT,
+    "PREEMPTION": Outcome.PREEMPTED,
+    "NODE FAILURE": Outcome.NODE_FAIL,
+    "JOB REQUEUE": Outcome.PREEMPTED,
+    "DEADLINE": Outcome.TIMEOUT,
+}
+OUT_OF_MEMORY = re.compile(
+    r"OutOfMemoryError|CUDA out of memory|oom[-_]kill|OOM Killed|Out Of Memory|std::bad_alloc|DefaultCPUAllocator: can't allocate"
+    r"|\bMemoryError\b|[Ee]xceeded (?:job )?memory limit"
+)
+MEMORY_LIMIT = re.compile(
+    r"slurmstepd\S*: error: (?:StepId=|Step |JobId=|Job )\S+ exceeded memory limit \(\d+ > \d+\), being killed"
+)
+"""Slurm's own watch on memory (OverMemoryKill), whose job ends as FAILED or CANCELLED. Source: slurmstepd of Slurm 22.05."""
+ERROR = re.compile(
+    r"^(?:\[(?P<local>\w+)\]: ?)?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: error: .*|nlp[-_]bench[\w. ]*: error: .*|\S*: line \d+: .*: (?:command not found|No such file or directory)))$"
+)
+ROOT_CAUSE = re.compile(
+    r"Root Cause \(first observed failure\):.*?time\s*: (\S+).*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", re.DOTALL
+)
+"""torchrun's failure summary, one per node: time, rank and exit code of the first failure that the node saw."""
+FAILURES = re.compile(
+    r"time\s*: \S+\s*host\s*: \S+\s*rank\s*: (\d+) \(local_rank: (\d+)\).*?exitcode\s*: (-?\d+)", re.DOTALL
+)
+"""Each rank of that summary, which lists those that failed, and none that left with status 0."""
+ORDER = re.compile(r"nlp-bench: ranks ended in the order (\d+) .*?; the first at (\S+)")
+"""Our launcher's word on a node whose torchrun failed (launch/nodes/ranks.py)."""
+STALLED = re.compile(r"nlp-bench: error: (stalled .*?)(?:; the run is ended)?$", re.MULTILINE)
+RENDEZVOUS = re.compile(
+    r"nlp-bench: error: rendezvous: (?P<ours>.*)|(?P<torchrun>Rendezvous\w*Error.*|(?:\w+\.)*Dist\w*Error: .*(?:clients joined|EADDRINUSE|timed out|Timed out).*)"
+)
+"""Nodes that did not meet: our own check, or torchrun's words (c10d: RendezvousTimeoutError; static: DistStoreError)."""
+NODE_FAILURE = re.compile(
+    r"srun: error: (?:.*?Node failure on \S+.*|Task launch for \S+ failed on node \S+: (?:Communication connection failure|Socket timed out).*)"
+)
+"""srun's words, which stand in the log before the controller has given the node up: `_node_fail_handler` of srun; or the node, whose
+slurmd is dead, took no task."""
+NOT_STARTED = re.compile(r"srun: error: .*Unable to contact slurm controller")
+"""srun's words where the controller is away for longer than it asks (10 s) when the step is to begin."""
+FINISHED = re.compile(
+    r"^(?:\[\w+\]: ?)? ?(?:training finished: (\d+) iterations|\[after training is done\] datetime: .*)$"
+)
+"""The line behind the last iteration: our trainer's, or Megatron-LM's."""
+KILLED = "killed by SIGKILL: mostly Linux, out of memory (dmesg tells); try a smaller micro batch, or more ranks"
+"""SIGKILL leaves no word of its own in the log."""
+STARTED, STARTED_ERR = "\nSubmitted batch job ", "nlp-bench: begin of job "
+"""What the job script prints first into job.out and job.err: what stands before is of an earlier job of the chain, or start of the job."""
+ITERATION = re.compile(r"iteration +\d+/")
+ATTEMPT = "nlp-bench: attempt "
+"""What `sync` writes into both files before it submits a lost run again (launch/follow/retry.py): what stands before is of an earlier job."""
+BEGUN = re.compile(r"([1-9]\d*)$", re.MULTILINE)
+"""The number behind STARTED_ERR; 0 is a local run."""
+TAIL_BYTES = 2_000_000
+"""The end of a log is where its end is told; an error flood before that is not read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What was found; None where nothing was."""
+
+    last_iteration: int | None
+    """Largest iteration in the log."""
+    error: str | None
+    """The first line that names an error."""
+    slurm: str | None
+    """Slurm's notice."""
+    slurm_outcome: Outcome | None
+    """What the notice means."""
+    out_of_memory: bool
+    """Whether memory was exhausted."""
+    memory_limit: str | None
+    """Slurm's words when it killed the job for its memory."""
+    not_finite: str | None
+    """Where a loss was not finite."""
+    cause: str | None = None
+    """What brought the run down, where the log tells more than its exit status: a stall, a rendezvous, the rank that was first."""
+    is_finished: bool = False
+    """Whether the trainer said behind its last iteration that it was done."""
+    num_starts: int = 0
+    """Starts of the ranks in the log that have iterations: torchrun may restart them inside a job."""
+
+
+def gather(run_dir: Path) -> Evidence:
+    """Read the ends of job.out and job.err and return what they say."""
+    text = _tail(run_dir / "job.out")
+    out = _of_this_start(text, STARTED)
+    err = _of_this_start(_tail(run_dir / "job.err"), STARTED_ERR)
+    lines = (err + "\n" + out).splitlines()
+    notice = _last_notice(lines, begun.group(1) if (begun := BEGUN.match(err)) else "")
+    node = next((line for line in lines if NODE_FAILURE.search(line)), None)
+    num_starts, records = _last_start(run_dir / "job.out") if _has_logged(text) else (0, NO_RECORDS)
+    broken = records.first_broken()
+    return Evidence(
+        last_iteration=records[-1].iteration if records else None,
+        error=_first_error(lines, err),
+        slurm=notice.group(0) if notice else node,
+        slurm_outcome=_meaning(notice, node),
+        out_of_memory=any(OUT_OF_MEMORY.search(line) for line in lines),
+        memory_limit=next((found.group() for line in lines if (found := MEMORY_LIMIT.search(line))), None),
+        not_finite=f"the loss is not finite at iteration {broken.iteration}" if broken else None,
+        cause=_cause(err, lines, trained=bool(records)),
+        is_finished=any(FINISHED.match(line) for line in lines),
+        num_starts=num_starts,
+    )
+
+
+def _of_this_start(text: str, started: str) -> str:
+    """Return what stands behind the last start of the job, or behind the line with which a further attempt was submitted."""
+    _, mark, behind = text.rpartition(f"\n{ATTEMPT}")
+    if mark and started not in behind:
+        return behind.partition("\n")[2]
+    return text.rpartition(started)[2]
+
+
+def _has_logged(text: str) -> bool:
+    """Whether the records of the log are of this attempt: not while it has none, and those above its line are of an earlier one."""
+    _, mark, behind = text.rpartition(f"\n{ATTEMPT}")
+    return not mark or ITERATION.search(behind) is not None
+
+
+def says_finished(run_dir: Path) -> bool:
+    """Whether the last start of the program said that its training was done: an exit status behind that takes no number away."""
+    lines = _of_this_start(_tail(run_dir / "job.out"), STARTED).splitlines()
+    return any(FINISHED.match(line) for line in lines)
+
+
+def _meaning(notice: "re.Match[str] | None", node: str | None) -> Outcome | None:
+    if notice is None:
+        return Outcome.NODE_FAIL if node else None
+    word = CAUSES.get(notice.group("cause"), Outcome.CANCELLED)
+    return Outcome.NODE_FAIL if node and word is Outcome.CANCELLED else word
+
+
+def _cause(err: str, lines: list[str], *, trained: bool) -> str | None:
+    """Return a sentence on what came first: torchrun names the first rank that failed, not one that left before it with status 0."""
+    if found := STALLED.search(err):
+        return found.group(1)
+    causes = sorted(ROOT_CAUSE.findall(err))
+    for found in filter(None, map(RENDEZVOUS.search, lines)):
+        if found.group("ours"):
+            return f"rendezvous: {found.group('ours')}"
+        if not trained and not causes:  # where ranks had started, their peers' agents lose each other at the end
+            return f"rendezvous: the nodes did not meet: {found.group('torchrun')}"
+    if not trained and not causes and NOT_STARTED.search(err):
+        return "Slurm's controller did not answer srun, which started no rank"
+    failed = {number: status for number, _, status in FAILURES.findall(err)}
+    first = _ended_first(err)
+    if failed and first and first not in failed:
+        return f"rank {first} ended first, without an error of its own (an early exit with status 0); the others failed for it"
+    rank, status = (first, failed[first]) if first and failed else causes[0][1:] if causes else ("", "")
+    return f"killed by signal {status[1:]} (rank {rank})" if status.startswith("-") else None
+
+
+def _first_error(lines: list[str], err: str) -> str | None:
+    """Return the line that names the error of the rank that failed first, and its exit code.
+
+    torchrun's root cause is one of the ranks that failed within a second or so; where our launcher has seen their order, that decides.
+    """
+    causes = sorted(ROOT_CAUSE.findall(err))  # by time: the first failure dragged the others along
+    rank, code = causes[0][1:] if causes else ("", "")
+    failed = {number: (local, status) for number, local, status in FAILURES.findall(err)}
+    order = _ended_first(err)
+    local = failed[order][0] if order in failed else ""
+    if order in failed:
+        rank, code = order, failed[order][1]
+    errors = [(found.group("local"), found.group("text")) for line in lines if (found := ERROR.match(line))]
+    own = [text for prefix, text in errors if local and prefix == f"default{local}"]
+    parts = (own or [text for _, text in errors])[:1]
+    parts += [f"rank {rank} exitcode {code}"] if rank else []
+    parts += [KILLED] if code == "-9" else []
+    return "; ".join(parts) or None
+
+
+def _ended_first(err: str) -> str | None:
+    """Return the rank that ended first, over all nodes; None where no launcher has said so."""
+    found = sorted((match.group(2), match.group(1)) for match in ORDER.finditer(err))
+    return found[0][1] if found else None
+
+
+def _last_start(log: Path) -> tuple[int, Records]:
+    """Return how many starts of the program `log` holds, and the whole records of the last one; none where there is no log."""
+    attempts = read_log(str(log), only=OURS).attempts if log.is_file() else ()
+    return len(attempts), attempts[-1].records.chosen(attempts[-1].records.whole) if attempts else NO_RECORDS
+
+
+def _last_notice(lines: list[str], own: str) -> "re.Match[str] | None":
+    """Return the notice with a cause, else the job's own: srun cancels a step too, whenever a rank fails.
+
+    `own` is the number of the job that has begun last; a node that was given up may write of the job before it even later.
+    """
+    found = [match for line in lines if (match := NOTICE.search(line))]
+    found = [match for match in found if not own or not match.group("job").isdigit() or match.group("job") == own]
+    found = [match for match in found if match.group("cause") or match.group("what") == "JOB"]
+    return next((match for match in found if match.group("cause")), found[-1] if found else None)
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            stream.seek(0, 2)
+            stream.seek(max(0, stream.tell() - TAIL_BYTES))
+            return stream.read(TAIL_BYTES).decode(
+                errors="replace"
+            )  # a log that grows as fast as it is read has an end, too
+    except OSError:
+        return ""

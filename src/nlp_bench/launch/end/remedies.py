@@ -1,0 +1,154 @@
+"""What helps against each end of a run, and what to type: sentences and commands in which the run's own words are still missing.
+
+In a command DIR stands for the run's folder, LOGS for its logs, CHECKPOINTS for the folder of checkpoints that it has left, LONGER for
+twice its time limit, MODEL, SYSTEM and NODES for what was trained where. `launch.end.advice` fills them in, and leaves out a command
+whose words this run does not have.
+"""
+
+import re
+from dataclasses import dataclass
+
+from nlp_bench.outcome import Outcome
+
+NO_RETRY = "it would end the same way"
+REPORT, LOOK = "nlp-bench report DIR --explain", "tail -n 50 LOGS"
+RANKS = "tail -n 3 DIR/ranks/*/*/*/stderr.log"
+"""Where torchrun's --log_dir has each rank's own output."""
+AGAIN = "nlp-bench submit --run DIR/run.json"
+"""The same training in a new folder, as another job: an ended folder takes no second one."""
+GO_ON = AGAIN + " --load CHECKPOINTS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """What helps, and the commands."""
+
+    text: str
+    """What to change or to look at, in one sentence."""
+    commands: tuple[str, ...]
+    """What to type next, the first one first."""
+    reason: str = ""
+    """Pattern of a reason for which this takes the place of the outcome's own remedy; empty: it is that one."""
+
+
+REMEDIES: dict[Outcome, Remedy] = {
+    Outcome.VALID: Remedy(text="none is needed", commands=("nlp-bench measure DIR", REPORT)),
+    Outcome.INVALID: Remedy(
+        text="its number must not be used: a loss that is not finite asks for another precision, a broken rule for what the rule names",
+        commands=(REPORT,),
+    ),
+    Outcome.REFUSED: Remedy(
+        text="give the option that the reason names: the log does not hold it", commands=("nlp-bench report --help", REPORT)
+    ),
+    Outcome.INCOMPLETE: Remedy(
+        text="look why it stopped before its iterations were done; a checkpoint lets it go on, a longer --timelimit repeat it",
+        commands=(LOOK, GO_ON, AGAIN + " --timelimit LONGER"),
+    ),
+    Outcome.FAILED: Remedy(
+        text="mend what the evidence names, then submit it again; no retry by itself: " + NO_RETRY, commands=(LOOK, AGAIN)
+    ),
+    Outcome.OUT_OF_MEMORY: Remedy(
+        text="a layout that needs less: a smaller --micro-batch-size, a larger --tp or --pp, --recompute-granularity full; no retry: " + NO_RETRY,
+        commands=("nlp-bench plan --model MODEL --system SYSTEM --nodes NODES", LOOK),
+    ),
+    Outcome.TIMEOUT: Remedy(
+        text="a longer --timelimit, fewer --iterations, or --chain N: jobs that go on from each other's checkpoint",
+        commands=(GO_ON, AGAIN + " --timelimit LONGER", LOOK),
+    ),
+    Outcome.CANCELLED: Remedy(
+        text="somebody, or a limit of the queue, took it out; submit it again if that was not meant", commands=(GO_ON, AGAIN)
+    ),
+    Outcome.PREEMPTED: Remedy(
+        text="another job had precedence; --retries N submits it anew by itself, another --queue may not preempt",
+        commands=(GO_ON, AGAIN + " --retries 2"),
+    ),
+    Outcome.NODE_FAIL: Remedy(
+        text="leave the node out (--sbatch-arg=--exclude=NODE) and tell its operator; --retries N submits it anew by itself",
+        commands=("sinfo --list-reasons", GO_ON, AGAIN + " --retries 2"),
+    ),
+    Outcome.UNKNOWN: Remedy(
+        text="no one knows how it ended: the log is all there is, and it carries no number; run it again", commands=(LOOK, AGAIN)
+    ),
+}  # fmt: skip
+
+SPECIAL: dict[Outcome, tuple[Remedy, ...]] = {
+    Outcome.VALID: (
+        Remedy(
+            reason="completed with errors",
+            text="the number stands; what broke behind the training is in the evidence",
+            commands=(REPORT, LOOK),
+        ),
+    ),
+    Outcome.INVALID: (
+        Remedy(
+            reason="Slurm suspended",
+            text="run it again where nobody suspends it: another --queue, or --exclusive",
+            commands=(AGAIN + " --exclusive",),
+        ),
+        Remedy(
+            reason="was changed after the run had ended",
+            text="decide anew, from the log and from what Slurm and the job script said",
+            commands=("rm DIR/outcome.json DIR/ready", "nlp-bench sync DIR"),
+        ),
+    ),
+    Outcome.OUT_OF_MEMORY: (
+        Remedy(
+            reason=r"Slurm killed it|Slurm: (?i:out_?\s?of_?\s?memory)",
+            text="more host memory: --mem (0: all of the node's), or fewer ranks per node; no retry: " + NO_RETRY,
+            commands=(AGAIN + " --mem 0", LOOK),
+        ),
+    ),
+    Outcome.FAILED: (
+        Remedy(
+            reason="stalled",
+            text="a rank hangs: look at its own log and at its node; a run that is slow by nature asks for --stall-least",
+            commands=(RANKS, LOOK, AGAIN),
+        ),
+        Remedy(
+            reason="rendezvous",
+            text="the nodes did not find each other: look at names, ports and firewall between them, or ask for --join-timeout",
+            commands=("nlp-bench doctor --checks names --system SYSTEM", LOOK, AGAIN),
+        ),
+        Remedy(
+            reason="the launcher was killed",
+            text="somebody, or Linux for lack of memory (dmesg tells), killed nlp-bench submit: its training was ended with it",
+            commands=(AGAIN, LOOK),
+        ),
+        Remedy(
+            reason="ended first",
+            text="look at the log of the rank that is named: it left by itself",
+            commands=(RANKS, LOOK, AGAIN),
+        ),
+        Remedy(
+            reason="job.out cannot be opened",
+            text="the run's folder is missing or not writable on the nodes: name one on their file system with --run-dir",
+            commands=("ls -ld DIR", AGAIN),
+        ),
+        Remedy(
+            reason="killed by signal 9",
+            text="mostly Linux, out of memory (dmesg of the node tells): ask for more with --mem, or for fewer ranks per node",
+            commands=(LOOK, AGAIN),
+        ),
+    ),
+    Outcome.TIMEOUT: (
+        Remedy(
+            reason="by signal",
+            text="it was told that its time was nearly over; with --save it leaves a checkpoint to go on from",
+            commands=(GO_ON, AGAIN + " --timelimit LONGER", LOOK),
+        ),
+    ),
+    Outcome.CANCELLED: (
+        Remedy(
+            reason="--max-pending",
+            text="ask for fewer --nodes, another --queue or a shorter --timelimit, or let it wait (--max-pending 0)",
+            commands=("sinfo", AGAIN + " --max-pending 0"),
+        ),
+    ),
+}
+"""Of each outcome those whose reason says more; the first whose pattern is found in a reason is taken."""
+
+
+def remedy_of(outcome: Outcome, reasons: list[str]) -> Remedy:
+    """Return what helps against `outcome` for these `reasons`."""
+    found = (one for one in SPECIAL.get(outcome, ()) if any(re.search(one.reason, text) for text in reasons))
+    return next(found, REMEDIES[outcome])

@@ -1,0 +1,1 @@
+"""From the submission to the end: progress, outcome, retries, JUBE's next step."""

@@ -1,0 +1,258 @@
+"""Bring the record of a run up to date with what Slurm says of its job."""
+
+import contextlib
+import datetime as dt
+import os
+import shlex
+import socket
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nlp_bench import marker
+from nlp_bench.config.run import Run, read_run
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.launch import chain, local, lock
+from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
+from nlp_bench.launch.end.evidence import gather
+from nlp_bench.launch.end.script_record import ScriptRecord, own_record, read_record, write_record
+from nlp_bench.launch.folder import is_intent, read_submission, write_submission
+from nlp_bench.launch.follow import retry
+from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.scheduler.states import DONE, GONE, HELD, RUNNING, WAITING, is_known, meaning
+from nlp_bench.outcome import Outcome
+
+GONE_S = 300
+"""Seconds for which Slurm must answer "not there" before a job without a record counts as lost."""
+UNKNOWN_S = 6 * 3600
+"""Seconds after which a job that squeue still lists, in a state that nobody knows, counts as lost."""
+CUT_OFF = "the submission was cut off"
+SILENT = "Slurm does not answer"
+SILENT_S = 6 * 3600
+"""Seconds after which `sync --wait` gives up on a Slurm that does not answer; the next sync takes over."""
+LAST_WORDS_S = 5.0
+"""Seconds that Slurm has to answer a job script that it is ending: SIGKILL follows after KillWait (30 s by default)."""
+
+
+def sync(run_dir: Path) -> tuple[Ending | None, str]:
+    """Return the run's ending, deciding and writing it when the job has ended, and a word on its state."""
+    if (run_dir / "outcome.json").exists():
+        marker.repair(run_dir)
+        return read_ending(run_dir), "ended"
+    if marker.remove_bare(run_dir):
+        print(f"nlp-bench: {run_dir}/{marker.MARKER} was not written by nlp-bench; removed", file=sys.stderr)
+    submission = read_submission(run_dir)
+    if submission is None:
+        return None, "not submitted"
+    if is_intent(submission) and not submission["job_ids"]:
+        return None, _handing_over(run_dir, submission)
+    job = chain.look(submission)
+    waiting = _still_going(run_dir, submission, job)
+    if waiting:
+        return None, waiting
+    record = read_record(run_dir, submission["job_id"])
+    ended = job is not None and meaning(job.state) in {DONE, Outcome.FAILED}
+    exit_status = job.exit_status if job and ended else record.exit_status if record and _is_lost(job) else None
+    return _settle(run_dir, submission, job, record, exit_status=exit_status, own_id=None)
+
+
+def sync_script(run_dir: Path, *, exit_status: int, signal: str = "") -> tuple[Ending | None, str]:
+    """Decide in the job itself, at the end of its script; where the job will go on, or only Slurm can know, nothing is decided.
+
+    What the script knows is written down in any case.
+    """
+    ending = read_ending(run_dir)
+    if ending is not None:
+        return ending, "ended"
+    own = own_record(exit_status, signal)
+    with contextlib.suppress(NlpBenchError):  # a full disk: Slurm still has the exit status
+        write_record(run_dir, own)
+    job = (
+        slurm.look(own.job_id, timeout_s=slurm.ASK_TIMEOUT_S if exit_status == 0 else LAST_WORDS_S)
+        if own.job_id
+        else None
+    )
+    job = chain.ours(job, read_submission(run_dir))
+    is_requeued = _begins_anew(job, own) if job else "DUE TO JOB REQUEUE" in (gather(run_dir).slurm or "")
+    if is_requeued and decide(read_run(run_dir), run_dir, exit_status=exit_status).outcome is not Outcome.VALID:
+        return None, "Slurm has put the job back into its queue"
+    return _settle(run_dir, read_submission(run_dir), job, own, exit_status=exit_status, own_id=own.job_id)
+
+
+def _begins_anew(job: slurm.Job, own: ScriptRecord) -> bool:
+    """Whether Slurm will start, or has started, this job once more.
+
+    It was requeued; or a controller that was killed has forgotten that it runs, and has it in the queue or on another node now.
+    """
+    here = os.environ.get("SLURMD_NODENAME", "")
+    is_elsewhere = bool(here and job.batch_host) and job.batch_host != here
+    return job.restarts > own.restarts or meaning(job.state) == WAITING or is_elsewhere
+
+
+def _settle(  # noqa: PLR0913  # one fact each
+    run_dir: Path,
+    submission: dict[str, Any] | None,
+    job: slurm.Job | None,
+    record: ScriptRecord | None,
+    *,
+    exit_status: int | None,
+    own_id: str | None,
+) -> tuple[Ending | None, str]:
+    """Decide and write, unless another job of the chain goes on, or Slurm's record may only be late."""
+    if own_id is not None and own_id in {attempt.get("job_id") for attempt in retry.attempts(submission)}:
+        return None, "another job has taken this run over"
+    is_fresh = record is not None and (job is None or job.restarts == record.restarts)
+    told = record.signal if record and is_fresh else ""
+    run = read_run(run_dir)
+    ending = local.blamed(decide(run, run_dir, exit_status=exit_status, job=job, signal=told), submission)
+    if (
+        own_id is None
+        and job
+        and job.state == GONE
+        and ending.outcome is Outcome.UNKNOWN
+        and not _rested(run_dir, GONE_S)
+    ):
+        return None, "Slurm does not know the job; waiting in case its record is late"
+    others = chain.rest(submission, own_id)
+    if ending.outcome not in chain.FINAL:
+        if others is None:
+            return None, f"{ending.text()}; {SILENT}, and other jobs of the chain may go on"
+        num_left = len(others) or chain.parts_left(submission)
+        if num_left:
+            return None, f"one job of the chain has ended ({ending.text()}), {num_left} will go on"
+    if retry.is_due(run, submission, ending):
+        assert submission is not None  # noqa: S101  # for the checker: only a submission can be due
+        try:
+            return None, _once_more(run, run_dir, submission, ending, exit_status, is_job=own_id is not None)
+        except NlpBenchError as error:
+            ending = replace(ending, reasons=[*ending.reasons, f"the retry was refused: {error}"])
+    if submission and submission.get("given_up") and ending.outcome is Outcome.CANCELLED:
+        ending = replace(ending, reasons=[str(submission["given_up"])])
+    known = chain.job_ids(submission) if submission else []
+    slurm.cancel(others if others is not None else [job_id for job_id in known if job_id != own_id])
+    job_id = own_id or (submission["job_id"] if submission else None)
+    write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id, attempts=retry.attempts(submission))
+    return read_ending(run_dir), "ended"
+
+
+def _once_more(  # noqa: PLR0913  # one fact each
+    run: Run, run_dir: Path, submission: dict[str, Any], ending: Ending, exit_status: int | None, *, is_job: bool
+) -> str:
+    """Submit a lost run again; its job itself, on nodes that are going away, leaves that to the follower."""
+    if is_job:
+        return f"{ending.text()}; it will be submitted again"
+    try:
+        return retry.again(run, run_dir, submission, ending, exit_status)
+    except slurm.SilentError:
+        return SILENT
+
+
+def _is_lost(job: slurm.Job | None) -> bool:
+    """Whether the script's own record is all there is of the exit status."""
+    return job is None or job.state == GONE
+
+
+def _handing_over(run_dir: Path, submission: dict[str, Any]) -> str:
+    """Say how far an intent is whose job nobody has written down; a job that Slurm has is written down here."""
+    if lock.is_held(run_dir):
+        return "being submitted"
+    try:
+        found = [str(number) for number, said in slurm.comments(ended=True) if said == submission["comment"]]
+    except slurm.SilentError:
+        return SILENT
+    if found:
+        write_submission(run_dir, found[:1], parts_left=chain.parts_left(submission) - 1, comment=submission["comment"])
+        return "submitted"
+    if retry.attempts(submission):
+        with contextlib.suppress(slurm.SilentError):
+            return retry.complete(read_run(run_dir), run_dir)
+        return SILENT
+    word = shlex.quote(str(run_dir))
+    return f"{CUT_OFF}; repeat it: nlp-bench submit --run {word}/run.json --run-dir {word}"
+
+
+def _still_going(run_dir: Path, submission: dict[str, Any], job: slurm.Job | None) -> str | None:
+    """Return a word on a run that has not ended, None for one that has."""
+    if job is not None:
+        return _slurm_state(run_dir, submission, job)
+    return SILENT if chain.job_ids(submission) else _local_state(run_dir, submission)
+
+
+def _slurm_state(run_dir: Path, submission: dict[str, Any], job: slurm.Job) -> str | None:
+    if job.state != GONE and not is_known(job.state):
+        return _unknown_state(run_dir, job)
+    if meaning(job.state) == WAITING and retry.given_up(
+        read_run(run_dir), run_dir, submission, job, _waited_s(submission)
+    ):
+        return f"{_in_words(job)}; cancelled, it has waited too long"
+    return _in_words(job) if meaning(job.state) in {WAITING, RUNNING} else None
+
+
+def _waited_s(submission: dict[str, Any]) -> float:
+    """Return the seconds since the job was handed over, 0 where the record does not tell."""
+    try:
+        return time.time() - dt.datetime.fromisoformat(str(submission.get("submitted"))).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _local_state(run_dir: Path, submission: dict[str, Any]) -> str | None:
+    if submission.get("host") != socket.gethostname():
+        return f"running on {submission.get('host')}"
+    if not lock.is_held(run_dir):
+        return None
+    local.end_orphan(run_dir)
+    return "running here"
+
+
+def _in_words(job: slurm.Job) -> str:
+    text = f"{job.state} ({job.reason})" if job.reason not in {"", "None"} else job.state
+    if job.job_id and (job.state.upper() in HELD or "held" in job.reason.lower()):
+        text += f"; held: scontrol release {job.job_id}, or scancel {job.job_id}"
+    return text
+
+
+def _unknown_state(run_dir: Path, job: slurm.Job) -> str | None:
+    """Whether a job in a state that the table lacks goes on: squeue lists it; but not for ever."""
+    listed = slurm.is_queued(job.job_id)
+    if listed is None:
+        return SILENT
+    if _rested(run_dir, UNKNOWN_S if listed else GONE_S):
+        return None
+    return f"{job.state}, a state that this nlp-bench does not know" + ("" if listed else ", and not in the queue")
+
+
+def _rested(run_dir: Path, time_s: float) -> bool:
+    """Whether the run's files have rested for so long: a record that is late would have come by then."""
+    newest = max(path.stat().st_mtime for path in (run_dir / "submit.json", run_dir / "job.out") if path.exists())
+    return time.time() - newest > time_s
+
+
+def wait(run_dir: Path, *, poll_s: float) -> Ending | None:
+    """Poll until the run has ended; return None when its folder has gone, or nothing could be learnt for SILENT_S.
+
+    The time between two questions grows from 5 s to `poll_s`, so that a sweep does not burden the controller. A fault of the
+    moment (a full disk, a record that cannot be read) is said and asked about again.
+    """
+    last_answer = time.monotonic()
+    pause_s = min(5.0, poll_s)
+    said = ""
+    while run_dir.is_dir():
+        try:
+            ending, state = sync(run_dir)
+        except (NlpBenchError, OSError) as error:
+            ending, state = None, SILENT
+            if str(error) != said:
+                said = str(error)
+                print(f"nlp-bench: {said}; asking again", file=sys.stderr, flush=True)
+        if ending is not None:
+            return ending
+        if state != SILENT:
+            last_answer = time.monotonic()
+        if time.monotonic() - last_answer > SILENT_S:
+            break
+        time.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, poll_s)
+    return None

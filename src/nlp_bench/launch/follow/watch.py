@@ -1,0 +1,202 @@
+"""Follow runs to their end: one line per run whenever it has moved; unattended, JUBE's next steps are driven too."""
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.config.run import read_run
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.launch.end.advice import advice, short
+from nlp_bench.launch.end.ending import Ending
+from nlp_bench.launch.follow import jube_runs
+from nlp_bench.launch.follow.progress import Progress, progress
+from nlp_bench.launch.follow.runs import find_runs, one_line
+from nlp_bench.launch.follow.sync import CUT_OFF, SILENT, sync
+from nlp_bench.outcome import Outcome
+
+SCHEMA = "nlp-bench/watch/1"
+MAX_FAULTS = 12
+"""Looks in a row after which a folder whose records cannot be read is no longer waited for."""
+OUT_OF_HOURS = 3
+"""Exit code where --max-hours are over and a run still goes on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What one look at one run has shown."""
+
+    folder: Path
+    """The run's folder."""
+    ending: Ending | None
+    """How it ended; None while it goes on, or is not known."""
+    state: str
+    """The queue's word and reason, "running here", or what is wrong."""
+    progress: Progress | None
+    """How far it is, None where its log tells nothing yet."""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The word of its end."""
+        return self.ending.outcome if self.ending else None
+
+    def line(self) -> str:
+        """Return it for a person; how long the log is silent is told once it counts, or every line would have moved."""
+        if self.ending:
+            told = self.ending.text()
+            return told if self.outcome is Outcome.VALID else f"{told} ({short(self.ending, self.folder)})"
+        if self.progress and self.state == SILENT:
+            return f"{self.progress.text()}; {SILENT}"
+        text = self.progress.text() if self.progress else self.state
+        if self.progress and self.progress.is_stalled:
+            text = (
+                text.partition("; STALLED")[0]
+                + f"; STALLED: the log has not grown for more than {self.progress.stall_limit_s:.0f} s"
+            )
+        return text
+
+    def record(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        far = self.progress if not self.ending else None
+        found = advice(self.ending, self.folder) if self.ending else None
+        return {
+            "folder": str(self.folder),
+            "outcome": self.outcome.value if self.outcome else None,
+            "reasons": self.ending.reasons if self.ending else [],
+            "evidence": self.ending.evidence if self.ending else None,
+            "state": self.state,
+            "iteration": far.iteration if far else None,
+            "total_iterations": far.total_iterations if far else None,
+            "tokens_per_second": far.tokens_per_second if far else None,
+            "left_s": far.left_s if far else None,
+            "silent_s": far.silent_s if far else None,
+            "is_stalled": far.is_stalled if far else False,
+            "logs": [str(path) for path in found.logs] if found else [],
+            "next": list(found.commands) if found else [],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How to watch."""
+
+    every_s: float
+    """Seconds between two looks."""
+    once: bool = False
+    """Look once and return."""
+    while_pid: int | None = None
+    """Go on for as long as this process lives."""
+    only_new: bool = False
+    """Leave out the runs that are there already."""
+    drives: bool = False
+    """Call `jube continue` for JUBE's runs until nothing waits in them."""
+    max_hours: float | None = None
+    """Return after so long, whatever still goes on."""
+    as_json: bool = False
+    """Print one JSON record per change on stdout instead of lines on stderr."""
+
+
+def watch(paths: list[Path], manner: Manner) -> int:
+    """Look until all runs have ended; return 0 when all are VALID, 1 when not, OUT_OF_HOURS when the time was over before."""
+    return _Watching(paths, manner).to_the_end()
+
+
+class _Watching:
+    def __init__(self, paths: list[Path], manner: Manner) -> None:
+        self.paths, self.manner = paths, manner
+        self.earlier = set(_existing(paths)) if manner.only_new else set()
+        self.shown: dict[Path, str] = {}
+        self.ended: dict[Path, Look] = {}
+        self.faults: dict[Path, int] = {}
+        self.waiting: dict[Path, str] = {}
+        self.num_ended: dict[Path, int] = {}
+        self.last = time.monotonic() + manner.max_hours * 3600 if manner.max_hours is not None else float("inf")
+
+    def to_the_end(self) -> int:
+        manner = self.manner
+        while True:
+            alive = manner.while_pid is not None and Path(f"/proc/{manner.while_pid}").exists()
+            looks = [self._look(folder) for folder in _existing(self.paths) if folder not in self.earlier]
+            for look in looks:
+                self._show(look)
+            if manner.drives:
+                self._drive(looks)
+            if not looks and manner.while_pid is None and not self.waiting:
+                print("nlp-bench: no submitted run below " + " ".join(map(str, self.paths)), file=sys.stderr)
+                return 1
+            goes_on = any(look.outcome is None and self.faults.get(look.folder, 0) < MAX_FAULTS for look in looks)
+            goes_on = goes_on or "RUNNING" in self.waiting.values()
+            if manner.once or (not alive and (manner.while_pid is not None or not goes_on)):
+                return self._code(looks)
+            if time.monotonic() >= self.last:
+                self._say(f"nlp-bench: {manner.max_hours:g} hours are over; go on with the same command")
+                return OUT_OF_HOURS
+            time.sleep(min(manner.every_s, max(0.0, self.last - time.monotonic())))
+
+    def _look(self, folder: Path) -> Look:
+        """Look at one run; one that has ended is not read again, and a damaged one does not hide the others."""
+        if folder in self.ended and (folder / "outcome.json").exists():
+            return self.ended[folder]
+        try:
+            ending, state = sync(folder)
+            far = None if ending else progress(read_run(folder), folder / "job.out")
+        except (NlpBenchError, OSError) as error:
+            self.faults[folder] = self.faults.get(folder, 0) + 1
+            return Look(folder=folder, ending=None, state=f"error: {error}", progress=None)
+        self.faults.pop(folder, None)
+        look = Look(folder=folder, ending=ending, state=state, progress=far)
+        if ending:
+            self.ended[folder] = look
+        return look
+
+    def _show(self, look: Look) -> None:
+        line = look.line()
+        if self.shown.get(look.folder) == line:
+            return
+        self.shown[look.folder] = line
+        if self.manner.as_json:
+            print(json.dumps({"schema": SCHEMA, **look.record()}, ensure_ascii=False), flush=True)
+        else:
+            self._say(f"{one_line(_short(look.folder, self.paths))}: {line}")
+
+    def _drive(self, looks: list[Look]) -> None:
+        """Let JUBE go on wherever all that it waits for has ended; a JUBE that fails is said once and asked again."""
+        for run in jube_runs.jube_runs(self.paths):
+            below = [look for look in looks if look.folder.is_relative_to(run)]
+            num_ended = sum(look.ending is not None for look in below)
+            is_cut = any(look.state.startswith(CUT_OFF) for look in below)
+            earlier = self.waiting.get(run)
+            if earlier in {"FINISHED", "ERROR"} or (
+                earlier == "RUNNING" and num_ended == self.num_ended.get(run) and not is_cut
+            ):
+                continue  # JUBE looks at every step of a run each time that it is called
+            self.num_ended[run] = num_ended
+            try:
+                word = jube_runs.go_on(run) if num_ended or is_cut or not below else jube_runs.status(run)
+            except NlpBenchError as error:
+                word = f"error: {error}"
+            if self.waiting.get(run) != word:
+                self._say(
+                    f"{run.name}: JUBE: {word}"
+                    + (f"; next: jube result -a {run.parent} --id {int(run.name)}" if word == "FINISHED" else "")
+                )
+            self.waiting[run] = word
+
+    def _code(self, looks: list[Look]) -> int:
+        faults = [word for word in self.waiting.values() if word not in {"FINISHED", "RUNNING"}]
+        return 0 if looks and not faults and all(look.outcome is Outcome.VALID for look in looks) else 1
+
+    def _say(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+
+def _existing(paths: list[Path]) -> list[Path]:
+    return find_runs(path for path in paths if path.is_dir())
+
+
+def _short(folder: Path, paths: list[Path]) -> str:
+    """Return the folder as seen from the path that was asked for: 000000/000003_train/work."""
+    above = next((path.resolve() for path in paths if folder.is_relative_to(path.resolve())), folder.parent)
+    return str(folder.relative_to(above.parent))

@@ -1,0 +1,203 @@
+"""The local backend: the job script runs here, in a session of its own, until it ends, its time limit or a wish to stop.
+
+It ends with this process too, should that be killed: Linux tells the script (orphans.py), which writes down how it ended.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.clock import now
+from nlp_bench.config.partition import seconds
+from nlp_bench.config.run import Run, read_run
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.launch import ambient, folder
+from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
+from nlp_bench.orphans import ANCESTOR, die_with_parent
+from nlp_bench.outcome import Outcome
+
+GRACE_S = 30
+"""Seconds that a stopped local run has to end by itself."""
+OVERDUE = " DUE TO TIME LIMIT"
+LAST_GRACE_S = 8
+"""Seconds that the script of a killed `submit` has to write its last word."""
+
+
+def train(run: Run, script: Path, *, chain: int, lock: int) -> None:
+    """Run the script, as often as the chain has jobs; the outcome is written afterwards, whatever happened."""
+    run_dir = script.parent
+    held = os.environ.get("SLURM_JOB_ID") if run.launch.launcher == "slurm" else None
+    for left in reversed(range(chain)):
+        folder.write_submission(run_dir, [held] if held else [], parts_left=left)
+        try:
+            status = _run_here(run, script, parts_left=left, lock=lock)
+        except SystemExit:
+            record_end(
+                run, run_dir, exit_status=128 + signal.SIGTERM, told="TERM"
+            )  # the script left it to the parts behind it
+            raise
+        if left == 0:
+            record_end(run, run_dir, exit_status=status)
+        if read_ending(run_dir) is not None:
+            return
+
+
+def _run_here(run: Run, script: Path, *, parts_left: int, lock: int) -> int:
+    run_dir = script.parent
+    held = os.environ.get("SLURM_JOB_ID") if run.launch.launcher == "slurm" else None
+    own = os.getpid()
+    with (run_dir / "job.out").open("ab") as out, (run_dir / "job.err").open("ab") as err:
+        process = subprocess.Popen(
+            ["bash", str(script)],
+            cwd=run_dir,
+            env=_environment(run, own),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+            preexec_fn=lambda: die_with_parent(signal.SIGTERM, parent=own),  # noqa: PLW1509  # no threads here
+            pass_fds=(lock,),  # should this process be killed, the folder stays taken until the training has ended
+        )
+        with _forwarding(process, run_dir):
+            try:
+                folder.write_submission(run_dir, [held] if held else [], parts_left=parts_left, script_pid=process.pid)
+            except NlpBenchError:  # a full disk: without the record nobody would keep the time limit
+                _stop(process)
+                raise
+            limit_s, notice_s = seconds(run.launch.timelimit), run.limits.notice_s
+            try:
+                if limit_s is not None and notice_s:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        return _swept(process, process.wait(timeout=max(0.0, limit_s - notice_s)))
+                    process.send_signal(signal.SIGUSR1)  # to the script alone, as `sbatch --signal=B:USR1` does
+                    limit_s = notice_s
+                return _swept(process, process.wait(timeout=limit_s))
+            except subprocess.TimeoutExpired:
+                _notice(run_dir, OVERDUE)
+                return _stop(process)
+
+
+def _environment(run: Run, own: int) -> dict[str, str]:
+    """Return the script's variables: of Slurm's none in a local run, which is no job; in an allocation that a person holds all.
+
+    The script's programs end with the process `own`, but not those of srun or in a container, whose numbers are others.
+    """
+    if run.launch.launcher != "local":
+        return {**os.environ, "SLURM_OVERLAP": "1"}  # the step of a person's own shell must not block ours
+    variables = ambient.without(os.environ, ambient.OF_JOBS)
+    return variables if run.system.container.image else {**variables, ANCESTOR: str(own)}
+
+
+def record_end(run: Run, run_dir: Path, *, exit_status: int | None, told: str = "") -> None:
+    """Write how the run ended, where its script could not."""
+    if read_ending(run_dir) is None:
+        ending = decide(run, run_dir, exit_status=exit_status, signal=told)
+        write_ending(run_dir, ending, exit_status=exit_status, job_id=None)
+
+
+@contextlib.contextmanager
+def _forwarding(process: "subprocess.Popen[bytes]", run_dir: Path) -> Iterator[None]:
+    """End the run's whole process group when this process is asked to end; the outcome is then CANCELLED."""
+
+    def handle(number: int, _frame: object) -> None:
+        _notice(run_dir, "")
+        _stop(process)
+        raise SystemExit(128 + number)
+
+    earlier = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, action in earlier.items():
+            signal.signal(number, action)
+
+
+def _notice(run_dir: Path, cause: str) -> None:
+    """Write the notice that Slurm would write."""
+    with contextlib.suppress(OSError), (run_dir / "job.err").open("a", encoding="utf-8") as err:  # a full disk, say
+        err.write(f"nlp-bench: *** JOB local CANCELLED AT {now()}{cause} ***\n")
+
+
+def _swept(process: "subprocess.Popen[bytes]", status: int) -> int:
+    """Return the script's exit status; what a script that was killed has left (an srun, say) is ended."""
+    if status < 0:
+        _stop(process)
+    return status
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> int:
+    """End the process group, and return the script's exit status."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=GRACE_S)
+    return process.wait()
+
+
+def killed_submit(submission: dict[str, Any] | None) -> str | None:
+    """Return the sentence on a local run of this machine whose `submit` is gone, None for any other."""
+    if not submission or submission.get("host") != socket.gethostname() or submission.get("script_pid") is None:
+        return None
+    if " submit" in _command(submission["pid"]):
+        return None
+    return f"the launcher was killed: nlp-bench submit (process {submission['pid']}) ended before its training"
+
+
+def blamed(ending: Ending, submission: dict[str, Any] | None) -> Ending:
+    """Return `ending`, as FAILED where nobody but the death of `submit` has ended the run."""
+    reason = killed_submit(submission) if ending.outcome in {Outcome.CANCELLED, Outcome.UNKNOWN} else None
+    return replace(ending, outcome=Outcome.FAILED, reasons=[reason]) if reason else ending
+
+
+def has_ended(run_dir: Path) -> bool:
+    """Whether the run has an outcome: a local one whose `submit` and script were both killed gets it here, under the folder's lock."""
+    submission = folder.read_submission(run_dir)
+    if read_ending(run_dir) is None and submission and killed_submit(submission) and not submission["parts_left"]:
+        ending = blamed(decide(read_run(run_dir), run_dir, exit_status=None), submission)
+        write_ending(run_dir, ending, exit_status=None, job_id=None)
+    return read_ending(run_dir) is not None
+
+
+class Waiting:
+    """What a `submit` does while another process holds the folder: say so, once, and end what an earlier one has left."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir, self.told = run_dir, False
+
+    def __call__(self) -> None:
+        """Look at the folder; called twice a second."""
+        if not self.told:
+            print(f"nlp-bench: {self.run_dir} is in use by an earlier submit; waiting for its end", file=sys.stderr)
+            self.told = True
+        end_orphan(self.run_dir)
+
+
+def end_orphan(run_dir: Path) -> None:
+    """End the script of a killed `submit` that has not ended by itself: it is stopped, or hangs in a file system."""
+    with contextlib.suppress(NlpBenchError, OSError):
+        submission = folder.read_submission(run_dir)
+        if not killed_submit(submission):
+            return
+        assert submission is not None  # noqa: S101  # for the checker
+        script_pid = int(submission["script_pid"])
+        end = time.monotonic() + LAST_GRACE_S
+        while _command(script_pid).endswith(str(run_dir / "submit.job")):
+            if time.monotonic() > end:
+                os.killpg(script_pid, signal.SIGKILL)
+            time.sleep(0.2)
+
+
+def _command(pid: object) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").rstrip()
+    except OSError:
+        return ""

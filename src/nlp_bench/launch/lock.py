@@ -1,0 +1,65 @@
+"""Who may work in a run folder: one at a time. The lock is held by a process *and* by what it starts for the run.
+
+flock(2) belongs to the open file, which children inherit: a `submit` that is killed leaves it to the sbatch or the training
+that it had started, and the next `submit` waits for those. The system releases it with the last of them, whatever killed it.
+"""
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from nlp_bench.errors import NlpBenchError
+
+NAME = ".lock"
+POLL_S = 0.5
+
+
+@contextlib.contextmanager
+def held(run_dir: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[int]:
+    """Hold the folder's lock and yield its descriptor, to be passed on with `pass_fds`.
+
+    While another process holds it, `on_wait` is called every POLL_S. Raises NlpBenchError where the lock file cannot be written. A
+    file system without locks (Lustre mounted without `flock`) is said once and works without.
+    """
+    try:
+        handle = os.open(run_dir / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise NlpBenchError(f"cannot write {run_dir / NAME}: {error.strerror}; name a writable folder") from error
+    try:
+        while not _taken(handle):
+            on_wait()
+            time.sleep(POLL_S)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        print(f"nlp-bench: this file system has no locks ({error.strerror}); submit each run once", file=sys.stderr)
+    return True
+
+
+def is_held(run_dir: Path) -> bool:
+    """Whether a process of this machine works in the folder, or what it has started does."""
+    try:
+        handle = os.open(run_dir / NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return False

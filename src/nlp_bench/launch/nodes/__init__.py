@@ -1,0 +1,1 @@
+"""What happens on the nodes of a job: finding each other, torchrun, binding, watching over it."""

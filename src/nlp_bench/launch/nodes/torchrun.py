@@ -1,0 +1,81 @@
+"""The torchrun command of one node and the environment of its ranks."""
+
+import os
+import sys
+from pathlib import Path
+
+from nlp_bench.config.run import Run
+from nlp_bench.launch.arguments import training_arguments
+from nlp_bench.launch.environment import variables
+from nlp_bench.launch.megatron_lm import upstream_command, upstream_environment
+from nlp_bench.launch.nodes.node import node_environment
+from nlp_bench.launch.nodes.rendezvous import Rendezvous
+
+
+def torchrun_command(run: Run, rendezvous: Rendezvous, run_dir: Path) -> list[str]:
+    """Return the words that start this node's ranks, with the options of the JUPITER suite's NLP benchmark.
+
+    Each rank's own stdout and stderr go to `run_dir`/ranks, and through `--tee 3` into the job's log.
+    """
+    return [
+        sys.executable, "-u", "-m", "torch.distributed.run",
+        "--nproc_per_node", str(run.parallel.gpus_per_node),
+        "--nnodes", str(run.parallel.nodes),
+        *_rendezvous_words(run, rendezvous),
+        "--local_addr", rendezvous.local_address,
+        "--max_restarts", "0",
+        "--tee", "3",
+        "--log_dir", str(run_dir / "ranks"),
+        *program_words(run),
+    ]  # fmt: skip
+
+
+def program_words(run: Run) -> list[str]:
+    """Return what torchrun starts in each rank: our trainer, or the user's Megatron-LM."""
+    if run.tuning.trainer == "megatron-lm":
+        return ["-m", "nlp_bench.launch.nodes.bound", "--", sys.executable, "-u", *upstream_command(run)]
+    return ["-m", "nlp_bench.train", *training_arguments(run)]
+
+
+def _rendezvous_words(run: Run, rendezvous: Rendezvous) -> list[str]:
+    """Return torchrun's options for c10d, which numbers nodes by the order of their addresses as words, or static.
+
+    `read_timeout` bounds the first connection, whose default of 60 s is short for the nodes of a large job.
+    """
+    join_s = int(max(1, run.limits.join_s(run.parallel.nodes, is_packed=bool(run.system.container.image))))
+    words = ["--rdzv_endpoint", rendezvous.endpoint, "--rdzv_id", rendezvous.job_id]
+    if run.system.network.rendezvous == "static" and run.launch.launcher == "slurm":
+        return [
+            "--rdzv_backend",
+            "static",
+            "--node_rank",
+            str(rendezvous.node),
+            *words,
+            "--rdzv_conf",
+            f"timeout={join_s}",
+        ]
+    limits = f"join_timeout={join_s},read_timeout={join_s}"
+    return ["--rdzv_backend", "c10d", *words, "--rdzv_conf", f"is_host={int(rendezvous.is_host)},{limits}"]
+
+
+def rank_environment(run: Run, build: dict[str, str]) -> dict[str, str]:
+    """Return the variables that the ranks need on top of the caller's: accelerator, places, threads, kernel caches.
+
+    With NLP_BENCH_ACCELERATOR=cuda the trainer refuses a node without a GPU, instead of training on its CPU. NCCL is asked
+    to print the version that was loaded, which pip's record does not tell, unless the caller wants more or less of it.
+    Inside a container the system's own [environment] is set once more: a variable of the image wins over the host's.
+    Raises NlpBenchError on a node that shows its ranks too few GPUs.
+    """
+    environment = {"NLP_BENCH_ACCELERATOR": run.system.accelerator, **build}
+    if run.system.container.image:
+        environment = {**variables(run.system, os.environ), **environment}
+    if run.tuning.trainer == "megatron-lm":
+        environment |= upstream_environment(run)
+    environment |= node_environment(run, {**os.environ, **environment})
+    if run.system.accelerator == "cuda" and "NCCL_DEBUG" not in {**os.environ, **environment}:
+        environment["NCCL_DEBUG"] = "VERSION"
+    if run.system.accelerator == "cpu":
+        cores = len(os.sched_getaffinity(0))
+        environment["OMP_NUM_THREADS"] = str(max(1, cores // run.parallel.gpus_per_node))
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    return environment

@@ -1,0 +1,78 @@
+"""JUBE's done file `ready`: what was decided and the hash of the file that says it, so that a bare file fools nobody."""
+
+import hashlib
+import shlex
+from pathlib import Path
+
+from nlp_bench import schemas
+from nlp_bench.files import read_json, refuse_types, write_text
+
+MARKER = "ready"
+OUTCOME = "outcome.json"
+METRICS = "metrics.txt"
+"""What a rehearsal leaves for JUBE in the place of an outcome: it has run no job."""
+
+
+def write_marker(run_dir: Path) -> None:
+    """Write the marker of the outcome.json that stands; repeated, it is the same. Raises NlpBenchError."""
+    path = run_dir / OUTCOME
+    record = read_json(path, schemas.OUTCOME)
+    refuse_types(record, path, outcome=str)
+    _write(run_dir, record["outcome"], path)
+
+
+def write_rehearsed(run_dir: Path, said: str) -> None:
+    """Write the marker of a rehearsal, whose metrics.txt stands. Raises NlpBenchError."""
+    _write(run_dir, said, run_dir / METRICS)
+
+
+def is_bare(run_dir: Path) -> bool:
+    """Whether there is a marker that stands for no decision: made by hand, or by another program."""
+    if not (run_dir / MARKER).exists() or (run_dir / OUTCOME).exists():
+        return False
+    metrics = run_dir / METRICS
+    return not metrics.exists() or _stated(run_dir) != _digest(metrics)
+
+
+def remove_bare(run_dir: Path) -> bool:
+    """Remove a marker that stands for no decision, and return whether there was one; one that is written meanwhile stays."""
+    if not is_bare(run_dir):
+        return False
+    (run_dir / MARKER).unlink(missing_ok=True)
+    if (run_dir / OUTCOME).exists():  # decided between the two looks
+        write_marker(run_dir)
+        return False
+    return True
+
+
+def contradiction(run_dir: Path) -> str | None:
+    """Return a sentence where outcome.json is not what the marker was written for, None where they agree or one is missing."""
+    outcome = run_dir / OUTCOME
+    if not outcome.exists() or _stated(run_dir) in {None, _digest(outcome)}:
+        return None  # a bare marker says nothing against it
+    word = shlex.quote(str(run_dir))
+    return (
+        f"outcome.json was changed after the run had ended: its hash is not the one in `{MARKER}`; "
+        f"decide anew: rm {word}/outcome.json {word}/ready; nlp-bench sync {word}"
+    )
+
+
+def repair(run_dir: Path) -> None:
+    """Write the marker where outcome.json stands without one, or with one that holds no hash. Raises NlpBenchError."""
+    if (run_dir / OUTCOME).exists() and _stated(run_dir) is None:
+        write_marker(run_dir)
+
+
+def _write(run_dir: Path, said: str, record: Path) -> None:
+    write_text(run_dir / MARKER, f"{said} {_digest(record)}\n")
+
+
+def _stated(run_dir: Path) -> str | None:
+    """Return the hash that the marker names, its last word; None where there is no marker or it names none."""
+    path = run_dir / MARKER
+    words = path.read_text(encoding="utf-8", errors="replace").split() if path.is_file() else []
+    return words[-1] if words and words[-1].startswith("sha256:") else None
+
+
+def _digest(path: Path) -> str:
+    return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()

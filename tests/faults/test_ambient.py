@@ -1,0 +1,115 @@
+"""A terminal that is full of another job's variables: the same run, and what was taken out or kept stands in environment.json."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.sandbox import Sandbox
+
+from nlp_bench.config.run import Run
+
+Stub = Callable[..., Run]
+ROOT = Path(__file__).resolve().parents[2]
+NLP_BENCH = (sys.executable, "-m", "nlp_bench")
+OF_RANKS = {
+    "PET_NO_PYTHON": "1", "PET_STANDALONE": "1", "PET_MAX_RESTARTS": "3", "PET_LOG_LINE_PREFIX_TEMPLATE": "x", "RANK": "7", "WORLD_SIZE": "99",
+    "LOCAL_RANK": "5", "LOCAL_WORLD_SIZE": "9", "GROUP_RANK": "3", "NODE_RANK": "2", "MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "1",
+    "TORCHELASTIC_RUN_ID": "stale", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "4",
+    "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[stale ${rank}]", "TORCHELASTIC_ERROR_FILE": "/nowhere/x",
+}  # fmt: skip
+OF_JOBS = {
+    "SLURM_JOB_ID": "424242", "SLURM_JOBID": "424242", "SLURM_JOB_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_NODEID": "1",
+    "SLURM_PROCID": "1", "SLURM_JOB_NODELIST": "gone[1-9]", "SLURM_RESTART_COUNT": "2", "SLURM_EXPORT_ENV": "NONE",
+    "SLURM_MEM_PER_NODE": "1", "SLURM_NTASKS_PER_NODE": "64", "SLURM_CPU_BIND": "map_cpu:99", "SLURM_DISTRIBUTION": "nonsense",
+    "SBATCH_PARTITION": "nowhere", "SBATCH_EXPORT": "NONE", "SBATCH_OUTPUT": "/nowhere/out", "SBATCH_GRES": "tpu:4",
+}  # fmt: skip
+OF_QUESTIONS = {
+    "SQUEUE_PARTITION": "nowhere", "SQUEUE_FORMAT": "%j", "SQUEUE_USERS": "nobody", "SLURM_TIME_FORMAT": "relative", "SCANCEL_INTERACTIVE": "1",
+    "SCANCEL_STATE": "SUSPENDED",
+}  # fmt: skip
+KEPT = {
+    "JUBE_EXEC_SHELL": "/nowhere/sh", "NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "nowhere0", "GLOO_X": "1", "PYTORCH_CUDA_ALLOC_CONF": "x:y",
+    "PYTHONPATH": "/nowhere/python", "LC_ALL": "C",
+}  # fmt: skip
+SET = {"OMP_NUM_THREADS": "nonsense", "CUDA_VISIBLE_DEVICES": "77"}
+
+
+def record(path: Path) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = json.loads(path.read_text())
+    return found
+
+
+@pytest.mark.torchrun
+def test_a_local_run_is_the_same(tmp_path: Path) -> None:
+    """The real trainer: by the stale words it would be rank 7 of 99 at a host that is not there, and PET_* alone ended torchrun."""
+    own = {"NLP_BENCH_VENV": str(Path(sys.prefix)), "NLP_BENCH_ROOT": str(ROOT)}
+    environment = {**os.environ, **OF_RANKS, **OF_JOBS, **OF_QUESTIONS, **KEPT, **SET, **own}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), KEPT["PYTHONPATH"]])
+    run_dir = tmp_path / "run"
+    words = [
+        "submit",
+        "--launcher",
+        "local",
+        "--iterations",
+        "2",
+        "--log-interval",
+        "1",
+        "--gpus-per-node",
+        "1",
+        "--data-path",
+        "mock",
+    ]
+    done = subprocess.run(
+        [*NLP_BENCH, *words, "--run-dir", str(run_dir)], env=environment, capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "VALID\n"), done.stderr
+    assert re.search(r"not handed on, .*: SBATCH_EXPORT, SBATCH_GRES.* and \d+ more", done.stderr)
+    log = (run_dir / "job.out").read_text()
+    assert re.findall(r"^\[default0\]: iteration +(\d+)/", log, re.MULTILINE) == ["1", "2"]
+    assert record(run_dir / "outcome.json")["job_id"] is None
+    found = record(run_dir / "environment.json")
+    assert found["taken_out"] == OF_RANKS
+    assert found["variables"].items() >= {**KEPT, "PYTHONPATH": found["variables"]["PYTHONPATH"]}.items()
+    assert found["variables"]["PYTHONPATH"].endswith(KEPT["PYTHONPATH"])
+    assert found["variables"]["OMP_NUM_THREADS"].isdecimal()
+    assert found["variables"]["CUDA_VISIBLE_DEVICES"] == ""
+    assert not [name for name in found["variables"] if name.startswith("SLURM_JOB")]
+
+
+@pytest.mark.slurm
+def test_a_job_of_slurm_is_the_same(slurm: Sandbox, stub_run: Stub, tmp_path: Path) -> None:
+    """The terminal of a job that has ended; its record lost meanwhile, the job is found again although SQUEUE_* would hide it."""
+    environment = {**slurm.environment, **OF_RANKS, **OF_JOBS, **OF_QUESTIONS, **KEPT}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), KEPT["PYTHONPATH"]])
+    run_dir = tmp_path / "run"
+    words = [
+        *NLP_BENCH,
+        "submit",
+        "--run",
+        str(stub_run("slow 1").write(tmp_path)),
+        "--run-dir",
+        str(run_dir),
+        "--no-follow",
+    ]
+    first = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert first.stdout.startswith("Submitted batch job "), first.stderr
+    (run_dir / "submit.json").unlink()
+    again = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert again.stdout == first.stdout, again.stderr
+    end = time.monotonic() + 90
+    while not (run_dir / "outcome.json").exists():
+        assert time.monotonic() < end, (run_dir / "job.err").read_text()
+        time.sleep(0.2)
+    ended = record(run_dir / "outcome.json")
+    assert (ended["outcome"], f"Submitted batch job {ended['job_id']}\n") == ("VALID", first.stdout)
+    found = record(run_dir / "environment.json")
+    assert found["taken_out"] == OF_RANKS
+    assert found["variables"].items() >= {name: KEPT[name] for name in ("NCCL_DEBUG", "JUBE_EXEC_SHELL")}.items()
+    assert found["variables"]["SLURM_JOB_ID"] == ended["job_id"]
+    assert "SLURM_EXPORT_ENV" not in found["variables"] or found["variables"]["SLURM_EXPORT_ENV"] != "NONE"

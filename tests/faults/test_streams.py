@@ -1,0 +1,138 @@
+"""Where a command is typed does not change what it says: locales, terminals, streams that are closed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.ours import write_our_run
+
+ROOT = Path(__file__).resolve().parents[2]
+POINTS = ROOT / "reports/reference/published_points/points.csv"
+SCRIPT = """
+import sys
+from pathlib import Path
+from nlp_bench.cli.main import main
+from nlp_bench.cli.surroundings import settle
+settle()  # as main itself does for a real command line
+folder, out = Path(sys.argv[1]), sys.argv[2]
+a, b = sorted(str(path) for path in folder.iterdir())
+commands = [
+    ["check", "--model", "175", "--system", "juwels-booster", "--offline"],
+    ["measure", a],
+    *(["report", str(folder), "--format", form] for form in ("table", "json", "csv", "markdown", "html")),
+    ["report", str(folder), "--output", f"{out}/report"],
+    *(["compare", a, b, "--format", form] for form in ("table", "json", "markdown")),
+    ["plan", "predict", f"{out}/points.csv", "--output", f"{out}/predictions.csv"],
+]
+for words in commands:
+    print(words[0], main(words), flush=True)
+for path in sorted(Path(out).rglob("*")):
+    if path.suffix in {".csv", ".md", ".html", ".json"}:
+        print(path.name, flush=True)
+        sys.stdout.buffer.write(path.read_bytes())
+print(Path(a, "metrics.txt").read_text(encoding="utf-8").encode())
+"""
+SURROUNDINGS: dict[str, dict[str, str]] = {
+    "POSIX without UTF-8, dumb, without colours": {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TERM": "dumb", "NO_COLOR": "1"},
+    "German in Latin-1, a narrow terminal": {"LC_ALL": "de_DE.ISO-8859-1", "COLUMNS": "20"},
+    "Turkish, another time zone": {"LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Kolkata", "PYTHONHASHSEED": "7"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def locales(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the locales of SURROUNDINGS, made here: machines have the one they need."""
+    folder = tmp_path_factory.mktemp("locales")
+    for name in ("de_DE.ISO-8859-1", "tr_TR.UTF-8"):
+        language, _, signs = name.partition(".")
+        made = subprocess.run(
+            ["localedef", "-i", language, "-f", signs, str(folder / name)], capture_output=True, check=False, timeout=120
+        )  # fmt: skip
+        if not (folder / name / "LC_NUMERIC").exists():
+            pytest.skip(f"localedef: {made.stderr.decode(errors='replace')}")
+    return folder
+
+
+def kept() -> dict[str, str]:
+    """Return this process's variables without those that speak of place, language and terminal."""
+    other = ("LC_", "LANG", "SLURM", "JUBE", "NLP_BENCH")
+    found = {name: value for name, value in os.environ.items() if not name.startswith(other)}
+    return {**found, "PYTHONPATH": str(ROOT / "src"), "NLP_BENCH_ROOT": str(ROOT)}
+
+
+def said(folder: Path, out: Path, environment: dict[str, str]) -> bytes:
+    """Return all that the commands print and write."""
+    out.mkdir()
+    (out / "points.csv").write_text("".join(POINTS.read_text().splitlines(keepends=True)[:4]))
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder), str(out)], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+        check=False, timeout=240, cwd=folder.parent,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    assert b"Traceback" not in done.stderr
+    return done.stdout.replace(os.fsencode(out), b"OUT")
+
+
+def test_the_same_bytes_everywhere(tmp_path: Path, locales: Path) -> None:
+    folder = tmp_path / "Läufe"
+    for name in ("İ a", "é b"):
+        write_our_run(folder / name)
+    expected = said(folder, tmp_path / "plain", {**kept(), "LC_ALL": "C.UTF-8"})
+    assert "Läufe".encode() in expected
+    assert expected.count(b'"schema"') >= 3
+    for number, (name, variables) in enumerate(SURROUNDINGS.items()):
+        here = {**kept(), "LOCPATH": str(locales), **variables}
+        assert said(folder, tmp_path / f"out{number}", here).splitlines() == expected.splitlines(), name
+
+
+def test_the_locales_are_real(locales: Path) -> None:
+    """A locale that is not there would be C, and the test above would show nothing."""
+    code = "import locale; locale.setlocale(locale.LC_ALL, ''); print(locale.localeconv()['decimal_point'], locale.getpreferredencoding())"
+    for name, answer in (("de_DE.ISO-8859-1", ", ISO-8859-1\n"), ("tr_TR.UTF-8", ", UTF-8\n")):
+        environment = {**kept(), "LOCPATH": str(locales), "LC_ALL": name}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == answer
+
+
+def run(words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run a line of bash in which $NLP_BENCH is the program."""
+    program = {"PYTHON": sys.executable, **kept(), **variables}
+    line = f'set -o pipefail; nlp_bench() {{ "$PYTHON" -m nlp_bench "$@"; }}; {words}'
+    return subprocess.run(
+        ["bash", "-c", line], env=program, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        ("report RUN | head -n 1", 141, ""),
+        ("report RUN --format html | true", 141, ""),
+        ("--help | true", 141, ""),
+        ("report RUN > /dev/full", 1, "No space left on device"),
+        ("report RUN >&-", 0, "stdout is closed"),
+        ("report RUN > /dev/null 2>&-", 0, ""),
+        ("report RUN <&-", 0, ""),
+        ("measure RUN <&- >&- 2>&-", 0, ""),
+    ],
+)
+def test_streams_that_are_closed(tmp_path: Path, words: str, status: int, told: str) -> None:
+    folder = write_our_run(tmp_path / "run")
+    done = run("nlp_bench " + words.replace("RUN", str(folder)))
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+    assert told in done.stderr
+    assert done.returncode in {status, 0 if "head" in words else status}  # head may be slower than what it reads
+    assert not words.startswith("measure") or b"34063" in (folder / "metrics.txt").read_bytes()
+
+
+def test_the_command_itself_settles_its_surroundings(tmp_path: Path) -> None:
+    folder = write_our_run(tmp_path / "Läufe")
+    plain = run(f"cd '{tmp_path}'; nlp_bench report Läufe --format csv", LC_ALL="C.UTF-8")
+    other = run(
+        f"cd '{tmp_path}'; nlp_bench report Läufe --format csv", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
+    )
+    assert plain.stdout.splitlines()[1].startswith("Läufe,")
+    assert (other.returncode, other.stdout) == (0, plain.stdout), folder

@@ -1,0 +1,161 @@
+"""Every way to end tells what happened, what shows it, where the log is and what to type."""
+
+import argparse
+import importlib
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.main import SUBCOMMANDS
+from nlp_bench.config.request import Request, from_options
+from nlp_bench.config.resolve import for_another_job, resolve
+from nlp_bench.config.run import Run, read_run
+from nlp_bench.launch.chain import Wishes, taken_up, with_wishes
+from nlp_bench.launch.end.advice import advice, of_entry, short
+from nlp_bench.launch.end.ending import Ending
+from nlp_bench.launch.end.remedies import SPECIAL
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.outcome import Outcome
+
+REASONS = {
+    "completed with errors": "completed with errors: exit status 3 behind the last iteration, when the training was done",
+    "Slurm suspended": "Slurm suspended the job for 12 s: the times in its log have a hole; run it again",
+    "was changed after the run had ended": "outcome.json was changed after the run had ended: its hash is not the one in `ready`",
+    "Slurm killed it|Slurm: (?i:out_?\\s?of_?\\s?memory)": "Slurm: OUT_OF_MEMORY",
+    "stalled": "stalled after iteration 7, silent for 301 s (limit 300 s, longest interval 1.0 s)",
+    "rendezvous": "rendezvous: n1 finds no address of node 'n2': Name or service not known",
+    "the launcher was killed": "the launcher was killed: nlp-bench submit (process 7) ended before its training",
+    "ended first": "rank 3 ended first, without an error of its own (an early exit with status 0); the others failed for it",
+    "job.out cannot be opened": "Slurm could not start the job script: job.out cannot be opened (0:53)",
+    "killed by signal 9": "killed by signal 9 (rank 1), exit status 1, last iteration 4",
+    "by signal": "the job was told by signal USR1 that its time is nearly over",
+    "--max-pending": "waited 61 s in the queue, longer than --max-pending 60: PENDING (Resources)",
+}
+"""A sentence as `launch.end.ending` writes it, for each pattern of `launch.end.remedies`."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run folder with a name that a shell would take apart, whose job was to keep checkpoints."""
+    monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path))
+    made = tmp_path / "it's a DIR $HOME"
+    made.mkdir()
+    recorded(made).write(made)
+    (made / "job.out").touch()
+    return made
+
+
+def recorded(folder: Path) -> Run:
+    run = resolve(
+        Request(model="tiny", system="slurm-sandbox", timelimit="13:30:00", data_path="mock"), ask_scheduler=False
+    )
+    return with_wishes(run, folder, Wishes(save=folder / "checkpoints"))
+
+
+def save(folder: Path) -> None:
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints/latest_checkpointed_iteration.txt").write_text("7")
+
+
+def every_ending() -> list[Ending]:
+    special = [(word, REASONS[one.reason]) for word, rows in SPECIAL.items() for one in rows]
+    return [
+        Ending(outcome=word, reasons=[text], evidence="line 7")
+        for word, text in [*((word, "a reason") for word in Outcome), *special]
+    ]
+
+
+@pytest.mark.parametrize("ending", every_ending(), ids=Ending.text)
+@pytest.mark.parametrize("has_saved", [False, True])
+def test_every_ending_has_advice_that_can_be_typed(
+    ending: Ending, folder: Path, monkeypatch: pytest.MonkeyPatch, *, has_saved: bool
+) -> None:
+    if has_saved:
+        save(folder)
+    found = advice(ending, folder)
+    assert f"what happened: {ending.text().partition('; line 7')[0]}" in found.text()
+    assert "evidence: line 7" in found.text()
+    assert f"log: {folder}/job.out" in found.text()
+    assert found.commands
+    monkeypatch.chdir(folder.parent)
+    for command in found.commands:
+        check(shlex.split(command), folder)
+
+
+def check(words: list[str], folder: Path) -> None:
+    """A command of ours is taken with its options and for this run, and files that are named are there."""
+    named = [word for word in words if str(folder) in word]
+    there = [word for word in named if "*" not in word and not word.endswith(("outcome.json", "ready"))]
+    assert all(Path(word).exists() for word in there), words
+    if words[0] != "nlp-bench":
+        return
+    assert words[1] in SUBCOMMANDS
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    importlib.import_module(f"nlp_bench.cli.{words[1]}").add_arguments(parser)
+    if "--help" in words:
+        return
+    options = parser.parse_args(words[2:])
+    if words[1] == "submit":
+        run = for_another_job(read_run(options.run), from_options(options))
+        run, wishes = taken_up(run, Wishes(load=options.load))
+        assert with_wishes(run, folder / "next", wishes).tuning.train_args
+
+
+def test_every_pattern_has_its_sentence() -> None:
+    assert {one.reason for rows in SPECIAL.values() for one in rows} == set(REASONS)
+    for word, rows in SPECIAL.items():
+        for one in rows:
+            found = advice(Ending(outcome=word, reasons=[REASONS[one.reason]]), Path("/nowhere"))
+            assert found.remedy == one.text
+
+
+def test_of_a_good_run_only_the_next_commands_are_said(folder: Path) -> None:
+    found = advice(Ending(outcome=Outcome.VALID), folder)
+    lines = found.text().splitlines()
+    assert lines == found.what_now().splitlines()
+    assert all(line.startswith("next: nlp-bench ") for line in lines)
+
+
+def test_a_checkpoint_is_gone_on_from(folder: Path) -> None:
+    ending = Ending(outcome=Outcome.TIMEOUT, reasons=["Slurm: TIMEOUT"])
+    assert not any("--load" in command for command in advice(ending, folder).commands)
+    save(folder)
+    first = advice(ending, folder).commands[0]
+    assert shlex.split(first)[2:] == ["--run", f"{folder}/run.json", "--load", f"{folder}/checkpoints"]
+
+
+def test_the_time_limit_is_doubled(folder: Path) -> None:
+    commands = advice(Ending(outcome=Outcome.TIMEOUT), folder).commands
+    assert commands[0].endswith("run.json --timelimit 1-03:00:00")
+
+
+def test_a_folder_without_a_record_is_not_told_nonsense(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"launch": [], "tuning": {"train_args": ["--save"]}, "model": None}))
+    for outcome in Outcome:
+        said = advice(Ending(outcome=outcome, reasons=["a reason"]), tmp_path).text()
+        assert not {"DIR", "LOGS", "LONGER", "CHECKPOINTS", "MODEL", "NODES"} & set(shlex.split(said.replace("'", "")))
+        assert "log: none was written" in said
+        assert "tail" not in said.replace("tail -n 3 ", "")
+
+
+def test_a_log_cannot_write_on_the_terminal(folder: Path) -> None:
+    ending = Ending(outcome=Outcome.FAILED, reasons=["a\x1b[2J\nb"], evidence="\x1b]0;owned\x07RuntimeError\r: x")
+    for text in (advice(ending, folder).text(), short(ending, folder), ending.text()):
+        assert all(sign.isprintable() or sign == "\n" for sign in text)
+    assert "\n" not in ending.text()
+
+
+def test_one_line_for_lists(folder: Path) -> None:
+    line = short(Ending(outcome=Outcome.NODE_FAIL, reasons=["Slurm: NODE_FAIL"]), folder)
+    assert "\n" not in line
+    assert "next: sinfo --list-reasons" in line
+
+
+def test_a_row_of_a_report_shows_the_evidence(folder: Path) -> None:
+    (folder / "outcome.json").write_text(json.dumps({"evidence": "RuntimeError: boom"}))
+    row = RunEntry(source=str(folder), dialect="nlp-bench", outcome=Outcome.FAILED, reasons=("exit status 1",))
+    assert "evidence: RuntimeError: boom; log: " in (of_entry(row) or "")
+    assert of_entry(RunEntry(source=str(folder), dialect="nlp-bench", outcome=Outcome.VALID)) is None
+    assert of_entry(RunEntry(source="job.out", dialect="nlp-bench", outcome=Outcome.FAILED)) is None

@@ -1,0 +1,159 @@
+"""Who was first: what the ends of the logs say of a rank, a node, a meeting, and of a crash behind the work."""
+
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.main import main
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run
+from nlp_bench.launch.end.ending import decide, write_ending
+from nlp_bench.launch.end.evidence import gather
+from nlp_bench.outcome import Outcome
+
+LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
+DONE = "[default0]: training finished: 40 iterations\n"
+SUMMARY = """\
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Failures:
+{others}Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-20_19:18:30
+  host      : node1
+  rank      : {rank} (local_rank: {local})
+  exitcode  : {code} (pid: 7)
+"""
+OTHER = """\
+[1]:
+  time      : 2026-11-20_19:18:30
+  host      : node1
+  rank      : {rank} (local_rank: {local})
+  exitcode  : {code} (pid: 8)
+"""
+ORDER = "nlp-bench: ranks ended in the order {}; the first at 2026-11-20T19:18:{:02d}.000000+00:00\n"
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return resolve(Request(model="tiny", system="local", data_path="mock"), ask_scheduler=False)
+
+
+def write(folder: Path, err: str, *, last: int = 20, end: str = "") -> Path:
+    (folder / "job.out").write_text("".join(LINE.format(i) for i in range(2, last + 1, 2)) + end)
+    (folder / "job.err").write_text(err)
+    return folder
+
+
+def test_the_rank_that_ended_first_is_blamed_not_the_one_that_torchrun_saw_first(tmp_path: Path) -> None:
+    """As seen on real ranks: both failed within one second, and torchrun named the peer."""
+    errors = (
+        "[default0]:RuntimeError: connection reset by peer\n[default1]:torch.OutOfMemoryError: CUDA out of memory\n"
+    )
+    summary = SUMMARY.format(others=OTHER.format(rank=1, local=1, code=1), rank=0, local=0, code=1)
+    found = gather(write(tmp_path, errors + summary + ORDER.format("1 (+0.00 s), 0 (+0.02 s)", 30)))
+    assert found.error == "torch.OutOfMemoryError: CUDA out of memory; rank 1 exitcode 1"
+    assert found.cause is None
+
+
+def test_a_rank_that_left_without_an_error_is_named(run: Run, tmp_path: Path) -> None:
+    err = SUMMARY.format(others="", rank=0, local=0, code=1) + ORDER.format("3 (+0.00 s), 0 (+0.90 s)", 31)
+    ending = decide(run, write(tmp_path, err), exit_status=1)
+    assert ending.reasons[0].startswith("rank 3 ended first, without an error of its own")
+
+
+def test_of_several_nodes_the_earliest_counts(tmp_path: Path) -> None:
+    err = (
+        SUMMARY.format(others="", rank=0, local=0, code=1)
+        + ORDER.format("0 (+0.00 s)", 33)
+        + ORDER.format("5 (+0.00 s)", 32)
+    )
+    assert str(gather(write(tmp_path, err)).cause).startswith("rank 5 ended first")
+
+
+def test_a_killed_rank_is_named_with_its_signal(run: Run, tmp_path: Path) -> None:
+    err = SUMMARY.format(others=OTHER.format(rank=1, local=1, code=-9), rank=0, local=0, code=1)
+    ending = decide(run, write(tmp_path, err + ORDER.format("1 (+0.00 s), 0 (+0.40 s)", 30)), exit_status=1)
+    assert ending.reasons == ["killed by signal 9 (rank 1), exit status 1, last iteration 20"]
+    assert "killed by SIGKILL" in str(ending.evidence)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
+        "torch.distributed.DistStoreError: Timed out after 6 seconds waiting for clients. 1/2 clients joined.",
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local address. code: -98, name: EADDRINUSE",
+        "nlp-bench: error: rendezvous: node2 finds no address of node 'node1'",
+    ],
+)
+def test_nodes_that_did_not_meet(run: Run, tmp_path: Path, line: str) -> None:
+    assert decide(run, write(tmp_path, line + "\n", last=0), exit_status=1).reasons[0].startswith("rendezvous: ")
+
+
+def test_agents_that_lose_each_other_at_the_end_had_met(run: Run, tmp_path: Path) -> None:
+    lost = "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed.\n"
+    for last, err in ((20, lost), (0, lost + SUMMARY.format(others="", rank=0, local=0, code=1))):
+        ending = decide(run, write(tmp_path, err, last=last), exit_status=1)
+        assert ending.reasons[0].startswith("exit status 1, last iteration")
+
+
+def test_sruns_word_on_a_node_comes_before_the_controllers(run: Run, tmp_path: Path) -> None:
+    line = "srun: error: Node failure on node7"
+    ending = decide(run, write(tmp_path, f"{line}\n[default0]:RuntimeError: connection reset\n"), exit_status=1)
+    assert (ending.outcome, ending.evidence) == (Outcome.NODE_FAIL, line)
+
+
+@pytest.mark.parametrize("end", [DONE, "[after training is done] datetime: 2026-11-20 19:18:30\n"])
+def test_a_crash_behind_the_work_leaves_the_number(run: Run, tmp_path: Path, end: str) -> None:
+    run.write(tmp_path)
+    folder = write(tmp_path, "[default0]:RuntimeError: shutting down failed\n", last=40, end=end)
+    ending = decide(run, folder, exit_status=3)
+    assert ending.outcome is Outcome.VALID
+    assert ending.reasons == [
+        "completed with errors: exit status 3 behind the last iteration, when the training was done"
+    ]
+    write_ending(folder, ending, exit_status=3, job_id=None)
+    assert main(["measure", str(folder)]) == 0
+    text = (folder / "metrics.txt").read_text()
+    assert "outcome: VALID" in text
+    assert "tokens_per_second: " in text
+    assert "completed with errors: exit status 3" in text
+
+
+@pytest.mark.parametrize(
+    ("last", "end", "err", "outcome"),
+    [
+        (40, "", "", "FAILED"),  # the last line alone: what came behind it is not known
+        (38, DONE, "", "FAILED"),
+        (
+            40,
+            DONE,
+            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***\n",
+            "TIMEOUT",
+        ),
+    ],
+)
+def test_no_other_end_is_a_finished_one(run: Run, tmp_path: Path, last: int, end: str, err: str, outcome: str) -> None:
+    assert decide(run, write(tmp_path, err, last=last, end=end), exit_status=3).outcome.value == outcome
+
+
+def test_an_outcome_that_claims_to_be_done_is_not_believed(run: Run, tmp_path: Path) -> None:
+    run.write(tmp_path)
+    folder = write(tmp_path, "", last=40, end=DONE)
+    write_ending(folder, decide(run, folder, exit_status=3), exit_status=3, job_id=None)
+    write(folder, "", last=40)
+    assert main(["measure", str(folder)]) == 0
+    assert "outcome: FAILED" in (folder / "metrics.txt").read_text()
+
+
+def test_a_report_says_what_to_type(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run.write(tmp_path)
+    folder = write(
+        tmp_path, "nlp-bench: error: stalled after iteration 20, silent for 400 s (limit 300 s); the run is ended\n"
+    )
+    write_ending(folder, decide(run, folder, exit_status=124), exit_status=124, job_id=None)
+    assert main(["report", str(folder)]) == 1
+    said = capsys.readouterr().err
+    assert f"log: {folder}/job.out and {folder}/job.err; a rank hangs" in said
+    assert f"next: tail -n 3 {folder}/ranks/*/*/*/stderr.log" in said

@@ -1,0 +1,269 @@
+"""Exactly once: what is recorded before sbatch, how its answers are read, and what a Slurm that is silent does not mean."""
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.main import main
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.launch import folder, lock
+from nlp_bench.launch.end.ending import Ending, write_ending
+from nlp_bench.launch.follow.sync import sync
+from nlp_bench.launch.scheduler import sbatch, slurm
+from nlp_bench.launch.submit import is_submitted, submit
+from nlp_bench.outcome import Outcome
+
+HANDLE = os.open(os.devnull, os.O_RDONLY)
+
+
+class FakeSlurm:
+    """sbatch and squeue as programs on PATH; what they say, how often sbatch was called, and with which comment."""
+
+    def __init__(self, tools: Path) -> None:
+        self.tools, self.jobs = tools, tools / "jobs"
+        self.jobs.touch()
+        self.squeue(f'cat "{self.jobs}"')
+        self.sbatch('echo "$number"')
+
+    def _program(self, name: str, text: str) -> None:
+        (self.tools / name).write_text(f"#!/bin/bash\n{text}\n")
+        (self.tools / name).chmod(0o755)
+
+    def sbatch(self, answer: str) -> None:
+        """The job exists, whatever `answer` says of it."""
+        made = f'for word; do case $word in --comment=*) echo "$number ${{word#--comment=}}" >> "{self.jobs}" ;; esac; done'
+        self._program("sbatch", f'number=$(($(wc -l < "{self.jobs}") + 7))\n{made}\n{answer}')
+
+    def refusing(self, answer: str) -> None:
+        self._program("sbatch", f'echo called >> "{self.tools}/refused"; {answer}')
+
+    def squeue(self, answer: str) -> None:
+        self._program("squeue", answer)
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    monkeypatch.setattr(slurm, "PATIENCE_S", 0)
+    monkeypatch.setattr(sbatch, "SETTLE_S", 0)
+    monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
+    return FakeSlurm(tools)
+
+
+@pytest.fixture
+def run() -> Run:
+    return resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
+
+
+@pytest.fixture
+def script(run: Run, tmp_path: Path) -> Path:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    run.write(run_dir)
+    (run_dir / "submit.job").write_text("")
+    return run_dir / "submit.job"
+
+
+def hand_over(run: Run, script: Path, jobs: int = 1) -> list[str]:
+    return submit(run, script, follow=False, jobs=jobs, lock=HANDLE)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "echo 7", "echo '7;cluster'", "echo 'Submitted batch job 7'", "echo 'Submitted batch job 7 on cluster big'", "echo '  7 '",
+        "printf '7\\r\\n'", "printf '\\e[32m7\\e[0m\\n'", "echo 'Welcome to node 12'; echo 7", "echo 7; echo 'charged to: project'",
+        "echo", "echo 'job 7 is 8'", "printf '\\xff\\n7\\n'", "printf '12\\n7\\n'",
+    ],
+)  # fmt: skip
+def test_the_number_is_found_in_whatever_sbatch_prints(fake: FakeSlurm, run: Run, script: Path, answer: str) -> None:
+    """What cannot be read is looked up by the job's own comment, instead of being called a failure."""
+    fake.sbatch(answer)
+    assert hand_over(run, script) == ["7"]
+    assert is_submitted(folder.read_submission(script.parent))
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["Batch job submission failed: Socket timed out on send/recv operation", "Unable to contact slurm controller"],
+)
+def test_a_job_that_sbatch_knows_nothing_of_is_found(fake: FakeSlurm, run: Run, script: Path, said: str) -> None:
+    fake.sbatch(f"echo 'sbatch: error: {said}' >&2; exit 1")
+    assert hand_over(run, script) == ["7"]
+
+
+def test_a_late_sbatch_is_looked_up(fake: FakeSlurm, run: Run, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sbatch, "SUBMIT_TIMEOUT_S", 0.3)
+    fake.sbatch("exec sleep 5")
+    assert hand_over(run, script) == ["7"]
+
+
+def test_a_refusal_leaves_nothing(fake: FakeSlurm, run: Run, script: Path) -> None:
+    fake.refusing("echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
+    with pytest.raises(NlpBenchError, match=r"refused .*invalid partition specified: x; nothing was submitted"):
+        hand_over(run, script)
+    assert not (script.parent / "submit.json").exists()
+
+
+def test_the_intent_stands_before_sbatch_is_called(fake: FakeSlurm, run: Run, script: Path) -> None:
+    fake.refusing(f'cat "{script.parent}/submit.json" >&2; exit 1')
+    with pytest.raises(NlpBenchError, match='"comment": "nlp-bench:'):
+        hand_over(run, script)
+
+
+def test_a_run_that_ends_while_it_is_submitted_again(
+    fake: FakeSlurm, run: Run, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """JUBE was killed and repeats the step; its job ends between the first look at the folder and the lock."""
+    del fake
+    run_dir = script.parent
+
+    def end(*_: object) -> None:
+        write_ending(run_dir, Ending(outcome=Outcome.VALID), exit_status=0, job_id="7")
+
+    hand_over(run, script)
+    monkeypatch.setattr(folder, "preflight", end)
+    assert main(["submit", "--run", str(run.write(run_dir)), "--run-dir", str(run_dir)]) == 0
+    assert capsys.readouterr().out == "VALID\n"
+
+
+def test_cannot_ask_is_not_not_there(fake: FakeSlurm, run: Run, script: Path) -> None:
+    fake.refusing("echo 7")
+    fake.squeue("echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    with pytest.raises(NlpBenchError, match=r"Slurm does not answer .*type the same command.*nlp-bench submit --run"):
+        hand_over(run, script)
+    assert not (fake.tools / "refused").exists()  # sbatch was not even called
+
+
+def test_a_silent_slurm_behind_sbatch_keeps_the_intent(fake: FakeSlurm, run: Run, script: Path) -> None:
+    squeue = (fake.tools / "squeue").read_text()
+    fake.sbatch(
+        f"mv '{fake.tools}/silent' '{fake.tools}/squeue'; echo 'Unable to contact slurm controller' >&2; exit 1"
+    )
+    (fake.tools / "silent").write_text("#!/bin/bash\nexit 1\n")
+    (fake.tools / "silent").chmod(0o755)
+    with pytest.raises(NlpBenchError, match="whether the job was queued is not known"):
+        hand_over(run, script)
+    submission = folder.read_submission(script.parent)
+    assert submission
+    assert folder.is_intent(submission)
+    assert sync(script.parent) == (None, "Slurm does not answer")
+    (fake.tools / "squeue").write_text(squeue)
+    assert hand_over(run, script) == ["7"]
+    assert len(fake.jobs.read_text().splitlines()) == 1
+
+
+def test_sync_completes_a_submission_that_was_cut_off(fake: FakeSlurm, run: Run, script: Path) -> None:
+    hand_over(run, script)
+    folder.write_submission(script.parent, [], parts_left=1, comment=fake.jobs.read_text().split()[1])
+    assert sync(script.parent) == (None, "submitted")
+    assert is_submitted(folder.read_submission(script.parent))
+    folder.write_submission(script.parent, [], parts_left=1, comment="another")
+    assert "repeat it: nlp-bench submit --run" in sync(script.parent)[1]
+
+
+def test_a_chain_that_was_cut_off_is_completed(fake: FakeSlurm, run: Run, script: Path) -> None:
+    assert hand_over(run, script, jobs=3) == ["7", "8", "9"]
+    comment = fake.jobs.read_text().split()[1]
+    fake.jobs.write_text(f"7 {comment}\n8 {comment}-2\n")  # killed behind the second sbatch, before its record
+    folder.write_submission(script.parent, ["7"], parts_left=2, comment=comment)
+    assert hand_over(run, script, jobs=3) == ["7", "8", "9"]
+    assert fake.jobs.read_text().splitlines()[-1] == f"9 {comment}-3"
+
+
+def test_a_chain_that_was_cut_off_is_completed_by_the_command_that_is_printed(
+    fake: FakeSlurm, run: Run, script: Path
+) -> None:
+    """`submit --run RUN_DIR/run.json --run-dir RUN_DIR` says nothing of a chain: its record does."""
+    fake.squeue("exit 1")
+    folder.write_submission(script.parent, ["7"], parts_left=2, comment="nlp-bench:1")
+    with pytest.raises(NlpBenchError, match=r"nlp-bench submit --run \S+ --run-dir \S+$"):
+        hand_over(run, script)
+    fake.squeue(f'cat "{fake.jobs}"')
+    fake.jobs.write_text("7 nlp-bench:1\n")
+    assert hand_over(run, script) == ["7", "8", "9"]
+    assert is_submitted(folder.read_submission(script.parent))
+
+
+def test_a_job_that_slurm_has_forgotten_is_known_by_its_log(fake: FakeSlurm, run: Run, script: Path) -> None:
+    folder.write_submission(script.parent, [], parts_left=1, comment="nlp-bench:1")
+    (script.parent / "job.out").write_text("hello\nSubmitted batch job 5\n")
+    fake.refusing("exit 1")
+    assert hand_over(run, script) == ["5"]
+
+
+def test_an_earlier_folder_of_this_name_is_another_run(fake: FakeSlurm, run: Run, script: Path) -> None:
+    """Its job has ended: Slurm still knows it, and the new run does not take it for its own."""
+    assert sbatch.new_comment(script.parent) != sbatch.new_comment(script.parent)
+    fake.squeue(f'case " $* " in *states=all*) cat "{fake.jobs}" ;; esac')
+    first = hand_over(run, script)
+    (script.parent / "submit.json").unlink()
+    assert hand_over(run, script) != first
+
+
+def test_the_lock_outlives_a_killed_holder(tmp_path: Path) -> None:
+    """A child that has inherited it keeps it; sync sees that, and the next one waits."""
+    code = (
+        "import subprocess, sys; from pathlib import Path; from nlp_bench.launch import lock\n"
+        "with lock.held(Path(sys.argv[1])) as handle:\n"
+        "    subprocess.Popen(['sleep', '30'], pass_fds=(handle,)); print('held', flush=True); input()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"held\n"
+        process.kill()
+        process.wait()
+        assert lock.is_held(tmp_path)
+        calls: list[float] = []
+
+        def waiting() -> None:
+            calls.append(time.monotonic())
+            os.killpg(process.pid, 9)  # the child goes as well
+
+        with lock.held(tmp_path, on_wait=waiting):
+            assert calls
+            assert lock.is_held(tmp_path)
+    assert not lock.is_held(tmp_path)
+
+
+def test_a_file_system_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_handle: int, _operation: int) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with lock.held(tmp_path):
+        assert "has no locks" in capsys.readouterr().err
+    assert not lock.is_held(tmp_path)
+
+
+def test_two_at_once_submit_once(fake: FakeSlurm, run: Run, script: Path) -> None:
+    """The one that comes second waits, and finds the record of the first."""
+    fake.sbatch('sleep 0.3; echo "$number"')
+    found: list[str] = []
+
+    def one() -> None:
+        with lock.held(script.parent):
+            earlier = folder.read_submission(script.parent)
+            found.extend(earlier["job_ids"] if earlier and is_submitted(earlier) else hand_over(run, script))
+
+    threads = [threading.Thread(target=one) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ["7"] * 4
+    assert len(fake.jobs.read_text().splitlines()) == 1

@@ -1,0 +1,191 @@
+"""What is tried again, how often, and that a submit that is cut off in between is completed once."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.config.limits import Limits
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.launch.end.ending import Ending, decide
+from nlp_bench.launch.folder import read_submission, write_submission
+from nlp_bench.launch.follow.retry import is_due
+from nlp_bench.launch.follow.sync import sync, sync_script
+from nlp_bench.launch.scheduler import sbatch, slurm
+from nlp_bench.launch.scheduler.slurm import Job
+from nlp_bench.launch.submit import submit
+from nlp_bench.outcome import Outcome
+
+LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
+
+
+@pytest.fixture
+def run() -> Run:
+    resolved = resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
+    return replace(resolved, limits=Limits(retries=2))
+
+
+@pytest.fixture
+def lost(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run whose job 7 has lost its node at iteration 20."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    run.write(tmp_path)
+    write_submission(tmp_path, ["7"], comment="nlp-bench:1")
+    (tmp_path / "job.out").write_text("\nSubmitted batch job 7\n" + "".join(LINE.format(i) for i in range(2, 22, 2)))
+    (tmp_path / "job.err").write_text(
+        "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE ***\n"
+    )
+    says(monkeypatch, "NODE_FAIL")
+    monkeypatch.setattr(slurm, "comments", lambda **_: [])
+    monkeypatch.setattr(sbatch, "SETTLE_S", 0)
+    monkeypatch.setattr(slurm, "PATIENCE_S", 0)
+    return tmp_path
+
+
+def says(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    monkeypatch.setattr(slurm, "look", lambda job_id, **_: Job(state=state, reason="", exit_status=None, job_id=job_id))
+
+
+def queues(monkeypatch: pytest.MonkeyPatch, *numbers: str) -> list[str]:
+    """sbatch gives these numbers; return the comments that it was called with."""
+    called: list[str] = []
+    left = list(numbers)
+
+    def queue(_script: Path, _account: str, comment: str, *, lock: int) -> str:
+        assert lock > 0
+        called.append(comment)
+        return left.pop(0)
+
+    monkeypatch.setattr(sbatch, "submit", queue)
+    return called
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_only_lost_nodes_and_preemption(run: Run, outcome: Outcome) -> None:
+    due = is_due(run, {"comment": "nlp-bench:1", "job_ids": ["7"], "attempts": []}, Ending(outcome=outcome))
+    assert due is (outcome in {Outcome.NODE_FAIL, Outcome.PREEMPTED})
+
+
+def test_each_attempt_is_counted_with_its_own_ending(lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = queues(monkeypatch, "8", "9")
+    assert sync(lost) == (None, "attempt 2 of 3 is submitted, job 8")
+    says(monkeypatch, "PREEMPTED")
+    assert sync(lost)[1] == "attempt 3 of 3 is submitted, job 9"
+    says(monkeypatch, "NODE_FAIL")
+    ending, _ = sync(lost)
+    assert ending is not None
+    record = json.loads((lost / "outcome.json").read_text())
+    assert (record["outcome"], record["attempt"], record["job_id"]) == ("NODE_FAIL", 3, "9")
+    assert [(part["job_id"], part["outcome"]) for part in record["attempts"]] == [
+        ("7", "NODE_FAIL"),
+        ("8", "PREEMPTED"),
+    ]
+    assert len(set(called)) == 2
+
+
+def test_the_job_itself_leaves_it_to_the_others(lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    ending, state = sync_script(lost, exit_status=143, signal="TERM")
+    assert ending is None
+    assert state.endswith("it will be submitted again")
+    assert not (lost / "outcome.json").exists()
+
+
+def test_the_log_of_an_earlier_attempt_is_no_evidence(lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (lost / "job.out").open("a") as log:
+        log.write("".join(LINE.format(i) for i in range(22, 42, 2)))  # it was all but done
+    queues(monkeypatch, "8")
+    sync(lost)
+    ending = decide(run, lost, exit_status=0)
+    assert (ending.outcome, ending.reasons) == (Outcome.INCOMPLETE, ["last iteration none of 40"])
+    assert decide(run, lost, exit_status=1).evidence is None
+
+
+def test_an_attempt_that_was_cut_off_is_completed_once(lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object, **__: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sbatch, "submit", killed)
+    with pytest.raises(KeyboardInterrupt):
+        sync(lost)
+    comment = str((read_submission(lost) or {})["comment"])
+    monkeypatch.setattr(slurm, "comments", lambda **_: [(8, comment)])  # Slurm had it
+    assert sync(lost) == (None, "submitted")
+    record = read_submission(lost) or {}
+    assert (record["job_ids"], len(record["attempts"])) == (["8"], 1)
+
+
+@pytest.mark.parametrize("by", ["sync", "submit"])
+def test_an_attempt_that_slurm_never_had_is_handed_over(
+    lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setattr(sbatch, "submit", lambda *_, **__: (_ for _ in ()).throw(slurm.SilentError("down")))
+    assert sync(lost)[1] == "Slurm does not answer"
+    called = queues(monkeypatch, "8")
+    (lost / "submit.job").touch()
+    if by == "sync":
+        assert sync(lost)[1] == "attempt 2 of 3 is submitted, job 8"
+    else:
+        assert submit(run, lost / "submit.job", follow=False, lock=7) == ["8"]
+    assert len(called) == 1
+    assert len((read_submission(lost) or {})["attempts"]) == 1
+
+
+def test_a_refusal_ends_the_run(lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> str:
+        raise NlpBenchError("sbatch refused: no such partition; nothing was submitted")
+
+    monkeypatch.setattr(sbatch, "submit", refused)
+    ending, _ = sync(lost)
+    assert ending is not None
+    assert ending.outcome is Outcome.NODE_FAIL
+    assert "the retry was refused" in ending.reasons[-1]
+
+
+def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(
+    lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace(run, limits=Limits(max_pending_s=0.001)).write(lost)
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(slurm, "ask", lambda *words, **_: asked.append(words) or (0, "", ""))
+    pending = Job(state="PENDING", reason="Resources", exit_status=None, job_id="7")
+    monkeypatch.setattr(slurm, "look", lambda *_, **__: pending)
+    assert sync(lost)[1] == "PENDING (Resources); cancelled, it has waited too long"
+    assert asked == [("scancel", "--state=PENDING", "7")]  # one that has begun meanwhile goes on
+    says(monkeypatch, "CANCELLED")
+    ending, _ = sync(lost)
+    assert ending is not None
+    assert ending.outcome is Outcome.CANCELLED
+    assert "longer than --max-pending 0.001: PENDING (Resources)" in ending.reasons[0]
+
+
+def test_a_chain_and_a_requeued_job_may_wait(lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(run, limits=Limits(max_pending_s=0.001)).write(lost)
+    pending = Job(state="PENDING", reason="Dependency", exit_status=None, job_id="7")
+    monkeypatch.setattr(slurm, "look", lambda *_, **__: replace(pending, restarts=1))
+    assert sync(lost) == (None, "PENDING (Dependency)")
+    write_submission(lost, ["7", "8"], comment="nlp-bench:1")
+    monkeypatch.setattr(slurm, "look", lambda *_, **__: pending)
+    assert sync(lost) == (None, "PENDING (Dependency)")
+
+
+def test_a_lost_job_that_is_late_decides_nothing(lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen on a real Slurm: the script of the lost node wrote its outcome when the next attempt was queued already."""
+    queues(monkeypatch, "8", "9", "10")
+    for _ in range(2):
+        sync(lost)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert sync_script(lost, exit_status=143, signal="TERM") == (None, "another job has taken this run over")
+    assert not (lost / "outcome.json").exists()
+
+
+def test_a_notice_of_the_job_before_is_no_evidence(lost: Path, run: Run) -> None:
+    notice = (lost / "job.err").read_text()
+    (lost / "job.err").write_text(f"nlp-bench: begin of job 8\n{notice}")
+    assert decide(run, lost, exit_status=1).outcome is Outcome.FAILED
+    (lost / "job.err").write_text(f"nlp-bench: begin of job 7\n{notice}")
+    assert decide(run, lost, exit_status=1).outcome is Outcome.NODE_FAIL

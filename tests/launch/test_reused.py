@@ -1,0 +1,105 @@
+"""A controller that is killed may forget its last jobs, and gives their numbers away again: a number alone is no job of ours."""
+
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.launch import chain
+from nlp_bench.launch.folder import write_submission
+from nlp_bench.launch.follow import sync as syncing
+from nlp_bench.launch.follow.sync import sync, sync_script
+from nlp_bench.launch.scheduler import sbatch
+from nlp_bench.launch.scheduler.states import GONE
+from nlp_bench.outcome import Outcome
+
+COMPLETED = "JobId=7 JobName=x JobState=COMPLETED Reason=None Restarts=2 ExitCode=0:0"
+
+
+@pytest.fixture
+def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run folder, with a blank in its name, whose job 7 Slurm has forgotten."""
+    run_dir = tmp_path / "a run"
+    run_dir.mkdir()
+    resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False).write(run_dir)
+    write_submission(run_dir, ["7"], comment=sbatch.folder_comment(run_dir) + "-00000001")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    return run_dir
+
+
+def shows(run_dir: Path, words: str) -> None:
+    program = run_dir.parent / "scontrol"
+    program.write_text(f"#!/bin/bash\necho '{words}'\n")
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"{COMPLETED} Comment=nlp-bench:0123456789abcdef-00000002 WorkDir=/elsewhere/run StdErr=x",
+        f"{COMPLETED} WorkDir=/elsewhere StdErr=x",
+        f"{COMPLETED} Comment=ours WorkDir=/elsewhere",
+    ],
+)
+def test_the_job_of_another_run_is_not_taken_for_ours(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """Seen on a real Slurm: five runs that never began were given the end of other runs' jobs."""
+    shows(submitted, words)
+    assert sync(submitted) == (None, "Slurm does not know the job; waiting in case its record is late")
+    monkeypatch.setattr(syncing, "GONE_S", 0)
+    ending, _ = sync(submitted)
+    assert ending is not None
+    assert ending.outcome is Outcome.UNKNOWN
+    assert ending.reasons == [
+        "Slurm no longer knows the job (its number is another job's by now), and the exit status is lost; last iteration none"
+    ]
+
+
+@pytest.mark.parametrize("place", ["comment", "folder"])
+def test_our_own_job_is_known_by_its_comment_or_its_folder(submitted: Path, place: str) -> None:
+    """A site's plugin may change comments; a job that was submitted by hand from the folder has none."""
+    comment = sbatch.folder_comment(submitted) + "-00000001" if place == "comment" else "changed"
+    folder = "/elsewhere" if place == "comment" else submitted
+    shows(submitted, f"JobId=7 JobState=RUNNING Reason=None Comment={comment} WorkDir={folder} StdErr=x")
+    assert sync(submitted) == (None, "RUNNING")
+
+
+def test_a_chain_counts_its_own_jobs_only(submitted: Path) -> None:
+    record = {"job_ids": ["7", "8"], "comment": sbatch.folder_comment(submitted) + "-00000001"}
+    shows(submitted, "JobId=7 JobState=PENDING Reason=None Comment=nlp-bench:0123456789abcdef-00000002 WorkDir=/x")
+    found = chain.look(record)
+    assert found
+    assert found.state == GONE
+    assert chain.rest(record, "7") == []  # and nothing of another run is cancelled
+
+
+def test_a_job_that_still_trains_does_not_believe_in_its_successor(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    shows(submitted, f"{COMPLETED} Comment=nlp-bench:0123456789abcdef-00000002 WorkDir=/x")
+    ending, _ = sync_script(submitted, exit_status=5)
+    assert ending is not None
+    assert ending.outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize("says", ["JobState=PENDING Reason=Priority", "JobState=RUNNING BatchHost=node3"])
+def test_a_start_that_the_controller_has_forgotten_decides_nothing(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, says: str
+) -> None:
+    """Seen on a real Slurm: srun refused ("Job is pending execution"), and the second start trained in a folder that had ended."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURMD_NODENAME", "node4")
+    shows(submitted, f"JobId=7 {says} Restarts=0 ExitCode=0:0 WorkDir={submitted} StdErr=x")
+    assert sync_script(submitted, exit_status=1) == (
+        None,
+        "Slurm has put the job back into its queue",
+    )
+    monkeypatch.setenv("SLURMD_NODENAME", "node3")
+    shows(submitted, f"JobId=7 JobState=RUNNING BatchHost=node3 ExitCode=0:0 WorkDir={submitted} StdErr=x")
+    ending, _ = sync_script(submitted, exit_status=1)
+    assert ending is not None
+    assert ending.outcome is Outcome.FAILED

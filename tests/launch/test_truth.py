@@ -1,0 +1,419 @@
+"""Which source says what about an end: Slurm's words and numbers, its commands, the script's own record, the marker."""
+
+import errno
+import json
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support.processes import HEARING
+
+from nlp_bench import marker
+from nlp_bench.cli import measure as measure_command
+from nlp_bench.cli.main import main
+from nlp_bench.config.machine import NoAnswerError, slurm_cluster
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run, read_run
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
+from nlp_bench.launch.end.script_record import ScriptRecord, write_record
+from nlp_bench.launch.folder import read_submission, write_submission
+from nlp_bench.launch.follow import sync as syncing
+from nlp_bench.launch.follow.sync import sync, sync_script
+from nlp_bench.launch.scheduler import slurm, states
+from nlp_bench.launch.scheduler.slurm import Job
+from nlp_bench.launch.scheduler.states import MEANING, is_known, meaning
+from nlp_bench.outcome import Outcome
+
+LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |"
+DOWN = "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)"
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
+
+
+@pytest.fixture
+def submitted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run folder whose job 7 has written 20 of its 40 iterations."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    run.write(tmp_path)
+    write_submission(tmp_path, ["7"], comment="nlp-bench:1")
+    whole_log(tmp_path, last=20)
+    return tmp_path
+
+
+def whole_log(run_dir: Path, last: int = 40) -> None:
+    (run_dir / "job.out").write_text("\n".join(LINE.format(i) for i in range(2, last + 1, 2)) + "\n")
+
+
+def says(monkeypatch: pytest.MonkeyPatch, **answer: object) -> None:
+    job = Job(**{"state": "RUNNING", "reason": "", "exit_status": None, "job_id": "7", **answer})  # type: ignore[arg-type]
+    monkeypatch.setattr(slurm, "look", lambda _job_id, **_: job)
+
+
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "look", lambda _job_id, **_: None)
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize("word", sorted(MEANING))
+def test_every_word_has_one_meaning_in_every_spelling(word: str) -> None:
+    spellings = (word, word.lower(), f"{word} by 1000", f"{word}+")
+    assert {meaning(spelling) for spelling in spellings} == {MEANING[word]}
+    assert all(is_known(spelling) for spelling in spellings)
+
+
+def test_the_words_that_end_a_job() -> None:
+    """No other word may ever end one."""
+    ends = {word: kind for word, kind in MEANING.items() if kind not in {states.RUNNING, states.WAITING}}
+    assert ends == {
+        "COMPLETED": states.DONE, "FAILED": Outcome.FAILED, "TIMEOUT": Outcome.TIMEOUT, "DEADLINE": Outcome.TIMEOUT,
+        "CANCELLED": Outcome.CANCELLED, "REVOKED": Outcome.CANCELLED, "PREEMPTED": Outcome.PREEMPTED,
+        "NODE_FAIL": Outcome.NODE_FAIL, "BOOT_FAIL": Outcome.NODE_FAIL, "LAUNCH_FAILED": Outcome.NODE_FAIL,
+        "RECONFIG_FAIL": Outcome.NODE_FAIL, "OUT_OF_MEMORY": Outcome.OUT_OF_MEMORY,
+    }  # fmt: skip
+
+
+def rest_for(run_dir: Path, time_s: float) -> None:
+    for name in ("submit.json", "job.out"):
+        os.utime(run_dir / name, (time.time() - time_s,) * 2)
+
+
+@pytest.mark.parametrize(("listed", "bound_s"), [(False, syncing.GONE_S), (True, syncing.UNKNOWN_S)])
+def test_an_unknown_word_is_neither_done_nor_for_ever(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, *, listed: bool, bound_s: float
+) -> None:
+    says(monkeypatch, state="HOVERING")
+    monkeypatch.setattr(slurm, "is_queued", lambda _: listed)
+    rest_for(submitted, bound_s - 60)
+    ending, state = sync(submitted)
+    assert ending is None
+    assert "HOVERING, a state that this nlp-bench does not know" in state
+    rest_for(submitted, bound_s + 60)
+    ending, _ = sync(submitted)
+    assert ending
+    assert ending.text() == "UNKNOWN: Slurm: HOVERING, a state that this nlp-bench does not know"
+
+
+def test_an_unknown_word_of_a_silent_queue_decides_nothing(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, state="HOVERING")
+    monkeypatch.setattr(slurm, "is_queued", lambda _: None)
+    rest_for(submitted, 10 * syncing.UNKNOWN_S)
+    assert sync(submitted) == (None, syncing.SILENT)
+
+
+def test_a_held_job_says_how_it_goes_on(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, state="REQUEUE_HOLD", reason="job_requeued_in_held_state")
+    assert sync(submitted)[1].endswith("; held: scontrol release 7, or scancel 7")
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "reason", "text"),
+    [
+        ("0:53", "JobLaunchFailure", "FAILED: Slurm could not start the job script: job.out cannot be opened (0:53)"),
+        ("0:125", "OutOfMemory", "OUT_OF_MEMORY"),
+        ("0:9", "JobLaunchFailure", "FAILED: killed by signal 9 (mostly out of memory), last iteration 20"),
+        ("5:0", "NonZeroExitCode", "FAILED: exit status 5, last iteration 20"),
+    ],
+)
+def test_numbers_of_slurm(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, exit_code: str, reason: str, text: str
+) -> None:
+    says(monkeypatch, state="FAILED", reason=reason, exit_code=exit_code, exit_status=slurm._status(exit_code))
+    ending, _ = sync(submitted)
+    assert ending
+    assert ending.text().startswith(text)
+
+
+def test_a_memory_limit_that_slurm_watches(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines are those of Slurm 22.05; the state is FAILED 0:9, and the notice alone would be read as a scancel."""
+    (submitted / "job.err").write_text(
+        "slurmstepd-node1: error: StepId=2.batch exceeded memory limit (133033984 > 104857600), being killed\n"
+        "slurmstepd-node1: error: *** JOB 2 ON node1 CANCELLED AT 2026-11-20T18:30:21 ***\n"
+    )
+    says(monkeypatch, state="FAILED", reason="JobLaunchFailure", exit_code="0:9", exit_status=137)
+    ending, _ = sync(submitted)
+    assert ending
+    assert ending.outcome is Outcome.OUT_OF_MEMORY
+    assert ending.evidence == (
+        "slurmstepd-node1: error: StepId=2.batch exceeded memory limit (133033984 > 104857600), being killed"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["slurmstepd: error: Exceeded job memory limit", "MemoryError", "slurmstepd: error: Detected 1 oom_kill event"],
+)
+def test_words_of_exhausted_memory(run: Run, tmp_path: Path, text: str) -> None:
+    (tmp_path / "job.err").write_text(text + "\n")
+    assert decide(run, tmp_path, exit_status=137).outcome is Outcome.OUT_OF_MEMORY
+
+
+def test_a_suspended_run_has_no_number(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole_log(submitted)
+    says(monkeypatch, state="COMPLETED", exit_status=0, suspended_s=12.0)
+    ending, _ = sync(submitted)
+    assert ending
+    assert ending.outcome is Outcome.INVALID
+    assert "suspended the job for 12 s" in ending.reasons[0]
+
+
+def test_the_time_of_a_suspension() -> None:
+    line = "JobState=COMPLETED RunTime=00:00:06 StartTime=2026-11-20T18:18:59 EndTime=2026-11-20T18:19:08 SuspendTime={} ExitCode=0:0"
+    assert slurm._shown(line.format("2026-11-20T18:19:04"), "7").suspended_s == 3.0
+    assert slurm._shown(line.format("None"), "7").suspended_s == 0.0
+
+
+def test_every_source_is_recorded(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, state="FAILED", reason="NonZeroExitCode", exit_status=5, exit_code="5:0")
+    sync(submitted)
+    sources = json.loads((submitted / "outcome.json").read_text())["sources"]
+    assert sources["decided_by"] == "exit status"
+    assert (sources["slurm"]["source"], sources["slurm"]["exit_code"]) == ("scontrol", "5:0")
+    assert sources["script"] == {"exit_status": 5, "signal": None}
+    assert sources["log"]["last_iteration"] == 20
+
+
+def test_what_slurm_has_forgotten_the_script_still_says(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, state=states.GONE)
+    write_record(submitted, ScriptRecord(exit_status=5, signal="", job_id="6", restarts=0))
+    assert sync(submitted)[0] is None  # the word of another job
+    write_record(submitted, ScriptRecord(exit_status=5, signal="", job_id="7", restarts=0))
+    ending, _ = sync(submitted)
+    assert ending
+    assert ending.text() == "FAILED: exit status 5, last iteration 20"
+
+
+def test_slurm_is_asked_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    program(tmp_path, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    disabled = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+    program(tmp_path, "sacct", f'case " $* " in *" -c "*) echo "TIMEOUT|0:15" ;; *) {disabled} ;; esac')
+    job = slurm.look("7")
+    assert job
+    assert (job.state, job.source) == ("TIMEOUT", "sacct -c")
+    program(tmp_path, "sacct", disabled)
+    gone = slurm.look("7")
+    assert gone
+    assert gone.state == states.GONE
+    program(tmp_path, "scontrol", f"echo '{DOWN}' >&2; exit 1")
+    assert slurm.look("7") is None
+
+
+def test_a_controller_that_is_down_is_not_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    program(tmp_path, "scontrol", f"echo '{DOWN}' >&2; exit 1")
+    with pytest.raises(NoAnswerError, match="Unable to contact slurm controller"):
+        slurm_cluster()
+    program(tmp_path, "scontrol", "echo 'fatal: Could not establish a configuration source' >&2; exit 1")
+    assert slurm_cluster() is None
+
+
+def test_a_silent_slurm_does_not_end_a_chain(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_submission(submitted, ["7", "8"], comment="nlp-bench:1")
+    silent(monkeypatch)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    ending, state = sync_script(submitted, exit_status=0)
+    assert ending is None
+    assert "Slurm does not answer" in state
+    monkeypatch.setenv("SLURM_JOB_ID", "8")  # the last one knows that it is the last
+    ending, _ = sync_script(submitted, exit_status=0)
+    assert ending
+    assert ending.outcome is Outcome.INCOMPLETE
+
+
+def test_a_lost_node_is_no_short_run(run: Run, submitted: Path) -> None:
+    """The status of srun is 0 then (Slurm 22.05)."""
+    notice = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T18:18:35 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
+    (submitted / "job.err").write_text(f"srun: error: Node failure on n1\n{notice}\n")
+    assert decide(run, submitted, exit_status=0).outcome is Outcome.NODE_FAIL
+    whole_log(submitted)
+    assert decide(run, submitted, exit_status=0).outcome is Outcome.VALID
+
+
+def test_a_requeued_job_decides_nothing(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, state="PENDING", restarts=1)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert sync_script(submitted, exit_status=143, signal="TERM") == (None, "Slurm has put the job back into its queue")
+    notice = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T18:18:35 DUE TO JOB REQUEUE ***\n"
+    (submitted / "job.err").write_text("nlp-bench: begin of job 7\n" + notice)
+    assert sync_script(submitted, exit_status=0)[0] is None  # srun's own status where a node is lost
+    silent(monkeypatch)
+    assert sync_script(submitted, exit_status=143, signal="TERM")[0] is None
+    with (submitted / "job.err").open("a") as err:
+        err.write("nlp-bench: begin of job 7\n")
+    ending, _ = sync_script(submitted, exit_status=5)
+    assert ending
+    assert ending.outcome is Outcome.FAILED  # the notice is of the start before
+
+
+def test_of_many_writers_the_first_one_wins(tmp_path: Path) -> None:
+    outcomes = [word for word in Outcome for _ in range(3)]
+    barrier = threading.Barrier(len(outcomes))
+
+    def write(word: Outcome) -> None:
+        barrier.wait()
+        write_ending(tmp_path, Ending(outcome=word), exit_status=0, job_id=None)
+
+    threads = [threading.Thread(target=write, args=(word,)) for word in outcomes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert marker.contradiction(tmp_path) is None
+    ending = read_ending(tmp_path)
+    assert ending
+    assert (tmp_path / "ready").read_text().split()[0] == ending.outcome.value
+    assert {path.name for path in tmp_path.iterdir()} == {"outcome.json", "ready"}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [NlpBenchError("cannot write outcome.json: No space left on device"), OSError(errno.ESTALE, "Stale file handle")],
+    ids=["ours", "the system's"],
+)
+def test_a_fault_of_the_moment_does_not_end_the_follower(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: Exception
+) -> None:
+    said = [fault] * 2
+
+    def faulty(_: Path) -> tuple[Ending | None, str]:
+        if said:
+            raise said.pop()
+        return Ending(outcome=Outcome.VALID), "ended"
+
+    monkeypatch.setattr(syncing, "sync", faulty)
+    assert syncing.wait(submitted, poll_s=0.01) == Ending(outcome=Outcome.VALID)
+    assert capsys.readouterr().err.count(f"{fault}; asking again") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "message"),
+    [
+        ("outcome.json", {"schema": "nlp-bench/outcome/1", "outcome": "VALID"}, "reasons is missing"),
+        ("outcome.json", {"schema": "nlp-bench/outcome/1", "reasons": []}, "outcome is missing"),
+        ("outcome.json", {"schema": "nlp-bench/outcome/1", "outcome": "VALID", "reasons": 5}, "reasons is 5"),
+        ("submit.json", {"schema": "nlp-bench/submit/1"}, "job_id is missing"),
+        ("submit.json", {"schema": "nlp-bench/submit/1", "job_id": 7}, "job_id is 7"),
+        ("run.json", {"schema": "nlp-bench/run/1"}, "missing"),
+        ("run.json", {"schema": "nlp-bench/run/1", "parallel": []}, "run"),
+    ],
+)
+def test_a_damaged_record_is_named(tmp_path: Path, name: str, record: dict[str, object], message: str) -> None:
+    (tmp_path / name).write_text(json.dumps(record))
+    reader = {"outcome.json": read_ending, "submit.json": read_submission, "run.json": read_run}[name]
+    with pytest.raises(NlpBenchError, match=message):
+        reader(tmp_path)
+
+
+def test_one_damaged_folder_does_not_hide_the_others(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        run.write(tmp_path / name)
+        write_submission(tmp_path / name, ["7"], comment="nlp-bench:1")
+    (tmp_path / "a/submit.json").write_text('{"schema": "nlp-bench/submit/1"}')
+    says(monkeypatch)
+    assert main(["sync", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert "job_id is missing" in said.err
+    assert said.out == f"{tmp_path}/b: RUNNING\n"
+
+
+@pytest.mark.parametrize("command", [["sync"], ["watch", "--once"]], ids=" ".join)
+def test_a_folder_that_cannot_be_read_does_not_hide_the_others(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        run.write(tmp_path / name)
+        write_submission(tmp_path / name, ["7"], comment="nlp-bench:1")
+    says(monkeypatch)
+
+    def stumble(run_dir: Path) -> bool:
+        if run_dir.name == "a":
+            raise OSError(errno.ESTALE, "Stale file handle", str(run_dir / "ready"))
+        return False
+
+    monkeypatch.setattr(marker, "remove_bare", stumble)
+    assert main([*command, str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert "Stale file handle" in said.err
+    assert "b: RUNNING" in said.out + said.err
+
+
+def test_a_bare_marker_of_a_run_that_goes_on(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has led JUBE to `measure`: the row says what to type, and the marker is gone."""
+    says(monkeypatch)
+    (submitted / "ready").touch()
+    assert main(["measure", str(submitted), "--metrics", str(submitted / "m.txt")]) == 0
+    text = (submitted / "m.txt").read_text()
+    assert "outcome: UNKNOWN" in text
+    assert "has not ended (RUNNING)" in text
+    assert "nlp-bench measure" in text
+    assert "tokens_per_second" not in text
+    assert not (submitted / "ready").exists()
+    assert not (submitted / "result.json").exists()
+    assert "not written by nlp-bench" in capsys.readouterr().err
+    assert measure_command._not_ended(submitted) is None
+
+
+def test_a_bare_marker_of_a_run_that_has_ended(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, state="FAILED", exit_status=5, exit_code="5:0")
+    (submitted / "ready").touch()
+    assert main(["measure", str(submitted)]) == 0
+    assert "outcome: FAILED" in (submitted / "metrics.txt").read_text()
+    assert (submitted / "ready").read_text().startswith("FAILED sha256:")
+    (submitted / "ready").write_text("")
+    sync(submitted)
+    assert (submitted / "ready").read_text().startswith("FAILED sha256:")
+
+
+def test_an_outcome_that_was_changed_by_hand_has_no_number(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole_log(submitted)
+    says(monkeypatch, state="CANCELLED")
+    sync(submitted)
+    path = submitted / "outcome.json"
+    path.write_text(path.read_text().replace("CANCELLED", "VALID"))
+    assert main(["measure", str(submitted)]) == 0
+    text = (submitted / "metrics.txt").read_text()
+    assert "outcome: INVALID" in text
+    assert "outcome.json was changed after the run had ended" in text
+    assert "tokens_per_second" not in text
+
+
+@pytest.mark.parametrize("name", ["HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM", "XCPU"])
+def test_no_signal_is_taken_for_success(tmp_path: Path, name: str) -> None:
+    """The job script's own lines, in the real bash: without a trap of its own, the status of a signal is 0."""
+    template = (Path(__file__).parents[2] / "jube/submit.job.in").read_text().splitlines()
+    begin, end = (
+        template.index("signal='' child=''"),
+        next(i for i, line in enumerate(template) if line.startswith("trap 'told XCPU'")),
+    )
+    body = "\n".join(template[begin : end + 1]).replace("#NLP_BENCH# sync", "echo").replace("#RUN_DIR#", "here")
+    script = tmp_path / "script"
+    script.write_text(f"set -euo pipefail\n{body}\nsleep 20 &\necho ready\nwait $!\n")
+    with subprocess.Popen(
+        [*HEARING, "bash", str(script)], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        subprocess.run(["bash", "-c", f"kill -{name} {process.pid}"], check=True)
+        number = int(subprocess.run(["bash", "-c", f"kill -l {name}"], check=True, capture_output=True).stdout)
+        assert process.stdout.readline() == f"--exit-status {128 + number} --signal {name} here\n"
+        assert process.wait() == 128 + number
+        os.killpg(process.pid, 9)

@@ -1,0 +1,98 @@
+"""What a look at runs says, and in which form; the real JUBE and Slurm are in tests/faults."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.main import main
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run
+from nlp_bench.launch.folder import write_submission
+from nlp_bench.launch.follow.progress import TAIL_BYTES, progress
+from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.scheduler.slurm import Job
+
+LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.5000 | lm loss: 1.0E+00 |\n"
+
+
+@pytest.fixture
+def run() -> Run:
+    return resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
+
+
+@pytest.fixture
+def submitted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    run.write(tmp_path)
+    write_submission(tmp_path, ["7"], comment="nlp-bench:1")
+    says(monkeypatch, state="RUNNING")
+    return tmp_path
+
+
+def says(monkeypatch: pytest.MonkeyPatch, **answer: object) -> None:
+    job = Job(**{"reason": "", "exit_status": None, "job_id": "7", **answer})  # type: ignore[arg-type]
+    monkeypatch.setattr(slurm, "look", lambda *_, **__: job)
+
+
+def test_only_the_end_of_a_log_is_read(run: Run, tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    with log.open("w") as stream:
+        stream.write(LINE.format(1))
+        stream.truncate(5_000_000_000)  # a sparse file: reading it whole would take seconds and gigabytes
+    assert progress(run, log) is None
+    with log.open("a") as stream:
+        stream.write("x" * TAIL_BYTES + "\n" + LINE.format(10) + LINE.format(20)[:40])
+    found = progress(run, log)
+    assert found is not None
+    tokens = run.batch.global_batch_size * run.batch.sequence_length
+    assert found.text() == f"iteration 10/40, {tokens / 0.5:.0f} tokens/s, 15 s left"
+
+
+def test_a_stall_is_seen_from_outside(run: Run, submitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = submitted / "job.out"
+    log.write_text(LINE.format(10))
+    os.utime(log, (time.time() - 1000, time.time() - 1000))
+    assert main(["watch", "--once", str(submitted)]) == 1
+    assert "iteration 10/40" in (said := capsys.readouterr().err)
+    assert "STALLED: the log has not grown for more than 300 s" in said
+    assert run.limits.stall_least_s == 300
+
+
+def test_the_queues_reason_is_shown(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says(monkeypatch, state="PENDING", reason="QOSMaxJobsPerUserLimit")
+    assert main(["watch", "--once", "--format", "json", str(submitted)]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert (record["state"], record["outcome"], record["next"]) == ("PENDING (QOSMaxJobsPerUserLimit)", None, [])
+
+
+def test_an_end_says_what_to_type(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says(monkeypatch, state="OUT_OF_MEMORY")
+    assert main(["watch", "--format", "json", str(submitted)]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert record["schema"] == "nlp-bench/watch/1"
+    assert record["outcome"] == "OUT_OF_MEMORY"
+    assert record["next"][0] == f"nlp-bench submit --run {submitted}/run.json --mem 0"
+
+
+def test_a_silent_controller_is_said_beside_the_progress(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (submitted / "job.out").write_text(LINE.format(10))
+    monkeypatch.setattr(slurm, "look", lambda *_, **__: None)
+    assert main(["watch", "--every", "0.05", "--max-hours", "0.0001", str(submitted)]) == 3
+    said = capsys.readouterr().err
+    assert said.count("15 s left; Slurm does not answer") == 1
+    assert "0.0001 hours are over; go on with the same command" in said
+
+
+def test_a_damaged_folder_does_not_keep_the_watch_for_ever(submitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (submitted / "submit.json").write_text("{")
+    assert main(["watch", "--every", "0.01", str(submitted)]) == 1
+    assert capsys.readouterr().err.count("error:") == 1

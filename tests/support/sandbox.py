@@ -1,0 +1,83 @@
+"""The private Slurm of tests/slurm/cluster.sh with further lines of configuration."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[1] / "slurm/cluster.sh"
+START_S = 600
+"""For nine nodes to come up on a machine that is busy with other things; mostly it takes five seconds."""
+
+
+class Sandbox:
+    """A running Slurm: its commands, with a bound on each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SLURM", "SBATCH", "NLP_BENCH_SYS"))
+        } | {"SLURM_CONF": str(folder / "slurm.conf")}
+
+    def __call__(self, *words: str, timeout_s: float = 60) -> str:
+        done = self.ask(*words, timeout_s=timeout_s)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    def ask(self, *words: str, timeout_s: float = 60) -> "subprocess.CompletedProcess[str]":
+        """Run a command that may fail."""
+        return subprocess.run(
+            words, env=self.environment, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+
+    def controller(self) -> int:
+        """Return the process number of slurmctld."""
+        return int((self.folder / "slurmctld.pid").read_text())
+
+    def node_daemon(self, node: str) -> int:
+        """Return the process number of a node's slurmd."""
+        return int((self.folder / f"slurmd-{node}.pid").read_text())
+
+    def start_controller(self) -> None:
+        """Start slurmctld again, from the state that it had saved, and wait until it answers."""
+        self("slurmctld", "-f", str(self.folder / "slurm.conf"))
+        self.until(lambda: "is UP" in self.ask("scontrol", "ping").stdout, "answer of the new slurmctld")
+
+    def stop_controller(self, number: signal.Signals) -> None:
+        """End slurmctld by this signal and wait until it is gone."""
+        pid = self.controller()
+        os.kill(pid, number)
+        self.until(lambda: not Path(f"/proc/{pid}").exists(), f"end of slurmctld by {number.name}")
+
+    def start_node(self, node: str) -> None:
+        """Start a node's slurmd again; the node comes back by itself (ReturnToService=2)."""
+        self("slurmd", "-N", node, "-f", str(self.folder / "slurm.conf"))
+
+    @staticmethod
+    def until(condition: Callable[[], object], what: str, bound_s: float = 60) -> None:
+        end = time.monotonic() + bound_s
+        while not condition():
+            assert time.monotonic() < end, f"no {what} within {bound_s} s"
+            time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def sandbox(nodes: int, lines: str = "") -> Iterator[Sandbox]:
+    """Start a Slurm of `nodes` virtual nodes, `lines` in its slurm.conf; stop exactly its processes afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="nlpb-"))  # short: a socket's path has at most 107 characters
+    further = folder / "lines"
+    further.write_text(lines)
+    try:
+        start = ["bash", str(SCRIPT), "start", str(folder), str(nodes), str(further)]
+        subprocess.run(start, check=True, timeout=START_S, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        yield Sandbox(folder)
+    finally:
+        subprocess.run(["bash", str(SCRIPT), "stop", str(folder)], check=False, timeout=START_S)
+        shutil.rmtree(folder, ignore_errors=True)
