@@ -1,0 +1,203 @@
+"""The test as a job: its folder, its script, and waiting for the records of the nodes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.clock import stamp
+from nlp_bench.config.run import Run
+from nlp_bench.doctor.nodes import EXPECTED, NODE_SCHEMA, PLAN, PLAN_SCHEMA, RECORDS, earlier
+from nlp_bench.doctor.nodes.choose import Choice
+from nlp_bench.doctor.place import Place
+from nlp_bench.errors import UsageError
+from nlp_bench.files import read_object, write_json, write_text
+from nlp_bench.launch import lock
+from nlp_bench.launch.folder import interpreter
+from nlp_bench.launch.scheduler import sbatch, slurm
+from nlp_bench.launch.scheduler.states import DONE, RUNNING, WAITING, meaning
+from nlp_bench.launch.script import job_script
+from nlp_bench.orphans import die_with_parent
+
+TIMELIMIT = "00:10:00"
+"""The test takes a minute; makers' tests take a few."""
+JOIN_S = 60.0
+"""Seconds that the first node waits for the others."""
+FIRST_LOOK_S, LAST_LOOK_S = 0.5, 10.0
+"""Seconds between two questions to Slurm, growing."""
+ITS_NODE = "@node@"
+"""Stands in srun's words for the node of one step; the script's loop knows it."""
+SETTLE_S = 3.0
+"""Seconds for the last records to come through the shared file system, after the job has ended."""
+
+
+def prepare(place: Place, choice: Choice, folder: Path | None, *, join_s: float = JOIN_S) -> Path:
+    """Write plan.json, run.json and doctor.job into a new folder and return it.
+
+    Raises UsageError for a folder that cannot be made or holds a test already.
+    """
+    if place.run is None:
+        raise UsageError(f"--nodes: {place.no_run}")
+    folder = (folder or place.root / "reports" / "doctor" / stamp()).absolute()
+    if (folder / PLAN).exists():
+        raise UsageError(f"--output: {folder} holds a test of nodes already; name a new folder")
+    try:
+        (folder / RECORDS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output: cannot create {folder}: {error.strerror}; name a writable folder") from error
+    run = _run(place.run, choice)
+    plan = {
+        "schema": PLAN_SCHEMA,
+        "system": _system_word(place),
+        "model": place.model,
+        "launcher": run.launch.launcher,
+        "accelerator": place.accelerator,
+        "nodes": list(choice.names),
+        "join_s": join_s,
+    }
+    run.write(folder)
+    if run.launch.launcher == "slurm":
+        template = (place.root / "jube" / "doctor.job.in").read_text(encoding="utf-8")
+        script = job_script(run, template=template, root=place.root, run_dir=folder, python=interpreter(place.root))
+        write_text(folder / "doctor.job", script.replace(ITS_NODE, '"$node"'))
+    write_json(folder / PLAN, plan)  # last: the folder is whole now
+    return folder
+
+
+def _system_word(place: Place) -> str:
+    """Return the name or path that every node finds the system by; a path of our own keeps its meaning in another folder."""
+    word = place.system_word
+    return str(Path(word).resolve()) if word.endswith(".toml") else word
+
+
+def _run(run: Run, choice: Choice) -> Run:
+    """Return the run whose job the test is: one task on each node, nothing killed for the sake of another."""
+    listed = (f"--nodelist={','.join(choice.names)}",) if choice.names else ()
+    settings = replace(
+        run.system.slurm,
+        dependency="",
+        sbatch_args=(*run.system.slurm.sbatch_args, "--no-kill", *listed),
+        srun_args=(*run.system.slurm.srun_args, "--nodes=1", "--ntasks=1", f"--nodelist={ITS_NODE}"),
+    )
+    return replace(
+        run,
+        system=replace(run.system, slurm=settings),
+        launch=replace(run.launch, job_name="nlp-bench-doctor", timelimit=TIMELIMIT),
+        parallel=replace(run.parallel, nodes=choice.number, tensor=1, pipeline=1, context=1),
+    )
+
+
+def carry_out(place: Place, run_dir: Path, *, wait_s: float, say: Callable[[str], None]) -> str:
+    """Run the test in `run_dir` and return how its job ended, in words; the records lie in the folder then.
+
+    A job that is not done after `wait_s` seconds, or when this process is interrupted, is cancelled.
+    """
+    if place.run is None or place.run.launch.launcher == "local":
+        return _here([sys.executable, "-m", "nlp_bench", "doctor", "--test-this-node", str(run_dir)], run_dir, wait_s)
+    if place.is_inside:
+        return _here(["bash", str(run_dir / "doctor.job")], run_dir, wait_s)
+    earlier.clear(say)
+    job_id, ended = _submitted(run_dir, place.run.launch.account), ""
+    try:
+        say(f"Submitted batch job {job_id}")
+        ended = _wait(job_id, run_dir, wait_s, say)
+    finally:
+        if ended != DONE:
+            slurm.cancel([job_id])
+    return "" if ended == DONE else ended
+
+
+def _submitted(run_dir: Path, account: str) -> str:
+    """Hand the job to Slurm; if this process is told to stop meanwhile, the job that may have come of it is cancelled."""
+    comment = earlier.new_comment()
+    try:
+        with lock.held(run_dir) as handle:
+            return sbatch.submit(run_dir / "doctor.job", account, comment, lock=handle)
+    except (KeyboardInterrupt, SystemExit):
+        slurm.cancel(earlier.late_jobs(comment))
+        raise
+
+
+def _here(words: list[str], run_dir: Path, wait_s: float) -> str:
+    own = os.getpid()
+    with (run_dir / "job.out").open("ab") as out, (run_dir / "job.err").open("ab") as err:
+        process = subprocess.Popen(
+            words, stdout=out, stderr=err, stdin=subprocess.DEVNULL, start_new_session=True,
+            preexec_fn=lambda: die_with_parent(signal.SIGTERM, parent=own),  # noqa: PLW1509  # no threads here
+        )  # fmt: skip
+        try:
+            status = process.wait(timeout=wait_s)
+        except subprocess.TimeoutExpired:
+            return f"not done after {wait_s:g} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait()
+    return f"exit status {status}" if status else ""
+
+
+def _wait(job_id: str, run_dir: Path, wait_s: float, say: Callable[[str], None]) -> str:
+    """Return DONE once all nodes have finished or the job has; else why it was given up."""
+    end, pause, told = time.monotonic() + wait_s, FIRST_LOOK_S, ""
+    while time.monotonic() < end:
+        steps = [read_node(run_dir, name).get("step") for name in expected(run_dir)]
+        if steps and set(steps) == {"finished"}:
+            return DONE
+        if "finished" in steps and set(steps) == {
+            "finished",
+            None,
+        }:  # these have waited for the silent ones, as long as --join says
+            time.sleep(SETTLE_S)
+            silent = missing(run_dir)
+            return f"cancelled: it went on waiting for {', '.join(silent)}" if silent else DONE
+        job = slurm.look(job_id)
+        word = meaning(job.state) if job else RUNNING  # Slurm does not answer: the records may come nevertheless
+        if job and word not in {WAITING, RUNNING}:
+            time.sleep(SETTLE_S if missing(run_dir) else 0)
+            return DONE if word == DONE else f"job {job_id}: {job.state} {job.reason}".strip()
+        now = f"{job.state} ({job.reason})" if job and word == WAITING and job.reason not in {"", "None"} else ""
+        if now and now != told:
+            say(f"job {job_id}: {now}")
+            told = now
+        time.sleep(min(pause, max(end - time.monotonic(), 0)))
+        pause = min(pause * 1.2, LAST_LOOK_S)
+    return f"job {job_id} was not done after {wait_s:g} s and was cancelled"
+
+
+def expected(run_dir: Path) -> list[str]:
+    """Return the nodes that the test has: those that Slurm gave, else those that were asked for."""
+    try:
+        return (run_dir / EXPECTED).read_text(encoding="utf-8").split()
+    except OSError:
+        return [str(name) for name in read_object(run_dir / PLAN).get("nodes", [])]
+
+
+def missing(run_dir: Path) -> list[str]:
+    """Return the nodes whose record is not there or not finished."""
+    return [name for name in expected(run_dir) if read_node(run_dir, name).get("step") != "finished"]
+
+
+def read_node(run_dir: Path, name: str) -> dict[str, Any]:
+    """Return the record of a node, {} without one."""
+    record = read_object(run_dir / RECORDS / f"{name}.json")
+    return record if record.get("schema") == NODE_SCHEMA else {}
+
+
+def read_nodes(run_dir: Path) -> dict[str, dict[str, Any]]:
+    """Return the record of each expected node; {} for one that left none. A machine without Slurm has the one that is there."""
+    names = expected(run_dir) or sorted(path.stem for path in (run_dir / RECORDS).glob("*.json"))
+    return {name: read_node(run_dir, name) for name in names}
+
+
+def end_of_errors(run_dir: Path, most: int = 5) -> list[str]:
+    """Return the last lines of job.err, where srun says which node it could not reach."""
+    try:
+        text = (run_dir / "job.err").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line for line in text.splitlines() if line.strip()][-most:]

@@ -1,0 +1,170 @@
+"""What the checks look at: the machine, the system file that describes it, and the run that it is to do."""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from nlp_bench.bounded import answers
+from nlp_bench.config import catalog, machine
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run
+from nlp_bench.config.system import System
+from nlp_bench.doctor.asking import Answer, ask
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.machine.nvml import Nvml, NvmlError
+
+DRIVER_S = 30.0
+"""Seconds for the start of NVML: a few without the persistence daemon; with a GPU that has fallen off its bus it may hang."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Everything that a check may look at; nothing of it is changed by a check."""
+
+    root: Path
+    """The checkout of nlp-bench."""
+    runs: Path
+    """Folder in which runs will be written."""
+    system: System | None
+    """The machine's description; None where none fits."""
+    no_system: str = ""
+    """Why there is none."""
+    system_word: str = ""
+    """The name or path that it was found by."""
+    run: Run | None = None
+    """The run that is to be done, resolved without Slurm; None where that is not possible."""
+    no_run: str = ""
+    """Why it cannot be resolved."""
+    model: str = "tiny"
+    """Name of its model."""
+    slurm: Answer
+    """What `scontrol show config` said."""
+    nvml: Nvml | None = None
+    """The GPUs of this node; None without a driver."""
+    no_nvml: str = ""
+    """Why there are none."""
+    variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    """The environment; the system's own [environment] is laid over it, as a job does."""
+    files: Path = Path("/")
+    """Where this node's file system begins (another folder in tests)."""
+
+    @property
+    def word(self) -> str:
+        """The checkout as a word for a shell, for the commands that a remedy names."""
+        return shlex.quote(str(self.root))
+
+    @property
+    def is_slurm(self) -> bool:
+        """Whether the run is to go through Slurm."""
+        if self.run is not None:
+            return self.run.launch.launcher == "slurm"
+        return self.system.launcher == "slurm" if self.system else self.slurm.is_good
+
+    @property
+    def accelerator(self) -> str:
+        """The word cuda or cpu; "auto" is cuda where NVML lists a GPU."""
+        if self.run is not None:
+            return self.run.system.accelerator
+        word = self.system.accelerator if self.system else "auto"
+        return ("cuda" if self.nvml and self.nvml.handles else "cpu") if word == "auto" else word
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether this process runs inside an allocation of Slurm, and not on a login node."""
+        return "SLURM_JOB_ID" in self.variables
+
+    @property
+    def no_gpu_here(self) -> str:
+        """Why the GPUs of this node are not looked at; empty where they are."""
+        if self.nvml is not None and self.nvml.handles:
+            return ""
+        why = self.no_nvml or "the driver lists no GPU"
+        if self.accelerator != "cuda":
+            return "the ranks run on the CPU"
+        return f"{why}; look at the compute nodes: nlp-bench doctor --nodes all" if self.is_login_node else ""
+
+    @property
+    def is_login_node(self) -> bool:
+        """Whether the ranks will run on other nodes than this one."""
+        return self.is_slurm and not self.is_inside
+
+
+def look_around(request: Request, *, runs: Path | None = None) -> Place:
+    """Return the place that `request` names, or that this machine is.
+
+    Raises UsageError for a model or a system that does not exist: a wrong word is no finding.
+    """
+    root = catalog.root()
+    catalog.load_model(request.model or "tiny")
+    named = request.system or os.environ.get("NLP_BENCH_SYSTEM")
+    slurm = _slurm()
+    system, no_system = _system(request, named, slurm)
+    run, no_run = _run(request, system) if system else (None, no_system)
+    silent = (None, f"NVIDIA's driver does not answer within {DRIVER_S:g} s: dmesg | grep -i nvrm; tell the site")
+    nvml, no_nvml = answers({"nvml": _nvml}, DRIVER_S).get("nvml", silent)
+    variables = {**os.environ, **(system.environment if system else {})}
+    return Place(
+        root=root,
+        runs=(runs or root / "reports" / "runs").absolute(),
+        system=system,
+        no_system=no_system,
+        system_word=named or (system.name if system else ""),
+        run=run,
+        no_run=no_run,
+        model=request.model or "tiny",
+        slurm=slurm,
+        nvml=nvml,
+        no_nvml=no_nvml,
+        variables=variables,
+    )
+
+
+def _slurm() -> Answer:
+    named = os.environ.get("SLURM_CONF")
+    if named and not Path(named).exists():  # scontrol would search the network for one
+        return Answer(code=None, out="", err=f"SLURM_CONF={named} does not exist", elapsed_s=0.0)
+    return ask("scontrol", "show", "config")
+
+
+def is_absent(answer: Answer) -> bool:
+    """Return whether `scontrol show config` met no Slurm at all: not installed, or never told where its controller is."""
+    return not answer.is_good and ("not on PATH" in answer.err or "configuration source" in answer.err)
+
+
+def cluster_name(config: str) -> str | None:
+    """Return the ClusterName in the output of `scontrol show config`."""
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", config, re.MULTILINE)
+    return found.group(1) if found else None
+
+
+def _system(request: Request, named: str | None, slurm: Answer) -> tuple[System | None, str]:
+    if named:
+        return catalog.load_system(named), ""
+    if request.launcher == "local":
+        return catalog.load_system("local"), ""
+    try:
+        name = machine.detect_system(cluster_name(slurm.out))
+    except UsageError as error:
+        return None, str(error)
+    if name == "local" and not slurm.is_good and not is_absent(slurm):  # a Slurm that is down is not no Slurm
+        return None, f"system: Slurm is installed but does not answer ({slurm.said}); name one with --system"
+    return catalog.load_system(name), ""
+
+
+def _run(request: Request, system: System) -> tuple[Run | None, str]:
+    word = request.system or os.environ.get("NLP_BENCH_SYSTEM") or system.name
+    try:
+        return resolve(replace(request, system=word), ask_scheduler=False), ""
+    except NlpBenchError as error:
+        return None, str(error)
+
+
+def _nvml() -> tuple[Nvml | None, str]:
+    try:
+        return Nvml(), ""
+    except NvmlError as error:
+        return None, str(error)

@@ -1,0 +1,63 @@
+"""A machine to examine: the real one, with whatever a test replaces."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.native import compiled
+
+from nlp_bench.config.request import Request
+from nlp_bench.doctor.asking import Answer
+from nlp_bench.doctor.place import Place, look_around
+from nlp_bench.machine.nvml import Nvml
+
+SOURCE = Path(__file__).resolve().parents[1] / "support/fake_nvml.c"
+SLURM_ANSWERS = Answer(code=0, out="ClusterName = here\nSLURM_VERSION = 22.05.8\n", err="", elapsed_s=0.01)
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No allocation and no Slurm around the tests, and caches of their own."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.delenv("NLP_BENCH_SYSTEM", raising=False)
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "no-slurm.conf"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Callable[..., Place]:
+    """This machine as `system` and `model` see it, with some of its fields replaced."""
+
+    def make(system: str = "local", model: str = "tiny", **fields: Any) -> Place:
+        found = look_around(Request(system=system, model=model, data_path="mock"), runs=tmp_path / "runs")
+        return replace(found, **fields)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return compiled(SOURCE, tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def four_gpus(library: str, monkeypatch: pytest.MonkeyPatch) -> Nvml:
+    monkeypatch.setenv("FAKE_GPUS", "4")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return Nvml(library)
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """program(name, text): put a shell script of this name before all others on PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+    def put(name: str, text: str) -> None:
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+
+    return put

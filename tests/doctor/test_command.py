@@ -1,0 +1,108 @@
+"""The command as a person calls it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.main import main
+from nlp_bench.doctor.checks import CHECKS
+from nlp_bench.doctor.finding import STATUSES
+
+
+def test_exit_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["doctor", "--system", "local", "--checks", "writable", "--runs", str(tmp_path)]) == 0
+    assert "writable" in capsys.readouterr().out
+    assert main(["doctor", "--system", "local", "--checks", "writable", "--runs", "/proc/no"]) == 1
+    captured = capsys.readouterr()
+    assert "next: ls -ld /proc" in captured.out
+    assert "1 failed; failed: writable" in captured.err
+    for words in (
+        ["--checks", "nothing"],
+        ["--system", "nowhere"],
+        ["--model", "huge"],
+        ["--nodes", "a b"],
+    ):
+        assert main(["doctor", *words]) == 2, words
+
+
+@pytest.mark.parametrize("word", ["x", "-1", "0", "nan", "inf", "60s"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["doctor", "--nodes", "all", "--wait"],
+        ["doctor", "--nodes", "all", "--join"],
+        ["sync", "--wait", ".", "--poll"],
+        ["watch", ".", "--every"],
+        ["watch", ".", "--max-hours"],
+    ],
+    ids=" ".join,
+)
+def test_a_time_that_is_none_is_refused(words: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, word])
+    assert f"{word!r} is no number of" in capsys.readouterr().err
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor", "--system", "local", "--data-path", "mock", "--format", "json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "nlp-bench/doctor/1"
+    assert (found["system"], found["model"], found["nodes"]) == ("local", "tiny", None)
+    assert [one["name"] for one in found["checks"]] == list(CHECKS)
+    for one in found["checks"]:
+        assert set(one) == {"name", "status", "summary", "evidence", "remedy", "elapsed_s"}
+        assert one["status"] in STATUSES
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(CHECKS)
+
+
+def test_a_slurm_that_is_down_is_not_no_slurm(
+    capsys: pytest.CaptureFixture[str], program: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that is known by its cluster's name must not be taken for one without Slurm while the controller is away."""
+    monkeypatch.delenv("SLURM_CONF")
+    program(
+        "scontrol", 'echo "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)" >&2; exit 1'
+    )
+    assert main(["doctor", "--checks", "system,slurm,partition,job"]) == 1
+    shown = capsys.readouterr().out
+    assert "Slurm is installed but does not answer" in shown
+    assert shown.count("Unable to contact slurm controller") == 2
+    assert main(["doctor", "--system", "local", "--checks", "slurm"]) == 1
+
+
+def test_slurm_that_was_never_set_up(
+    capsys: pytest.CaptureFixture[str], program: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_CONF")
+    program("scontrol", 'echo "scontrol: fatal: Could not establish a configuration source" >&2; exit 1')
+    assert main(["doctor", "--checks", "slurm"]) == 0
+    assert "no Slurm here, and the run needs none" in capsys.readouterr().out
+    assert main(["doctor", "--checks", "slurm", "--system", "juwels-booster", "--model", "13"]) == 1
+
+
+def test_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys; from nlp_bench.cli.main import main; main(['doctor', '--system', 'local', '--data-path', 'mock']);"
+        "print([m for m in ('torch', 'pandas', 'matplotlib', 'numpy', 'megatron') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(("allocated", "status"), [("96", "ok"), ("8", "failed"), ("", "skipped")])
+def test_an_allocation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], allocated: str, status: str
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", allocated)
+    monkeypatch.delenv("SLURM_NNODES", raising=False)
+    main(["doctor", "--checks", "allocation", "--system", "juwels-booster", "--model", "175"])
+    assert capsys.readouterr().out.startswith(status)

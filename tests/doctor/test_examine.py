@@ -1,0 +1,100 @@
+"""Every check comes to an end, and its answer has a word, a sentence and a next command."""
+
+import importlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.doctor import checks
+from nlp_bench.doctor.checks import CHECKS, PER_NODE
+from nlp_bench.doctor.examine import Examined, chosen, examine, is_bad
+from nlp_bench.doctor.finding import STATUSES, failed, ok, skipped, together, warning
+from nlp_bench.doctor.place import Place
+from nlp_bench.doctor.text import counts, table
+from nlp_bench.errors import NlpBenchError, UsageError
+
+
+def test_every_file_is_a_check_and_every_check_has_a_file() -> None:
+    files = {path.stem for path in Path(checks.__path__[0]).glob("*.py")} - {"__init__"}
+    assert files == set(CHECKS)
+    assert set(PER_NODE) <= files
+
+
+def test_every_check_answers_here(place: Callable[..., Place]) -> None:
+    found = examine(place(), CHECKS)
+    assert [one.name for one in found] == list(CHECKS)
+    for one in found:
+        assert one.finding.status in STATUSES
+        assert one.finding.summary
+        assert "broke" not in one.finding.summary
+        assert bool(one.finding.remedy) == (one.finding.status in {"warning", "failed"}), one
+
+
+def test_a_check_that_breaks_is_a_finding(place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Place) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    def refused(_: Place) -> None:
+        raise NlpBenchError("runs: wrong; name another")
+
+    monkeypatch.setattr(importlib.import_module("nlp_bench.doctor.checks.disk"), "check", broken)
+    monkeypatch.setattr(importlib.import_module("nlp_bench.doctor.checks.clock"), "check", refused)
+    disk, clock, limits = examine(place(), ["disk", "clock", "limits"])
+    assert disk.finding.status == clock.finding.status == "failed"
+    assert disk.finding.summary == "the check itself broke: ZeroDivisionError: by nothing"
+    assert clock.finding.summary == "runs: wrong; name another"
+    assert limits.finding.status in {"ok", "warning"}
+    assert is_bad([disk])
+    assert not is_bad([limits])
+
+
+def test_a_check_that_hangs_does_not_hide_the_others(
+    place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file server that is gone: statvfs does not return, and no signal ends it."""
+    is_over = threading.Event()
+    monkeypatch.setattr("nlp_bench.doctor.examine.WITHIN_S", 2.0)
+    monkeypatch.setattr(importlib.import_module("nlp_bench.doctor.checks.disk"), "check", lambda _: is_over.wait(300))
+    disk, limits = examine(place(), ["disk", "limits"])
+    is_over.set()
+    assert disk.finding.status == "failed"
+    assert disk.finding.summary.startswith("no answer within 2 s: ")
+    assert limits.finding.status in {"ok", "warning"}
+
+
+def test_checks_are_chosen_by_name() -> None:
+    assert chosen(None) == list(CHECKS)
+    assert chosen("disk, jube,disk") == ["disk", "jube"]
+    with pytest.raises(UsageError, match=r"'jub' is no check; did you mean jube\?"):
+        chosen("jub")
+    with pytest.raises(UsageError, match="names no check"):
+        chosen(" , ")
+
+
+def test_several_findings_become_their_worst() -> None:
+    mild, bad = warning("slow", "seen: slow", remedy="wait"), failed("broken", "seen: broken", remedy="mend it")
+    both = together([ok("", "a fact"), mild, bad], "all is well")
+    assert (both.status, both.summary, both.remedy) == ("failed", "broken", "mend it")
+    assert both.evidence == ("a fact", "seen: slow", "seen: broken", "slow")
+    assert together([ok("", "a fact"), skipped("no")], "all is well") == ok("all is well", "a fact")
+    assert together([], "all is well").status == "ok"
+
+
+def test_the_table_shows_what_is_wrong_and_hides_what_is_not() -> None:
+    found = [
+        Examined(name="disk", finding=ok("room", "9 GiB"), elapsed_s=0.0),
+        Examined(name="jube", finding=failed("gone", "PATH\x1b[31m\nline", remedy="get it"), elapsed_s=0.0),
+        Examined(name="gpus", finding=skipped("none here"), elapsed_s=0.0),
+    ]
+    assert table(found).splitlines() == [
+        "ok       disk  room",
+        "failed   jube  gone",
+        "               PATH [31m line",  # a terminal is never told what to do by a stranger's text
+        "               next: get it",
+        "skipped  gpus  none here",
+    ]
+    assert "9 GiB" in table(found, is_verbose=True)
+    assert counts(found) == "1 ok, 1 skipped, 1 failed; failed: jube"
+    assert counts(found[2:]) == "1 skipped; nothing was looked at"

@@ -1,0 +1,121 @@
+"""Room, rights, clock, limits, data."""
+
+import os
+import resource
+import signal
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from nlp_bench.doctor.checks import clock, data, disk, limits, writable
+from nlp_bench.doctor.place import Place
+
+Make = Callable[..., Place]
+
+
+def room(monkeypatch: pytest.MonkeyPatch, *, free_bytes: int, inodes: int, all_inodes: int = 10**6) -> None:
+    found = SimpleNamespace(f_bavail=free_bytes, f_frsize=1, f_favail=inodes, f_files=all_inodes)
+    monkeypatch.setattr(os, "statvfs", lambda _: found)
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "inodes", "all_inodes", "status", "says"),
+    [
+        (10**12, 10**6, 10**6, "ok", "suffice"),
+        (10**12, 0, 0, "ok", "suffice"),  # btrfs and its kin count none
+        (10**9, 10**6, 10**6, "warning", "0.9 GiB left"),
+        (10**6, 10**6, 10**6, "failed", "1 MiB left"),
+        (10**12, 5000, 10**6, "warning", "5000 inodes left"),
+        (10**12, 3, 10**6, "failed", "3 inodes left"),
+    ],
+)
+def test_room(
+    place: Make, monkeypatch: pytest.MonkeyPatch, free_bytes: int, inodes: int, all_inodes: int, status: str, says: str
+) -> None:
+    here = place()
+    room(monkeypatch, free_bytes=free_bytes, inodes=inodes, all_inodes=all_inodes)
+    found = disk.check(here)
+    assert found.status == status
+    assert says in found.summary
+
+
+def test_a_folder_that_cannot_be_written(place: Make, tmp_path: Path) -> None:
+    found = writable.check(place(runs=Path("/proc/nlp-bench")))  # refused to root, too
+    assert found.status == "failed"
+    assert "/proc: cannot create a file" in found.summary
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    assert writable.check(place(runs=runs)).status in {"ok", "warning"}
+    assert list(runs.iterdir()) == []
+
+
+def test_a_folder_without_rights(place: Make, tmp_path: Path) -> None:
+    runs = tmp_path / "locked"
+    runs.mkdir()
+    runs.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    if os.access(runs, os.W_OK):
+        pytest.skip("this user may write everywhere")
+    assert writable.check(place(runs=runs)).status == "failed"
+
+
+def test_a_file_system_that_takes_nothing(place: Make, tmp_path: Path) -> None:
+    """RLIMIT_FSIZE stands for a quota: the file is made, its content is refused, and nothing stays behind."""
+    runs = tmp_path / "full"
+    runs.mkdir()
+    here = place(runs=runs)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        found = writable.check(here)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert found.status == "failed"
+    assert "cannot write 1 MiB: File too large" in found.summary
+    assert list(runs.iterdir()) == []
+
+
+def test_the_clock_of_the_file_server(place: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "STA_UNSYNC" in str(clock.check(place())) or clock.check(place()).status == "ok"
+    here, now = place(), time.time
+    monkeypatch.setattr(clock, "time", SimpleNamespace(time=lambda: now() + 30))
+    found = clock.check(here)
+    assert found.status == "warning"
+    assert "30.0 s off" in found.summary or "29.9" in found.summary
+
+
+def test_limits(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {resource.RLIMIT_MEMLOCK: (65536, 65536), resource.RLIMIT_NOFILE: (256, 256)}
+    monkeypatch.setattr(resource, "getrlimit", lambda which: values[which])
+    found = limits.check(place(files=tmp_path))
+    assert (found.status, found.summary) == ("warning", "only 256 open files are allowed")
+    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
+    port.mkdir(parents=True)
+    (port / "state").write_text("4: ACTIVE")
+    assert "InfiniBand cannot register" in limits.check(place(files=tmp_path)).summary
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    room(monkeypatch, free_bytes=2**20, inodes=9)
+    assert "dev/shm has 1 MiB for" in limits.check(place(files=tmp_path)).summary
+
+
+def test_data(place: Make, tmp_path: Path) -> None:
+    assert data.check(place()).status == "skipped"
+    here = place()
+    assert here.run is not None
+    prefix = tmp_path / "text"
+    given = replace(here, run=replace(here.run, data=replace(here.run.data, path=str(prefix), cache=str(tmp_path))))
+    found = data.check(given)
+    assert found.status == "failed"
+    assert "text.bin does not exist" in found.summary
+    for end in ("bin", "idx"):
+        prefix.with_suffix(f".{end}").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n")
+    assert "git-lfs pointer" in data.check(given).summary
+    prefix.with_suffix(".bin").write_bytes(bytes(100))
+    prefix.with_suffix(".idx").write_bytes(b"MMIDIDX\x00\x00" + bytes(3))
+    assert "is not a Megatron index" in data.check(given).summary

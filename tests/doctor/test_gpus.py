@@ -1,0 +1,183 @@
+"""GPUs, CUDA, NCCL and the fabric of a node that is not this one."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.build.key import Machine
+from nlp_bench.doctor.checks import cuda, fabric, gpu_health, gpu_processes, gpus, nccl
+from nlp_bench.doctor.place import Place
+from nlp_bench.machine.nvml import Nvml
+
+Make = Callable[..., Place]
+INSIDE = {"SLURM_JOB_ID": "7"}
+"""On a compute node."""
+
+
+@pytest.fixture
+def booster(place: Make, four_gpus: Nvml, tmp_path: Path) -> Place:
+    """A compute node of 4 GPUs."""
+    return place("juwels-booster", "13", nvml=four_gpus, no_nvml="", variables=INSIDE, files=tmp_path)
+
+
+def test_as_many_as_the_ranks_and_of_the_right_kind(booster: Place) -> None:
+    assert booster.accelerator == "cuda"
+    assert booster.system is not None
+    found = gpus.check(booster)
+    assert found.status == "warning"
+    assert (
+        found.summary
+        == f"the system file says {booster.system.gpu.name if booster.system.gpu else ''}, NVML says NVIDIA Fake-40GB"
+    )
+    hidden = replace(booster, variables=INSIDE | {"CUDA_VISIBLE_DEVICES": "0,1"})
+    found = gpus.check(hidden)
+    assert (found.status, found.summary) == ("failed", "4 rank(s) per node, but 2 GPU(s) are visible")
+    assert "CUDA_VISIBLE_DEVICES=0,1" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("sheet", "told", "is_like"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", True),
+        ("A100 40GB", "NVIDIA A100-SXM4-40GB", True),
+        ("NVIDIA GH200 120GB", "NVIDIA GH200 120GB", True),
+        ("NVIDIA H100 SXM5", "NVIDIA H100 80GB HBM3", True),
+        ("NVIDIA A100", "NVIDIA H100 80GB HBM3", False),
+    ],
+)
+def test_data_sheets_and_drivers_word_names_differently(sheet: str, told: str, is_like: bool) -> None:
+    assert gpus._is_like(sheet, told) == is_like
+
+
+def test_a_login_node_and_a_compute_node_without_gpus(booster: Place) -> None:
+    none = replace(booster, nvml=None, no_nvml="no NVIDIA driver on this node")
+    assert gpus.check(none).status == "failed"
+    login = replace(none, variables={})
+    for check in (gpus, gpu_health, gpu_processes):
+        found = check.check(login)
+        assert found.status == "skipped"
+        assert "doctor --nodes all" in found.summary
+
+
+def test_faults_that_a_board_remembers(booster: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    well = gpu_health.check(booster)
+    assert (
+        well.status == "warning"
+    )  # the stand-in's board 1 has a low power limit, all but board 0 are at the power cap
+    assert "GPU 1: power limit 300 W instead of 400 W" in well.summary
+    assert "GPU 2 is slowed: power cap" in well.summary
+    assert "active NVLinks per GPU: 4" in well.evidence
+    monkeypatch.setenv("FAKE_SICK", "1")
+    sick = gpu_health.check(booster)
+    assert sick.status == "failed"
+    for words in (
+        "GPU 1: 3 uncorrected ECC",
+        "waits to be retired",
+        "remapping a memory row failed",
+        "waits to be remapped",
+    ):
+        assert words in sick.summary
+    assert "GPU 0" not in sick.summary
+    assert "active NVLinks differ between the GPUs: 4, 3, 4, 4" in sick.evidence
+    assert "--gpu-reset" in sick.remedy
+
+
+def test_somebody_else_computes(booster: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu_processes.check(booster).status == "ok"
+    monkeypatch.setenv("FAKE_SICK", "1")
+    found = gpu_processes.check(booster)
+    assert found.status == "warning"
+    assert found.evidence[0].startswith("GPU 1: process 1 (")
+
+
+@pytest.mark.parametrize(
+    ("torch", "built", "status", "says"),
+    [
+        ("2.6.0+cu124", "12.4", "ok", "torch for CUDA 12.4, driver for CUDA 12.2"),  # minor versions are compatible
+        ("2.9.0+cu130", "13.0", "failed", "the driver supports 12.2"),
+        ("2.6.0+cpu", "none", "failed", "without CUDA"),
+        ("absent", "none", "failed", "not installed"),
+    ],
+)
+def test_cuda(booster: Place, monkeypatch: pytest.MonkeyPatch, torch: str, built: str, status: str, says: str) -> None:
+    machine = Machine(nlp_bench="1", python="cpython-311", torch=torch, megatron_core="1", cuda=built, arch="cpu")
+    monkeypatch.setattr(cuda, "this_machine", lambda _: machine)
+    found = cuda.check(booster)
+    assert found.status == status
+    assert says in found.summary
+
+
+def test_cuda_on_a_cpu_machine(place: Make) -> None:
+    assert cuda.check(place()).status == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [
+        ("NCCL_SOCKET_IFNAME", "ib", "ok"),  # the beginning of a name
+        ("NCCL_SOCKET_IFNAME", "=ib", "failed"),
+        ("NCCL_SOCKET_IFNAME", "=ib0,ib1", "ok"),
+        ("NCCL_SOCKET_IFNAME", "^lo", "ok"),
+        ("NCCL_SOCKET_IFNAME", "eth", "failed"),
+        ("GLOO_SOCKET_IFNAME", "ib0", "ok"),
+        ("GLOO_SOCKET_IFNAME", "ib", "failed"),  # gloo wants the whole name
+    ],
+)
+def test_interfaces(booster: Place, monkeypatch: pytest.MonkeyPatch, name: str, value: str, status: str) -> None:
+    monkeypatch.setattr(nccl, "installed_version", lambda _: "2.27")
+    for interface in ("ib0", "lo"):
+        (booster.files / "sys/class/net" / interface).mkdir(parents=True)
+    found = nccl.check(replace(booster, variables=INSIDE | {name: value}))
+    assert found.status == status
+    if status == "failed":
+        assert nccl.check(replace(booster, variables={name: value})).status == "warning"  # a login node may have others
+
+
+def test_variables_that_were_set_to_look_for_a_fault(booster: Place) -> None:
+    found = nccl.check(replace(booster, variables=INSIDE | {"NCCL_P2P_DISABLE": "1"}))
+    assert "NCCL_P2P_DISABLE=1" in found.summary
+
+
+def ports(root: Path, *states: str, rate: str = "200 Gb/sec (4X HDR)") -> None:
+    for index, state in enumerate(states):
+        port = root / f"sys/class/infiniband/mlx5_{index}/ports/1"
+        port.mkdir(parents=True)
+        (port / "state").write_text(f"4: {state}\n")
+        (port / "rate").write_text(f"{rate}\n")
+        (port / "link_layer").write_text("InfiniBand\n")
+
+
+def test_links(booster: Place, tmp_path: Path) -> None:
+    assert fabric.check(booster).summary == "4 link(s) per node are expected, Linux lists none"
+    assert fabric.check(replace(booster, variables={})).status == "skipped"
+    (tmp_path / "sys/class/cxi").mkdir(parents=True)
+    assert "Slingshot" in fabric.check(booster).summary
+
+
+@pytest.mark.parametrize(
+    ("states", "rate", "status", "says"),
+    [
+        (["ACTIVE"] * 4, "200 Gb/sec (4X HDR)", "ok", "4 of 4 port(s) active"),
+        (["ACTIVE"] * 4 + ["DOWN"], "200 Gb/sec (4X HDR)", "ok", "4 of 5"),  # a port that is for storage
+        (["ACTIVE"] * 3 + ["DOWN"], "200 Gb/sec (4X HDR)", "failed", "3 of 4 links are active"),
+        (["ACTIVE"] * 4, "100 Gb/sec (4X EDR)", "warning", "slower than 200 Gbit/s"),
+    ],
+)
+def test_ports(booster: Place, tmp_path: Path, states: list[str], rate: str, status: str, says: str) -> None:
+    ports(tmp_path, *states, rate=rate)
+    found = fabric.check(booster)
+    assert found.status == status
+    assert says in found.summary
+
+
+def test_a_driver_that_hangs_is_told(place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch) -> None:
+    is_over = threading.Event()
+    monkeypatch.setattr("nlp_bench.doctor.place.DRIVER_S", 0.2)
+    monkeypatch.setattr("nlp_bench.doctor.place.Nvml", lambda: is_over.wait(300))
+    found = gpus.check(place("dgx-h100", "13", variables=INSIDE))
+    is_over.set()
+    assert found.status == "failed"
+    assert found.summary.startswith("the ranks need GPUs: NVIDIA's driver does not answer within 0.2 s")

@@ -1,0 +1,83 @@
+"""Names that cannot be resolved, or not in time."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nlp_bench.doctor.checks import names
+from nlp_bench.doctor.place import Place
+from nlp_bench.doctor.slurm_nodes import Node
+
+KNOWN = {"login1": "10.0.0.1", "n1i": "10.1.0.1", "n2i": "10.1.0.2"}
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What the resolver knows; the node is login1, the run's nodes are n1 and n2."""
+    known = dict(KNOWN)
+
+    def answer(name: str, *_: Any, **__: Any) -> list[Any]:
+        if name not in known:
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(2, 1, 6, "", (known[name], 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    monkeypatch.setattr(socket, "gethostname", lambda: "login1")
+    nodes = [Node(name=name, address=name, state="IDLE", reason="") for name in ("n1", "n2")]
+    monkeypatch.setattr(names, "_nodes", lambda _: nodes)
+    return known
+
+
+@pytest.fixture
+def booster(place: Callable[..., Place]) -> Place:
+    return place("juwels-booster", "13")  # its nodes' fast addresses are their names and an i
+
+
+@pytest.mark.usefixtures("network")
+def test_all_known(booster: Place) -> None:
+    found = names.check(booster)
+    assert (found.status, found.summary) == ("ok", "3 name(s) resolved")
+    assert "n1i: 10.1.0.1" in found.evidence
+
+
+def test_one_unknown(booster: Place, network: dict[str, str]) -> None:
+    del network["n2i"]
+    found = names.check(booster)
+    assert (found.status, found.summary) == ("failed", "cannot be resolved: n2i")
+    assert "master_addr_suffix" in found.remedy
+
+
+def test_the_own_name_unknown(booster: Place, network: dict[str, str]) -> None:
+    del network["login1"]
+    assert names.check(booster).status == "warning"
+
+
+def test_a_name_that_means_this_node_alone(booster: Place, network: dict[str, str]) -> None:
+    from dataclasses import replace
+
+    network["login1"] = "127.0.1.1"  # as Debian's installer writes it
+    found = names.check(replace(booster, variables={"SLURM_JOB_ID": "7"}))
+    assert found.status == "warning"
+    assert "would be told to meet at themselves" in found.summary
+
+
+@pytest.mark.usefixtures("network")
+def test_a_resolver_that_says_nothing(booster: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "WITHIN_S", 1.0)
+    answer, never = socket.getaddrinfo, threading.Event()
+
+    def slow(name: str, *words: Any, **options: Any) -> Any:
+        if name == "n1i":
+            never.wait(30)
+        return answer(name, *words, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    begin = time.monotonic()
+    found = names.check(booster)
+    assert time.monotonic() - begin < 20  # it did not wait for the resolver
+    never.set()
+    assert (found.status, found.summary) == ("failed", "cannot be resolved within 1 s: n1i")

@@ -1,0 +1,244 @@
+"""The checks against a real Slurm, and the test of nodes on its virtual nodes: one slowed, one down, one that died unnoticed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.sandbox import sandbox
+
+pytestmark = pytest.mark.slurm
+ROOT = Path(__file__).resolve().parents[2]
+SLOW = """
+import os
+if os.environ.get("SLURMD_NODENAME") == "{name}":
+    os.environ["MKL_CBWR"] = "COMPATIBLE"  # MKL then computes as on a processor of 2004
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Path]:
+    """A private Slurm of 5 nodes; its folder."""
+    with sandbox(5) as started:
+        yield started.folder
+
+
+Doctor = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+@pytest.fixture
+def doctor(slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    """doctor(words...): its exit code, its JSON and what it said meanwhile."""
+    monkeypatch.setenv("SLURM_CONF", str(slurm / "slurm.conf"))
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SBATCH_", "SLURM_JOB", "NLP_BENCH"))
+    }
+    environment = {**kept, "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
+
+    def call(*words: str) -> tuple[int, dict[str, Any], str]:
+        command = [sys.executable, "-m", "nlp_bench", "doctor", "--format", "json", "--data-path", "mock", *words]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+        assert done.returncode in {0, 1}, done.stderr
+        return done.returncode, json.loads(done.stdout), done.stderr
+
+    return call
+
+
+def by_name(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in found["checks"]}
+
+
+def scontrol(*words: str) -> None:
+    subprocess.run(["scontrol", *words], check=True, timeout=60)
+
+
+def resume(name: str) -> None:
+    """Give the node back to Slurm, and wait until it takes jobs."""
+    scontrol("update", f"nodename={name}", "state=resume")
+    rest(name)
+
+
+def rest(name: str) -> None:
+    """Wait until no job, not even one that is completing, holds the node."""
+    words = ["sinfo", "--noheader", "--nodes", name, "--format=%T"]
+    for _ in range(100):
+        if subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.strip() == "idle":
+            return
+        time.sleep(0.1)
+    pytest.fail(f"{name} is not idle after 10 s")
+
+
+def test_a_slurm_that_is_well(doctor: Doctor) -> None:
+    code, found, _ = doctor("--checks", "system,slurm,partition,job,names")
+    assert code == 0, found
+    assert found["system"] == "slurm-sandbox"  # recognised by its cluster's name
+    assert {one["status"] for one in found["checks"]} == {"ok"}
+    assert "nodes node[1-2] in partition booster" in by_name(found)["job"]["evidence"][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "check", "says"),
+    [
+        (["--gres", "tpu:4"], "job", "Invalid generic resource (gres)"),
+        (["--queue", "nope"], "partition", "no partition 'nope'"),
+        (["--queue", "nope"], "job", "invalid partition specified: nope"),
+    ],
+)
+def test_what_sbatch_would_refuse_is_known_before(doctor: Doctor, words: list[str], check: str, says: str) -> None:
+    code, found, _ = doctor("--checks", check, *words)
+    assert code == 1
+    assert by_name(found)[check]["status"] == "failed"
+    assert says in by_name(found)[check]["summary"]
+    assert by_name(found)[check]["remedy"]
+
+
+def test_one_slow_one_down_both_named(doctor: Doctor, tmp_path: Path) -> None:
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow/sitecustomize.py").write_text(SLOW.format(name="node3"))
+    system = (
+        (ROOT / "benchmark/systems/slurm-sandbox.toml")
+        .read_text()
+        .replace("[environment]", f'[environment]\nPYTHONPATH = "{tmp_path}/slow"')
+    )
+    (tmp_path / "slow.toml").write_text(system)
+    scontrol("update", "nodename=node2", "state=drain", "reason=a bad cable")
+    try:
+        code, found, _ = doctor(
+            "--system",
+            str(tmp_path / "slow.toml"),
+            "--nodes",
+            "all",
+            "--output",
+            str(tmp_path / "out"),
+            "--wait",
+            "150",
+        )
+        _, at_rest, _ = doctor("--checks", "partition")
+    finally:
+        resume("node2")
+    assert code == 1
+    rows = {row["node"]: row for row in found["nodes"]["nodes"]}
+    assert sorted(rows) == ["node1", "node2", "node3", "node4", "node5"]
+    assert "not tested" in rows["node2"]["faults"][0]
+    assert "a bad cable" in rows["node2"]["faults"][0]
+    assert any("gemm" in fault and "times slower than the median" in fault for fault in rows["node3"]["faults"]), found
+    assert not any("gemm" in fault for name in ("node1", "node4", "node5") for fault in rows[name]["faults"])
+    assert (
+        rows["node3"]["gemm_tflops"][0]
+        < min(rows[name]["gemm_tflops"][0] for name in ("node1", "node4", "node5")) / 1.3
+    )
+    assert all(rows[name]["link_gb_per_s"] > 0 for name in ("node1", "node3", "node4", "node5"))
+    assert found["nodes"]["tested"] == 4
+    assert by_name(at_rest)["partition"]["status"] == "warning"
+    assert "node2: IDLE+DRAIN (a bad cable)" in by_name(at_rest)["partition"]["evidence"]
+
+
+def test_a_node_that_died_unnoticed_is_named_and_the_others_are_tested(
+    doctor: Doctor, slurm: Path, tmp_path: Path
+) -> None:
+    """Slurm takes it for idle: the step cannot be started there, and the others must not fall with it."""
+    rest("node5")
+    os.kill(int((slurm / "slurmd-node5.pid").read_text()), signal.SIGKILL)
+    try:
+        code, found, said = doctor(
+            "--nodes", "node[4-5]", "--output", str(tmp_path / "out"), "--join", "3", "--wait", "150"
+        )
+    finally:
+        scontrol("update", "nodename=node5", "state=down", "reason=killed by a test")  # frees the job that waits for it
+        subprocess.run(["slurmd", "-N", "node5", "-f", slurm / "slurm.conf"], check=True, timeout=60)
+    assert code == 1
+    rows = {row["node"]: row for row in found["nodes"]["nodes"]}
+    assert rows["node5"]["is_silent"]
+    assert found["nodes"]["bad"] == ["node4", "node5"]
+    assert rows["node5"]["faults"] == ["did not answer: it left no record"]
+    assert rows["node4"]["faults"] == ["exchange: no other node came"]
+    assert rows["node4"]["gemm_tflops"][0] > 0
+    assert "Submitted batch job" in said
+
+
+def test_no_job_is_left_of_a_doctor_that_is_stopped_or_killed(
+    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is killed (SIGKILL): the next one cancels its job; that one is told to stop (SIGTERM) and cancels its own."""
+    monkeypatch.setenv("SLURM_CONF", str(slurm / "slurm.conf"))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SBATCH_", "SLURM_JOB"))}
+    environment = {**kept, "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
+    command = [
+        sys.executable,
+        "-m",
+        "nlp_bench",
+        "doctor",
+        "--system",
+        "slurm-sandbox",
+        "--data-path",
+        "mock",
+        "--nodes",
+        "1",
+    ]
+    jobs = []
+    for number, status in ((signal.SIGKILL, -9), (signal.SIGTERM, 143)):
+        output = ["--output", str(tmp_path / number.name)]
+        with subprocess.Popen(
+            [*command, *output], env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        ) as process:
+            assert process.stderr
+            said = []
+            for line in process.stderr:
+                said.append(line)
+                if "Submitted batch job " in line:
+                    break
+            jobs.append(said[-1].split()[-1])
+            process.send_signal(number)
+            said += process.stderr.readlines()
+        assert process.returncode == status, said
+    assert f"nlp-bench: job {jobs[0]} of an earlier doctor, which was killed, is cancelled\n" in said
+    end = time.monotonic() + 60
+    for job in jobs:
+        words = ["scontrol", "show", "job", job, "--oneliner"]
+        while " JobState=CANCELLED " not in (
+            shown := subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        ):
+            assert time.monotonic() < end, shown
+            time.sleep(0.2)
+    for node in range(1, 6):
+        rest(f"node{node}")
+
+
+@pytest.mark.usefixtures("doctor")  # its SLURM_CONF
+def test_inside_an_allocation(tmp_path: Path) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "nlp_bench",
+        "doctor",
+        "--nodes",
+        "all",
+        "--data-path",
+        "mock",
+        "--format",
+        "json",
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    environment = {
+        **os.environ,
+        "NLP_BENCH_VENV": sys.prefix,
+        "NLP_BENCH_ROOT": str(ROOT),
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+    command = ["salloc", "--quiet", "--nodes=2", "--nodelist=node1,node2", "--ntasks-per-node=1", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    found = json.loads(done.stdout)
+    assert found["nodes"]["tested"] == 2, done.stderr
+    assert "Submitted" not in done.stderr
+    assert all(row["link_gb_per_s"] > 0 for row in found["nodes"]["nodes"])
+    assert found["nodes"]["spread"]["gemm"]["limit"] is None  # two cannot say who is wrong
+    assert done.returncode == (1 if found["nodes"]["bad"] else 0)

@@ -1,0 +1,180 @@
+"""Python, JUBE, the environment, the build and its locks."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.build.environment import MANIFEST, SCHEMA
+from nlp_bench.build.key import this_machine
+from nlp_bench.doctor.checks import build, environment, jube, locks, python
+from nlp_bench.doctor.place import Place
+from nlp_bench.files import write_json
+
+Make = Callable[..., Place]
+Program = Callable[[str, str], None]
+
+
+@pytest.mark.parametrize(("version", "is_good"), [((3, 9), False), ((3, 10), True), ((3, 13), True), ((3, 14), False)])
+def test_python(place: Make, version: tuple[int, int], is_good: bool) -> None:
+    found = python.check(place(), version)
+    assert (found.status != "failed") == is_good
+    assert is_good or "NLP_BENCH_PYTHON" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "says"),
+    [
+        ("echo 'JUBE, version 2.5.1'", "ok", "JUBE 2.5.1"),
+        ("echo 'JUBE, version 2.7.1' >&2", "ok", "JUBE 2.7.1"),
+        ("echo 'JUBE, version 2.4.0'", "warning", "tested with 2.5.1"),
+        ("echo hello", "warning", "says no version"),
+        ("echo \"ModuleNotFoundError: No module named 'distutils'\" >&2; exit 1", "failed", "Python 3.11 or older"),
+        ("echo boom >&2; exit 3", "failed", "boom"),
+    ],
+)
+def test_jube(place: Make, program: Program, text: str, status: str, says: str) -> None:
+    program("jube", text)
+    found = jube.check(place())
+    assert found.status == status
+    assert says in found.summary
+    if "distutils" in text:
+        assert "2.7.1 runs under Python 3.12 and 3.13" in found.remedy
+
+
+@pytest.mark.jube
+def test_the_real_jube(place: Make) -> None:
+    assert jube.check(place()).status == "ok"
+
+
+def newer_python() -> Path | None:
+    """A Python that starts and has no distutils."""
+    named = [shutil.which(name) for name in ("python3.13", "python3.12")]
+    beside = sorted(Path(sys.base_prefix).parent.glob("3.1[234]*/bin/python3"))
+    for path in [*filter(None, named), *beside]:
+        done = subprocess.run(
+            [path, "-c", "import sys; sys.exit(sys.version_info < (3, 12))"], capture_output=True, check=False
+        )
+        if done.returncode == 0:
+            return Path(path)
+    return None
+
+
+@pytest.mark.jube
+def test_the_real_jube_under_a_python_that_is_too_new(place: Make, program: Program) -> None:
+    new, old = newer_python(), shutil.which("jube")
+    package = Path("/usr/lib/python3/dist-packages")
+    if new is None or old is None or not (package / "jube2").is_dir():
+        pytest.skip("needs Python 3.12 or newer beside Debian's JUBE 2.5.1")
+    program("jube", f'PYTHONPATH={package} exec {new} {old} "$@"')
+    found = jube.check(place())
+    assert found.status == "failed"
+    assert "needs Python 3.11 or older" in found.summary
+    assert found.evidence == ("ModuleNotFoundError: No module named 'distutils'",)
+
+
+def test_no_jube(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/env").symlink_to("/usr/bin/env")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
+    found = jube.check(place())
+    assert (found.status, found.summary) == ("failed", "jube is not on PATH")
+
+
+def test_an_environment_that_was_not_finished(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv = tmp_path / "venv"
+    monkeypatch.setenv("NLP_BENCH_VENV", str(venv))
+    assert "no virtual environment" in environment.check(place()).summary
+    (venv / "bin").mkdir(parents=True)
+    (venv / "pip.err").write_text("Collecting torch\nERROR: No matching distribution found for torch\n")
+    found = environment.check(place())
+    assert (found.status, found.evidence) == ("failed", ("ERROR: No matching distribution found for torch",))
+    assert "setup_venv.sh --system local" in found.remedy
+    (venv / "nlp-bench.key").write_text("1")
+    (venv / "bin/python").symlink_to(tmp_path / "a Python that was removed")
+    assert "is gone" in environment.check(place()).summary
+
+
+def test_versions_that_are_not_the_pinned_ones(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    (tmp_path / "venv/nlp-bench.key").write_text("1")
+    (tmp_path / "venv/bin/python").symlink_to(sys.executable)
+    monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
+    assert environment.check(place()).status in {"ok", "warning"}  # an oldest allowed Python has an older numpy
+    monkeypatch.setattr(environment, "installed_version", lambda name: {"torch": "1.0+cpu"}.get(name, "2.4.6"))
+    found = environment.check(place())
+    assert found.status == "warning"
+    assert "torch 1.0+cpu, pinned is " in found.summary
+    monkeypatch.setattr(environment, "installed_version", lambda name: None if name == "torch" else "1")
+    assert environment.check(place()).summary == "torch cannot be imported by this Python"
+
+
+def test_builds(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NLP_BENCH_BUILD_DIR", str(tmp_path))
+    assert "no finished build" in build.check(place()).summary
+    (tmp_path / "kernels-half").mkdir()
+    assert build.check(place()).evidence == ("never finished: kernels-half",)
+    whole = tmp_path / "kernels-whole"
+    whole.mkdir()
+    record = {"schema": SCHEMA, "machine": vars(this_machine("cpu")), "verified": [{"name": "gelu", "passed": True}]}
+    write_json(whole / MANIFEST, record | {"machine": {"torch": "0.1"}})
+    assert "for other versions" in build.check(place()).summary
+    write_json(whole / MANIFEST, record)
+    assert build.check(place()).summary == "kernels-whole fits"
+    write_json(whole / MANIFEST, record | {"verified": [{"name": "gelu", "passed": False}]})
+    assert "gelu failed" in build.check(place()).summary
+
+
+@contextmanager
+def held(path: Path) -> Iterator[int]:
+    """Hold the lock in another process; give its number."""
+    path.touch()
+    code = f"import fcntl, sys; f = open({str(path)!r}); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def test_a_lock_that_is_held_and_one_that_only_lies_there(
+    place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NLP_BENCH_BUILD_DIR", str(tmp_path / "build"))
+    monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
+    lock = tmp_path / "build/.kernels-1.lock"
+    lock.parent.mkdir()
+    lock.touch()
+    assert locks.check(place()).status == "ok"
+    with held(lock) as pid:
+        found = locks.check(place())
+        assert found.status == "warning"
+        assert str(lock) in found.summary
+        if "process of another node" not in found.summary:  # some sandboxes hide /proc/locks
+            assert f"process {pid} holds" in found.summary
+            assert "import fcntl" in " ".join(found.evidence)
+    assert locks.check(place()).status == "ok"
+    with lock.open() as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the check has kept nothing
+
+
+def test_a_lock_that_torch_left(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
+    lock = tmp_path / "extensions/py311_cpu/fused/lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    assert locks.check(place()).status == "warning"
+    os.utime(lock, (time.time() - 4000, time.time() - 4000))
+    found = locks.check(place())
+    assert found.status == "failed"
+    assert "every rank would wait" in found.summary
+    assert found.remedy == f"rm {lock}"
