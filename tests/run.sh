@@ -1,35 +1,12 @@
 #!/usr/bin/env bash
 # Install what the tests need and run them all: linters, types, unit tests, real torchrun, real Slurm, real JUBE.
 #   bash tests/run.sh [pytest arguments]      for example: bash tests/run.sh tests/logs -k ansi
+# Without arguments files run beside each other, one per core and at most four: many tests wait for programs.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
-say() { echo "tests/run.sh: $*" >&2; }
-
-need=()
-command -v slurmctld > /dev/null && command -v slurmd > /dev/null || need+=(slurm-wlm)
-command -v munged > /dev/null || need+=(munge)
-command -v shellcheck > /dev/null || need+=(shellcheck)
-command -v jube > /dev/null || need+=(jube)
-command -v chromium > /dev/null || command -v google-chrome > /dev/null || need+=(chromium)
-command -v flock > /dev/null || need+=(util-linux)
-if ((${#need[@]})); then
-  if [[ $(id -u) == 0 ]] && command -v apt-get > /dev/null; then
-    say "installing ${need[*]}"
-    apt-get update -q > /dev/null
-    DEBIAN_FRONTEND=noninteractive apt-get install -q -y "${need[@]}" > /dev/null
-  else
-    say "missing: ${need[*]}; install them first (Debian: sudo apt-get install ${need[*]})"
-    exit 2
-  fi
-fi
-
-NLP_BENCH_SYSTEM=local bash benchmark/env/setup_venv.sh --extra test
-# shellcheck source=benchmark/env/jube.bash
-source benchmark/env/jube.bash
-nlp_bench_find_jube "$root"
-bin=$(nlp_bench_venv "$root")/bin
-export PATH=$bin:$PATH
+# shellcheck source=tests/prepare.bash
+source tests/prepare.bash
 
 if (($# == 0)); then
   say "shellcheck, ruff, mypy"
@@ -37,6 +14,8 @@ if (($# == 0)); then
   ruff check --quiet .
   ruff format --check --quiet .
   mypy
+  cores=$(nproc)
+  set -- -n "$((cores < 4 ? cores : 4))" --dist loadfile
 fi
 say "pytest"
 exec python -m pytest "$@"

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Every figure of docs/reliability.md, measured: faults, endings, kills, fuzzing, orphans, a soak of Slurm jobs. Under an hour on two cores.
+#   bash tests/soak/run.sh              print the figures
+#   bash tests/soak/run.sh --write      and put them into docs/reliability.md
+#   bash tests/soak/run.sh --part 50    a fiftieth of each, to see that all of them work
+set -euo pipefail
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$root"
+case ${1:-} in -h | --help) sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;; esac
+# shellcheck source=tests/prepare.bash
+source tests/prepare.bash
+exec python tests/soak/figures.py "$@"

@@ -1,0 +1,134 @@
+"""The writers of a run's folder: what submit, the job script, sync and measure leave there."""
+
+import os
+from pathlib import Path
+
+from support.ours import write_our_run
+
+from nlp_bench import marker
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.doctor.nodes import RECORDS, worker
+from nlp_bench.doctor.nodes.choose import Choice
+from nlp_bench.doctor.nodes.job import prepare as prepare_test
+from nlp_bench.doctor.nodes.job import read_node
+from nlp_bench.doctor.place import look_around
+from nlp_bench.errors import NlpBenchError, explained
+from nlp_bench.launch.end.ending import Ending, read_ending, write_ending
+from nlp_bench.launch.end.script_record import ScriptRecord, write_record
+from nlp_bench.launch.expected import foretell
+from nlp_bench.launch.folder import prepare as prepare_run
+from nlp_bench.launch.folder import read_submission, write_submission
+from nlp_bench.launch.nodes.provenance import write_provenance
+from nlp_bench.launch.rehearsal import row
+from nlp_bench.machine import sampler
+from nlp_bench.machine.node import node_name
+from nlp_bench.outcome import Outcome
+from soak.writer import Writer, command, prepared_once
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = resolve(Request(model="13", system="juwels-booster", account="project"), ask_scheduler=False)
+for step in (
+    "_checks",
+    "_devices",
+    "_exchange",
+    "vendor_tests",
+):  # measuring takes seconds; its answers are not the matter
+    setattr(worker, step, lambda *_: {})
+
+
+def _run(folder: Path) -> None:
+    prepare_run(RUN, root=ROOT, run_dir=folder)
+    foretell(RUN, folder)
+
+
+def _intent(folder: Path) -> None:
+    write_submission(folder, [], comment="nlp-bench 1", submitted="2026")
+
+
+def _submission(folder: Path) -> None:
+    write_submission(folder, ["7"], comment="nlp-bench 1", submitted="2026")
+
+
+def _submission_is_read(folder: Path) -> None:
+    read_submission(folder)
+
+
+def _ending(folder: Path) -> None:
+    write_ending(folder, Ending(outcome=Outcome.FAILED, reasons=["exit status 5"]), exit_status=5, job_id="7")
+
+
+def _ending_is_read(folder: Path) -> str | None:
+    ending = read_ending(folder)
+    if (folder / "ready").exists() and ending is None:
+        return "there is a marker without an outcome"
+    return marker.contradiction(folder)
+
+
+def _last_word(folder: Path) -> None:
+    write_record(folder, ScriptRecord(exit_status=5, signal="TERM", job_id="7", restarts=0))
+
+
+def _rehearsed(folder: Path) -> None:
+    from nlp_bench.files import write_text
+
+    write_text(folder / marker.METRICS, row(RUN, {}, "failed", "why"))
+    marker.write_rehearsed(folder, "rehearsal failed: no job was submitted")
+
+
+def _marker_is_ours(folder: Path) -> str | None:
+    return "the marker stands for nothing" if marker.is_bare(folder) else None
+
+
+def _facts(folder: Path) -> None:
+    import threading
+
+    options = sampler.parse([str(folder), "--parent", "1", "--library", "none"])
+    (folder / "machine").mkdir(exist_ok=True)
+    stop = threading.Event()
+    stop.set()  # one sample
+    try:
+        sampler.record(options, folder / "machine/node1", stop)
+    except OSError as error:  # of the lines; the sampler records it, and the run goes on
+        raise NlpBenchError(f"cannot write {folder / 'machine'}: {explained(error)}") from error
+
+
+def _test_of_nodes(folder: Path) -> None:
+    test, choice = folder / "test", Choice(names=("node1",), number=1)
+    if not (test / "plan.json").exists():  # a whole one is refused
+        prepare_test(_place(), choice, test)
+    (test / RECORDS).mkdir(exist_ok=True)
+    worker.test_this_node(test)
+
+
+def _place() -> object:
+    if not _PLACES:
+        _PLACES.append(look_around(Request(model="tiny", system="slurm-sandbox", launcher="slurm"), runs=None))
+    return _PLACES[0]
+
+
+def _node_is_read(folder: Path) -> str | None:
+    record = folder / _NODE
+    return (
+        "the record of a node cannot be read"
+        if record.exists() and not read_node(folder / "test", record.stem)
+        else None
+    )
+
+
+_PLACES: list[object] = []
+_NODE = f"test/{RECORDS}/{node_name(os.environ)}.json"
+ended_run = prepared_once(lambda folder: write_our_run(folder / "run"))
+
+WRITERS = (
+    Writer(name="run.json, submit.job, expected.json", write=_run),
+    Writer(name="run.json of check", write=command("check", "--offline", "--model", "13", "--system", "juwels-booster", "--output", "HERE"), is_command=True),
+    Writer(name="submit.json", prepare=_intent, write=_submission, check=_submission_is_read),
+    Writer(name="outcome.json and ready", write=_ending, check=_ending_is_read),
+    Writer(name="ended.json", write=_last_word),
+    Writer(name="ready of a rehearsal", write=_rehearsed, check=_marker_is_ours),
+    Writer(name="command.txt and environment.json", write=lambda folder: write_provenance(folder, ["torchrun", "x"], {"A": "1"}, "")),
+    Writer(name="machine", write=_facts),
+    Writer(name="doctor's test", write=_test_of_nodes, check=_node_is_read, steps=_NODE),
+    Writer(name="measure", prepare=ended_run, write=command("measure", "HERE/run"), is_command=True),
+)  # fmt: skip
