@@ -107,7 +107,7 @@ def page(rows: list[Fault], text: str) -> str:
 
 def run(rows: list[Fault]) -> int:
     """Run the tests of all rows and print what came of each row that is not done; return 1 where a test failed."""
-    tests = sorted({test for fault in rows for test in fault.tests})
+    tests = sorted({test.partition("[")[0] for fault in rows for test in fault.tests})
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         options = ["-q", "-n", "2", "--dist", "loadfile", "-o", "junit_duration_report=call", f"--junitxml={report}"]
@@ -141,8 +141,10 @@ def read_report(path: Path) -> dict[str, float]:
 
 
 def ran(test: str, seconds: dict[str, float]) -> list[float]:
-    """Return the seconds of each case of a test; empty unless it passed."""
-    return [took for name, took in seconds.items() if name == test or name.startswith(f"{test}[")]
+    """Return the seconds of each case of a test that passed; one in brackets is a parameter's case, or one that the test runs itself."""
+    name, _, case = test.removesuffix("]").partition("[")
+    whole = [took for found, took in seconds.items() if found == name]
+    return whole or [took for found, took in seconds.items() if found.startswith(f"{name}[{case}")]
 
 
 def main(words: list[str]) -> int:

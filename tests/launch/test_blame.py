@@ -62,6 +62,16 @@ def test_a_rank_that_left_without_an_error_is_named(run: Run, tmp_path: Path) ->
     assert ending.reasons[0].startswith("rank 3 ended first, without an error of its own")
 
 
+@pytest.mark.parametrize(
+    ("error", "blamed"), [("Connection reset by peer", "rank 1 ended first"), ("no such key", "None")]
+)
+def test_of_ranks_that_ended_in_one_look_the_others_error_decides(tmp_path: Path, error: str, blamed: str) -> None:
+    """As seen on a loaded machine: the launcher found both gone, and named the lower number first."""
+    err = f"[default0]:RuntimeError: {error}\n" + SUMMARY.format(others="", rank=0, local=0, code=1)
+    order = ORDER.format("0 (+0.00 s), 1 (+0.00 s)", 31).replace("\n", "; within one look: 0 1\n")
+    assert str(gather(write(tmp_path, err + order)).cause).startswith(blamed)
+
+
 def test_of_several_nodes_the_earliest_counts(tmp_path: Path) -> None:
     err = (
         SUMMARY.format(others="", rank=0, local=0, code=1)

@@ -69,6 +69,20 @@ class Sandbox:
 
 
 @contextlib.contextmanager
+def _outlived(folder: Path) -> Iterator[None]:
+    """Let a process of its own stop the Slurm in `folder`, should this one be killed."""
+    script = 'while kill -0 "$1" 2> /dev/null; do sleep 2; done; bash "$2" stop "$3"; rm -rf -- "$3"'
+    words = ["bash", "-c", script, "bash", str(os.getpid()), str(SCRIPT), str(folder)]
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as guard:  # fmt: skip
+        try:
+            yield
+        finally:
+            guard.kill()
+
+
+@contextlib.contextmanager
 def sandbox(nodes: int, lines: str = "") -> Iterator[Sandbox]:
     """Start a Slurm of `nodes` virtual nodes, `lines` in its slurm.conf; stop exactly its processes afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="nlpb-"))  # short: a socket's path has at most 107 characters
@@ -77,7 +91,8 @@ def sandbox(nodes: int, lines: str = "") -> Iterator[Sandbox]:
     try:
         start = ["bash", str(SCRIPT), "start", str(folder), str(nodes), str(further)]
         subprocess.run(start, check=True, timeout=START_S, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-        yield Sandbox(folder)
+        with _outlived(folder):
+            yield Sandbox(folder)
     finally:
         subprocess.run(["bash", str(SCRIPT), "stop", str(folder)], check=False, timeout=START_S)
         shutil.rmtree(folder, ignore_errors=True)

@@ -39,8 +39,12 @@ FAILURES = re.compile(
     r"time\s*: \S+\s*host\s*: \S+\s*rank\s*: (\d+) \(local_rank: (\d+)\).*?exitcode\s*: (-?\d+)", re.DOTALL
 )
 """Each rank of that summary, which lists those that failed, and none that left with status 0."""
-ORDER = re.compile(r"nlp-bench: ranks ended in the order (\d+) .*?; the first at (\S+)")
+ORDER = re.compile(
+    r"nlp-bench: ranks ended in the order (?P<first>\d+) .*?; the first at (?P<at>[^\s;]+)(?:; within one look: (?P<together>[\d ]+))?"
+)
 """Our launcher's word on a node whose torchrun failed (launch/nodes/ranks.py)."""
+LEFT_ALONE = re.compile(r"[Cc]onnection (?:closed|reset) by (?:remote )?peer|remote process exit")
+"""The error of a rank whose peer has gone: gloo's (transport/tcp/pair.cc), NCCL's (ncclRemoteError)."""
 STALLED = re.compile(r"nlp-bench: error: (stalled .*?)(?:; the run is ended)?$", re.MULTILINE)
 RENDEZVOUS = re.compile(
     r"nlp-bench: error: rendezvous: (?P<ours>.*)|(?P<torchrun>Rendezvous\w*Error.*|(?:\w+\.)*Dist\w*Error: .*(?:clients joined|EADDRINUSE|timed out|Timed out).*)"
@@ -160,7 +164,7 @@ def _cause(err: str, lines: list[str], *, trained: bool) -> str | None:
     if not trained and not causes and NOT_STARTED.search(err):
         return "Slurm's controller did not answer srun, which started no rank"
     failed = {number: status for number, _, status in FAILURES.findall(err)}
-    first = _ended_first(err)
+    first = _ended_first(err, lines)
     if failed and first and first not in failed:
         return f"rank {first} ended first, without an error of its own (an early exit with status 0); the others failed for it"
     rank, status = (first, failed[first]) if first and failed else causes[0][1:] if causes else ("", "")
@@ -175,7 +179,7 @@ def _first_error(lines: list[str], err: str) -> str | None:
     causes = sorted(ROOT_CAUSE.findall(err))  # by time: the first failure dragged the others along
     rank, code = causes[0][1:] if causes else ("", "")
     failed = {number: (local, status) for number, local, status in FAILURES.findall(err)}
-    order = _ended_first(err)
+    order = _ended_first(err, lines)
     local = failed[order][0] if order in failed else ""
     if order in failed:
         rank, code = order, failed[order][1]
@@ -187,10 +191,20 @@ def _first_error(lines: list[str], err: str) -> str | None:
     return "; ".join(parts) or None
 
 
-def _ended_first(err: str) -> str | None:
-    """Return the rank that ended first, over all nodes; None where no launcher has said so."""
-    found = sorted((match.group(2), match.group(1)) for match in ORDER.finditer(err))
-    return found[0][1] if found else None
+def _ended_first(err: str, lines: list[str]) -> str | None:
+    """Return the rank that ended first, over all nodes; None where no launcher has said so.
+
+    Of several that a launcher found ended in one look, the one without a failure is it where the others say that their peer had gone;
+    else it was ended with them.
+    """
+    found = min(ORDER.finditer(err), key=lambda match: match.group("at"), default=None)
+    if found is None:
+        return None
+    failed = {number for number, _, _ in FAILURES.findall(err)}
+    together = (found.group("together") or found.group("first")).split()
+    is_left_alone = any(LEFT_ALONE.search(line) for line in lines)
+    wanted = [rank for rank in together if (rank in failed) != is_left_alone]
+    return wanted[0] if len(together) > 1 and wanted else found.group("first")
 
 
 def _last_start(log: Path) -> tuple[int, Records]:

@@ -32,9 +32,10 @@ class Ranks:
         if not self.handles:
             time.sleep(timeout_s)
             return
-        for handle, _ in self.poll.poll(timeout_s * 1000):
+        ready, now = self.poll.poll(timeout_s * 1000), time.time()  # of several at once nobody knows the order
+        for handle, _ in ready:
             self.poll.unregister(handle)
-            self.ended.append((self.handles.pop(handle), time.time()))
+            self.ended.append((self.handles.pop(handle), now))
             os.close(handle)
 
     def alive(self) -> list[int]:
@@ -49,7 +50,9 @@ class Ranks:
         first_s = self.ended[0][1]
         words = [f"{rank} (+{at - first_s:.2f} s)" for rank, at in self.ended]
         begin = dt.datetime.fromtimestamp(first_s, tz=dt.timezone.utc).isoformat(timespec="microseconds")
-        return f"nlp-bench: ranks ended in the order {', '.join(words)}; the first at {begin}"
+        together = [str(rank) for rank, at in self.ended if at == first_s]
+        also = f"; within one look: {' '.join(together)}" if len(together) > 1 else ""
+        return f"nlp-bench: ranks ended in the order {', '.join(words)}; the first at {begin}{also}"
 
     def _scan(self) -> None:
         self.next_scan = time.monotonic() + SCAN_S
