@@ -267,6 +267,23 @@ def test_a_signal_ends_with_a_word_its_code_and_no_half_file(tmp_path: Path, num
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_a_class_is_being_made_has_its_word_too(number: signal.Signals) -> None:
+    """Up to Python 3.11 what __set_name__ raises comes out as a RuntimeError; found by tests/soak/signals.py."""
+    code = (
+        "import os, sys, time; from nlp_bench.cli import main as m\n"
+        "class Field:\n"
+        f"    def __set_name__(self, owner, name): os.kill(os.getpid(), {int(number)}); time.sleep(60)\n"
+        "m._dispatch = lambda words: type('Series', (), {'points': Field()}) and 0; sys.exit(m.main([]))"
+    )
+    done = subprocess.run(
+        [*HEARING, sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 128 + number
+    assert done.stderr.startswith("nlp-bench: ")
+    assert "Traceback" not in done.stderr
+
+
 def test_nohup_is_heeded(tmp_path: Path) -> None:
     code = (
         "import os, signal, time; from nlp_bench.cli import main as m\n"

@@ -59,12 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
     except NlpBenchError as error:
         _say(f"error: {error}")
         return error.exit_code
-    except KeyboardInterrupt:
-        _say("interrupted; repeat the same command to go on")
-        return 130
-    except _StoppedError as stopped:
-        _say(f"stopped by {signal.Signals(int(stopped.code or 0) - 128).name}; repeat the same command to go on")
-        return int(stopped.code or 0)
+    except (KeyboardInterrupt, _StoppedError) as stop:
+        return _told(stop)
     except BrokenPipeError:
         sys.stderr.close()  # the reader (head, less) has gone: nothing is left to say
         return 141
@@ -72,6 +68,21 @@ def main(arguments: list[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename is not None else ""
         _say(f"error: {where}{explained(error)}; the output is not whole")
         return 1
+    except RuntimeError as error:
+        if isinstance(
+            error.__cause__, KeyboardInterrupt | _StoppedError
+        ):  # up to Python 3.11 a class that is being made wraps it
+            return _told(error.__cause__)
+        raise
+
+
+def _told(stop: KeyboardInterrupt | _StoppedError) -> int:
+    """Say what stopped the command; return its exit code."""
+    if isinstance(stop, KeyboardInterrupt):
+        _say("interrupted; repeat the same command to go on")
+        return 130
+    _say(f"stopped by {signal.Signals(int(stop.code or 0) - 128).name}; repeat the same command to go on")
+    return int(stop.code or 0)
 
 
 def _say(text: str) -> None:
