@@ -92,6 +92,7 @@ class Trial:
                 self.until_begun(process)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(self.dice.random() * self.span_s)
+                self.span_s *= 0.7  # the machine is less busy than it was when the time was taken
                 return
             with contextlib.suppress(ProcessLookupError):
                 (os.killpg if self.is_group else os.kill)(process.pid, signal.SIGKILL)

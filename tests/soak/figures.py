@@ -89,38 +89,49 @@ def _said(figure: Figure) -> str:
     return figure.printed[-1] if figure.printed else "printed nothing"
 
 
-def markdown(all_figures: list[Figure], part: int, seconds: float) -> str:
-    """Return the table, with where and when."""
-    head = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.strip()
+def rows(measured: list[Figure], part: int) -> dict[str, str]:
+    """Return the table's row of each script: what it printed, when, at which commit, in how many minutes."""
+    words = ["git", "describe", "--always", "--dirty"]
+    commit = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
     today = dt.datetime.now(tz=dt.timezone.utc).date()
-    share = "" if part == 1 else f", a {part}th of each"
-    lines = [
-        f"`bash tests/soak/run.sh`, {today}, commit {head or 'unknown'}, {os.cpu_count()} CPU cores, no GPU, {seconds / 60:.0f} minutes{share}:",
-        "",
-        "| figure | command | what it printed | |",
-        "|---|---|---|---|",
-    ]
-    for figure in all_figures:
+    found = {}
+    for figure in measured:
         command = " ".join(["python", f"tests/{figure.script}", *figure.words(part)[2:]])
-        lines.append(
-            f"| {figure.name} | `{command}` | {_said(figure).replace('|', '/')} | {'ok' if figure.status == 0 else 'FAILED'} |"
+        said = _said(figure).replace("|", "/")
+        verdict = "" if figure.status == 0 else "FAILED: "
+        found[figure.script] = (
+            f"| {figure.name} | `{command}` | {verdict}{said} | {today}, {commit}, {figure.seconds / 60:.0f} min |"
         )
-    return "\n".join(lines) + "\n"
+    return found
 
 
-def write(table: str) -> None:
-    """Put the table into the page, between its marks."""
+def markdown(found: dict[str, str]) -> str:
+    """Return the table: the scripts' rows in their order."""
+    head = ["| figure | command | what it printed | when, commit, minutes |", "|---|---|---|---|"]
+    return "\n".join([*head, *(found[figure.script] for figure in figures() if figure.script in found)]) + "\n"
+
+
+def write(found: dict[str, str]) -> None:
+    """Put the rows into the page, between its marks; those of scripts that were not run now stay."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n{table}{END}{rest.partition(END)[2]}", encoding="utf-8")
+    inside, _, after = rest.partition(END)
+    earlier = {
+        figure.script: line
+        for figure in figures()
+        for line in inside.splitlines()
+        if f"`python tests/{figure.script}" in line
+    }
+    PAGE.write_text(f"{before}{BEGIN}\n{markdown({**earlier, **found})}{END}{after}", encoding="utf-8")
 
 
 def main(words: list[str] | None = None) -> int:
     """Run both lanes, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", type=int, default=1, metavar="N", help="an Nth of each number of trials (default 1)")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/reliability.md")
+    parser.add_argument(
+        "--only", default="", metavar="WORDS", help="scripts whose name holds one of these words, such as table,orphans"
+    )
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/reliability.md")
     parser.add_argument(
         "--logs",
         type=Path,
@@ -129,17 +140,21 @@ def main(words: list[str] | None = None) -> int:
     )
     options = parser.parse_args(words)
     options.logs.mkdir(parents=True, exist_ok=True)
-    all_figures, start = figures(), time.perf_counter()
+    wanted = options.only.split(",")
+    all_figures, start = [one for one in figures() if any(word in one.script for word in wanted)], time.perf_counter()
     lanes = [[figure for figure in all_figures if figure.lane == lane] for lane in (STARTS, COMPUTES)]
     threads = [threading.Thread(target=run_lane, args=(lane, options.part, options.logs)) for lane in lanes]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    table = markdown(all_figures, options.part, time.perf_counter() - start)
-    print(table, end="")
+    found = rows(all_figures, options.part)
+    print(markdown(found), end="")
+    print(
+        f"soak: {len(found)} figures in {(time.perf_counter() - start) / 60:.0f} minutes on {os.cpu_count()} CPU cores"
+    )
     if options.write:
-        write(table)
+        write(found)
     return int(any(figure.status != 0 or not figure.printed for figure in all_figures))
 
 
