@@ -115,6 +115,7 @@ def test_a_cut_archive_is_refused(bundle: Bundle) -> None:
         "[" * 100_000,
         '{"schema": "nlp-bench/bundle/2"}',
         '{"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": 1}, "runs": [{"path": "a", "kind": "log", "name": "", "numbers": 5}], "redactions": [], "remarks": [], "files": []}',
+        '{"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": 1}, "runs": [{"path": "a", "kind": ["log"], "name": "", "numbers": []}], "redactions": [], "remarks": [], "files": []}',
         '{"schema": "nlp-bench/bundle/1"}',
         '{"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": -1}, "runs": [], "redactions": [], "remarks": [], "files": []}',
         '{"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": 1}, "runs": [{"path": "../..", "kind": "log", "name": ""}], "redactions": [], "remarks": [], "files": []}',

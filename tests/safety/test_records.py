@@ -105,6 +105,14 @@ def test_a_field_that_is_missing_or_of_another_type(read: Any, whole: Path, name
             read(name, json.dumps(changed(record, field, value)))
 
 
+@pytest.mark.parametrize("value", [0.5, True, {"--load": 1}])
+def test_arguments_of_the_trainer_that_are_no_list(read: Any, whole: Path, value: object) -> None:
+    """Found by tests/soak/fuzz_files.py."""
+    record = json.loads((whole / "run.json").read_text())
+    for _ in READERS["run.json"]:
+        read("run.json", json.dumps(changed(record, ("tuning", "train_args"), value)))
+
+
 @pytest.mark.parametrize("name", READERS)
 def test_a_file_that_is_no_record(read: Any, whole: Path, name: str) -> None:
     text = (whole / name).read_text()

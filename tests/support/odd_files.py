@@ -83,7 +83,7 @@ def _change(record: Any, dice: random.Random) -> None:
         words = place[key]
         cut = dice.randrange(len(words) + 1)
         place[key] = words[:cut] + dice.choice(("", "\n", "/", "9", " ", "'", '"', "$x", "\0", "\udcff")) + words[cut:]
-    elif kind == 4 and isinstance(place[key], int | float):
+    elif kind == 4 and isinstance(place[key], int | float) and abs(place[key]) < 10**18:  # JSON and float end somewhere
         place[key] = dice.choice((-place[key], place[key] * 10**6, str(place[key]), place[key] + 0.5, [place[key]], 0))
     else:
         place[key] = dice.choice(ODD)

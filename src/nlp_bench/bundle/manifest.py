@@ -188,5 +188,5 @@ def _check(manifest: Manifest) -> None:
 
 def _is_member(run: Member) -> bool:
     is_placed = isinstance(run.path, str) and is_safe(run.path)
-    is_named = run.kind in {RUN_FOLDER, LOG} and isinstance(run.name, str)
+    is_named = run.kind in (RUN_FOLDER, LOG) and isinstance(run.name, str)  # a list has no hash
     return is_placed and is_named and isinstance(run.numbers, list)

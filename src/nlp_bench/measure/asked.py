@@ -44,12 +44,13 @@ class Asked:
     @classmethod
     def of(cls, run: dict[str, Any], path: Path) -> "Asked":
         """Read the four values; raises NlpBenchError that names the file, the field and the value."""
+        given = lookup(run, "tuning.train_args")
         return cls(
             sequence_length=_positive(run, "batch.sequence_length", path),
             global_batch_size=_positive(run, "batch.global_batch_size", path),
             iterations=_positive(run, "training.iterations", path),
             log_interval=_positive(run, "training.log_interval", path),
-            goes_on="--load" in (lookup(run, "tuning.train_args") or ()),
+            goes_on=isinstance(given, list) and "--load" in given,
             num_gpus=None if lookup(run, "parallel.num_gpus") is None else _positive(run, "parallel.num_gpus", path),
         )
 
