@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType, ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from nlp_bench import __version__
 from nlp_bench.cli.surroundings import settle
@@ -53,36 +53,32 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a file name may hold what the terminal's encoding has no sign for
+    came: list[int] = []
     try:
-        with _stoppable():
+        with _stoppable(came):
             return _dispatch(words)
-    except NlpBenchError as error:
+    except BaseException as error:  # noqa: BLE001  # what a signal breaks off in foreign code may come out as any exception
+        number = came[-1] if came else signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
+        if number is None:
+            return _told(error)
+    word = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
+    _say(f"{word}; repeat the same command to go on")
+    return 128 + number
+
+
+def _told(error: BaseException) -> int:
+    """Say what is wrong in one sentence and return the exit code; what nobody has foreseen is raised again."""
+    if isinstance(error, NlpBenchError):
         _say(f"error: {error}")
         return error.exit_code
-    except (KeyboardInterrupt, _StoppedError) as stop:
-        return _told(stop)
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         sys.stderr.close()  # the reader (head, less) has gone: nothing is left to say
         return 141
-    except OSError as error:
+    if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         _say(f"error: {where}{explained(error)}; the output is not whole")
         return 1
-    except RuntimeError as error:
-        if isinstance(
-            error.__cause__, KeyboardInterrupt | _StoppedError
-        ):  # up to Python 3.11 a class that is being made wraps it
-            return _told(error.__cause__)
-        raise
-
-
-def _told(stop: KeyboardInterrupt | _StoppedError) -> int:
-    """Say what stopped the command; return its exit code."""
-    if isinstance(stop, KeyboardInterrupt):
-        _say("interrupted; repeat the same command to go on")
-        return 130
-    _say(f"stopped by {signal.Signals(int(stop.code or 0) - 128).name}; repeat the same command to go on")
-    return int(stop.code or 0)
+    raise error
 
 
 def _say(text: str) -> None:
@@ -91,23 +87,30 @@ def _say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as an exception, so that no half file stays; what is ignored (nohup) stays so."""
+def _stoppable(came: list[int]) -> Iterator[None]:
+    """Let SIGTERM, SIGHUP and Ctrl-C end the block as an exception, so that no half file stays, and be noted in `came`.
+
+    What is ignored (nohup) stays so.
+    """
 
     def stop(number: int, _frame: FrameType | None) -> NoReturn:
-        raise _StoppedError(128 + number)
+        came.append(number)
+        raise KeyboardInterrupt if number == signal.SIGINT else _StoppedError(128 + number)
 
     if threading.current_thread() is not threading.main_thread():  # Python sets handlers in the main one alone
         yield
         return
-    ours = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    usual: dict[signal.Signals, Any] = {
+        signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler,
+    }  # fmt: skip
+    ours = [number for number, action in usual.items() if signal.getsignal(number) is action]
     for number in ours:
         signal.signal(number, stop)
     try:
         yield
     finally:
         for number in ours:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, usual[number])
 
 
 def _dispatch(words: list[str]) -> int:
