@@ -8,8 +8,11 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.launch.end.ending import decide
+from nlp_bench.launch.end.remedies import AGAIN, remedy_of
+from nlp_bench.launch.follow.sync import sync_script
 from nlp_bench.launch.nodes.rendezvous import addresses
 from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.scheduler.states import GONE
 from nlp_bench.outcome import Outcome
 
 AWAY = "slurm_load_node error: Unable to contact slurm controller (connect failure)"
@@ -57,6 +60,54 @@ def test_ranks_that_srun_could_not_start(run: Run, tmp_path: Path) -> None:
         "Slurm's controller did not answer srun, which started no rank, exit status 1, last iteration none"
     ]
     assert ending.evidence == SRUN
+
+
+FORGOTTEN = "srun: error: Unable to confirm allocation for job 7: Invalid job id specified"
+UNKNOWN_JOB = "Slurm's controller no longer knew the job (mostly it was killed, and lost it), so srun started no rank"
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (FORGOTTEN, UNKNOWN_JOB),
+        (FORGOTTEN.replace("confirm allocation", "create step"), UNKNOWN_JOB),
+        (
+            "srun: error: Unable to create step for job 7: Unexpected message received",
+            "srun started no rank: Unexpected message received",
+        ),
+        ("srun: error: Slurm job 7 has expired", "srun started no rank: Slurm job 7 has expired"),
+    ],
+)
+def test_a_step_that_srun_could_not_create_has_its_cause(run: Run, tmp_path: Path, line: str, cause: str) -> None:
+    """Seen on a real Slurm: the first line, of a job that had begun in the seconds that a killed controller had not saved."""
+    (tmp_path / "job.err").write_text(f"nlp-bench: begin of job 7\n{line}\nsrun: Check SLURM_JOB_ID\n")
+    (tmp_path / "job.out").write_text("Submitted batch job 7\n")
+    ending = decide(run, tmp_path, exit_status=1, job=slurm.Job(state=GONE, reason="", exit_status=None))
+    assert (ending.outcome, ending.evidence) == (Outcome.FAILED, line)
+    assert ending.reasons == [f"{cause}, exit status 1, last iteration none"]
+
+
+def test_a_job_that_a_controller_has_ended_is_simply_submitted_again() -> None:
+    """Nothing of the run is to be mended, as the remedy of other failures has it."""
+    said = remedy_of(Outcome.FAILED, [f"{UNKNOWN_JOB}, exit status 1, last iteration none"])
+    assert "not the run's fault" in said.text
+    assert said.commands[0] == AGAIN
+
+
+def test_a_start_whose_job_waits_again_decides_nothing_where_slurm_is_silent(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller has the job in its queue, says srun; that it does not answer a moment later changes nothing of it."""
+    run.write(tmp_path)
+    line = FORGOTTEN.replace("Invalid job id specified", "Job is pending execution")
+    (tmp_path / "job.err").write_text(f"nlp-bench: begin of job 7\n{line}\n")
+    (tmp_path / "job.out").write_text("Submitted batch job 7\n")
+    (tmp_path / "scontrol").write_text(f"#!/bin/bash\necho '{AWAY}' >&2\nexit 1\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert sync_script(tmp_path, exit_status=1) == (None, "Slurm has put the job back into its queue")
+    assert not (tmp_path / "outcome.json").exists()
 
 
 @pytest.mark.parametrize("why", ["Communication connection failure", "Socket timed out on send/recv operation"])

@@ -57,6 +57,12 @@ NODE_FAILURE = re.compile(
 slurmd is dead, took no task."""
 NOT_STARTED = re.compile(r"srun: error: .*Unable to contact slurm controller")
 """srun's words where the controller is away for longer than it asks (10 s) when the step is to begin."""
+NO_STEP = re.compile(
+    r"srun: error: (?:Unable to (?:confirm allocation|create step) for job \d+: |(?=(?i:slurm) job \d+ has expired))(?P<why>.+)"
+)
+"""srun's words where Slurm gives it no step. Source: allocate.c of srun, Slurm 22.05."""
+FORGOTTEN, PENDING = "Invalid job id specified", "Job is pending execution"
+"""Why: a killed controller has not saved the job before its death, or not that it runs (it will begin anew)."""
 FINISHED = re.compile(
     r"^(?:\[\w+\]: ?)? ?(?:training finished: (\d+) iterations|\[after training is done\] datetime: .*)$"
 )
@@ -161,14 +167,24 @@ def _cause(err: str, lines: list[str], *, trained: bool) -> str | None:
             return f"rendezvous: {found.group('ours')}"
         if not trained and not causes:  # where ranks had started, their peers' agents lose each other at the end
             return f"rendezvous: the nodes did not meet: {found.group('torchrun')}"
-    if not trained and not causes and NOT_STARTED.search(err):
-        return "Slurm's controller did not answer srun, which started no rank"
+    if not trained and not causes and (no_step := _no_step(err)):
+        return no_step
     failed = {number: status for number, _, status in FAILURES.findall(err)}
     first = _ended_first(err, lines)
     if failed and first and first not in failed:
         return f"rank {first} ended first, without an error of its own (an early exit with status 0); the others failed for it"
     rank, status = (first, failed[first]) if first and failed else causes[0][1:] if causes else ("", "")
     return f"killed by signal {status[1:]} (rank {rank})" if status.startswith("-") else None
+
+
+def _no_step(err: str) -> str | None:
+    """Return why srun started no rank, None where it does not say so."""
+    if NOT_STARTED.search(err):
+        return "Slurm's controller did not answer srun, which started no rank"
+    found = NO_STEP.search(err)
+    if found and found.group("why").startswith(FORGOTTEN):
+        return "Slurm's controller no longer knew the job (mostly it was killed, and lost it), so srun started no rank"
+    return f"srun started no rank: {found.group('why')}" if found else None
 
 
 def _first_error(lines: list[str], err: str) -> str | None:

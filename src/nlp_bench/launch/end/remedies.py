@@ -110,6 +110,11 @@ SPECIAL: dict[Outcome, tuple[Remedy, ...]] = {
             commands=("nlp-bench doctor --checks names --system SYSTEM", LOOK, AGAIN),
         ),
         Remedy(
+            reason="Slurm's controller (did not answer|no longer knew)",
+            text="not the run's fault: the controller was away, or was killed and came back without the job; submit it again",
+            commands=(AGAIN, LOOK),
+        ),
+        Remedy(
             reason="the launcher was killed",
             text="somebody, or Linux for lack of memory (dmesg tells), killed nlp-bench submit: its training was ended with it",
             commands=(AGAIN, LOOK),

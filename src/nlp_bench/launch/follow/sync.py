@@ -16,7 +16,7 @@ from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import chain, local, lock
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
-from nlp_bench.launch.end.evidence import gather
+from nlp_bench.launch.end.evidence import PENDING, Evidence, gather
 from nlp_bench.launch.end.script_record import ScriptRecord, own_record, read_record, write_record
 from nlp_bench.launch.folder import is_intent, read_submission, write_submission
 from nlp_bench.launch.follow import retry
@@ -75,7 +75,7 @@ def sync_script(run_dir: Path, *, exit_status: int, signal: str = "") -> tuple[E
         else None
     )
     job = chain.ours(job, read_submission(run_dir))
-    is_requeued = _begins_anew(job, own) if job else "DUE TO JOB REQUEUE" in (gather(run_dir).slurm or "")
+    is_requeued = _begins_anew(job, own) if job else _says_anew(gather(run_dir))
     if is_requeued and decide(read_run(run_dir), run_dir, exit_status=exit_status).outcome is not Outcome.VALID:
         return None, "Slurm has put the job back into its queue"
     return _settle(run_dir, read_submission(run_dir), job, own, exit_status=exit_status, own_id=own.job_id)
@@ -89,6 +89,11 @@ def _begins_anew(job: slurm.Job, own: ScriptRecord) -> bool:
     here = os.environ.get("SLURMD_NODENAME", "")
     is_elsewhere = bool(here and job.batch_host) and job.batch_host != here
     return job.restarts > own.restarts or meaning(job.state) == WAITING or is_elsewhere
+
+
+def _says_anew(log: Evidence) -> bool:
+    """Whether Slurm, silent now, has said in the log that the job waits again."""
+    return "DUE TO JOB REQUEUE" in (log.slurm or "") or PENDING in (log.error or "")
 
 
 def _settle(  # noqa: PLR0913  # one fact each
