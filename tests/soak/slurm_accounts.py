@@ -22,8 +22,12 @@ ALLOWED: dict[str, set[str]] = {
 A killed controller may have forgotten a job (UNKNOWN), its end (NODE_FAIL), or give its number to another one, which it then takes
 off the node of the first (CANCELLED).
 """
-AWAY = ("controller_killed", "controller_restarted")
-"""Faults behind which srun may not have started a rank, which its evidence then says."""
+NOT_ANSWERED, FORGOTTEN = "Slurm's controller did not answer srun", "Slurm's controller no longer knew the job"
+NO_RANK = {"controller_killed": (NOT_ANSWERED, FORGOTTEN), "controller_restarted": (NOT_ANSWERED,)}
+"""Faults behind which srun may not have started a rank, with the beginnings of the reasons that must then say so: FAILED without
+one of them is false."""
+LOG_LINES = 15
+"""How much of the end of a log is shown of a job that is off."""
 TWICE = {"controller_killed"}
 """Faults behind which Slurm itself may start one job twice: the controller has forgotten that it runs."""
 
@@ -67,11 +71,23 @@ def problems(job: Going, of_slurm: list[str]) -> dict[str, str]:
     allowed = {word for kind in job.met for word in ALLOWED.get(kind, set())}
     if job.plan.fault != "fails":
         allowed.add("VALID")
-    if set(AWAY) & job.met and "Unable to contact slurm controller" in str(ended["evidence"]):
+    named = tuple(reason for kind in job.met for reason in NO_RANK.get(kind, ()))
+    if any(reason.startswith(named) for reason in ended["reasons"]) and not came_to_its_end(saw, job_id):
         allowed.add("FAILED")
     if outcome not in allowed:
         found["false"] = f"{outcome} {ended['reasons']}, allowed {sorted(allowed)}"
     return found
+
+
+def seen(job: Going) -> str:
+    """Return what a person needs who meets a job that is off: outcome.json's evidence and sources, and the ends of its logs."""
+    ended = job.record("outcome.json")
+    said = [f"      {key}: {json.dumps(ended[key])}" for key in ("evidence", "sources", "attempts") if ended.get(key)]
+    for name in ("job.err", "job.out"):
+        with contextlib.suppress(OSError):
+            lines = (job.run_dir / name).read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
+            said += [f"      {name}: {line!a}" for line in lines]
+    return "\n".join(said)
 
 
 def jobs_of(injector: Injector) -> dict[str, list[str]]:

@@ -100,11 +100,13 @@ def account(jobs: list[Going], injector: Injector, drive: Drive) -> Counter[str]
     """Print what is off; return how many jobs are lost, twice or false."""
     of_slurm, off = accounts.jobs_of(injector), Counter[str]()
     for job in jobs:
-        for kind, said in accounts.problems(job, of_slurm.get(job.comment, [])).items():
+        found = accounts.problems(job, of_slurm.get(job.comment, []))
+        for kind, said in found.items():
             off[kind] += 1
             print(
                 f"  OFF {kind}: {job.plan.name} ({job.plan.place}, fault {job.plan.fault or 'none'}, met {sorted(job.met)}): {said}"
             )
+        print(accounts.seen(job) + "\n" if found else "", end="")
     paths = [path for path in (injector.disk, drive.top / "runs", drive.jube_runs) if path and any(path.iterdir())]
     wrong = accounts.wrong_rows(accounts.report(paths), jobs)
     in_jube = [job for job in jobs if job.plan.place == "jube"]
