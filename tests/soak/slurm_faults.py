@@ -18,6 +18,8 @@ from soak.slurm_state import Going
 
 LEFT_ALONE_S = 8.0
 """Seconds after which the first start of a requeued job has ended on its node."""
+DRAINED_S = 5.0
+"""Seconds between two looks for nodes that Slurm has drained."""
 LOST_S = 8.0
 """Seconds before its death whose changes a killed controller may have lost: it saves its state every 5 s."""
 
@@ -40,6 +42,8 @@ class Injector:
     """How often each fault has been done."""
     away: list[tuple[str, float, float]] = field(default_factory=list)
     """By what, from when and until when the controller was away."""
+    looked_s: float = 0.0
+    """When drained nodes were last looked for."""
     put_back: dict[str, float] = field(default_factory=dict)
     """When each requeued job was first seen to wait for its begin time."""
 
@@ -89,6 +93,19 @@ class Injector:
             if reason == "BeginTime" and time.time() - self.put_back.setdefault(number, time.time()) > LEFT_ALONE_S:
                 self.put_back.pop(number)
                 self.ask("scontrol", "update", f"JobId={number}", "StartTime=now")
+
+    def undrain(self) -> None:
+        """Give nodes back, as an operator does, that Slurm drained: a killed controller had given a job's number away again."""
+        if time.time() - self.looked_s < DRAINED_S:
+            return
+        self.looked_s = time.time()
+        for line in self.slurm.ask(
+            "sinfo", "--noheader", "-N", "--states=drained", "--format=%N %E"
+        ).stdout.splitlines():
+            node, _, reason = line.partition(" ")
+            if reason.strip() == "Duplicate jobid":
+                self.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+                print(f"  {node}: given back, drained by Slurm ({reason.strip()})", flush=True)
 
     def _suspend(self, job: Going) -> bool:
         number = job.job_id() or ""
