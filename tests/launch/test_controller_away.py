@@ -72,6 +72,10 @@ UNKNOWN_JOB = "Slurm's controller no longer knew the job (mostly it was killed, 
         (FORGOTTEN, UNKNOWN_JOB),
         (FORGOTTEN.replace("confirm allocation", "create step"), UNKNOWN_JOB),
         (
+            FORGOTTEN.replace("Invalid job id specified", "Job is pending execution"),
+            UNKNOWN_JOB.replace("the job", "that the job was running"),
+        ),
+        (
             "srun: error: Unable to create step for job 7: Unexpected message received",
             "srun started no rank: Unexpected message received",
         ),
@@ -79,7 +83,8 @@ UNKNOWN_JOB = "Slurm's controller no longer knew the job (mostly it was killed, 
     ],
 )
 def test_a_step_that_srun_could_not_create_has_its_cause(run: Run, tmp_path: Path, line: str, cause: str) -> None:
-    """Seen on a real Slurm: the first line, of a job that had begun in the seconds that a killed controller had not saved."""
+    """Seen on a real Slurm: a job that had begun in the seconds that a killed controller had not saved, the third with its number given to
+    another job that waits."""
     (tmp_path / "job.err").write_text(f"nlp-bench: begin of job 7\n{line}\nsrun: Check SLURM_JOB_ID\n")
     (tmp_path / "job.out").write_text("Submitted batch job 7\n")
     ending = decide(run, tmp_path, exit_status=1, job=slurm.Job(state=GONE, reason="", exit_status=None))

@@ -62,7 +62,8 @@ NO_STEP = re.compile(
 )
 """srun's words where Slurm gives it no step. Source: allocate.c of srun, Slurm 22.05."""
 FORGOTTEN, PENDING = "Invalid job id specified", "Job is pending execution"
-"""Why: a killed controller has not saved the job before its death, or not that it runs (it will begin anew)."""
+"""Why: a killed controller has not saved the job before its death, or not that it runs (it will begin anew; or its
+number is by now another job's, which waits)."""
 FINISHED = re.compile(
     r"^(?:\[\w+\]: ?)? ?(?:training finished: (\d+) iterations|\[after training is done\] datetime: .*)$"
 )
@@ -182,9 +183,13 @@ def _no_step(err: str) -> str | None:
     if NOT_STARTED.search(err):
         return "Slurm's controller did not answer srun, which started no rank"
     found = NO_STEP.search(err)
-    if found and found.group("why").startswith(FORGOTTEN):
-        return "Slurm's controller no longer knew the job (mostly it was killed, and lost it), so srun started no rank"
-    return f"srun started no rank: {found.group('why')}" if found else None
+    if found is None:
+        return None
+    why = found.group("why")
+    lost = "the job" if why.startswith(FORGOTTEN) else "that the job was running" if why.startswith(PENDING) else ""
+    if lost:
+        return f"Slurm's controller no longer knew {lost} (mostly it was killed, and lost it), so srun started no rank"
+    return f"srun started no rank: {why}"
 
 
 def _first_error(lines: list[str], err: str) -> str | None:
