@@ -42,12 +42,21 @@ def seconds(text: str) -> float:
 
 def hours(text: str) -> float:
     """Read a number of hours above 0."""
+    return _above_zero(text, "no number of hours above 0, such as 24 or 0.5")
+
+
+def days(text: str) -> float:
+    """Read a number of days above 0."""
+    return _above_zero(text, "no number of days above 0")
+
+
+def _above_zero(text: str, wrong: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of hours above 0, such as 24 or 0.5")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is {wrong}")
     return value
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.words import seconds, tokens
+from nlp_bench.cli.words import days, seconds, tokens
 from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _add_other_questions(group: "argparse._ArgumentGroup") -> None:
         "--time", type=seconds, metavar="SECONDS", help="the fewest nodes on which the report time is at most this"
     )
     group.add_argument("--model-size", metavar="auto", help="the largest GPT that trains --tokens in --days")
-    group.add_argument("--days", type=_days, metavar="D", help="of --model-size auto")
+    group.add_argument("--days", type=days, metavar="D", help="of --model-size auto")
     group.add_argument("--bid", action="store_true", help="a bid sheet of the best configuration")
     group.add_argument(
         "--margin", type=float, metavar="PERCENT", help="of --bid: commit to the prediction and so much more"
@@ -122,16 +122,6 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
         metavar="FILE",
         help="write the best and the published configuration as a sweep: jube run FILE",
     )
-
-
-def _days(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of days above 0")
-    return value
 
 
 def check_combination(options: argparse.Namespace) -> None:
