@@ -67,14 +67,18 @@ def resume(name: str) -> None:
 
 
 def rest(name: str) -> None:
-    """Wait until no job, not even one that is completing, holds the node."""
-    words = ["sinfo", "--noheader", "--nodes", name, "--format=%T"]
+    """Wait until no job, not even one that is completing, holds the node.
+
+    scontrol is asked: when two jobs of a node end within one second, sinfo may call it mixed until the next job comes.
+    """
     end = time.monotonic() + 180  # Slurm ends what is left of a job after KillWait (30 s), on a busy machine later
-    while (
-        state := subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
-    ) != "idle":
-        assert time.monotonic() < end, f"{name} is {state}"
+    while " State=IDLE " not in (shown := answer("scontrol", "show", "node", name, "--oneliner")):
+        assert time.monotonic() < end, shown + answer("squeue", "--all", "--states=all", "--format=%i %T %r %N %k")
         time.sleep(0.1)
+
+
+def answer(*words: str) -> str:
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def test_a_slurm_that_is_well(doctor: Doctor) -> None:
@@ -203,10 +207,7 @@ def test_no_job_is_left_of_a_doctor_that_is_stopped_or_killed(
     assert f"nlp-bench: job {jobs[0]} of an earlier doctor, which was killed, is cancelled\n" in said
     end = time.monotonic() + 60
     for job in jobs:
-        words = ["scontrol", "show", "job", job, "--oneliner"]
-        while " JobState=CANCELLED " not in (
-            shown := subprocess.run(words, capture_output=True, text=True, check=True).stdout
-        ):
+        while " JobState=CANCELLED " not in (shown := answer("scontrol", "show", "job", job, "--oneliner")):
             assert time.monotonic() < end, shown
             time.sleep(0.2)
     for node in range(1, 6):
