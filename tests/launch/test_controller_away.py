@@ -115,9 +115,16 @@ def test_a_start_whose_job_waits_again_decides_nothing_where_slurm_is_silent(
     assert not (tmp_path / "outcome.json").exists()
 
 
-@pytest.mark.parametrize("why", ["Communication connection failure", "Socket timed out on send/recv operation"])
+@pytest.mark.parametrize(
+    "why",
+    [
+        "Communication connection failure",
+        "Socket timed out on send/recv operation",
+        "Zero Bytes were transmitted or received",
+    ],
+)
 def test_a_node_that_takes_no_task_is_lost(run: Run, tmp_path: Path, why: str) -> None:
-    """Seen on a real Slurm, whose controller had not yet found out that the node's slurmd was dead."""
+    """Seen on a real Slurm, whose controller had not yet found out that the node's slurmd was dead, or died over the question."""
     line = f"srun: error: Task launch for StepId=80.0 failed on node n3: {why}"
     (tmp_path / "job.err").write_text(f"nlp-bench: begin of job 80\n{line}\nsrun: Job step aborted\n")
     (tmp_path / "job.out").write_text("Submitted batch job 80\n")

@@ -2,6 +2,7 @@
 
 import json
 import random
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _change(record: Any, dice: random.Random) -> None:
     elif kind == 4 and isinstance(place[key], int | float) and abs(place[key]) < 10**18:  # JSON and float end somewhere
         place[key] = dice.choice((-place[key], place[key] * 10**6, str(place[key]), place[key] + 0.5, [place[key]], 0))
     else:
-        place[key] = dice.choice(ODD)
+        place[key] = deepcopy(dice.choice(ODD))  # the next change may go into it
 
 
 def words_changed(words: tuple[str, ...], dice: random.Random) -> tuple[str, ...]:

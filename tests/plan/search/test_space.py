@@ -76,6 +76,16 @@ def test_the_benchmarks_space_has_the_size_that_is_known() -> None:
     assert 30_000 < len(space(problem()).legal) < 130_000
 
 
+def test_judged_in_parts_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = space(problem(nodes=6))
+    monkeypatch.setattr("nlp_bench.plan.search.space.AT_ONCE", 1000)
+    parts = space(problem(nodes=6))
+    assert parts.num_layouts > 1000
+    assert (parts.num_layouts, parts.num_legal_layouts) == (whole.num_layouts, whole.num_legal_layouts)
+    assert list(parts.illegal.items()) == list(whole.illegal.items())
+    assert len(parts.legal) == len(whole.legal)
+
+
 def test_what_is_fixed_stays() -> None:
     fixed = Fixed(tp=8, pp=8, gas=16, sequence_parallel=True, distributed_optimizer=True)
     for sizes in everything(space(problem(fixed=fixed)).legal):

@@ -51,10 +51,11 @@ RENDEZVOUS = re.compile(
 )
 """Nodes that did not meet: our own check, or torchrun's words (c10d: RendezvousTimeoutError; static: DistStoreError)."""
 NODE_FAILURE = re.compile(
-    r"srun: error: (?:.*?Node failure on \S+.*|Task launch for \S+ failed on node \S+: (?:Communication connection failure|Socket timed out).*)"
+    r"srun: error: (?:.*?Node failure on \S+.*|Task launch for \S+ failed on node \S+: "
+    r"(?:Communication (?:connection|shutdown) failure|Message (?:send|receive) failure|Socket timed out|Zero Bytes were transmitted).*)"
 )
-"""srun's words, which stand in the log before the controller has given the node up: `_node_fail_handler` of srun; or the node, whose
-slurmd is dead, took no task."""
+"""srun's words, which stand in the log before the controller has given the node up: `_node_fail_handler` of srun; or the node took no
+task, for its slurmd was dead or died over the question: what slurm_errno.c of Slurm 22.05 says of a talk that broke off."""
 NOT_STARTED = re.compile(r"srun: error: .*Unable to contact slurm controller")
 """srun's words where the controller is away for longer than it asks (10 s) when the step is to begin."""
 NO_STEP = re.compile(

@@ -21,6 +21,8 @@ from nlp_bench.plan.network import network_of
 FRAMEWORK = "nlp-bench"
 MOST_GPUS = 2**20
 """No machine has more; the layouts of a number with thousands of divisors would fill the memory."""
+MOST_SAMPLES = 2**20
+"""No training has more in an iteration; the micro batch sizes that divide it are searched, as the layouts are."""
 RECOMPUTE_WORDS = (*RECOMPUTE, "any")
 Columns = dict[str, Any]
 """Arrays of shape [N] by the names of Fixed, and `nodes`."""
@@ -196,6 +198,12 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
         raise UsageError(
             f"--nodes: {nodes} nodes x {system.gpus_per_node} GPUs are more than the {MOST_GPUS} that are planned for"
         )
+    samples = global_batch_size or default_batch(model, system)
+    if samples > MOST_SAMPLES:
+        raise UsageError(
+            f"batch: {samples} samples in an iteration are more than the {MOST_SAMPLES} that are planned for; give --global-batch-size, "
+            f"or correct the defaults of model {model.name} and system {system.name}"
+        )
     frozen = model.name in ruled_models()
     return Problem(
         model=model,
@@ -205,7 +213,7 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
         constants=constants,
         nodes=nodes,
         gpus_per_node=int(system.gpus_per_node),
-        global_batch_size=global_batch_size or default_batch(model, system),
+        global_batch_size=samples,
         tokens=tokens,
         precision=precision,
         recompute=searched_recompute(model.training.recompute, fixed.recompute, frozen=frozen),

@@ -1,13 +1,15 @@
 """All configurations of a model on a number of GPUs: products of divisors, never a loop over configurations."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from nlp_bench.errors import UsageError
 from nlp_bench.plan.configurations import RECOMPUTE, Configurations
-from nlp_bench.plan.search.legal import judge
+from nlp_bench.plan.search.legal import RULES, judge
 from nlp_bench.plan.search.problem import Columns, Problem
 from nlp_bench.plan.work.products import head_products, layer_core, layer_products
 
@@ -15,6 +17,10 @@ Whole = npt.NDArray[np.int64]
 
 MOST_UNEVEN = 1.15
 """Where layers do not divide evenly: the longest stage, in shares of the mean."""
+MOST_LAYOUTS = 2**23
+"""More would fill the memory of a login node: numbers of GPUs and batches that both have hundreds of divisors."""
+AT_ONCE = 2**19
+"""Layouts that are judged at the same time; each takes some hundred bytes meanwhile."""
 OVERLAPS = ((False, False), (True, False), (True, True))
 """Gradients, parameters."""
 
@@ -47,15 +53,26 @@ def space(problem: Problem, *, nodes: int | None = None) -> Space:
     if not number:
         nothing = plain(problem, layouts, nodes)
         return Space(legal=nothing, num_layouts=0, num_legal_layouts=0, illegal={})
-    verdicts = judge(plain(problem, layouts, nodes))
-    kept = {name: values[verdicts.legal] for name, values in layouts.items()}
+    legal, illegal = _judged(problem, layouts, nodes)
+    kept = {name: values[legal] for name, values in layouts.items()}
     every = problem.configurations({"nodes": nodes, **_switched(problem, kept)})
     return Space(
         legal=every.take(judge(every).legal),
         num_layouts=number,
-        num_legal_layouts=int(np.count_nonzero(verdicts.legal)),
-        illegal=verdicts.counts,
+        num_legal_layouts=int(np.count_nonzero(legal)),
+        illegal=illegal,
     )
+
+
+def _judged(problem: Problem, layouts: dict[str, Whole], nodes: int) -> tuple[npt.NDArray[np.bool_], dict[str, int]]:
+    """Return which layouts are legal, and how many break each rule first; some at a time, for there may be millions."""
+    legal, illegal = [], Counter[str]()
+    for first in range(0, len(layouts["tp"]), AT_ONCE):
+        part = {name: values[first : first + AT_ONCE] for name, values in layouts.items()}
+        verdicts = judge(plain(problem, part, nodes))
+        legal.append(verdicts.legal)
+        illegal.update(verdicts.counts)
+    return np.concatenate(legal), {rule.name: illegal[rule.name] for rule in RULES if illegal[rule.name]}
 
 
 def plain(problem: Problem, layouts: dict[str, Whole], nodes: int) -> Configurations:
@@ -71,7 +88,10 @@ def plain(problem: Problem, layouts: dict[str, Whole], nodes: int) -> Configurat
 
 
 def layouts_of(problem: Problem, nodes: int) -> dict[str, Whole]:
-    """Return every layout whose tensor, pipeline and context size divide the GPUs, and whose micro batch divides the batch."""
+    """Return every layout whose tensor, pipeline and context size divide the GPUs, and whose micro batch divides the batch.
+
+    Raises UsageError where they are more than MOST_LAYOUTS.
+    """
     fixed, gpus = problem.fixed, nodes * problem.gpus_per_node
     sizes = divisors(gpus)
     tensor = _only(sizes, fixed.tp)
@@ -89,6 +109,11 @@ def layouts_of(problem: Problem, nodes: int) -> dict[str, Whole]:
     )
     whole = gpus % (t.astype(np.float64) * c * stages[k, 0]) == 0  # a product of whole numbers can pass 64 bits
     t, c, k = t[whole], c[whole], k[whole]
+    if len(t) * len(micro) > MOST_LAYOUTS:
+        raise UsageError(
+            f"{len(t) * len(micro)} layouts divide {gpus} GPUs and a global batch of {problem.global_batch_size}, more than the "
+            f"{MOST_LAYOUTS} that are searched; hold a size fixed: --tp, --pp, --vpp, --cp, --micro-batch-size"
+        )
     data = gpus // (t * c * stages[k, 0])
     found = {
         "tp": np.repeat(t, len(micro)),
