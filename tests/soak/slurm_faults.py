@@ -107,6 +107,13 @@ class Injector:
                 self.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
                 print(f"  {node}: given back, drained by Slurm ({reason.strip()})", flush=True)
 
+    def free(self, nodes: set[str]) -> None:
+        """Set nodes down and give them back, as an operator does, where a job that has ended is "completing" for ever."""
+        for node in sorted(nodes):
+            self.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=completing")
+            self.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+            print(f"  {node}: set down and given back, Slurm went on completing a job there", flush=True)
+
     def _suspend(self, job: Going) -> bool:
         number = job.job_id() or ""
         if not self.ask("scontrol", "suspend", number):

@@ -42,6 +42,8 @@ SelectTypeParameters=CR_Core
 PartitionName=booster Nodes=node[1-4] Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8 LLN=YES
 """
 DISK_SIZE = "6m"
+LEFT_S = 60.0
+"""Seconds that Slurm has to end what is left in its queue; then an operator would look after its nodes."""
 
 
 def mounted(folder: Path) -> Path | None:
@@ -89,11 +91,15 @@ def table(jobs: list[Going], injector: Injector) -> list[str]:
     return lines
 
 
-def let_nodes_end(slurm: Sandbox) -> None:
-    """Wait until nothing is left in the queue: a node whose slurmd was killed ends its jobs late."""
-    end = time.monotonic() + 60
-    while slurm("squeue", "--noheader") and time.monotonic() < end:
-        time.sleep(0.5)
+def let_nodes_end(injector: Injector) -> None:
+    """Wait until nothing is left in the queue: a node whose slurmd was killed ends its jobs late, or is given back by hand."""
+    for _ in range(2):
+        end = time.monotonic() + LEFT_S
+        while (
+            left := injector.slurm("squeue", "--noheader", "--format=%T %N").splitlines()
+        ) and time.monotonic() < end:
+            time.sleep(0.5)
+        injector.free({node for state, _, node in (line.partition(" ") for line in left) if state == "COMPLETING"})
 
 
 def account(jobs: list[Going], injector: Injector, drive: Drive) -> Counter[str]:
@@ -129,7 +135,7 @@ def soak(top: Path, slurm: Sandbox, options: argparse.Namespace) -> Counter[str]
             top=top, injector=injector, jobs=jobs, events=events(options.num, options.seed), at_once=options.at_once
         )
         drive.to_the_end(options.bound)
-        let_nodes_end(slurm)
+        let_nodes_end(injector)
         drive.finish_jube()
         injector.note_away()
         print("\n".join(table(jobs, injector)))
