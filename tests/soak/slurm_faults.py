@@ -18,6 +18,10 @@ from soak.slurm_state import Going
 
 LEFT_ALONE_S = 8.0
 """Seconds after which the first start of a requeued job has ended on its node."""
+LAUNCH_FAILED = "launch failed requeued held"
+"""squeue's word for a job that a node, which had just come back, could not start; `nlp-bench watch` then names `scontrol release`."""
+DRAINED = {"Duplicate jobid", "Kill task failed"}
+"""Slurm's reasons: a killed controller had given a job's number away again; a task outlived its SIGKILL on a busy machine."""
 DRAINED_S = 5.0
 """Seconds between two looks for nodes that Slurm has drained."""
 LOST_S = 8.0
@@ -87,15 +91,18 @@ class Injector:
         )
 
     def let_requeued_begin(self) -> None:
-        """Slurm would let a job that was put back wait for two minutes."""
+        """Slurm would let a job that was put back wait for two minutes; one that it holds since no node took it, for an operator."""
         for line in self.slurm.ask("squeue", "--noheader", "--states=PENDING", "--format=%i %r").stdout.splitlines():
             number, _, reason = line.partition(" ")
             if reason == "BeginTime" and time.time() - self.put_back.setdefault(number, time.time()) > LEFT_ALONE_S:
                 self.put_back.pop(number)
                 self.ask("scontrol", "update", f"JobId={number}", "StartTime=now")
+            elif reason == LAUNCH_FAILED:
+                self.ask("scontrol", "release", number)
+                print(f"  job {number}: released, held by Slurm ({reason})", flush=True)
 
     def undrain(self) -> None:
-        """Give nodes back, as an operator does, that Slurm drained: a killed controller had given a job's number away again."""
+        """Give nodes back, as an operator does, that Slurm has drained."""
         if time.time() - self.looked_s < DRAINED_S:
             return
         self.looked_s = time.time()
@@ -103,7 +110,7 @@ class Injector:
             "sinfo", "--noheader", "-N", "--states=drained", "--format=%N %E"
         ).stdout.splitlines():
             node, _, reason = line.partition(" ")
-            if reason.strip() == "Duplicate jobid":
+            if reason.strip() in DRAINED:
                 self.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
                 print(f"  {node}: given back, drained by Slurm ({reason.strip()})", flush=True)
 
