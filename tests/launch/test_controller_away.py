@@ -51,15 +51,19 @@ def test_a_controller_that_stays_away_ends_the_job_with_its_words(
     assert scontrol.is_dir()
 
 
-def test_ranks_that_srun_could_not_start(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "job.err").write_text(f"nlp-bench: begin of job 30\n{SRUN}\n")
+@pytest.mark.parametrize(
+    "line", [SRUN, "srun: error: Unable to confirm allocation for job 30: Socket timed out on send/recv operation"]
+)
+def test_ranks_that_srun_could_not_start(run: Run, tmp_path: Path, line: str) -> None:
+    """The controller is away, or it hangs: both were seen on a real Slurm."""
+    (tmp_path / "job.err").write_text(f"nlp-bench: begin of job 30\n{line}\n")
     (tmp_path / "job.out").write_text("Submitted batch job 30\n")
     ending = decide(run, tmp_path, exit_status=1)
     assert ending.outcome is Outcome.FAILED
     assert ending.reasons == [
         "Slurm's controller did not answer srun, which started no rank, exit status 1, last iteration none"
     ]
-    assert ending.evidence == SRUN
+    assert ending.evidence == line
 
 
 FORGOTTEN = "srun: error: Unable to confirm allocation for job 7: Invalid job id specified"

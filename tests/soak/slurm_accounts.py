@@ -23,7 +23,11 @@ A killed controller may have forgotten a job (UNKNOWN), its end (NODE_FAIL), or 
 off the node of the first (CANCELLED).
 """
 NOT_ANSWERED, FORGOTTEN = "Slurm's controller did not answer srun", "Slurm's controller no longer knew"
-NO_RANK = {"controller_killed": (NOT_ANSWERED, FORGOTTEN), "controller_restarted": (NOT_ANSWERED,)}
+NO_RANK = {
+    "controller_killed": (NOT_ANSWERED, FORGOTTEN),
+    "controller_restarted": (NOT_ANSWERED,),
+    "controller_stopped": (NOT_ANSWERED,),
+}
 """Faults behind which srun may not have started a rank, with the beginnings of the reasons that must then say so: FAILED without
 one of them is false."""
 LOG_LINES = 15

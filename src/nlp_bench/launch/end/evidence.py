@@ -56,8 +56,11 @@ NODE_FAILURE = re.compile(
 )
 """srun's words, which stand in the log before the controller has given the node up: `_node_fail_handler` of srun; or the node took no
 task, for its slurmd was dead or died over the question: what slurm_errno.c of Slurm 22.05 says of a talk that broke off."""
-NOT_STARTED = re.compile(r"srun: error: .*Unable to contact slurm controller")
-"""srun's words where the controller is away for longer than it asks (10 s) when the step is to begin."""
+NOT_STARTED = re.compile(
+    r"srun: error: (?:.*Unable to contact slurm controller"
+    r"|Unable to (?:confirm allocation|create step) for job \d+: (?:Socket timed out|Zero Bytes were transmitted|Communication |Message (?:send|receive) failure))"
+)
+"""srun's words where the controller is away when the step is to begin, for longer than srun asks (10 s), or hangs over the answer."""
 NO_STEP = re.compile(
     r"srun: error: (?:Unable to (?:confirm allocation|create step) for job \d+: |(?=(?i:slurm) job \d+ has expired))(?P<why>.+)"
 )
