@@ -79,15 +79,24 @@ class Injector:
         """Run one of Slurm's commands; return whether it took it."""
         return self.slurm.ask(*words).returncode == 0
 
+    def _number(self, job: Going) -> str | None:
+        """Return its number, None where that is another job's by now: a killed controller gives its last numbers away again."""
+        number = job.job_id()
+        shown = self.slurm.ask("scontrol", "show", "job", number, "--oneliner").stdout if number else ""
+        return number if f" Comment={job.comment}" in shown else None
+
     def _cancel_running(self, job: Going) -> bool:
-        return self.ask("scancel", job.job_id() or "")
+        number = self._number(job)
+        return number is not None and self.ask("scancel", number)
 
     _cancel_pending = _cancel_running
 
     def _requeue(self, job: Going) -> bool:
-        number = job.job_id() or ""
-        return self.ask("scontrol", "update", f"JobId={number}", "Requeue=1") and self.ask(
-            "scontrol", "requeue", number
+        number = self._number(job)
+        return (
+            number is not None
+            and self.ask("scontrol", "update", f"JobId={number}", "Requeue=1")
+            and self.ask("scontrol", "requeue", number)
         )
 
     def let_requeued_begin(self) -> None:
@@ -122,8 +131,8 @@ class Injector:
             print(f"  {node}: set down and given back, Slurm went on completing a job there", flush=True)
 
     def _suspend(self, job: Going) -> bool:
-        number = job.job_id() or ""
-        if not self.ask("scontrol", "suspend", number):
+        number = self._number(job)
+        if number is None or not self.ask("scontrol", "suspend", number):
             return False
         begin = time.time()
 
