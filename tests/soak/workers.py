@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 STUCK = 6
-"""After so many bounds a worker that Python cannot interrupt (a loop in C) prints its stack and ends."""
+"""After so many bounds, or one less, a worker that Python cannot interrupt (a loop in C) prints its stack and ends."""
 PROGRESS_S = 60.0
 
 
@@ -91,10 +91,12 @@ def _work(  # what a worker shares with its parent
     done: Any,
 ) -> None:
     with memory_folder() as folder:
-        check = prepare(folder)
+        check, armed = prepare(folder), float("-inf")
         for seed in seeds:
             at.value = seed
-            faulthandler.dump_traceback_later(STUCK * bound_s, exit=True)
+            if time.monotonic() - armed > bound_s:  # not for each seed: it starts a thread
+                faulthandler.dump_traceback_later(STUCK * bound_s, exit=True)
+                armed = time.monotonic()
             try:
                 with bounded(bound_s):
                     found = check(seed)

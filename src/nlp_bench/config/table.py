@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import sys
 import types
@@ -38,13 +39,19 @@ def read_toml(path: Path, schema: str) -> dict[str, Any]:
     return table
 
 
+@functools.cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    """Return the types of a dataclass's fields; to work them out takes longer than to build the record."""
+    return typing.get_type_hints(kind)
+
+
 def build(kind: type[Record], table: dict[str, Any], where: str) -> Record:
     """Build the dataclass `kind` from `table`; `where` is the dotted name that errors begin with."""
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for key in table:
         if key not in fields:
             raise UsageError(f"{where}.{key}: unknown key{nearest(key, list(fields))}")
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
     values: dict[str, Any] = {}
     for name, field in fields.items():
         if name in table:
@@ -59,7 +66,7 @@ def check_types(kind: type[Any], record: dict[str, Any], where: str) -> None:
 
     Nothing is built, and keys that are missing or unknown are none of its business. Raises UsageError naming the field.
     """
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
     for name in hints.keys() & record.keys():
         hint, value = hints[name], record[name]
         rooms = [kind for kind in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(kind)]
