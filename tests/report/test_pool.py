@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -105,16 +106,39 @@ def test_where_no_process_can_be_started_the_logs_are_read_here(folder: Path, pr
         multiprocessing.set_executable(sys.executable)
 
 
-def test_where_no_more_processes_are_allowed_the_logs_are_read_here(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error",
+    [BlockingIOError(11, "Resource temporarily unavailable"), ValueError("bad value(s) in fds_to_keep")],
+    ids=["no more processes are allowed", "the one before died meanwhile"],
+)
+def test_where_a_process_cannot_be_started_the_logs_are_read_here(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     expected = as_json(folder, alone_s=1e9)
 
     def refused(*_: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
+        raise error
 
     monkeypatch.setattr("multiprocessing.popen_spawn_posix.Popen._launch", refused)
     assert as_json(folder, alone_s=0) == expected
+
+
+# The thread of the standard library's executor may stumble over the process that is being started; we go on.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_readers_that_die_while_others_are_started_hold_nobody_up(folder: Path) -> None:
+    program = folder.parent / "now and then"
+    program.write_text(f"#!/bin/bash\nif ((RANDOM % 3)); then exit 1; fi\nexec '{sys.executable}' \"$@\"\n")
+    program.chmod(0o755)
+    items = [Item(path=str(path), kind=Kind.LOG, is_regular=True) for path in sorted(folder.glob("[0-4]*.log"))] * 5
+    resource_tracker.ensure_running()  # with the interpreter that there is
+    multiprocessing.set_executable(str(program))
+    try:
+        for _ in range(12):
+            results = read_many(items, [WISH] * len(items), lambda *_: None)
+            assert all(entry.has_number for result in results for entry in result.entries)
+            assert multiprocessing.active_children() == []
+    finally:
+        multiprocessing.set_executable(sys.executable)
 
 
 PROGRAM = """

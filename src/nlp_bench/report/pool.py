@@ -74,31 +74,52 @@ class _Pool:
 
     def round(self, chunks: list[list[Work]], count: int) -> bool:
         """Read the chunks; False when a process died or none can be had, which loses what is not yet in `results`."""
-        executor = ProcessPoolExecutor(min(count, len(chunks)), self.context, _begin, (self.shared,))
+        executor = None
+        others = set(multiprocessing.active_children())
         try:
-            with _deaf_children():
-                futures = [executor.submit(_read_chunk, chunk) for chunk in chunks]
-            return self.gather(set(futures))
+            executor = ProcessPoolExecutor(min(count, len(chunks)), self.context, _begin, (self.shared,))
+            self.gather(_submitted(executor, chunks))
         except (BrokenProcessPool, OSError):  # the second: a login node may allow no more processes
+            # The executor ends those that it knows of, waits for all, and may have missed one that it was starting
+            # while another one died: that one waits for work for ever.
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()
             return False
+        else:
+            return True
         finally:
             gc.unfreeze()
             self.shared.stop.value = 1
-            executor.shutdown(wait=True, cancel_futures=True)
+            if executor:
+                executor.shutdown(wait=True, cancel_futures=True)
             self.shared.stop.value = 0
 
-    def gather(self, waiting: "set[Future[dict[int, Read]]]") -> bool:
-        is_whole = True
+    def gather(self, waiting: "set[Future[dict[int, Read]]]") -> None:
+        """Take the results as they come. Raises `BrokenProcessPool`, after those that did come, when a process died."""
+        lost = None
         while waiting:
             done, waiting = wait(waiting, timeout=_WAIT_S)
             for future in done:
-                if isinstance(future.exception(), BrokenProcessPool):
-                    is_whole = False
+                error = future.exception()
+                if isinstance(error, BrokenProcessPool):
+                    lost = error
                 else:
                     self.results.update(future.result())
                     gc.freeze()  # none of it is garbage: looking through all of it again and again takes a tenth of the time
             self.show(bytes(self.shared.states).count(_DONE), sum(self.shared.positions))
-        return is_whole
+        if lost:
+            raise lost
+
+
+def _submitted(executor: ProcessPoolExecutor, chunks: list[list[Work]]) -> "set[Future[dict[int, Read]]]":
+    """Return the futures of the chunks. Raises `BrokenProcessPool` or `OSError` where processes die or cannot be had."""
+    try:
+        with _deaf_children():
+            return {executor.submit(_read_chunk, chunk) for chunk in chunks}
+    except ValueError as error:
+        # A process died while the next one was being started: the executor closes its pipes, whose numbers are
+        # given out again, and the same number twice is refused ("bad value(s) in fds_to_keep").
+        raise BrokenProcessPool(str(error)) from error
 
 
 def _chunks(work: list[Work]) -> list[list[Work]]:
