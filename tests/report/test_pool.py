@@ -99,6 +99,7 @@ def test_a_log_that_kills_its_reader_is_a_row_and_the_others_are_read(folder: Pa
 @pytest.mark.parametrize("program", ["/bin/false", "/no/such/program"])
 def test_where_no_process_can_be_started_the_logs_are_read_here(folder: Path, program: str) -> None:
     expected = as_json(folder, alone_s=1e9)
+    resource_tracker.ensure_running()
     multiprocessing.set_executable(program)
     try:
         assert as_json(folder, alone_s=0) == expected
