@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.timed import Timer
 
 from nlp_bench.config import catalog, partition
 from nlp_bench.config.machine import ask, detect_system
@@ -69,13 +70,14 @@ def test_indivisible_layouts_show_the_arithmetic(choices: dict[str, object], mes
     assert message in str(caught.value)
 
 
-def test_every_accepted_layout_keeps_its_arithmetic() -> None:
+def test_every_accepted_layout_keeps_its_arithmetic(each_case: Timer) -> None:
     """Exhaustive over small sizes: what is accepted multiplies out exactly, nothing is truncated."""
     accepted = 0
     for tp in range(1, 17):
         for pp in range(1, 17):
             try:
-                run = offline(model="175", system="juwels-booster", tp=tp, pp=pp)
+                with each_case():
+                    run = offline(model="175", system="juwels-booster", tp=tp, pp=pp)
             except UsageError:
                 continue
             parallel, batch = run.parallel, run.batch

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.timed import Timer
 
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
@@ -118,11 +119,13 @@ def test_first_error_is_the_evidence(run: Run, tmp_path: Path) -> None:
     assert decide(run, folder(tmp_path, last=4, err=err), exit_status=1, state=None).evidence == "ValueError: bad shape"
 
 
-def test_every_prefix_of_a_good_log_is_incomplete(run: Run, tmp_path: Path) -> None:
+def test_every_prefix_of_a_good_log_is_incomplete(run: Run, tmp_path: Path, each_case: Timer) -> None:
     whole = (folder(tmp_path) / "job.out").read_text()
     for cut in range(0, whole.rindex("iteration"), 97):
         (tmp_path / "job.out").write_text(whole[:cut])
-        assert decide(run, tmp_path, exit_status=0, state=None).outcome is Outcome.INCOMPLETE
+        with each_case():
+            ending = decide(run, tmp_path, exit_status=0, state=None)
+        assert ending.outcome is Outcome.INCOMPLETE
 
 
 def test_the_first_decision_stands(run: Run, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.timed import Timer
 
 from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError
@@ -35,11 +36,12 @@ def test_a_good_run(run_dir: Path) -> None:
     assert outcome_of(run_dir) == ("VALID", "")
 
 
-def test_every_strict_prefix_of_the_log_is_incomplete(run_dir: Path) -> None:
+def test_every_strict_prefix_of_the_log_is_incomplete(run_dir: Path, each_case: Timer) -> None:
     content = (run_dir / "job.out").read_bytes()
     for length in range(len(content)):
         (run_dir / "job.out").write_bytes(content[:length])
-        outcome, reason = outcome_of(run_dir)
+        with each_case():
+            outcome, reason = outcome_of(run_dir)
         assert (outcome, "of 50" in reason) == ("INCOMPLETE", True), length
 
 
