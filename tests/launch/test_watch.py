@@ -57,8 +57,25 @@ def test_a_stall_is_seen_from_outside(run: Run, submitted: Path, capsys: pytest.
     os.utime(log, (time.time() - 1000, time.time() - 1000))
     assert main(["watch", "--once", str(submitted)]) == 1
     assert "iteration 10/40" in (said := capsys.readouterr().err)
-    assert "STALLED: the log has not grown for more than 300 s" in said
+    assert (
+        "STALLED: the log has not grown for more than 300 s; RUNNING: see scontrol show job 7, or end it with scancel 7"
+        in said
+    )
     assert run.limits.stall_least_s == 300
+    assert main(["watch", "--once", "--format", "json", str(submitted)]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert (record["is_stalled"], record["next"]) == (True, ["scontrol show job 7", "scancel 7"])
+
+
+@pytest.mark.parametrize(("silent_s", "is_stalled"), [(3000, False), (4000, True)])
+def test_a_job_that_stands_still_behind_its_last_line_is_told_too(
+    submitted: Path, capsys: pytest.CaptureFixture[str], silent_s: float, *, is_stalled: bool
+) -> None:
+    log = submitted / "job.out"
+    log.write_text(LINE.format(40))
+    os.utime(log, (time.time() - silent_s, time.time() - silent_s))
+    assert main(["watch", "--once", str(submitted)]) == 1
+    assert ("STALLED: the log has not grown for more than 3600 s; RUNNING" in capsys.readouterr().err) == is_stalled
 
 
 def test_the_queues_reason_is_shown(

@@ -162,6 +162,7 @@ class Drive:
         """Do what is due: to a job once its training has gone on for its share, to all once so many were submitted."""
         self.injector.let_requeued_begin()
         self.injector.undrain()
+        self.injector.wake()
         num = sum(job.submitted_s is not None for job in self.jobs)
         if self.events and num > self.events[0].after:
             event = self.events.pop(0)

@@ -24,6 +24,8 @@ DRAINED = {"Duplicate jobid", "Kill task failed"}
 """Slurm's reasons: a killed controller had given a job's number away again; a task outlived its SIGKILL on a busy machine."""
 DRAINED_S = 5.0
 """Seconds between two looks for nodes that Slurm has drained."""
+OVERDUE_S = 60.0
+"""Seconds after which a resumed job, whose node's daemon was dead just then, is resumed again."""
 LOST_S = 8.0
 """Seconds before its death whose changes a killed controller may have lost: it saves its state every 5 s."""
 
@@ -145,6 +147,15 @@ class Injector:
 
         self.after(min(job.plan.wait_s, 4.0), resume)
         return True
+
+    def wake(self) -> None:
+        """Suspend and resume once more, as an operator does, what a node has not heard: Slurm says RUNNING, and the job stands still."""
+        for job in self.jobs:
+            number = self._number(job) if job.holes and _is_overdue(job) else None
+            if number and not self._is_suspended(number) and self.ask("scontrol", "suspend", number):
+                self.ask("scontrol", "resume", number)
+                job.holes.append((job.holes[-1][0], time.time()))
+                print(f"  job {number}: suspended and resumed again, its node had not heard the first time", flush=True)
 
     def _is_suspended(self, number: str) -> bool:
         return "JobState=SUSPENDED" in self.slurm.ask("scontrol", "show", "job", number, "--oneliner").stdout
@@ -268,3 +279,8 @@ class Injector:
         for job in self.jobs:
             begin, end = job.submitted_s or float("inf"), job.ended_s or float("inf")
             job.met |= {kind for kind, since, to in self.away if begin < to and end > since}
+
+
+def _is_overdue(job: Going) -> bool:
+    """Whether it should have ended long ago, were it not still asleep."""
+    return not job.has_ended() and time.time() > job.holes[-1][1] + job.plan.seconds + OVERDUE_S

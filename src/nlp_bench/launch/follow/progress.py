@@ -30,12 +30,12 @@ class Progress:
     silent_s: float
     """Seconds since the log has grown."""
     stall_limit_s: float
-    """Silence from which the run looks stalled, by run.json's limits and this interval's length."""
+    """Silence from which the run looks stalled, by run.json's limits and this interval's length, as the launcher counts it."""
 
     @property
     def is_stalled(self) -> bool:
         """Whether the log is silent for longer than a stall takes."""
-        return self.silent_s > self.stall_limit_s and self.iteration < self.total_iterations
+        return self.silent_s > self.stall_limit_s
 
     def text(self) -> str:
         """Return it for a person."""
@@ -70,7 +70,13 @@ def progress(run: Run, log: Path) -> Progress | None:
         tokens_per_second=tokens / elapsed_s,
         left_s=max(0, run.training.iterations - iteration) * elapsed_s,
         silent_s=silent_s,
-        stall_limit_s=max(run.limits.stall_least_s, run.limits.stall_factor * interval_s)
-        if run.limits.stall_factor
-        else float("inf"),
+        stall_limit_s=_stall_limit_s(run, interval_s, is_last=iteration >= run.training.iterations),
     )
+
+
+def _stall_limit_s(run: Run, interval_s: float, *, is_last: bool) -> float:
+    limits = run.limits
+    if not limits.stall_factor:
+        return float("inf")
+    usual_s = max(limits.stall_least_s, limits.stall_factor * interval_s)
+    return max(usual_s, limits.stall_start_s) if is_last or "--save" in run.tuning.train_args else usual_s

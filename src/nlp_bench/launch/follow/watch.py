@@ -9,8 +9,10 @@ from typing import Any
 
 from nlp_bench.config.run import read_run
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.launch import chain
 from nlp_bench.launch.end.advice import advice, short
 from nlp_bench.launch.end.ending import Ending
+from nlp_bench.launch.folder import read_submission
 from nlp_bench.launch.follow import jube_runs
 from nlp_bench.launch.follow.progress import Progress, progress
 from nlp_bench.launch.follow.runs import find_runs, one_line
@@ -36,6 +38,15 @@ class Look:
     """The queue's word and reason, "running here", or what is wrong."""
     progress: Progress | None
     """How far it is, None where its log tells nothing yet."""
+    job_ids: tuple[str, ...] = ()
+    """Its jobs in Slurm, the newest last."""
+
+    @property
+    def to_type(self) -> tuple[str, ...]:
+        """The next commands for a run that goes on: none but for one that stands still in Slurm, whose launcher may be stopped too."""
+        if not (self.job_ids and self.progress and self.progress.is_stalled):
+            return ()
+        return f"scontrol show job {self.job_ids[-1]}", f"scancel {' '.join(self.job_ids)}"
 
     @property
     def outcome(self) -> Outcome | None:
@@ -53,7 +64,8 @@ class Look:
         if self.progress and self.progress.is_stalled:
             text = (
                 text.partition("; STALLED")[0]
-                + f"; STALLED: the log has not grown for more than {self.progress.stall_limit_s:.0f} s"
+                + f"; STALLED: the log has not grown for more than {self.progress.stall_limit_s:.0f} s; {self.state}"
+                + (": see {}, or end it with {}".format(*self.to_type) if self.to_type else "")
             )
         return text
 
@@ -74,7 +86,7 @@ class Look:
             "silent_s": far.silent_s if far else None,
             "is_stalled": far.is_stalled if far else False,
             "logs": [str(path) for path in found.logs] if found else [],
-            "next": list(found.commands) if found else [],
+            "next": list(found.commands) if found else list(self.to_type),
         }
 
 
@@ -142,11 +154,12 @@ class _Watching:
         try:
             ending, state = sync(folder)
             far = None if ending else progress(read_run(folder), folder / "job.out")
+            job_ids = chain.job_ids(read_submission(folder) or {}) if far and far.is_stalled else []
         except (NlpBenchError, OSError) as error:
             self.faults[folder] = self.faults.get(folder, 0) + 1
             return Look(folder=folder, ending=None, state=f"error: {error}", progress=None)
         self.faults.pop(folder, None)
-        look = Look(folder=folder, ending=ending, state=state, progress=far)
+        look = Look(folder=folder, ending=ending, state=state, progress=far, job_ids=tuple(job_ids))
         if ending:
             self.ended[folder] = look
         return look
