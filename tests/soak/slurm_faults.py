@@ -25,7 +25,7 @@ DRAINED = {"Duplicate jobid", "Kill task failed"}
 DRAINED_S = 5.0
 """Seconds between two looks for nodes that Slurm has drained."""
 OVERDUE_S = 60.0
-"""Seconds after which a resumed job, whose node's daemon was dead just then, is resumed again."""
+"""Seconds after which a job that was resumed, but does not go on, is resumed again."""
 LOST_S = 8.0
 """Seconds before its death whose changes a killed controller may have lost: it saves its state every 5 s."""
 
@@ -149,13 +149,17 @@ class Injector:
         return True
 
     def wake(self) -> None:
-        """Suspend and resume once more, as an operator does, what a node has not heard: Slurm says RUNNING, and the job stands still."""
+        """Resume once more, as an operator does, what a controller that was killed then has forgotten, or never told the node.
+
+        In the second case Slurm says RUNNING, the job stands still, and only a job that is suspended can be resumed.
+        """
         for job in self.jobs:
             number = self._number(job) if job.holes and _is_overdue(job) else None
-            if number and not self._is_suspended(number) and self.ask("scontrol", "suspend", number):
-                self.ask("scontrol", "resume", number)
-                job.holes.append((job.holes[-1][0], time.time()))
-                print(f"  job {number}: suspended and resumed again, its node had not heard the first time", flush=True)
+            if number:
+                self.ask("scontrol", "suspend", number)  # refused where it is
+                if self.ask("scontrol", "resume", number):
+                    job.holes.append((job.holes[-1][0], time.time()))
+                    print(f"  job {number}: resumed again, a killed controller had not told its node", flush=True)
 
     def _is_suspended(self, number: str) -> bool:
         return "JobState=SUSPENDED" in self.slurm.ask("scontrol", "show", "job", number, "--oneliner").stdout
