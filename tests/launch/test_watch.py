@@ -109,6 +109,19 @@ def test_a_silent_controller_is_said_beside_the_progress(
     assert "0.0001 hours are over; go on with the same command" in said
 
 
+def test_a_silent_controller_and_a_silent_log_are_said_once(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = submitted / "job.out"
+    log.write_text(LINE.format(10))
+    os.utime(log, (time.time() - 1000, time.time() - 1000))
+    monkeypatch.setattr(slurm, "look", lambda *_, **__: None)
+    assert main(["watch", "--every", "0.6", "--max-hours", "0.0005", str(submitted)]) == 3
+    said = capsys.readouterr().err
+    assert said.count("STALLED: the log has not grown for more than 300 s; Slurm does not answer\n") == 1
+    assert said.count("STALLED") == 1
+
+
 def test_a_damaged_folder_does_not_keep_the_watch_for_ever(submitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (submitted / "submit.json").write_text("{")
     assert main(["watch", "--every", "0.01", str(submitted)]) == 1

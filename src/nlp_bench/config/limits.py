@@ -43,6 +43,16 @@ class Limits:
             return self.join_timeout_s
         return 600.0 if is_packed else min(600.0, 60.0 + 10.0 * nodes)
 
+    def silence_s(self, interval_s: float, *, has_pauses: bool) -> float:
+        """Return the silence of a log, in seconds, that is no stall yet where its lines are `interval_s` apart.
+
+        `has_pauses`: at the start, behind the last line and around checkpoints. Infinity where nothing is taken for a stall.
+        """
+        if not self.stall_factor:
+            return math.inf
+        usual_s = max(self.stall_least_s, self.stall_factor * interval_s)
+        return max(usual_s, self.stall_start_s) if has_pauses else usual_s
+
 
 MAX_RETRIES = 10
 OPTIONS = {

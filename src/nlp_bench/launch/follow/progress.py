@@ -39,8 +39,7 @@ class Progress:
 
     def text(self) -> str:
         """Return it for a person."""
-        words = f"iteration {self.iteration}/{self.total_iterations}, {self.tokens_per_second:.0f} tokens/s, {self.left_s:.0f} s left"
-        return words + (f"; STALLED: silent for {self.silent_s:.0f} s" if self.is_stalled else "")
+        return f"iteration {self.iteration}/{self.total_iterations}, {self.tokens_per_second:.0f} tokens/s, {self.left_s:.0f} s left"
 
 
 def progress(run: Run, log: Path) -> Progress | None:
@@ -70,13 +69,7 @@ def progress(run: Run, log: Path) -> Progress | None:
         tokens_per_second=tokens / elapsed_s,
         left_s=max(0, run.training.iterations - iteration) * elapsed_s,
         silent_s=silent_s,
-        stall_limit_s=_stall_limit_s(run, interval_s, is_last=iteration >= run.training.iterations),
+        stall_limit_s=run.limits.silence_s(
+            interval_s, has_pauses=iteration >= run.training.iterations or "--save" in run.tuning.train_args
+        ),
     )
-
-
-def _stall_limit_s(run: Run, interval_s: float, *, is_last: bool) -> float:
-    limits = run.limits
-    if not limits.stall_factor:
-        return float("inf")
-    usual_s = max(limits.stall_least_s, limits.stall_factor * interval_s)
-    return max(usual_s, limits.stall_start_s) if is_last or "--save" in run.tuning.train_args else usual_s

@@ -38,15 +38,8 @@ class Look:
     """The queue's word and reason, "running here", or what is wrong."""
     progress: Progress | None
     """How far it is, None where its log tells nothing yet."""
-    job_ids: tuple[str, ...] = ()
-    """Its jobs in Slurm, the newest last."""
-
-    @property
-    def to_type(self) -> tuple[str, ...]:
-        """The next commands for a run that goes on: none but for one that stands still in Slurm, whose launcher may be stopped too."""
-        if not (self.job_ids and self.progress and self.progress.is_stalled):
-            return ()
-        return f"scontrol show job {self.job_ids[-1]}", f"scancel {' '.join(self.job_ids)}"
+    to_type: tuple[str, ...] = ()
+    """The next commands for a run that goes on, but stands still in Slurm: its launcher may be stopped too."""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -54,20 +47,18 @@ class Look:
         return self.ending.outcome if self.ending else None
 
     def line(self) -> str:
-        """Return it for a person; how long the log is silent is told once it counts, or every line would have moved."""
+        """Return it for a person; of a silent log its limit is told, not how long it is silent, or every line would have moved."""
         if self.ending:
             told = self.ending.text()
             return told if self.outcome is Outcome.VALID else f"{told} ({short(self.ending, self.folder)})"
-        if self.progress and self.state == SILENT:
-            return f"{self.progress.text()}; {SILENT}"
-        text = self.progress.text() if self.progress else self.state
-        if self.progress and self.progress.is_stalled:
-            text = (
-                text.partition("; STALLED")[0]
-                + f"; STALLED: the log has not grown for more than {self.progress.stall_limit_s:.0f} s; {self.state}"
-                + (": see {}, or end it with {}".format(*self.to_type) if self.to_type else "")
-            )
-        return text
+        if not self.progress:
+            return self.state
+        text = self.progress.text()
+        if self.progress.is_stalled:
+            text += f"; STALLED: the log has not grown for more than {self.progress.stall_limit_s:.0f} s"
+        if self.progress.is_stalled or self.state == SILENT:
+            text += f"; {self.state}"
+        return text + (": see {}, or end it with {}".format(*self.to_type) if self.to_type else "")
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -86,7 +77,7 @@ class Look:
             "silent_s": far.silent_s if far else None,
             "is_stalled": far.is_stalled if far else False,
             "logs": [str(path) for path in found.logs] if found else [],
-            "next": list(found.commands) if found else list(self.to_type),
+            "next": list(found.commands if found else self.to_type),
         }
 
 
@@ -154,12 +145,12 @@ class _Watching:
         try:
             ending, state = sync(folder)
             far = None if ending else progress(read_run(folder), folder / "job.out")
-            job_ids = chain.job_ids(read_submission(folder) or {}) if far and far.is_stalled else []
+            to_type = _to_type(folder) if far and far.is_stalled and state != SILENT else ()
         except (NlpBenchError, OSError) as error:
             self.faults[folder] = self.faults.get(folder, 0) + 1
             return Look(folder=folder, ending=None, state=f"error: {error}", progress=None)
         self.faults.pop(folder, None)
-        look = Look(folder=folder, ending=ending, state=state, progress=far, job_ids=tuple(job_ids))
+        look = Look(folder=folder, ending=ending, state=state, progress=far, to_type=to_type)
         if ending:
             self.ended[folder] = look
         return look
@@ -203,6 +194,12 @@ class _Watching:
 
     def _say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
+
+
+def _to_type(folder: Path) -> tuple[str, ...]:
+    """Return how to see and to end the Slurm job of a run, nothing for one without."""
+    job_ids = chain.job_ids(read_submission(folder) or {})
+    return (f"scontrol show job {job_ids[-1]}", f"scancel {' '.join(job_ids)}") if job_ids else ()
 
 
 def _existing(paths: list[Path]) -> list[Path]:

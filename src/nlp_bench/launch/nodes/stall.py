@@ -47,8 +47,7 @@ class LogWatch:
 
     def limit_s(self) -> float:
         """Return the silence that is allowed now; the first interval holds the start and says nothing of the others."""
-        usual_s = max(self.limits.stall_least_s, self.limits.stall_factor * self.longest_s)
-        return max(usual_s, self.limits.stall_start_s) if self.num_lines < 2 or self.is_last or self.saves else usual_s
+        return self.limits.silence_s(self.longest_s, has_pauses=self.num_lines < 2 or self.is_last or self.saves)
 
     def _read(self, size: int) -> None:
         begin = self.offset if self.offset <= size else 0  # truncated, or another file
