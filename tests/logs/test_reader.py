@@ -101,6 +101,46 @@ def test_the_same_record_of_several_ranks_counts_once(tmp_path: Path) -> None:
     assert (iterations(log), log.num_echoes) == ([[1, 2, 3]], 9)
 
 
+def test_of_several_ranks_the_slowest_counts_and_the_difference_is_evidence(tmp_path: Path) -> None:
+    pairs = [(line(i, "1.2500", prefix="[default0]: "), line(i, "1.5000", prefix="[default1]: ")) for i in range(1, 9)]
+    for order in (1, -1):
+        text = "".join("".join(pair[::order]) for pair in pairs)
+        (attempt,) = log_of(tmp_path, text).attempts
+        assert [record.elapsed_s for record in attempt.records] == [1.5] * 8
+        copies = attempt.copies["elapsed_s"]
+        assert (copies.num_iterations, copies.num_differing) == (8, 8)
+        assert copies.largest == pytest.approx(0.2)
+        assert copies.between_processes == pytest.approx(0.2)
+        fast, slow = (text.splitlines()[number - 1] for number in copies.line_numbers)
+        assert "1.2500" in fast
+        assert "1.5000" in slow
+        assert attempt.copies["samples_per_second"].num_differing == 0
+
+
+def test_the_jitter_of_ranks_does_not_add_up(tmp_path: Path) -> None:
+    # Each rank is late in every other iteration; over all of them they take the same time.
+    times = ("1.4000", "1.6000")
+    text = "".join(line(i, times[(i + rank) % 2], prefix=f"[default{rank}]: ") for i in range(1, 9) for rank in (0, 1))
+    (attempt,) = log_of(tmp_path, text).attempts
+    assert sum(record.elapsed_s or 0 for record in attempt.records) == pytest.approx(8 * 1.5)
+    assert attempt.copies["elapsed_s"].largest == pytest.approx(1.6 / 1.4 - 1)
+    assert attempt.copies["elapsed_s"].between_processes == pytest.approx(0)
+
+
+def test_one_process_has_no_copies(tmp_path: Path) -> None:
+    (attempt,) = log_of(tmp_path, TEXT + line(5)).attempts
+    assert attempt.copies == {}
+
+
+def test_a_rank_that_prints_little_is_not_taken_for_the_others(tmp_path: Path) -> None:
+    text = "".join(line(i, "1.5000", prefix="[default0]: ") for i in range(1, 9)) + line(
+        8, "9.5000", prefix="[default1]: "
+    )
+    (attempt,) = log_of(tmp_path, text).attempts
+    assert [record.elapsed_s for record in attempt.records] == [1.5] * 8
+    assert attempt.copies["elapsed_s"].num_differing == 1
+
+
 def test_a_restart_is_another_attempt(tmp_path: Path) -> None:
     text = "".join(line(i, f"1.{i:04d}") for i in (10, 20, 30)) + "".join(line(i, f"1.9{i:03d}") for i in (20, 30, 40))
     assert iterations(log_of(tmp_path, text)) == [[10, 20, 30], [20, 30, 40]]
@@ -137,11 +177,11 @@ def test_the_first_dump_of_a_name_counts(tmp_path: Path) -> None:
     assert log.attempts[0].facts["num_devices"].line_number == 1
 
 
-@pytest.mark.parametrize("value", ["0.0000", "-1.0", "nan", "inf", "1e400"])
+@pytest.mark.parametrize("value", ["0.0000", "-1.0", "-0.0", "nan", "-inf", "NaN", "inf", "1e400"])
 def test_impossible_times_are_left_out(tmp_path: Path, value: str) -> None:
     log = log_of(tmp_path, line(1) + line(2, value))
     assert [record.elapsed_s for record in log.attempts[0].records] == [1.5, None]
-    assert log.num_impossible == 1
+    assert (log.num_impossible, log.impossible_lines) == (1, (2,))
 
 
 @pytest.mark.parametrize("value", ["", "1.#INF", "abc", "7.1/7.2", "1,5"])
@@ -152,7 +192,7 @@ def test_times_that_are_no_numbers_are_torn(tmp_path: Path, value: str) -> None:
         (1, 1.5, 5.3, True),
         (2, None, 5.3, False),
     ]
-    assert log.num_torn == 1
+    assert (log.num_torn, log.torn_lines) == (1, (2,))
 
 
 def test_a_line_without_end_keeps_memory_bounded(tmp_path: Path) -> None:

@@ -3,14 +3,18 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.logs.record import Attempt, Fact, Records
+from nlp_bench.logs.quantity import RATES
+from nlp_bench.logs.record import Attempt, Copies, Fact, Records
 
 Column = NDArray[np.float64]
+Group = tuple["NDArray[np.int64] | slice", dict[str, Copies]]
+"""Where the records of one attempt stand, and what other processes print of them."""
 
 
 class Raw(NamedTuple):
@@ -71,10 +75,10 @@ def split_attempts(
             continue
         groups, echoes = _split(raw, begin, end)
         num_echoes += echoes
-        attempts += [Attempt(facts=facts, records=_records(raw, where)) for where in groups]
+        attempts += [Attempt(facts=facts, records=_records(raw, where), copies=copies) for where, copies in groups]
         facts = {}
     if attempts and facts:
-        attempts[-1] = Attempt(facts={**facts, **attempts[-1].facts}, records=attempts[-1].records)
+        attempts[-1] = replace(attempts[-1], facts={**facts, **attempts[-1].facts})
     return tuple(attempts), num_echoes
 
 
@@ -83,17 +87,16 @@ def _records(raw: Raw, where: NDArray[np.int64] | slice) -> Records:
     return Records(columns, raw.offsets[where], raw.numbers[where], raw.whole[where])
 
 
-def _split(raw: Raw, begin: int, end: int) -> tuple[list[NDArray[np.int64] | slice], int]:
+def _split(raw: Raw, begin: int, end: int) -> tuple[list[Group], int]:
     """Return where each rising run stands, and the number of echoes among them."""
     iterations, totals = raw.column("iteration")[begin:end], raw.column("total_iterations")[begin:end]
     is_rising = bool(np.all(iterations[1:] > iterations[:-1]))
     if is_rising and (np.all(totals == totals[0]) or np.isnan(totals).all()):
-        return [slice(begin, end)], 0
+        return [(slice(begin, end), {})], 0
     splitting = _Splitting(raw)
     for index in range(begin, end):
         splitting.take(index)
-    groups: list[NDArray[np.int64] | slice] = [np.array(list(group.values())) for group in splitting.groups]
-    return groups, splitting.num_echoes
+    return [splitting.group(number) for number in range(len(splitting.groups))], splitting.num_echoes
 
 
 class _Splitting:
@@ -110,6 +113,8 @@ class _Splitting:
         if 2 * num_labels > len(self.labels) and num_labels > num_alike:
             self.labels = [0] * len(self.labels)
         self.groups: list[dict[float, int]] = [{}]
+        self.copies: list[list[int]] = [[]]
+        """For each group the records of other processes that print what is known."""
         self.num_echoes = 0
 
     def take(self, index: int) -> None:
@@ -117,7 +122,11 @@ class _Splitting:
         known = group.get(iteration)
         if known is not None and self._is_echo(known, index):
             self.num_echoes += 1
+            if self.labels[known] != self.labels[index]:
+                self.copies[-1].append(index)
             if self.raw.whole[index] and not self.raw.whole[known]:
+                if self.labels[known] != self.labels[index]:
+                    self.copies[-1][-1] = known
                 group[iteration] = index
             return
         last = next(reversed(group.values()), None)
@@ -125,6 +134,51 @@ class _Splitting:
             group[iteration] = index
         else:
             self.groups.append({iteration: index})
+            self.copies.append([])
+
+    def group(self, number: int) -> Group:
+        """Return the records of one attempt, those of its slowest process, and how far the processes are apart.
+
+        A step has ended when its slowest process is done. One process is taken throughout: to pick the slowest copy of each
+        iteration would add up the jitter of all, and who prints first is the fastest.
+        """
+        group = self.groups[number]
+        processes: dict[int, dict[float, int]] = {}
+        for index in (*group.values(), *self.copies[number]):
+            known = processes.setdefault(self.labels[index], {})
+            if self.raw.whole[index]:
+                known.setdefault(self.iterations[index], index)
+        found, slowest = (
+            self._compared(group, [p for p in processes.values() if p]) if self.copies[number] else ({}, {})
+        )
+        return np.array([slowest.get(iteration, index) for iteration, index in group.items()]), found
+
+    def _compared(
+        self, group: Mapping[float, int], processes: Sequence[Mapping[float, int]]
+    ) -> tuple[dict[str, Copies], Mapping[float, int]]:
+        """Return the differences by quantity, and the process that is slowest by the first quantity that all print."""
+        found: dict[str, Copies] = {}
+        slowest: Mapping[float, int] = {}
+        for name in RATES:
+            column = self.raw.columns.get(name)
+            times = None if column is None else column if name == "elapsed_s" else 1 / column
+            if times is None or not (compared := _compare(times, group, processes)):
+                continue
+            low, high, best, between = compared
+            apart = times[high] / times[low] - 1
+            worst = int(np.argmax(apart))
+            if not found and best is not None:
+                slowest = processes[best]
+            found[name] = Copies(
+                num_iterations=len(apart),
+                num_differing=int(np.sum(apart > 0)),
+                largest=float(apart[worst]),
+                between_processes=between,
+                line_numbers=(int(self.raw.numbers[low[worst]]), int(self.raw.numbers[high[worst]]))
+                if apart[worst]
+                else (0, 0),
+            )
+        return found, slowest
 
     def _is_same_total(self, one: int, two: int) -> bool:
         first, second = self.totals[one], self.totals[two]
@@ -143,3 +197,34 @@ class _Splitting:
             for first, second in [(float(column[known]), float(column[index]))]
             if name != "stamp_s"
         )
+
+
+def _compare(
+    times: Column, group: Mapping[float, int], processes: Sequence[Mapping[float, int]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int | None, float] | None:
+    """Hold the times of several processes against each other.
+
+    Returns, for each iteration that several print, where its fastest and its slowest copy stand; which process is the slowest, of
+    those that print at least half of the iterations, None where none is slower than the first; how much slower it is than the
+    fastest. None where no iteration has two times.
+    """
+    copies: dict[float, list[int]] = {}
+    for process in processes:
+        for iteration, index in process.items():
+            if times[index] > 0:
+                copies.setdefault(iteration, []).append(index)
+    shared = [sorted(indices, key=times.__getitem__) for indices in copies.values() if len(indices) > 1]
+    if not shared:
+        return None
+    ratios: dict[int, float] = {}
+    for number, process in enumerate(processes):
+        both = [i for i in process if i in group and times[process[i]] > 0 and times[group[i]] > 0]
+        if 2 * len(both) >= len(group):
+            own = times[[process[i] for i in both]].sum()
+            ratios[number] = float(own / times[[group[i] for i in both]].sum())
+    slowest = max(ratios, key=ratios.__getitem__, default=None)
+    between = max(ratios.values()) / min(ratios.values()) - 1 if ratios else 0.0
+    if slowest is not None and ratios[slowest] <= 1:
+        slowest = None
+    low, high = (np.array([indices[end] for indices in shared]) for end in (0, -1))
+    return low, high, slowest, between

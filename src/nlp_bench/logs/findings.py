@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nlp_bench.logs.attempts import Raw, in_file_order, split_attempts
-from nlp_bench.logs.quantity import OPTIONS
+from nlp_bench.logs.quantity import OPTIONS, RATES
 from nlp_bench.logs.record import COLUMN, Event, Fact, Log, Refusal, stored
 from nlp_bench.logs.scan import label_of
 
@@ -21,14 +21,6 @@ if TYPE_CHECKING:
     from nlp_bench.logs.dialect import Dialect
     from nlp_bench.logs.scan import Line, Rows
 
-RATES = (
-    "elapsed_s",
-    "tokens_per_second",
-    "tokens_per_second_per_device",
-    "samples_per_second",
-    "samples_per_second_per_device",
-)
-"""One of these (or the training's clock) is what makes a record worth having; none of them can be 0."""
 _MANY = 4096
 NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
 FAILED = "the parser of this dialect failed"
@@ -67,6 +59,8 @@ class Findings:
         self._is_counted = False
         self.torn_lines: set[int] = set()
         """Numbers of lines that hold torn records, the first ones of many."""
+        self.impossible_lines: set[int] = set()
+        """Numbers of lines with a time or rate that cannot be one, the first ones of many."""
         self.doubted: frozenset[int] = frozenset()
         """Numbers of lines that a dialect with better knowledge calls torn; told to a last resort before it finishes."""
 
@@ -80,7 +74,8 @@ class Findings:
         has_rate = False
         for name, value in values.items():
             if not _is_possible(name, value):
-                self.num_impossible += name in RATES
+                if name in RATES:
+                    self._impossible(line.number)
                 continue
             has_rate |= name in RATES
             row[name] = value
@@ -115,11 +110,17 @@ class Findings:
         columns = {name: column for name, column in columns.items() if not np.isnan(column).all()}
         for column in (columns[name] for name in RATES if name in columns):
             impossible = (column < SMALLEST) | (column > LARGEST)
-            self.num_impossible += int(impossible.sum())
+            for number in rows.numbers[impossible].tolist() if impossible.any() else ():
+                self._impossible(number)
             column[impossible] = np.nan
         self.num_records += len(rows.values)
         whole = np.ones(len(rows.values), dtype=np.bool_)
         self._parts.append(Raw(columns, rows.offsets, rows.numbers, rows.labels, whole))
+
+    def _impossible(self, number: int) -> None:
+        self.num_impossible += 1
+        if len(self.impossible_lines) < _MANY:
+            self.impossible_lines.add(number)
 
     def fact(self, name: str, value: float | str, line: Line) -> None:
         """Take what the log says once; the first word on a thing stands until the program starts anew."""
@@ -215,5 +216,7 @@ class Findings:
             num_torn=self.num_torn,
             num_echoes=num_echoes,
             num_impossible=self.num_impossible,
+            torn_lines=tuple(sorted(self.torn_lines)),
+            impossible_lines=tuple(sorted(self.impossible_lines)),
             damage=damage,
         )

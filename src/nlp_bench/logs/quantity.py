@@ -37,6 +37,15 @@ ROW = (
 written; `tflops` is TFLOP/s per device by the legacy x4/3 count, `model_tflops` that of the model alone; `joules_per_device` is per
 iteration, `watts_per_device` the mean power of the interval."""
 
+RATES = (
+    "elapsed_s",
+    "tokens_per_second",
+    "tokens_per_second_per_device",
+    "samples_per_second",
+    "samples_per_second_per_device",
+)
+"""One of these (or the training's clock) is what makes a record worth having; none of them can be 0."""
+
 FACTS = (
     "sequence_length",
     "global_batch_size",

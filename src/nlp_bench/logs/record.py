@@ -136,6 +136,19 @@ class Records(Sequence[LogRecord]):
         columns = {name: column[where] for name, column in self.columns.items()}
         return Records(columns, self.offsets[where], self.numbers[where], self.whole[where])
 
+    @cached_property
+    def stamp_resolution_s(self) -> float | None:
+        """The step in which `stamp_s` counts: 1 for whole seconds, 0.001 or finer for fractions; None without any stamp."""
+        stamps = self.column("stamp_s")
+        stamps = stamps[np.isfinite(stamps)]
+        if not len(stamps):
+            return None
+        for step in (1.0, 0.1, 0.01, 0.001):
+            # A double holds the seconds since 1970 to 0.2 microseconds.
+            if np.all(np.abs(stamps - np.round(stamps / step) * step) < 1e-6):
+                return step
+        return 1e-6
+
     def first_broken(self) -> LogRecord | None:
         """Return the first record whose `why_broken` says something."""
         loss = self.columns.get("lm_loss", np.zeros(len(self)))
@@ -192,13 +205,32 @@ class Fact:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Copies:
+    """What several processes print of the same iterations, held against each other in one quantity."""
+
+    num_iterations: int
+    """Iterations that more than one process prints with this quantity."""
+    num_differing: int
+    """Those in which the copies are not the same number."""
+    largest: float
+    """Largest relative difference in one iteration: the slowest copy's time by the fastest one's, less 1."""
+    between_processes: float
+    """The time of the slowest process by that of the fastest one, summed over the iterations that each shares with the process
+    printed first, less 1: jitter of single iterations is not in it."""
+    line_numbers: tuple[int, int]
+    """Lines of the fastest and of the slowest copy where the difference is largest; (0, 0) where none differs."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Attempt:
     """One start of the training program: its iterations only rise."""
 
     facts: Mapping[str, Fact] = field(default_factory=dict)
     """By the names of `quantity.FACTS`."""
     records: Records = NO_RECORDS
-    """The intervals in the order of the log."""
+    """The intervals in the order of the log; where several processes print them, those of the slowest one."""
+    copies: Mapping[str, Copies] = field(default_factory=dict)
+    """By the times and rates of `quantity.ROW` that several processes print; empty where one process prints all."""
 
     def fact(self, name: str) -> float | None:
         """Return the number that the log states for `name`, None where it states none."""
@@ -255,6 +287,10 @@ class Log:
     """Records that another process had already printed."""
     num_impossible: int = 0
     """Times and rates of 0, below 0 or not finite: left out."""
+    torn_lines: tuple[int, ...] = ()
+    """Numbers of the first lines with a cut or spliced record, rising."""
+    impossible_lines: tuple[int, ...] = ()
+    """Numbers of the first lines with an impossible time or rate, rising."""
     damage: str | None = None
     """Why reading stopped early (a cut compressed file), None if it did not."""
     settings: Mapping[str, Fact] = field(default_factory=dict)
