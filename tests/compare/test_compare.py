@@ -77,7 +77,7 @@ def test_one_run_each_never_speaks_of_the_machines(
     assert main(["compare", f"{before}/run1.log", str(other)]) == 0
     text = said(capsys)
     assert "these two runs differ: B's is" in text
-    assert "One run each does not show whether the machines or settings differ" in text
+    assert "One run each proves nothing about the machines or settings" in text
     assert "than A (" not in text
 
 
@@ -158,7 +158,7 @@ def test_a_point_that_never_had_a_number_stops_no_gate(tmp_path: Path, capsys: p
     sides = [str(tmp_path / side) for side in ("a", "b", "lost")]
     assert main(["compare", *sides[:2], "--gate", "20", "--format", "json"]) == 0
     record = json.loads(said(capsys))
-    assert sorted(str(found["gate"]) for found in record["comparisons"]) == ["None", "PASS", "PASS"]
+    assert sorted(str(found["gate"]) for found in record["comparisons"]) == ["NOT PROVEN", "NOT PROVEN", "None"]
     assert main(["compare", sides[0], sides[2], "--gate", "20"]) == 1
     assert "GATE FAIL: B has no number for tp 4" in said(capsys)
 
@@ -190,10 +190,88 @@ def test_runs_that_scatter_beyond_measure_claim_no_percentage(
     assert not re.search(r"\d{4,}\.\d %", text)
 
 
-def test_a_gate_by_one_run_each_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = write_log(tmp_path / "a.log", 65000, 1), write_log(tmp_path / "b.log", 60000, 2)
-    assert main(["compare", str(a), str(b), "--gate", "3"]) == 1
-    assert "GATE FAIL: it is proven that B is slower than A by more than 3 % (by one run each" in said(capsys)
+@pytest.mark.parametrize("question", ["--gate", "--equivalent"])
+@pytest.mark.parametrize("rate", [65000, 60000])
+def test_one_run_each_proves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], question: str, rate: float
+) -> None:
+    sides = [str(write_log(tmp_path / "a.log", 65000, 1)), str(write_log(tmp_path / "b.log", rate, 2))]
+    assert main(["compare", *sides, question, "3"]) == 0
+    assert re.search(
+        r"NOT PROVEN: one run each proves nothing; about \d of each would decide where runs differ by 1 %", said(capsys)
+    )
+    assert main(["compare", *sides, question, "3", "--strict", "--format", "json"]) == 1
+    (found,) = json.loads(said(capsys))["comparisons"]
+    name = {"--gate": "gate", "--equivalent": "equivalence"}[question]
+    assert (found[name], found["ratio"]["verdict"], found["ratio"]["p_value"]) == ("NOT PROVEN", "not proven", None)
+    assert 2 <= found[f"{name}_num_runs_each"] < 10
+
+
+def test_known_scatter_lets_one_run_each_decide(
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = [str(write_log(tmp_path / "a.log", 65000, 71)), str(write_log(tmp_path / "b.log", 60000, 72))]
+    assert main(["compare", *sides, "--gate", "3", "--scatter", before]) == 1
+    text = said(capsys)
+    assert "GATE FAIL: it is proven that B is slower than A by more than 3 %" in text
+    assert re.search(r"with other runs of the machine, which differ by 0\.\d\d % \(4 degrees of freedom\)", text)
+    wild = write_runs(tmp_path / "wild", 65000, 60000, 70000, 55000, seed=80)
+    assert main(["compare", *sides, "--gate", "3", "--scatter", str(wild)]) == 0
+    assert "GATE NOT PROVEN" in said(capsys)
+
+
+def test_known_scatter_is_not_used_for_runs_that_scatter_otherwise(
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = [str(write_runs(tmp_path / name, 60000, 65000, 70000, seed=ord(name))) for name in "ab"]
+    words = ["compare", *sides, "--scatter", before]
+    assert main(words) == 0
+    assert "4 degrees of freedom): these scatter otherwise" in said(capsys)
+    assert main([*words, "--format", "json"]) == 0
+    (found,) = json.loads(said(capsys))["comparisons"]
+    assert (found["ratio"]["other_runs"]["used"], found["ratio"]["degrees_of_freedom"]) == (False, 4)
+
+
+@pytest.mark.parametrize("changes", [{"world_size": 32}, {}])
+def test_scatter_of_another_machine_or_of_one_run_is_refused(
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object]
+) -> None:
+    rates = STEADY if changes else STEADY[:1]
+    assert (
+        main(["compare", before, before, "--scatter", str(write_runs(tmp_path / "x", *rates, seed=9, **changes))]) == 2
+    )
+    assert "does not hold two runs of one configuration on A's machine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("factor", "code", "word"),
+    [
+        (1.0, 0, "\nEQUIVALENT: "),
+        (0.9, 1, "\nNOT EQUIVALENT: "),
+        (1.1, 1, "\nNOT EQUIVALENT: "),
+        (0.98, 0, "EQUIVALENCE NOT PROVEN: "),
+    ],
+)
+def test_equivalence(
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], factor: float, code: int, word: str
+) -> None:
+    other = after(tmp_path, factor)
+    assert main(["compare", before, other, "--equivalent", "2"]) == code
+    assert word in said(capsys)
+    assert main(["compare", before, other, "--equivalent", "2", "--gate", "20", "--format", "json"]) == code
+    record = json.loads(said(capsys))
+    assert record["equivalence"]["verdict"] == word.strip("\n: ").removeprefix("EQUIVALENCE ")
+    assert record["gate"]["verdict"] == "PASS"
+
+
+def test_another_machine_may_scatter_otherwise(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    widths = []
+    for changes, method in (({}, "pooled t"), ({"world_size": 32}, "wider of Welch's t and pooled t")):
+        assert main(["compare", before, after(tmp_path, 1, **changes), "--format", "json"]) == 0
+        ratio = json.loads(said(capsys))["comparisons"][0]["ratio"]
+        assert ratio["method"] == method
+        widths.append(ratio["high"] / ratio["low"])
+    assert widths[0] < widths[1]
 
 
 def test_the_same_run_on_both_sides_is_noticed(before: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,5 +53,5 @@ def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     shutil.rmtree(folder)
     if os.environ.get("NLP_BENCH_WRITE_DOCS"):
         PAGE.write_text(now, encoding="utf-8")
-    assert len(COMMAND.findall(text)) == 7
+    assert len(COMMAND.findall(text)) == 8
     assert text == now, "docs/compare.md is not up to date: NLP_BENCH_WRITE_DOCS=1 pytest tests/compare/test_docs.py"

@@ -9,7 +9,7 @@ from support.published import write_run
 from support.repeated import write_log, write_runs
 
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.estimate import CHOICE_FACTOR, student_t
+from nlp_bench.measure.estimate import student_t
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.observation import Observation
 from nlp_bench.measure.repeats import Pool, digest, identity, pool, pool_lines
@@ -82,7 +82,7 @@ def test_mean_interval_and_scatter() -> None:
     found = observed(9e-6, 10e-6, 11e-6)
     assert found.tokens_per_second == pytest.approx(1e5)  # the harmonic mean: equal tokens, added times
     assert found.run_to_run_cv == pytest.approx(0.1)
-    half = student_t(0.975, 2) * 1e-6 / math.sqrt(3) * CHOICE_FACTOR
+    half = student_t(0.975, 2) * 1e-6 / math.sqrt(3)
     assert found.estimate is not None
     assert found.estimate.interval() == pytest.approx((1 / (1e-5 + half), 1 / (1e-5 - half)))
     assert found.olympic_tokens_per_second == pytest.approx(1e5)

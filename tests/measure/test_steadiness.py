@@ -5,7 +5,7 @@ import pytest
 from support.simulated import TRUE_RATE, Kind, measured
 from support.spans import NOISE, spans
 
-from nlp_bench.measure.estimate import CHOICE_FACTOR, Estimate, over_runs, ratio_of, student_cdf, student_t
+from nlp_bench.measure.estimate import Estimate, over_runs, ratio_of, student_cdf, student_t
 from nlp_bench.measure.habits import Habits
 from nlp_bench.measure.interval import estimate_of
 from nlp_bench.measure.sensitivity import sensitivity
@@ -136,7 +136,7 @@ def test_two_that_are_equal_and_two_that_are_not() -> None:
 def test_the_mean_over_runs_is_students() -> None:
     found = over_runs([1.0, 1.1, 1.2])
     assert found.seconds_per_token == pytest.approx(1.1)
-    assert found.half_width() == pytest.approx(4.302653 * 0.1 / 3**0.5 * CHOICE_FACTOR, rel=1e-5)
+    assert found.half_width() == pytest.approx(4.302653 * 0.1 / 3**0.5, rel=1e-5)
     assert over_runs([1.0]) is None
     assert over_runs([1.0, 1.0]) is None
 

@@ -3,6 +3,7 @@
 A and B are each what `nlp-bench report` takes (log, run folder, JUBE run, folder with several repeats), or a part of the history:
 history:NAME, history:NUMBER, history:last (the valid run before the other side's), history:last-N.
 Runs of different work are refused: the frozen parameters must be equal, and what both may tune is shown.
+One run each proves nothing (NOT PROVEN) unless it is known what runs of the machine differ by: from repeats, --scatter, or history:last.
 Exit code 0; 1 when the gate stops or a side has no number; 2 for a refused comparison or a wrong word.
 """
 
@@ -36,8 +37,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with 1 when B is proven to be slower by more than this (FAIL), or has no number",
     )  # fmt: skip
     parser.add_argument(
-        "--strict", action="store_true", help="with --gate: exit with 1 unless it is proven that B is not"
+        "--equivalent", type=_percent, metavar="PERCENT",
+        help="say whether neither is slower than the other by more than this: EQUIVALENT, NOT EQUIVALENT (exit code 1) or NOT PROVEN",
+    )  # fmt: skip
+    parser.add_argument(
+        "--strict", action="store_true", help="with --gate or --equivalent: exit with 1 where it is not proven, too"
     )
+    parser.add_argument(
+        "--scatter", metavar="RUNS",
+        help="repeated runs of the same machine, as A: what they differ by is known then, and one run each can be enough",
+    )  # fmt: skip
     parser.add_argument(
         "--same-workload",
         action="store_true",
@@ -63,13 +72,17 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.compare.text import FORMATS
     from nlp_bench.history import default_file
 
-    if options.strict and options.gate is None:
-        raise UsageError("--strict goes with --gate PERCENT")
+    asked = ((options.gate, False), (options.equivalent, True))
+    gates = [Gate(percent=percent, strict=options.strict, equivalence=both) for percent, both in asked if percent]
+    if options.strict and not gates:
+        raise UsageError("--strict goes with --gate PERCENT or --equivalent PERCENT")
     wanted = Wanted(
-        overrides=overrides_of(options), trust=options.same_workload, history=options.file or default_file()
+        overrides=overrides_of(options),
+        trust=options.same_workload,
+        history=options.file or default_file(),
+        scatter=options.scatter,
     )
     a, b = read_sides(options.a, options.b, wanted)
-    gate = None if options.gate is None else Gate(percent=options.gate, strict=options.strict)
-    found = compare(a, b, tokens=options.tokens, vouched=options.same_workload, gate=gate)
+    found = compare(a, b, tokens=options.tokens, vouched=options.same_workload, gates=gates)
     print(FORMATS[options.format](found), end="")
     return found.exit_code

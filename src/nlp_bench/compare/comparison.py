@@ -1,13 +1,13 @@
 """A against B: every configuration that both have, or the refusal to compare what did different work."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from nlp_bench.compare.differences import Difference, Differences, differences
+from nlp_bench.compare.differences import Difference, Differences, differences, same_machine
 from nlp_bench.compare.gate import Gate, Word, worst
 from nlp_bench.compare.match import match
 from nlp_bench.compare.side import Side
-from nlp_bench.compare.statistic import Statistic, statistic
+from nlp_bench.compare.statistic import Scatter, Statistic, statistic
 from nlp_bench.errors import UsageError
 from nlp_bench.measure.observation import MACHINE
 from nlp_bench.measure.repeats import Pool
@@ -45,36 +45,29 @@ class Comparison:
     """Whether a person says that the workload is the same where the logs do not show it."""
     tokens: int
     """Tokens of the hypothetical training."""
-    gate: Gate | None = None
-    """The rule for continuous integration, None without one."""
+    gates: tuple[Gate, ...] = ()
+    """What it is asked."""
 
     @property
     def has_vouched(self) -> bool:
         """Say whether the comparison rests on somebody's word."""
         return self.vouched and any(found.differences.not_shown for found in self.compared)
 
-    def word(self) -> Word | None:
-        """Return what the gate says, None without one."""
-        if self.gate is None:
-            return None
-        words = [word for found in self.compared if (word := self.word_of(found))]
+    def word(self, gate: Gate) -> Word:
+        """Return what `gate` says of all configurations; one in which A has no number that B could miss decides nothing."""
+        words = [gate.word(found.statistic) for found in self.compared if found.a.runs]
         # What was measured before and is not now must not look like a success.
         return worst([*words, *([Word.NOT_PROVEN] if self.only_a else [])])
 
-    def word_of(self, found: Compared) -> Word | None:
-        """Return what the gate says of one configuration, None where A has no number that B could miss."""
-        return self.gate.word(found.statistic) if self.gate and found.a.runs else None
-
     @property
     def exit_code(self) -> int:
-        """Return 1 when the gate stops or a configuration has no number on a side, else 0."""
-        word = self.word()
-        if self.gate and word:
-            return int(self.gate.stops(word))
+        """Return 1 when a gate stops or, without one, a configuration has no number on a side, else 0."""
+        if self.gates:
+            return int(any(gate.stops(self.word(gate)) for gate in self.gates))
         return int(any(found.statistic is None for found in self.compared))
 
 
-def compare(a: Side, b: Side, *, tokens: int, vouched: bool = False, gate: Gate | None = None) -> Comparison:
+def compare(a: Side, b: Side, *, tokens: int, vouched: bool = False, gates: Sequence[Gate] = ()) -> Comparison:
     """Compare two sides.
 
     Raises UsageError, with the table of differences, when they did different work, when the logs do not show whether they did and
@@ -98,18 +91,25 @@ def compare(a: Side, b: Side, *, tokens: int, vouched: bool = False, gate: Gate 
     return Comparison(
         a=a,
         b=b,
-        compared=tuple(_compared(one, two, number) for one, two in found.pairs),
+        compared=tuple(_compared(one, two, number, a.repeats) for one, two in found.pairs),
         only_a=found.only_a,
         only_b=found.only_b,
         vouched=vouched,
         tokens=tokens,
-        gate=gate,
+        gates=tuple(gates),
     )
 
 
-def _compared(a: Pool, b: Pool, number: int) -> Compared:
-    shown = statistic(a, b, number) if a.runs and b.runs else None
-    return Compared(a=a, b=b, differences=differences(a.settings, b.settings), statistic=shown)
+def _compared(a: Pool, b: Pool, number: int, repeats: Sequence[Pool]) -> Compared:
+    found = differences(a.settings, b.settings)
+    if not (a.runs and b.runs):
+        return Compared(a=a, b=b, differences=found, statistic=None)
+    own = {run.estimate for run in (*a.runs, *b.runs)}
+    others = [pool for pool in repeats if pool.runs and same_machine(a.settings, pool.settings)]
+    rest = [replace(pool, runs=tuple(run for run in pool.runs if run.estimate not in own)) for pool in others]
+    known = Scatter.joined([scatter for pool in rest if (scatter := Scatter.of(pool))])
+    shown = statistic(a, b, number, same_machine=same_machine(a.settings, b.settings), known=known)
+    return Compared(a=a, b=b, differences=found, statistic=shown)
 
 
 def _refuse(found: Differences, *, vouched: bool) -> None:

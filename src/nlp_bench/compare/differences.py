@@ -79,6 +79,11 @@ def differences(a: Settings, b: Settings) -> Differences:
     )
 
 
+def same_machine(a: Settings, b: Settings) -> bool:
+    """Say whether nothing that is known of two configurations tells their machines apart."""
+    return not differences(a, b).machine
+
+
 def _difference(name: str, a: Settings, b: Settings) -> Difference | None:
     one, two = a.get(name), b.get(name)
     if one is None and two is None:

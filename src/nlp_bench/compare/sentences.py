@@ -2,7 +2,7 @@
 
 from nlp_bench.compare.comparison import Compared, Comparison, label
 from nlp_bench.compare.gate import Gate, Word
-from nlp_bench.compare.statistic import Basis, Statistic, Verdict
+from nlp_bench.compare.statistic import MAX_EACH, USUAL_SCATTER, Method, Statistic, Verdict
 from nlp_bench.measure.repeats import Pool, percentage, pool_lines
 from nlp_bench.measure.throughput import time_to_report_s
 
@@ -29,9 +29,16 @@ def cells(pair: Compared, name: str) -> tuple[str, ...]:
         _rate(pair.b),
         f"{shown.value:.4f}" if shown else "",
         f"{ratio.low:.4f} to {ratio.high:.4f}" if ratio else "",
-        "" if ratio is None else f"{ratio.p_value:.4f}" if ratio.p_value >= _SMALLEST_P else f"< {_SMALLEST_P:.4f}",
+        _p_value(shown) if shown else "",
         _verdict(shown) if shown else "without a number" if pair.a.runs else "",
     )
+
+
+def _p_value(shown: Statistic) -> str:
+    if shown.ratio is None or not shown.is_provable:
+        return ""
+    value = shown.ratio.p_value
+    return f"{value:.4f}" if value >= _SMALLEST_P else f"< {_SMALLEST_P:.4f}"
 
 
 def _rate(pool: Pool) -> str:
@@ -63,8 +70,7 @@ def notes(found: Comparison) -> list[str]:
         lines += [f"{name}: {run.source}: {'; '.join(run.reasons)}" for run in side.unreadable]
     if found.has_vouched:
         lines.append("The logs do not both show what was trained; that it was the same is your word (--same-workload).")
-    word = found.word()
-    return lines + ([_gate_line(found, found.gate, word)] if found.gate and word else [])
+    return lines + [_gate_line(found, gate, found.word(gate)) for gate in found.gates]
 
 
 def _about(pair: Compared, found: Comparison) -> list[str]:
@@ -75,10 +81,11 @@ def _about(pair: Compared, found: Comparison) -> list[str]:
         lines.append(
             f"{len(shared)} run(s) of B have the numbers of A to the last digit: the same run is on both sides"
         )
-    if found.gate and found.gate.is_unexpected(pair.statistic):
-        lines.append(
-            f"B is faster by more than {found.gate.percent:g} %: check that it did the same work before you believe it"
-        )
+    lines += [
+        f"B is faster by more than {gate.percent:g} %: check that it did the same work before you believe it"
+        for gate in found.gates
+        if not gate.equivalence and gate.is_unexpected(pair.statistic)
+    ]
     return lines
 
 
@@ -88,19 +95,24 @@ def _sentence(pair: Compared) -> str:
         return "no interval: the runs do not show how much they scatter, so nothing is said about the difference"
     percent = percentage(abs(shown.value - 1))
     hidden = max(shown.ratio.high / shown.value, shown.value / shown.ratio.low) - 1
-    if shown.basis is Basis.ONE_EACH:
-        differ = shown.verdict is not Verdict.NONE_FOUND
-        words = (
-            f"these two runs differ: B's is {percent} {shown.verdict.value}"
-            if differ
-            else "these two runs do not differ"
-        )
-        words += "" if differ else f" by more than their own scatter; {_unseen(hidden)} would not be seen"
-        return f"{words}. One run each does not show whether the machines or settings differ: runs of the same do too"
-    rest = f"({len(pair.a.runs)} and {len(pair.b.runs)} runs)"
+    if shown.verdict is Verdict.NEEDS_REPEATS:
+        differ = not shown.ratio.low <= 1 <= shown.ratio.high
+        words = f"these two runs differ: B's is {percent} {'faster' if shown.value > 1 else 'slower'}"
+        words = words if differ else "these two runs do not differ by more than their own scatter"
+        return f"{words}. One run each proves nothing about the machines or settings: runs of the same differ too"
+    rest = f"({len(pair.a.runs)} and {len(pair.b.runs)} runs{_by(shown)})"
     if shown.verdict is Verdict.NONE_FOUND:
         return f"no difference found {rest}; one of {_unseen(hidden)} would not be seen"
     return f"B is {percent} {shown.verdict.value} than A {rest}"
+
+
+def _by(shown: Statistic) -> str:
+    """Say which test it was where that is not Student's t on what the compared runs themselves differ by."""
+    words = "; A and B may scatter differently" if shown.method is Method.WIDER else ""
+    if shown.known is None:
+        return words
+    known = f"other runs of the machine, which differ by {percentage(shown.known.cv)} ({shown.known.degrees:g} degrees of freedom)"
+    return f"{words}; with {known}" if shown.is_used else f"{words}; without {known}: these scatter otherwise"
 
 
 def _unseen(hidden: float) -> str:
@@ -121,19 +133,34 @@ def _gate_line(found: Comparison, gate: Gate, word: Word) -> str:
     own = zip(found.compared, names(found)[1], strict=True)
     lost = [name for pair, name in own if pair.a.runs and not pair.b.runs]
     of = f" for {'; '.join(lost[:3])}{f' and {len(lost) - 3} more' if len(lost) > 3 else ''}" if any(lost) else ""
+    by = f"by more than {gate.percent:g} %"
     meaning = {
-        Word.PASS: f"it is proven that B is not slower than A by more than {gate.percent:g} %",
-        Word.NOT_PROVEN: f"the runs do not show whether B is slower by more than {gate.percent:g} %; more runs would",
-        Word.FAIL: f"B has no number{of}"
-        if lost
-        else f"it is proven that B is slower than A by more than {gate.percent:g} %",
+        Word.PASS: f"it is proven that B is not slower than A {by}",
+        Word.FAIL: f"B has no number{of}" if lost else f"it is proven that B is slower than A {by}",
+        Word.EQUIVALENT: f"it is proven that neither is slower than the other {by}",
+        Word.NOT_EQUIVALENT: f"B has no number{of}" if lost else f"it is proven that one is slower than the other {by}",
+        Word.NOT_PROVEN: _why_open(found, gate),
     }
-    alone = any(pair.statistic and pair.statistic.basis is Basis.ONE_EACH for pair in found.compared)
-    return (
-        f"GATE {word.value}: {meaning[word]}"
-        + (" (by one run each: how much runs differ is not in it)" if alone and word is not Word.NOT_PROVEN else "")
-        + ("; --strict stops here" if gate.stops(word) and word is not Word.FAIL else "")
-    )
+    name = "EQUIVALENCE" if gate.equivalence and word is Word.NOT_PROVEN else "" if gate.equivalence else "GATE"
+    stops = "; --strict stops here" if gate.stops(word) and word is Word.NOT_PROVEN else ""
+    return f"{f'{name} {word.value}'.strip()}: {meaning[word]}{stops}"
+
+
+def _why_open(found: Comparison, gate: Gate) -> str:
+    """Say why a gate is not proven, and how many runs would decide it."""
+    unsure = [
+        pair.statistic for pair in found.compared if pair.statistic and gate.word(pair.statistic) is Word.NOT_PROVEN
+    ]
+    if not unsure:
+        return f"{len(found.only_a)} configuration(s) of A were not measured again"
+    numbers = [gate.runs_each(shown) for shown in unsure]
+    most = max((number for number in numbers if number), default=0)
+    enough = f"more than {MAX_EACH}" if None in numbers else f"about {most}"
+    scatters = [shown.scatter for shown in unsure if shown.scatter]
+    if len(scatters) < len(unsure):
+        return f"one run each proves nothing; {enough} of each would decide where runs differ by {percentage(USUAL_SCATTER, 0)}, which nobody knows here"
+    which = "one is slower than the other" if gate.equivalence else "B is slower"
+    return f"the runs do not show whether {which} by more than {gate.percent:g} %; {enough} of each would, if they scatter as these do"
 
 
 def legend(found: Comparison) -> list[str]:
@@ -141,7 +168,7 @@ def legend(found: Comparison) -> list[str]:
     number = sum(1 for pair in found.compared if pair.statistic)
     lines = [
         "tokens/s: the steady rate; of several runs the mean with its 95 % interval over runs, of one run within that run.",
-        "B/A: rate of B / rate of A; B is faster or slower only where the whole interval is.",
+        "B/A: rate of B / rate of A; B is faster or slower only where the whole interval is, and it is known what runs differ by.",
     ]
     if number > 1:
         lines.append(

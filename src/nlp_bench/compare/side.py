@@ -1,9 +1,10 @@
 """One side of a comparison: all runs below a PATH, or of a name in the history, pooled by configuration."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nlp_bench.compare.differences import same_machine
 from nlp_bench.errors import UsageError
 from nlp_bench.measure.observation import Observation, is_known
 from nlp_bench.measure.repeats import Pool, pooled
@@ -23,6 +24,8 @@ class Wanted:
     """Whether a person vouches that logs which state little are of one workload."""
     history: Path
     """The file that `history:NAME` is looked up in."""
+    scatter: str | None = None
+    """Repeated runs of A's machine, as a side is named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,24 +38,49 @@ class Side:
     """Its configurations, also those whose runs have no number."""
     unreadable: tuple[Observation, ...] = ()
     """What is no run of any known configuration."""
+    repeats: tuple[Pool, ...] = ()
+    """Further runs that show what runs of the machine differ by; of one run of the history those before it."""
 
     @classmethod
-    def of(cls, label: str, runs: Iterable[Observation], *, trust: bool = False) -> "Side":
-        """Pool `runs`."""
+    def of(
+        cls, label: str, runs: Iterable[Observation], *, trust: bool = False, repeats: Iterable[Observation] = ()
+    ) -> "Side":
+        """Pool `runs`, and `repeats` apart."""
         pools = pooled(runs, trust=trust)
         lost = [pool for pool in pools if not pool.runs and not is_known(pool.settings)]
         return cls(
             label=one_line(label),
             pools=tuple(pool for pool in pools if pool not in lost),
             unreadable=tuple(run for pool in lost for run in pool.without_number),
+            repeats=tuple(pooled(repeats, trust=trust)),
         )
 
 
 def read_sides(a: str, b: str, wanted: Wanted) -> tuple[Side, Side]:
     """Read both sides; `history:last` means the runs before the other side's, of the same configuration.
 
-    Raises UsageError when both are from the history by `last`, when one cannot be read, and when a name is not in the history.
+    Raises UsageError when both are from the history by `last`, when one cannot be read, when a name is not in the history, and when
+    `wanted.scatter` holds no repeats of A's machine.
     """
+    first, second = _read_both(a, b, wanted)
+    word = wanted.scatter
+    if word is None:
+        return first, second
+    if _is_relative(word):
+        raise UsageError(
+            f"--scatter {word}: `last` means before the other side; give a path, a name or a configuration"
+        )
+    found = pooled(_read(word, wanted), trust=wanted.trust)
+    fitting = [pool for pool in found if any(same_machine(pool.settings, one.settings) for one in first.pools)]
+    if not any(pool.spread for pool in fitting):
+        what = "two runs of one configuration on A's machine that differ"
+        raise UsageError(
+            f"--scatter {word} does not hold {what}; give a folder of repeats (repeats: 5 in JUBE) or history:NAME"
+        )
+    return replace(first, repeats=(*first.repeats, *fitting)), second
+
+
+def _read_both(a: str, b: str, wanted: Wanted) -> tuple[Side, Side]:
     relative = [word for word in (a, b) if _is_relative(word)]
     if len(relative) > 1:
         raise UsageError(
@@ -85,6 +113,6 @@ def _read(word: str, wanted: Wanted, *, with_keys: bool = False) -> list[Observa
 def _before(word: str, others: list[Observation], wanted: Wanted) -> Side:
     from nlp_bench.history.select import before  # noqa: PLC0415  # paths need no database
 
-    runs = before(wanted.history, word.removeprefix(HISTORY), others)
+    runs, earlier = before(wanted.history, word.removeprefix(HISTORY), others)
     which = runs[0].source if len(runs) == 1 else f"{len(runs)} runs, the latest {runs[-1].source}"
-    return Side.of(f"{word} ({which})", runs, trust=wanted.trust)
+    return Side.of(f"{word} ({which})", runs, trust=wanted.trust, repeats=earlier)

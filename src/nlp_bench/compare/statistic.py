@@ -1,21 +1,33 @@
-"""Whether B is faster than A: the ratio of their rates with its interval, from runs where there are several, else within one.
+"""Whether B is faster than A: the ratio of their rates with its interval, on the logarithm, from what runs differ by.
 
-Several runs on both sides: the wider of Welch's interval (`estimate.ratio_of` over `estimate.over_runs`), which allows that one
-side scatters more, and that of one common scatter (Student's t), which is exact where both scatter alike: Welch's alone finds a
-difference between 2 and 10 equal runs in 9 % of all cases instead of 5 %.
+Several runs on both sides: Student's t with the scatter of all runs together (pooled t) where it may be one and the same, else the wider
+of that and Welch's, which allows that one side scatters more. Which of the two is fixed before their means are looked at:
+the same machine on both sides, about as many runs on each (`MOST_RUNS`), and scatters that an F test at `UNEQUAL` does not tell apart.
+Welch's alone finds a difference between 2 and 10 equal runs in 10 % of all cases instead of 5 %.
 One against several: a further run scatters like the several (their standard deviation * sqrt(1 + 1/n), n - 1 degrees of freedom),
 or more where its own scatter within is larger.
-One run each: the scatter within both; that shows whether two runs differ, never whether two machines do.
+One run each: the scatter within both. That proves nothing about two machines: runs of the same one differ too.
+Other runs of the same machine may say by how much (`Scatter`): their degrees of freedom are added, and one run each is enough.
+How often each is wrong, and what it finds: `tests/compare/calibration.py`, docs/compare.md.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of
+from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_t, variance_ratio_tail
 from nlp_bench.measure.repeats import Pool
 
+UNEQUAL = 0.05
+"""Of the F test, two-sided, that finds two scatters unequal."""
+MOST_RUNS = 1.25
+"""Times as many runs as the other side has: beyond it the pooled t is wrong too often where the smaller side scatters more."""
+USUAL_SCATTER = 0.01
+"""What runs are taken to differ by where nobody knows, when the runs that are missing are counted."""
+POWER = 0.8
+"""Share of the comparisons that shall decide with so many runs."""
+MAX_EACH = 200
 _EXACT = 1e-15
 """Relative standard error of a side whose uncertainty stands on the other."""
 
@@ -28,13 +40,61 @@ class Basis(Enum):
     ONE_EACH = "one run each"
 
 
+class Method(Enum):
+    """Whose scatter the interval is made of."""
+
+    POOLED = "pooled t"
+    WIDER = "wider of Welch's t and pooled t"
+    FURTHER_RUN = "a further run"
+    WITHIN = "scatter within the runs"
+
+
 class Verdict(Enum):
     """What it says about B."""
 
     FASTER = "faster"
     SLOWER = "slower"
     NONE_FOUND = "no difference found"
+    NEEDS_REPEATS = "not proven"
     NO_INTERVAL = "no interval"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """What runs of one configuration differ by."""
+
+    cv: float
+    """Standard deviation / mean."""
+    degrees: float
+    """Degrees of freedom."""
+
+    @classmethod
+    def of(cls, pool: Pool) -> "Scatter | None":
+        """Return that of `pool`, None where it was not repeated or its runs do not differ at all."""
+        return cls(cv=pool.spread, degrees=len(pool.runs) - 1) if pool.spread else None
+
+    @classmethod
+    def joined(cls, parts: Sequence["Scatter"]) -> "Scatter | None":
+        """Return the scatter of all `parts`, taken for one and the same; None of none."""
+        degrees = math.fsum(part.degrees for part in parts)
+        if not parts:
+            return None
+        return cls(cv=math.sqrt(math.fsum(part.degrees * part.cv**2 for part in parts) / degrees), degrees=degrees)
+
+    def is_like(self, other: "Scatter") -> bool:
+        """Say whether both may be the same."""
+        return (
+            UNEQUAL / 2 < variance_ratio_tail((self.cv / other.cv) ** 2, self.degrees, other.degrees) < 1 - UNEQUAL / 2
+        )
+
+    def over(self, num_a: int, num_b: int, a: float, b: float) -> tuple[Estimate, Estimate]:
+        """Return the means `a` and `b`, in seconds per token, of so many runs that scatter so."""
+        error = self.cv * math.sqrt(1 / num_a + 1 / num_b)
+        # All uncertainty of the ratio stands on one side, with its degrees of freedom.
+        return (
+            Estimate(seconds_per_token=a, standard_error=error * a, degrees=self.degrees),
+            Estimate(seconds_per_token=b, standard_error=_EXACT * b, degrees=1.0),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,56 +105,82 @@ class Statistic:
     """Rate of B / rate of A."""
     ratio: Ratio | None
     """The same with its interval, None where the runs do not show their scatter."""
+    both_sides: Ratio | None = None
+    """The same with the interval of two one-sided tests at 5 % each."""
     basis: Basis
     """What it rests on."""
+    method: Method = Method.POOLED
+    """Whose scatter."""
+    known: Scatter | None = None
+    """What other runs of the machine differ by, None where nobody knows."""
+    is_used: bool = False
+    """Whether that is part of the interval: not where the compared runs scatter otherwise (F test)."""
+    scatter: Scatter | None = None
+    """What runs differ by, None where it is not known."""
     level: float
     """Of the interval: 95 % for all comparisons of one table together (Bonferroni)."""
 
     @property
+    def is_provable(self) -> bool:
+        """Say whether it is known what runs of the same machine differ by: without, two runs prove nothing."""
+        return self.ratio is not None and self.method is not Method.WITHIN
+
+    @property
     def verdict(self) -> Verdict:
-        """B is faster or slower when the whole interval is."""
+        """B is faster or slower when the whole interval is, and the scatter of runs is in it."""
         if self.ratio is None:
             return Verdict.NO_INTERVAL
+        if not self.is_provable:
+            return Verdict.NEEDS_REPEATS
         return Verdict.FASTER if self.ratio.low > 1 else Verdict.SLOWER if self.ratio.high < 1 else Verdict.NONE_FOUND
 
+    def runs_each(self, threshold: float) -> int | None:
+        """Return how many runs of each side would tell a true ratio of `value` from `threshold` in `POWER` of the cases.
 
-def statistic(a: Pool, b: Pool, num_comparisons: int = 1) -> Statistic:
-    """Compare two pools, each with at least one run."""
-    level = 1 - (1 - LEVEL) / num_comparisons
+        They are taken to scatter as these do, or by USUAL_SCATTER where that is not known. None above MAX_EACH.
+        """
+        cv, distance = self.scatter.cv if self.scatter else USUAL_SCATTER, abs(math.log(self.value / threshold))
+        for number in range(2, MAX_EACH + 1):
+            degrees = 2 * number - 2
+            factor = student_t(0.5 + self.level / 2, degrees) + student_t(POWER, degrees)
+            if factor * cv * math.sqrt(2 / number) <= distance:
+                return number
+        return None
+
+
+def statistic(
+    a: Pool, b: Pool, num_comparisons: int = 1, *, same_machine: bool = True, known: Scatter | None = None
+) -> Statistic:
+    """Compare two pools, each with at least one run; `known` is what other runs of the same machine differ by."""
+    wrong = (1 - LEVEL) / num_comparisons
     first, second = a.tokens_per_second or math.nan, b.tokens_per_second or math.nan
-    several = (len(a.runs) > 1) + (len(b.runs) > 1)
-    found = [ratio_of(one, two, level) for one, two in _pairs(a, b)]
+    number_a, number_b = len(a.runs), len(b.runs)
+    several = (number_a > 1) + (number_b > 1)
+    own = [scatter for pool in (a, b) if (scatter := Scatter.of(pool))]
+    used = known if known and all(scatter.is_like(known) for scatter in own) else None
+    common = Scatter.joined([*own, *([used] if used else [])])
+    is_one = same_machine and max(number_a, number_b) <= MOST_RUNS * min(number_a, number_b)
+    if used or (several == 2 and is_one and (len(own) < 2 or own[0].is_like(own[1]))):
+        method = Method.POOLED if several == 2 else Method.FURTHER_RUN
+    else:
+        method = (Method.FURTHER_RUN if common else Method.WITHIN, Method.FURTHER_RUN, Method.WIDER)[several]
+    pairs = [common.over(number_a, number_b, 1 / first, 1 / second)] if common else []
+    if method is not Method.POOLED and a.estimate and b.estimate:
+        # Of one run the scatter within it alone, which is the larger one where a run is short.
+        pairs.append((a.estimate, b.estimate))
     return Statistic(
         value=second / first,
-        ratio=max(found, key=lambda ratio: ratio.high / ratio.low, default=None),
+        ratio=_widest(pairs, 1 - wrong),
+        both_sides=_widest(pairs, 1 - 2 * wrong),
         basis=(Basis.ONE_EACH, Basis.ONE_TO_SEVERAL, Basis.RUNS)[several],
-        level=level,
+        method=method,
+        known=known,
+        is_used=used is not None,
+        scatter=common,
+        level=1 - wrong,
     )
 
 
-def _pairs(a: Pool, b: Pool) -> Iterator[tuple[Estimate, Estimate]]:
-    """Yield the estimates of A and B under each assumption that the runs allow; the one with the widest interval counts."""
-    if a.estimate and b.estimate:
-        # Of one run against several the scatter within that run alone, which is the larger one where a run is short.
-        yield a.estimate, b.estimate
-    elif len(a.runs) == len(b.runs) == 1:
-        return
-    common = _common(a, b)
-    if common and a.tokens_per_second and b.tokens_per_second:
-        error, degrees = common
-        mean, other = 1 / a.tokens_per_second, 1 / b.tokens_per_second
-        # All uncertainty of the ratio stands on one side, with its degrees of freedom.
-        yield (
-            Estimate(seconds_per_token=mean, standard_error=error * mean, degrees=degrees),
-            Estimate(seconds_per_token=other, standard_error=_EXACT * other, degrees=1.0),
-        )
-
-
-def _common(a: Pool, b: Pool) -> tuple[float, float] | None:
-    """Return the relative standard error of the ratio for one common scatter of all runs, and its degrees of freedom."""
-    known = [(len(pool.runs) - 1, spread) for pool in (a, b) if (spread := pool.spread)]
-    degrees = sum(number for number, _ in known)
-    if not degrees:
-        return None
-    variance = sum(number * spread**2 for number, spread in known) / degrees
-    return math.sqrt(variance * (1 / len(a.runs) + 1 / len(b.runs))), float(degrees)
+def _widest(pairs: Iterable[tuple[Estimate, Estimate]], level: float) -> Ratio | None:
+    found = [ratio_of(one, two, level) for one, two in pairs]
+    return max(found, key=lambda ratio: ratio.high / ratio.low, default=None)

@@ -5,6 +5,7 @@ from typing import Any
 
 from nlp_bench.compare.comparison import Compared, Comparison, difference_table, label
 from nlp_bench.compare.differences import Difference
+from nlp_bench.compare.gate import Gate, Word
 from nlp_bench.compare.sentences import cells, legend, names, notes
 from nlp_bench.compare.side import Side
 from nlp_bench.measure.observation import digest_of
@@ -77,7 +78,6 @@ def _row(words: Any) -> str:
 
 def as_json(found: Comparison) -> str:
     """Return the record of nlp-bench/compare/1 as indented JSON."""
-    word = found.word()
     record = {
         "schema": SCHEMA,
         "tokens": found.tokens,
@@ -87,11 +87,16 @@ def as_json(found: Comparison) -> str:
         "comparisons": [_compared(pair, found) for pair in found.compared],
         "only_a": [_pool(pool, found.tokens) for pool in found.only_a],
         "only_b": [_pool(pool, found.tokens) for pool in found.only_b],
-        "gate": None
-        if found.gate is None or word is None
-        else {"percent": found.gate.percent, "strict": found.gate.strict, "verdict": word.value},
+        "gate": None,
+        "equivalence": None,
     }
+    for gate in found.gates:
+        record[_key(gate)] = {"percent": gate.percent, "strict": gate.strict, "verdict": found.word(gate).value}
     return json_text(record)
+
+
+def _key(gate: Gate) -> str:
+    return "equivalence" if gate.equivalence else "gate"
 
 
 def _side(side: Side) -> dict[str, Any]:
@@ -117,14 +122,27 @@ def _compared(pair: Compared, found: Comparison) -> dict[str, Any]:
             "low": ratio.low if ratio else None,
             "high": ratio.high if ratio else None,
             "level": shown.level,
-            "p_value": ratio.p_value if ratio else None,
+            "p_value": ratio.p_value if ratio and shown.is_provable else None,
             "verdict": shown.verdict.value,
             "basis": shown.basis.value,
+            "method": shown.method.value,
+            "run_to_run_cv": shown.scatter.cv if shown.scatter else None,
+            "degrees_of_freedom": shown.scatter.degrees if shown.scatter else None,
+            "other_runs": {
+                "run_to_run_cv": shown.known.cv,
+                "degrees_of_freedom": shown.known.degrees,
+                "used": shown.is_used,
+            }
+            if shown.known
+            else None,
         }
-    if found.gate:
-        word = found.word_of(pair)
-        record["gate"] = word.value if word else None
-        record["unexpectedly_fast"] = found.gate.is_unexpected(shown)
+    for gate in found.gates:
+        word = gate.word(shown) if pair.a.runs else None
+        record[_key(gate)] = word.value if word else None
+        open_yet = shown if word is Word.NOT_PROVEN else None
+        record[f"{_key(gate)}_num_runs_each"] = gate.runs_each(open_yet) if open_yet else None
+        if not gate.equivalence:
+            record["unexpectedly_fast"] = gate.is_unexpected(shown)
     return record
 
 

@@ -10,6 +10,8 @@ from nlp_bench.measure.observation import Observation, digest_of, identity_of
 from nlp_bench.outcome import Outcome
 
 MAX_LAST = 500
+EARLIER = 20
+"""Runs before a single one that show what runs differ by."""
 _DIGEST = re.compile(r"[0-9a-f]{6,12}")
 _FORMS = "last (the run before the other side's), last-N (the N before), a number, a name, or a configuration (12 hex digits)"
 
@@ -30,23 +32,28 @@ def named(path: Path, word: str) -> list[Observation]:
     return [row.observation() for row in rows]
 
 
-def before(path: Path, word: str, others: list[Observation]) -> list[Observation]:
-    """Return, for each configuration of `others`, the last valid run (or the last N) that is none of them.
+def before(path: Path, word: str, others: list[Observation]) -> tuple[list[Observation], list[Observation]]:
+    """Return, for each configuration of `others`, the last valid run (or the last N) that is none of them, and those before it.
 
+    Of the latter there are up to EARLIER where one run was asked for, and none where several were: those show themselves what runs
+    differ by.
     `others` have keys. Where a run of `others` is in the history itself, only runs before it count. Raises UsageError when there
     are none.
     """
     number = _number(word)
     keys = {run.key for run in others}
     found: list[Row] = []
+    earlier: list[Row] = []
     with open_to_read(path) as store:
         for identity in dict.fromkeys(digest_of(identity_of(run.settings)) for run in others):
-            found += _last(store, identity, keys, number)
+            rows = _last(store, identity, keys, number + (EARLIER if number == 1 else 0))
+            found += rows[-number:]
+            earlier += rows[:-number]
     if not found:
         raise UsageError(
             f"history:{word}: {path} has no earlier valid run of this configuration; add one with: nlp-bench history add PATH"
         )
-    return [row.observation() for row in found]
+    return [row.observation() for row in found], [row.observation() for row in earlier]
 
 
 def _last(store: Store, identity: str, keys: set[str | None], number: int) -> list[Row]:

@@ -90,7 +90,7 @@ def over_runs(seconds_per_token: Sequence[float]) -> Estimate | None:
         return None
     mean = math.fsum(seconds_per_token) / number
     variance = math.fsum((value - mean) ** 2 for value in seconds_per_token) / (number - 1)
-    error = CHOICE_FACTOR * math.sqrt(variance / number)
+    error = math.sqrt(variance / number)
     if error <= 1e-12 * mean:
         return None
     return Estimate(seconds_per_token=mean, standard_error=error, degrees=number - 1)
@@ -100,6 +100,14 @@ def student_cdf(t: float, degrees: float) -> float:
     """Return the probability that Student's t with `degrees` > 0 is at most `t`."""
     tail = 0.5 * _beta(degrees / 2, 0.5, degrees / (degrees + t * t))
     return 1 - tail if t >= 0 else tail
+
+
+def variance_ratio_tail(ratio: float, first: float, second: float) -> float:
+    """Return the probability that the ratio of two sample variances of one true variance is at least `ratio` > 0 (F distribution).
+
+    `first` and `second` are the degrees of freedom above and below the fraction line.
+    """
+    return _beta(second / 2, first / 2, second / (second + first * ratio))
 
 
 @lru_cache(maxsize=4096)

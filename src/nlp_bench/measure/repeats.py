@@ -71,9 +71,8 @@ class Pool:
 
     @property
     def spread(self) -> float | None:
-        """What a run differs from the mean by, as the interval over runs counts it; None where there is no such interval."""
-        found = self.over_runs
-        return found.standard_error * math.sqrt(len(self.runs)) / found.seconds_per_token if found else None
+        """`run_to_run_cv` where the interval over runs can be made of it, else None: runs that do not differ hide by how much they do."""
+        return self.run_to_run_cv if self.over_runs else None
 
     @property
     def within_run_cv(self) -> float | None:
