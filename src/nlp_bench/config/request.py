@@ -39,6 +39,8 @@ class Request:
     """Samples of one optimizer step; instead of gas."""
     iterations: int | None = None
     """Optimizer steps."""
+    until: str | None = None
+    """Share to which the mean time is to be known before the run ends by itself, as in 1%."""
     log_interval: int | None = None
     """Optimizer steps between two lines of the log."""
     sequence_length: int | None = None
@@ -114,6 +116,9 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("what is trained")
     model.add_argument("--model", help="file of benchmark/models (tiny, 13, 175), or a path")
     _integers(model, {"--iterations": "optimizer steps", "--log-interval": "optimizer steps per line of the log"})
+    model.add_argument(
+        "--until", metavar="SHARE", help="end earlier, when the mean time is known to this share: 1%% (docs/until.md)"
+    )
     model.add_argument(
         "--data-path", help="prefix of a .bin/.idx pair, or mock (default: the corpus of nlp-bench data)"
     )

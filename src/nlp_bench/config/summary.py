@@ -22,7 +22,8 @@ def summary(run: Run) -> str:
         "batch": f"micro {batch.micro_batch_size} x accumulation {batch.gradient_accumulation_steps} x data "
         f"{parallel.data} = {batch.global_batch_size} samples, {tokens} tokens",
         "length": f"{run.training.iterations} iterations, a log line every {run.training.log_interval}, "
-        f"at most {launch.timelimit}",
+        + (f"less where the mean is known to {run.tuning.until} before, " if run.tuning.until else "")
+        + f"at most {launch.timelimit}",
         "data": " ".join(run.data.words) or "mock (generated tokens)",
     }
     return "\n".join(f"{name:<7} {text}" for name, text in rows.items())

@@ -49,12 +49,18 @@ class Tuning:
     """What selective recompute covers: core_attn, mlp, layernorm."""
     kernels: str = "auto"
     """auto, te (Transformer Engine), apex or torch."""
+    until: str | None = None
+    """Share, as in 1%, to which the mean time of an iteration is to be known; the run ends then, before its iterations are done."""
     train_args: tuple[str, ...] = ()
     """Further words for the trainer, as it takes them."""
 
     def __post_init__(self) -> None:
         checks.one_of("tuning.trainer", self.trainer, TRAINERS)
         checks.one_of("tuning.kernels", self.kernels, ("auto", "te", "apex", "torch"))
+        if self.until is not None and self.trainer != "nlp-bench":
+            raise UsageError(
+                f"tuning.until: {self.trainer} cannot end by itself; leave it out or use trainer nlp-bench"
+            )
         if self.overlap_param_gather and not (self.use_distributed_optimizer and self.overlap_grad_reduce):
             raise UsageError("tuning.overlap_param_gather: needs use_distributed_optimizer and overlap_grad_reduce")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nlp_bench.logs.record import LOSS_NAN, NO_RECORDS, Records
+from nlp_bench.measure.anytime import Bound
 from nlp_bench.measure.curves import Curves
 from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, efficiency_of
 from nlp_bench.measure.provenance import Provenance
@@ -69,6 +70,8 @@ class RunEntry:
     """What a person said of the accelerators."""
     rules: "Judgement | None" = None
     """What the rules of the benchmark say of it, None where it was held to none."""
+    until: Bound | None = None
+    """What is known of the mean time by the rule of --until, None where the run was not asked to end by it."""
     curves: Curves | None = None
     """Some points of each plot, where plots were asked for; no part of the record."""
     published: Published | None = None
@@ -152,6 +155,7 @@ class RunEntry:
             "energy": self.energy.to_json(tokens) if self.energy else None,
             "machine": self.machine.to_json() if self.machine else None,
             "efficiency": self.efficiency.to_json() if self.efficiency else None,
+            "until": self.until.to_json() if self.until else None,
             "rules": self.rules.to_json() if self.rules else None,
         }
 

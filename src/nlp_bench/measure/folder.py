@@ -10,7 +10,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.table import check_types
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json, refuse_types
-from nlp_bench.launch.end.evidence import says_finished
+from nlp_bench.launch.end.evidence import enough_at, says_finished
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log
 from nlp_bench.measure.asked import Asked
@@ -45,6 +45,7 @@ def measure_folder(folder: Path, source: str, *, ended: dict[str, Any] | None = 
     """
     run = read_json(folder / "run.json", schemas.RUN)
     asked = Asked.of(run, folder / "run.json")
+    asked = replace(asked, enough_at=enough_at(folder) if asked.until is not None else None)
     check_types(Run, run, f"{folder / 'run.json'}: run")
     if ended is None and not (folder / "outcome.json").exists():
         raise NlpBenchError(
@@ -88,6 +89,7 @@ def measure_folder(folder: Path, source: str, *, ended: dict[str, Any] | None = 
         model=lookup(run, "model.name"),
         records=records,
         throughput=throughput,
+        until=asked.bound(records) if throughput else None,
         workload=workload_of(run, log.settings if log else {}, attempt),
         provenance=_provenance(asked, log, attempt, throughput),
     )

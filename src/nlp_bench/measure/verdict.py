@@ -30,7 +30,7 @@ def _objections(asked: Asked, log: Log | None, records: Records) -> Iterator[tup
     if has_trained_nothing(records):
         yield Outcome.INVALID, NOTHING_TRAINED
     last = records[-1].iteration if records else 0
-    if not records or last < asked.iterations:
+    if not records or last < asked.owed_iterations(records):
         yield Outcome.INCOMPLETE, f"the last whole line of the log is iteration {last} of {asked.iterations}"
     if not records.has("lm_loss").any():
         yield Outcome.INVALID, "no line of the log has a loss"
@@ -50,11 +50,15 @@ def notes(asked: Asked, log: Log | None, records: Records, throughput: Throughpu
     found = log_reasons(log)
     if len(log.attempts) > 1:
         found.append(f"{len(log.attempts)} attempts in job.out; the last is judged")
-    num_expected = -(-asked.iterations // asked.log_interval)  # the last iteration is always logged
+    num_expected = -(-asked.owed_iterations(records) // asked.log_interval)  # the last iteration is always logged
     if asked.goes_on and records:
         num_expected -= (int(records[0].iteration) - 1) // asked.log_interval
     if throughput and len(records) < num_expected:
         found.append(f"{len(records)} of {num_expected} expected lines are whole")
+    bound = asked.bound(records)
+    if throughput and asked.until is not None:
+        word = f"{100 * asked.until:g} % were asked for"
+        found.append(f"{word}: {bound.text()}" if bound else f"{word}, and the log has too few lines to bound the mean")
     if throughput and throughput.why_no_interval:
         found.append(throughput.why_no_interval)
     if throughput:

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -40,7 +41,7 @@ def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) 
     console = Console() if rank.rank == rank.world_size - 1 else None
     say = console.say if console else _silence
     say("\n".join(dump.argument_lines(settings, layout) + dump.fact_lines(facts_of(trainer))))
-    keeper = Keeper(trainer, say, started_s)
+    keeper = Keeper(trainer, say, started_s, writes_log=console is not None)
     STARTUP.mark("facts")
     first = keeper.begin() + 1
     STARTUP.mark("checkpoint")
@@ -85,10 +86,13 @@ def _iterate(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], firs
             scalars = scalars_of(interval)
             for watcher in watchers:
                 watcher.interval(interval, scalars)
+            if keeper.until.is_enough(interval) and not ending:
+                ending = _finished(iteration)
         if not step.is_nan:
             meter.leave_out(keeper.keep(iteration, last=ending is not None))
         if ending:
-            return ending
+            said = keeper.until.text(iteration, trainer.layout.train_iters)
+            return replace(ending, text=said + ending.text) if ending.code == 0 else ending
         iteration += 1
 
 
@@ -97,9 +101,13 @@ def _ending(last: int, iteration: int, step: Step, keeper: Keeper) -> Ending | N
         text = f"error: loss {step.loss} or gradient norm {step.grad_norm} is not finite in iteration {iteration}"
         return Ending(iteration=iteration, code=NAN_EXIT_CODE, text=text)
     if iteration == last:
-        return Ending(iteration=iteration, code=0, text=f" training finished: {iteration} iterations")
+        return _finished(iteration)
     reason = keeper.why_stop(iteration, step.votes)
     if reason is None:
         return None
     stopped = f" training stopped by {reason} after iteration {iteration}"
     return Ending(iteration=iteration, code=0, text=f"{stopped}\n{keeper.how_to_go_on(iteration)}")
+
+
+def _finished(iteration: int) -> Ending:
+    return Ending(iteration=iteration, code=0, text=f" training finished: {iteration} iterations")

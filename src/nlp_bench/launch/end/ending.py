@@ -49,7 +49,7 @@ class Facts:
     """What is known when a run has ended."""
 
     iterations: int
-    """Iterations that run.json asks for."""
+    """Iterations that the run owes: those of run.json, fewer where its own --until was met before."""
     exit_status: int | None
     """Exit status of the job; None where it is lost."""
     job: Job | None
@@ -97,13 +97,15 @@ def decide(  # noqa: PLR0913  # one fact each
     """
     if job is None and state is not None:
         job = Job(state=state, reason="", exit_status=exit_status)
+    log = gather(run_dir)
+    is_enough = run.tuning.until is not None and log.is_finished and log.enough_at == log.last_iteration
     facts = Facts(
-        iterations=run.training.iterations,
+        iterations=(log.last_iteration or 0) if is_enough else run.training.iterations,
         exit_status=exit_status,
         job=job,
         signal=signal,
         started=(run_dir / "job.out").is_file(),
-        log=gather(run_dir),
+        log=log,
     )
     for name, rule in RULES.items():
         ending = rule(facts)

@@ -72,6 +72,8 @@ FINISHED = re.compile(
     r"^(?:\[\w+\]: ?)? ?(?:training finished: (\d+) iterations|\[after training is done\] datetime: .*)$"
 )
 """The line behind the last iteration: our trainer's, or Megatron-LM's."""
+ENOUGH = re.compile(r"^(?:\[\w+\]: ?)? ?until \S+: enough after iteration (\d+) of \d+: ")
+"""Our trainer's line before that one, where --until ended the training (train/until.py)."""
 KILLED = "killed by SIGKILL: mostly Linux, out of memory (dmesg tells); try a smaller micro batch, or more ranks"
 """SIGKILL leaves no word of its own in the log."""
 STARTED, STARTED_ERR = "\nSubmitted batch job ", "nlp-bench: begin of job "
@@ -107,6 +109,8 @@ class Evidence:
     """What brought the run down, where the log tells more than its exit status: a stall, a rendezvous, the rank that was first."""
     is_finished: bool = False
     """Whether the trainer said behind its last iteration that it was done."""
+    enough_at: int | None = None
+    """The iteration after which the trainer said that --until was met."""
     num_starts: int = 0
     """Starts of the ranks in the log that have iterations: torchrun may restart them inside a job."""
 
@@ -131,6 +135,7 @@ def gather(run_dir: Path) -> Evidence:
         not_finite=f"the loss is not finite at iteration {broken.iteration}" if broken else None,
         cause=_cause(err, lines, trained=bool(records)),
         is_finished=any(FINISHED.match(line) for line in lines),
+        enough_at=_enough_at(lines),
         num_starts=num_starts,
     )
 
@@ -153,6 +158,15 @@ def says_finished(run_dir: Path) -> bool:
     """Whether the last start of the program said that its training was done: an exit status behind that takes no number away."""
     lines = _of_this_start(_tail(run_dir / "job.out"), STARTED).splitlines()
     return any(FINISHED.match(line) for line in lines)
+
+
+def enough_at(run_dir: Path) -> int | None:
+    """Return the iteration after which the last start of the program says that --until was met; None where it says nothing."""
+    return _enough_at(_of_this_start(_tail(run_dir / "job.out"), STARTED).splitlines())
+
+
+def _enough_at(lines: list[str]) -> int | None:
+    return next((int(found[1]) for line in reversed(lines) if (found := ENOUGH.match(line))), None)
 
 
 def _meaning(notice: "re.Match[str] | None", node: str | None) -> Outcome | None:

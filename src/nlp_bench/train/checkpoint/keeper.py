@@ -11,15 +11,17 @@ from nlp_bench.train.checkpoint.record import read_record
 from nlp_bench.train.checkpoint.start import found_checkpoint
 from nlp_bench.train.checkpoint.stop import Stop
 from nlp_bench.train.trainer import Trainer
+from nlp_bench.train.until import Until
 
 
 class Keeper:
     """Checkpoints and early ends of one rank's training."""
 
-    def __init__(self, trainer: Trainer, say: Callable[[str], None], started_s: float) -> None:
+    def __init__(self, trainer: Trainer, say: Callable[[str], None], started_s: float, *, writes_log: bool) -> None:
         """Every rank makes one at the same time; `say` writes a line of the log, `started_s` is the start by time.monotonic."""
         self._trainer, self._say = trainer, say
         self._stop = Stop(trainer.settings, started_s)
+        self.until = Until(trainer.settings, trainer.device, decides=writes_log)
         self._store = None
         if trainer.settings.save is not None:
             from nlp_bench.train.checkpoint.store import Store  # noqa: PLC0415  # its imports take a second

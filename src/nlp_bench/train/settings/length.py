@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nlp_bench.measure.anytime import percent
 from nlp_bench.train.settings.rules import exclusive, not_negative, positive, require
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ class LengthSettings:
     """Iterations; exactly one of --train-iters and --train-samples is given."""
     train_samples: int | None = None
     """Samples; divided by the global batch size, rounded down, these are the iterations."""
+    until: str | None = None
+    """Stop when the mean time of an iteration is known to this share of itself, as in `1%` (docs/until.md), at a log line."""
     exit_duration_in_mins: float | None = None
     """Stop after the first iteration that ends later than this after the start, with a checkpoint where --save is given."""
     exit_interval: int | None = None
@@ -54,4 +57,8 @@ def check_length(s: "Settings") -> None:
     require(
         s.eval_iters == 0, f"eval_iters: {s.eval_iters}: an evaluation would spoil the throughput; use --eval-iters 0"
     )
+    if s.until is not None:
+        percent("until", s.until)
+        for name in ("save", "load", "profile"):
+            require(not getattr(s, name), f"until: {s.until} is for a measurement in one piece; leave --{name} out")
     require(not s.manual_gc_interval or s.manual_gc, "manual_gc_interval: needs --manual-gc")

@@ -1,0 +1,134 @@
+"""The bound that may be looked at after every line, and the runs that end by it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.published import write_run
+from support.stopping import anytime, fixed, real, simulated
+
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.launch.end.ending import decide
+from nlp_bench.measure.anytime import Sequence, replay
+from nlp_bench.measure.folder import measure_folder
+from nlp_bench.outcome import Outcome
+
+SAID = "[default0]: until 5%: enough after iteration {} of 2000: known\n[default0]: training finished: {} iterations\n"
+LINE = (
+    " iteration {:8d}/    2000 | consumed samples: 480 | elapsed time per iteration (s): {:.4f} | global batch size:    96 "
+    "| lm loss: 1.0E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+)
+
+
+@pytest.mark.parametrize(
+    "kind", ["independent noise of 10 %", "autocorrelation 0.6, 5 %", "rare stalls: 2 % of iterations"]
+)
+def test_few_runs_that_stop_miss_the_truth_where_a_fixed_interval_misses_it_often(kind: str) -> None:
+    dice, draw = np.random.default_rng(5), simulated(kind)
+    runs = [draw(dice) for _ in range(40)]
+    sure = [anytime(seconds, 0.01, 1) for seconds in runs]
+    peeked = [fixed(seconds, 0.01, 1) for seconds in runs]
+    assert all(stop.iterations for stop in sure)
+    assert sum(stop.ever for stop in sure) <= 2
+    assert sum(stop.ever for stop in peeked) >= 5
+
+
+def test_an_even_run_that_has_seen_no_stall_yet_does_not_stop_before_one_could_have_come() -> None:
+    even = 1 + 0.003 * np.random.default_rng(1).standard_normal(4000)
+    stop = anytime(even, 0.01, 1).iterations
+    assert stop is not None
+    assert 500 <= stop <= 900
+    even[200::500] += 4  # 0.8 % of the time, and none before iteration 200
+    stalled = anytime(even / even.mean(), 0.01, 1)
+    assert not stalled.missed
+    assert stalled.iterations is None or stalled.iterations > 2000
+
+
+def test_a_run_that_changes_its_speed_goes_on() -> None:
+    steps = 1 + 0.003 * np.random.default_rng(2).standard_normal(1200)
+    steps[:300] *= 0.9
+    assert anytime(steps, 0.01, 1).iterations is None
+
+
+def test_windows_of_a_run_go_round() -> None:
+    steps = np.arange(1.0, 100.0)
+    assert real(steps)(np.random.default_rng(1)).mean() == pytest.approx(1, abs=0.02)
+
+
+def test_what_would_be_enough_is_told_beforehand() -> None:
+    draw = simulated("independent noise of 10 %")
+    seconds = draw(np.random.default_rng(3))
+    early = replay(((place, float(value)) for place, value in enumerate(seconds[:700], 1)), 0.01, 1)
+    assert early is not None
+    stop = anytime(seconds, 0.01, 1).iterations
+    assert early.needed == pytest.approx(stop, rel=0.3)
+
+
+def test_a_new_start_of_the_program_counts_anew() -> None:
+    sequence = Sequence(0.1, 1)
+    for number in [*range(1, 100), *range(1, 100)]:
+        sequence.add(number, 1.0 if number < 50 else 1.01)
+    bound = sequence.bound()
+    assert bound is not None
+    assert (bound.first_iteration, bound.last_iteration) == (21, 99)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """A run that was asked for 2000 iterations or 5 %, and ended with iteration 200."""
+    folder = write_run(tmp_path / "run")
+    run = json.loads((folder / "run.json").read_text())
+    run["training"] |= {"iterations": 2000, "log_interval": 1}
+    run["tuning"] = {"until": "5%"}
+    (folder / "run.json").write_text(json.dumps(run))
+    seconds = 5 + 0.1 * np.random.default_rng(4).standard_normal(200)
+    text = "".join(LINE.format(number, value) for number, value in enumerate(seconds, 1))
+    (folder / "job.out").write_text(text + SAID.format(200, 200))
+    return folder
+
+
+def outcome_of(folder: Path) -> Outcome:
+    return measure_folder(folder, "run").entry.outcome
+
+
+def test_a_run_that_was_enough_is_valid_and_its_bound_stands_in_the_record(stopped: Path) -> None:
+    entry = measure_folder(stopped, "run").entry
+    assert (entry.outcome, entry.num_records) == (Outcome.VALID, 200)
+    record = entry.to_json(20_000_000)["until"]
+    assert (record["is_enough"], record["first_iteration"], record["last_iteration"]) == (True, 21, 200)
+    assert record["half_width"] <= 0.05
+    assert record["seconds_per_iteration"] == pytest.approx(5, rel=0.01)
+
+
+@pytest.mark.parametrize("lost", [1, 3, 150])
+def test_a_log_that_is_cut_is_incomplete(stopped: Path, lost: int) -> None:
+    lines = (stopped / "job.out").read_text().splitlines(keepends=True)
+    (stopped / "job.out").write_text("".join(lines[: len(lines) - 2 - lost]))
+    assert outcome_of(stopped) is Outcome.INCOMPLETE
+
+
+def test_what_the_log_says_of_itself_is_not_believed_where_its_times_do_not_show_it(stopped: Path) -> None:
+    lines = (stopped / "job.out").read_text().splitlines(keepends=True)
+    (stopped / "job.out").write_text("".join(lines[:90]) + SAID.format(90, 90))
+    assert outcome_of(stopped) is Outcome.INCOMPLETE
+
+
+def test_without_being_asked_for_no_run_may_stop(stopped: Path) -> None:
+    run = json.loads((stopped / "run.json").read_text())
+    (stopped / "run.json").write_text(json.dumps(run | {"tuning": {}}))
+    assert outcome_of(stopped) is Outcome.INCOMPLETE
+
+
+@pytest.mark.parametrize(
+    ("until", "said", "outcome"),
+    [("5%", 200, Outcome.VALID), ("5%", 190, Outcome.INCOMPLETE), (None, 200, Outcome.INCOMPLETE)],
+)
+def test_the_launcher_judges_by_run_json_and_the_log(
+    tmp_path: Path, until: str | None, said: int, outcome: Outcome
+) -> None:
+    run = resolve(Request(model="tiny", launcher="local", iterations=2000, until=until), ask_scheduler=False)
+    text = "".join(LINE.format(number, 5.0) for number in range(1, 201))
+    (tmp_path / "job.out").write_text(text + SAID.format(said, 200))
+    assert decide(run, tmp_path, exit_status=0).outcome is outcome
