@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nlp_bench.cli.main import main
@@ -12,6 +15,7 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.launch.folder import write_submission
+from nlp_bench.launch.follow.enough import Enough
 from nlp_bench.launch.follow.progress import TAIL_BYTES, progress
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Job
@@ -126,3 +130,53 @@ def test_a_damaged_folder_does_not_keep_the_watch_for_ever(submitted: Path, caps
     (submitted / "submit.json").write_text("{")
     assert main(["watch", "--every", "0.01", str(submitted)]) == 1
     assert capsys.readouterr().err.count("error:") == 1
+
+
+def timed(first: int, last: int, dice: np.random.Generator) -> str:
+    return "".join(
+        LINE.format(n).replace("0.5000", f"{0.5 + 0.01 * dice.standard_normal():.4f}") for n in range(first, last + 1)
+    )
+
+
+def test_a_watched_run_says_when_it_has_been_measured_well_enough(
+    submitted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = json.loads((submitted / "run.json").read_text())
+    record["training"] |= {"iterations": 40, "log_interval": 1}
+    (submitted / "run.json").write_text(json.dumps(record))
+    dice, log = np.random.default_rng(1), submitted / "job.out"
+    log.write_text(timed(1, 60, dice))
+    assert main(["watch", "--once", str(submitted)]) == 1
+    assert "known to" not in capsys.readouterr().err
+    assert main(["watch", "--once", "--until", "5%", str(submitted)]) == 1
+    early = re.search(r"known to \+-([\d.]+) %, about (\d+) iterations for 5 %\n", capsys.readouterr().err)
+    assert early
+    assert float(early[1]) > 5
+    assert 100 < int(early[2]) < 250
+    log.write_text(timed(1, 300, dice))
+    assert main(["watch", "--once", "--until", "5%", str(submitted)]) == 1
+    assert f": enough for 5 %: see nlp-bench report - < {log}, or end it with scancel 7\n" in capsys.readouterr().err
+    assert main(["watch", "--once", "--until", "5%", "--format", "json", str(submitted)]) == 1
+    assert json.loads(capsys.readouterr().out)["until"]["is_enough"] is True
+
+
+def test_a_log_that_grows_is_read_on_and_gives_what_the_whole_gives(run: Run, tmp_path: Path) -> None:
+    run = replace(run, training=replace(run.training, log_interval=1))
+    log, text = tmp_path / "job.out", timed(1, 200, np.random.default_rng(2))
+    log.write_text("")
+    growing = Enough(run, log, "5%")
+    for part in range(0, len(text), 1000):
+        with log.open("a") as stream:
+            stream.write(text[part : part + 1000])
+        found = growing.look()
+    assert found is not None
+    assert found == Enough(run, log, "5%").look()
+    assert found.last_iteration == 200
+    log.write_text(timed(1, 50, np.random.default_rng(3)))
+    assert (anew := growing.look()) is not None
+    assert anew.last_iteration == 50
+
+
+def test_a_share_that_is_none_is_refused(submitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "--once", "--until", "1", str(submitted)]) == 2
+    assert "--until: '1' is no share in percent" in capsys.readouterr().err

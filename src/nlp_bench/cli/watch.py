@@ -22,6 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--continue", dest="drives", action="store_true",
         help="also call `jube continue` for JUBE's runs until nothing waits in them: unattended to the table",
     )  # fmt: skip
+    parser.add_argument(
+        "--until", metavar="SHARE",
+        help="say when the mean time of a run is known to this share: 1%% (default: what the run itself was submitted with)",
+    )  # fmt: skip
     parser.add_argument("--max-hours", type=hours, metavar="H", help="return after H hours, with exit code 3")
     parser.add_argument(
         "--format", choices=("lines", "json"), default="lines",
@@ -32,7 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a line per run whenever it has moved; return 0 when every run is VALID, 3 when the hours are over before, else 1."""
     from nlp_bench.launch.follow.watch import Manner, watch
+    from nlp_bench.measure.anytime import percent
 
+    if options.until is not None:
+        percent("--until", options.until)
     manner = Manner(
         every_s=options.every,
         once=options.once,
@@ -40,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
         only_new=options.new,
         drives=options.drives,
         max_hours=options.max_hours,
+        until=options.until,
         as_json=options.format == "json",
     )
     return watch(options.paths, manner)

@@ -1,6 +1,7 @@
 """Follow runs to their end: one line per run whenever it has moved; unattended, JUBE's next steps are driven too."""
 
 import json
+import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from nlp_bench.launch.end.advice import advice, short
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.folder import read_submission
 from nlp_bench.launch.follow import jube_runs
+from nlp_bench.launch.follow.enough import Enough
 from nlp_bench.launch.follow.progress import Progress, progress
 from nlp_bench.launch.follow.runs import find_runs, one_line
 from nlp_bench.launch.follow.sync import CUT_OFF, SILENT, sync
+from nlp_bench.measure.anytime import Bound
 from nlp_bench.outcome import Outcome
 
 SCHEMA = "nlp-bench/watch/1"
@@ -39,7 +42,9 @@ class Look:
     progress: Progress | None
     """How far it is, None where its log tells nothing yet."""
     to_type: tuple[str, ...] = ()
-    """The next commands for a run that goes on, but stands still in Slurm: its launcher may be stopped too."""
+    """The next commands for a run that goes on: one that stands still in Slurm, or has been measured well enough."""
+    known: Bound | None = None
+    """How well its mean time is known, where --until or its run.json asks."""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -58,7 +63,16 @@ class Look:
             text += f"; STALLED: the log has not grown for more than {self.progress.stall_limit_s:.0f} s"
         if self.progress.is_stalled or self.state == SILENT:
             text += f"; {self.state}"
+        text += f"; {self._known(self.known)}" if self.known else ""
         return text + (": see {}, or end it with {}".format(*self.to_type) if self.to_type else "")
+
+    def _known(self, known: Bound) -> str:
+        """Return how well the mean is known in one clause, and that it is enough."""
+        text = f"known to +-{100 * known.half_width:.1f} %"
+        if known.is_enough:
+            return f"{text}: enough for {100 * known.within:g} %"
+        needed = "" if known.needed is None else f", about {known.needed} iterations for {100 * known.within:g} %"
+        return f"{text}{needed}" if known.is_steady else f"{text}, still changing its speed"
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -76,6 +90,7 @@ class Look:
             "left_s": far.left_s if far else None,
             "silent_s": far.silent_s if far else None,
             "is_stalled": far.is_stalled if far else False,
+            "until": self.known.to_json() if self.known else None,
             "logs": [str(path) for path in found.logs] if found else [],
             "next": list(found.commands if found else self.to_type),
         }
@@ -97,6 +112,8 @@ class Manner:
     """Call `jube continue` for JUBE's runs until nothing waits in them."""
     max_hours: float | None = None
     """Return after so long, whatever still goes on."""
+    until: str | None = None
+    """Say how well the mean time of each run is known, and when it is known to this share, as in 1%."""
     as_json: bool = False
     """Print one JSON record per change on stdout instead of lines on stderr."""
 
@@ -110,6 +127,7 @@ class _Watching:
     def __init__(self, paths: list[Path], manner: Manner) -> None:
         self.paths, self.manner = paths, manner
         self.earlier = set(_existing(paths)) if manner.only_new else set()
+        self.enough: dict[Path, Enough] = {}
         self.shown: dict[Path, str] = {}
         self.ended: dict[Path, Look] = {}
         self.faults: dict[Path, int] = {}
@@ -144,16 +162,26 @@ class _Watching:
             return self.ended[folder]
         try:
             ending, state = sync(folder)
-            far = None if ending else progress(read_run(folder), folder / "job.out")
+            far = known = None
+            if not ending:
+                far, known = self._far(folder)
             to_type = _to_type(folder) if far and far.is_stalled and state != SILENT else ()
         except (NlpBenchError, OSError) as error:
             self.faults[folder] = self.faults.get(folder, 0) + 1
             return Look(folder=folder, ending=None, state=f"error: {error}", progress=None)
+        if known and known.is_enough and not to_type and not self.enough[folder].ends_itself:
+            to_type = _to_read(folder)
         self.faults.pop(folder, None)
-        look = Look(folder=folder, ending=ending, state=state, progress=far, to_type=to_type)
+        look = Look(folder=folder, ending=ending, state=state, progress=far, to_type=to_type, known=known)
         if ending:
             self.ended[folder] = look
         return look
+
+    def _far(self, folder: Path) -> tuple[Progress | None, Bound | None]:
+        """Return how far a run is, and how well its mean time is known."""
+        run, log = read_run(folder), folder / "job.out"
+        enough = self.enough.setdefault(folder, Enough(run, log, self.manner.until))
+        return progress(run, log), enough.look()
 
     def _show(self, look: Look) -> None:
         line = look.line()
@@ -200,6 +228,12 @@ def _to_type(folder: Path) -> tuple[str, ...]:
     """Return how to see and to end the Slurm job of a run, nothing for one without."""
     job_ids = chain.job_ids(read_submission(folder) or {})
     return (f"scontrol show job {job_ids[-1]}", f"scancel {' '.join(job_ids)}") if job_ids else ()
+
+
+def _to_read(folder: Path) -> tuple[str, ...]:
+    """Return how to read the log of a run that has been measured well enough, and to end its Slurm job; nothing without one."""
+    commands = _to_type(folder)
+    return (f"nlp-bench report - < {shlex.quote(str(folder / 'job.out'))}", commands[1]) if commands else ()
 
 
 def _existing(paths: list[Path]) -> list[Path]:
