@@ -5,6 +5,7 @@ import random
 import re
 import struct
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,9 @@ GRAMMAR = Grammar(
         b"lm loss": (4, 1.0, False),
         b"number of nan iterations": (5, 1.0, True),
     },
-    num_columns=6,
+    num_columns=7,
     required=(3,),
+    stamp=6,
 )
 NEEDLES = (b"iteration", b"....", b"-----", b"device:")
 ROW = (
@@ -34,6 +36,7 @@ ROW = (
     b"elapsed time per iteration (ms): 7241.7 | learning rate: 4.438E-07 | lm loss: 1.098846E+01 | "
     b"number of nan iterations:   0 |"
 )
+STAMP_S = datetime(2026, 11, 20, 8, 0, 1, tzinfo=timezone.utc).timestamp()
 Engine = Callable[[tuple[bytes, ...], Grammar | None], Any]
 
 
@@ -70,13 +73,13 @@ def plain(rows: Rows, lines: list[Line], block: Block) -> tuple[Any, ...]:
 def test_a_row(engine: Engine) -> None:
     rows, lines = scanned(engine, b"noise\n" + ROW + b"\r\n")
     assert lines == []
-    assert rows.values.tolist() == [[10, 500, 960, 7241.7 / 1000.0, 10.98846, 0]]
+    assert rows.values.tolist() == [[10, 500, 960, 7241.7 / 1000.0, 10.98846, 0, STAMP_S]]
     assert (rows.offsets.tolist(), rows.numbers.tolist(), rows.labels.tolist()) == ([6], [2], [0])
 
 
 def test_the_missing_is_nan(engine: Engine) -> None:
     rows, _ = scanned(engine, b"iteration 1/ 2 | elapsed time per iteration (s): .5 |\n")
-    assert np.array_equal(rows.values, [[1, 2, np.nan, 0.5, np.nan, np.nan]], equal_nan=True)
+    assert np.array_equal(rows.values, [[1, 2, np.nan, 0.5, np.nan, np.nan, np.nan]], equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +125,56 @@ def test_what_departs_from_the_grammar_is_a_line(engine: Engine, old: bytes, new
     assert [line[:4] for line in lines] == [(1, 0, text, True)]
 
 
+@pytest.mark.parametrize(
+    ("prefix", "seconds"),
+    [
+        (b"", None),
+        (b"[default3]: ", None),
+        (b"[2026-11-20 08:00:01] ", STAMP_S),
+        (b"[default3]: [2026/11/20 08:00:01.250] ", STAMP_S + 0.25),
+        (b"2026-11-20T08:00:01,000001 - root - INFO - ", STAMP_S + 0.000001),
+        (b"[rank0]:2026-11-20 08:00:01 [INFO] ", STAMP_S),
+        (b"2024-02-29 00:00:00 ", datetime(2024, 2, 29, tzinfo=timezone.utc).timestamp()),
+        (b"took 5 s at 100% ", None),
+    ],
+)
+def test_the_time_in_front_of_a_row(engine: Engine, prefix: bytes, seconds: float | None) -> None:
+    rows, _ = scanned(engine, prefix + ROW[ROW.index(b"iteration") :] + b"\n")
+    assert np.array_equal(rows.values[:, 6], [math.nan if seconds is None else seconds], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        b"[20261120 08:00:01] ", b"11/20/2026 08:00:01 ", b"I1120 08:00:01.250000 ", b"[08:00:01] ", b"2026-11-20 08:00:01Z ",
+        b"2026-11-20 08:00:01-05:00 ", b"2026-11-20 08:00:01.25+0100 ", b"2026-13-20 08:00:01 ", b"2026-02-29 08:00:01 ",
+        b"2026-11-20 24:00:01 ", b"2026-11-20 08:00:01.1234567890 ", b"12026-11-20 08:00:01 ", b"0000-11-20 08:00:01 ",
+        b"2026-11-20 08:00:01:250 ", b"7:00:00:00 2026-11-20 08:00:01 ",
+    ],
+)  # fmt: skip
+def test_a_row_with_another_form_of_time_is_a_line(engine: Engine, prefix: bytes) -> None:
+    rows, lines = scanned(engine, prefix + ROW[ROW.index(b"iteration") :] + b"\n")
+    assert (len(rows.values), len(lines)) == (0, 1)
+
+
+STAMP_PIECES = (
+    b"2026", b"-", b"/", b"02", b"29", b"30", b"11", b" ", b"T", b"08:00:01", b":", b".", b",", b"5", b"123", b"Z", b"+", b"[", b"]",
+    b"2026-11-20 08:00:0", b"2024-02-29 23:59:59", b"1900/02/29 00:00:00",
+)  # fmt: skip
+
+
+@settings(max_examples=2000, deadline=None)
+@given(st.lists(st.sampled_from(STAMP_PIECES), max_size=8))
+def test_times_are_the_same_in_both_languages(pieces: list[bytes]) -> None:
+    text = b"".join(pieces) + b" iteration 1/ 2 | elapsed time per iteration (s): 1 |\n"
+    (ours, our_lines), (theirs, their_lines) = (
+        scanned(make, text) for make in (scan._PythonEngine, c_engine(is_simple=False))
+    )
+    assert len(our_lines) == len(their_lines)
+    assert ours.values.tobytes() == theirs.values.tobytes()
+    assert ours.labels.tolist() == theirs.labels.tolist()
+
+
 def test_a_line_without_its_end_is_no_row(engine: Engine) -> None:
     rows, lines = scanned(engine, ROW + b"\n" + ROW)
     assert len(rows.values) == 1
@@ -163,6 +216,7 @@ def test_labels_tell_processes_apart_but_not_times() -> None:
     assert label == label_of(b"  [default3]:")
     assert label == label_of(b"[2026-11-20 08:00:01] [default3]:")
     assert label == label_of(b"[default3]: [2026/11/20 08:00:02.123] ")
+    assert label == label_of(b"2026/11/20 08:00:02,123 [default3]: ")
     assert len({label, label_of(b"[default2]:"), label_of(b"[20]"), label_of(b"[200]"), label_of(b"")}) == 5
     assert label_of(b" [2026-11-20 08:00:01] ") == 0
 
@@ -208,7 +262,7 @@ def test_numbers_are_those_of_python_to_the_last_bit(text: str) -> None:
 
 SEEDS = (
     ROW,
-    b"[default3]: iteration 7/ 9 | elapsed time per iteration (s): 7.2310 | TFLOPs: 101.54 |",
+    b"2026-11-20 08:00:01,250 [default3]: iteration 7/ 9 | elapsed time per iteration (s): 7.2310 | TFLOPs: 101.54 |",
     b"iteration\t1 /2| lm loss:1|elapsed time per iteration (s) :\t1e0 | number of nan iterations: 0|  \r",
     b"jwb123:4567:4567 [0] NCCL INFO Channel 12/0 : 12[0] -> 34[1] [send] via NET/IBext/1/GDRDMA",
     b"  world_size ................ 8",

@@ -12,6 +12,7 @@ from nlp_bench.logs.attempts import Raw, in_file_order, split_attempts
 from nlp_bench.logs.quantity import OPTIONS, RATES
 from nlp_bench.logs.record import COLUMN, Event, Fact, Log, Refusal, stored
 from nlp_bench.logs.scan import label_of
+from nlp_bench.logs.stamp import stamp_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +58,7 @@ class Findings:
         self._starts: list[tuple[int, dict[str, Fact]]] = [(0, {})]
         self._told: set[str] = set()
         self._is_counted = False
+        self._last_offset = -1
         self.torn_lines: set[int] = set()
         """Numbers of lines that hold torn records, the first ones of many."""
         self.impossible_lines: set[int] = set()
@@ -70,19 +72,13 @@ class Findings:
         A time, rate or count that cannot be one (0, below 0, not finite) is left out; a torn record without any is only
         counted.
         """
-        row: dict[str, float] = {}
-        has_rate = False
-        for name, value in values.items():
-            if not _is_possible(name, value):
-                if name in RATES:
-                    self._impossible(line.number)
-                continue
-            has_rate |= name in RATES
-            row[name] = value
+        row = {name: value for name, value in values.items() if _is_possible(name, value)}
+        for _ in (name for name in values.keys() - row.keys() if name in RATES):
+            self._impossible(line.number)
         self.num_torn += not is_whole
         if not is_whole and len(self.torn_lines) < _MANY:
             self.torn_lines.add(line.number)
-        if not (is_whole or has_rate):
+        if not is_whole and row.keys().isdisjoint(RATES):
             return  # a cut line without its time says nothing that could be used
         if "iteration" in row:
             self._is_counted = True
@@ -91,6 +87,10 @@ class Findings:
         self.num_records += 1
         # A program that does not count is counted for, from the second on: nothing says that its first is here.
         row.setdefault("iteration", float(self.num_records + self.dialect.counts_from))
+        # Of several records on one line only the first was written at its time.
+        if "stamp_s" not in row and line.offset != self._last_offset and (stamp := stamp_s(line.text)) is not None:
+            row["stamp_s"] = stamp
+        self._last_offset = line.offset
         known = self._labels.get(label)
         if known is None:
             known = self._labels.setdefault(label, label_of(label))

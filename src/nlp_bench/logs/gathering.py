@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.forms import is_cut, quantities, take_facts
+from nlp_bench.logs.progress_bar import slim
 from nlp_bench.logs.quantity import in_unit, number
 from nlp_bench.logs.scan import Line
 
@@ -19,7 +20,7 @@ class Open:
     """A record that more lines may join."""
 
     line: Line
-    """Its first line, without the text."""
+    """Its first line, as `slim` keeps it."""
     prefix: bytes
     """What stood before it on its line."""
     values: dict[str, float]
@@ -60,7 +61,7 @@ class Gathering:
                 label = label_of(prefix)
                 self._close(label, findings)
                 values, is_whole = self.begin(head)
-                bare = line._replace(text=b"", following=_nothing)
+                bare = slim(line)
                 self._open[label] = Open(bare, prefix, values, is_whole=is_whole)
                 continue
             pair = self.pair.search(text)
@@ -108,7 +109,3 @@ class Gathering:
         """Tell the records that are still open."""
         for label in list(self._open):
             self._close(label, findings)
-
-
-def _nothing(_: int) -> list[bytes]:
-    return []

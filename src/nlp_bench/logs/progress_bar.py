@@ -14,6 +14,7 @@ from nlp_bench.logs.clean import pieces
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.quantity import duration_s
 from nlp_bench.logs.scan import Line
+from nlp_bench.logs.stamp import HEAD_BYTES
 
 NEEDLES = (b"%|", b"it [")
 """Between the percentage and the drawing; behind the count of a bar that knows no total."""
@@ -96,8 +97,8 @@ def loop_of(bar: Bar) -> str:
 
 
 def slim(line: Line) -> Line:
-    """Return the line without its text, for keeping."""
-    return Line(line.number, line.offset, b"", True, lambda _: [])
+    """Return the line for keeping, of its text only the head with the time stamp."""
+    return Line(line.number, line.offset, line.text[:HEAD_BYTES], True, lambda _: [])
 
 
 @dataclass

@@ -34,7 +34,7 @@ ROW = (
 )
 """Columns of a record. `elapsed_s`, `tokens` and `tokens_per_device` are per iteration; rates without `per_device` and
 `tokens` are of the whole machine; `clock_s` is the training's own cumulative clock, `stamp_s` the time of day the line was
-written; `tflops` is TFLOP/s per device by the legacy x4/3 count, `model_tflops` that of the model alone; `joules_per_device` is per
+written (of its own field, or of the stamp in front of the line); `tflops` is TFLOP/s per device by the legacy x4/3 count, `model_tflops` that of the model alone; `joules_per_device` is per
 iteration, `watts_per_device` the mean power of the interval."""
 
 RATES = (

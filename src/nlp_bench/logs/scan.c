@@ -21,7 +21,7 @@
 #include <arm_neon.h>
 #endif
 
-#define INTERFACE 1 /* raised with every change that scan.py has to know */
+#define INTERFACE 2 /* raised with every change that scan.py has to know */
 #define MAX_PIECES 64
 #define MAX_NUMBER_BYTES 64
 #define HASH_BASIS UINT64_C(0xcbf29ce484222325)
@@ -56,6 +56,7 @@ struct plan {
   int64_t num_columns;
   const int64_t *required;
   int64_t num_required;
+  int64_t stamp;                /* column of the time in front of the record, -1 for none */
   int64_t num_checked;          /* places where the tables let a word pass, whether it stood there or not */
   int64_t expected[MAX_PIECES]; /* which key the piece in this place had last, num_keys for none */
 };
@@ -322,13 +323,80 @@ static const byte *read_number(const byte *begin, const byte *end, double *value
   return at;
 }
 
-/* FNV-1a over what stands before the record, without blanks and time stamps `[20dd-...]`; see label_of in scan.py. */
-static int64_t label_of(const byte *at, const byte *end)
+static int are_digits(const byte *at, int count)
+{
+  while (count && is_digit(*at))
+    at++, count--;
+  return !count;
+}
+
+static int two_digits(const byte *at) { return (at[0] - '0') * 10 + (at[1] - '0'); }
+
+static int is_clock(const byte *at, const byte *end)
+{
+  return end - at >= 8 && at[2] == ':' && at[5] == ':' && are_digits(at, 2) && are_digits(at + 3, 2) &&
+         are_digits(at + 6, 2);
+}
+
+/* The end of a stamp `2026-01-31 23:59:59,123` that begins at `at`, NULL where there is none; PLAIN_STAMP in stamp.py. */
+static const byte *skip_stamp(const byte *begin, const byte *at, const byte *end)
+{
+  if (end - at < 19 || (at > begin && is_digit(at[-1])) || !are_digits(at, 4) || (at[4] != '-' && at[4] != '/') ||
+      !are_digits(at + 5, 2) || (at[7] != '-' && at[7] != '/') || !are_digits(at + 8, 2) ||
+      (at[10] != 'T' && at[10] != ' ') || !is_clock(at + 11, end))
+    return NULL;
+  const byte *last = at + 19;
+  if (end - last > 1 && (*last == '.' || *last == ',') && is_digit(last[1])) {
+    for (last++; last < end && is_digit(*last) && last - at < 29; last++)
+      ;
+  }
+  int is_point = end - last > 1 && (*last == '.' || *last == ',') && is_digit(last[1]);
+  if (last < end && (is_point || is_digit(*last) || *last == ':' || *last == 'Z' || *last == '+' || *last == '-'))
+    return NULL; /* a zone, or no time at all */
+  return last;
+}
+
+/* Put the time of day in [begin, end) into *value; 0 when it is of another form than that of skip_stamp. */
+static int read_stamp(const byte *begin, const byte *end, double *value)
+{
+  static const double powers[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9};
+  static const int days_before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
+  static const int lengths[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+  const byte *clock = begin;
+  while (clock < end && !is_clock(clock, end))
+    clock++;
+  if (clock == end)
+    return 1;
+  const byte *at = clock - 11, *last = clock - begin < 11 ? NULL : skip_stamp(begin, at, end);
+  if (!last)
+    return 0;
+  int64_t year = two_digits(at) * 100 + two_digits(at + 2), month = two_digits(at + 5), day = two_digits(at + 8);
+  int is_leap = year % 4 == 0 && (year % 100 || year % 400 == 0);
+  if (year < 1 || month < 1 || month > 12 || day < 1 || day > lengths[month - 1] + (is_leap && month == 2) ||
+      two_digits(clock) > 23 || two_digits(clock + 3) > 59 || two_digits(clock + 6) > 59)
+    return 0;
+  int64_t before = year - 1, days = before * 365 + before / 4 - before / 100 + before / 400 + days_before[month - 1] +
+                                    (is_leap && month > 2) + day - 719163;
+  int64_t seconds = days * 86400 + two_digits(clock) * 3600 + two_digits(clock + 3) * 60 + two_digits(clock + 6);
+  int64_t fraction = 0, num_digits = last - clock > 9 ? last - clock - 9 : 0;
+  for (int64_t i = 0; i < num_digits; i++)
+    fraction = fraction * 10 + (clock[9 + i] - '0');
+  *value = num_digits ? (double)seconds + (double)fraction / powers[num_digits] : (double)seconds;
+  return 1;
+}
+
+/* FNV-1a over what stands before the record, without blanks and time stamps; see label_of in scan.py. */
+static int64_t label_of(const byte *begin, const byte *end)
 {
   uint64_t label = HASH_BASIS;
-  for (; at < end; at++) {
+  for (const byte *at = begin; at < end; at++) {
     if (*at == ' ' || *at == '\t')
       continue;
+    const byte *stamp_end = is_digit(*at) ? skip_stamp(begin, at, end) : NULL;
+    if (stamp_end) {
+      at = stamp_end - 1;
+      continue;
+    }
     if (end - at > 6 && !memcmp(at, "[20", 3) && is_digit(at[3]) && is_digit(at[4]) &&
         (at[5] == '-' || at[5] == '/' || at[5] == '.')) {
       const byte *close = memchr(at + 6, ']', (size_t)(end - at - 6));
@@ -442,6 +510,8 @@ static int read_row(struct plan *plan, const byte *line, const byte *end, double
     if (isnan(values[plan->required[i]]))
       return 0;
   }
+  if (plan->stamp >= 0 && isnan(values[plan->stamp]) && !read_stamp(line, start, &values[plan->stamp]))
+    return 0;
   *label = label_of(line, start);
   return place > 0;
 }

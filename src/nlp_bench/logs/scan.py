@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.source import Block
+from nlp_bench.logs.stamp import PLAIN_STAMP, row_stamp_s
 
 MAX_NUMBER_BYTES = 64  # nobody prints a longer one
 _NUMBER = re.compile(rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _COUNT = re.compile(rb"\d{1,18}")
 _UNSAFE = re.compile(rb"[\x1b\r\x80-\xff]")
-_TIME_STAMP = re.compile(rb"\[20\d\d[-/.][^\]]*\]|[ \t]+")
+_TIME_STAMP = re.compile(rb"\[20\d\d[-/.][^\]]*\]|[ \t]+|" + PLAIN_STAMP)
 _BLANKS = b" \t"
 
 
@@ -68,12 +69,15 @@ class Grammar:
     """Columns of the result, with those of iteration and total."""
     required: tuple[int, ...] = ()
     """Columns without which a line is no row."""
+    stamp: int | None = None
+    """Column of the time at which the line was written, where no key has filled it: `stamp.row_stamp_s` of what stands before the
+    record. A line with a time of day in another form is no row. None: times are passed over."""
 
     def __post_init__(self) -> None:
         for word in (self.start, *self.keys):
             if not word or word != word.strip() or set(word) & set(b":|\r\n\x1b") or not word.isascii():
                 raise ValueError(f"keys: {word!r} is empty, not ASCII, or has a blank at an end or one of : | in it")
-        columns = [column for column, _, _ in self.keys.values()] + list(self.required)
+        columns = [column for column, _, _ in self.keys.values()] + [*self.required, self.stamp or 0]
         if any(not 0 <= column < self.num_columns for column in columns) or self.num_columns < 2:
             raise ValueError(f"num_columns: a column of {sorted(set(columns))} is not below {self.num_columns}")
 
@@ -112,7 +116,7 @@ class Scanner:
 def label_of(prefix: bytes) -> int:
     """Return the number that stands for what precedes a record: equal texts have equal numbers, 0 for nothing.
 
-    Blanks and a time stamp `[2026-...]` are left out first. The number is FNV-1a of 64 bits (Fowler, Noll, Vo), signed.
+    Blanks and time stamps (`[2026-...]`, `2026-01-31 23:59:59,123`) are left out first. The number is FNV-1a of 64 bits (Fowler, Noll, Vo), signed.
     """
     return _hash(_TIME_STAMP.sub(b"", prefix))
 
@@ -191,6 +195,11 @@ class _PythonEngine:
             return None
         if any(math.isnan(values[column]) for column in self.grammar.required):
             return None
+        if (column := self.grammar.stamp) is not None and math.isnan(values[column]):
+            stamp = row_stamp_s(text[:at])
+            if stamp is None:
+                return None
+            values[column] = stamp
         return values, self.label(text[:at])
 
     def take(self, piece: bytes, values: list[float]) -> bool:
@@ -231,7 +240,7 @@ MANY_SMALL = 4
 """After so many small logs the tables of the compiled engine, which take milliseconds to make, are worth it."""
 SMALL_BYTES = 1 << 16
 """The tables of the compiled engine take longer to make than so few bytes take to read in Python."""
-_INTERFACE = 1  # as in scan.c: an object from before a change is not used
+_INTERFACE = 2  # as in scan.c: an object from before a change is not used
 _MAX_ROWS = 1 << 13
 _MAX_LINES = 1 << 10
 _NUM_BUCKETS = 8
@@ -278,6 +287,7 @@ class _Plan(ctypes.Structure):
         ("num_columns", ctypes.c_int64),
         ("required", ctypes.POINTER(ctypes.c_int64)),
         ("num_required", ctypes.c_int64),
+        ("stamp", ctypes.c_int64),
         ("num_checked", ctypes.c_int64),
         ("expected", ctypes.c_int64 * 64),
     )
@@ -378,6 +388,7 @@ def _plan(words: tuple[bytes, ...], grammar: Grammar | None, sample: bytes = b""
         plan.num_keys, plan.num_columns = len(grammar.keys), grammar.num_columns
         plan.required = (ctypes.c_int64 * len(grammar.required))(*grammar.required)
         plan.num_required = len(grammar.required)
+        plan.stamp = -1 if grammar.stamp is None else grammar.stamp
     return plan
 
 

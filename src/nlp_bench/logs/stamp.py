@@ -1,23 +1,92 @@
-"""When a line was written: time stamps finer than a second."""
+"""When a line was written: the date and time that programs, loggers and launchers put in front of it.
+
+Only differences within one log mean anything: a stamp without a zone counts as UTC, one without a year as in 2000.
+"""
 
 import re
-from datetime import datetime, timezone
+from datetime import date
+from functools import lru_cache
 
-_STAMP = re.compile(rb"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)[.,](\d{3,6})\d*(?:(Z)|([+-])(\d\d):?(\d\d))?")
+HEAD_BYTES = 96
+"""A logger's time stands within so many bytes of the beginning of a line; a date behind them is one that the line speaks of."""
+_CLOCK = rb"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?:(Z)|([+-])(\d\d):?(\d\d)(?!\d))?"
+_DATED = re.compile(
+    rb"(?<!\d)(?:(\d{4}[-/.]\d\d[-/.]\d\d)(?:[T_-]|,?\s{1,2})|(\d{8})[ T_-]|(\d\d/\d\d/(?:\d{4}|\d\d)),? |[IWEF](\d{4}) |(\d\d/\d\d) )"
+    + _CLOCK
+)
+_CLOCK_ALONE = re.compile(rb"\d\d:\d\d:\d\d")
+PLAIN_STAMP = rb"(?<!\d)\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?![.,]?\d|[:Z+-])"
+"""The form that the scanners read themselves, and leave out where they tell processes apart."""
+_PLAIN = re.compile(PLAIN_STAMP)
+_MLLOG = re.compile(rb'"time_ms": ?(\d{13})(?!\d)')
+_DAY_S = 86400
+_DATE_BYTES = 11
+_FINE_BYTES = 23  # with milliseconds
 
 
-def stamp_s(text: bytes) -> float | None:
-    """Return the first time stamp in `text` that has fractions of a second, as seconds since 1970; None if there is none.
+def stamp_s(text: bytes, *, is_fine: bool = False) -> float | None:
+    """Return the first date with a time of day at the head of `text`, as seconds since 1970; None if there is none.
 
-    A stamp without a zone counts as UTC: only differences within one log mean anything.
+    `is_fine` asks for one with milliseconds or finer. MLPerf's lines state the milliseconds since 1970.
     """
-    found = _STAMP.search(text)
-    if not found:
+    if b":" not in text:
         return None
-    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
+    plain = _PLAIN.search(text, 0, HEAD_BYTES)
+    if plain and (stamp := _plain_s(plain[0])) is not None and not (is_fine and len(plain[0]) < _FINE_BYTES):
+        return stamp
+    for dated in _DATED.finditer(text, 0, HEAD_BYTES):
+        days = _days(next(group for group in dated.groups()[:5] if group))
+        hour, minute, second, fraction, _, sign, shift_h, shift_min = dated.groups(b"")[5:]
+        if days is None or (is_fine and len(fraction) < 3):
+            continue
+        shift_s = (int(shift_h) * 3600 + int(shift_min) * 60) * (-1 if sign == b"-" else 1) if sign else 0
+        seconds = days * _DAY_S + int(hour) * 3600 + int(minute) * 60 + int(second) - shift_s
+        return seconds + int(fraction) / 10.0 ** len(fraction) if fraction else float(seconds)
+    found = _MLLOG.search(text, 0, HEAD_BYTES) if b'"time_ms"' in text else None
+    return int(found[1]) / 1000 if found else None
+
+
+def row_stamp_s(prefix: bytes) -> float | None:
+    """Return the stamp of the words in front of a clean record, NaN where they have no time of day.
+
+    None where their time of day is of no plain form, `2026-01-31 23:59:59` with any fraction: then the line needs `stamp_s`. The
+    compiled scanner does the same.
+    """
+    clock = _CLOCK_ALONE.search(prefix)
+    if clock is None:
+        return float("nan")
+    found = _PLAIN.search(prefix)
+    return _plain_s(found[0]) if found and found.start() + _DATE_BYTES == clock.start() else None
+
+
+def _plain_s(text: bytes) -> float | None:
+    """Return the seconds since 1970 of a plain stamp, None where there is no such day or time."""
+    minute_s, second, fraction = _minute_s(text[:16]), text[17:19], text[20:]
+    if minute_s is None or second > b"59":
+        return None
+    seconds = minute_s + int(second)
+    return seconds + int(fraction) / 10.0 ** len(fraction) if fraction else float(seconds)
+
+
+@lru_cache(maxsize=256)
+def _minute_s(text: bytes) -> int | None:
+    """Return the seconds since 1970 of `2026-01-31 23:59`."""
+    days, hour, minute = _days(text[:10]), text[11:13], text[14:]
+    if days is None or hour > b"23" or minute > b"59":
+        return None
+    return days * _DAY_S + int(hour) * 3600 + int(minute) * 60
+
+
+@lru_cache(maxsize=256)
+def _days(text: bytes) -> int | None:
+    """Return the days since 1970 of `2026-01-31`, `20260131`, `01/31/2026`, `01/31/26`, `01/31` or `0131`, None where it is no date."""
+    digits = text.translate(None, b"-/.")
+    if text[2:3] == b"/":  # the month first, as loggers of this trade print it, unless it cannot be one
+        month, day, year = int(digits[:2]), int(digits[2:4]), int(b"2000"[: 8 - len(digits)] + digits[4:])
+        month, day = (day, month) if month > 12 else (month, day)
+    else:
+        year, month, day = int(digits[:-4] or 2000), int(digits[-4:-2]), int(digits[-2:])
     try:
-        moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
+        return date(year, month, day).toordinal() - date(1970, 1, 1).toordinal()
     except ValueError:
         return None
-    shift = (int(found[10]) * 3600 + int(found[11]) * 60) * (-1 if found[9] == b"-" else 1) if found[9] else 0
-    return moment.timestamp() + int(found[7]) / 10.0 ** len(found[7]) - shift

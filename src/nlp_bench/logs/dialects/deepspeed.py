@@ -109,7 +109,7 @@ class _Parser:
                 text.count(b"[Rank 0]") == 1
                 and text.count(b"log_dist]") < _TWO
                 and (found := _STEP.search(text))
-                and (now := stamp_s(text)) is not None
+                and (now := stamp_s(text, is_fine=True)) is not None
             ):
                 self.steps.append((slim(line), int(found[1]), now))
 
@@ -127,7 +127,7 @@ class _Parser:
             is_whole = is_whole and (found[3] is not None or b"RunningAvg" not in found[0])
             if mean is not None and rate is not None and isfinite(mean) and isfinite(rate) and is_whole:
                 label = label_of(text[: found.start()].rpartition(b"epoch=")[0] or text[: found.start()])
-                self.timed.append(_Timed(slim(line), label, int(found[1]), mean, rate, stamp_s(text)))
+                self.timed.append(_Timed(slim(line), label, int(found[1]), mean, rate, stamp_s(text, is_fine=True)))
 
     def _chat(self, found: re.Match[bytes], text: bytes, line: Line, findings: Findings) -> None:
         latency, rate, batch = number(found["latency"]), number(found["rate"]), float(found["batch"])

@@ -72,7 +72,7 @@ class _Parser:
     def _by_stamps(
         self, label: bytes, iteration: int, prefix: bytes, values: dict[str, float], findings: Findings
     ) -> None:
-        now = stamp_s(prefix)
+        now = stamp_s(prefix, is_fine=True)
         before = self._before.get(label)
         if now is None:
             return

@@ -55,7 +55,7 @@ class _Parser:
         if not math.isfinite(values.get("iteration", math.nan)) or said.get("acc_step"):
             findings.record(line, {}, is_whole=bool(said))
             return
-        now = stamp_s(str(said.get("created_at", "")).encode())
+        now = stamp_s(str(said.get("created_at", "")).encode(), is_fine=True)
         if now is not None and "consumed_tokens" in values:
             before, self._before = self._before, (values["iteration"], now)
             if before and values["iteration"] > before[0] and now > before[1]:

@@ -147,5 +147,9 @@ def grammar() -> Grammar:
     # A field whose column is taken already is no row: the line goes to the careful parser.
     keys |= dict.fromkeys(CAREFUL, (COLUMN["iteration"], 1.0, False))
     return Grammar(
-        start=b"iteration", keys=keys, num_columns=len(COLUMN), required=(COLUMN["elapsed_s"], COLUMN["num_nan"])
+        start=b"iteration",
+        keys=keys,
+        num_columns=len(COLUMN),
+        required=(COLUMN["elapsed_s"], COLUMN["num_nan"]),
+        stamp=COLUMN["stamp_s"],
     )

@@ -1,0 +1,102 @@
+"""The time of day of the lines: in the forms in which programs, loggers and launchers print it."""
+
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.samples import samples
+
+from nlp_bench.logs.reader import read_log
+
+LINE = (
+    "{stamp}iteration {iteration:8d}/     500 | elapsed time per iteration (ms): 2000.0 | global batch size:     8 | "
+    "lm loss: 2.0E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |{field}\n"
+)
+BEGIN = datetime(2026, 11, 20, 23, 59, 56, tzinfo=timezone.utc)
+FORMS = {
+    "Megatron-LM": (" [%Y-%m-%d %H:%M:%S] ", 1.0),
+    "Megatron-LM of 2026": (" [%Y-%m-%d %H:%M:%S.%f] ", 0.001),
+    "Python's logging": ("%Y-%m-%d %H:%M:%S,250 - INFO - ", 0.01),
+    "slashes": ("%Y/%m/%d %H:%M:%S ", 1.0),
+    "ISO with a zone": ("%Y-%m-%dT%H:%M:%S.500Z ", 0.1),
+    "ISO with an offset": ("%Y-%m-%dT%H:%M:%S-05:00 ", 1.0),
+    "behind a rank": ("[default3]:%Y-%m-%d %H:%M:%S ", 1.0),
+    "Primus": ("[%Y%m%d %H:%M:%S][rank-7/8] ", 1.0),
+    "nanotron": ("%m/%d/%Y %H:%M:%S [INFO|DP=0]: ", 1.0),
+    "rich": ("[%m/%d/%y %H:%M:%S] INFO ", 1.0),
+    "absl": ("I%m%d %H:%M:%S.123456 140110 ", 1e-6),
+    "mmengine": ("%m/%d %H:%M:%S - mmengine - INFO - ", 1.0),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("is_careful", [False, True])
+def test_stamps_over_midnight(tmp_path: Path, form: str, is_careful: bool) -> None:
+    pattern, resolution_s = FORMS[form]
+    path = tmp_path / "log"
+    with path.open("w") as stream:
+        for iteration in range(1, 6):
+            moment = datetime.fromtimestamp(BEGIN.timestamp() + 2.001 * iteration, timezone.utc)
+            stamp = moment.strftime(pattern)
+            stream.write(LINE.format(stamp=stamp, iteration=iteration, field=" \x1b[0m" if is_careful else ""))
+    (attempt,) = read_log(str(path)).attempts
+    assert np.diff(attempt.records.column("stamp_s")) == pytest.approx(2.0, abs=0.002)
+    assert attempt.records.stamp_resolution_s == resolution_s
+    assert attempt.records.column("iteration").tolist() == [1, 2, 3, 4, 5]
+
+
+def test_the_field_of_the_trainer_is_believed_more(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(LINE.format(stamp="[2026-11-20 10:00:00] ", iteration=1, field=" unix time: 1763639990.5 |"))
+    assert read_log(str(path)).attempts[0].records[0].stamp_s == 1763639990.5
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        "",
+        "[default3]: ",
+        "[10:00:00] ",
+        "host 12:00:00:01 ",
+        "2026-02-30 10:00:00 ",
+        f"{'x' * 100} 2026-01-01 10:00:00 ",
+    ],
+)
+def test_no_stamp(tmp_path: Path, stamp: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(LINE.format(stamp=stamp, iteration=1, field=" \x1b[0m"))
+    (attempt,) = read_log(str(path)).attempts
+    assert attempt.records[0].stamp_s is None
+    assert attempt.records.stamp_resolution_s is None
+
+
+def test_a_stamp_at_some_lines_and_one_line_with_two_records(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    first, second, third = (LINE.format(stamp="", iteration=i, field="").rstrip("\n") for i in (1, 2, 3))
+    path.write_text(f"{first}\n[2026-11-20 10:00:00] {second}[default1]: {third}\n")
+    assert [record.stamp_s is not None for record in read_log(str(path)).attempts[0].records] == [False, True, False]
+
+
+STAMPED = {
+    "megatron_classic__mdk-doc-ja": 1.0,
+    "torchtitan__torchtitan-pr3393": 0.001,
+    "olmo__olmo": 1.0,
+    "nanotron__tiny-llama": 1.0,
+    "maxtext__maxtext__dpo": 1e-6,
+    "mlperf__training_results_v3.0__gpt3_nvidia": 0.001,
+    "nemo_automodel": 1.0,
+    "cerebras__user-guides__gptj6b": 0.001,
+    "fsdp_awsome__awsome-distributed-training__k8s": 1.0,
+}
+
+
+@pytest.mark.skipif(not samples(), reason="the real logs are not here")
+@pytest.mark.parametrize("name", STAMPED)
+def test_real_logs(name: str) -> None:
+    (sample,) = (sample for sample in samples() if sample.path.name.startswith(name))
+    (attempt, *_) = read_log(str(sample.path)).attempts
+    stamps = attempt.records.column("stamp_s")
+    assert np.isfinite(stamps).all()
+    assert np.all(np.diff(stamps) >= 0)
+    assert attempt.records.stamp_resolution_s == STAMPED[name]
