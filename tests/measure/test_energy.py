@@ -253,14 +253,14 @@ def test_the_interval_between_two_samples_is_divided_evenly() -> None:
 STATED = (
     " [2026-01-01 00:00:00.000000] iteration {:8d}/      30 | consumed samples: {:12d} | elapsed time per iteration (ms): 2000.0 | "
     "throughput per GPU (TFLOP/s/GPU): 400.0 | energy per GPU (J/iter/GPU): {:.1f} | power per GPU (W/GPU): 300.0 | learning rate: "
-    "1.000000E-06 | global batch size:    96 | lm loss: 8.000000E+00 | loss scale: 1.0 | grad norm: 1.000 | "
+    "1.000000E-06 | global batch size:    96 | lm loss: 8.{:06d}E+00 | loss scale: 1.0 | grad norm: 1.000 | "
     "number of skipped iterations:   0 | number of nan iterations:   0 |\n"
 )
 
 
 def stated(tmp_path: Path, joules: float, **options: int) -> Energy | None:
     path = tmp_path / "train.log"
-    path.write_text("".join(STATED.format(n, 96 * n, joules) for n in range(1, 31)))
+    path.write_text("".join(STATED.format(n, 96 * n, joules, n) for n in range(1, 31)))
     (entry,) = measure_log(str(path), Overrides(sequence_length=2048, **options))
     assert entry.has_number
     return entry.energy

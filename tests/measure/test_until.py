@@ -17,8 +17,8 @@ from nlp_bench.outcome import Outcome
 
 SAID = "[default0]: until 5%: enough after iteration {} of 2000: known\n[default0]: training finished: {} iterations\n"
 LINE = (
-    " iteration {:8d}/    2000 | consumed samples: 480 | elapsed time per iteration (s): {:.4f} | global batch size:    96 "
-    "| lm loss: 1.0E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+    " iteration {0:8d}/    2000 | elapsed time per iteration (s): {1:.4f} | global batch size:    96 "
+    "| lm loss: 1.{0:06d}E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
 )
 
 

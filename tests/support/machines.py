@@ -23,9 +23,9 @@ def log_text(iterations: int = 100, before: str = "") -> str:
         stamp_s = BEGIN_S + FIRST_LINE + ITERATION_S * (n - 1)
         lines.append(
             f"[default3]: iteration {n:8d}/{iterations:8d} | consumed samples: {96 * n:12d} | elapsed time per iteration (s): "
-            f"{elapsed_s:.4f} | learning rate: 1.000E-06 | global batch size:    96 | lm loss: 8.000000E+00 | loss scale: 1.0 | "
-            f"grad norm: 1.000 | number of skipped iterations:   0 | number of nan iterations:   0 | samples per second: 48.000 | "
-            f"TFLOPs: 100.00 | unix time: {stamp_s:.3f} |\n"
+            f"{elapsed_s:.4f} | learning rate: 1.000E-06 | global batch size:    96 | lm loss: {8 - 0.01 * n:.6E} | loss scale: 1.0 | "
+            f"grad norm: 1.000 | number of skipped iterations:   0 | number of nan iterations:   0 | samples per second: {96 / elapsed_s:.3f} | "
+            f"TFLOPs: {200 / elapsed_s:.2f} | unix time: {stamp_s:.3f} |\n"
         )
     return before + "".join(lines)
 

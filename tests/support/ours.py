@@ -20,7 +20,7 @@ def line_of_ours(number: int, seconds: float) -> str:
         iteration=10 * number, train_iters=50, consumed_samples=960 * number, elapsed_s=seconds, learning_rate=1e-3,
         global_batch_size=96, loss=7.0, loss_scale=1.0, grad_norm=1.0, num_skipped=0, num_nan=0, legacy_flops=2.819e17,
         model_flops=2.114e17, sequence_length=2048, num_gpus=384, peak_bytes=2**35,
-        unix_time_s=1.8e9 + 60 * number,
+        unix_time_s=1.8e9 + 10 * sum(SECONDS[:number]),
     )  # fmt: skip
     return f"[default3]: {format_line(interval).strip()}\n"
 

@@ -32,7 +32,7 @@ def write_log(path: Path, tokens_per_second: float, seed: int = 0, *, stated: bo
         lines.append(
             f" iteration {number * 10:8d}/{300:8d} | consumed samples: {number * 640:12d} | "
             f"elapsed time per iteration (ms): {seconds * 1000:.1f} | learning rate: 1.0E-05 | global batch size: {64:5d} | "
-            "lm loss: 9.500000E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |"
+            f"lm loss: {9.5 - 0.01 * number:.6E} | number of skipped iterations:   0 | number of nan iterations:   0 |"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")

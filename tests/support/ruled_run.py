@@ -8,7 +8,7 @@ from nlp_bench.config.origin import Origin
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
-from nlp_bench.flops import num_parameters
+from nlp_bench.flops import legacy_flops_per_iteration, model_flops_per_token, num_parameters
 from nlp_bench.launch.arguments import training_arguments
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.dump import argument_lines, fact_lines
@@ -43,6 +43,9 @@ def log_of(
     settings = parse([*training_arguments(run), *words])
     layout = Layout.of(settings, run.parallel.num_gpus)
     counted = num_parameters(model_shape(settings, layout)) if parameters is None else parameters
+    shape, batch = model_shape(settings, layout), layout.global_batch_size
+    legacy_flops = legacy_flops_per_iteration(shape, batch, recompute=settings.granularity is not None)
+    model_flops = model_flops_per_token(shape) * batch * settings.seq_length
     facts = {
         "versions": VERSIONS.format(torch=torch),
         "device": "NVIDIA A100-SXM4-40GB",
@@ -53,8 +56,8 @@ def log_of(
         iteration = number * settings.log_interval
         interval = Interval(
             iteration=iteration, train_iters=layout.train_iters, consumed_samples=iteration * layout.global_batch_size,
-            elapsed_s=elapsed_s, learning_rate=1e-6, global_batch_size=layout.global_batch_size, loss=loss, loss_scale=1.0,
-            grad_norm=1.0, num_skipped=skipped, num_nan=0, legacy_flops=1e18, model_flops=1e18,
+            elapsed_s=elapsed_s, learning_rate=1e-6, global_batch_size=layout.global_batch_size, loss=loss - 0.01 * number, loss_scale=1.0,
+            grad_norm=1.0, num_skipped=skipped, num_nan=0, legacy_flops=legacy_flops, model_flops=model_flops,
             sequence_length=settings.seq_length, num_gpus=layout.world_size, peak_bytes=2**34, unix_time_s=1.8e9 + settings.log_interval * sum(seconds[:number]),
         )  # fmt: skip
         if number not in without:

@@ -18,7 +18,7 @@ def lines(seconds: list[float], batch: int, total: int | None = None) -> str:
     end = total or 10 * len(seconds)
     return "".join(
         f" iteration {10 * n:8d}/{end:8d} | consumed samples: {10 * n * batch:12d} | elapsed time per iteration (ms): {1000 * s:.3f} | "
-        f"learning rate: 1.000E-04 | global batch size: {batch:5d} | lm loss: 8.110270E+00 | loss scale: 1.0 | grad norm: 1.000 | "
+        f"learning rate: 1.000E-04 | global batch size: {batch:5d} | lm loss: {8.11 - 0.001 * n:.6E} | loss scale: 1.0 | grad norm: 1.000 | "
         f"number of skipped iterations:   0 | number of nan iterations:   0 |\n"
         for n, s in enumerate(seconds, start=1)
     )

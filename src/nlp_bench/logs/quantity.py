@@ -24,6 +24,7 @@ ROW = (
     "clock_s",
     "stamp_s",
     "lm_loss",
+    "learning_rate",
     "grad_norm",
     "num_skipped",
     "num_nan",

@@ -53,6 +53,8 @@ class LogRecord:
     """Time of day at which the line was written, in seconds since any fixed moment."""
     lm_loss: float | None = None
     """Mean training loss of the interval; may be NaN or infinite, as the log says."""
+    learning_rate: float | None = None
+    """Learning rate after the last iteration."""
     grad_norm: float | None = None
     """Norm of the gradient at the last iteration."""
     num_skipped: int | None = None

@@ -20,7 +20,7 @@ Value = int | float | str | bool | None
 ARGUMENTS = frozenset(
     {
         "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "group_query_attention",
-        "kv_channels", "seq_length", "max_position_embeddings", "vocab_size", "padded_vocab_size", "make_vocab_size_divisible_by",
+        "kv_channels", "seq_length", "max_position_embeddings", "encoder_seq_length", "vocab_size", "padded_vocab_size", "make_vocab_size_divisible_by",
         "swiglu", "untie_embeddings_and_output_weights", "position_embedding_type", "normalization", "disable_bias_linear",
         "add_bias_linear", "init_method_std", "num_experts", "bf16", "fp16", "fp8", "params_dtype", "recompute_granularity",
         "recompute_method", "recompute_num_layers", "recompute_activations", "optimizer", "adam_beta1", "adam_beta2", "adam_eps",

@@ -1,89 +1,113 @@
-"""What a log states twice and differently: rates against times, counted samples against the batch, the time of day against the clock."""
+"""Two statements of one log (or of a log and its run.json) that cannot both be true, with what follows from it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from nlp_bench.logs.record import Attempt
-from nlp_bench.measure.sizes import stated_rate
-from nlp_bench.measure.throughput import Throughput
-
-BEGINS = "the log contradicts itself"
-"""How each sentence begins."""
-TOLERANCE = 0.03
-CLOCK_TOLERANCE, CLOCK_DIGIT_S = 0.05, 1.0
-"""Lines are printed late or early by a little, and their times of day as a rule without fractions."""
-
-Column = NDArray[np.float64]
+GROSS = 1.25
+"""A number that another statement of the same log makes so many times slower is taken away."""
+MAX_LINES = 20
+"""So many lines are named as evidence."""
 
 
-def contradictions(attempt: Attempt, measured: Throughput) -> list[str]:
-    """Return one sentence for each thing that cannot be true together with the number."""
-    if not measured.sizes.has_times:
-        return []
-    return [f"{BEGINS}: {text}" for text in (*_rates(attempt, measured), *_samples(measured), *_clock(measured))]
+class Weight(str, Enum):
+    """What follows from a contradiction, the lightest first."""
+
+    REMARK = "remark"
+    """It is said, and nothing else follows."""
+    DOUBT = "doubt"
+    """The number stays, and proves nothing against a limit."""
+    VOID = "void"
+    """There is no number: the outcome is INVALID."""
 
 
-def _rates(attempt: Attempt, measured: Throughput) -> Iterator[str]:
-    stated, words = stated_rate(attempt, measured.sizes)
-    if not np.isfinite(stated).any():
-        return
-    ratio = float(np.nanmedian(stated) / np.median(measured.spans.num_tokens / measured.spans.seconds))
-    if abs(ratio - 1) > TOLERANCE:
-        yield f"its {words} is {ratio:.4g} times what its time and batch give"
+class Code(str, Enum):
+    """Which statements disagree; `docs/evidence.md` has the tolerance and the weight of each."""
+
+    RATES_VS_TIME = "rates vs time"
+    """Samples/s or tokens/s against batch and time."""
+    FLOPS_VS_TIME = "flops vs time"
+    """FLOP/s against the time of the same line."""
+    FLOPS_VS_SHAPE = "flops vs shape"
+    """FLOP/s against what the model's shape in the arguments gives at the logged time."""
+    ENERGY_VS_TIME = "energy vs time"
+    """Joules per iteration against watts and time."""
+    STAMPS_VS_TIME_FAST = "stamps vs time, fast"
+    """Less time passed between the lines than they log."""
+    STAMPS_VS_TIME_SLOW = "stamps vs time, slow"
+    """From line to line more time passed than they log."""
+    WALL_CLOCK_OUTSIDE = "wall clock outside"
+    """Time between the lines that none of them logs, at single places."""
+    WALL_CLOCK_HOLE = "wall clock hole"
+    """The node's recorder stood still together with the training: the job was suspended or frozen."""
+    SAMPLES_VS_BATCH = "samples vs batch"
+    """Consumed samples against batch and iterations."""
+    TOKENS_VS_SAMPLES = "tokens vs samples"
+    """Consumed tokens against consumed samples and sequence length."""
+    ARGUMENTS_VS_LINES = "arguments vs lines"
+    """The program's own dump of its arguments against its lines."""
+    ARGUMENTS_VS_ARGUMENTS = "arguments vs arguments"
+    """Arguments that the program itself refuses together."""
+    ARGUMENTS_VS_RUN = "arguments vs run.json"
+    """The dump of the arguments against the run.json of the run."""
+    MISSING_LINES = "missing lines"
+    """Iterations in the middle that no line gives a time for."""
+    IMPOSSIBLE_TIMES = "impossible times"
+    """Times and rates of 0, below 0, or not finite."""
+    IMPLAUSIBLY_FAST = "implausibly fast"
+    """Single iterations far faster than those around them."""
+    ATTEMPTS_DIFFER = "attempts differ"
+    """Several starts of one training, of different speed."""
+    RANKS_DIFFER = "ranks differ"
+    """Two processes that print different times for one iteration."""
+    SKIPPED_UPDATES = "skipped updates"
+    """Iterations that did not update the weights."""
+    LEARNING_RATE_ZERO = "learning rate zero"
+    """A learning rate of 0 in every line."""
+    LOSS_DOES_NOT_MOVE = "loss does not move"
+    """One and the same loss in every line."""
 
 
-def _samples(measured: Throughput) -> Iterator[str]:
-    """Hold the growth of the consumed samples against the batch of each line."""
-    records = measured.spans.records
-    batch, grown = records.column("global_batch_size"), _grown(records.column("consumed_samples"))
-    grown = grown / _grown(records.column("iteration"))
-    known = np.isfinite(batch) & (batch > 0) & np.isfinite(grown) & (grown > 0)
-    if not known.any():
-        return
-    ratio = float(np.median(grown[known] / batch[known]))
-    if abs(ratio - 1) > TOLERANCE:
-        yield f"its consumed samples grow by {ratio:.4g} times the global batch size per iteration"
+@dataclass(frozen=True, kw_only=True)
+class Contradiction:
+    """One thing that cannot be true together with the number."""
+
+    code: Code
+    """Which statements."""
+    weight: Weight
+    """What follows."""
+    text: str
+    """One sentence with both values."""
+    lines: tuple[int, ...] = ()
+    """Lines of the log that show it, counted from 1, the first MAX_LINES of them; empty where it is true of the log as a whole."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one object of `contradictions` in nlp-bench/report/1."""
+        return {"code": self.code.name, "weight": self.weight.name, "text": self.text, "lines": list(self.lines)}
 
 
-def _clock(measured: Throughput) -> Iterator[str]:
-    """Hold the time of day of the lines against the logged times: less time than was measured cannot have passed."""
-    times = _passed_and_logged(measured)
-    if times is None:
-        return
-    passed, logged = times
-    if passed < logged * (1 - CLOCK_TOLERANCE) - CLOCK_DIGIT_S:
-        yield f"its lines were written within {passed:.1f} s, and their times add up to {logged:.1f} s"
+def voiding(found: Iterable[Contradiction]) -> Contradiction | None:
+    """Return the first that takes the number away."""
+    return next((each for each in found if each.weight is Weight.VOID), None)
 
 
-def _passed_and_logged(measured: Throughput) -> tuple[float, float] | None:
-    """Return the seconds between the first and the last line of the window by the time of day, and by their logged times.
+def doubts(found: Iterable[Contradiction]) -> list[Contradiction]:
+    """Return those that leave nothing proven, the gravest first."""
+    graves = [each for each in found if each.weight is not Weight.REMARK]
+    return sorted(graves, key=lambda each: each.weight is not Weight.VOID)
 
-    None where fewer than three lines, or not both of these, have a time of day.
+
+def weigh(slower: float, *, is_ours: bool) -> Weight:
+    """Return the weight of a statement by which the run takes `slower` times as long as its number says.
+
+    A run of ours prints all statements from one measurement: whatever disagrees was changed afterwards.
     """
-    spans = measured.window.spans
-    stamps = spans.records.column("stamp_s")
-    if len(stamps) < 3 or not np.isfinite(stamps[[0, -1]]).all():
-        return None
-    return float(stamps[-1] - stamps[0]), float(spans.seconds[1:].sum())
+    return Weight.VOID if is_ours or slower > GROSS else Weight.DOUBT
 
 
-def _grown(column: Column) -> Column:
-    return np.diff(column, prepend=np.nan)
-
-
-def time_between(measured: Throughput) -> str | None:
-    """Say how much time passed between the lines of the window that no line counts, None where that is little or not known."""
-    spans, times = measured.window.spans, _passed_and_logged(measured)
-    steps = _grown(spans.records.column("iteration"))
-    is_gapless = bool(np.all(steps[1:] <= spans.num_iterations[1:]))
-    if times is None or not is_gapless:
-        return None
-    passed, logged = times
-    if passed <= logged * (1 + CLOCK_TOLERANCE) + 2 * CLOCK_DIGIT_S:
-        return None
-    return (
-        f"by the time of day of its lines {passed:.1f} s passed for {logged:.1f} s of logged iterations: what lies between them "
-        "(evaluation, checkpoints, logging) is not in the number"
-    )
+def named(lines: Sequence[int]) -> str:
+    """Return `line 3` or `lines 3, 5, 9 and 12 more`."""
+    shown = ", ".join(map(str, lines[:3]))
+    more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
+    return f"line{'s' if len(lines) > 1 else ''} {shown}{more}"

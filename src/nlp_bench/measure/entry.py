@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from nlp_bench.logs.record import LOSS_NAN, NO_RECORDS, Records
 from nlp_bench.measure.anytime import Bound
+from nlp_bench.measure.contradiction import Contradiction
 from nlp_bench.measure.curves import Curves
 from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, efficiency_of
 from nlp_bench.measure.provenance import Provenance
@@ -36,6 +35,8 @@ class RunEntry:
     """How it ended."""
     reasons: tuple[str, ...] = ()
     """Why there is no number, or what to know about it."""
+    contradictions: tuple[Contradiction, ...] = ()
+    """What speaks against the number; `reasons` has the sentences."""
     remarks: tuple[str, ...] = ()
     """What a reader of the text should know and a program can see in the other fields."""
     num_records: int | None = None
@@ -129,6 +130,7 @@ class RunEntry:
             "dialect": self.dialect,
             "outcome": self.outcome.value,
             "reasons": list(self.reasons),
+            "contradictions": [found.to_json() for found in self.contradictions],
             "num_records": self.num_records,
             "global_batch_size": self.global_batch_size,
             "sequence_length": self.sequence_length,
@@ -164,19 +166,6 @@ def why_broken(records: Records) -> str | None:
     """Return what `LogRecord.why_broken` says of the first broken record, with its line; None when all are sound."""
     record = records.first_broken()
     return f"{record.why_broken()} (line {record.line_number})" if record else None
-
-
-NOTHING_TRAINED = "every iteration skipped the update of the weights: nothing was trained"
-"""The times of such a log are real, and prove nothing about a training."""
-
-
-def has_trained_nothing(records: Records) -> bool:
-    """Say whether all iterations skipped their update."""
-    skipped, iterations = records.column("num_skipped"), records.column("iteration")
-    if not len(records) or not np.all(skipped > 0):
-        return False
-    # Of the first line nobody says for how many iterations it stands; in all others each has to be skipped.
-    return bool(np.all(skipped[1:] >= np.diff(iterations))) and (len(records) > 1 or skipped[0] >= iterations[0])
 
 
 def has_placeholder_loss(records: Records) -> bool:

@@ -15,12 +15,14 @@ from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log
 from nlp_bench.measure.asked import Asked
 from nlp_bench.measure.beside import with_machine
+from nlp_bench.measure.contradiction import Contradiction, voiding
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.provenance import Provenance, provenance_of
+from nlp_bench.measure.reconcile import Statements, reconcile
 from nlp_bench.measure.sizes import sizes_of
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.verdict import judge, notes
-from nlp_bench.measure.workload import lookup, workload_of
+from nlp_bench.measure.workload import Workload, lookup, workload_of
 from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.rules.apply import judged
 from nlp_bench.show.escape import one_line
@@ -47,18 +49,12 @@ def measure_folder(folder: Path, source: str, *, ended: dict[str, Any] | None = 
     asked = Asked.of(run, folder / "run.json")
     asked = replace(asked, enough_at=enough_at(folder) if asked.until is not None else None)
     check_types(Run, run, f"{folder / 'run.json'}: run")
-    if ended is None and not (folder / "outcome.json").exists():
-        raise NlpBenchError(
-            f"{folder}: there is no outcome.json, the run may not have ended; decide it with: nlp-bench sync {shlex.quote(str(folder))}"
-        )
-    ended = ended or read_json(folder / "outcome.json", schemas.OUTCOME)
+    ended = ended or _outcome(folder)
     refuse_types({"reasons": [], **ended}, folder / "outcome.json", reasons=list | None)
     given = read_word(ended.get("outcome"), folder / "outcome.json")
     reasons = [one_line(reason) for reason in ended.get("reasons") or []]
-    job_out = folder / "job.out"
-    log = read_log(str(job_out), only=OURS) if job_out.is_file() else None
-    attempt = log.attempts[-1] if log and log.attempts else Attempt()
-    attempt = replace(attempt, records=attempt.records.chosen(attempt.records.whole))
+    log = read_log(str(folder / "job.out"), only=OURS) if (folder / "job.out").is_file() else None
+    attempt = _last_attempt(log)
     records = attempt.records
     outcome, why = given, ""
     status = ended.get("exit_status")
@@ -70,6 +66,11 @@ def measure_folder(folder: Path, source: str, *, ended: dict[str, Any] | None = 
     elif given is Outcome.VALID:
         outcome, why = judge(asked, log, records)
     throughput = asked.throughput(log, attempt) if log and outcome is Outcome.VALID else None
+    workload = workload_of(run, log.settings if log else {}, attempt)
+    found = _contradictions(asked, log, attempt, throughput, workload)
+    void = voiding(found)
+    if void:
+        outcome, why, throughput = Outcome.INVALID, void.text, None
     entry = RunEntry(
         source=source,
         dialect=log.dialect if log else None,
@@ -78,8 +79,9 @@ def measure_folder(folder: Path, source: str, *, ended: dict[str, Any] | None = 
             *([why] if why else []),
             *reasons,
             *(f"not the benchmark as defined: {one_line(d)}" for d in run.get("deviations") or []),
-            *notes(asked, log, records, throughput),
+            *notes(asked, log, records, throughput, found),
         ),
+        contradictions=found,
         num_records=len(records) if log else None,
         total_iterations=asked.iterations,
         global_batch_size=asked.global_batch_size,
@@ -90,11 +92,43 @@ def measure_folder(folder: Path, source: str, *, ended: dict[str, Any] | None = 
         records=records,
         throughput=throughput,
         until=asked.bound(records) if throughput else None,
-        workload=workload_of(run, log.settings if log else {}, attempt),
+        workload=workload,
         provenance=_provenance(asked, log, attempt, throughput),
     )
     return FolderMeasurement(
         run=run, ended=ended, entry=with_machine(judged(entry, run, ended), log, run_dir=folder, run=run)
+    )
+
+
+def _outcome(folder: Path) -> dict[str, Any]:
+    if not (folder / "outcome.json").exists():
+        raise NlpBenchError(
+            f"{folder}: there is no outcome.json, the run may not have ended; decide it with: nlp-bench sync {shlex.quote(str(folder))}"
+        )
+    return read_json(folder / "outcome.json", schemas.OUTCOME)
+
+
+def _last_attempt(log: Log | None) -> Attempt:
+    """Return the whole records of the last start of the program."""
+    attempt = log.attempts[-1] if log and log.attempts else Attempt()
+    return replace(attempt, records=attempt.records.chosen(attempt.records.whole))
+
+
+def _contradictions(
+    asked: Asked, log: Log | None, attempt: Attempt, throughput: Throughput | None, workload: Workload
+) -> tuple[Contradiction, ...]:
+    if not (log and throughput):
+        return ()
+    return reconcile(
+        Statements(
+            log=log,
+            attempt=attempt,
+            others=log.attempts[:-1],
+            measured=throughput,
+            overrides=asked.overrides(),
+            workload=workload,
+            is_ours=True,
+        )
     )
 
 

@@ -7,17 +7,12 @@ import numpy as np
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log
-from nlp_bench.measure.contradiction import contradictions, time_between
-from nlp_bench.measure.entry import (
-    NOTHING_TRAINED,
-    RunEntry,
-    has_placeholder_loss,
-    has_trained_nothing,
-    why_broken,
-)
+from nlp_bench.measure.contradiction import voiding
+from nlp_bench.measure.entry import RunEntry, has_placeholder_loss, why_broken
 from nlp_bench.measure.habits import habits_of
 from nlp_bench.measure.plausible import why_implausible
 from nlp_bench.measure.provenance import provenance_of
+from nlp_bench.measure.reconcile import Statements, reconcile
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.workload import workload_of
@@ -123,12 +118,30 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
     if throughput:
         refusal = _only_warm_up(throughput, log.counts_from) or why_implausible(attempt, sizes, throughput.steady)
         reasons += _about(attempt, throughput, log.counts_from)
-    first = broken or refusal
+    workload = workload_of(None, log.settings, attempt)
+    found = (
+        reconcile(
+            Statements(
+                log=log,
+                attempt=attempt,
+                others=[other for other in attempts if other is not attempt],
+                measured=throughput,
+                overrides=overrides,
+                workload=workload,
+            )
+        )
+        if throughput and not refusal
+        else ()
+    )
+    void = voiding(found)
+    first = broken or refusal or (void.text if void else None)
+    reasons += [each.text for each in found if each is not void]
     return RunEntry(
         source=source,
         dialect=log.dialect,
-        outcome=Outcome.INVALID if broken else Outcome.REFUSED if refusal or not throughput else Outcome.VALID,
+        outcome=Outcome.INVALID if broken or void else Outcome.REFUSED if refusal or not throughput else Outcome.VALID,
         reasons=tuple([first, *reasons] if first else reasons),
+        contradictions=found,
         remarks=tuple(_remarks(attempt)),
         num_records=len(records),
         total_iterations=last.total_iterations,
@@ -137,7 +150,7 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
         num_gpus=sizes.num_devices,
         records=records,
         throughput=None if first else throughput,
-        workload=workload_of(None, log.settings, attempt),
+        workload=workload,
         provenance=provenance_of(log, attempt, sizes, None if first else throughput, overrides),
     )
 
@@ -207,9 +220,8 @@ def _only_warm_up(measured: Throughput, counts_from: int) -> str | None:
 
 
 def _about(attempt: Attempt, measured: Throughput, counts_from: int) -> list[str]:
-    """Return what qualifies a number: no interval, warm-up inside, a contradiction between what the log states twice."""
-    said = [NOTHING_TRAINED] if has_trained_nothing(attempt.records) else []
-    said += [measured.why_no_interval] if measured.why_no_interval else []
+    """Return what qualifies a number: no interval, warm-up inside."""
+    said = [measured.why_no_interval] if measured.why_no_interval else []
     said += measured.steadiness.warnings()
     if len(measured.spans) == 1 and measured.window.first_iteration <= counts_from < measured.window.last_iteration:
         said.append("the only interval holds the first iteration, so that warm-up is inside")
@@ -217,8 +229,7 @@ def _about(attempt: Attempt, measured: Throughput, counts_from: int) -> list[str
         said.append(
             f"the only record may stand for all iterations up to {attempt.records[0].iteration}, warm-up included"
         )
-    between = time_between(measured)
-    return [*said, *contradictions(attempt, measured), *([between] if between else [])]
+    return said
 
 
 def _remarks(attempt: Attempt) -> list[str]:

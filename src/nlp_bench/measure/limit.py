@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from nlp_bench.measure.contradiction import BEGINS
-from nlp_bench.measure.entry import NOTHING_TRAINED, RunEntry
+from nlp_bench.measure.contradiction import doubts
+from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.throughput import time_to_report_s
 
 PASS, FAIL, NOT_PROVEN = "PASS", "FAIL", "NOT PROVEN"
@@ -59,7 +59,7 @@ def judged(entry: RunEntry, tokens: int, limit_s: float) -> Verdict:
     """Return PASS when the whole 95 % interval of the time is at or below `limit_s`, FAIL when all of it is above.
 
     Anything else is NOT PROVEN: an interval on both sides of the limit, no interval, no number, a limit that is no number of
-    seconds by its size, and a run that goes over to a slower speed at its end which would break the limit.
+    seconds by its size, a contradiction, and a run that goes over to a slower speed at its end which would break the limit.
     """
     time_s = time_to_report_s(tokens, entry.rate)
     interval = entry.time_ci95_s(tokens)
@@ -90,8 +90,8 @@ def _why_not_proven(entry: RunEntry, tokens: int, limit_s: float) -> list[str]:
     if interval is None or measured is None:
         return [_why_no_interval(entry)]
     ending = measured.ending_seconds_per_token
-    if doubt := next((text for text in entry.reasons if text.startswith((BEGINS, NOTHING_TRAINED))), None):
-        return [doubt]
+    if found := doubts(entry.contradictions):
+        return [each.text for each in found]
     reason = why_not_proven(interval, limit_s, None if ending is None else tokens * ending)
     return [reason] if reason else []
 

@@ -39,6 +39,8 @@ class Sizes:
     """Seconds per iteration; where `has_times` is False, 1."""
     has_times: bool
     """False where the log has rates alone: each record counts alike then."""
+    is_of_rates: bool
+    """Whether the tokens were computed from a rate that the log states, so that they cannot be held against it."""
     how_tokens: str
     """Where the tokens come from, in words."""
     how_time: str
@@ -189,7 +191,8 @@ class _Finding:
             grown = np.diff(self.records.column(name), prepend=np.nan) / steps
         return np.where((grown > 0) & np.isfinite(grown), grown, np.nan)
 
-    def _tokens(self, rate: Column, how_rate: str) -> tuple[Column, str]:
+    def _tokens(self, rate: Column, how_rate: str) -> tuple[Column, str, bool]:
+        """Return tokens per iteration, where they come from, and whether that is a rate."""
         product = self.batch * self.sequence
         words = f"global batch size x sequence length ({self.how_batch}, {self.how_sequence})"
         per_device = self.records.column("tokens_per_device") * (self.num_devices or np.nan)
@@ -204,12 +207,13 @@ class _Finding:
             (self._consumed_tokens(), "differences of consumed tokens"),
             (rate * self.elapsed, f"{how_rate} x time"),
         ]
-        return next((way for way in ways if np.isfinite(way[0]).any()), ways[-1])
+        best = next((way for way in ways if np.isfinite(way[0]).any()), ways[-1])
+        return *best, best is ways[-1]
 
     def result(self) -> Sizes:
         rate, words = stated_rate(self.attempt, self)
         how_rate = f"logged {words}"
-        tokens, how_tokens = self._tokens(rate, how_rate)
+        tokens, how_tokens, is_of_rates = self._tokens(rate, how_rate)
         elapsed, how_time, has_times = self.elapsed, self.how_time, True
         if not np.any(np.isfinite(elapsed) & np.isfinite(tokens)) and np.isfinite(rate).any():
             # Rates alone. Where the tokens of an iteration are known, each rate is a time; else each counts alike.
@@ -223,6 +227,7 @@ class _Finding:
             tokens=tokens,
             elapsed_s=elapsed,
             has_times=has_times,
+            is_of_rates=is_of_rates or not has_times,
             how_tokens=how_tokens,
             how_time=how_time,
             sequence=self.sequence,

@@ -1,14 +1,15 @@
 """Whether the log carries the number that the outcome file would allow: it can only take validity away."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from nlp_bench.logs.record import Attempt, Log, Records
+from nlp_bench.logs.record import Log, Records
 from nlp_bench.measure.asked import Asked
-from nlp_bench.measure.contradiction import contradictions
-from nlp_bench.measure.entry import NOTHING_TRAINED, has_trained_nothing, why_broken
+from nlp_bench.measure.contradiction import Contradiction, voiding
+from nlp_bench.measure.entry import why_broken
 from nlp_bench.measure.foreign import log_reasons
+from nlp_bench.measure.reconcile import against_training
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.outcome import Outcome
 from nlp_bench.show.escape import one_line
@@ -27,8 +28,9 @@ def _objections(asked: Asked, log: Log | None, records: Records) -> Iterator[tup
         yield Outcome.INVALID, broken
     if log is not None and log.damage:
         yield Outcome.INCOMPLETE, f"job.out could not be read whole; {one_line(log.damage)}"
-    if has_trained_nothing(records):
-        yield Outcome.INVALID, NOTHING_TRAINED
+    nothing_trained = voiding(against_training(records, is_ours=True))
+    if nothing_trained:
+        yield Outcome.INVALID, nothing_trained.text
     last = records[-1].iteration if records else 0
     if not records or last < asked.owed_iterations(records):
         yield Outcome.INCOMPLETE, f"the last whole line of the log is iteration {last} of {asked.iterations}"
@@ -43,8 +45,14 @@ def _objections(asked: Asked, log: Log | None, records: Records) -> Iterator[tup
         yield Outcome.INVALID, "no line of the log has an elapsed time that could be used"
 
 
-def notes(asked: Asked, log: Log | None, records: Records, throughput: Throughput | None) -> list[str]:
-    """Return what to know about a measurement: lines left out, several attempts, no interval."""
+def notes(
+    asked: Asked,
+    log: Log | None,
+    records: Records,
+    throughput: Throughput | None,
+    contradictions: Sequence[Contradiction] = (),
+) -> list[str]:
+    """Return what to know about a measurement: lines left out, several attempts, no interval, what speaks against it and is not its reason."""
     if log is None:
         return []
     found = log_reasons(log)
@@ -62,5 +70,6 @@ def notes(asked: Asked, log: Log | None, records: Records, throughput: Throughpu
     if throughput and throughput.why_no_interval:
         found.append(throughput.why_no_interval)
     if throughput:
-        found += [*throughput.steadiness.warnings(), *contradictions(Attempt(records=records), throughput)]
-    return found
+        found += throughput.steadiness.warnings()
+    void = voiding(contradictions)
+    return [*found, *(each.text for each in contradictions if each is not void)]

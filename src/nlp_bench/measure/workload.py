@@ -88,6 +88,19 @@ _OF_FAMILIES = {
     "vocab_extra_ids": "vocab_extra_ids",
 }
 """What a run.json that names its family says in `model.architecture` beyond the shape of a plain GPT."""
+HEADINGS = {
+    "tensor_model_parallel_size": "TP",
+    "pipeline_model_parallel_size": "PP",
+    "virtual_pipeline_model_parallel_size": "VPP",
+    "context_parallel_size": "CP",
+    "expert_model_parallel_size": "EP",
+    "data_parallel_size": "DP",
+    "micro_batch_size": "micro batch",
+    "gradient_accumulation_steps": "GAS",
+    "global_batch_size": "batch",
+    "recompute_granularity": "recompute",
+}
+"""What users call the settings."""
 _FROM_FACTS = {
     "parameters": "num_parameters",
     "device": "gpu",
@@ -201,3 +214,8 @@ def _precision(settings: Mapping[str, Fact]) -> Setting | None:
             return Setting(name, f"log line {fact.line_number}")
     dumped = settings.get("bf16") or settings.get("fp16")
     return Setting("fp32", f"log line {dumped.line_number}") if dumped else None
+
+
+def heading(name: str) -> str:
+    """Return what users call a setting."""
+    return HEADINGS.get(name, name.replace("_", " "))

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.estimate import ratio_of
+from nlp_bench.measure.workload import heading
 from nlp_bench.scaling.check import published_notes
 from nlp_bench.scaling.kind import Decision, Kind, decide, misnamed
 from nlp_bench.scaling.point import Point, points_of, varying_in
-from nlp_bench.scaling.workloads import device_of, heading, says_model, title, workload_key
+from nlp_bench.scaling.workloads import device_of, says_model, title, workload_key
 
 TOLERANCE = 0.02
 """Without an interval, an efficiency above 1 + this is called super-linear."""

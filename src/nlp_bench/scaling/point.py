@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from nlp_bench.measure.contradiction import Code
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.observation import NAMES, Observation, digest
 from nlp_bench.measure.repeats import Pool, pooled
 from nlp_bench.measure.workload import FREE, Setting
-from nlp_bench.scaling.workloads import batch_of, contradictions, known, num_gpus_of, varying
+from nlp_bench.scaling.workloads import batch_of, known, num_gpus_of, varying
 
 PASSED_OVER = frozenset(
     {
@@ -126,7 +127,7 @@ def points_of(entries: Iterable[RunEntry]) -> list[Point]:
     alone: list[Point] = []
     failed: list[RunEntry] = []
     for entry in entries:
-        wrong = tuple(contradictions(entry))
+        wrong = tuple(found.text for found in entry.contradictions if found.code is Code.ARGUMENTS_VS_RUN)
         if wrong or entry.published:
             alone.append(Point(entries=(entry,), pool=None, settings=settings_of(entry), contradictions=wrong))
         else:

@@ -8,25 +8,6 @@ from nlp_bench.show.escape import one_line
 
 SPEED = (*SHAPE, "precision", "optimizer", "attention_dropout", "hidden_dropout")
 """Frozen settings that change the work of a step. The learning rate and its schedule do not; weak scaling changes them."""
-HEADINGS = {
-    "tensor_model_parallel_size": "TP",
-    "pipeline_model_parallel_size": "PP",
-    "virtual_pipeline_model_parallel_size": "VPP",
-    "context_parallel_size": "CP",
-    "expert_model_parallel_size": "EP",
-    "data_parallel_size": "DP",
-    "micro_batch_size": "micro batch",
-    "gradient_accumulation_steps": "GAS",
-    "global_batch_size": "batch",
-    "recompute_granularity": "recompute",
-}
-"""What users call the settings."""
-CHECKED = (
-    "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size",
-    "context_parallel_size", "data_parallel_size", "micro_batch_size", "global_batch_size", "world_size", "nodes",
-    "num_layers", "hidden_size", "num_attention_heads", "seq_length", "recompute_granularity", "precision",
-)  # fmt: skip
-"""Settings in which a log must not contradict its run.json."""
 MAX_CELL = 30
 Key = tuple[tuple[str, Value], ...]
 
@@ -98,22 +79,6 @@ def num_gpus_of(entry: RunEntry) -> int | None:
 def batch_of(entry: RunEntry) -> int | None:
     """Return the samples per iteration, None where nobody says it."""
     return entry.global_batch_size or entry.workload.count("global_batch_size")
-
-
-def contradictions(entry: RunEntry) -> list[str]:
-    """Return where the log says something else than run.json about model, layout or batch, one sentence each."""
-    asked, logged = entry.workload.asked, entry.workload.logged
-    return [
-        f"{heading(name)} is {one_line(logged[name].value)} in the log ({logged[name].source}) but "
-        f"{one_line(asked[name].value)} in {asked[name].source}"
-        for name in CHECKED
-        if name in asked and name in logged and asked[name].value != logged[name].value
-    ]
-
-
-def heading(name: str) -> str:
-    """Return what users call a setting."""
-    return HEADINGS.get(name, name.replace("_", " "))
 
 
 def cell(value: Value | None) -> str:

@@ -1,7 +1,7 @@
 """Sweeps as plots: a heat map where two settings tell the configurations apart, else rates in the order of the ranking."""
 
-from nlp_bench.measure.workload import Value
-from nlp_bench.scaling.workloads import cell, heading
+from nlp_bench.measure.workload import Value, heading
+from nlp_bench.scaling.workloads import cell
 from nlp_bench.show.chart import Chart, HeatMap, Series
 from nlp_bench.show.scale import label
 from nlp_bench.sweep.sweep import Row, Standing, Sweep, SweepReport

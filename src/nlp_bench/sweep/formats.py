@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from nlp_bench.measure.throughput import time_to_report_s
-from nlp_bench.scaling.workloads import cell, heading
+from nlp_bench.measure.workload import heading
+from nlp_bench.scaling.workloads import cell
 from nlp_bench.show.escape import end_of
 from nlp_bench.show.grid import (
     MARKDOWN,

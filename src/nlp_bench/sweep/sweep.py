@@ -7,8 +7,9 @@ from typing import Any
 
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.estimate import Estimate, Ratio, ratio_of
+from nlp_bench.measure.workload import heading
 from nlp_bench.scaling.point import Point, points_of, varying_in
-from nlp_bench.scaling.workloads import cell, device_of, heading, num_gpus_of, says_model, title, workload_key
+from nlp_bench.scaling.workloads import cell, device_of, num_gpus_of, says_model, title, workload_key
 from nlp_bench.sweep.winners import winners
 
 MAX_NAMED = 6

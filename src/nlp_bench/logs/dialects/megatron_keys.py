@@ -22,6 +22,7 @@ CLEAN: Mapping[bytes, str] = {
     b"lm loss": "lm_loss",
     b"lm-loss": "lm_loss",
     b"loss": "lm_loss",
+    b"learning rate": "learning_rate",
     b"grad norm": "grad_norm",
     b"actual seqlen": "sequence_length",
     b"actual seq length": "sequence_length",

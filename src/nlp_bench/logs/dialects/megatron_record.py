@@ -11,6 +11,8 @@ from nlp_bench.logs.scan import Line
 _START = re.compile(rb"iteration(?<![\w-]iteration)(?:=|(?=\s))\s*(\d{1,18})\s*/\s*(\d{1,18})\s*\|")
 _END = re.compile(rb"nan\s?iterations\s*:\s*\d+\s*\|")
 _MAX_WRAPPED = 12
+_NO_RATE = {b"None", b"N/A"}
+"""What forks print for a learning rate that there is not."""
 _KEY = re.compile(rb"(?:\[[A-Z]{2}\])?[\w /().,@%-]{1,64}")
 _VALUE = re.compile(rb"\s*(?:[-+]?[\d.][-+\w.%/ :()]{0,80}|nan|inf|N/A)\s*", re.IGNORECASE)
 
@@ -94,6 +96,8 @@ def fields_of(finished: list[bytes]) -> Fields:
         if not name or name in values or (name == "consumed_tokens" and is_rounded(text)):
             continue
         value = value_of(field, text)
+        if value is None and name == "learning_rate" and text.strip() in _NO_RATE:
+            continue
         if value is None:
             is_torn = True
         else:

@@ -1,0 +1,356 @@
+"""The time of an iteration, stated several times over in one line: as samples/s, tokens/s, FLOP/s, energy and power.
+
+They are one measurement divided by constants. Each printed number stands for an interval of half a unit of its last digit to both
+sides; a statement agrees where the intervals meet. Where most lines agree on one constant to the digit, a line that does not was
+changed; where they do not, the rate was taken by another clock and only its middle is held against the time.
+The formulas: `train/logline.py` and NVIDIA/Megatron-LM megatron/training/training.py (`training_log`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nlp_bench.logs.record import Records
+from nlp_bench.measure.contradiction import MAX_LINES, Code, Contradiction, Weight, named, weigh
+from nlp_bench.measure.counting import COUNTS, SAME, flops_per_token
+from nlp_bench.measure.shape import shaped
+from nlp_bench.measure.sizes import Sizes
+from nlp_bench.measure.workload import Workload
+
+Column = NDArray[np.float64]
+OTHER_CLOCK = 0.03
+"""Share by which rates that another clock took may differ from batch / time."""
+ONE_CLOCK = 0.005
+"""The same where all lines agree with each other to the digit: one constant for the whole log."""
+GROSS_SHAPE = 2.0
+"""FLOP/s are counted in many ways: of those against a shape only such a factor takes the number away."""
+MIN_LINES = 3
+"""Lines from which their agreement to the digit is no chance."""
+MAX_DECIMALS = 9
+BY_1000 = 1e-3
+"""Early versions of Megatron-DeepSpeed divide by milliseconds as if they were seconds."""
+_SLACK = 1e-9
+_MIN_SHARE = 0.5
+_RATES = (
+    "samples_per_second",
+    "samples_per_second_per_device",
+    "tokens_per_second",
+    "tokens_per_second_per_device",
+)
+_FLOPS = ("tflops", "model_tflops")
+_WORDS = {
+    "elapsed_s": "the time per iteration",
+    "samples_per_second": "samples per second",
+    "samples_per_second_per_device": "samples per second and device",
+    "tokens_per_second": "tokens per second",
+    "tokens_per_second_per_device": "tokens per second and device",
+    "tflops": "TFLOPs",
+    "model_tflops": "TFLOP/s per GPU",
+    "joules_per_device": "energy per GPU",
+    "consumed_samples": "consumed samples",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restated:
+    """How one field of the lines stands to the time beside it."""
+
+    name: str
+    """Quantity of `quantity.ROW`."""
+    work: Column
+    """Work of an iteration in the unit of the field, NaN where it is not known."""
+    is_exact: bool
+    """Whether most lines agree on one constant to the printed digits."""
+    ratio: float
+    """Stated rate / (work / time): the constant, or the median where there is none. 1 where both say the same."""
+    low: float
+    """The least that the constant may be by the printed digits."""
+    high: float
+    """The greatest."""
+    is_wrong: NDArray[np.bool_]
+    """Lines that do not agree with the constant."""
+    is_absolute: bool
+    """Whether the work is known by itself, so that the constant has to be 1."""
+
+
+def restated(records: Records, sizes: Sizes) -> Iterator[Restated]:
+    """Yield each field that states the time of the lines again; nothing for a log that states it once only."""
+    return filter(None, _restated(records, sizes))
+
+
+def _restated(records: Records, sizes: Sizes) -> Iterator[Restated | None]:
+    fields = [name for name in (*_RATES, *_FLOPS) if records.has(name).any()]
+    time = records.column("elapsed_s")
+    if records.has("elapsed_s").any():
+        low, high = bounds(time)
+    elif fields:
+        # The first rate stands for the time: the others are held against it.
+        rate_low, rate_high = bounds(records.column(fields.pop(0)))
+        with np.errstate(divide="ignore"):
+            low, high = 1 / rate_high, 1 / rate_low
+    else:
+        return
+    for name in fields:
+        work, is_absolute = _work(name, records, sizes)
+        if not (is_absolute and records.has("elapsed_s").any()):
+            is_absolute = False
+        yield _held(name, records.column(name), (low, high), work, is_absolute=is_absolute)
+    if records.has("joules_per_device").any() and records.has("watts_per_device").any():
+        yield _held(
+            "joules_per_device",
+            records.column("watts_per_device"),
+            (low, high),
+            records.column("joules_per_device"),
+            is_absolute=True,
+        )
+
+
+def _work(name: str, records: Records, sizes: Sizes) -> tuple[Column, bool]:
+    """Return the work of an iteration, and whether its unit is that of the field."""
+    batch, devices = records.column("global_batch_size"), float(sizes.num_devices or np.nan)
+    if np.isnan(batch).all():
+        batch = np.full(len(records), float(sizes.global_batch_size or np.nan))
+    tokens = batch * sizes.sequence if sizes.is_of_rates else sizes.tokens
+    known = {
+        "samples_per_second": batch,
+        "samples_per_second_per_device": batch / devices,
+        "tokens_per_second": tokens,
+        "tokens_per_second_per_device": tokens / devices,
+    }.get(name)
+    if known is not None and np.isfinite(known).any():
+        return known, True
+    # A constant that nobody states: it grows with the batch, and with the length where that changes.
+    scale = batch if np.isfinite(batch).any() else np.ones(len(records))
+    lengths = sizes.sequence[np.isfinite(sizes.sequence)]
+    return (scale * sizes.sequence if len(lengths) and np.ptp(lengths) else scale), False
+
+
+def _held(name: str, rate: Column, time: tuple[Column, Column], work: Column, *, is_absolute: bool) -> Restated | None:
+    rate_low, rate_high = bounds(rate)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        low, high = time[0] * rate_low / work, time[1] * rate_high / work
+    known = np.isfinite(low) & np.isfinite(high) & (high > 0)
+    is_wrong = np.zeros(len(rate), dtype=np.bool_)
+    if not known.any():
+        return None
+    begins, ends = _deepest(low[known], high[known])
+    fits = known & (low <= ends) & (high >= begins)
+    is_exact = bool(known.sum() >= MIN_LINES and fits.sum() >= _MIN_SHARE * known.sum())
+    if is_exact:
+        is_wrong = known & ~fits
+        ratio = 1.0 if is_absolute and begins <= 1 <= ends else (begins + ends) / 2
+    else:
+        begins, ends = float(np.median(low[known])), float(np.median(high[known]))
+        ratio = (begins + ends) / 2
+    return Restated(
+        name=name,
+        work=work,
+        is_exact=is_exact,
+        ratio=ratio,
+        low=begins,
+        high=ends,
+        is_wrong=is_wrong,
+        is_absolute=is_absolute,
+    )
+
+
+def _deepest(low: Column, high: Column) -> tuple[float, float]:
+    """Return the interval in which most of the given ones meet."""
+    begins, ends = np.sort(low), np.sort(high)
+    # At each beginning: how many have begun, less those that have ended before.
+    depth = np.arange(1, len(begins) + 1) - np.searchsorted(ends, begins, side="left")
+    best = int(np.argmax(depth))
+    return float(begins[best]), float(ends[np.searchsorted(ends, begins[best], side="left")])
+
+
+def bounds(column: Column) -> tuple[Column, Column]:
+    """Return the least and the greatest value that each printed number may stand for, by the decimals that the column has.
+
+    A number does not remember how it was printed, but of numbers with `d` decimals nine in ten need all of them.
+    """
+    half: float | Column = half_unit(column)
+    if np.isfinite(column).any() and half >= 0.5:  # `4.71K`: as many zeros as it ends with may not have been printed
+        half = np.maximum(half, [half_unit(value) for value in column[:, np.newaxis]])
+    return np.maximum(column - half, 0.0) * (1 - _SLACK), (column + half) * (1 + _SLACK)
+
+
+def half_unit(column: Column) -> float:
+    """Return half a unit of the last decimal that at least half of the finite values need."""
+    known = column[np.isfinite(column)]
+    for decimals in range(-MAX_DECIMALS, MAX_DECIMALS + 1):
+        scaled = known * 10.0**decimals
+        is_short = np.abs(scaled - np.round(scaled)) <= 1e-6 + 1e-12 * np.abs(scaled)
+        if 2 * np.count_nonzero(~is_short) < len(known):
+            return float(0.5 * 10.0**-decimals)
+    return 0.0
+
+
+def against_time(records: Records, found: list[Restated], *, is_ours: bool) -> Iterator[Contradiction]:
+    """Yield where lines disagree with their own time, and where a rate does so throughout."""
+    elapsed = records.column("elapsed_s")
+    blamed: dict[int, list[str]] = {}
+    codes: dict[Code, NDArray[np.bool_]] = {}
+    implied = np.where(np.isfinite(elapsed), elapsed, 0.0)
+    for field in found:
+        rate = records.column(field.name if field.name != "joules_per_device" else "watts_per_device")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means = field.work * field.ratio / rate
+        is_wrong = field.is_wrong
+        if not is_ours and np.isfinite(elapsed).any():
+            is_wrong = is_wrong & (np.abs(means / elapsed - 1) > ONE_CLOCK)
+        for index in np.flatnonzero(is_wrong):
+            reasons = blamed.setdefault(int(index), [])
+            if not (reasons and field.name in _FLOPS):  # they have the fewest digits
+                stated = records.column(field.name)[index]
+                reasons.append(f"{_WORDS[field.name]} {stated:.12g} means {means[index]:.5g} s")
+        if is_wrong.any():
+            code = _code(field.name)
+            codes[code] = codes.get(code, np.zeros_like(is_wrong)) | is_wrong
+            implied = np.where(is_wrong & np.isfinite(means), np.maximum(implied, means), implied)
+        yield from _throughout(field, is_ours=is_ours)
+    if codes:
+        yield _of_lines(records, blamed, codes, implied, is_ours=is_ours)
+
+
+def _of_lines(
+    records: Records,
+    blamed: dict[int, list[str]],
+    codes: dict[Code, NDArray[np.bool_]],
+    implied: Column,
+    *,
+    is_ours: bool,
+) -> Contradiction:
+    """Return one contradiction for all changed lines, with what the first one says."""
+    indices = sorted(blamed)
+    lines = [int(records.numbers[index]) for index in indices]
+    elapsed = records.column("elapsed_s")
+    first = indices[0]
+    logged = f"the time per iteration is {elapsed[first]:.12g} s" if np.isfinite(elapsed[first]) else "one rate"
+    slower = float(np.sum(implied) / np.nansum(elapsed)) if np.isfinite(elapsed).any() else 1.0
+    others = f"; so do{'es' if len(lines) == 2 else ''} {named(lines[1:])}" if len(lines) > 1 else ""
+    return Contradiction(
+        code=Code.RATES_VS_TIME if Code.RATES_VS_TIME in codes else next(iter(codes)),
+        weight=weigh(slower, is_ours=is_ours),
+        text=f"line {lines[0]} contradicts itself: {logged}, but {' and '.join(blamed[first])}{others}",
+        lines=tuple(lines[:MAX_LINES]),
+    )
+
+
+def _code(name: str) -> Code:
+    if name in _FLOPS:
+        return Code.FLOPS_VS_TIME
+    return Code.ENERGY_VS_TIME if name == "joules_per_device" else Code.RATES_VS_TIME
+
+
+def _throughout(field: Restated, *, is_ours: bool) -> Iterator[Contradiction]:
+    tolerance = ONE_CLOCK if field.is_exact else OTHER_CLOCK
+    if not field.is_absolute or _is_near(field, 1.0, tolerance):
+        return
+    if field.name == "samples_per_second" and not is_ours and _is_near(field, BY_1000, OTHER_CLOCK):
+        return
+    # Of the digits that it may have, those that are kindest.
+    ratio = field.high if field.high < 1 else field.low
+    yield Contradiction(
+        code=_code(field.name),
+        weight=weigh(1 / ratio if ratio else np.inf, is_ours=is_ours),
+        text=f"the {_WORDS[field.name]} of the log are {field.ratio:.4g} times what its time and sizes give",
+    )
+
+
+def _is_near(field: Restated, wanted: float, tolerance: float) -> bool:
+    return field.low <= wanted * (1 + tolerance) and field.high >= wanted * (1 - tolerance)
+
+
+def against_shape(
+    records: Records, sizes: Sizes, found: list[Restated], workload: Workload, *, is_ours: bool
+) -> Iterator[Contradiction]:
+    """Yield where the FLOP/s of the lines are by no counting those of the model that the arguments describe."""
+    if not (sizes.num_devices and np.isfinite(sizes.tokens).any() and sizes.has_times):
+        return
+    known = {name: flops for name, flops in flops_per_token(shaped(workload, sizes.sequence_length)).items() if flops}
+    for field in found:
+        if field.name not in _FLOPS or not known:
+            continue
+        rate, elapsed = records.column(field.name), sizes.elapsed_s
+        half = half_unit(rate)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            per_token = rate * elapsed * sizes.num_devices * 1e12 / sizes.tokens
+        per_token = per_token[np.isfinite(per_token) & (rate > 0)]
+        stated = float(np.median(per_token)) if len(per_token) else 0.0
+        digits = half / float(np.nanmedian(rate))
+        if not stated or digits > SAME:
+            continue
+        ratios = {name: stated / flops for name, flops in known.items()}
+        name = min(ratios, key=lambda name: abs(np.log(ratios[name])))
+        if abs(ratios[name] - 1) <= SAME + digits:
+            continue
+        is_void = is_ours or 1 / ratios[name] > GROSS_SHAPE
+        yield Contradiction(
+            code=Code.FLOPS_VS_SHAPE,
+            weight=Weight.VOID if is_void else Weight.DOUBT,
+            text=f"the {_WORDS[field.name]} of the log are {ratios[name]:.4g} times what the model of its arguments gives at the "
+            f"logged times, by the nearest of the usual counts ({COUNTS[name]})",
+        )
+
+
+def against_counts(records: Records, sizes: Sizes, *, is_ours: bool) -> Iterator[Contradiction]:
+    """Yield where consumed samples or tokens do not grow as batch and sequence length say."""
+    iterations, consumed = records.column("iteration"), records.column("consumed_samples")
+    batch = records.column("global_batch_size")
+    if np.isfinite(consumed).any() and np.isfinite(batch).any():
+        yield from _changed_count(records, consumed - iterations * batch, batch, is_ours=is_ours)
+        steps = np.diff(iterations, prepend=np.nan)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            grown = np.diff(consumed, prepend=np.nan) / steps / batch
+        grown = grown[np.isfinite(grown) & (steps > 0) & (batch > 0)]
+        ratio = float(np.median(grown)) if len(grown) else 1.0
+        if abs(ratio - 1) > OTHER_CLOCK:
+            yield Contradiction(
+                code=Code.SAMPLES_VS_BATCH,
+                weight=weigh(1 / max(ratio, 1e-9), is_ours=is_ours),
+                text=f"its consumed samples grow by {ratio:.4g} times the global batch size per iteration",
+            )
+    tokens = records.column("consumed_tokens")
+    if np.isfinite(tokens).any() and np.isfinite(consumed).any() and sizes.sequence_length and len(records) > 1:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            length = np.diff(tokens) / np.diff(consumed)
+        length = length[np.isfinite(length) & (length > 0)]
+        ratio = float(np.median(length)) / sizes.sequence_length if len(length) else 1.0
+        # Counts printed for people (1.258B) have few digits.
+        if abs(ratio - 1) > OTHER_CLOCK and ratio < 1:
+            yield Contradiction(
+                code=Code.TOKENS_VS_SAMPLES,
+                weight=weigh(1 / ratio, is_ours=is_ours),
+                text=f"its consumed tokens grow by {ratio:.4g} times the sequence length per sample",
+            )
+
+
+def _changed_count(records: Records, offsets: Column, batch: Column, *, is_ours: bool) -> Iterator[Contradiction]:
+    """Yield the lines whose count is not that of all others: with one batch size each has `iteration * batch` and one constant.
+
+    A batch that grew before this log began is in the constant; one that grows within it has no majority.
+    """
+    known = np.isfinite(offsets)
+    if not known.any() or len(set(batch[known])) != 1:
+        return
+    values, counts = np.unique(offsets[known], return_counts=True)
+    usual = values[int(np.argmax(counts))]
+    wrong = np.flatnonzero(known & (offsets != usual))
+    if counts.max() <= _MIN_SHARE * known.sum() or not len(wrong):
+        return
+    lines = [int(records.numbers[index]) for index in wrong]
+    first = int(wrong[0])
+    consumed, expected = (
+        records.column("consumed_samples")[first],
+        records.column("iteration")[first] * batch[first] + usual,
+    )
+    others = f"; so do {named(lines[1:])}" if len(lines) > 1 else ""
+    yield Contradiction(
+        code=Code.SAMPLES_VS_BATCH,
+        weight=Weight.VOID if is_ours else Weight.DOUBT,
+        text=f"line {lines[0]} contradicts the others: consumed samples is {consumed:.0f} where iteration and batch give "
+        f"{expected:.0f}{others}",
+        lines=tuple(lines[:MAX_LINES]),
+    )

@@ -1,0 +1,139 @@
+"""The times of day of the lines against the times that they log, in both directions.
+
+A line is written when its interval is over, a little late at times. So between two lines no less time passes than the second one logs,
+and what passes more is evaluation, a checkpoint, or time that the program does not count. A program whose clock runs from line to line
+loses nothing in between: where more time passes from line to line all along the log, its times are too small.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nlp_bench.logs.record import Log
+from nlp_bench.measure.contradiction import MAX_LINES, Code, Contradiction, Weight, weigh
+from nlp_bench.measure.span import Spans
+
+Column = NDArray[np.float64]
+UNIFORM = 0.02
+"""Share by which the time from line to line may differ from the logged one, all along the log, beside the resolution of the stamps."""
+FAST, PRINTED_LATE_S = 0.01, 1.0
+"""Share by which less time may have passed in all, and seconds by which the first line may have been printed late."""
+OUTSIDE, MUCH_OUTSIDE = 0.05, 0.10
+"""Share of the wall clock between the lines, without words of an evaluation or a checkpoint, from which it is said, and doubted."""
+MUCH_IN_WORDS = 0.30
+"""The same with such words: what they excuse has an end."""
+MIN_BLOCK, MAX_BLOCKS = 8, 20
+"""Lines of a block, at least, and blocks: late lines even out within one."""
+EVALUATES_BETWEEN = frozenset({"mlperf-mllog"})
+"""Forms of logs in which an evaluation lies between each two lines: MLPerf stops its blocks of training for it."""
+_HOUR_S, _ZONE_CHANGE_S = 3600.0, 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passed:
+    """The intervals between two neighbouring lines of which both have a time of day."""
+
+    seconds: Column
+    """Seconds between the two lines."""
+    logged: Column
+    """Seconds that the second one logs."""
+    numbers: NDArray[np.int64]
+    """Its line number."""
+    has_event: NDArray[np.bool_]
+    """Whether the log speaks of an evaluation or a checkpoint between them."""
+    resolution_s: float
+    """Unit of the times of day."""
+
+
+def passed(spans: Spans, log: Log) -> Passed | None:
+    """Return what can be compared, None where fewer than two intervals can.
+
+    Left out are gaps in the iterations, clocks that were set back, and steps of an hour, which are the change of a time zone.
+    """
+    stamps, logged, steps = (
+        spans.records.column("stamp_s"),
+        spans.seconds,
+        np.diff(spans.records.column("iteration"), prepend=np.nan),
+    )
+    known = stamps[np.isfinite(stamps)]
+    if len(known) < 3:
+        return None
+    resolution_s = 1.0 if np.all(known == np.round(known)) else 0.0
+    between = np.diff(stamps, prepend=np.nan)
+    usable = np.isfinite(between) & (steps <= spans.num_iterations) & (between >= -resolution_s)
+    usable &= np.abs(between - logged - _HOUR_S) > _ZONE_CHANGE_S
+    if np.count_nonzero(usable) < 2:
+        return None
+    offsets = spans.records.offsets
+    inside = np.searchsorted(offsets, [event.offset for event in log.events])
+    has_event = np.zeros(len(offsets), dtype=np.bool_)
+    has_event[inside[inside < len(offsets)]] = True
+    if log.dialect in EVALUATES_BETWEEN:
+        has_event[:] = True
+    elif 2 * np.count_nonzero(has_event) > len(has_event):  # such words tell nothing
+        has_event[:] = False
+    return Passed(
+        seconds=between[usable],
+        logged=logged[usable],
+        numbers=spans.records.numbers[usable],
+        has_event=has_event[usable],
+        resolution_s=resolution_s,
+    )
+
+
+def against_stamps(found: Passed | None, *, is_ours: bool) -> Iterator[Contradiction]:
+    """Yield what the times of day say against the logged times."""
+    if found is None:
+        return
+    total, logged = float(found.seconds.sum()), float(found.logged.sum())
+    fast_s = FAST * logged + 2 * found.resolution_s + PRINTED_LATE_S
+    if total < logged - fast_s:
+        yield Contradiction(
+            code=Code.STAMPS_VS_TIME_FAST,
+            weight=weigh(1.0, is_ours=is_ours),
+            text=f"its lines were written within {total:.1f} s, and their times add up to {logged:.1f} s",
+        )
+        return
+    steady = ~found.has_event
+    typical, tolerance = _typical(found.seconds[steady], found.logged[steady], found.resolution_s)
+    if typical > 1 + tolerance:
+        yield Contradiction(
+            code=Code.STAMPS_VS_TIME_SLOW,
+            weight=weigh(typical, is_ours=is_ours),
+            text=f"from line to line {typical:.4g} times as much time passed as the lines log ({total:.1f} s for {logged:.1f} s)",
+        )
+        return
+    yield from _outside(found, total, logged)
+
+
+def _typical(seconds: Column, logged: Column, resolution_s: float) -> tuple[float, float]:
+    """Return the median over blocks of lines of passed / logged time, and how far from 1 honest times may be."""
+    if not len(seconds):
+        return 1.0, 0.0
+    num_blocks = max(1, min(MAX_BLOCKS, len(seconds) // MIN_BLOCK))
+    if resolution_s:  # a block has to be long against the unit of the clock
+        num_blocks = max(1, min(num_blocks, int(logged.sum() * UNIFORM / (2 * resolution_s))))
+    edges = np.linspace(0, len(seconds), num_blocks + 1).astype(int)[:-1]
+    totals, own = np.add.reduceat(seconds, edges), np.add.reduceat(logged, edges)
+    late_s = 2 * resolution_s + (PRINTED_LATE_S if num_blocks == 1 else 0.0)
+    return float(np.median(totals / own)), UNIFORM + late_s / float(np.median(own))
+
+
+def _outside(found: Passed, total: float, logged: float) -> Iterator[Contradiction]:
+    over = np.maximum(found.seconds - found.logged - found.resolution_s, 0.0)
+    late_s = 2 * (found.resolution_s + PRINTED_LATE_S)
+    outside = total - logged
+    unexplained = outside - float(over[found.has_event].sum())
+    is_much = unexplained > MUCH_OUTSIDE * total + late_s or outside > MUCH_IN_WORDS * total + late_s
+    if not is_much and outside <= OUTSIDE * total + late_s:
+        return
+    places = np.flatnonzero(over > max(0.0, 0.1 * outside))
+    yield Contradiction(
+        code=Code.WALL_CLOCK_OUTSIDE,
+        weight=Weight.DOUBT if is_much else Weight.REMARK,
+        text=f"by the time of day of its lines {total:.1f} s passed for {logged:.1f} s of logged iterations: what lies between them "
+        "(evaluation, checkpoints, logging) is not in the number",
+        lines=tuple(int(number) for number in found.numbers[places][:MAX_LINES]),
+    )
