@@ -3,6 +3,7 @@
 add PATH...   what `nlp-bench report` reads; a run that is there already is one row still, measured anew
 list          the latest runs             show ID   everything about one
 trend         per configuration the level of its speed, runs that leave it, and where it changed; with --output also a plot
+variance      per configuration what its runs differ by (iterations, runs, nodes, days), and how many runs of how many iterations to buy
 export        all rows as CSV or JSON
 Exit code 0; 1 when something could not be added; 2 for a wrong word. `nlp-bench compare history:last RUN` reads the same file.
 """
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nlp_bench.cli.reading import add_sizes, overrides_of, use_one_thread
-from nlp_bench.cli.words import count
+from nlp_bench.cli.words import count, seconds
 from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,23 +24,27 @@ if TYPE_CHECKING:
 EXAMPLE = """nlp-bench history add runs/tonight && nlp-bench compare history:last runs/tonight --gate 3
   nlp-bench history add runs/acceptance --name acceptance
   nlp-bench history list --model 175 --last 10
-  nlp-bench history trend --output reports/trend"""
-ACTIONS = ("add", "list", "show", "trend", "export")
+  nlp-bench history trend --output reports/trend
+  nlp-bench history variance --within 1%"""
+ACTIONS = ("add", "list", "show", "trend", "variance", "export")
 FORMATS = {
     "list": ("table", "csv", "json"),
     "show": ("table", "json"),
     "trend": ("table", "json"),
+    "variance": ("table", "json"),
     "export": ("csv", "json"),
 }
 LISTED = 50
 _WITH = {
-    "--name": ("name", ("add", "list", "trend", "export")),
-    "--model": ("model", ("list", "trend", "export")),
-    "--system": ("system", ("list", "trend", "export")),
-    "--configuration": ("identity", ("list", "trend", "export")),
-    "--last": ("last", ("list", "trend", "export")),
+    "--name": ("name", ("add", "list", "trend", "variance", "export")),
+    "--model": ("model", ("list", "trend", "variance", "export")),
+    "--system": ("system", ("list", "trend", "variance", "export")),
+    "--configuration": ("identity", ("list", "trend", "variance", "export")),
+    "--last": ("last", ("list", "trend", "variance", "export")),
     "--output": ("output", ("trend",)),
-    "--format": ("format", ("list", "show", "trend", "export")),
+    "--within": ("within", ("variance",)),
+    "--start-up": ("start_up", ("variance",)),
+    "--format": ("format", ("list", "show", "trend", "variance", "export")),
 }
 """Option, where it is kept, and the actions that take it."""
 
@@ -60,6 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--last", type=count, metavar="N", help=f"the latest N runs only (list: {LISTED})")
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="trend: write trend.png, .svg, .json and .csv into this folder"
+    )
+    parser.add_argument("--within", metavar="SHARE", help="variance: the half width that is wanted (default 1%%)")
+    parser.add_argument(
+        "--start-up",
+        type=seconds,
+        metavar="SECONDS",
+        help="variance: time of a job before its first iteration (default 120)",
     )
     parser.add_argument(
         "--format", choices=("table", "csv", "json"), help="form of standard output (export: csv, else table)"
@@ -86,6 +98,8 @@ def run(options: argparse.Namespace) -> int:
         return _add(options, path)
     if action == "show":
         return _show(options.words, path, form)
+    if action == "variance":
+        return _variance(options, path, form)
     return _trend(options, path, form) if action == "trend" else _list(options, path, form)
 
 
@@ -168,6 +182,22 @@ def _trend(options: argparse.Namespace, path: Path, form: str) -> int:
 
         for written in write_trend(found, rows, options.output):
             print(f"wrote {written}", file=sys.stderr)
+    return 0
+
+
+def _variance(options: argparse.Namespace, path: Path, form: str) -> int:
+    from nlp_bench.history.row import COLUMNS
+    from nlp_bench.history.store import open_to_read
+    from nlp_bench.history.variance import START_UP_S, analyse, as_json, as_text
+    from nlp_bench.measure.anytime import percent
+
+    within = percent("--within", options.within or "1%")
+    with open_to_read(path) as store:
+        rows = store.rows(_filter(options, None), COLUMNS)
+    found = analyse(rows, within=within, start_up_s=options.start_up or START_UP_S)
+    if not found:
+        _say_empty(rows, path)
+    print({"table": as_text, "json": as_json}[form](found), end="")
     return 0
 
 

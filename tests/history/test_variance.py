@@ -1,0 +1,79 @@
+"""What the runs of a history differ by, and how many to buy: through the command."""
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from support.repeated import write_log
+
+from nlp_bench.cli.main import main
+
+DAY = 86400.0
+
+
+def nights(folder: Path, *, days: int, by_day: float, by_run: float, runs: int = 3) -> Path:
+    """Write `runs` logs a day whose days and runs differ by these standard deviations, and add them to a history."""
+    dice = random.Random(1)  # noqa: S311  # a repeatable test
+    for day in range(days):
+        rate = 1000 * (1 + dice.gauss(0, by_day))
+        for number in range(runs):
+            log = write_log(folder / f"{day}-{number}.log", rate * (1 + dice.gauss(0, by_run)), seed=10 * day + number)
+            moment = 1.8e9 + DAY * day + 60 * number
+            os.utime(log, (moment, moment))
+    return history(folder)
+
+
+def history(folder: Path) -> Path:
+    file = folder.parent / "history.sqlite3"
+    assert main(["history", "add", str(folder), "--file", str(file)]) == 0
+    return file
+
+
+def test_days_that_differ_are_told_from_runs_that_do_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = nights(tmp_path / "nights", days=8, by_day=0.02, by_run=0.002)
+    capsys.readouterr()
+    assert main(["history", "variance", "--file", str(file), "--format", "json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["configurations"]
+    found = {tuple(part["levels"]): part for part in one["components"]}
+    assert len(one["runs"]) == 24
+    assert found[("day",)]["variance"] ** 0.5 == pytest.approx(0.02, rel=0.6)
+    assert found[("run",)]["high"] ** 0.5 < 0.006
+    assert found[("nodes",)]["why_unknown"] == "NOT_RECORDED"
+    assert found[("nodes",)]["variance"] is None
+    plans = {is_one: [p for p in one["plans"] if p["of_one_day"] is is_one] for is_one in (True, False)}
+    assert min(p["runs"] for p in plans[True]) < min(p["runs"] for p in plans[False])
+
+
+def test_the_table_says_what_is_cheapest_and_a_long_start_up_moves_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = nights(tmp_path / "nights", days=5, by_day=0.0, by_run=0.005)
+    capsys.readouterr()
+    cheapest = []
+    for start_up in ("1", "100000"):
+        words = ["--file", str(file), "--within", "0.6%", "--start-up", start_up]
+        assert main(["history", "variance", *words]) == 0
+        said = capsys.readouterr().out
+        assert "+-0.6 % at 95 %" in said
+        assert "set of nodes  0" in said
+        line = next(line for line in said.splitlines() if line.startswith("all runs of one day"))
+        cheapest.append(int(line.split(": ")[1].split(" runs of ")[0]))
+    assert cheapest[1] <= cheapest[0]
+
+
+def test_a_single_run_is_not_enough_to_plan_by(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_log(tmp_path / "one" / "a.log", 1000)
+    file = history(tmp_path / "one")
+    assert main(["history", "variance", "--file", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "cannot be told: one run only" in said
+    assert "what runs differ by is not known; add a second one" in said
+
+
+@pytest.mark.parametrize("words", [["variance", "--within", "1"], ["trend", "--within", "1%"]])
+def test_wrong_words_are_refused(tmp_path: Path, words: list[str]) -> None:
+    write_log(tmp_path / "one" / "a.log", 1000)
+    file = history(tmp_path / "one")
+    assert main(["history", *words, "--file", str(file)]) == 2
