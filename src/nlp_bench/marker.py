@@ -1,14 +1,13 @@
 """JUBE's done file `ready`: what was decided and the hash of the file that says it, so that a bare file fools nobody."""
 
-import hashlib
 import shlex
 from pathlib import Path
 
 from nlp_bench import schemas
 from nlp_bench.files import read_json, refuse_types, write_text
+from nlp_bench.seal import OUTCOME, sha256_of
 
 MARKER = "ready"
-OUTCOME = "outcome.json"
 METRICS = "metrics.txt"
 """What a rehearsal leaves for JUBE in the place of an outcome: it has run no job."""
 
@@ -75,4 +74,4 @@ def _stated(run_dir: Path) -> str | None:
 
 
 def _digest(path: Path) -> str:
-    return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
+    return f"sha256:{sha256_of(path)}"

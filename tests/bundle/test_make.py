@@ -14,7 +14,7 @@ from support.published import published_log
 
 from nlp_bench.bundle.make import make_bundle
 from nlp_bench.bundle.manifest import Options
-from nlp_bench.bundle.verify import verify
+from nlp_bench.bundle.verify import Demands, verify
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 
@@ -54,7 +54,7 @@ def test_the_same_input_gives_the_same_bytes(bundle: Bundle, suffix: str, our_ru
     (our_run / "job.out").touch()
     other = bundle(f"other{suffix}")
     assert one.path.read_bytes() == other.path.read_bytes()
-    assert verify(one.path, digest=other.digest).is_verified
+    assert verify(one.path, Demands(digest=other.digest)).is_verified
 
 
 def test_an_archive_has_no_owner_and_one_top_folder(bundle: Bundle) -> None:

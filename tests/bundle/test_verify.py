@@ -9,9 +9,10 @@ import pytest
 from support.ours import Bundle
 from support.published import published_log
 
-from nlp_bench.bundle.digests import line_digests, sha256_of
+from nlp_bench.bundle.digests import line_digests
 from nlp_bench.bundle.text import made_text, verification_text
-from nlp_bench.bundle.verify import verify
+from nlp_bench.bundle.verify import Demands, verify
+from nlp_bench.seal import sha256_of
 
 
 def changed(path: Path, pattern: str, replacement: str) -> int:
@@ -65,7 +66,7 @@ def test_a_forger_who_makes_all_hashes_fit_is_caught_by_the_log(bundle: Bundle) 
     (said,) = found.contradictions
     assert f"line {line}" in said
     assert "is 5.3051, but samples per second 17.927 means 5.3551 s and tokens per second 36714 means 5.3551 s" in said
-    assert verify(made.path, digest=made.digest).faults[0].startswith("the digest is")
+    assert verify(made.path, Demands(digest=made.digest)).faults[0].startswith("the digest is")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from nlp_bench.bundle.derive import RESULT
 from nlp_bench.bundle.manifest import LOG, RUN_FOLDER, Member, is_safe
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
+from nlp_bench.marker import MARKER
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.redact import Redaction, redact
 from nlp_bench.report.find import Item, Kind, find
@@ -116,8 +117,12 @@ def _files(folder: Path, *, with_ranks: bool, depth: int = 0) -> Iterator[tuple[
             yield from (
                 (file, f"{path.name}/{name}") for file, name in _files(path, with_ranks=with_ranks, depth=depth + 1)
             )
-        elif path.is_file() and path.suffix in SUFFIXES and (depth or path.name not in _DERIVED):
+        elif path.is_file() and _is_taken(path.name, depth):
             yield path, path.name
+
+
+def _is_taken(name: str, depth: int) -> bool:
+    return (not depth and name == MARKER) or (Path(name).suffix in SUFFIXES and (depth > 0 or name not in _DERIVED))
 
 
 def _take_log(item: Item, collected: Collected) -> None:

@@ -3,13 +3,13 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.bundle.manifest import RUN_FOLDER, Member, Options
+from nlp_bench.bundle.manifest import RUN_FOLDER, Member, Options, redacted
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.folder import measure_folder
@@ -43,8 +43,10 @@ class Derived:
     """For each member the `numbers` of the manifest."""
 
 
-def derive(folder: Path, members: Sequence[Member], options: Options) -> Derived:
-    """Measure every member of the bundle that lies unpacked in `folder`.
+def derive(
+    folder: Path, members: Sequence[Member], options: Options, redactions: Sequence[Mapping[str, Any]]
+) -> Derived:
+    """Measure every member of the bundle that lies unpacked in `folder`; `redactions` are those of its manifest.
 
     A run that cannot be measured is an entry without a number; nothing in the answer depends on where `folder` is.
     """
@@ -52,13 +54,17 @@ def derive(folder: Path, members: Sequence[Member], options: Options) -> Derived
         # A name that stands in no log: it is taken out of every text again.
         place = Path(private) / "bundle"
         place.symlink_to(folder.resolve())
-        return _derived(place, members, options)
+        return _derived(place, members, options, redactions)
 
 
-def _derived(folder: Path, members: Sequence[Member], options: Options) -> Derived:
+def _derived(
+    folder: Path, members: Sequence[Member], options: Options, redactions: Sequence[Mapping[str, Any]]
+) -> Derived:
     overrides, where = options.overrides(), f"{folder}/"
     with held_to(folder, options):
-        measured = [measure(folder / member.path, member.kind, overrides) for member in members]
+        measured = [
+            measure(folder / member.path, member.kind, overrides, redacted(redactions, member)) for member in members
+        ]
     entries = [
         tuple(_placeless(with_quotes(str(folder / member.log), entry), where) for entry in found)
         for member, (found, _) in zip(members, measured, strict=True)
@@ -86,7 +92,9 @@ def held_to(folder: Path, options: Options) -> Iterator[None]:
             os.environ[VARIABLE] = before
 
 
-def measure(path: Path, kind: str, overrides: Overrides) -> tuple[list[RunEntry], dict[str, Any] | None]:
+def measure(
+    path: Path, kind: str, overrides: Overrides, redacted_files: frozenset[str] = frozenset()
+) -> tuple[list[RunEntry], dict[str, Any] | None]:
     """Return the entries of a run folder or a log, with all samples, and the record of nlp-bench/result/1 of a run folder.
 
     A run folder that cannot be measured is an entry without a number. Raises UsageError for a log that cannot be opened.
@@ -94,7 +102,7 @@ def measure(path: Path, kind: str, overrides: Overrides) -> tuple[list[RunEntry]
     if kind != RUN_FOLDER:
         return [judged(entry) for entry in measure_log(str(path), overrides)], None
     try:
-        found = measure_folder(path, one_line(path))
+        found = measure_folder(path, one_line(path), redacted=redacted_files)
     except NlpBenchError as error:
         return [RunEntry(source=one_line(path), outcome=Outcome.UNKNOWN, reasons=(one_line(error),))], None
     return [found.entry], result_record(replace(found, entry=replace(found.entry, source="job.out")))

@@ -1,4 +1,4 @@
-"""SHA-256 of files, and of their lines: eight hexadecimal digits per line tell which line of a changed log is not the same.
+"""SHA-256 of the lines of files: eight hexadecimal digits per line tell which line of a changed log is not the same.
 
 `lines/PATH` holds a heading and then a digest per line: the first 8 digits of what `sha256sum` says of the line with its line
 end. Above MAX_DIGESTS lines one digest stands for several lines.
@@ -28,15 +28,6 @@ class Change(NamedTuple):
     """First line, counted from 1, of the file as it is; for `removed` the line in front of which they stood."""
     num_lines: int
     """Lines; for `removed` the lines that are gone."""
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def line_digests(path: Path) -> str:

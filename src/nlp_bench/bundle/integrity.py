@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from nlp_bench.bundle.digests import changes, sha256_of
+from nlp_bench.bundle.digests import changes
 from nlp_bench.bundle.manifest import LINES, MANIFEST, SUMS, Manifest
+from nlp_bench.seal import sha256_of
 from nlp_bench.show.escape import one_line
 
 MAX_NAMED = 20

@@ -12,14 +12,16 @@ from nlp_bench.bundle.collect import Collected, collect, opened_file, plain_name
 from nlp_bench.bundle.crosscheck import cross_check
 from nlp_bench.bundle.derive import RESULT, Derived, derive, held_to, measure
 from nlp_bench.bundle.differences import differences
-from nlp_bench.bundle.digests import line_digests, sha256_of
+from nlp_bench.bundle.digests import line_digests
 from nlp_bench.bundle.manifest import LINES, MANIFEST, REPORT, REPORT_TEXT, RULES, SUMS, File, Manifest, Member, Options
+from nlp_bench.bundle.signature import path_of, sign
 from nlp_bench.bundle.software import tables, write_software
 from nlp_bench.errors import NlpBenchError, UsageError, explained
-from nlp_bench.files import read_object, write_json, write_text
+from nlp_bench.files import read_object, write_bytes, write_json, write_text
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import lookup
+from nlp_bench.seal import State, sha256_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,42 +36,64 @@ class Made:
     """What it holds."""
     entries: Sequence[RunEntry]
     """Its runs."""
+    signature: Path | None
+    """Where its signature lies."""
     remarks: Sequence[str]
     """What its maker should know before it is handed over."""
 
 
-def make_bundle(paths: Sequence[str], output: Path, options: Options, *, with_ranks: bool, force: bool) -> Made:
+def make_bundle(  # noqa: PLR0913  # one wish each
+    paths: Sequence[str], output: Path, options: Options, *, with_ranks: bool, force: bool, key: Path | None = None
+) -> Made:
     """Write the evidence of `paths` to `output`, whole or not at all; the same input gives the same bytes.
+
+    With `key`, an SSH key's file, its signature is written beside it.
 
     Raises UsageError for a PATH or an output that cannot be, NlpBenchError where blacking out secrets changes a number.
     """
     form = form_of(output)
     _check_output(output, form, force=force)
+    if key and path_of(output).exists() and not force:
+        raise UsageError(f"--sign: {path_of(output)} exists; name another --output, or give --force to replace it")
     try:
-        return _make(paths, output, form, options, with_ranks=with_ranks)
+        return _make(paths, output, form, options, with_ranks=with_ranks, key=key)
     except OSError as error:
         raise NlpBenchError(f"cannot write {output}: {explained(error)}; nothing was left there") from error
 
 
-def _make(paths: Sequence[str], output: Path, form: str | None, options: Options, *, with_ranks: bool) -> Made:
+def _make(  # noqa: PLR0913  # as above
+    paths: Sequence[str], output: Path, form: str | None, options: Options, *, with_ranks: bool, key: Path | None
+) -> Made:
     overrides = options.overrides()
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as private:
         folder = Path(private) / "evidence"
         folder.mkdir()
         collected = collect(paths, folder, overrides, with_ranks=with_ranks)
         options = _with_rules(collected, options)
-        derived = derive(folder, collected.members, options)
+        derived = derive(folder, collected.members, options, collected.redactions)
         with held_to(folder, options):
             _check_survival(collected, derived, overrides)
         manifest = _write_records(collected, derived, options)
-        remarks = [*manifest.remarks, *_contradictions(folder, manifest, derived)]
+        remarks = [*manifest.remarks, *_contradictions(folder, manifest, derived), *_broken(manifest, derived)]
         digest = sha256_of(folder / MANIFEST)
+        signature = sign(folder / MANIFEST, key) if key else None
         if form:
             write_archive(folder, output, form)
         else:
             folder.rename(output)  # over an empty folder too; the private one lies beside it, on the same file system
+    if signature:
+        write_bytes(path_of(output), signature)
+    elif path_of(output).exists():
+        remarks.append(f"{path_of(output)} is the signature of an earlier bundle; make it anew with --sign")
     entries = [entry for part in derived.entries for entry in part]
-    return Made(path=output, digest=digest, manifest=manifest, entries=entries, remarks=remarks)
+    return Made(
+        path=output,
+        digest=digest,
+        manifest=manifest,
+        entries=entries,
+        signature=path_of(output) if signature else None,
+        remarks=remarks,
+    )
 
 
 def _check_output(output: Path, form: str | None, *, force: bool) -> None:
@@ -163,6 +187,16 @@ def _other_commits(folder: Path, members: Sequence[Member], software: dict[str, 
         if isinstance(commit, str) and commit.split("+")[0] != software["commit"]:
             said.append(f"{member.path} was made by nlp-bench at commit {commit}, the bundle at {software['commit']}")
     return said
+
+
+def _broken(manifest: Manifest, derived: Derived) -> list[str]:
+    return [
+        f"{member.path}: {finding.text}"
+        for member, entries in zip(manifest.runs, derived.entries, strict=True)
+        for entry in entries
+        for finding in entry.seals
+        if finding.state is State.BROKEN
+    ]
 
 
 def _contradictions(folder: Path, manifest: Manifest, derived: Derived) -> list[str]:

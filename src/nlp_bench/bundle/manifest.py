@@ -94,6 +94,13 @@ class Member:
         return self.kind == RUN_FOLDER
 
 
+def redacted(redactions: Sequence[Mapping[str, Any]], member: Member) -> frozenset[str]:
+    """Return the names of the files of a run folder in which a secret was blacked out: their hashes are others than before."""
+    folder = f"{member.path}/"
+    paths = {str(redaction.get("file")) for redaction in redactions}
+    return frozenset(path[len(folder) :] for path in paths if path[: len(folder)] == folder)
+
+
 @dataclass(frozen=True, kw_only=True)
 class File:
     """One file of the bundle."""

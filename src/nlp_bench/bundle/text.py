@@ -5,6 +5,7 @@ from typing import Any
 
 from nlp_bench.bundle.make import Made
 from nlp_bench.bundle.verify import Verification
+from nlp_bench.seal import State
 from nlp_bench.show.escape import one_line
 
 NOT_PROVEN = (
@@ -23,6 +24,7 @@ def made_text(made: Made) -> str:
     lines.append(_line("options", one_line(made.manifest.options.told())))
     for member in made.manifest.runs:
         lines += [f"  {member.path} ({member.name}): {words}" for words in map(numbers_text, member.numbers)]
+    lines += [_line("signature", str(made.signature))] if made.signature else []
     lines += ["put this line into the bid:", f"  nlp-bench evidence, SHA-256 of manifest.json: {made.digest}"]
     return "\n".join(lines) + "\n"
 
@@ -56,6 +58,8 @@ def verification_text(found: Verification) -> str:
     lines += _files(found)
     lines += _numbers(found)
     lines += _log_lines(found)
+    lines += _chain(found)
+    lines += _signature(found)
     for run in found.runs if found.is_verified else ():
         lines += [f"  {run['path']} ({run['name']}): {numbers_text(numbers)}" for numbers in run["numbers"]]
     lines += [_line("note", one_line(remark)) for remark in found.remarks]
@@ -87,6 +91,30 @@ def _numbers(found: Verification) -> list[str]:
         else:
             lines += _faults("numbers", f"{name} does not follow from the logs:", said)
     return lines
+
+
+def _chain(found: Verification) -> list[str]:
+    """Return which link broke; else what is sealed, and what is not."""
+    if found.broken_links:
+        return _faults("chain", "is broken:", found.broken_links)
+    lines = []
+    for path, findings in found.chain.items():
+        by_state = {state: [f.link.value for f in findings if f.state is state] for state in State}
+        said = [f"{len(by_state[State.HOLDS])} link(s) hold"]
+        said += [
+            f"{state.value}: {', '.join(names)}"
+            for state, names in by_state.items()
+            if names and state is not State.HOLDS
+        ]
+        lines.append(_line("chain", f"{path}: {'; '.join(said)}"))
+    return lines
+
+
+def _signature(found: Verification) -> list[str]:
+    if found.signature is None:
+        return []
+    word = "good" if found.signature.is_good else f"NOT GOOD: {one_line(found.signature.path)}"
+    return [_line("signature", f"{word}: {found.signature.text}")]
 
 
 def _log_lines(found: Verification) -> list[str]:

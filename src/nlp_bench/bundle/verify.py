@@ -9,14 +9,16 @@ from nlp_bench import __version__
 from nlp_bench.bundle.crosscheck import CrossCheck, cross_check
 from nlp_bench.bundle.derive import RESULT, Derived, derive
 from nlp_bench.bundle.differences import differences
-from nlp_bench.bundle.digests import sha256_of
 from nlp_bench.bundle.integrity import faults
 from nlp_bench.bundle.manifest import MANIFEST, REPORT, REPORT_TEXT, Manifest, Member, Options, read_manifest
 from nlp_bench.bundle.reading import read_record
+from nlp_bench.bundle.signature import Signature, path_of
+from nlp_bench.bundle.signature import check as check_signature
 from nlp_bench.bundle.software import checkout, tables
 from nlp_bench.bundle.unpack import MAX_BYTES, opened
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.logs.source import HEAD_BYTES, is_packed
+from nlp_bench.seal import Finding, State, read_sealed_log, sha256_of
 from nlp_bench.show.escape import one_line
 
 SCHEMA = "nlp-bench/verification/1"
@@ -48,6 +50,12 @@ class Verification:
     """What does not follow from the logs, by the file that says it."""
     contradictions: Sequence[str]
     """Log lines that contradict themselves."""
+    chain: Mapping[str, Sequence[Finding]]
+    """By the path of a run of ours, the links between its records."""
+    broken_links: Sequence[str]
+    """Links that are broken, and nonces that are not the one that was asked for."""
+    signature: Signature | None
+    """The signature, None where it was not asked about."""
     remarks: Sequence[str]
     """What to know, no fault."""
     runs: Sequence[Mapping[str, Any]]
@@ -56,29 +64,50 @@ class Verification:
     @property
     def is_verified(self) -> bool:
         """Say whether nothing speaks against the bundle."""
-        return not (self.faults or self.differences or self.contradictions)
+        is_signed = self.signature is None or self.signature.is_good
+        return is_signed and not (self.faults or self.differences or self.contradictions or self.broken_links)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of nlp-bench/verification/1."""
-        return {"schema": SCHEMA, "verified": self.is_verified, **asdict(self)}
+        chain = {path: [finding.to_json() for finding in found] for path, found in self.chain.items()}
+        return {"schema": SCHEMA, "verified": self.is_verified, **asdict(self), "chain": chain}
 
 
-def verify(path: Path, *, digest: str | None = None, max_bytes: int = MAX_BYTES) -> Verification:
-    """Verify the bundle at `path`; `digest` is the one that was stated elsewhere, say in a bid.
+@dataclass(frozen=True, kw_only=True)
+class Demands:
+    """What is known of a bundle from elsewhere; None is not asked about."""
+
+    digest: str | None = None
+    """The SHA-256 of its manifest, say from the bid."""
+    nonce: str | None = None
+    """The buyer's text, which every log must begin with."""
+    allowed_signers: Path | None = None
+    """OpenSSH's list of those who may sign."""
+    identity: str | None = None
+    """Who of them must have signed; by default anybody."""
+    signature: Path | None = None
+    """Where the signature lies; by default beside the bundle."""
+
+
+NOTHING = Demands()
+
+
+def verify(path: Path, demands: Demands = NOTHING, *, max_bytes: int = MAX_BYTES) -> Verification:
+    """Verify the bundle at `path`, and what is demanded of it.
 
     Raises UsageError for what is no bundle or is unsafe to open. Nothing is written outside a private temporary folder.
     """
     try:
         with opened(path, max_bytes) as folder:
-            return _verified(path, folder, digest)
+            return _verified(path, folder, demands)
     except OSError as error:
         raise UsageError(f"{path}: cannot read {error.filename or 'the bundle'}: {error.strerror or error}") from error
 
 
-def _verified(path: Path, folder: Path, digest: str | None) -> Verification:
+def _verified(path: Path, folder: Path, demands: Demands) -> Verification:
     manifest = read_manifest(folder / MANIFEST)
     found = sha256_of(folder / MANIFEST)
-    broken = list(faults(folder, manifest))
+    broken, digest = list(faults(folder, manifest)), demands.digest
     if digest and digest.lower() != found:
         broken.insert(
             0, f"the digest is {found}, expected {digest.lower()}: this is another bundle, or it was made anew"
@@ -89,6 +118,7 @@ def _verified(path: Path, folder: Path, digest: str | None) -> Verification:
     if derived:
         differing = {name: said for name, found in _differing(folder, manifest, derived) if (said := _limited(found))}
         checks = list(_checks(folder, manifest, derived))
+    chain = _chain(manifest, derived)
     return Verification(
         bundle=str(path),
         digest=found,
@@ -104,7 +134,14 @@ def _verified(path: Path, folder: Path, digest: str | None) -> Verification:
             for member, check in checks
             for c in check.contradictions
         ),
-        remarks=[*_other_tables(folder), *_remarks(manifest, checks, is_differing=bool(differing))],
+        chain=chain,
+        broken_links=_limited([*_broken(chain), *_other_nonces(folder, manifest, demands.nonce)]),
+        signature=_signature(path, folder, demands),
+        remarks=[
+            *_other_tables(folder),
+            *_remarks(manifest, checks, is_differing=bool(differing)),
+            *_unasked(path, demands),
+        ],
         runs=_runs(manifest, derived),
     )
 
@@ -115,7 +152,7 @@ def _derived(folder: Path, manifest: Manifest) -> tuple[Derived | None, str | No
     if unread:
         return None, unread
     try:
-        return derive(folder, manifest.runs, manifest.options), None
+        return derive(folder, manifest.runs, manifest.options, manifest.redactions), None
     except NlpBenchError as error:
         return None, f"no number can be derived: {one_line(error).replace(f'{folder}/', '')}"
     except Exception as error:  # noqa: BLE001  # whatever a mutilated run.json brings about
@@ -171,6 +208,37 @@ def _checks(folder: Path, manifest: Manifest, derived: Derived) -> Iterator[tupl
         if (folder / member.log).is_file():
             for entry in entries:
                 yield member, cross_check(folder / member.log, entry, is_ours=member.is_ours)
+
+
+def _chain(manifest: Manifest, derived: Derived | None) -> dict[str, tuple[Finding, ...]]:
+    found = zip(manifest.runs, derived.entries, strict=True) if derived else ()
+    return {member.path: entry.seals for member, entries in found for entry in entries if member.is_ours}
+
+
+def _broken(chain: Mapping[str, Sequence[Finding]]) -> Iterator[str]:
+    for path, findings in chain.items():
+        yield from (f"{path}: {finding.text}" for finding in findings if finding.state is State.BROKEN)
+
+
+def _other_nonces(folder: Path, manifest: Manifest, nonce: str | None) -> Iterator[str]:
+    for member in manifest.runs if nonce else ():
+        log = folder / member.log
+        said = {part.nonce for part in read_sealed_log(log).parts} if log.is_file() else set()
+        if said != {nonce}:
+            found = ", ".join(sorted(one_line(word or "none") for word in said)) or "none"
+            yield f"{member.log} does not begin with the nonce {nonce}; it says {found}"
+
+
+def _signature(path: Path, folder: Path, demands: Demands) -> Signature | None:
+    if demands.allowed_signers is None:
+        return None
+    place = demands.signature or path_of(path)
+    return check_signature(folder / MANIFEST, place, demands.allowed_signers, demands.identity)
+
+
+def _unasked(path: Path, demands: Demands) -> Iterator[str]:
+    if demands.allowed_signers is None and path_of(path).exists():
+        yield f"{path_of(path)} was not checked; give --allowed-signers FILE"
 
 
 def _other_tables(folder: Path) -> Iterator[str]:

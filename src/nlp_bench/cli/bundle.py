@@ -25,6 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=".tar.gz, .tar.zst, .tar or a new folder (default evidence.tar.gz)",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="replace an archive that exists")
+    parser.add_argument(
+        "--sign",
+        type=Path,
+        metavar="KEYFILE",
+        help="sign it by this SSH key (ssh-keygen -Y sign); writes FILE.sig beside it",
+    )
     parser.add_argument("--ranks", action="store_true", help="take the logs of single ranks along")
     add_tokens(parser)
     add_sizes(parser)
@@ -49,7 +55,9 @@ def run(options: argparse.Namespace) -> int:
         num_gpus=options.num_gpus,
         rules=options.rules or os.environ.get("NLP_BENCH_RULES") or None,
     )
-    made = make_bundle(options.paths, options.output, wanted, with_ranks=options.ranks, force=options.force)
+    made = make_bundle(
+        options.paths, options.output, wanted, with_ranks=options.ranks, force=options.force, key=options.sign
+    )
     print(made_text(made), end="")
     for said in made_talk(made):
         print(f"nlp-bench: {said}", file=sys.stderr)

@@ -22,6 +22,7 @@ def run(options: argparse.Namespace) -> int:
     import shlex
     import sys
 
+    from nlp_bench import seal
     from nlp_bench.build.environment import build_environment, build_warning
     from nlp_bench.config.catalog import root
     from nlp_bench.config.run import read_run
@@ -39,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
         die_with_parent()  # first of all: a script that was killed by now has nobody to wait for the training
     run_dir = options.run_dir.resolve()
     resolved = read_run(run_dir)
+    sealed = "" if options.print else seal.refuse_changed(run_dir)
     if options.addresses:
         if (run_dir / "outcome.json").exists():  # requeued by hand, or by Slurm after the run was given up
             raise NlpBenchError(f"{run_dir} holds a run that has ended (outcome.json); nothing is trained in it again")
@@ -56,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     foreign = ambient.taken_out(os.environ, ambient.OF_RANKS, resolved.system.environment)
     for name in foreign:  # of torchrun's, and not from the system file: it would change what run.json says
         del os.environ[name]
-    environment = rank_environment(resolved, build_environment(root()))
+    environment = {**rank_environment(resolved, build_environment(root())), seal.VARIABLE: sealed}
     if rendezvous.is_host:
         if foreign:
             print(ambient.said(foreign), file=sys.stderr, flush=True)

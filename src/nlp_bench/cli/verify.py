@@ -1,5 +1,7 @@
 """Verify a bundle offline: check every hash, derive every number again from the raw logs, hold each log line against itself.
 
+The chain of evidence of each run of ours, a nonce of yours and an SSH signature are checked too: docs/evidence.md.
+
 Nothing is believed and nothing is written outside a private temporary folder.
 Exit code 0 when it is verified, 1 when something differs (each difference is named), 2 when it is no bundle or unsafe to open.
 """
@@ -28,6 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the bundle, the digest that was stated for it, and the bound on its size."""
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="archive or folder that `nlp-bench bundle` made")
     parser.add_argument("--digest", type=_digest, metavar="SHA256", help="the digest that was stated, say in the bid")
+    parser.add_argument("--nonce", metavar="TEXT", help="the text that you gave; every log must begin with it")
+    parser.add_argument(
+        "--allowed-signers", type=Path, metavar="FILE",
+        help="check the signature by ssh-keygen -Y verify; FILE has lines such as: me@example.org ssh-ed25519 AAAA...",
+    )  # fmt: skip
+    parser.add_argument("--identity", metavar="ID", help="who of FILE must have signed it (default: anybody)")
+    parser.add_argument("--signature", type=Path, metavar="FILE", help="the signature (default BUNDLE.sig)")
     parser.add_argument(
         "--max-bytes", type=count, default=4 << 30, metavar="N",
         help="refuse what unpacks to more bytes (default 4294967296)",
@@ -41,14 +50,23 @@ def run(options: argparse.Namespace) -> int:
 
     use_one_thread()
     from nlp_bench.bundle.text import verification_text
-    from nlp_bench.bundle.verify import verify
+    from nlp_bench.bundle.verify import Demands, verify
     from nlp_bench.errors import UsageError
 
     if not options.bundle.exists():
         raise UsageError(
             f"BUNDLE {options.bundle} does not exist; give the archive or folder that `nlp-bench bundle` made"
         )
-    found = verify(options.bundle, digest=options.digest, max_bytes=options.max_bytes)
+    if options.allowed_signers is None and (options.identity or options.signature):
+        raise UsageError("--identity and --signature need --allowed-signers FILE: who may sign comes from you")
+    demands = Demands(
+        digest=options.digest,
+        nonce=options.nonce,
+        allowed_signers=options.allowed_signers,
+        identity=options.identity,
+        signature=options.signature,
+    )
+    found = verify(options.bundle, demands, max_bytes=options.max_bytes)
     if options.format == "json":
         print(json.dumps(found.to_json(), indent=1, ensure_ascii=False, default=str))
     else:

@@ -5,6 +5,7 @@ import re
 from nlp_bench.errors import UsageError
 from nlp_bench.redact import without_secrets
 
+NONCE = re.compile(r"[A-Za-z0-9._:+=/@-]{1,128}")
 TIMELIMIT = re.compile(r"(\d+-)?\d{1,2}:[0-5]\d:[0-5]\d")
 
 
@@ -46,6 +47,15 @@ def file_name(field: str, value: str) -> None:
     ):
         raise UsageError(
             f"{field}: {value[:120]!r} is no name: 1 to 100 printable signs without /, not beginning with a dot"
+        )
+
+
+def nonce(field: str, value: str | None) -> None:
+    """Refuse a nonce that could not stand in a line of a log and in a command as it is; `none` there means that there is none."""
+    if value is not None and (not NONCE.fullmatch(value) or value == "none"):
+        raise UsageError(
+            f"{field}: {value[:140]!r} is no nonce: 1 to 128 letters, digits and . _ : + = / @ - (and not the word none); "
+            "for example the output of: openssl rand -hex 16"
         )
 
 

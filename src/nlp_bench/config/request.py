@@ -51,6 +51,8 @@ class Request:
     """Hidden size (frozen by the rules)."""
     nheads: int | None = None
     """Attention heads (frozen by the rules)."""
+    nonce: str | None = None
+    """Text of the buyer's that the log begins with."""
     data_path: str | None = None
     """Prefix of a .bin/.idx pair, or a blend "0.7 A 0.3 B"; `mock` for generated tokens."""
     trainer: str | None = None
@@ -121,6 +123,9 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     )
     model.add_argument(
         "--data-path", help="prefix of a .bin/.idx pair, or mock (default: the corpus of nlp-bench data)"
+    )
+    model.add_argument(
+        "--nonce", metavar="TEXT", help="text of the buyer's that the log begins with (docs/evidence.md)"
     )
     layout = parser.add_argument_group("how it is spread (free to optimise)")
     layout.add_argument("--nodes", metavar="N", help="nodes of the job")

@@ -74,6 +74,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         training=training,
         data=_data(request),
         tuning=tuning,
+        nonce=request.nonce,
         deviations=_deviations(request, model, architecture),
     )
     _within_limits(run, ranks, ask_scheduler=ask_scheduler and cluster is not None)
@@ -81,7 +82,8 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
 
 
 JOB_ALONE = (
-    "queue", "account", "timelimit", "exclusive", "gres", "mem", "cpus_per_task", "dependency", "sbatch_args", "srun_args"
+    "queue", "account", "timelimit", "exclusive", "gres", "mem", "cpus_per_task", "dependency", "sbatch_args", "srun_args",
+    "nonce",
 )  # fmt: skip
 """Fields of a request that say where and for how long a job runs, and nothing of what is trained."""
 
@@ -108,7 +110,7 @@ def for_another_job(run: Run, request: Request) -> Run:
         account=_first(request.account, run.launch.account) if is_slurm else "",
         timelimit=_first(request.timelimit, run.launch.timelimit),
     )
-    changed = replace(run, launch=launch, system=_with_slurm(request, run.system))
+    changed = replace(run, nonce=request.nonce or run.nonce, launch=launch, system=_with_slurm(request, run.system))
     if is_slurm:
         partition.check(changed)
     return changed

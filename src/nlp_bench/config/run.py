@@ -110,10 +110,13 @@ class Run:
     """Which switches of the trainer are set."""
     limits: Limits = field(default_factory=Limits)
     """How long anything may take, and how often it is tried."""
+    nonce: str | None = None
+    """Text of the buyer's, which the training's log must begin with; None where nobody asked for one."""
     deviations: tuple[str, ...] = ()
     """Frozen parameters that were changed: such a run is not the benchmark."""
 
     def __post_init__(self) -> None:
+        checks.nonce("nonce", self.nonce)
         checks.no_secret("train_args", " ".join(self.tuning.train_args))
 
     def record(self) -> dict[str, Any]:

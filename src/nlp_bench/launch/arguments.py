@@ -23,6 +23,7 @@ def training_arguments(run: Run) -> list[str]:
         "--tensorboard-dir",
         "tensorboard",
         *run.tuning.words(),
+        *([] if run.nonce is None else ["--nonce", run.nonce]),
     ]  # in the run's folder, where the ranks are started
     data = ["--data-path", *run.data.words, "--data-cache-path", run.data.cache] if run.data.path else ["--mock-data"]
     return words + data

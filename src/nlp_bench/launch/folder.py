@@ -16,10 +16,12 @@ from nlp_bench.files import read_json, refuse_types, write_json, write_text
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.environment import variables
 from nlp_bench.launch.script import job_script
+from nlp_bench.seal import sha256_of
 
 SUBMIT_SCHEMA = "nlp-bench/submit/1"
 LATER_FIELDS = {
-    "job_ids": [], "parts_left": 0, "comment": None, "script_pid": None, "attempts": [], "given_up": None
+    "job_ids": [], "parts_left": 0, "comment": None, "script_pid": None, "attempts": [], "given_up": None,
+    "run_sha256": None,
 }  # fmt: skip
 """Fields of submit.json that the records of older versions lack."""
 TRIAL_BYTES = 65536
@@ -99,7 +101,10 @@ def script_text(run: Run, *, root: Path, run_dir: Path) -> str:
 
 def prepare(run: Run, *, root: Path, run_dir: Path) -> Path:
     """Write run.json and submit.job into the folder and return the script's path."""
-    run.write(run_dir)
+    sealed = sha256_of(run.write(run_dir))
+    earlier = read_submission(run_dir)  # of a submission that was cut off
+    if earlier and earlier["run_sha256"] != sealed:
+        write_json(run_dir / "submit.json", {**earlier, "schema": SUBMIT_SCHEMA, "run_sha256": sealed})
     script = run_dir / "submit.job"
     write_text(script, script_text(run, root=root, run_dir=run_dir), errors="surrogateescape")
     mode = script.stat().st_mode
@@ -134,11 +139,13 @@ def write_submission(  # noqa: PLR0913  # one fact each
     `parts_left` are those of a chain that are still to be queued, or that the local backend will start after this one. With
     `comment` it is a submission to Slurm, whose jobs carry it: without a number yet it is an intent, written before sbatch is
     called. `script_pid` is the process group of a local run, `attempts` are the endings of earlier jobs that were lost (those that are
-    recorded stay), `given_up` says why a job that waits is cancelled.
+    recorded stay), `given_up` says why a job that waits is cancelled. The first record seals run.json by its SHA-256.
     """
-    if attempts is None:
-        with contextlib.suppress(NlpBenchError):
-            attempts = (read_submission(run_dir) or {}).get("attempts")
+    earlier: dict[str, Any] = {}
+    with contextlib.suppress(NlpBenchError):
+        earlier = read_submission(run_dir) or {}
+    attempts = earlier.get("attempts") if attempts is None else attempts
+    run_json = run_dir / "run.json"
     record = {
         "schema": SUBMIT_SCHEMA,
         "job_id": job_ids[-1] if job_ids else None,
@@ -151,6 +158,7 @@ def write_submission(  # noqa: PLR0913  # one fact each
         "submitted": submitted or now(),
         "attempts": attempts or [],
         "given_up": given_up,
+        "run_sha256": earlier.get("run_sha256") or (sha256_of(run_json) if run_json.is_file() else None),
     }
     write_json(run_dir / "submit.json", record)
 
@@ -162,7 +170,15 @@ def read_submission(run_dir: Path) -> dict[str, Any] | None:
         return None
     record = {**LATER_FIELDS, **read_json(path, SUBMIT_SCHEMA)}
     refuse_types(record, path, job_id=str | None, job_ids=list, parts_left=int, pid=int, host=str, submitted=str)
-    refuse_types(record, path, comment=str | None, script_pid=int | None, attempts=list, given_up=str | None)
+    refuse_types(
+        record,
+        path,
+        comment=str | None,
+        script_pid=int | None,
+        attempts=list,
+        given_up=str | None,
+        run_sha256=str | None,
+    )
     for attempt in record["attempts"]:
         if not isinstance(attempt, dict):
             raise NlpBenchError(f"{path}: attempts holds {str(attempt)[:80]!r}; put the original back")

@@ -25,6 +25,8 @@ def upstream_command(run: Run) -> list[str]:
         raise UsageError("tuning.trainer: megatron-lm trains on GPUs only; use trainer nlp-bench on CPU ranks")
     if shape.activation == "geglu":
         raise UsageError("tuning.trainer: megatron-lm has no GeGLU for GPT; use trainer nlp-bench")
+    if run.nonce is not None:
+        raise UsageError("nonce: megatron-lm prints none; use trainer nlp-bench")
     return [f"{run.tuning.megatron_lm_repo}/{SCRIPT}", *upstream_arguments(run)]
 
 

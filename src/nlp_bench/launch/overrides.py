@@ -12,6 +12,7 @@ from nlp_bench.train.settings.shape import ShapeSettings
 OWN_OPTION = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "micro_batch_size",
     "global_batch_size", "train_iters", "log_interval", "data_path", "mock_data", "recompute_granularity",
+    "nonce",
     *(field.name for field in fields(Tuning)),
 )  # fmt: skip
 """Given by an option of `nlp-bench submit` or a parameter of JUBE, which run.json records."""

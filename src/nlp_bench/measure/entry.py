@@ -14,6 +14,7 @@ from nlp_bench.measure.published import Published
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
 from nlp_bench.measure.workload import Workload
 from nlp_bench.outcome import Outcome
+from nlp_bench.seal import Finding
 
 if TYPE_CHECKING:
     from nlp_bench.measure.energy import Energy
@@ -69,6 +70,8 @@ class RunEntry:
     """What the machine really was, None where nobody says."""
     given: Given = NOTHING_GIVEN
     """What a person said of the accelerators."""
+    seals: tuple[Finding, ...] = ()
+    """Links of the chain of evidence; none for a log of somebody else."""
     rules: "Judgement | None" = None
     """What the rules of the benchmark say of it, None where it was held to none."""
     until: Bound | None = None
@@ -159,6 +162,7 @@ class RunEntry:
             "efficiency": self.efficiency.to_json() if self.efficiency else None,
             "until": self.until.to_json() if self.until else None,
             "rules": self.rules.to_json() if self.rules else None,
+            "seals": [finding.to_json() for finding in self.seals],
         }
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench import marker, schemas
+from nlp_bench import marker, schemas, seal
 from nlp_bench.config.run import Run
 from nlp_bench.config.table import check_types
 from nlp_bench.errors import NlpBenchError
@@ -40,8 +40,12 @@ class FolderMeasurement:
     """The entry of the report."""
 
 
-def measure_folder(folder: Path, source: str, *, ended: dict[str, Any] | None = None) -> FolderMeasurement:
+def measure_folder(
+    folder: Path, source: str, *, ended: dict[str, Any] | None = None, redacted: frozenset[str] = frozenset()
+) -> FolderMeasurement:
     """Measure the run in `folder`; the entry is called `source`. `ended` stands in for an outcome.json that is not there yet.
+
+    `redacted` names files of a bundle in which secrets were blacked out: their hashes are no longer those of the chain of evidence.
 
     Raises NlpBenchError when run.json or outcome.json is missing or unreadable; every end of the run is an entry.
     """
@@ -56,14 +60,9 @@ def measure_folder(folder: Path, source: str, *, ended: dict[str, Any] | None = 
     log = read_log(str(folder / "job.out"), only=OURS) if (folder / "job.out").is_file() else None
     attempt = _last_attempt(log)
     records = attempt.records
-    outcome, why = given, ""
-    status = ended.get("exit_status")
-    changed = marker.contradiction(folder)
-    if changed:
-        outcome, why = Outcome.INVALID, changed
-    elif given is Outcome.VALID and isinstance(status, int) and status and not says_finished(folder):
-        outcome, why = Outcome.FAILED, f"outcome.json says VALID, and that the job ended with exit status {status}"
-    elif given is Outcome.VALID:
+    seals = seal.check(folder, is_valid=given is Outcome.VALID, redacted=redacted)
+    outcome, why = _objection(folder, ended, given, seals, redacted) or (given, "")
+    if outcome is Outcome.VALID:
         outcome, why = judge(asked, log, records)
     throughput = asked.throughput(log, attempt) if log and outcome is Outcome.VALID else None
     workload = workload_of(run, log.settings if log else {}, attempt)
@@ -90,6 +89,7 @@ def measure_folder(folder: Path, source: str, *, ended: dict[str, Any] | None = 
         accelerator=lookup(run, "system.accelerator"),
         model=lookup(run, "model.name"),
         records=records,
+        seals=seals,
         throughput=throughput,
         until=asked.bound(records) if throughput else None,
         workload=workload,
@@ -130,6 +130,22 @@ def _contradictions(
             is_ours=True,
         )
     )
+
+
+def _objection(
+    folder: Path, ended: dict[str, Any], given: Outcome, seals: tuple[seal.Finding, ...], redacted: frozenset[str]
+) -> tuple[Outcome, str] | None:
+    """Return what the records say against the outcome that is given: a changed one, an exit status, a broken link."""
+    changed = None if seal.OUTCOME in redacted else marker.contradiction(folder)
+    if changed:
+        return Outcome.INVALID, changed
+    status = ended.get("exit_status")
+    if given is not Outcome.VALID:
+        return None
+    if isinstance(status, int) and status and not says_finished(folder):
+        return Outcome.FAILED, f"outcome.json says VALID, and that the job ended with exit status {status}"
+    broken = "; ".join(one_line(finding.text) for finding in seals if finding.state is seal.State.BROKEN)
+    return (Outcome.INVALID, f"the chain of evidence is broken: {broken}") if broken else None
 
 
 def _provenance(asked: Asked, log: Log | None, attempt: Attempt, throughput: Throughput | None) -> Provenance | None:

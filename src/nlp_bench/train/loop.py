@@ -1,5 +1,6 @@
 """The training loop of one rank: it steps, logs, tells the watchers, and ends the same way on every rank."""
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from dataclasses import replace
 
 import torch
 
+from nlp_bench import seal
 from nlp_bench.train import dump, world
 from nlp_bench.train.checkpoint.keeper import Keeper
 from nlp_bench.train.facts import facts_of
@@ -40,6 +42,7 @@ def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) 
     trainer = Trainer(Job(settings=settings, layout=layout, kernels=kernels, device=device))
     console = Console() if rank.rank == rank.world_size - 1 else None
     say = console.say if console else _silence
+    say(seal.opening_line(os.environ.get(seal.VARIABLE), settings.nonce))
     say("\n".join(dump.argument_lines(settings, layout) + dump.fact_lines(facts_of(trainer))))
     keeper = Keeper(trainer, say, started_s, writes_log=console is not None)
     STARTUP.mark("facts")
@@ -49,6 +52,7 @@ def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) 
     STARTUP.mark("watching")
     ending = run(trainer, keeper, watchers, first, say)
     if console:
+        say(console.seal.closing_line())
         print(ending.text, file=sys.stderr if ending.code else sys.stdout, flush=True)
     world.disconnect()  # a loss that is not finite is known to all ranks, so they leave together here too
     return ending.code

@@ -59,7 +59,15 @@ def train(rank: int, mode: str) -> int:
     import torch
     import torch.distributed as dist
 
+    from nlp_bench import seal
     from nlp_bench.orphans import die_with_parent
+
+    log = seal.LogSeal()
+
+    def say(text: str) -> None:
+        if rank == 0:
+            log.take(text)
+            print(text, flush=True)
 
     die_with_parent()  # as the trainer and launch/nodes/bound.py do
     asked: list[int] = []
@@ -68,17 +76,19 @@ def train(rank: int, mode: str) -> int:
     dist.init_process_group("gloo")
     total = value("--train-iters")
     last = " training finished: {} iterations"
+    say(seal.opening_line(os.environ.get(seal.VARIABLE), None))
     for iteration in range(1, total + 1):
         if iteration == 3:
             fault(mode, rank)
         votes = torch.tensor([len(asked)])
         dist.all_reduce(votes)
         time.sleep(0.1)
-        print(line(iteration, total) if rank == 0 else "", end="\n" * (rank == 0), flush=True)
+        say(line(iteration, total))
         if int(votes):
             last = " training stopped by exit-signal-handler: SIGTERM came after iteration {}"
             break
     if rank == 0:
+        print(log.closing_line(), flush=True)
         print(last.format(iteration), flush=True)
     dist.barrier()
     return 3 if mode == "cleanup" and rank == 1 else 0

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench import marker
 from nlp_bench.config.partition import seconds
 from nlp_bench.files import read_object
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.end.remedies import remedy_of
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.outcome import Outcome
+from nlp_bench.seal import OUTCOME
 from nlp_bench.show.escape import one_line
 from nlp_bench.train.checkpoint.folder import TRACKER
 
@@ -122,8 +122,8 @@ def short(ending: Ending, run_dir: Path) -> str:
 def of_entry(entry: RunEntry) -> str | None:
     """Return the same for a row of a report that stands for a run folder of ours and is not VALID; None for any other."""
     folder = Path(entry.source)
-    if entry.outcome is Outcome.VALID or not (folder / marker.OUTCOME).is_file():
+    if entry.outcome is Outcome.VALID or not (folder / OUTCOME).is_file():
         return None
-    evidence = read_object(folder / marker.OUTCOME).get("evidence")
+    evidence = read_object(folder / OUTCOME).get("evidence")
     shown = f"evidence: {one_line(evidence)}; " if isinstance(evidence, str) and evidence else ""
     return shown + short(Ending(outcome=entry.outcome, reasons=list(entry.reasons)), folder)

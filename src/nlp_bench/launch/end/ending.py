@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench import files, schemas
+from nlp_bench import files, schemas, seal
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
 from nlp_bench.launch.end.evidence import Evidence, gather
@@ -256,6 +256,7 @@ def write_ending(
         "sources": ending.sources,
         "attempt": len(attempts) + 1,
         "attempts": list(attempts),
+        "sealed": seal.at_end(run_dir),
     }
     files.write_json(run_dir / "outcome.json", record, once=True)
     write_marker(run_dir)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from nlp_bench.config.checks import nonce
 from nlp_bench.errors import UsageError
 from nlp_bench.train.settings.rules import one_of, positive, require
 
@@ -17,6 +18,8 @@ class WatchingSettings:
 
     log_interval: int = 100
     """Iterations per log line."""
+    nonce: str | None = None
+    """Text of the buyer's that the log begins with and its closing hash covers: the run is no older than the text."""
     tensorboard_dir: str | None = None
     """Folder for TensorBoard's event files; without it none are written."""
     tensorboard_log_interval: int = 1
@@ -49,6 +52,7 @@ class WatchingSettings:
 def check_watching(s: "Settings") -> None:
     """Raise UsageError for the first rule about logging that is broken."""
     positive(vars(s), ("log_interval", "tensorboard_log_interval"))
+    nonce("nonce", s.nonce)
     require(s.timing_log_level in {0, 1, 2}, f"timing_log_level: {s.timing_log_level} is none of 0, 1, 2")
     for name in ("wandb_exp_name", "wandb_save_dir"):
         require(getattr(s, name) is None or s.wandb_project is not None, f"{name}: needs --wandb-project")

@@ -4,6 +4,8 @@ import os
 import sys
 from typing import TextIO
 
+from nlp_bench.seal import LogSeal
+
 
 class Console:
     """Writes both, so that they do not run into each other."""
@@ -11,13 +13,17 @@ class Console:
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         """Use these streams; default: stdout and stderr."""
         self._out, self._err = out or sys.stdout, err or sys.stderr
+        self.seal = LogSeal()
+        """What was said so far, for the line that closes the log."""
         self.is_terminal = self._err.isatty()
         self._width = 0
 
     def say(self, text: str) -> None:
-        """Print lines of the log."""
+        """Print lines of the log, in one write: torchrun's `--tee` passes on what it finds, whole or not."""
         self.wipe()
-        print(text, file=self._out, flush=True)
+        self.seal.take(text)
+        self._out.write(f"{text}\n")
+        self._out.flush()
 
     def show(self, text: str) -> None:
         """Put `text` in place of the last progress; without a terminal it is a line of its own."""

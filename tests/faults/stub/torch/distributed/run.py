@@ -22,7 +22,10 @@ import sys
 import time
 from pathlib import Path
 
+from nlp_bench import seal
 from nlp_bench.train.logline import Interval, format_line
+
+SEAL = seal.LogSeal()
 
 ODD = b"\xff\xfe broken \x00 bytes \xc3\n\r 10%|#         | 10/100 [00:10<01:30]\r\x1b[33mWARNING\x1b[0m \xe2\x82\n\x1b[36m"
 """Ends in a colour: the trainer's line follows on the same line."""
@@ -42,7 +45,13 @@ def line(iteration: int) -> str:
         num_nan=0, legacy_flops=1e9, model_flops=1e9, sequence_length=int(value("--seq-length")), num_gpus=1, peak_bytes=2**20,
         unix_time_s=time.time(),
     )  # fmt: skip
-    return f"[default0]:{format_line(interval)}"
+    return format_line(interval)
+
+
+def say(text: str) -> None:
+    """Print a line as the trainer does, seen through torchrun."""
+    SEAL.take(text)
+    print(f"[default0]:{text}", flush=True)
 
 
 def tell(word: str) -> None:
@@ -75,7 +84,7 @@ def iterate(mode: str, iterations: int, pause_s: float) -> None:
                     pass
         if mode == "odd":
             sys.stdout.buffer.write(ODD)
-        print(line(iteration), flush=True)
+        say(line(iteration))
         if iteration == iterations:
             tell("end")
         time.sleep(pause_s)
@@ -85,7 +94,10 @@ def main() -> int:
     """Train, so to speak; return the exit status."""
     mode, number = mode_and_number()
     tell("begin")
+    say(seal.opening_line(os.environ.get(seal.VARIABLE), None))
     iterate(mode, int(value("--train-iters")), float(number) if mode == "slow" else 0)
+    if mode not in {"hang", "exit", "memory"}:
+        say(SEAL.closing_line())
     if mode == "other":
         time.sleep(1)
     held = b"x" * (300 << 20) if mode == "memory" else b""

@@ -1,0 +1,109 @@
+"""A person's word on a bundle: OpenSSH signs manifest.json, whose hashes cover every file, and OpenSSH checks it; no key is handled here.
+
+By hand, for an archive: tar -xOf NAME evidence/manifest.json | ssh-keygen -Y verify -f FILE -I ID -n nlp-bench -s NAME.sig
+"""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.show.escape import one_line
+
+NAMESPACE = "nlp-bench"
+"""What the signature is for: one that was made for a letter is none for a bundle (ssh-keygen(1), -n)."""
+CHECK_S = 60
+_PROGRAM = "ssh-keygen"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """A signature that was asked about."""
+
+    path: str
+    """Where it lies."""
+    is_good: bool
+    """Whether a signer of the list has signed this manifest."""
+    identity: str | None = None
+    """Who, by the list of signers."""
+    text: str
+    """What ssh-keygen says, or what is missing."""
+
+
+def path_of(bundle: Path) -> Path:
+    """Return where the signature of a bundle lies: beside it, for an extra file inside would be a difference."""
+    return bundle.with_name(f"{bundle.name}.sig")
+
+
+def sign(manifest: Path, key: Path) -> bytes:
+    """Return the signature of `manifest` by the private key in the file `key`, or by the agent where that is a public one.
+
+    ssh-keygen asks the terminal for a passphrase. Raises UsageError for a key that is not there, NlpBenchError where it fails.
+    """
+    if not key.is_file():
+        raise UsageError(
+            f"--sign {key}: there is no such file; name an SSH key, or make one: ssh-keygen -t ed25519 -f {key}"
+        )
+    with manifest.open("rb") as stream:
+        done = subprocess.run(
+            [_program("--sign"), "-Y", "sign", "-f", str(key.absolute()), "-n", NAMESPACE],
+            stdin=stream, capture_output=True, check=False,
+        )  # fmt: skip
+    if done.returncode or not done.stdout:
+        raise NlpBenchError(f"--sign {key}: ssh-keygen made no signature ({_last(done.stderr)}); no bundle was written")
+    return done.stdout
+
+
+def check(manifest: Path, signature: Path, allowed_signers: Path, identity: str | None) -> Signature:
+    """Check that a signer of the file `allowed_signers` (ssh-keygen(1), ALLOWED SIGNERS) has signed `manifest`.
+
+    `identity` is the one that must have; by default any of the list. Raises UsageError where the list or ssh-keygen is missing.
+    """
+    program = _program("--allowed-signers")
+    if not allowed_signers.is_file():
+        raise UsageError(
+            f"--allowed-signers {allowed_signers}: there is no such file; it holds lines such as: me@example.org ssh-ed25519 AAAA..."
+        )
+    if not signature.is_file():
+        return Signature(
+            path=str(signature), is_good=False, text="there is no such file; name it with --signature FILE"
+        )
+    files = ["-s", str(signature.absolute()), "-f", str(allowed_signers.absolute())]
+    names = [identity] if identity else _principals(program, files)
+    said = "nobody of the list of allowed signers has made it"
+    for name in names:
+        with manifest.open("rb") as stream:
+            done = _ask([program, "-Y", "verify", "-n", NAMESPACE, "-I", name, *files], stream.read())
+        if done.returncode == 0:
+            return Signature(path=str(signature), is_good=True, identity=name, text=_last(done.stdout))
+        said = _last(done.stderr + done.stdout)
+    return Signature(path=str(signature), is_good=False, identity=identity, text=said)
+
+
+def _principals(program: str, files: list[str]) -> list[str]:
+    """Return whose key made the signature, by the list; none where its key is not in it."""
+    done = _ask([program, "-Y", "find-principals", *files], b"")
+    lines = done.stdout.decode(errors="replace").splitlines() if done.returncode == 0 else []
+    return [name for line in lines for name in line.split(",") if name]
+
+
+def _ask(command: list[str], content: bytes) -> "subprocess.CompletedProcess[bytes]":
+    try:
+        return subprocess.run(command, input=content, capture_output=True, check=False, timeout=CHECK_S)
+    except subprocess.TimeoutExpired as error:
+        raise NlpBenchError(f"ssh-keygen did not answer within {CHECK_S} s: {' '.join(command)}") from error
+
+
+def _program(option: str) -> str:
+    found = shutil.which(_PROGRAM)
+    if found is None:
+        raise UsageError(
+            f"{option}: ssh-keygen is not here; install OpenSSH's client (8.2 or newer), or leave the option out"
+        )
+    return found
+
+
+def _last(said: bytes) -> str:
+    lines = said.decode(errors="replace").strip().splitlines()
+    return one_line(lines[-1])[:200] if lines else "it says nothing"

@@ -1,0 +1,367 @@
+"""The chain of evidence of a run: each record holds the SHA-256 of the one before it, so that what was changed is named.
+
+run.json -> submit.json -> the log's opening line -> its closing line -> outcome.json -> `ready` (nlp_bench.marker).
+There is no key in it: who has this program can make every hash anew. docs/evidence.md says what helps against that.
+"""
+
+import hashlib
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import read_object
+
+RUN, LOG, SUBMISSION, OUTCOME = "run.json", "job.out", "submit.json", "outcome.json"
+VARIABLE = "NLP_BENCH_RUN_SHA256"
+"""SHA-256 of the run.json that the launcher read, for the rank that prints the log."""
+NONE = "none"
+_BLOCK_BYTES = 1 << 20
+_OPENED = re.compile(r" > seal: opened; run\.json SHA-256 (?P<run>[0-9a-f]{64}|none); nonce (?P<nonce>\S{1,128})")
+_CLOSED = re.compile(r" > seal: closed; (?P<lines>\d{1,12}) lines, SHA-256 (?P<sha256>[0-9a-f]{64})")
+_COUNTED = re.compile(
+    rb" iteration +\d{1,12}/| > (?!binding:)[A-Za-z]| checkpoint | profiling iteration |  \w{1,100} \.{3,50} "
+)
+"""Beginnings of the trainer's lines that the closing hash covers: iterations, facts, arguments, and what marks iterations.
+
+Not covered: the places of the ranks, which other ranks print too, and tables of timers. Lines of other programs begin otherwise.
+"""
+_RECORD = re.compile(rb" ?iteration +\d{1,12}/")
+_PREFIX = re.compile(rb"\[default(\d{1,4})\]:")
+"""What torchrun's `--tee` puts before a line of one of its ranks; it may cut a line in two and say it again before the rest."""
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal. Raises OSError."""
+    return _sha256(path, None)
+
+
+def _sha256(path: Path, num_bytes: int | None) -> str:
+    """Return the SHA-256 of the first `num_bytes` of a file, of all of it by default."""
+    digest, left = hashlib.sha256(), num_bytes
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK_BYTES if left is None else min(left, _BLOCK_BYTES)):
+            digest.update(block)
+            left = None if left is None else left - len(block)
+    return digest.hexdigest()
+
+
+class LogSeal:
+    """What the trainer says in its log, counted and hashed as it is printed: each covered line and a line end, in UTF-8."""
+
+    def __init__(self) -> None:
+        """Nothing has been said."""
+        self._digest, self.num_lines = hashlib.sha256(), 0
+
+    def take(self, text: str) -> None:
+        """Hear one line or several."""
+        for line in text.encode("utf-8", "surrogateescape").split(b"\n"):
+            self.take_line(line)
+
+    def take_line(self, line: bytes) -> None:
+        """Hear one line without its end; one that is not covered changes nothing."""
+        if _COUNTED.match(line):
+            self._digest.update(line + b"\n")
+            self.num_lines += 1
+
+    @property
+    def sha256(self) -> str:
+        """The hash so far."""
+        return self._digest.hexdigest()
+
+    def closing_line(self) -> str:
+        """Return the line that ends the log."""
+        return f" > seal: closed; {self.num_lines} lines, SHA-256 {self.sha256}"
+
+
+def opening_line(run_sha256: str | None, nonce: str | None) -> str:
+    """Return the first line of the trainer's log: the SHA-256 of the run.json that it follows, and the buyer's nonce."""
+    return f" > seal: opened; run.json SHA-256 {run_sha256 or NONE}; nonce {nonce or NONE}"
+
+
+@dataclass(kw_only=True)
+class Part:
+    """What one start of the trainer printed, as it stands in a log."""
+
+    first_line: int
+    """Number of its opening line."""
+    run_sha256: str | None
+    """What its opening line says of run.json."""
+    nonce: str | None
+    """What it says of the nonce."""
+    seal: LogSeal = field(default_factory=LogSeal)
+    """Its lines as they are."""
+    closed: tuple[int, str] | None = None
+    """Lines and SHA-256 as its closing line states them, None where there is none."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Say whether its lines are those that the trainer printed."""
+        return self.closed == (self.seal.num_lines, self.seal.sha256)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealedLog:
+    """The trainer's openings and closings in one log."""
+
+    parts: Sequence[Part]
+    """One for each start, in their order; none in a log of another program or of an older trainer."""
+    stray_line: int | None
+    """The first iteration behind the first opening that stands in no open part."""
+    last_record_end: int
+    """Byte at which the last iteration's line ends."""
+
+
+def read_sealed_log(path: Path) -> SealedLog:
+    """Read the plain log at `path`. Raises OSError."""
+    parts: list[Part] = []
+    current, stray, end, last = None, None, 0, 0
+    with path.open("rb") as stream:
+        for number, raw in enumerate(stream, start=1):
+            end += len(raw)
+            for line in _said(raw.rstrip(b"\r\n")):
+                if _RECORD.match(line):
+                    last = end
+                    stray = number if parts and not current and stray is None else stray
+                opened, closed = _seal_line(line)
+                if opened:
+                    current = Part(first_line=number, run_sha256=_known(opened["run"]), nonce=_known(opened["nonce"]))
+                    parts.append(current)
+                if current and closed:
+                    current.closed = (int(closed["lines"]), closed["sha256"])
+                    current = None
+                elif current:
+                    current.seal.take_line(line)
+    return SealedLog(parts=parts, stray_line=stray, last_record_end=last)
+
+
+def _said(raw: bytes) -> list[bytes]:
+    """Return what each rank says in one line of job.out, without torchrun's prefix and what another program put before it."""
+    before, *named = _PREFIX.split(raw)
+    if not named:
+        return [before] if before.startswith((b" ", b"iteration")) else []
+    said: list[tuple[bytes, bytes]] = []
+    for rank, text in zip(named[::2], named[1::2], strict=True):
+        if said and said[-1][0] == rank:
+            said[-1] = (rank, said[-1][1] + text)
+        else:
+            said.append((rank, text))
+    return [text for _, text in said]
+
+
+def _seal_line(line: bytes) -> tuple[re.Match[str] | None, re.Match[str] | None]:
+    if not line.startswith(b" > seal: "):
+        return None, None
+    text = line.decode("utf-8", "replace")
+    return _OPENED.fullmatch(text), _CLOSED.fullmatch(text)
+
+
+def _known(word: str) -> str | None:
+    return None if word == NONE else word
+
+
+class Link(str, Enum):
+    """The links of the chain, in their order."""
+
+    SUBMISSION = "run.json as submitted"
+    OPENING = "run.json as the training read it"
+    NONCE = "nonce"
+    CLOSING = "lines as the training printed them"
+    RUN_AT_END = "run.json at the run's end"
+    LOG_AT_END = "job.out at the run's end"
+
+
+class State(str, Enum):
+    """What became of a link."""
+
+    HOLDS = "holds"
+    BROKEN = "broken"
+    MISSING = "not sealed"
+    """An older nlp-bench made the record, or another program the log."""
+    REDACTED = "blacked out"
+    """A secret was blacked out in a file of a bundle: its hash cannot be as it was."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One link of one run's chain."""
+
+    link: Link
+    """Which."""
+    state: State
+    """Whether it holds."""
+    text: str = ""
+    """Where it is broken: what was found, and the remedy."""
+
+    def to_json(self) -> dict[str, str]:
+        """Return it for records."""
+        return {"link": self.link.name.lower(), "state": self.state.value, "text": self.text}
+
+
+def at_end(run_dir: Path) -> dict[str, Any]:
+    """Return what outcome.json holds of run.json and job.out as they are now: bytes and SHA-256.
+
+    job.out may grow behind those bytes (Slurm's last words); no iteration may.
+    """
+    found = {}
+    for name in (RUN, LOG):
+        path = run_dir / name
+        if path.is_file():
+            size = path.stat().st_size
+            found[name] = {"bytes": size, "sha256": _sha256(path, size)}
+    return found
+
+
+def refuse_changed(run_dir: Path) -> str:
+    """Return the SHA-256 of run.json; raises NlpBenchError where it is not the one that was submitted."""
+    now = sha256_of(run_dir / RUN)
+    stated = read_object(run_dir / SUBMISSION).get("run_sha256")
+    if stated not in {None, now}:
+        word = shlex.quote(str(run_dir))
+        raise NlpBenchError(
+            f"{run_dir / RUN} was changed after it was submitted: its SHA-256 is {now}, {SUBMISSION} has {stated}; nothing is trained; "
+            f"put the original back, or submit the changed one as a run of its own: nlp-bench submit --run {word}/{RUN}"
+        )
+    return now
+
+
+def check(run_dir: Path, *, is_valid: bool, redacted: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
+    """Return every link of the run in `run_dir`, in their order. Files that cannot be read are missing links.
+
+    `is_valid` says that the run ended well, so that its log must be closed; `redacted` are files with blacked out secrets.
+    """
+    return tuple(_findings(_Folder(run_dir, is_valid=is_valid, redacted=redacted)))
+
+
+class _Folder:
+    """What the links of one run are made of."""
+
+    def __init__(self, run_dir: Path, *, is_valid: bool, redacted: frozenset[str]) -> None:
+        self.path, self.is_valid, self.redacted = run_dir, is_valid, redacted
+        self.run = read_object(run_dir / RUN)
+        self.run_sha256 = sha256_of(run_dir / RUN)
+        self.submitted = read_object(run_dir / SUBMISSION).get("run_sha256")
+        ended = read_object(run_dir / OUTCOME).get("sealed")
+        self.ended: dict[str, Any] = ended if isinstance(ended, dict) else {}
+        has_log = (run_dir / LOG).is_file()
+        self.log = (
+            read_sealed_log(run_dir / LOG) if has_log else SealedLog(parts=(), stray_line=None, last_record_end=0)
+        )
+        tuning = self.run.get("tuning")
+        trainer = tuning.get("trainer") if isinstance(tuning, dict) else None
+        self.must_be_opened = is_valid and self.submitted is not None and trainer == "nlp-bench"
+        self.word = shlex.quote(str(run_dir))
+
+
+def _findings(folder: _Folder) -> Iterator[Finding]:
+    for link, judge, files in (
+        (Link.SUBMISSION, _submission, {RUN}),
+        (Link.OPENING, _opening, {RUN}),
+        (Link.NONCE, _nonce, set()),
+        (Link.CLOSING, _closing, {LOG}),
+        (Link.RUN_AT_END, _run_at_end, {RUN}),
+        (Link.LOG_AT_END, _log_at_end, {LOG}),
+    ):
+        state, text = judge(folder)
+        if state is not State.MISSING and folder.redacted & files:
+            state, text = State.REDACTED, ""
+        yield Finding(link=link, state=state, text=text)
+
+
+_Judged = tuple[State, str]
+
+
+def _submission(folder: _Folder) -> _Judged:
+    if folder.submitted is None:
+        return State.MISSING, ""
+    if folder.submitted == folder.run_sha256:
+        return State.HOLDS, ""
+    return (
+        State.BROKEN,
+        f"{RUN} is not the one that was submitted: its SHA-256 is not that of {SUBMISSION}; put the original back",
+    )
+
+
+def _opening(folder: _Folder) -> _Judged:
+    parts = folder.log.parts
+    if not parts:
+        if folder.must_be_opened:
+            return State.BROKEN, f"{LOG} has no opening line of the trainer: it is not this run's, or was changed"
+        return State.MISSING, ""
+    stated = {part.run_sha256 for part in parts}
+    if stated == {None}:
+        return State.MISSING, ""
+    if stated == {folder.run_sha256}:
+        return State.HOLDS, ""
+    other = next(part for part in parts if part.run_sha256 != folder.run_sha256)
+    return State.BROKEN, (
+        f"{LOG} line {other.first_line} was printed by a training that read another {RUN}: one of the two was changed, or is "
+        "another run's; put the originals back"
+    )
+
+
+def _nonce(folder: _Folder) -> _Judged:
+    asked, parts = folder.run.get("nonce"), folder.log.parts
+    if not parts:
+        return State.MISSING, ""
+    other = next((part for part in parts if part.nonce != asked), None)
+    if other is None:
+        return State.HOLDS if asked else State.MISSING, ""
+    return State.BROKEN, f"{LOG} line {other.first_line} says nonce {other.nonce or NONE}, {RUN} says {asked or NONE}"
+
+
+def _closing(folder: _Folder) -> _Judged:
+    log = folder.log
+    if not log.parts:
+        return State.MISSING, ""
+    for part in log.parts:
+        if part.closed and not part.is_whole:
+            return State.BROKEN, (
+                f"{LOG}: the {part.seal.num_lines} lines from line {part.first_line} on are not the {part.closed[0]} that the trainer "
+                f"printed and hashed at its end; compare them with its own output in {folder.word}/ranks, or run it again"
+            )
+    if log.stray_line:
+        return (
+            State.BROKEN,
+            f"{LOG} line {log.stray_line} is an iteration outside of what the trainer opened and closed",
+        )
+    if log.parts[-1].closed:
+        return State.HOLDS, ""
+    if folder.is_valid:
+        return (
+            State.BROKEN,
+            f"{LOG}: the training from line {log.parts[-1].first_line} on has no closing line; lines were removed",
+        )
+    return State.MISSING, ""
+
+
+def _run_at_end(folder: _Folder) -> _Judged:
+    return _at_end(folder, RUN)
+
+
+def _log_at_end(folder: _Folder) -> _Judged:
+    state, text = _at_end(folder, LOG)
+    if state is State.HOLDS and folder.log.last_record_end > folder.ended[LOG]["bytes"]:
+        return (
+            State.BROKEN,
+            f"{LOG} has iterations behind the {folder.ended[LOG]['bytes']} bytes that {OUTCOME} was decided by",
+        )
+    return state, text
+
+
+def _at_end(folder: _Folder, name: str) -> _Judged:
+    stated = folder.ended.get(name)
+    if stated is None and not (folder.is_valid and folder.submitted is not None):
+        return State.MISSING, ""
+    path = folder.path / name
+    if isinstance(stated, dict) and isinstance(size := stated.get("bytes"), int) and size >= 0 and path.is_file():
+        is_same_size = path.stat().st_size >= size if name == LOG else path.stat().st_size == size
+        if is_same_size and _sha256(path, size) == stated.get("sha256"):
+            return State.HOLDS, ""
+    return State.BROKEN, (
+        f"{name} is not what the run ended with: its SHA-256 is not that of {OUTCOME}; put the original back"
+    )

@@ -1,0 +1,241 @@
+"""The chain of evidence of a real run: whatever is changed afterwards, the link that broke is named."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nlp_bench import marker, seal
+from nlp_bench.bundle.make import make_bundle
+from nlp_bench.bundle.manifest import Options
+from nlp_bench.bundle.text import verification_text
+from nlp_bench.bundle.verify import Demands, verify
+from nlp_bench.launch.folder import write_submission
+from nlp_bench.measure.folder import measure_folder
+from nlp_bench.outcome import Outcome
+from nlp_bench.seal import Link, State
+
+pytestmark = pytest.mark.torchrun
+ROOT = Path(__file__).resolve().parents[2]
+NONCE = "tender-7/3f2a"
+
+
+def nlp_bench(*words: str) -> "subprocess.CompletedProcess[str]":
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "JUBE", "NLP_BENCH"))}
+    own = {"NLP_BENCH_VENV": str(Path(sys.prefix)), "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "nlp_bench", *words]
+    return subprocess.run(command, env=kept | own, capture_output=True, text=True, check=False, timeout=180)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run of two ranks by torchrun on this machine, with a nonce."""
+    run_dir = tmp_path_factory.mktemp("sealed") / "run"
+    words = "--model tiny --system local --launcher local --data-path mock --gpus-per-node 2 --iterations 24 --log-interval 2"
+    done = nlp_bench("submit", *words.split(), "--nonce", NONCE, "--run-dir", str(run_dir))
+    assert done.stdout.startswith("VALID"), done.stdout + done.stderr
+    return run_dir
+
+
+@pytest.fixture
+def run(original: Path, tmp_path: Path) -> Path:
+    shutil.copytree(original, tmp_path / "run", ignore=shutil.ignore_patterns("ranks", "tensorboard"))
+    return tmp_path / "run"
+
+
+def broken(folder: Path) -> list[Link]:
+    """Return the links that a measurement names, and see that a run with such a link has no number."""
+    entry = measure_folder(folder, "run").entry
+    found = [finding.link for finding in entry.seals if finding.state is State.BROKEN]
+    assert (entry.outcome, entry.throughput is None) == ((Outcome.INVALID, True) if found else (Outcome.VALID, False))
+    return found
+
+
+def end_again(folder: Path) -> None:
+    """Do what a forger does who knows outcome.json and its marker: make their hashes fit."""
+    path = folder / "outcome.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "sealed": seal.at_end(folder)}))
+    marker.write_marker(folder)
+
+
+def edit(path: Path, pattern: str, replacement: Any, count: int = 0) -> None:
+    text = path.read_text()
+    changed = re.sub(pattern, replacement, text, count=count, flags=re.MULTILINE)
+    assert changed != text
+    path.write_text(changed)
+
+
+def halved(folder: Path) -> None:
+    """Halve every time, and double every rate, so that no line contradicts itself or the clock."""
+    log = folder / "job.out"
+    first = float(re.findall(r"unix time: ([\d.]+)", log.read_text())[0])
+    edit(log, r"(?<=unix time: )[\d.]+", lambda found: f"{first + (float(found[0]) - first) / 2:.3f}")
+    edit(log, r"(?<=\(s\): )[\d.]+", lambda found: f"{float(found[0]) / 2:.4f}")
+    for name in ("samples per second", "tokens per second", "TFLOPs", "model TFLOP/s/GPU"):
+        edit(log, rf"(?<= {name}: )[\d.]+", lambda found: f"{float(found[0]) * 2:.3f}")
+
+
+def test_every_link_of_a_run_holds(run: Path) -> None:
+    assert broken(run) == []
+    assert [f.state for f in seal.check(run, is_valid=True)] == [State.HOLDS] * len(Link)
+    log = (run / "job.out").read_text()
+    lines = log.splitlines()
+    assert lines[next(i for i, line in enumerate(lines) if "seal: closed" in line) + 1].endswith("iterations")
+    assert f"nonce {NONCE}" in log
+    for old in (r"Submitted batch job\s+\d+", r"TFLOPs:\s+[\d.]+", r"elapsed time per iteration \(s\):\s+[\d.]+", r"iteration\s+\d+/\s*\d+"):  # fmt: skip
+        assert not [line for line in lines if "seal:" in line and re.search(old, line)]
+
+
+@pytest.mark.parametrize("at", [0, 5, 11])
+def test_a_changed_time_breaks_the_end_and_the_closing_line(run: Path, at: int) -> None:
+    lines = (run / "job.out").read_text().splitlines(keepends=True)
+    place = [number for number, line in enumerate(lines) if " iteration " in line and "elapsed" in line][at]
+    lines[place] = re.sub(r"(\(s\): )\d+\.\d", r"\g<1>0.0", lines[place])
+    (run / "job.out").write_text("".join(lines))
+    assert broken(run) == [Link.CLOSING, Link.LOG_AT_END]
+    end_again(run)
+    assert broken(run) == [Link.CLOSING]
+
+
+def test_halved_times_are_not_valid_unless_the_closing_line_is_made_anew(run: Path, tmp_path: Path) -> None:
+    halved(run)
+    end_again(run)
+    assert broken(run) == [Link.CLOSING]
+    made = make_bundle([str(run)], tmp_path / "evidence", Options(), with_ranks=False, force=False)
+    found = verify(made.path)
+    assert not found.is_verified
+    assert (found.faults, dict(found.differences)) == ([], {})
+    assert "chain      is broken:\n    runs/001: job.out: the " in verification_text(found)
+    # With the code at hand it can be done: docs/evidence.md says so.
+    (part,) = seal.read_sealed_log(run / "job.out").parts
+    edit(run / "job.out", r"seal: closed; .*", part.seal.closing_line().removeprefix(" > "))
+    end_again(run)
+    assert broken(run) == []
+
+
+def test_removed_and_added_lines(run: Path) -> None:
+    text = (run / "job.out").read_text()
+    (run / "job.out").write_text(re.sub(r"^.* iteration +4/.*\n", "", text, count=1, flags=re.MULTILINE))
+    end_again(run)
+    assert broken(run) == [Link.CLOSING]
+    (run / "job.out").write_text(re.sub(r"^.*seal: closed.*\n", "", text, count=1, flags=re.MULTILINE))
+    end_again(run)
+    assert broken(run) == [Link.CLOSING]
+    (run / "job.out").write_text(re.sub(r"^.*seal: (?:closed|opened).*\n", "", text, flags=re.MULTILINE))
+    end_again(run)
+    assert broken(run) == [Link.OPENING]
+    record = next(line for line in text.splitlines() if " iteration " in line and "24/" in line)
+    (run / "job.out").write_text(f"{text}{record}\n")
+    end_again(run)
+    assert broken(run) == [Link.CLOSING]
+
+
+def test_job_out_may_grow_behind_the_end_but_not_by_iterations(run: Path) -> None:
+    for words in ("slurmstepd: error: the epilogue was slow\n", "[default0]:bye\n"):
+        with (run / "job.out").open("a") as log:
+            log.write(words)
+        assert broken(run) == []
+    edit(
+        run / "job.out",
+        r"\Z",
+        "[default1]: iteration       25/      25 | elapsed time per iteration (s): 0.0100 |\n",
+        1,
+    )
+    assert set(broken(run)) == {Link.CLOSING, Link.LOG_AT_END}
+
+
+@pytest.mark.parametrize("repaired", [0, 1, 2, 3])
+def test_an_edited_run_json_is_named_however_much_is_repaired(run: Path, repaired: int) -> None:
+    edit(run / "run.json", r'"sequence_length": \d+', '"sequence_length": 4096')
+    expected = [Link.SUBMISSION, Link.OPENING, Link.RUN_AT_END]
+    if repaired > 0:
+        end_again(run)
+        expected.remove(Link.RUN_AT_END)
+    if repaired > 1:
+        edit(run / "submit.json", r'"run_sha256": "\w+"', f'"run_sha256": "{seal.sha256_of(run / "run.json")}"')
+        expected.remove(Link.SUBMISSION)
+    if repaired > 2:
+        edit(run / "job.out", r"run\.json SHA-256 \w+", f"run.json SHA-256 {seal.sha256_of(run / 'run.json')}")
+        end_again(run)
+        expected = [Link.CLOSING]
+    assert broken(run) == expected
+
+
+def test_the_log_of_another_run(run: Path, original: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    done = nlp_bench("submit", "--run", str(original / "run.json"), "--nonce", "another", "--run-dir", str(other))
+    assert done.stdout.startswith("VALID"), done.stderr
+    assert broken(other) == []
+    shutil.copy(other / "job.out", run / "job.out")
+    assert broken(run) == [Link.OPENING, Link.NONCE, Link.LOG_AT_END]
+    for name in ("outcome.json", "ready"):
+        (run / name).unlink()
+    assert "VALID" in nlp_bench("sync", str(run)).stdout  # decided anew, by the log that lies there
+    assert broken(run) == [Link.OPENING, Link.NONCE]
+
+
+def test_what_others_print_in_between_and_torn_lines_change_nothing(run: Path) -> None:
+    text = (run / "job.out").read_text()
+    tag = re.findall(r"^(\[default\d\]:) iteration", text, re.MULTILINE)[0]
+    text = re.sub(
+        r"^(\[default\d\]: iteration +\d+/ +\d+ \| cons)(umed)", rf"\g<1>{tag}\g<2>", text, flags=re.MULTILINE
+    )
+    text = re.sub(
+        r"^(?=.* iteration +6/)",
+        "slurmstepd: a word\n[default0]:NCCL version 2.27\n\x1b[36m",
+        text,
+        count=1,
+        flags=re.MULTILINE,
+    )
+    (run / "job.out").write_text(text)
+    end_again(run)
+    assert broken(run) == []
+
+
+def test_a_bundle_says_what_is_sealed_and_holds_the_nonce(run: Path, tmp_path: Path) -> None:
+    made = make_bundle([str(run)], tmp_path / "evidence", Options(), with_ranks=False, force=False)
+    found = verify(made.path, Demands(nonce=NONCE))
+    assert found.is_verified, verification_text(found)
+    assert "chain      runs/001: 6 link(s) hold\n" in verification_text(found)
+    assert [one["state"] for one in found.to_json()["chain"]["runs/001"]] == ["holds"] * 6
+    other = verify(made.path, Demands(nonce="another"))
+    assert not other.is_verified
+    assert list(other.broken_links) == [f"runs/001/job.out does not begin with the nonce another; it says {NONCE}"]
+
+
+def test_blacked_out_files_are_said_not_to_be_sealed(run: Path, tmp_path: Path) -> None:
+    with (run / "job.out").open("a") as log:
+        log.write("HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123\n")
+    made = make_bundle([str(run)], tmp_path / "evidence", Options(), with_ranks=False, force=False)
+    found = verify(made.path)
+    assert found.is_verified, verification_text(found)
+    assert f"runs/001: 4 link(s) hold; blacked out: {Link.CLOSING.value}, {Link.LOG_AT_END.value}" in verification_text(
+        found
+    )
+
+
+def test_a_run_that_was_changed_while_it_waited_does_not_start(run: Path, tmp_path: Path) -> None:
+    queued = tmp_path / "queued"
+    queued.mkdir()
+    shutil.copy(run / "run.json", queued)
+    text = (run / "submit.job").read_text()
+    (queued / "submit.job").write_text(text.replace(str(re.findall(r"^cd (.*)$", text, re.MULTILINE)[0]), str(queued)))
+    write_submission(queued, [])
+    edit(queued / "run.json", r'"iterations": 24', '"iterations": 22')
+    write_submission(queued, [])  # further records of the same submission keep its seal
+    script = ["bash", str(queued / "submit.job")]
+    with (queued / "job.out").open("w") as out, (queued / "job.err").open("w") as err:
+        assert subprocess.run(script, stdout=out, stderr=err, cwd=queued, check=False, timeout=120).returncode == 1
+    outcome = json.loads((queued / "outcome.json").read_text())
+    assert outcome["outcome"] == "FAILED"
+    assert "run.json was changed after it was submitted" in outcome["evidence"]
+    assert "nlp-bench submit --run" in outcome["evidence"]
+    assert "Submitted batch job" not in (queued / "job.out").read_text()
+    entry = measure_folder(queued, "run").entry
+    assert (entry.outcome, entry.seals[0].state) == (Outcome.FAILED, State.BROKEN)

@@ -1,0 +1,119 @@
+"""Signatures by the real ssh-keygen: who signed what, and what is said where nobody did."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.ours import Bundle
+
+from nlp_bench.bundle.make import make_bundle
+from nlp_bench.bundle.manifest import Options
+from nlp_bench.bundle.verify import Demands, verify
+from nlp_bench.cli.main import main
+from nlp_bench.errors import NlpBenchError, UsageError
+
+ME, OTHER = "me@example.org", "other@example.org"
+
+
+def new_key(path: Path) -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "no name", "-f", str(path)], check=True)
+    return path
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    return new_key(tmp_path / "a key")
+
+
+@pytest.fixture
+def signers(tmp_path: Path, key: Path) -> Path:
+    """Two who may sign; the key is that of the first."""
+    path = tmp_path / "allowed signers"
+    keys = {ME: key, OTHER: new_key(tmp_path / "other")}
+    words = {who: Path(f"{at}.pub").read_text().split() for who, at in keys.items()}
+    path.write_text("".join(f"{who} {kind} {code}\n" for who, (kind, code, *_) in words.items()))
+    return path
+
+
+@pytest.mark.parametrize("name", ["evidence.tar.gz", "evidence"])
+def test_a_signature_is_of_the_manifest_and_is_checked(
+    our_run: Path, tmp_path: Path, key: Path, signers: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / name
+    assert main(["bundle", str(our_run), "--output", str(output), "--sign", str(key)]) == 0
+    assert f"signature  {output}.sig" in capsys.readouterr().out
+    words = ["verify", str(output), "--allowed-signers", str(signers)]
+    assert main(words) == 0
+    assert f'signature  good: Good "nlp-bench" signature for {ME} with ED25519 key SHA256:' in capsys.readouterr().out
+    assert main([*words, "--identity", ME]) == 0
+    assert main([*words, "--identity", OTHER]) == 1
+    assert "signature  NOT GOOD: " in capsys.readouterr().out
+    (tmp_path / f"{name}.sig").rename(tmp_path / "elsewhere")
+    assert main(words) == 1
+    assert "there is no such file; name it with --signature FILE" in capsys.readouterr().out
+    assert main([*words, "--signature", str(tmp_path / "elsewhere")]) == 0
+
+
+def test_a_signature_by_hand_is_the_same(bundle: Bundle, key: Path, signers: Path) -> None:
+    made = bundle("evidence.tar")
+    by_hand = (
+        f"tar -xOf {made.path} evidence/manifest.json | ssh-keygen -Y sign -f '{key}' -n nlp-bench > {made.path}.sig && "
+        f"tar -xOf {made.path} evidence/manifest.json | ssh-keygen -Y verify -f '{signers}' -I {ME} -n nlp-bench -s {made.path}.sig"
+    )
+    subprocess.run(["bash", "-c", by_hand], check=True, capture_output=True)
+    found = verify(made.path, Demands(allowed_signers=signers)).signature
+    assert found is not None
+    assert (found.is_good, found.identity) == (True, ME)
+    assert verify(made.path).signature is None
+    assert any("was not checked; give --allowed-signers FILE" in remark for remark in verify(made.path).remarks)
+
+
+def test_another_key_another_bundle_and_another_purpose_are_not_good(
+    bundle: Bundle, our_run: Path, tmp_path: Path, key: Path, signers: Path
+) -> None:
+    stranger = new_key(tmp_path / "stranger")
+    made = make_bundle([str(our_run)], tmp_path / "a.tar", Options(), with_ranks=False, force=False, key=stranger)
+    found = verify(made.path, Demands(allowed_signers=signers))
+    assert not found.is_verified
+    assert found.signature is not None
+    assert "nobody of the list of allowed signers has made it" in found.signature.text
+    good = make_bundle([str(our_run)], tmp_path / "b.tar", Options(), with_ranks=False, force=False, key=key)
+    other = bundle("c.tar", tokens=10_000_000)
+    assert good.signature is not None
+    demands = Demands(allowed_signers=signers, signature=good.signature)
+    assert verify(good.path, demands).is_verified
+    assert not verify(other.path, demands).is_verified
+    letter = (
+        f"tar -xOf {other.path} evidence/manifest.json | ssh-keygen -Y sign -f '{key}' -n letter > {other.path}.sig"
+    )
+    subprocess.run(["bash", "-c", letter], check=True, capture_output=True)
+    assert not verify(other.path, Demands(allowed_signers=signers)).is_verified
+
+
+def test_what_is_missing_is_said_and_nothing_is_left(
+    bundle: Bundle, our_run: Path, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, output = bundle("evidence.tar"), tmp_path / "signed.tar"
+
+    def sign(with_key: Path, *, force: bool = False) -> None:
+        make_bundle([str(our_run)], output, Options(), with_ranks=False, force=force, key=with_key)
+
+    with pytest.raises(UsageError, match="there is no such file; name an SSH key"):
+        sign(tmp_path / "nothing")
+    (tmp_path / "no key").write_text("hello\n")
+    with pytest.raises(NlpBenchError, match="ssh-keygen made no signature"):
+        sign(tmp_path / "no key")
+    with pytest.raises(UsageError, match=r"--allowed-signers .*: there is no such file"):
+        verify(made.path, Demands(allowed_signers=tmp_path / "nothing"))
+    assert not output.exists()
+    sign(key)
+    output.unlink()
+    with pytest.raises(UsageError, match=r"--sign: .*signed\.tar\.sig exists"):
+        sign(key)
+    sign(key, force=True)
+    assert main(["verify", str(made.path), "--identity", ME]) == 2
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="--sign: ssh-keygen is not here; install OpenSSH"):
+        sign(key, force=True)
+    with pytest.raises(UsageError, match="--allowed-signers: ssh-keygen is not here"):
+        verify(made.path, Demands(allowed_signers=key))
