@@ -1,6 +1,7 @@
 """The bound that may be looked at after every line, and the runs that end by it."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from support.published import write_run
 from support.stopping import anytime, fixed, real, simulated
 
+from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.launch.end.ending import decide
@@ -132,3 +134,19 @@ def test_the_launcher_judges_by_run_json_and_the_log(
     text = "".join(LINE.format(number, 5.0) for number in range(1, 201))
     (tmp_path / "job.out").write_text(text + SAID.format(said, 200))
     assert decide(run, tmp_path, exit_status=0).outcome is outcome
+
+
+def test_a_run_that_could_not_be_enough_is_refused_before_it_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["check", "--model", "tiny", "--launcher", "local", "--data-path", "mock", "--until", "1%"]
+    assert main([*words, "--iterations", "500"]) == 2
+    said = re.search(
+        r"until: 1% takes at least (\d+) iterations.*--iterations is 500; raise it", capsys.readouterr().err
+    )
+    assert said
+    assert main([*words, "--iterations", said[1]]) == 0
+    even = Sequence(0.01, 2)  # the tiny model logs every second iteration
+    for number in range(2, int(said[1]) + 1, 2):
+        even.add(number, 1.0)
+    bound = even.bound()
+    assert bound is not None
+    assert bound.is_enough

@@ -301,3 +301,18 @@ def test_skipped_iterations_are_allowed_by_number_format(make_run: Make, tmp_pat
     )
     assert finding(foreign(unknown, tmp_path), "skipped-iterations").status is NOT_SHOWN
     assert finding(foreign(lines.replace("bf16 ..", "xf16 .."), tmp_path), "skipped-iterations").status is PASS
+
+
+@pytest.mark.parametrize(("number", "status"), [(40, PASS), (38, FAIL)])
+def test_a_run_that_ended_by_itself_keeps_the_rules_where_its_log_shows_that_it_was_enough(
+    make_run: Make, number: int, status: Status
+) -> None:
+    run = asked("175", iterations=2000, until="4%")
+    assert run.deviations == ()
+    seconds = tuple(5.2 + 0.01 * (n % 3) for n in range(number))
+    said = "[default3]: until 4%: enough after iteration {0} of 2000: known\n[default3]: training finished: {0} iterations\n"
+    stop = 10 * number if status is PASS else 10 * number + 10
+    log = log_of(run, seconds=seconds) + said.format(stop)
+    entry = ours(make_run(choices={"iterations": 2000, "until": "4%"}, log=log), "jupiter-nlp")
+    assert finding(entry, "final-iteration").status is status
+    assert entry.has_number is (status is PASS)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from nlp_bench.config.parameters import is_encoder_decoder
 from nlp_bench.config.run import Run
+from nlp_bench.errors import UsageError
 
 PRECISION = {"fp32": [], "bf16": ["--bf16"], "fp16": ["--fp16"], "fp8": ["--bf16", "--fp8-format", "hybrid"]}
 """The trainer's words for a number format."""
@@ -54,8 +55,22 @@ def check_arguments(run: Run, *, files: bool = False) -> None:
     bare = replace(run, tuning=replace(run.tuning, train_args=()))
     refuse_overrides(parse(training_arguments(bare)), settings)
     Layout.of(settings, run.parallel.num_gpus)
+    _check_until(run)
     if files:
         check_files(settings)
+
+
+def _check_until(run: Run) -> None:
+    if run.tuning.until is None:
+        return
+    from nlp_bench.measure.anytime import least_iterations, percent  # noqa: PLC0415  # as above
+
+    least = least_iterations(percent("until", run.tuning.until), run.training.log_interval)
+    if run.training.iterations < least:
+        raise UsageError(
+            f"until: {run.tuning.until} takes at least {least} iterations, however even they are, and --iterations is "
+            f"{run.training.iterations}; raise it, for the run ends as soon as it is enough, or give a larger share"
+        )
 
 
 def _words(pairs: dict[str, object]) -> list[str]:

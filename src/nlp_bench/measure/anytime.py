@@ -37,6 +37,8 @@ LARGEST_CORRELATION = 0.9
 TORN = 1.02
 """By what factor the bound may be wider that is worked out again from a log, of which a line may be lost."""
 MOST_ITERATIONS = 10**9
+MOST_EVEN = 10**6
+"""Iterations after which it is no longer asked whether an even run would be enough."""
 PERCENT = re.compile(r"(\d{1,2}(?:\.\d+)?|\.\d+) ?%")
 _ROBBINS = -2 * math.log(1 - LEVEL)
 _RHO_SQUARED = (_ROBBINS + math.log(_ROBBINS + 1)) / BEST_AT
@@ -202,6 +204,16 @@ def replay(lines: Iterable[tuple[int, float]], within: float, log_interval: int)
     for iteration, elapsed_s in lines:
         sequence.add(iteration, elapsed_s)
     return sequence.bound()
+
+
+def least_iterations(within: float, log_interval: int) -> int:
+    """Return after how many iterations a run stops whose iterations all take the same time: no run stops before."""
+    sequence, iteration = Sequence(within, log_interval), 0
+    while True:
+        iteration += log_interval
+        bound = sequence.bound() if sequence.add(iteration, 1.0) else None
+        if bound and (bound.is_enough or iteration > MOST_EVEN):
+            return iteration
 
 
 def _half_width(variance: float, mean: float, iterations: int) -> float:
