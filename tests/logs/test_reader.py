@@ -184,7 +184,7 @@ def test_impossible_times_are_left_out(tmp_path: Path, value: str) -> None:
     assert (log.num_impossible, log.impossible_lines) == (1, (2,))
 
 
-@pytest.mark.parametrize("value", ["", "1.#INF", "abc", "7.1/7.2", "1,5"])
+@pytest.mark.parametrize("value", ["", "1.#INF", "abc", "7.1/7.2", "1,5,2"])
 def test_times_that_are_no_numbers_are_torn(tmp_path: Path, value: str) -> None:
     log = log_of(tmp_path, line(1) + line(2, value))
     # The rate of the torn line was finished, its time was not.

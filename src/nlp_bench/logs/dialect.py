@@ -1,7 +1,9 @@
 """What a dialect is: its name, the evidence that chooses it, the trap in it, and the parser of its lines."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -45,3 +47,8 @@ class Dialect:
     """Number of the first iteration of a training."""
     grammar: "Callable[[], Grammar] | None" = None
     """The strict form of a clean record, for the fast road; the parser must read such lines alike."""
+
+    @cached_property
+    def prints_commas(self) -> bool:
+        """Whether its programs print commas between thousands, as the example shows: then its parser reads them."""
+        return re.search(r"[ =]\d{1,3}(?:,\d{3})+(?![\d,])", self.example) is not None

@@ -11,6 +11,7 @@ from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.machine import MACHINE
 from nlp_bench.logs.record import Log
 from nlp_bench.logs.scan import Line, Rows, Scanner
+from nlp_bench.logs.separators import Separators
 from nlp_bench.logs.settings import SETTINGS
 from nlp_bench.logs.source import Source, open_log
 
@@ -21,6 +22,8 @@ SURE = 64
 
 MANY_LINES, SHORT_BYTES = 4096, 200
 """Lines that are remembered, and their length: the arguments of many runs of one program are the same."""
+_BESIDE = (MACHINE, SETTINGS, EVENTS)
+"""What is true of any log, whoever's records are believed."""
 _NUM_SURE = 2
 """Candidates that are left then: the dialect, and the search for evaluations and checkpoints."""
 
@@ -95,6 +98,8 @@ class _Search:
         shortest = sorted(n for n in wanting if not any(other in n for other in wanting if other != n))
         self._tree = [(n, [(m, wanting[m]) for m in wanting if n in m]) for n in shortest]
         self._known: dict[bytes, tuple[int, ...]] = {}
+        self.reads_commas = {index for index, d in enumerate(dialects) if d.prints_commas or d in _BESIDE}
+        """Indices of the dialects to whom commas between thousands, or anywhere, are nothing new."""
         grammar = next((dialect.grammar for dialect in dialects if dialect.grammar), None)
         self.scanner = Scanner(shortest, grammar() if grammar else None)
 
@@ -116,7 +121,7 @@ _search = cache(_Search)
 @cache
 def _first_search(only: str | None) -> _Search:
     """Return the search for every dialect, or for the one called `only`, and for what is true of any log."""
-    return _Search((*(d for d in all_dialects() if only in {None, d.name}), MACHINE, SETTINGS, EVENTS))
+    return _Search((*(d for d in all_dialects() if only in {None, d.name}), *_BESIDE))
 
 
 class _Reading:
@@ -124,10 +129,10 @@ class _Reading:
 
     def __init__(self, only: str | None) -> None:
         self._is_known = False
+        self._separators = Separators()
         self._waiting: list[tuple[_Candidate, Line]] = []
         self._search = _first_search(only)
-        # What is true of any log, whoever's records are believed.
-        self._beside = tuple(map(_Candidate, (MACHINE, SETTINGS, EVENTS)))
+        self._beside = tuple(map(_Candidate, _BESIDE))
         self._machine, self._settings, self._events = self._beside
         num_dialects = len(self._search.dialects) - len(self._beside)
         self._made: list[_Candidate | None] = [*([None] * num_dialects), *self._beside]
@@ -155,7 +160,9 @@ class _Reading:
 
     def take(self, line: Line) -> None:
         """Hand a line to every candidate whose word it holds; the last resorts wait for what the others make of the block."""
-        for index in self._search.wanting(line.text):
+        wanting = self._search.wanting(line.text)
+        line = self._separators.plain(line, reads_commas=self._search.reads_commas.issuperset(wanting))
+        for index in wanting:
             candidate = self._candidate(index)
             if not candidate.is_last_resort:
                 candidate.take(line)
@@ -196,7 +203,13 @@ class _Reading:
             return Log(dialect=None, attempts=(), num_bytes=num_bytes, damage=damage)
         best = max(believed, key=lambda f: (f.num_records > 0, f.has_refused, f.num_records))
         log = best.result(num_bytes=num_bytes, damage=damage, common=self._machine.findings.first_facts())
-        return replace(log, settings=self._settings.findings.settings, events=tuple(self._events.findings.events))
+        said = self._separators.remarks(log, best.dialect)
+        return replace(
+            log,
+            remarks=(*log.remarks, *said),
+            settings=self._settings.findings.settings,
+            events=tuple(self._events.findings.events),
+        )
 
 
 def _yields(findings: Findings, names: set[str]) -> bool:

@@ -1,0 +1,169 @@
+"""Numbers as people of other countries write them: `1,012.3`, `1.012,3`, `1'012.3`, `1 012,3`; all become `1012.3`.
+
+A program prints all numbers of a line by the rules of one locale, so what one number leaves open another one of its line decides.
+Only what stands behind a name counts (`loss: 3,4`, `time 1,012.30ms`): dates, versions and lists of devices are no values.
+"""
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.record import Log
+from nlp_bench.logs.scan import Line
+
+MAX_BYTES = 4096
+"""What is looked at of a line."""
+
+
+class Style(Enum):
+    """How a number is written; the value says it in words."""
+
+    COMMA_GROUPS = "commas between thousands"
+    DECIMAL_COMMA = "decimal commas, and points between thousands"
+    MARKED_GROUPS = "blanks, apostrophes or underscores between thousands"
+    OPEN = "a comma before three digits"
+    """`1,012`: thousands or decimals."""
+    POINT = "decimal points"
+    OPEN_POINT = "a point before three digits"
+    """`1.012`: decimals, unless the line has decimal commas."""
+
+
+# Blanks that are none to a program: no-break, thin and narrow no-break space; apostrophes straight and typographic; ISO 8859-1.
+_MARK = rb"(?:['_]|\xe2\x80[\x89\x99\xaf]|\xc2?\xa0)"
+_OTHERS = _MARK + rb"| (?=\d{3}[ .,|])"
+# The milliseconds of a time of day are no decimals.
+_SUSPECT = re.compile(rb"(?<!:\d)\d(?:,|" + _OTHERS + rb")\d")
+_CERTAIN = re.compile(rb"(?<!:\d)\d(?:,(?!\d{3}(?![\d.,]))|" + _OTHERS + rb")\d")
+_RUN = re.compile(rb"\d[\d.,'_\x80-\xff]*\d")
+_POINTED = re.compile(rb"\d+\.\d+")
+_BLANKS = re.compile(rb"(?<=[:=]) {0,12}(\d{1,3}(?: \d{3}){1,4}(?:[.,]\d{1,12})?)(?= {0,4}\|)")
+_NAME_ENDS = tuple(b"%c" % c for c in b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ)]%_\"'")
+_HEAD_BYTES = 40
+_STYLES = {
+    Style.OPEN: re.compile(rb"[1-9]\d{0,2},\d{3}"),
+    Style.OPEN_POINT: re.compile(rb"[1-9]\d{0,2}\.\d{3}"),
+    Style.POINT: re.compile(rb"\d+\.\d+"),
+    Style.COMMA_GROUPS: re.compile(rb"\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,}"),
+    Style.DECIMAL_COMMA: re.compile(rb"\d{1,3}(?:\.\d{3})+,\d+|\d+,\d+"),
+    Style.MARKED_GROUPS: re.compile(rb"\d{1,3}(?:" + _MARK + rb"\d{3})+(?:[.,]\d+)?"),
+}
+_SCIENTIFIC = {Style.OPEN: Style.DECIMAL_COMMA, Style.OPEN_POINT: Style.POINT}
+_CHANGED = {Style.COMMA_GROUPS, Style.DECIMAL_COMMA, Style.MARKED_GROUPS}
+_MARKS = re.compile(_MARK + rb"| ")
+_MOST = 4096
+
+
+class Number(NamedTuple):
+    """One number that needs a look."""
+
+    begin: int
+    """Where it begins in the line."""
+    text: bytes
+    """As it is written."""
+    style: Style
+    """How that is meant, as far as it says itself."""
+
+
+class Separators:
+    """Writes the numbers of one log plainly, and remembers how they were written."""
+
+    def __init__(self) -> None:
+        """Begin with a log that has plain numbers only."""
+        self.first: dict[Style, tuple[int, bytes]] = {}
+        """Each style that was met: the line number and the number as it was written."""
+        self.lines: dict[int, set[Style]] = {}
+        """Number of each line that was changed, the first ones of many, to its styles."""
+
+    def plain(self, line: Line, *, reads_commas: bool) -> Line:
+        """Return the line with plain numbers; see `plain_numbers`."""
+        has_decimal_commas = Style.DECIMAL_COMMA in self.first
+        text, found = plain_numbers(line.text, has_decimal_commas=has_decimal_commas, reads_commas=reads_commas)
+        if not found:
+            return line
+        for number in found:
+            self.first.setdefault(number.style, (line.number, number.text))
+        if len(self.lines) < _MOST:
+            self.lines[line.number] = {number.style for number in found}
+        return line._replace(text=text)
+
+    def remarks(self, log: Log, dialect: Dialect) -> tuple[str, ...]:
+        """Say how the numbers of the records are written, but for commas between thousands where they are usual."""
+        numbers = {int(number) for attempt in log.attempts for number in attempt.records.numbers[:_MOST]}
+        styles = {style for number in numbers & self.lines.keys() for style in self.lines[number]}
+        if dialect.prints_commas:
+            styles.discard(Style.COMMA_GROUPS)
+        return tuple(
+            f"numbers are written with {style.value}: {text.decode(errors='replace')} (line {number}) is read as "
+            f"{_written(text, style).decode()}"
+            for style, (number, text) in self.first.items()
+            if style in styles
+        )
+
+
+def plain_numbers(
+    text: bytes, *, has_decimal_commas: bool = False, reads_commas: bool = False
+) -> tuple[bytes, list[Number]]:
+    """Return the line with plain numbers, and those that were changed, each with its style.
+
+    A number that its line leaves open stays as it is, but where other lines of the log `have_decimal_commas`. A line that leaves
+    all of its numbers open stays for who `reads_commas` between thousands anyway.
+    """
+    if not (has_decimal_commas or (_CERTAIN if reads_commas else _SUSPECT).search(text, 0, MAX_BYTES)):
+        return text, []
+    runs = [found for found in _RUN.finditer(text, 0, MAX_BYTES) if not found[0].isdigit()]
+    odd = [*_blank_groups(text), *_numbers(text, [run for run in runs if not _POINTED.fullmatch(run[0])])]
+    if not (odd or has_decimal_commas):
+        return text, []
+    styles = {number.style for number in odd}
+    pointed = _numbers(text, [run for run in runs if _POINTED.fullmatch(run[0])])
+    if Style.DECIMAL_COMMA in styles or has_decimal_commas:
+        odd = sorted([*odd, *pointed])
+        styles = {number.style for number in odd}
+        is_point = not styles.isdisjoint({Style.POINT, Style.COMMA_GROUPS})
+        meaning = {} if is_point else {Style.OPEN: Style.DECIMAL_COMMA, Style.OPEN_POINT: Style.DECIMAL_COMMA}
+    else:
+        is_point = Style.COMMA_GROUPS in styles or any(number.style is Style.POINT for number in pointed)
+        meaning = {Style.OPEN: Style.COMMA_GROUPS} if is_point else {}
+    found = [number._replace(style=meaning.get(number.style, number.style)) for number in odd]
+    found = [number for number in found if number.style in _CHANGED]
+    parts: list[bytes] = []
+    end = 0
+    for number in found:
+        parts += [text[end : number.begin], _written(number.text, number.style)]
+        end = number.begin + len(number.text)
+    return (b"".join([*parts, text[end:]]), found) if found else (text, [])
+
+
+def _blank_groups(text: bytes) -> Iterator[Number]:
+    for found in _BLANKS.finditer(text, 0, MAX_BYTES) if b"|" in text else ():
+        yield Number(found.start(1), found[1], Style.MARKED_GROUPS)
+
+
+def _numbers(text: bytes, runs: list[re.Match[bytes]]) -> Iterator[Number]:
+    for found in runs:
+        run, behind = found[0], text[found.end() : found.end() + 2]
+        style = next((style for style, form in _STYLES.items() if form.fullmatch(run)), None)
+        if style and behind[:1] != b":" and _is_named(text, found.start()):
+            # `4.438E-07` has an exponent, and so no thousands.
+            has_exponent = len(behind) == 2 and behind[:1] in b"eE" and behind[1:] in b"+-0123456789"
+            yield Number(found.start(), run, _SCIENTIFIC.get(style, style) if has_exponent else style)
+
+
+def _is_named(text: bytes, begin: int) -> bool:
+    """Say whether a name stands in front, with a colon, an equals sign or a blank between."""
+    head = text[max(0, begin - _HEAD_BYTES) : begin]
+    head = head[:-1] if head[-1:] in {b"-", b"+"} else head
+    name = head.rstrip(b" ")
+    name = name[:-1].rstrip(b" ") if name[-1:] in {b":", b"="} else name
+    return len(name) < len(head) and name.endswith(_NAME_ENDS)
+
+
+def _written(text: bytes, style: Style) -> bytes:
+    """Return the number plainly."""
+    if style is Style.COMMA_GROUPS:
+        return text.replace(b",", b"")
+    if style is Style.MARKED_GROUPS:
+        return _MARKS.sub(b"", text).replace(b",", b".")
+    return text.replace(b".", b"").replace(b",", b".")
