@@ -1,5 +1,6 @@
 """Levels, single runs that leave them, and changes that stay."""
 
+import math
 import random
 from collections.abc import Callable
 
@@ -46,6 +47,45 @@ def test_a_lasting_change_is_a_new_level_from_its_first_run(row: Make) -> None:
     assert (flag.kind, flag.row.ended_s / 86400) == (Kind.NEW_LEVEL, 15)
     assert [len(level.rows) for level in found.levels] == [15, 15]
     assert found.levels[1].mean == pytest.approx(970, rel=0.005)
+    assert flag.change == pytest.approx(found.levels[1].mean / found.levels[0].mean - 1)
+    assert ": a new level begins, " in trend_text([found])
+
+
+def test_five_runs_in_a_row_make_a_level(row: Make) -> None:
+    rates = noisy(6, (10, 1000.0), (5, 900.0))
+    assert [(len(trend(row, *rates[:n]).levels), len(trend(row, *rates[:n]).flags)) for n in (11, 14, 15)] == [
+        (1, 1),
+        (1, 4),
+        (2, 1),
+    ]
+
+
+NOISES: dict[str, Callable[[random.Random], float]] = {
+    "normal": lambda source: source.gauss(0, 1),
+    "heavy tails": lambda source: source.gauss(0, 1) / math.sqrt(source.gammavariate(1.5, 2) / 3) / math.sqrt(3),
+    "rare slow nights": lambda source: source.gauss(0, 1) - 8 * (source.random() < 0.05),
+    "two speeds": lambda source: 0.2 * source.gauss(0, 1) - 2 * (source.random() < 0.25),
+}
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_sixty_nights_of_one_level_seldom_have_two(row: Make, noise: str) -> None:
+    """150 series: at 5 % each 19 or more with a second level come once in 200 times."""
+    source = random.Random(7)  # noqa: S311  # a repeatable test
+    series = [[1000 * (1 + 0.003 * NOISES[noise](source)) for _ in range(60)] for _ in range(150)]
+    assert sum(len(trend(row, *rates).levels) > 1 for rates in series) < 15
+
+
+@pytest.mark.parametrize("noise", ["normal", "heavy tails"])
+def test_half_a_per_cent_is_seen_at_a_scatter_of_a_third(row: Make, noise: str) -> None:
+    """An EWMA chart finds 85 of 100 such steps, the Shewhart chart alone 4."""
+    source = random.Random(8)  # noqa: S311  # a repeatable test
+    found = 0
+    for _ in range(100):
+        rates = [1000 * (1 + 0.003 * NOISES[noise](source) - 0.005 * (night >= 30)) for night in range(60)]
+        (*_, last) = (seen := trend(row, *rates)).levels
+        found += len(seen.levels) == 2 and abs(len(last.rows) - 30) < 10
+    assert found >= 85
 
 
 def test_the_latest_run_is_flagged_at_once(row: Make) -> None:
