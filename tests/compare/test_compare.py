@@ -220,13 +220,13 @@ def test_known_scatter_lets_one_run_each_decide(
     assert "GATE NOT PROVEN" in said(capsys)
 
 
-def test_known_scatter_is_not_used_for_runs_that_scatter_otherwise(
+def test_known_scatter_is_not_used_for_runs_that_scatter_more(
     before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sides = [str(write_runs(tmp_path / name, 60000, 65000, 70000, seed=ord(name))) for name in "ab"]
     words = ["compare", *sides, "--scatter", before]
     assert main(words) == 0
-    assert "4 degrees of freedom): these scatter otherwise" in said(capsys)
+    assert "4 degrees of freedom): these scatter more" in said(capsys)
     assert main([*words, "--format", "json"]) == 0
     (found,) = json.loads(said(capsys))["comparisons"]
     assert (found["ratio"]["other_runs"]["used"], found["ratio"]["degrees_of_freedom"]) == (False, 4)

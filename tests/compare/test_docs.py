@@ -14,7 +14,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "compare.md"
 CONSOLE = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ nlp-bench .*$", re.MULTILINE)
 RATES = (65000.0, 65600.0, 64700.0, 65300.0, 65100.0)
-NIGHTS = (65000, 65300, 64800, 65200, 64900, 65100, 60100, 65000, 65250, 64950, 65050, 63000, 62800, 63100)
+NIGHTS = (
+    65000, 65300, 64800, 65200, 64900, 65100, 60100, 65000, 65250, 64950, 65050, 63000, 62800, 63100, 62900, 63050,
+)  # fmt: skip
 
 
 def inputs(folder: Path) -> None:

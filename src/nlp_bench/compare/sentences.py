@@ -108,11 +108,11 @@ def _sentence(pair: Compared) -> str:
 
 def _by(shown: Statistic) -> str:
     """Say which test it was where that is not Student's t on what the compared runs themselves differ by."""
-    words = "; A and B may scatter differently" if shown.method is Method.WIDER else ""
+    words = "; A and B may scatter differently" if shown.method in {Method.WIDER, Method.WELCH} else ""
     if shown.known is None:
         return words
     known = f"other runs of the machine, which differ by {percentage(shown.known.cv)} ({shown.known.degrees:g} degrees of freedom)"
-    return f"{words}; with {known}" if shown.is_used else f"{words}; without {known}: these scatter otherwise"
+    return f"{words}; with {known}" if shown.is_used else f"{words}; without {known}: these scatter more"
 
 
 def _unseen(hidden: float) -> str:

@@ -1,9 +1,8 @@
 """Whether B is faster than A: the ratio of their rates with its interval, on the logarithm, from what runs differ by.
 
 Several runs on both sides: Student's t with the scatter of all runs together (pooled t) where it may be one and the same, else the wider
-of that and Welch's, which allows that one side scatters more. Which of the two is fixed before their means are looked at:
-the same machine on both sides, about as many runs on each (`MOST_RUNS`), and scatters that an F test at `UNEQUAL` does not tell apart.
-Welch's alone finds a difference between 2 and 10 equal runs in 10 % of all cases instead of 5 %.
+of that and Welch's, which allows that one side scatters more. Which of the two is fixed before their means are looked at (`_method`): by
+whether both ran on the same machine, by their numbers, and by an F test of their scatters.
 One against several: a further run scatters like the several (their standard deviation * sqrt(1 + 1/n), n - 1 degrees of freedom),
 or more where its own scatter within is larger.
 One run each: the scatter within both. That proves nothing about two machines: runs of the same one differ too.
@@ -19,10 +18,13 @@ from enum import Enum
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_t, variance_ratio_tail
 from nlp_bench.measure.repeats import Pool
 
-UNEQUAL = 0.05
-"""Of the F test, two-sided, that finds two scatters unequal."""
+UNEQUAL = 0.02
+"""Of the F test that finds two scatters unequal; one-sided that the many scatter more than the few, or the compared runs more than others."""
 MOST_RUNS = 1.25
-"""Times as many runs as the other side has: beyond it the pooled t is wrong too often where the smaller side scatters more."""
+"""Times as many runs as the other side has. Beyond it the pooled t is wrong often where the few scatter more, and finds little where the
+many do."""
+FEW_SCATTER = 0.3
+"""Of the F test, one-sided, that finds that the few scatter more."""
 USUAL_SCATTER = 0.01
 """What runs are taken to differ by where nobody knows, when the runs that are missing are counted."""
 POWER = 0.8
@@ -44,6 +46,7 @@ class Method(Enum):
     """Whose scatter the interval is made of."""
 
     POOLED = "pooled t"
+    WELCH = "Welch's t"
     WIDER = "wider of Welch's t and pooled t"
     FURTHER_RUN = "a further run"
     WITHIN = "scatter within the runs"
@@ -81,11 +84,9 @@ class Scatter:
             return None
         return cls(cv=math.sqrt(math.fsum(part.degrees * part.cv**2 for part in parts) / degrees), degrees=degrees)
 
-    def is_like(self, other: "Scatter") -> bool:
-        """Say whether both may be the same."""
-        return (
-            UNEQUAL / 2 < variance_ratio_tail((self.cv / other.cv) ** 2, self.degrees, other.degrees) < 1 - UNEQUAL / 2
-        )
+    def tail(self, other: "Scatter") -> float:
+        """Return the probability that this one is at least so much larger than `other` if both are the same."""
+        return variance_ratio_tail((self.cv / other.cv) ** 2, self.degrees, other.degrees)
 
     def over(self, num_a: int, num_b: int, a: float, b: float) -> tuple[Estimate, Estimate]:
         """Return the means `a` and `b`, in seconds per token, of so many runs that scatter so."""
@@ -114,7 +115,7 @@ class Statistic:
     known: Scatter | None = None
     """What other runs of the machine differ by, None where nobody knows."""
     is_used: bool = False
-    """Whether that is part of the interval: not where the compared runs scatter otherwise (F test)."""
+    """Whether that is part of the interval: not where the compared runs scatter more (F test)."""
     scatter: Scatter | None = None
     """What runs differ by, None where it is not known."""
     level: float
@@ -157,14 +158,13 @@ def statistic(
     number_a, number_b = len(a.runs), len(b.runs)
     several = (number_a > 1) + (number_b > 1)
     own = [scatter for pool in (a, b) if (scatter := Scatter.of(pool))]
-    used = known if known and all(scatter.is_like(known) for scatter in own) else None
+    used = known if known and all(scatter.tail(known) > UNEQUAL for scatter in own) else None
     common = Scatter.joined([*own, *([used] if used else [])])
-    is_one = same_machine and max(number_a, number_b) <= MOST_RUNS * min(number_a, number_b)
-    if used or (several == 2 and is_one and (len(own) < 2 or own[0].is_like(own[1]))):
-        method = Method.POOLED if several == 2 else Method.FURTHER_RUN
+    if several < 2:
+        method = Method.FURTHER_RUN if common else Method.WITHIN
     else:
-        method = (Method.FURTHER_RUN if common else Method.WITHIN, Method.FURTHER_RUN, Method.WIDER)[several]
-    pairs = [common.over(number_a, number_b, 1 / first, 1 / second)] if common else []
+        method = Method.POOLED if used or len(own) < 2 else _method(own, same_machine=same_machine)
+    pairs = [common.over(number_a, number_b, 1 / first, 1 / second)] if common and method is not Method.WELCH else []
     if method is not Method.POOLED and a.estimate and b.estimate:
         # Of one run the scatter within it alone, which is the larger one where a run is short.
         pairs.append((a.estimate, b.estimate))
@@ -179,6 +179,19 @@ def statistic(
         scatter=common,
         level=1 - wrong,
     )
+
+
+def _method(scatters: Sequence[Scatter], *, same_machine: bool) -> Method:
+    """Return the method for several runs each, by all that is known of them but their means."""
+    few, many = sorted(scatters, key=lambda scatter: scatter.degrees)
+    tail = few.tail(many)
+    if many.degrees + 1 <= MOST_RUNS * (few.degrees + 1):
+        is_one = UNEQUAL / 2 < tail < 1 - UNEQUAL / 2
+    elif tail > 1 - UNEQUAL:
+        return Method.WELCH
+    else:
+        is_one = tail > FEW_SCATTER
+    return Method.POOLED if is_one and same_machine else Method.WIDER
 
 
 def _widest(pairs: Iterable[tuple[Estimate, Estimate]], level: float) -> Ratio | None:
