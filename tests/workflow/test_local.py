@@ -44,6 +44,15 @@ def test_sweep_gives_one_row_per_point(jube: Jube) -> None:
     assert "micro_batch_size" in jube("jube", "info", str(jube.runs), "--id", "last", "--step", "train")
 
 
+def test_a_run_that_ends_when_it_is_enough_is_a_valid_row(jube: Jube) -> None:
+    jube.set(iterations="3000", until="90%")
+    jube.run("local")
+    assert jube.status() == "FINISHED", jube.log()
+    (row,) = jube.table()
+    assert row["Outcome"] == "VALID"
+    assert 50 <= int(row["Iterations"]) < 3000
+
+
 def test_jube_autorun(jube: Jube) -> None:
     """jube-autorun itself does not quote its folder, so its runs lie in a path without a space."""
     jube.set(iterations="4")

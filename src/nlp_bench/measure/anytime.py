@@ -86,7 +86,7 @@ class Bound:
         """Return what is known, and what is missing, for a person."""
         known = f"the mean of iterations {self.first_iteration}-{self.last_iteration} is known to +-{100 * self.half_width:.2f} %"
         if self.is_enough:
-            return f"{known} (95 %, however often one has looked)"
+            return f"{known} (95 % over all looks together)"
         if not self.is_steady and self.half_width <= self.within:
             return f"{known}, but its halves differ: it still changes its speed"
         return f"{known}; {self._longer()}"
