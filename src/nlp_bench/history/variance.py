@@ -21,7 +21,6 @@ from nlp_bench.measure.variance import (
     components,
     plan,
 )
-from nlp_bench.outcome import Outcome
 
 SCHEMA = "nlp-bench/variance/1"
 START_UP_S = 120.0
@@ -40,7 +39,7 @@ class Analysis:
     """One configuration."""
 
     rows: tuple[Row, ...]
-    """Its valid runs with a standard error, in the order of time."""
+    """Its runs that have a number with a standard error, in the order of time."""
     found: tuple[Component, ...]
     """What they differ by."""
     cost: Cost
@@ -54,10 +53,10 @@ class Analysis:
 
 
 def analyse(rows: Iterable[Row], *, within: float, start_up_s: float) -> list[Analysis]:
-    """Return an analysis per configuration that has a valid run with a standard error; `rows` need all columns, in the order of time."""
+    """Return an analysis per configuration that has a number with a standard error; `rows` need all columns, in the order of time."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        if row.outcome == Outcome.VALID.value and row.tokens_per_second_steady and row.standard_error and row.degrees:
+        if row.tokens_per_second_steady and row.standard_error and row.degrees:
             groups.setdefault(row.identity, []).append(row)
     return [_analysis(group, within, start_up_s) for group in groups.values()]
 
@@ -118,7 +117,7 @@ def as_text(analyses: Sequence[Analysis]) -> str:
 
 def _text(one: Analysis) -> str:
     first, last, cost = one.rows[0], one.rows[-1], one.cost
-    head = f"{first.identity}: {name_of(last)}; {len(one.rows)} valid runs, {first.ended[:10]} to {last.ended[:10]}\n\n"
+    head = f"{first.identity}: {name_of(last)}; {len(one.rows)} runs, {first.ended[:10]} to {last.ended[:10]}\n\n"
     wanted = f"+-{100 * one.within:g} %"
     start = f"each run takes {cost.start_up_s:g} s before its first iteration (--start-up), {cost.warm_up_iterations:g} uncounted iterations"
     lines = [f"\n{wanted} at 95 %; {start} and {cost.seconds_per_iteration:.4g} s per iteration\n\n"]
