@@ -7,7 +7,7 @@ There is no key in it: who has this program can make every hash anew. docs/evide
 import hashlib
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -115,28 +115,56 @@ class SealedLog:
     last_record_end: int
     """Byte at which the last iteration's line ends."""
 
+    def why_changed(self) -> str | None:
+        """Return why the lines are not those that the trainer printed, None where nothing says so."""
+        for part in self.parts:
+            if part.closed and not part.is_whole:
+                return (
+                    f"the {part.seal.num_lines} lines from line {part.first_line} on are not the {part.closed[0]} that the trainer "
+                    "printed and hashed at its end"
+                )
+        if self.stray_line:
+            return f"line {self.stray_line} is an iteration outside of what the trainer opened and closed"
+        return None
 
-def read_sealed_log(path: Path) -> SealedLog:
-    """Read the plain log at `path`. Raises OSError."""
+    def why_open(self) -> str | None:
+        """Return that the last start has no closing line, None where it has one or nothing was opened."""
+        if not self.parts or self.parts[-1].closed:
+            return None
+        return f"the training from line {self.parts[-1].first_line} on has no closing line: it was ended early, or lines were removed"
+
+
+NO_LOG = SealedLog(parts=(), stray_line=None, last_record_end=0)
+
+
+def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
+    """Read the lines of a log, each with its end; an open file will do."""
     parts: list[Part] = []
     current, stray, end, last = None, None, 0, 0
-    with path.open("rb") as stream:
-        for number, raw in enumerate(stream, start=1):
-            end += len(raw)
-            for line in _said(raw.rstrip(b"\r\n")):
-                if _RECORD.match(line):
-                    last = end
-                    stray = number if parts and not current and stray is None else stray
-                opened, closed = _seal_line(line)
-                if opened:
-                    current = Part(first_line=number, run_sha256=_known(opened["run"]), nonce=_known(opened["nonce"]))
-                    parts.append(current)
-                if current and closed:
-                    current.closed = (int(closed["lines"]), closed["sha256"])
-                    current = None
-                elif current:
-                    current.seal.take_line(line)
+    for number, raw in enumerate(lines, start=1):
+        end += len(raw)
+        for line in _said(raw.rstrip(b"\r\n")):
+            if _RECORD.match(line):
+                last = end
+                stray = number if parts and not current and stray is None else stray
+            opened, closed = _seal_line(line)
+            if opened:
+                current = Part(first_line=number, run_sha256=_known(opened["run"]), nonce=_known(opened["nonce"]))
+                parts.append(current)
+            if current and closed:
+                current.closed = (int(closed["lines"]), closed["sha256"])
+                current = None
+            elif current:
+                current.seal.take_line(line)
     return SealedLog(parts=parts, stray_line=stray, last_record_end=last)
+
+
+def sealed_log_of(path: Path) -> SealedLog:
+    """Return what the plain log at `path` says, nothing where there is none. Raises OSError."""
+    if not path.is_file():
+        return NO_LOG
+    with path.open("rb") as stream:
+        return read_sealed_log(stream)
 
 
 def _said(raw: bytes) -> list[bytes]:
@@ -247,10 +275,7 @@ class _Folder:
         self.submitted = read_object(run_dir / SUBMISSION).get("run_sha256")
         ended = read_object(run_dir / OUTCOME).get("sealed")
         self.ended: dict[str, Any] = ended if isinstance(ended, dict) else {}
-        has_log = (run_dir / LOG).is_file()
-        self.log = (
-            read_sealed_log(run_dir / LOG) if has_log else SealedLog(parts=(), stray_line=None, last_record_end=0)
-        )
+        self.log = sealed_log_of(run_dir / LOG)
         tuning = self.run.get("tuning")
         trainer = tuning.get("trainer") if isinstance(tuning, dict) else None
         self.must_be_opened = is_valid and self.submitted is not None and trainer == "nlp-bench"
@@ -315,28 +340,17 @@ def _nonce(folder: _Folder) -> _Judged:
 
 
 def _closing(folder: _Folder) -> _Judged:
-    log = folder.log
-    if not log.parts:
+    if not folder.log.parts:
         return State.MISSING, ""
-    for part in log.parts:
-        if part.closed and not part.is_whole:
-            return State.BROKEN, (
-                f"{LOG}: the {part.seal.num_lines} lines from line {part.first_line} on are not the {part.closed[0]} that the trainer "
-                f"printed and hashed at its end; compare them with its own output in {folder.word}/ranks, or run it again"
-            )
-    if log.stray_line:
+    changed, still_open = folder.log.why_changed(), folder.log.why_open()
+    if changed:
         return (
             State.BROKEN,
-            f"{LOG} line {log.stray_line} is an iteration outside of what the trainer opened and closed",
+            f"{LOG}: {changed}; compare them with its own output in {folder.word}/ranks, or run it again",
         )
-    if log.parts[-1].closed:
-        return State.HOLDS, ""
-    if folder.is_valid:
-        return (
-            State.BROKEN,
-            f"{LOG}: the training from line {log.parts[-1].first_line} on has no closing line; lines were removed",
-        )
-    return State.MISSING, ""
+    if still_open:
+        return (State.BROKEN, f"{LOG}: {still_open}") if folder.is_valid else (State.MISSING, "")
+    return State.HOLDS, ""
 
 
 def _run_at_end(folder: _Folder) -> _Judged:

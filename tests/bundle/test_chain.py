@@ -1,5 +1,6 @@
 """The chain of evidence of a real run: whatever is changed afterwards, the link that broke is named."""
 
+import gzip
 import json
 import os
 import re
@@ -17,7 +18,11 @@ from nlp_bench.bundle.manifest import Options
 from nlp_bench.bundle.text import verification_text
 from nlp_bench.bundle.verify import Demands, verify
 from nlp_bench.launch.folder import write_submission
+from nlp_bench.measure.contradiction import Code, Weight
+from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.folder import measure_folder
+from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.seal import Link, State
 
@@ -113,7 +118,7 @@ def test_halved_times_are_not_valid_unless_the_closing_line_is_made_anew(run: Pa
     assert (found.faults, dict(found.differences)) == ([], {})
     assert "chain      is broken:\n    runs/001: job.out: the " in verification_text(found)
     # With the code at hand it can be done: docs/evidence.md says so.
-    (part,) = seal.read_sealed_log(run / "job.out").parts
+    (part,) = seal.sealed_log_of(run / "job.out").parts
     edit(run / "job.out", r"seal: closed; .*", part.seal.closing_line().removeprefix(" > "))
     end_again(run)
     assert broken(run) == []
@@ -239,3 +244,22 @@ def test_a_run_that_was_changed_while_it_waited_does_not_start(run: Path, tmp_pa
     assert "Submitted batch job" not in (queued / "job.out").read_text()
     entry = measure_folder(queued, "run").entry
     assert (entry.outcome, entry.seals[0].state) == (Outcome.FAILED, State.BROKEN)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_log_without_its_folder_is_held_to_its_closing_line(run: Path, tmp_path: Path, suffix: str) -> None:
+    def measured(words: bytes) -> RunEntry:
+        path = tmp_path / f"alone.log{suffix}"
+        path.write_bytes(gzip.compress(words) if suffix else words)
+        (entry,) = measure_log(str(path), Overrides())
+        return entry
+
+    text = (run / "job.out").read_bytes()
+    assert [found for found in measured(text).contradictions if found.code is Code.SEAL_VS_LINES] == []
+    assert measured(text).throughput is not None
+    halved(run)
+    entry = measured((run / "job.out").read_bytes())
+    assert (entry.outcome, entry.throughput) == (Outcome.INVALID, None)
+    assert (entry.contradictions[0].code, entry.contradictions[0].weight) == (Code.SEAL_VS_LINES, Weight.VOID)
+    opened = measured(re.sub(rb"(?m)^.*seal: closed.*\n", b"", text)).contradictions
+    assert [(found.code, found.weight) for found in opened] == [(Code.SEAL_VS_LINES, Weight.DOUBT)]

@@ -18,7 +18,7 @@ from nlp_bench.bundle.software import checkout, tables
 from nlp_bench.bundle.unpack import MAX_BYTES, opened
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.logs.source import HEAD_BYTES, is_packed
-from nlp_bench.seal import Finding, State, read_sealed_log, sha256_of
+from nlp_bench.seal import Finding, State, sealed_log_of, sha256_of
 from nlp_bench.show.escape import one_line
 
 SCHEMA = "nlp-bench/verification/1"
@@ -222,8 +222,7 @@ def _broken(chain: Mapping[str, Sequence[Finding]]) -> Iterator[str]:
 
 def _other_nonces(folder: Path, manifest: Manifest, nonce: str | None) -> Iterator[str]:
     for member in manifest.runs if nonce else ():
-        log = folder / member.log
-        said = {part.nonce for part in read_sealed_log(log).parts} if log.is_file() else set()
+        said = {part.nonce for part in sealed_log_of(folder / member.log).parts}
         if said != {nonce}:
             found = ", ".join(sorted(one_line(word or "none") for word in said)) or "none"
             yield f"{member.log} does not begin with the nonce {nonce}; it says {found}"

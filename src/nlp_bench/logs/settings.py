@@ -51,10 +51,11 @@ _SENTENCES = (
     ),
     (re.compile(rb" > checkpoints: loaded .{1,4096} s: (\d{1,18}) iterations, "), "loaded_iterations"),
     (re.compile(rb" > clocks of the ranks: within (\d{1,9}\.\d{1,9}) s"), "clock_spread_s"),
+    (re.compile(rb" > seal: opened; run\.json SHA-256 (\w{4,64});"), "run_sha256"),
     (re.compile(rb"NCCL (?:INFO )?version (\d+\.\d+\.\d+(?:\+cuda[\d.]+)?)"), "nccl_version"),
     (re.compile(rb"NCCL INFO (?:Using network (\w{2,40})|NET/(\w{2,40}) ?: Using)"), "nccl_transport"),
 )
-_WORDED = {"nccl_version", "nccl_transport"}
+_WORDED = {"nccl_version", "nccl_transport", "run_sha256"}
 
 
 def value_of(text: str) -> Value:
@@ -135,6 +136,7 @@ SETTINGS = Dialect(
         b"NCCL INFO Channel ",
         b" > clocks of the ranks: ",
         b" > checkpoints: loaded ",
+        b" > seal: opened; ",
     ),
     parser=_Parser,
 )

@@ -61,6 +61,8 @@ class Code(str, Enum):
     """Several starts of one training, of different speed."""
     RANKS_DIFFER = "ranks differ"
     """Two processes that print different times for one iteration."""
+    SEAL_VS_LINES = "seal vs lines"
+    """The hash with which the trainer closed its log against the lines that it covers."""
     SKIPPED_UPDATES = "skipped updates"
     """Iterations that did not update the weights."""
     LEARNING_RATE_ZERO = "learning rate zero"

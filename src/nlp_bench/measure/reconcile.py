@@ -50,6 +50,8 @@ class Statements:
     """What a person or run.json says of the sizes."""
     workload: Workload
     """What was trained, by run.json and by the log."""
+    seals: tuple[Contradiction, ...] = ()
+    """What the trainer's closing hash says against the lines, where the log was read without its run folder."""
     is_ours: bool = False
     """Whether it is a run of this program's own trainer, with a run.json: its statements come from one measurement."""
 
@@ -63,6 +65,7 @@ def reconcile(said: Statements) -> tuple[Contradiction, ...]:
 def _checks(said: Statements) -> Iterator[Contradiction]:
     records, sizes, spans, is_ours = said.attempt.records, said.measured.sizes, said.measured.spans, said.is_ours
     found = list(restated(records, sizes))
+    yield from said.seals
     yield from against_time(records, found, is_ours=is_ours)
     yield from against_shape(records, sizes, found, said.workload, is_ours=is_ours)
     yield from against_counts(records, sizes, is_ours=is_ours)
