@@ -279,7 +279,8 @@ def against_shape(
             per_token = rate * elapsed * sizes.num_devices * 1e12 / sizes.tokens
         per_token = per_token[np.isfinite(per_token) & (rate > 0)]
         stated = float(np.median(per_token)) if len(per_token) else 0.0
-        digits = half / float(np.nanmedian(rate))
+        typical = float(np.nanmedian(rate))  # 0 where a small model's rate has too few digits
+        digits = half / typical if typical > 0 else np.inf
         if not stated or digits > SAME:
             continue
         ratios = {name: stated / flops for name, flops in known.items()}
