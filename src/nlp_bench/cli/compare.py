@@ -14,7 +14,7 @@ from nlp_bench.cli.reading import add_sizes, add_tokens, overrides_of, use_one_t
 from nlp_bench.errors import UsageError
 
 EXAMPLE = """nlp-bench compare runs/before runs/after
-  nlp-bench compare history:last runs/tonight --gate 3
+  nlp-bench compare history:last-10 runs/tonight --gate 3
   nlp-bench compare baseline.log new.log --same-workload --format markdown"""
 
 

@@ -5,7 +5,7 @@ list          the latest runs             show ID   everything about one
 trend         per configuration the level of its speed, runs that leave it, and where it changed; with --output also a plot
 variance      per configuration what its runs differ by (iterations, runs, nodes, days), and how many runs of how many iterations to buy
 export        all rows as CSV or JSON
-Exit code 0; 1 when something could not be added; 2 for a wrong word. `nlp-bench compare history:last RUN` reads the same file.
+Exit code 0; 1 when something could not be added; 2 for a wrong word. `nlp-bench compare history:last-10 RUN` reads the same file.
 """
 
 import argparse
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nlp_bench.history.row import Row
     from nlp_bench.history.store import Filter
 
-EXAMPLE = """nlp-bench history add runs/tonight && nlp-bench compare history:last runs/tonight --gate 3
+EXAMPLE = """nlp-bench history add runs/tonight && nlp-bench compare history:last-10 runs/tonight --gate 3
   nlp-bench history add runs/acceptance --name acceptance
   nlp-bench history list --model 175 --last 10
   nlp-bench history trend --output reports/trend
