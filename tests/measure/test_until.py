@@ -13,7 +13,7 @@ from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.launch.end.ending import decide
-from nlp_bench.measure.anytime import Sequence, replay
+from nlp_bench.measure.anytime import ConfidenceSequence, replay
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.outcome import Outcome
 
@@ -69,7 +69,7 @@ def test_what_would_be_enough_is_told_beforehand() -> None:
 
 
 def test_a_new_start_of_the_program_counts_anew() -> None:
-    sequence = Sequence(0.1, 1)
+    sequence = ConfidenceSequence(0.1, 1)
     for number in [*range(1, 100), *range(1, 100)]:
         sequence.add(number, 1.0 if number < 50 else 1.01)
     bound = sequence.bound()
@@ -144,7 +144,7 @@ def test_a_run_that_could_not_be_enough_is_refused_before_it_starts(capsys: pyte
     )
     assert said
     assert main([*words, "--iterations", said[1]]) == 0
-    even = Sequence(0.01, 2)  # the tiny model logs every second iteration
+    even = ConfidenceSequence(0.01, 2)  # the tiny model logs every second iteration
     for number in range(2, int(said[1]) + 1, 2):
         even.add(number, 1.0)
     bound = even.bound()

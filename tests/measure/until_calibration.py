@@ -15,7 +15,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.stopping import SIMULATED, Draw, anytime, fixed, real, simulated
+from support.stopping import SIMULATED, WITH_STATES, Draw, anytime, fixed, real, simulated
 
 from nlp_bench.measure.anytime import percent
 
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="kinds with this word")
     options = parser.parse_args()
-    kinds = {name: simulated(name) for name in SIMULATED}
+    kinds = {name: simulated(name) for name in (*SIMULATED, *WITH_STATES)}
     if options.noise:
         with np.load(options.noise) as arrays:
             kinds |= {f"real: {name}": real(arrays[name].astype(float)) for name in arrays}

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from support.simulated import TRUE_S, Kind, times
 
-from nlp_bench.measure.anytime import WARM_UP, Sequence
+from nlp_bench.measure.anytime import WARM_UP, ConfidenceSequence
 from nlp_bench.measure.autocorrelation import scatter_of
 from nlp_bench.measure.estimate import student_t
 
@@ -28,6 +28,11 @@ SIMULATED = {
     "long memory, Hurst exponent 0.7, 5 %": {"scatter": 0.05, "hurst": 0.7},
     "fast start (10 to 33 % of the run)": {"fast_start": True, "iterations": 1500},
 }
+WITH_STATES = {
+    "storms of 20 iterations, +30 %, 5 % of the time": (0.3, 20.0, 0.05),
+    "two states, +3 %, 200 iterations each": (0.03, 200.0, 0.5),
+}
+"""Slower by, iterations of the slow state, its share of the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +49,7 @@ class Stop:
 
 def anytime(seconds: NDArray[np.float64], within: float, log_interval: int) -> Stop:
     """Look at the confidence sequence after every line."""
-    sequence, ever = Sequence(within, log_interval), False
+    sequence, ever = ConfidenceSequence(within, log_interval), False
     for iteration, elapsed_s in lines(seconds, log_interval):
         bound = sequence.bound() if sequence.add(iteration, elapsed_s) else None
         if bound is None:
@@ -80,9 +85,26 @@ def lines(seconds: NDArray[np.float64], log_interval: int) -> Iterator[tuple[int
 
 
 def simulated(name: str) -> Draw:
-    """Return runs of a kind of `SIMULATED`."""
+    """Return runs of a kind of `SIMULATED` or `WITH_STATES`."""
+    if name in WITH_STATES:
+        return with_states(*WITH_STATES[name])
     kind = Kind(name=name, **{"iterations": MOST, **SIMULATED[name]})
     return lambda dice: times(kind, dice) / TRUE_S
+
+
+def with_states(slower: float, dwell: float, share: float) -> Draw:
+    """Return runs of a machine with a slow state (`slower` than the other) that lasts `dwell` iterations, a `share` of all."""
+
+    def draw(dice: np.random.Generator) -> NDArray[np.float64]:
+        steps, place = np.ones(MOST), 0
+        is_slow = bool(dice.random() < share)
+        while place < MOST:
+            length = 1 + int(dice.exponential(dwell if is_slow else dwell * (1 - share) / share))
+            steps[place : place + length] += slower * is_slow
+            place, is_slow = place + length, not is_slow
+        return np.asarray(steps * (1 + 0.005 * dice.standard_normal(MOST)) / (1 + slower * share))
+
+    return draw
 
 
 def real(steps: NDArray[np.float64]) -> Draw:

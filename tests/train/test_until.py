@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nlp_bench.launch.end.evidence import ENOUGH
-from nlp_bench.measure.anytime import Sequence, percent
+from nlp_bench.measure.anytime import ConfidenceSequence, percent
 
 pytestmark = pytest.mark.torchrun
 SMALL = "--mock-data --vocab-size 512 --num-layers 2"
@@ -16,7 +16,7 @@ Train = Callable[..., Any]
 
 def stop_of(log: str, within: str, log_interval: int) -> int | None:
     """Return where the rule stops by the lines of `log`."""
-    sequence = Sequence(percent("within", within), log_interval)
+    sequence = ConfidenceSequence(percent("within", within), log_interval)
     for number, seconds in re.findall(r"iteration +(\d+)/ *\d+ .*?per iteration \(s\): (\S+)", log):
         bound = sequence.bound() if sequence.add(int(number), float(seconds)) else None
         if bound and bound.is_enough:

@@ -109,7 +109,7 @@ class Bound:
         }
 
 
-class Sequence:
+class ConfidenceSequence:
     """The confidence sequence of one run, line by line; memory and time per line do not grow with the run."""
 
     def __init__(self, within: float, log_interval: int) -> None:
@@ -200,7 +200,7 @@ class Sequence:
 
 def replay(lines: Iterable[tuple[int, float]], within: float, log_interval: int) -> Bound | None:
     """Return the bound after the last of `lines` (iteration, seconds per iteration); None where they are too few."""
-    sequence = Sequence(within, log_interval)
+    sequence = ConfidenceSequence(within, log_interval)
     for iteration, elapsed_s in lines:
         sequence.add(iteration, elapsed_s)
     return sequence.bound()
@@ -208,7 +208,7 @@ def replay(lines: Iterable[tuple[int, float]], within: float, log_interval: int)
 
 def least_iterations(within: float, log_interval: int) -> int:
     """Return after how many iterations a run stops whose iterations all take the same time: no run stops before."""
-    sequence, iteration = Sequence(within, log_interval), 0
+    sequence, iteration = ConfidenceSequence(within, log_interval), 0
     while True:
         iteration += log_interval
         bound = sequence.bound() if sequence.add(iteration, 1.0) else None

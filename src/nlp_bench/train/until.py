@@ -2,7 +2,7 @@
 
 import torch
 
-from nlp_bench.measure.anytime import Bound, Sequence, percent
+from nlp_bench.measure.anytime import Bound, ConfidenceSequence, percent
 from nlp_bench.train import world
 from nlp_bench.train.logline import Interval
 from nlp_bench.train.settings import Settings
@@ -15,7 +15,9 @@ class Until:
         """Every rank makes one; one of them `decides`."""
         self._word, self._device, self._decides = settings.until, device, decides
         self._sequence = (
-            Sequence(percent("until", settings.until), settings.log_interval) if settings.until is not None else None
+            ConfidenceSequence(percent("until", settings.until), settings.log_interval)
+            if settings.until is not None
+            else None
         )
         self._bound: Bound | None = None
 

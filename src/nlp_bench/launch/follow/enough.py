@@ -4,7 +4,7 @@ from pathlib import Path
 
 from nlp_bench.config.run import Run
 from nlp_bench.launch.follow.progress import LINE
-from nlp_bench.measure.anytime import Bound, Sequence, percent
+from nlp_bench.measure.anytime import Bound, ConfidenceSequence, percent
 
 BLOCK_BYTES = 1 << 20
 
@@ -21,7 +21,7 @@ class Enough:
         self._begin()
 
     def _begin(self) -> None:
-        self._sequence = Sequence(self._within, self._log_interval) if self._within else None
+        self._sequence = ConfidenceSequence(self._within, self._log_interval) if self._within else None
         self._read, self._rest = 0, b""
 
     def look(self) -> Bound | None:
