@@ -61,7 +61,7 @@ def test_json_has_the_verdict_and_what_it_rests_on(five: Path, capsys: pytest.Ca
     assert run["verdict"]["margin"] == pytest.approx(1 - 550.0309 / 560, abs=1e-6)
     assert run["verdict"]["worst_margin"] < 0
     assert {"window", "tokens_per_second", "time_to_report_s"} <= run["sensitivity"][0].keys()
-    assert run["steady_state"]["num_more"] == 25
+    assert run["steady_state"]["num_more"] == 62
 
 
 def test_a_long_run_passes_and_fails() -> None:

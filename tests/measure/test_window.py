@@ -140,3 +140,44 @@ def test_neighbours_are_told_as_one_stretch_in_the_order_of_the_iterations() -> 
 def test_more_levels_than_are_looked_for_cut_no_end_finer_than_the_other() -> None:
     stairs = np.repeat(1.03 ** np.arange(100), 20)
     assert max(end - begin for begin, end in levels(stairs)) <= 200
+
+
+def test_stalls_at_the_end_are_no_slow_end() -> None:
+    times = 1 + NOISE[:300]
+    times[[290, 294, 298, 299]] += 1.3  # their sum is that of a level, their typical neighbour is not
+    assert reasons(found(times)) == [(1, 1, "warm-up")]
+
+
+@pytest.mark.parametrize("share", [0.3, 0.47])
+def test_a_start_that_is_slow_for_too_long_is_no_warm_up(share: float) -> None:
+    times = 1 + NOISE
+    times[: int(400 * share)] += 0.2
+    window = found(times)
+    assert reasons(window) == [(1, 1, "warm-up")]
+    assert window.seconds / window.num_tokens == pytest.approx(1 + 0.2 * share, rel=0.005)
+
+
+def test_the_machine_that_is_faster_at_the_end_was_not_always_so() -> None:
+    times = 1 + NOISE[:200]
+    times[160:] -= 0.2
+    assert reasons(found(times)) == [(1, 1, "warm-up")]
+
+
+def test_a_slow_end_that_the_run_has_come_back_from_before_counts() -> None:
+    times = 1 + NOISE[:300]
+    times[100:140] += 0.15
+    times[270:] += 0.2
+    assert reasons(found(times)) == [(1, 1, "warm-up")]
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "evaluation"])
+def test_words_do_not_excuse_more_than_a_tenth_of_the_time(kind: str) -> None:
+    times = 1 + NOISE[:200]
+    times[9::10] = 3.0
+    often = found(times, events=[Event(kind, 100 * i - 50, i) for i in range(9, 200, 10)])
+    assert reasons(often) == [(1, 1, "warm-up")]
+    assert often.refused_mark == kind
+    rarely = found(times, events=[Event(kind, 100 * i - 50, i) for i in (9, 109)])
+    assert [e.why for e in rarely.excluded] == ["warm-up", kind, kind]
+    assert rarely.refused_mark is None
+    assert [(aside.why, round(aside.seconds)) for aside in rarely.set_aside] == [(kind, 6)]

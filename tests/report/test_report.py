@@ -43,7 +43,7 @@ def test_the_contract_in_json(report: Call, log: Path) -> None:
     assert list(run) == [
         "source", "dialect", "outcome", "reasons", "contradictions", "num_records", "global_batch_size", "sequence_length", "num_gpus",
         "tokens_per_second", "time_to_report_s", "tokens_per_second_per_gpu", "seconds_per_iteration", "window",
-        "steady_state", "sensitivity", "provenance", "workload", "energy", "machine", "efficiency", "until", "rules",
+        "steady_state", "sustained", "uncertainty", "sensitivity", "provenance", "workload", "energy", "machine", "efficiency", "until", "rules", "seals",
     ]  # fmt: skip
     assert (run["dialect"], run["outcome"], run["reasons"], run["num_records"]) == ("megatron-lm", "VALID", [], 5)
     assert round(run["tokens_per_second"]["reference"], 1) == 34063.4

@@ -71,7 +71,11 @@ def measured(kind: Kind, dice: np.random.Generator) -> Throughput:
     """Simulate one run, write its lines as Megatron-LM does, and measure them."""
     seconds, step = times(kind, dice), kind.log_interval
     # Four decimals of the mean of each interval, as the log prints them.
-    logged = np.round(seconds[: len(seconds) // step * step].reshape(-1, step).mean(axis=1), 4)
+    return throughput_of(np.round(seconds[: len(seconds) // step * step].reshape(-1, step).mean(axis=1), 4), step)
+
+
+def throughput_of(logged: NDArray[np.float64], step: int) -> Throughput:
+    """Measure a log with a line every `step` iterations that states the seconds of an iteration as `logged`."""
     number = len(logged)
     columns = {
         "iteration": step * np.arange(1.0, number + 1),

@@ -1,6 +1,6 @@
 """One run of a report: who, how it ended, and its numbers if it may have any."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +106,12 @@ class RunEntry:
         return self.throughput.ci95 if self.throughput else None
 
     @property
+    def sustained(self) -> float | None:
+        """Tokens per second over the wall clock, nothing left out."""
+        found = self.throughput.sustained if self.throughput else None
+        return found.tokens_per_second if found else None
+
+    @property
     def rate(self) -> float | None:
         """The tokens per second that the run stands for: the steady value, or the reference where there is no other."""
         return self.steady or self.reference
@@ -154,6 +160,10 @@ class RunEntry:
             else dict.fromkeys(("mean", "median", "p95", "p99", "cv")),
             "window": measured.window.to_json() if measured else None,
             "steady_state": measured.steadiness.to_json() if measured else None,
+            "sustained": measured.sustained.to_json(tokens) if measured and measured.sustained else None,
+            "uncertainty": asdict(measured.estimate.uncertainty)
+            if measured and measured.estimate and measured.estimate.uncertainty
+            else None,
             "sensitivity": [choice.to_json(tokens) for choice in measured.sensitivity] if measured else [],
             "provenance": self.provenance.to_json() if self.provenance else None,
             "workload": self.workload.to_json(),

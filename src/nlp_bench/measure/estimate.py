@@ -15,6 +15,72 @@ CHOICE_FACTOR = 1.06
 """On standard errors: windows are chosen by the very times that are then averaged, so that these look a little more even than
 they are. Found by the calibration (docs/number.md): without it false passes come to 2.5 to 3 %."""
 _TINY = 1e-300
+SLOWER_TAIL, FASTER_TAIL = 0.01, 0.045
+_SLOWER_Z, _FASTER_Z = 2.32635, 1.69540
+"""Quantiles of the normal distribution at 1 - tail."""
+UNSEEN, UNSEEN_WHERE_SEEN, PRIOR = 1.0, 3.0, 500.0
+"""Iterations."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Uncertainty:
+    """What the interval of a mean time is made of; times as shares of the mean time of one iteration."""
+
+    num_iterations: float
+    """Iterations that were averaged."""
+    noise: float
+    """Standard error of the mean without stalls and changes of state."""
+    degrees: float
+    """Degrees of freedom of `noise`."""
+    num_stalls: int = 0
+    """Stalls, neighbouring slow intervals counted once."""
+    stalls: float = 0.0
+    """Iterations that all stalls together cost."""
+    stalls_squared: float = 0.0
+    """Sum of the squares of what each cost."""
+    at_end: float = 0.0
+    """Iterations that a stall at the very end cost, which may be the beginning of a slower speed."""
+    unseen: float = UNSEEN
+    """Iterations that a stall may cost which the log has not seen."""
+    switching: float = 0.0
+    """Standard error from two states."""
+    num_switches: int = 0
+    """Times that the machine was seen to go from one state to the other."""
+    above_fast: float = 0.0
+    """How far the mean is above the faster state."""
+    below_slow: float = 0.0
+    """How far the mean is below the slower state."""
+
+    def sides(self, times: float = 1.0) -> tuple[float, float]:
+        """Return how much shorter and how much longer than the mean the time may be, in a log `times` as long that shows the like."""
+        number, degrees = self.num_iterations * times, max(self.degrees * times, self.degrees)
+        noise = self.noise / math.sqrt(times)
+        total, squares = self.stalls * times, self.stalls_squared * times
+        faster, slower = 0.0, self.unseen * -math.log(SLOWER_TAIL) / (number + PRIOR)
+        seen, seen_squares = total - self.at_end, squares - self.at_end**2
+        if seen > 0:
+            faster = (seen - _gamma(seen**2 / seen_squares, seen_squares / seen, -_FASTER_Z)) / number
+        if total > 0:
+            largest = max(self.unseen, UNSEEN_WHERE_SEEN)
+            shape = (total + largest) ** 2 / (squares + largest**2)
+            bound = _gamma(shape, (squares + largest**2) / (total + largest), _SLOWER_Z) / (number + PRIOR)
+            slower = max(bound - total / number, _SLOWER_Z * math.sqrt(squares) / number)
+        below = math.hypot(student_t(1 - FASTER_TAIL, degrees) * noise, faster)
+        above = math.hypot(student_t(1 - SLOWER_TAIL, degrees) * noise, slower)
+        below += self.at_end / number
+        if self.switching:
+            error, switches = self.switching / math.sqrt(times), self.num_switches * max(times, 1.0)
+            below = math.hypot(below, min(student_t(1 - FASTER_TAIL, switches) * error, self.above_fast))
+            above = math.hypot(above, min(student_t(1 - SLOWER_TAIL, switches) * error, self.below_slow))
+        return below, above
+
+
+def _gamma(shape: float, scale: float, z: float) -> float:
+    """Return the quantile of a gamma distribution with `shape` >= 1 at the normal quantile `z` (Wilson and Hilferty 1931).
+
+    Near enough for a bound: 0.3 % at the upper tail of shape 1, a little low at the lower one.
+    """
+    return shape * scale * max(1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape)), 0.0) ** 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +93,8 @@ class Estimate:
     """Of the mean, in the same unit, above 0."""
     degrees: float
     """Degrees of freedom of Student's t, above 0."""
+    uncertainty: Uncertainty | None = None
+    """What its interval is made of, None where that is Student's t alone."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -34,15 +102,20 @@ class Estimate:
         return 1 / self.seconds_per_token
 
     def half_width(self, level: float = LEVEL) -> float:
-        """Return half the width of the interval of the mean, in seconds per token."""
+        """Return half the width of the interval of the mean, in seconds per token; the 95 % interval's two sides may differ."""
+        if self.uncertainty and level == LEVEL:
+            return sum(self.uncertainty.sides()) / 2 * self.seconds_per_token
         return student_t(0.5 + level / 2, self.degrees) * self.standard_error
 
     def interval(self, level: float = LEVEL) -> tuple[float, float] | None:
         """Return the interval of the rate in tokens per second, lowest first; None where it has no bound."""
-        half = self.half_width(level)
-        if half >= self.seconds_per_token:
+        if self.uncertainty and level == LEVEL:
+            below, above = (side * self.seconds_per_token for side in self.uncertainty.sides())
+        else:
+            below = above = self.half_width(level)
+        if below >= self.seconds_per_token:
             return None
-        return 1 / (self.seconds_per_token + half), 1 / (self.seconds_per_token - half)
+        return 1 / (self.seconds_per_token + above), 1 / (self.seconds_per_token - below)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,30 +1,51 @@
-"""A 95 % interval of the steady rate that does not take neighbouring intervals for independent.
+"""A 95 % interval of the steady rate that knows three things which a mean and its scatter hide.
 
-Student's t on the effective number of values (`autocorrelation`): a process of first order, and from MIN_LONG records on the larger of
-that and one of the order that Akaike's criterion chooses. There batch means (Law and Kelton, Simulation Modeling and Analysis,
-chapter 9) guard against still slower changes: if batches scatter clearly more, their scatter is taken. Coverage by simulation:
-docs/number.md.
+1. *Noise*: neighbouring intervals resemble each other. Student's t on the effective number of values (`autocorrelation`): a process
+   of first order, and from MIN_LONG records on the larger of that and one of the order that Akaike's criterion chooses. There batch
+   means (Law and Kelton, Simulation Modeling and Analysis, chapter 9) guard against still slower changes.
+2. *Stalls*: rare, clustered, expensive. Neighbouring intervals above typical + max(STALL_SPREADS deviations, LEAST_STALL) are one
+   stall; the time that stalls cost is a sum of sizes that come at random, and its interval is that of a weighted sum of Poisson
+   counts (Fay and Feuer 1997, Statistics in Medicine 16:791-801, by gamma distributions). A log of n iterations has not seen what
+   comes more rarely: an unseen stall costs UNSEEN iterations where the log shows none, and UNSEEN_WHERE_SEEN where it shows that the
+   machine stalls or has too few lines to show it; its rate is an exponential variable with a mean of one in PRIOR iterations before
+   the log, so one in PRIOR + n after it. The three numbers were found on step times of long real trainings (docs/number.md).
+3. *States*: a machine that goes over between two speeds is known by how often it was seen to go over: variance of the share of time
+   in one of two states of a telegraph process (Kac 1974, Rocky Mountain Journal of Mathematics 4:497), never beyond the two speeds.
+
+The three add up by the method of variance estimates recovery (Zou and Donner 2008, Statistics in Medicine 27:1693-1702): each side
+is the root of the sum of the squared sides. The sides are not alike: the truth is slower than the interval in SLOWER_TAIL of the
+cases and faster in FASTER_TAIL, since a machine that is called too fast is bought. Coverage: docs/number.md.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.measure.autocorrelation import long_run_variance, scatter_of
-from nlp_bench.measure.estimate import CHOICE_FACTOR, Estimate
+from nlp_bench.measure.autocorrelation import MIN_VALUES, long_run_variance, scatter_of
+from nlp_bench.measure.changes import MIN_SEGMENT, levels
+from nlp_bench.measure.estimate import CHOICE_FACTOR, UNSEEN, UNSEEN_WHERE_SEEN, Estimate, Uncertainty
 from nlp_bench.measure.span import Spans
+from nlp_bench.measure.summary import median
 
+Column = NDArray[np.float64]
 MIN_RECORDS = 3
 MIN_EFFECTIVE = 4.0
 """Independent values that a window of as many records is taken for at least, where Student's t is concerned."""
-CHOICE_FACTORS = ((128, CHOICE_FACTOR), (32, 1.08), (0, 1.0))
-"""Factor on the standard error by the least number of records. In short windows more of them lie near an end that was chosen; in
-the shortest, autocorrelation, which is never taken below 0, makes up for it."""
 MIN_LONG = 64
 """Records from which higher orders and batches are looked at."""
 BATCHES = ((16, 1.5, 64), (8, 2.0, 128))
 """Number of batches, ratio of variances above which they are believed, records from which they are looked at."""
+STALL_SPREADS = 5.0
+LEAST_STALL = 0.002
+"""Share of the typical time; below, an interval is as quick as the others."""
+FEW_RECORDS = 32
+"""Below, the times of the lines are too few, and each too much of a mean, to show whether the machine stalls."""
+MIN_STATE = 1 / 12
+"""Share of the window that a state lasts at least at once; what is shorter is a stall."""
+LEAST_STATES = 0.01
+"""Two states that are nearer are one."""
 
 
 def estimate_of(spans: Spans) -> Estimate | None:
@@ -32,17 +53,81 @@ def estimate_of(spans: Spans) -> Estimate | None:
     if len(spans) < MIN_RECORDS:
         return None
     mean = float(spans.seconds.sum() / spans.num_tokens.sum())
-    error, degrees = _error(spans)
+    found = uncertainty_of(_weighted(spans), float(spans.num_iterations.sum()))
     # Times that are all alike to the last digit are rounded: they say nothing about how much they scatter.
-    if error <= 1e-12 * mean:
+    error = math.sqrt(found.noise**2 + found.stalls_squared / found.num_iterations**2 + found.switching**2)
+    if error <= 1e-12:
         return None
-    return Estimate(seconds_per_token=mean, standard_error=error, degrees=degrees)
+    return Estimate(
+        seconds_per_token=mean,
+        standard_error=CHOICE_FACTOR * error * mean,
+        degrees=_degrees(found, error),
+        uncertainty=found,
+    )
 
 
-def _error(spans: Spans) -> tuple[float, float]:
-    """Return standard error and degrees of freedom of the mean seconds per token."""
-    values, number = _weighted(spans), len(spans)
-    factor = next(factor for least, factor in CHOICE_FACTORS if number >= least)
+def _degrees(found: Uncertainty, error: float) -> float:
+    """Return the degrees of freedom of the whole standard error (Satterthwaite 1946): a stall tells as much as two values."""
+    parts = (
+        (found.noise**2, found.degrees),
+        (found.stalls_squared / found.num_iterations**2, 2.0 * found.num_stalls),
+        (found.switching**2, found.num_switches),
+    )
+    return error**4 / sum(square**2 / degrees for square, degrees in parts if square > 0)
+
+
+def uncertainty_of(values: Column, num_iterations: float) -> Uncertainty:
+    """Return the uncertainty of the mean of `values`, at least two times of intervals of equal weight, in their order."""
+    mean = float(values.mean())
+    states = _states(values)
+    quiet = values if states is None else np.where(states, values * _ratio(values, states), values)
+    is_stalled, typical = _stalled(quiet)
+    calm = np.where(is_stalled, typical, quiet)
+    sizes = _sizes(quiet - typical, is_stalled) * (num_iterations / len(values) / mean)
+    noise, degrees = _noise(calm)
+    few = len(values) < FEW_RECORDS
+    found = Uncertainty(
+        num_iterations=num_iterations,
+        noise=noise / mean,
+        degrees=degrees,
+        num_stalls=len(sizes),
+        stalls=float(sizes.sum()),
+        stalls_squared=float(sizes @ sizes),
+        at_end=float(sizes[-1]) if is_stalled[-1] else 0.0,
+        unseen=max(float(sizes.max(initial=0.0)), UNSEEN_WHERE_SEEN if few or len(sizes) else UNSEEN),
+    )
+    return found if states is None else _with_states(found, values, states)
+
+
+def _ratio(values: Column, states: NDArray[np.bool_]) -> float:
+    return median(values[~states]) / median(values[states])
+
+
+def _stalled(values: Column) -> tuple[NDArray[np.bool_], float]:
+    """Return which values are stalls, and the mean of the others; fewer than MIN_VALUES do not tell a stall from noise."""
+    if len(values) < MIN_VALUES:
+        return np.zeros(len(values), dtype=np.bool_), float(values.mean())
+    middle = median(values)
+    spread = 1.4826 * median(np.abs(values - middle))
+    if spread * STALL_SPREADS < LEAST_STALL * middle:  # rounded values may have none: then a digit is one
+        digits = np.diff(np.unique(values))
+        spread = max(spread, float(digits.min(initial=math.inf))) if len(digits) else spread
+    is_stalled = values > middle + max(STALL_SPREADS * spread, LEAST_STALL * middle)
+    return is_stalled, float(values[~is_stalled].mean())
+
+
+def _sizes(excess: Column, is_stalled: NDArray[np.bool_]) -> Column:
+    """Return the sum of `excess` over each stretch of neighbours that are stalled."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], is_stalled.view(np.int8), [0]])))
+    if not len(edges):
+        return np.empty(0)
+    sums = np.concatenate([[0.0], np.cumsum(excess)])
+    return np.asarray(np.maximum(sums[edges[1::2]] - sums[edges[::2]], 0.0))
+
+
+def _noise(values: Column) -> tuple[float, float]:
+    """Return standard error and degrees of freedom of the mean of `values`."""
+    number = len(values)
     scatter = scatter_of(values)
     long_run, effective = scatter.variance * number / scatter.num_effective, scatter.num_effective
     if number >= MIN_LONG and (higher := long_run_variance(values)) > long_run:
@@ -52,20 +137,54 @@ def _error(spans: Spans) -> tuple[float, float]:
     for count, ratio, least in BATCHES:
         if number >= least and (batched := _batched_variance(values, count)) > ratio * long_run:
             long_run, degrees = batched, count - 1
-    return factor * math.sqrt(long_run / number), degrees
+    return math.sqrt(long_run / number), degrees
 
 
-def _weighted(spans: Spans) -> NDArray[np.float64]:
-    """Return seconds per token around their mean, each with the weight of its tokens; all weights are 1 as a rule."""
-    costs = spans.seconds_per_token
-    mean = spans.seconds.sum() / spans.num_tokens.sum()
-    weights = spans.num_tokens / spans.num_tokens.mean()
-    return np.asarray(mean + (costs - mean) * weights)
-
-
-def _batched_variance(values: NDArray[np.float64], count: int) -> float:
+def _batched_variance(values: Column, count: int) -> float:
     """Return the long-run variance by the means of `count` batches."""
     size = len(values) // count
     # Values that fill no batch are left out at the front, where the window is least settled.
     means = values[len(values) - count * size :].reshape(count, size).mean(axis=1)
     return float(np.var(means, ddof=1)) * size
+
+
+def _states(values: Column) -> NDArray[np.bool_] | None:
+    """Return where the slower of two states holds, None where there is one; what is shorter than MIN_STATE changes no state."""
+    segments = levels(values)
+    lasting = [(begin, end) for begin, end in segments if end - begin >= max(MIN_SEGMENT, MIN_STATE * len(values))]
+    if len(lasting) < 2:
+        return None
+    typical = [median(values[begin:end]) for begin, end in lasting]
+    ranked = np.sort(typical)
+    at = int(np.argmax(np.diff(ranked)))
+    if ranked[at + 1] - ranked[at] < LEAST_STATES * ranked[at]:
+        return None
+    states = np.zeros(len(values), dtype=np.bool_)
+    for (begin, _), time in zip(lasting, typical, strict=True):
+        states[begin:] = time > ranked[at]  # until the next one that lasts
+    states[: lasting[0][0]] = typical[0] > ranked[at]
+    return states
+
+
+def _with_states(found: Uncertainty, values: Column, states: NDArray[np.bool_]) -> Uncertainty:
+    fast, slow = median(values[~states]), median(values[states])
+    step, share = (slow - fast) / float(values.mean()), float(states.mean())
+    turns = np.diff(states.view(np.int8))
+    # Rates of going over, each with half a turn that was not seen; their sum is the inverse of the time that a state is remembered.
+    rates = (np.sum(turns > 0) + 0.5) / np.sum(~states) + (np.sum(turns < 0) + 0.5) / np.sum(states)
+    remembered = min(2 / float(rates) / len(values), 1.0)
+    return replace(
+        found,
+        switching=step * math.sqrt(share * (1 - share) * remembered),
+        num_switches=int(np.abs(turns).sum()),
+        above_fast=share * step,
+        below_slow=(1 - share) * step,
+    )
+
+
+def _weighted(spans: Spans) -> Column:
+    """Return seconds per token around their mean, each with the weight of its tokens; all weights are 1 as a rule."""
+    costs = spans.seconds_per_token
+    mean = spans.seconds.sum() / spans.num_tokens.sum()
+    weights = spans.num_tokens / spans.num_tokens.mean()
+    return np.asarray(mean + (costs - mean) * weights)

@@ -5,9 +5,11 @@ from typing import Any
 
 from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.throughput import time_to_report_s
+from nlp_bench.measure.throughput import Throughput, time_to_report_s
 
 PASS, FAIL, NOT_PROVEN = "PASS", "FAIL", "NOT PROVEN"
+LONG_WARM_UP = 0.1
+"""Share of the intervals above which a warm-up has to keep the limit too."""
 UNIT_FACTOR = 100
 """A limit so many times above the measured time is meant in another unit, milliseconds as a rule."""
 
@@ -30,6 +32,8 @@ class Verdict:
     """Those of them whose time is within the limit."""
     reasons: tuple[str, ...]
     """Why it is not proven; empty otherwise."""
+    sustained: str | None = None
+    """The word for the sustained time, which stands beside; None where there is no interval of it."""
 
     @property
     def depends_on_window(self) -> bool | None:
@@ -47,6 +51,7 @@ class Verdict:
             "num_windows_within": self.num_within,
             "depends_on_window": self.depends_on_window,
             "reasons": list(self.reasons),
+            "sustained": self.sustained,
         }
 
 
@@ -59,13 +64,15 @@ def judged(entry: RunEntry, tokens: int, limit_s: float) -> Verdict:
     """Return PASS when the whole 95 % interval of the time is at or below `limit_s`, FAIL when all of it is above.
 
     Anything else is NOT PROVEN: an interval on both sides of the limit, no interval, no number, a limit that is no number of
-    seconds by its size, a contradiction, and a run that goes over to a slower speed at its end which would break the limit.
+    seconds by its size, a contradiction, a run that goes over to a slower speed at its end which would break the limit, and
+    one that keeps the limit only without intervals that the log calls an evaluation or a checkpoint, or without a long warm-up.
     """
     time_s = time_to_report_s(tokens, entry.rate)
     interval = entry.time_ci95_s(tokens)
     rates = [choice.tokens_per_second for choice in entry.throughput.sensitivity] if entry.throughput else []
     rates += [entry.rate] if entry.rate else []
     reasons = _why_not_proven(entry, tokens, limit_s)
+    sustained = sustained_time_ci95_s(entry, tokens)
     word = NOT_PROVEN if reasons else word_of(interval, limit_s)
     return Verdict(
         word=word,
@@ -75,7 +82,19 @@ def judged(entry: RunEntry, tokens: int, limit_s: float) -> Verdict:
         num_windows=len(rates),
         num_within=sum(tokens / rate <= limit_s for rate in rates),
         reasons=tuple(reasons),
+        sustained=None
+        if sustained is None
+        else NOT_PROVEN
+        if doubts(entry.contradictions)
+        else word_of(sustained, limit_s),
     )
+
+
+def sustained_time_ci95_s(entry: RunEntry, tokens: int) -> tuple[float, float] | None:
+    """Return the 95 % interval of the sustained time in seconds, shortest first, None where there is none."""
+    found = entry.throughput.sustained if entry.throughput else None
+    interval = found.ci95 if found else None
+    return (tokens / interval[1], tokens / interval[0]) if interval else None
 
 
 def word_of(interval_s: tuple[float, float] | None, limit_s: float) -> str:
@@ -93,7 +112,22 @@ def _why_not_proven(entry: RunEntry, tokens: int, limit_s: float) -> list[str]:
     if found := doubts(entry.contradictions):
         return [each.text for each in found]
     reason = why_not_proven(interval, limit_s, None if ending is None else tokens * ending)
+    if reason is None and interval[1] <= limit_s:
+        reason = _why_not_without(measured, tokens, limit_s)
     return [reason] if reason else []
+
+
+def _why_not_without(measured: Throughput, tokens: int, limit_s: float) -> str | None:
+    """Return what was left out of the window that would break the limit if it counted, None where nothing would."""
+    window = measured.window
+    for aside in window.set_aside:
+        if aside.why == "warm-up" and aside.share <= LONG_WARM_UP:
+            continue
+        counted_s = tokens * (window.seconds + aside.seconds) / (window.num_tokens + aside.num_tokens)
+        if counted_s > limit_s:
+            what = "the warm-up" if aside.why == "warm-up" else f"what the log calls {aside.why}"
+            return f"only without {what} ({100 * aside.share:.1f} % of the intervals) is the limit kept: with it the time is {counted_s:.2f} s"
+    return None
 
 
 def why_not_proven(interval_s: tuple[float, float], limit_s: float, ending_s: float | None) -> str | None:

@@ -88,6 +88,8 @@ def _numbers(measured: FolderMeasurement, tokens: int) -> dict[str, object]:
         "time_to_report_in_seconds": _fixed(time_to_report_s(tokens, entry.reference)),
         "tokens_per_second_steady": _fixed(entry.steady),
         "time_to_report_steady_in_seconds": _fixed(time_to_report_s(tokens, entry.steady)),
+        "tokens_per_second_sustained": _fixed(entry.sustained),
+        "time_to_report_sustained_in_seconds": _fixed(time_to_report_s(tokens, entry.sustained)),
         "ci95_low": _fixed(low),
         "ci95_high": _fixed(high),
         "tokens_per_second_per_gpu": _fixed(entry.tokens_per_second_per_gpu),

@@ -4,6 +4,7 @@ None of these changes the number; each is told beside it.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -152,26 +153,32 @@ def steadiness_of(window: Window, estimate: Estimate | None) -> Steadiness:
 
 
 def num_more(estimate: Estimate, number: int, target: float = TARGET) -> int | None:
-    """Return how many more values than `number` give an interval of +-`target` (a share), if they scatter as those did.
+    """Return how many more values than `number` give an interval of +-`target` (a share), if they scatter as those did, to 1 %.
 
     None where the estimate says too little, or more than MAX_MORE would be needed.
     """
     if estimate.degrees < 1:
         return None
-    share = estimate.standard_error / estimate.seconds_per_token
-    if student_t(0.975, estimate.degrees) * share <= target:
+    if estimate.half_width() <= target * estimate.seconds_per_token:
         return 0
-    worth = (estimate.degrees + 1) / number  # independent values per value
-    needed = number
-    for _ in range(50):
-        quantile = student_t(0.975, max(needed * worth - 1, 1.0))
-        following = math.ceil(number * (quantile * share / target) ** 2)
-        if following > MAX_MORE:
-            return None
-        if abs(following - needed) <= 1:
-            break
-        needed = following
-    return max(following - number, 1)
+    half_width = _half_width_of(estimate)
+    most = (MAX_MORE + number) / number
+    if half_width(most) > target:
+        return None
+    low, high = 1.0, most
+    while high > 1.01 * low and (high - low) * number > 1:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if half_width(middle) > target else (low, middle)
+    return max(math.ceil((high - 1) * number), 1)
+
+
+def _half_width_of(estimate: Estimate) -> Callable[[float], float]:
+    """Return half the width of the interval as a share of the time, by how many times as long the log is."""
+    found, share = estimate.uncertainty, estimate.standard_error / estimate.seconds_per_token
+    if found:
+        return lambda times: sum(found.sides(times)) / 2
+    worth = estimate.degrees + 1
+    return lambda times: student_t(0.975, max(worth * times - 1, 1.0)) * share / math.sqrt(times)
 
 
 def _drift(costs: Column) -> float | None:

@@ -1,4 +1,4 @@
-"""Tokens per second, in two definitions, and the time that a training on 20 million tokens would take."""
+"""Tokens per second, in three definitions, and the time that a training on 20 million tokens would take."""
 
 from dataclasses import dataclass
 
@@ -13,6 +13,7 @@ from nlp_bench.measure.sizes import Sizes
 from nlp_bench.measure.span import Spans, spans_of
 from nlp_bench.measure.steadiness import Steadiness, steadiness_of
 from nlp_bench.measure.summary import Summary
+from nlp_bench.measure.sustained import Sustained, sustained_of
 from nlp_bench.measure.window import Window, find_window
 
 REPORT_TOKENS = 20_000_000
@@ -41,6 +42,8 @@ class Throughput:
     """How steady the window is."""
     sensitivity: tuple[Choice, ...]
     """The rate under other windows."""
+    sustained: Sustained | None = None
+    """Tokens over wall clock, nothing left out; None where the log has rates alone."""
 
     @property
     def ci95(self) -> tuple[float, float] | None:
@@ -99,6 +102,7 @@ def measure_records(records: Records, sizes: Sizes, habits: Habits = Habits()) -
         sizes=sizes,
         steadiness=steadiness_of(window, estimate),
         sensitivity=sensitivity(spans, reference),
+        sustained=sustained_of(spans, window.first_iteration) if sizes.has_times else None,
     )
 
 

@@ -1,29 +1,30 @@
 """The steady window: which logged intervals count, and why the others do not.
 
-The rule, applied to seconds per token of each logged interval:
+The rule, applied to seconds per token of each logged interval. Nothing is left out for being slow once: a stall belongs to the machine.
 1. The interval that holds the first iteration is warm-up (allocation, communicators, kernel selection), unless it is the only
    one; so is each interval at the front that takes three times as long as the next one, up to the half of the log. Where a
    program prints the first iteration alone and counts it again in its second line, that line is warm-up too.
 2. An interval with an evaluation or a checkpoint in it, by the words of the log, is left out where it is slow, one that our trainer
-   profiled always; words that stand in more than half of the intervals tell nothing.
+   profiled always. Words that stand in more than half of the intervals tell nothing, and words cannot excuse more than MAX_MARKED of
+   the run's time: then none of these intervals is left out.
 3. An interval that is four or more times as fast as the median of the rest, and has no slow neighbour that makes up for it (as where a
    program prints late), is no measurement but a dispatch that returned before the work was done, or a torn number: it is left
    out as "implausibly fast", unless such intervals are the half of the log or more.
-4. Change points (`changes`) cut the rest into levels. The level that holds most intervals is the steady one; what lies before its first and
-   after its last segment is left out: "warm-up" or "slow end" where it is slower, "fast start" or "fast end" where it is faster (a GPU
-   that is not yet throttled is no steady machine). A level that comes back between steady segments is the machine's own, and stays
-   at the ends too.
-5. Typical = the median of what is left; too slow = above typical + max(3 %, 3 * 1.4826 * median absolute deviation).
-   Intervals are dropped from the front while they are too slow ("warm-up"), and from the back likewise ("slow end").
-6. What fades slowly is cut where the marginal standard error is least (MSER; White 1997, Simulation 69), at both ends, if it is
-   slower than the rest by four standard errors. Where the front fades and does not step, half as much again is left out, for what
-   fades on below the noise; so is the interval before a slow end that is among the slowest quarter, for the change may lie in it.
-Nothing else is dropped: a single stall within the window belongs to the machine.
+4. Change points (`changes`) cut the rest into levels. The level that holds most intervals is the steady one. Left out is what comes
+   before its first segment, as "warm-up" where it is slower (at most MAX_SLOW_START of the run) or as "fast start" where it is faster
+   (a GPU that is not yet throttled is no steady machine), and what comes after its last segment and is slower,
+   as "slow end" (throttling; at most MAX_SLOW_END; in a log of few lines SHORT_END of them and two at least). What takes longer is a state of the machine and counts, and so does a
+   level that the run goes to and comes back from elsewhere, and a fast end.
+5. Where the log begins slow (its first interval is above typical + max(3 %, 3 * 1.4826 * median absolute deviation); typical = the
+   median), warm-up goes on while the intervals stay above it, and what fades slowly is cut where the marginal standard error is
+   least (MSER; White 1997, Simulation 69) if its median is slower than the rest by four standard errors. Half as much again is left
+   out, for what fades on below the noise. The interval before a slow end that is among the slowest quarter is left out too: the
+   change may lie in it.
 1.4826 makes the deviation that of a normal distribution.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Event
 from nlp_bench.measure.autocorrelation import scatter_of
-from nlp_bench.measure.changes import MIN_STEP, held, levels
+from nlp_bench.measure.changes import MIN_SEGMENT, MIN_STEP, held, levels
 from nlp_bench.measure.habits import Habits
 from nlp_bench.measure.span import Spans
 from nlp_bench.measure.summary import median
@@ -43,7 +44,18 @@ SETTLING_FACTOR = 3.0
 LATE_FACTOR = 1.25
 MIN_FADING = 16
 """Intervals from which a slow fading can be told from noise."""
-FADING_T = 4.0
+FADING_T, LEAST_FADING = 4.0, 0.01
+"""Standard errors, and share of the level, by which a front is slower that fades."""
+MARKS = ("evaluation", "checkpoint", "profiler")
+"""Reasons that rest on the words of the log."""
+MAX_MARKED = 0.1
+"""Share of the run's time that words may excuse."""
+STAYS = 2 / 3
+"""Share of the intervals of a slower level that are slower than three quarters of the steady one."""
+COMES_BACK = 0.5
+"""Share of the step to another level at an end that a level inside the window has to have, for the machine to come back from such."""
+MAX_SLOW_START, MAX_SLOW_END, SHORT_END = 0.25, 1 / 3, 0.1
+"""Shares of the intervals."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +70,22 @@ class Excluded:
     """One of REASONS."""
 
 
+@dataclass(frozen=True)
+class SetAside:
+    """All intervals that were left out for one reason and took longer; without the first interval of the log."""
+
+    why: str
+    """One of REASONS."""
+    share: float
+    """Of the intervals of the log."""
+    num_tokens: float
+    """Tokens of them all."""
+    seconds: float
+    """Time of them all."""
+
+
 REASONS = (
-    "warm-up", "slow end", "fast start", "fast end", "implausibly fast", "evaluation", "checkpoint", "profiler",
+    "warm-up", "slow end", "fast start", "implausibly fast", "evaluation", "checkpoint", "profiler",
 )  # fmt: skip
 """Why an interval does not count."""
 
@@ -76,6 +102,10 @@ class Window:
     """Above this an interval at either end was too slow."""
     tail: Spans | None = None
     """The intervals after the window that were left out for their speed, None where there are none."""
+    set_aside: tuple["SetAside", ...] = ()
+    """What else was left out that took longer, and may have to count."""
+    refused_mark: str | None = None
+    """Kind of event whose words would have excused too much, so that its intervals count; None where there is none."""
 
     @property
     def first_iteration(self) -> int:
@@ -114,7 +144,8 @@ def find_window(spans: Spans, habits: Habits) -> Window:
     finding.leave_out_marked(habits.events)
     finding.leave_out_implausible()
     finding.leave_out_other_levels()
-    limit = finding.leave_out_slow_ends()
+    limit = finding.leave_out_slow_start()
+    finding.leave_out_short_end()
     finding.leave_out_fading()
     finding.leave_out_transitions()
     return finding.result(limit)
@@ -126,8 +157,9 @@ class _Finding:
     def __init__(self, spans: Spans) -> None:
         self.spans, self.costs = spans, spans.seconds_per_token
         self.why = np.full(len(spans), "", dtype=object)
-        self.own_level = 0.0
-        """Seconds per token of the slower end, where a level that comes back reaches it."""
+        self.begins_slow = False
+        """Whether the first interval is slower than usual."""
+        self.refused_mark: str | None = None
 
     def left(self) -> NDArray[np.intp]:
         """Return the indices of what still counts."""
@@ -143,6 +175,7 @@ class _Finding:
         while start < latest and costs[start] > SETTLING_FACTOR * costs[start + 1]:
             start += 1
         self.why[:start] = "warm-up"
+        self.begins_slow = bool(costs[0] > _limit(costs[start:]))
 
     def leave_out_marked(self, events: Sequence[Event]) -> None:
         """Leave out the slow intervals that hold an evaluation or a checkpoint, and all that were profiled."""
@@ -156,11 +189,21 @@ class _Finding:
         # In the order of the log: of two kinds in one interval the first is told.
         for kind in dict.fromkeys(kind for _, kind in inside):
             marked = np.unique([index for index, other in inside if other == kind])
-            if 2 * len(marked) <= len(offsets):
-                counts_out = (self.costs[marked] > limit) | (
-                    kind == "profiler"
-                )  # our own trainer's word needs no doubt
-                self.why[marked[(self.why[marked] == "") & counts_out]] = kind
+            if 2 * len(marked) > len(offsets):
+                continue
+            counts_out = (self.costs[marked] > limit) | (kind == "profiler")  # our own trainer's word needs no doubt
+            marked = marked[(self.why[marked] == "") & counts_out]
+            if self._excused(marked) > MAX_MARKED:
+                self.refused_mark = kind
+            else:
+                self.why[marked] = kind
+
+    def _excused(self, marked: NDArray[np.intp]) -> float:
+        """Return the time that `marked` and all intervals excused before take above the typical one, as a share of the run's."""
+        excused = np.concatenate([marked, np.flatnonzero(np.isin(self.why, MARKS))])
+        tokens, left = self.spans.num_tokens, self.left()
+        excess = (self.costs[excused] - median(self.costs[left])) @ tokens[excused]
+        return float(excess / self.spans.seconds[np.union1d(left, excused)].sum())
 
     def leave_out_implausible(self) -> None:
         left = self.left()
@@ -173,36 +216,43 @@ class _Finding:
         if len(segments) < 2:
             return
         means = [median(costs[begin:end]) for begin, end in segments]
-        steady = _steady_segments(segments, means)
-        first, last = _own_segments(means, steady)
-        if (first, last) != (steady[0], steady[-1]):
-            self.own_level = max(means[first], means[last])
-        level = means[max(steady, key=lambda i: segments[i][1] - segments[i][0])]
-        for index, (begin, end) in enumerate(segments):
-            is_slower = means[index] > level
-            if index < first:
-                self.why[left[begin:end]] = "warm-up" if is_slower else "fast start"
-            elif index > last:
-                self.why[left[begin:end]] = "slow end" if is_slower else "fast end"
+        first, last = _steady_segments(segments, means)
+        level = means[first]
+        begin, end = segments[first][0], segments[last][1]
+        before, inside, after = means[:first], means[first : last + 1], means[last + 1 :]
+        steady, number = costs[begin:end], len(costs)
+        if before and not _comes_back(inside, level, before):
+            if max(before) < level:
+                self.why[left[:begin]] = "fast start"
+            elif begin <= MAX_SLOW_START * number and _stays_slower(costs[:begin], steady):
+                self.why[left[:begin]] = "warm-up"
+        is_throttled = number - end <= MAX_SLOW_END * number and _stays_slower(costs[end:], steady) if after else False
+        if is_throttled and not _comes_back(inside, level, after):
+            self.why[left[end:]] = "slow end"
 
-    def leave_out_slow_ends(self) -> float:
+    def leave_out_short_end(self) -> None:
+        """Leave out lines at the end that are too few for a level, a tenth of the log at least, and slow without exception."""
+        left = self.left()
+        costs = self.costs[left]
+        number = int(np.argmin(costs[::-1] > _limit(costs)))
+        is_few = max(2, SHORT_END * len(costs)) <= number < MIN_SEGMENT
+        if self.why[-1] != "slow end" and is_few and number <= MAX_SLOW_END * len(costs):
+            self.why[left[-number:]] = "slow end"
+
+    def leave_out_slow_start(self) -> float:
         """Return the limit in seconds per token."""
         left = self.left()
-        limit = max(_limit(self.costs[left]), (1 + RELATIVE_TOLERANCE) * self.own_level)
-        slow = self.costs[left] > limit
-        self.why[left[: int(np.argmin(slow))]] = "warm-up"
-        self.why[left[len(left) - int(np.argmin(slow[::-1])) :]] = "slow end"
+        limit = _limit(self.costs[left])
+        slow = int(np.argmin(self.costs[left] > limit))
+        if self.begins_slow and slow <= MAX_SLOW_START * len(left):
+            self.why[left[:slow]] = "warm-up"
         return limit
 
     def leave_out_fading(self) -> None:
         left = self.left()
-        if len(left) < MIN_FADING or self.own_level:
-            return
-        costs = held(self.costs[left])
-        front, back = _fading(costs), _fading(costs[::-1])
-        if front + back <= len(left) // 2:
-            self.why[left[:front]] = "warm-up"
-            self.why[left[len(left) - back :]] = "slow end"
+        if self.begins_slow and len(left) >= MIN_FADING:
+            fading = _fading(held(self.costs[left]))
+            self.why[left[: fading if fading <= MAX_SLOW_START * len(left) else 0]] = "warm-up"
 
     def leave_out_transitions(self) -> None:
         """Leave out what lies between warm-up and window, and between window and slow end, and is a little of both."""
@@ -218,13 +268,28 @@ class _Finding:
 
     def result(self, limit: float) -> Window:
         left = self.left()
-        tail = np.flatnonzero(np.isin(self.why, ("slow end", "fast end")))
         return Window(
             spans=self.spans[left] if len(left) < len(self.spans) else self.spans,
             excluded=self._excluded(),
             limit_seconds_per_token=limit,
-            tail=self.spans[tail] if len(tail) else None,
+            tail=self._left_out(("slow end",)),
+            set_aside=tuple(self._set_aside()),
+            refused_mark=self.refused_mark,
         )
+
+    def _left_out(self, why: Sequence[str]) -> Spans | None:
+        where = np.flatnonzero(np.isin(self.why, why))
+        return self.spans[where] if len(where) else None
+
+    def _set_aside(self) -> Iterator["SetAside"]:
+        for why in ("warm-up", *MARKS):
+            where = np.flatnonzero(self.why == why)
+            where = where[where > 0]  # the first interval warms up, whatever it takes
+            if len(where):
+                spans = self.spans[where]
+                yield SetAside(
+                    why, len(where) / len(self.spans), float(spans.num_tokens.sum()), float(spans.seconds.sum())
+                )
 
     def _excluded(self) -> tuple[Excluded, ...]:
         """Return neighbours that were left out for the same reason as one, in the order of the iterations."""
@@ -258,23 +323,27 @@ def _implausibly_fast(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
     return fast & ~late[:-2] & ~late[2:] if 2 * int(fast.sum()) < len(costs) else np.zeros_like(fast)
 
 
-def _steady_segments(segments: list[tuple[int, int]], means: list[float]) -> list[int]:
-    """Return the segments, in order, of the level that holds most intervals; of two that hold as many, the slower one."""
-    best: list[int] = []
+def _steady_segments(segments: list[tuple[int, int]], means: list[float]) -> tuple[int, int]:
+    """Return the first and the last segment of the level that holds most intervals; of two that hold as many, the slower one."""
+    best = (0, 0)
     best_size = (0, 0.0)
     for mean in means:
         alike = [i for i, other in enumerate(means) if abs(other - mean) <= MIN_STEP * mean]
         size = (sum(segments[i][1] - segments[i][0] for i in alike), mean)
         if size > best_size:
-            best, best_size = alike, size
+            best, best_size = (alike[0], alike[-1]), size
     return best
 
 
-def _own_segments(means: list[float], steady: list[int]) -> tuple[int, int]:
-    """Return the first and the last segment of any level that lies between the first and the last steady one."""
-    inside = means[steady[0] : steady[-1] + 1]
-    own = [i for i, mean in enumerate(means) if any(abs(mean - other) <= MIN_STEP * other for other in inside)]
-    return own[0], own[-1]
+def _comes_back(inside: list[float], level: float, end: list[float]) -> bool:
+    """Say whether the levels between the steady ones go as far as COMES_BACK of the way to those at an end: the machine does so at times."""
+    way = max(end) - level if max(end) > level else min(end) - level
+    return any((mean - level) / way > COMES_BACK for mean in inside)
+
+
+def _stays_slower(costs: NDArray[np.float64], steady: NDArray[np.float64]) -> bool:
+    """Say whether most of `costs`, and not their sum alone, are slower than the steady level: a few stalls are no level."""
+    return bool(np.mean(costs > np.quantile(steady, 0.75)) >= STAYS)
 
 
 def _limit(costs: NDArray[np.float64]) -> float:
@@ -296,6 +365,6 @@ def _fading(costs: NDArray[np.float64]) -> int:
     rest = scatter_of(costs[best:])
     inflation = (number - best) / rest.num_effective
     error = math.sqrt(rest.variance * inflation / best)
-    # Without its slowest value: a single stall is no fading.
-    front = np.sort(costs[:best])[: max(best - 1, 1)].mean()
-    return best if front - costs[best:].mean() > FADING_T * error else 0
+    # The typical value: a few stalls are no fading.
+    settled = float(costs[best:].mean())
+    return best if median(costs[:best]) - settled > max(FADING_T * error, LEAST_FADING * settled) else 0

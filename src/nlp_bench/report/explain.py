@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.provenance import Arithmetic, LeftOut, Place, Provenance, arithmetic_of
 from nlp_bench.measure.summary import Summary
 from nlp_bench.measure.throughput import Throughput
@@ -88,14 +89,34 @@ def _numbers(entry: RunEntry, measured: Throughput, sums: Arithmetic, tokens: in
         yield _line(
             "interval",
             f"{low:.2f} to {high:.2f} tokens/s, {tokens / high:.2f} to {tokens / low:.2f} s "
-            f"(95 %: Student t, {measured.estimate.degrees:.1f} degrees of freedom, standard error "
-            f"{100 * measured.estimate.standard_error / measured.estimate.seconds_per_token:.3f} %, autocorrelation "
-            f"{_seen(measured.steadiness.autocorrelation)})",
+            f"(95 %: {_parts(measured.estimate)}; autocorrelation {_seen(measured.steadiness.autocorrelation)})",
+        )
+    if measured.sustained:
+        found = measured.sustained
+        where = f"iterations {found.first_iteration} to {found.last_iteration} in {found.seconds:.4f} s by the {found.clock}"
+        yield _line(
+            "sustained", f"{found.tokens_per_second:.2f} tokens/s, {tokens / found.tokens_per_second:.2f} s: {where}"
         )
     if entry.tokens_per_second_per_gpu:
         yield _line("per GPU", f"{entry.tokens_per_second_per_gpu:.2f} tokens/s = steady / {entry.num_gpus} GPUs")
     if measured.seconds_per_iteration:
         yield _line("iteration", _seconds(measured.seconds_per_iteration))
+
+
+def _parts(estimate: Estimate) -> str:
+    """Say what an interval is made of."""
+    found = estimate.uncertainty
+    if found is None:
+        share = 100 * estimate.standard_error / estimate.seconds_per_token
+        return f"Student t, {estimate.degrees:.1f} degrees of freedom, standard error {share:.3f} %"
+    parts = [f"noise {100 * found.noise:.3f} % at {found.degrees:.1f} degrees of freedom"]
+    if found.num_stalls:
+        cost = 100 * found.stalls / found.num_iterations
+        parts.append(f"{found.num_stalls} stall(s) that cost {found.stalls:.2f} iterations, {cost:.2f} % of the time")
+    if found.num_switches:
+        parts.append(f"two states with {found.num_switches} change(s) between them, {100 * found.switching:.2f} %")
+    parts.append(f"a stall of {found.unseen:.1f} iterations that was not seen")
+    return ", ".join(parts)
 
 
 def _rate(name: str, rate: float | None, tokens: int, formula: str) -> Iterator[str]:

@@ -21,6 +21,8 @@ MEANING = {
     "time_to_report_steady_s": "tokens of the hypothetical training / `tokens_per_second_steady`, in seconds: the number to compare",
     "time_to_report_ci95_low_s": "lower (faster) end of its 95 % interval, in seconds",
     "time_to_report_ci95_high_s": "upper (slower) end of its 95 % interval, in seconds",
+    "tokens_per_second_sustained": "tokens / wall clock from the first counted iteration to the last, nothing left out",
+    "time_to_report_sustained_s": "tokens of the hypothetical training / `tokens_per_second_sustained`, in seconds",
     "tokens_per_second_per_gpu": "`tokens_per_second_steady` / `num_gpus`",
     "seconds_per_iteration_mean": "mean time of an iteration over the records of the steady window, in seconds",
     "window": "first and last iteration of the steady window",

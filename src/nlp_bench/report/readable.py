@@ -19,6 +19,7 @@ HEADINGS = {
     "ci95": "95 %\ninterval",
     "time_to_report_steady_s": "\ntime s",
     "window": "\nwindow",
+    "time_to_report_sustained_s": "sustained\ntime s",
     "joules_per_token": "energy\nJ/token",
     "energy_kwh": "\nkWh",
     "cost": "\ncost",
@@ -29,6 +30,8 @@ HEADINGS = {
 }
 """Column to heading; a line break splits it over the two lines of the terminal's heading."""
 TEXT_COLUMNS = frozenset({"source", "model", "dialect", "outcome", "rules", "limit"})
+ALIKE = 0.005
+"""Share of the steady time by which the sustained one has to differ to be a cell of the table."""
 MAX_ALIKE = 3
 """As many runs are named one by one with the same note."""
 _ALWAYS = ("source", "outcome", "tokens_per_second_reference", "time_to_report_reference_s")
@@ -36,11 +39,20 @@ _ALWAYS = ("source", "outcome", "tokens_per_second_reference", "time_to_report_r
 
 def readable(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the columns that are worth showing and the cells as text; missing is an empty cell."""
-    rows = [readable_energy(_with_efficiency(_with_device(_with_interval(row)))) for row in report.rows()]
+    rows = [
+        readable_energy(_with_efficiency(_with_device(_with_interval(_as_sustained(row))))) for row in report.rows()
+    ]
     if all(row["model"] is not None for row in rows):  # runs of ours: the dialect says nothing new
         rows = [{**row, "dialect": None} for row in rows]
     columns = [name for name in HEADINGS if name in _ALWAYS or any(row.get(name) is not None for row in rows)]
     return columns, [[_cell(row[name]) for name in columns] for row in rows]
+
+
+def _as_sustained(row: dict[str, Any]) -> dict[str, Any]:
+    """Leave out a sustained time that is the steady one for most purposes: the sentences below the table have it."""
+    steady, sustained = row["time_to_report_steady_s"], row["time_to_report_sustained_s"]
+    is_alike = steady and sustained and abs(sustained / steady - 1) <= ALIKE
+    return {**row, "time_to_report_sustained_s": None} if is_alike else row
 
 
 def _with_interval(row: dict[str, Any]) -> dict[str, Any]:
@@ -105,6 +117,8 @@ def legend(report: Report) -> list[str]:
         f"time s: seconds for a training on {report.tokens:,} tokens = tokens / (tokens per second).",
         "reference: batch x sequence / mean of every logged time, warm-up included. steady: over the window of iterations only.",
     ]
+    if any(_as_sustained(row)["time_to_report_sustained_s"] for row in report.rows()):
+        lines.append("sustained: over the wall clock from the first counted iteration to the last, nothing left out.")
     if any(entry.efficiency and entry.efficiency.model_tflops_per_gpu for entry in report.entries):
         lines.append(
             "TFLOP/s per GPU: model FLOPs, causal attention counted as half; MFU: their share of the peak (--explain has all countings)."

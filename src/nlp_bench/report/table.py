@@ -31,6 +31,8 @@ COLUMNS = (
     "time_to_report_steady_s",
     "time_to_report_ci95_low_s",
     "time_to_report_ci95_high_s",
+    "tokens_per_second_sustained",
+    "time_to_report_sustained_s",
     "tokens_per_second_per_gpu",
     "seconds_per_iteration_mean",
     "joules_per_token",
@@ -101,6 +103,8 @@ class Report:
             "time_to_report_steady_s": time_to_report_s(self.tokens, entry.steady),
             "time_to_report_ci95_low_s": time_low,
             "time_to_report_ci95_high_s": time_high,
+            "tokens_per_second_sustained": entry.sustained,
+            "time_to_report_sustained_s": time_to_report_s(self.tokens, entry.sustained),
             "tokens_per_second_per_gpu": entry.tokens_per_second_per_gpu,
             "seconds_per_iteration_mean": measured.seconds_per_iteration.mean
             if measured and measured.seconds_per_iteration

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.limit import FAIL, PASS, Verdict, judged
+from nlp_bench.measure.sustained import Sustained
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.report.table import Report
 
@@ -52,11 +53,13 @@ def sentences(entry: RunEntry, measured: Throughput, tokens: int, judgement: Ver
     if interval:
         low, high = interval
         yield (
-            f"With {len(window.spans)} logged intervals the true value lies between {low:.2f} and {high:.2f} s (95 % sure)."
-            + _more(measured)
+            f"The 95 % interval is {low:.2f} to {high:.2f} s: of intervals made in this way 95 in 100 hold the true time. "
+            f"Its slow end allows for stalls too rare to show in {_counted(measured)}." + _more(measured)
         )
     elif measured.why_no_interval:
         yield f"How far this can be off is not known: {measured.why_no_interval}."
+    if measured.sustained:
+        yield _sustained(measured.sustained, tokens, judgement)
     yield from (f"Note: {said}." for said in measured.steadiness.words())
     if judgement:
         yield _dependence(judgement)
@@ -74,8 +77,22 @@ def _verdict(judgement: Verdict) -> str:
     return f"{judgement.word}: the run neither keeps nor misses the limit for certain; its time is {where}, but {'; '.join(judgement.reasons)}."
 
 
+def _sustained(found: Sustained, tokens: int, judgement: Verdict | None) -> str:
+    interval = found.ci95
+    between = f" ({tokens / interval[1]:.2f} to {tokens / interval[0]:.2f} s)" if interval else ""
+    where = _where(found.first_iteration, found.last_iteration)
+    word = f", against the limit {judgement.sustained}" if judgement and judgement.sustained else ""
+    return f"Sustained, with nothing left out from {where} ({found.clock}): {tokens / found.tokens_per_second:.2f} s{between}{word}."
+
+
 def _where(first: int, last: int) -> str:
     return f"iteration {first}" if first == last else f"iterations {first} to {last}"
+
+
+def _counted(measured: Throughput) -> str:
+    found = measured.estimate.uncertainty if measured.estimate else None
+    iterations = f" ({found.num_iterations:.0f} iterations)" if found else ""
+    return f"{len(measured.window.spans)} logged intervals{iterations}"
 
 
 def _left_out(measured: Throughput) -> str:
