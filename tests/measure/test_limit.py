@@ -6,10 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.simulated import BATCH, SEQUENCE, Kind, measured
+from support.spans import NOISE, spans
 
 from nlp_bench.cli.main import main
+from nlp_bench.logs.record import Attempt, Event, Records
 from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.habits import Habits
 from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, judged, verdict
+from nlp_bench.measure.sizes import Overrides, sizes_of
+from nlp_bench.measure.throughput import measure_records
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.table import Report
 from nlp_bench.report.words import run_lines
@@ -61,7 +66,7 @@ def test_json_has_the_verdict_and_what_it_rests_on(five: Path, capsys: pytest.Ca
     assert run["verdict"]["margin"] == pytest.approx(1 - 550.0309 / 560, abs=1e-6)
     assert run["verdict"]["worst_margin"] < 0
     assert {"window", "tokens_per_second", "time_to_report_s"} <= run["sensitivity"][0].keys()
-    assert run["steady_state"]["num_more"] == 62
+    assert run["steady_state"]["num_more"] == 63
 
 
 def test_a_long_run_passes_and_fails() -> None:
@@ -157,3 +162,30 @@ def test_words_without_a_limit_judge_nothing() -> None:
     said = "\n".join(run_lines(entry(), Report(entries=[], tokens=TOKENS)))
     assert "within 1 %: the run is long enough" in said
     assert not any(word in said for word in (PASS, FAIL, NOT_PROVEN, "limit"))
+
+
+@pytest.mark.parametrize(
+    ("slow", "events", "why"),
+    [
+        (slice(9, None, 20), [Event("checkpoint", 100 * i - 50, i) for i in range(9, 200, 20)], "calls checkpoint"),
+        (slice(1, 40), [], "the warm-up"),
+    ],
+)
+def test_what_was_left_out_has_to_keep_the_limit_too(slow: slice, events: list[Event], why: str) -> None:
+    times = 1 + NOISE[:200] / 4
+    times[slow] += 0.4
+    logged = spans(times)
+    records = Records(
+        {"iteration": logged.records.column("iteration"), "elapsed_s": times, "tokens": np.ones(200)},
+        logged.records.offsets,
+        logged.records.numbers,
+        logged.records.whole,
+    )
+    attempt = Attempt(records=records)
+    found = measure_records(records, sizes_of(attempt, Overrides()), Habits(events=events))
+    run = RunEntry(source="made", outcome=Outcome.VALID, throughput=found)
+    between = judged(run, 1000, 1000 * 1.019)
+    assert between.word == NOT_PROVEN
+    assert why in between.reasons[0]
+    assert judged(run, 1000, 1000 * 1.2).word == PASS
+    assert judged(run, 1000, 1000 * 0.9).word == FAIL

@@ -51,11 +51,11 @@ def test_a_slowdown_at_the_end_is_told_with_its_size() -> None:
     assert steadiness(times).slowdown == pytest.approx(0.2, rel=0.05)
 
 
-def test_a_warm_up_of_a_quarter_of_the_run_is_doubted() -> None:
+def test_a_warm_up_of_more_than_a_tenth_of_the_run_is_doubted() -> None:
     times = 1 + NOISE[:100]
     times[:25] += 0.3
-    assert steadiness(times).long_warm_up == pytest.approx(0.25, abs=0.01)
-    assert "25.0 % of the iterations are left out as warm-up" in " ".join(steadiness(times).warnings())
+    assert steadiness(times).long_warm_up == pytest.approx(0.24, abs=0.001)
+    assert "24.0 % of the intervals are left out as warm-up" in " ".join(steadiness(times).warnings())
     times = 1 + NOISE[:100]
     times[:10] += 0.3
     assert steadiness(times).long_warm_up is None

@@ -15,8 +15,8 @@ CHOICE_FACTOR = 1.06
 """On standard errors: windows are chosen by the very times that are then averaged, so that these look a little more even than
 they are. Found by the calibration (docs/number.md): without it false passes come to 2.5 to 3 %."""
 _TINY = 1e-300
-SLOWER_TAIL, FASTER_TAIL = 0.01, 0.045
-_SLOWER_Z, _FASTER_Z = 2.32635, 1.69540
+SLOWER_TAIL, FASTER_TAIL = 0.01, 0.0425
+_SLOWER_Z, _FASTER_Z = 2.32635, 1.72238
 """Quantiles of the normal distribution at 1 - tail."""
 UNSEEN, UNSEEN_WHERE_SEEN, PRIOR = 1.0, 3.0, 500.0
 """Iterations."""

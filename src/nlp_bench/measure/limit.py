@@ -8,8 +8,6 @@ from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
 
 PASS, FAIL, NOT_PROVEN = "PASS", "FAIL", "NOT PROVEN"
-LONG_WARM_UP = 0.1
-"""Share of the intervals above which a warm-up has to keep the limit too."""
 UNIT_FACTOR = 100
 """A limit so many times above the measured time is meant in another unit, milliseconds as a rule."""
 
@@ -121,7 +119,7 @@ def _why_not_without(measured: Throughput, tokens: int, limit_s: float) -> str |
     """Return what was left out of the window that would break the limit if it counted, None where nothing would."""
     window = measured.window
     for aside in window.set_aside:
-        if aside.why == "warm-up" and aside.share <= LONG_WARM_UP:
+        if aside.why == "warm-up" and measured.steadiness.long_warm_up is None:
             continue
         counted_s = tokens * (window.seconds + aside.seconds) / (window.num_tokens + aside.num_tokens)
         if counted_s > limit_s:

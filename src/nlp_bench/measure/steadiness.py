@@ -27,8 +27,8 @@ MIN_TREND, MIN_TREND_RECORDS, TREND_P = 0.01, 16, 0.001
 MIN_MODES, MODES_D, MODES_APART, MODES_SHARE = 20, 4.5, 0.03, 0.1
 """Records to see two modes; Ashman's D that they must exceed (a uniform distribution cut in two has 3.5, a normal one 2.7);
 how far they are apart, and the least share of records in one."""
-MAX_WARM_UP, MIN_WARM_UP_RECORDS = 0.25, 8
-"""Share of the iterations from which warm-up is doubted, and records of a window that can doubt it."""
+MAX_WARM_UP, MIN_WARM_UP_RECORDS = 0.1, 8
+"""Share of the intervals, beside the first one, above which warm-up is doubted, and records of a window that can doubt it."""
 TARGET = 0.01
 """Half width of the interval that `num_more` is for, as a share of the rate."""
 MAX_MORE = 10_000_000
@@ -67,7 +67,7 @@ class Steadiness:
     slowdown: float | None
     """How much slower the run ends after the window, as a share (0.08 = 8 % slower), None where it does not."""
     long_warm_up: float | None
-    """Share of the iterations that were left out as warm-up, None where it is small."""
+    """Share of the intervals that were left out as warm-up beside the first one, None where it is small."""
     num_more: int | None
     """Further logged intervals for an interval of +-1 %; 0 where it is as narrow already, None where that cannot be told."""
 
@@ -91,7 +91,7 @@ class Steadiness:
             )
         if self.long_warm_up is not None:
             said.append(
-                f"{100 * self.long_warm_up:.1f} % of the iterations are left out as warm-up: the machine may be as slow again; "
+                f"{100 * self.long_warm_up:.1f} % of the intervals are left out as warm-up: the machine may be as slow again; "
                 "a longer run tells"
             )
         if self.drift is not None:
@@ -219,12 +219,8 @@ def _modes(costs: Column) -> tuple[float, float] | None:
 
 
 def _long_warm_up(window: Window) -> float | None:
-    if len(window.spans) < MIN_WARM_UP_RECORDS:
-        return None
-    out = [(e.last_iteration - e.first_iteration + 1, e.why) for e in window.excluded]
-    warm_up = sum(number for number, why in out if why == "warm-up")
-    share = warm_up / (float(window.spans.num_iterations.sum()) + sum(number for number, _ in out))
-    return share if share >= MAX_WARM_UP else None
+    share = next((aside.share for aside in window.set_aside if aside.why == "warm-up"), 0.0)
+    return share if len(window.spans) >= MIN_WARM_UP_RECORDS and share > MAX_WARM_UP else None
 
 
 def _slowdown(window: Window) -> float | None:
