@@ -23,9 +23,8 @@ NONE = "none"
 _BLOCK_BYTES = 1 << 20
 _OPENED = re.compile(r" > seal: opened; run\.json SHA-256 (?P<run>[0-9a-f]{64}|none); nonce (?P<nonce>\S{1,128})")
 _CLOSED = re.compile(r" > seal: closed; (?P<lines>\d{1,12}) lines, SHA-256 (?P<sha256>[0-9a-f]{64})")
-_COUNTED = re.compile(
-    rb" iteration +\d{1,12}/| > (?!binding:)[A-Za-z]| checkpoint | profiling iteration |  \w{1,100} \.{3,50} "
-)
+_MARKING = re.compile(rb" > (?!binding:)[A-Za-z]| checkpoint | profiling iteration ")
+_COUNTED = re.compile(rb" iteration +\d{1,12}/|  \w{1,100} \.{3,50} |" + _MARKING.pattern)
 """Beginnings of the trainer's lines that the closing hash covers: iterations, facts, arguments, and what marks iterations.
 
 Not covered: the places of the ranks, which other ranks print too, and tables of timers. Lines of other programs begin otherwise.
@@ -95,6 +94,8 @@ class Part:
     """What it says of the nonce."""
     seal: LogSeal = field(default_factory=LogSeal)
     """Its lines as they are."""
+    num_records: int = 0
+    """Lines of iterations."""
     closed: tuple[int, str] | None = None
     """Lines and SHA-256 as its closing line states them, None where there is none."""
 
@@ -114,6 +115,8 @@ class SealedLog:
     """The first iteration behind the first opening that stands in no open part."""
     last_record_end: int
     """Byte at which the last iteration's line ends."""
+    marking_lines: frozenset[int] = frozenset()
+    """Covered lines of facts, checkpoints and the profiler: no others of such a log may say that an iteration did not train."""
 
     def why_changed(self) -> str | None:
         """Return why the lines are not those that the trainer printed, None where nothing says so."""
@@ -140,6 +143,7 @@ NO_LOG = SealedLog(parts=(), stray_line=None, last_record_end=0)
 def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
     """Read the lines of a log, each with its end; an open file will do."""
     parts: list[Part] = []
+    marking: set[int] = set()
     current, stray, end, last = None, None, 0, 0
     for number, raw in enumerate(lines, start=1):
         end += len(raw)
@@ -156,7 +160,10 @@ def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
                 current = None
             elif current:
                 current.seal.take_line(line)
-    return SealedLog(parts=parts, stray_line=stray, last_record_end=last)
+                current.num_records += bool(_RECORD.match(line))
+                if _MARKING.match(line):
+                    marking.add(number)
+    return SealedLog(parts=parts, stray_line=stray, last_record_end=last, marking_lines=frozenset(marking))
 
 
 def sealed_log_of(path: Path) -> SealedLog:
@@ -257,25 +264,27 @@ def refuse_changed(run_dir: Path) -> str:
     return now
 
 
-def check(run_dir: Path, *, is_valid: bool, redacted: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
+def check(
+    run_dir: Path, *, is_valid: bool, redacted: frozenset[str] = frozenset(), log: SealedLog | None = None
+) -> tuple[Finding, ...]:
     """Return every link of the run in `run_dir`, in their order. Files that cannot be read are missing links.
 
-    `is_valid` says that the run ended well, so that its log must be closed; `redacted` are files with blacked out secrets.
+    `log` is its job.out where that was read already; `is_valid` says that the run ended well, so that its log must be closed; `redacted` are files with blacked out secrets.
     """
-    return tuple(_findings(_Folder(run_dir, is_valid=is_valid, redacted=redacted)))
+    return tuple(_findings(_Folder(run_dir, is_valid=is_valid, redacted=redacted, log=log)))
 
 
 class _Folder:
     """What the links of one run are made of."""
 
-    def __init__(self, run_dir: Path, *, is_valid: bool, redacted: frozenset[str]) -> None:
+    def __init__(self, run_dir: Path, *, is_valid: bool, redacted: frozenset[str], log: SealedLog | None) -> None:
         self.path, self.is_valid, self.redacted = run_dir, is_valid, redacted
         self.run = read_object(run_dir / RUN)
         self.run_sha256 = sha256_of(run_dir / RUN)
         self.submitted = read_object(run_dir / SUBMISSION).get("run_sha256")
         ended = read_object(run_dir / OUTCOME).get("sealed")
         self.ended: dict[str, Any] = ended if isinstance(ended, dict) else {}
-        self.log = sealed_log_of(run_dir / LOG)
+        self.log = sealed_log_of(run_dir / LOG) if log is None else log
         tuning = self.run.get("tuning")
         trainer = tuning.get("trainer") if isinstance(tuning, dict) else None
         self.must_be_opened = is_valid and self.submitted is not None and trainer == "nlp-bench"

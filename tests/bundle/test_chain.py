@@ -215,6 +215,31 @@ def test_what_others_print_in_between_and_torn_lines_change_nothing(run: Path) -
     assert broken(run) == []
 
 
+def test_no_word_between_the_trainers_lines_takes_an_iteration_out(run: Path) -> None:
+    before = measure_folder(run, "run").entry.throughput
+    edit(
+        run / "job.out",
+        r"^(?=.* iteration +(?:8|12|20)/)",
+        "profiling iteration 12 on rank 0\nevaluating, validation loss\n",
+    )
+    end_again(run)
+    assert broken(run) == []
+    after = measure_folder(run, "run").entry.throughput
+    assert before is not None
+    assert after is not None
+    assert (after.steady, after.window.excluded) == (before.steady, before.window.excluded)
+    (entry,) = measure_log(str(run / "job.out"), Overrides())
+    assert entry.throughput is not None
+    assert {"profiler", "evaluation"}.isdisjoint(left.why for left in entry.throughput.window.excluded)
+
+
+def test_a_line_torn_on_purpose_is_not_left_out_in_silence(run: Path) -> None:
+    edit(run / "job.out", r"^(\[default\d\]:)( iter)(?=ation +12/)", r"\1\2\1")
+    end_again(run)
+    (found,) = [f for f in measure_folder(run, "run").entry.contradictions if f.code is Code.SEAL_VS_LINES]
+    assert (found.weight, found.text[:15]) == (Weight.DOUBT, "1 of 12 lines o")
+
+
 def test_a_bundle_says_what_is_sealed_and_holds_the_nonce(run: Path, tmp_path: Path) -> None:
     made = make_bundle([str(run)], tmp_path / "evidence", Options(), with_ranks=False, force=False)
     found = verify(made.path, Demands(nonce=NONCE))

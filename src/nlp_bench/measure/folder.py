@@ -19,6 +19,7 @@ from nlp_bench.measure.contradiction import Contradiction, voiding
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.provenance import Provenance, provenance_of
 from nlp_bench.measure.reconcile import Statements, reconcile
+from nlp_bench.measure.sealed import against_seals, with_own_events
 from nlp_bench.measure.sizes import sizes_of
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.verdict import judge, notes
@@ -57,16 +58,16 @@ def measure_folder(
     refuse_types({"reasons": [], **ended}, folder / "outcome.json", reasons=list | None)
     given = read_word(ended.get("outcome"), folder / "outcome.json")
     reasons = [one_line(reason) for reason in ended.get("reasons") or []]
-    log = read_log(str(folder / "job.out"), only=OURS) if (folder / "job.out").is_file() else None
+    log, sealed = _read(folder)
     attempt = _last_attempt(log)
     records = attempt.records
-    seals = seal.check(folder, is_valid=given is Outcome.VALID, redacted=redacted)
+    seals = seal.check(folder, is_valid=given is Outcome.VALID, redacted=redacted, log=sealed)
     outcome, why = _objection(folder, ended, given, seals, redacted) or (given, "")
     if outcome is Outcome.VALID:
         outcome, why = judge(asked, log, records)
     throughput = asked.throughput(log, attempt) if log and outcome is Outcome.VALID else None
     workload = workload_of(run, log.settings if log else {}, attempt)
-    found = _contradictions(asked, log, attempt, throughput, workload)
+    found = _contradictions(asked, log, attempt, throughput, workload, sealed=sealed)
     void = voiding(found)
     if void:
         outcome, why, throughput = Outcome.INVALID, void.text, None
@@ -108,14 +109,29 @@ def _outcome(folder: Path) -> dict[str, Any]:
     return read_json(folder / "outcome.json", schemas.OUTCOME)
 
 
+def _read(folder: Path) -> tuple[Log | None, seal.SealedLog]:
+    """Return job.out as it is measured, and its seals."""
+    path = folder / "job.out"
+    if not path.is_file():
+        return None, seal.NO_LOG
+    sealed = seal.sealed_log_of(path)
+    return with_own_events(read_log(str(path), only=OURS), sealed), sealed
+
+
 def _last_attempt(log: Log | None) -> Attempt:
     """Return the whole records of the last start of the program."""
     attempt = log.attempts[-1] if log and log.attempts else Attempt()
     return replace(attempt, records=attempt.records.chosen(attempt.records.whole))
 
 
-def _contradictions(
-    asked: Asked, log: Log | None, attempt: Attempt, throughput: Throughput | None, workload: Workload
+def _contradictions(  # noqa: PLR0913  # one statement each
+    asked: Asked,
+    log: Log | None,
+    attempt: Attempt,
+    throughput: Throughput | None,
+    workload: Workload,
+    *,
+    sealed: seal.SealedLog,
 ) -> tuple[Contradiction, ...]:
     if not (log and throughput):
         return ()
@@ -127,6 +143,7 @@ def _contradictions(
             measured=throughput,
             overrides=asked.overrides(),
             workload=workload,
+            seals=tuple(against_seals(sealed, attempt, is_alone=False)),
             is_ours=True,
         )
     )

@@ -1,26 +1,25 @@
 """Anybody's log to entries: what the log does not say comes from the command line, and is never guessed."""
 
 from collections.abc import Callable, Sequence
-from io import BytesIO
 
 import numpy as np
 
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log
-from nlp_bench.logs.source import open_log
-from nlp_bench.measure.contradiction import Code, Contradiction, Weight, voiding
+from nlp_bench.measure.contradiction import voiding
 from nlp_bench.measure.entry import RunEntry, has_placeholder_loss, why_broken
 from nlp_bench.measure.habits import habits_of
 from nlp_bench.measure.plausible import why_implausible
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import Statements, reconcile
+from nlp_bench.measure.sealed import against_seals, sealed_log, with_own_events
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.workload import workload_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.rules.apply import judged
-from nlp_bench.seal import read_sealed_log
+from nlp_bench.seal import SealedLog
 from nlp_bench.show.escape import one_line
 
 _WORDS = {
@@ -44,11 +43,14 @@ def measure_log(path: str, overrides: Overrides, progress: Progress | None = Non
     source = "standard input" if path == "-" else one_line(path)
     if log.refusal or not log.attempts:
         return [_refused(source, log, overrides)]
-    seals = _seals(path, log)
+    sealed = sealed_log(path, log)
+    log = with_own_events(log, sealed)
     groups: dict[tuple[object, ...], list[Attempt]] = {}
     for attempt in log.attempts:
         groups.setdefault(_configuration(attempt), []).append(attempt)
-    return [_with_machine(judged(_entry(source, log, attempts, overrides, seals)), log) for attempts in groups.values()]
+    return [
+        _with_machine(judged(_entry(source, log, attempts, overrides, sealed)), log) for attempts in groups.values()
+    ]
 
 
 def _with_machine(entry: RunEntry, log: Log) -> RunEntry:
@@ -58,21 +60,6 @@ def _with_machine(entry: RunEntry, log: Log) -> RunEntry:
     from nlp_bench.measure.beside import with_machine  # noqa: PLC0415  # it takes as long as reading a short log
 
     return with_machine(entry, log)
-
-
-def _seals(path: str, log: Log) -> tuple[Contradiction, ...]:
-    """Hold the hash that our trainer closes its log with against its lines: a second reading, of such logs only."""
-    if "run_sha256" not in log.settings or path == "-":
-        return ()
-    with open_log(path) as source:
-        sealed = read_sealed_log(
-            line for block in source.blocks() for line in BytesIO(block.data[block.begin : block.end])
-        )
-    changed, still_open = sealed.why_changed(), sealed.why_open()
-    if not (changed or still_open):
-        return ()
-    weight = Weight.VOID if changed else Weight.DOUBT
-    return (Contradiction(code=Code.SEAL_VS_LINES, weight=weight, text=str(changed or still_open)),)
 
 
 def _refused(source: str, log: Log, overrides: Overrides) -> RunEntry:
@@ -121,9 +108,7 @@ def log_reasons(log: Log) -> list[str]:
     return reasons
 
 
-def _entry(
-    source: str, log: Log, attempts: Sequence[Attempt], overrides: Overrides, seals: tuple[Contradiction, ...]
-) -> RunEntry:
+def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overrides, sealed: SealedLog) -> RunEntry:
     attempt = max(attempts, key=lambda a: len(a.records))
     records, last = attempt.records, attempt.records[-1]
     sizes = sizes_of(attempt, overrides)
@@ -149,7 +134,7 @@ def _entry(
                 measured=throughput,
                 overrides=overrides,
                 workload=workload,
-                seals=seals,
+                seals=tuple(against_seals(sealed, attempt, is_alone=True)),
             )
         )
         if throughput and not refusal
