@@ -8,7 +8,7 @@ import pytest
 
 from nlp_bench.compare.gate import Gate, Word, worst
 from nlp_bench.compare.statistic import Basis, Method, Scatter, Statistic, Verdict, statistic
-from nlp_bench.measure.estimate import Estimate, Ratio, variance_ratio_tail
+from nlp_bench.measure.estimate import Estimate, Ratio, Uncertainty, variance_ratio_tail
 from nlp_bench.measure.observation import Observation
 from nlp_bench.measure.repeats import Pool
 from nlp_bench.outcome import Outcome
@@ -147,6 +147,26 @@ def test_one_run_against_several_scatters_like_the_several() -> None:
     assert ratio is not None
     assert many.spread is not None
     assert math.log(ratio.high / ratio.ratio) == pytest.approx(2.776445 * many.spread * math.sqrt(1.2), rel=1e-5)
+
+
+def test_what_two_runs_have_not_seen_is_in_their_interval_and_not_in_that_of_repeats() -> None:
+    source, unseen = random.Random(7), Uncertainty(num_iterations=300, noise=0.001, degrees=20)  # noqa: S311  # a repeatable test
+    one, two, many = (runs(source, number, 0.001) for number in (1, 1, 5))
+    wide = [
+        Pool(
+            runs=tuple(
+                replace(run, estimate=replace(run.estimate, uncertainty=unseen)) for run in pool.runs if run.estimate
+            )
+        )
+        for pool in (one, two, many)
+    ]
+    slower = unseen.sides()[1]
+    alone, without = statistic(wide[0], wide[1]).ratio, statistic(one, two).ratio
+    assert alone is not None
+    assert without is not None
+    assert alone.low < without.low
+    assert math.log(alone.ratio / alone.low) == pytest.approx(math.hypot(slower, unseen.sides()[0]))
+    assert statistic(wide[0], wide[2]).ratio == statistic(one, many).ratio
 
 
 def test_without_scatter_nothing_is_said() -> None:

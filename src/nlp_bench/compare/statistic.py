@@ -12,7 +12,7 @@ How often each is wrong, and what it finds: `tests/compare/calibration.py`, docs
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_t, variance_ratio_tail
@@ -166,8 +166,11 @@ def statistic(
         method = Method.POOLED if used or len(own) < 2 else _method(own, same_machine=same_machine)
     pairs = [common.over(number_a, number_b, 1 / first, 1 / second)] if common and method is not Method.WELCH else []
     if method is not Method.POOLED and a.estimate and b.estimate:
-        # Of one run the scatter within it alone, which is the larger one where a run is short.
-        pairs.append((a.estimate, b.estimate))
+        one, two = a.estimate, b.estimate
+        if common:
+            # Of one run the noise within it alone, which is the larger one where a run is short; its stalls are what runs differ by.
+            one, two = replace(one, uncertainty=None), replace(two, uncertainty=None)
+        pairs.append((one, two))
     return Statistic(
         value=second / first,
         ratio=_widest(pairs, 1 - wrong),

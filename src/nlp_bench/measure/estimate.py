@@ -133,7 +133,11 @@ class Ratio:
 
 
 def ratio_of(first: Estimate, second: Estimate, level: float = LEVEL) -> Ratio:
-    """Return the rate of `second` / the rate of `first` with its interval (Welch's t on the logarithm, delta method)."""
+    """Return the rate of `second` / the rate of `first` with its interval (Welch's t on the logarithm, delta method).
+
+    Where an interval is more than Student's t, that of the ratio is at least what both intervals make of it (square-and-add: Zou and Donner
+    2008, doi:10.1002/sim.3095).
+    """
     one = (first.standard_error / first.seconds_per_token) ** 2
     two = (second.standard_error / second.seconds_per_token) ** 2
     error = math.sqrt(one + two)
@@ -141,9 +145,21 @@ def ratio_of(first: Estimate, second: Estimate, level: float = LEVEL) -> Ratio:
     difference = math.log(first.seconds_per_token / second.seconds_per_token)
     half = student_t(0.5 + level / 2, degrees) * error
     p_value = 2 * (1 - student_cdf(abs(difference) / error, degrees))
+    below = above = half
+    if first.uncertainty or second.uncertainty:
+        (fast_first, slow_first), (fast_second, slow_second) = _sides(first), _sides(second)
+        below, above = max(half, math.hypot(slow_second, fast_first)), max(half, math.hypot(fast_second, slow_first))
     return Ratio(
-        ratio=math.exp(difference), low=math.exp(difference - half), high=math.exp(difference + half), p_value=p_value
+        ratio=math.exp(difference), low=math.exp(difference - below), high=math.exp(difference + above), p_value=p_value
     )
+
+
+def _sides(found: Estimate) -> tuple[float, float]:
+    """Return how far the 95 % interval of the time reaches below and above the mean, as shares of it."""
+    if found.uncertainty:
+        return found.uncertainty.sides()
+    half = found.half_width() / found.seconds_per_token
+    return half, half
 
 
 def welch_degrees(first: Estimate, second: Estimate) -> float:
