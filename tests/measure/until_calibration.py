@@ -15,7 +15,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.stopping import SIMULATED, WITH_STATES, Draw, anytime, fixed, real, simulated
+from support.stopping import SIMULATED, WITH_STATES, Draw, anytime, fixed, real, reported, simulated
 
 from nlp_bench.measure.anytime import percent
 
@@ -33,6 +33,20 @@ def row(draw: Draw, runs: int, dice: np.random.Generator, within: float, log_int
     return cells
 
 
+def row_of_report(draw: Draw, runs: int, dice: np.random.Generator, within: float, log_interval: int) -> list[str]:
+    """Return the cells of one kind: what the report's own interval is worth for runs that stopped by the confidence sequence."""
+    found = []
+    for seconds in (draw(dice) for _ in range(runs)):
+        stop = anytime(seconds, within, log_interval)
+        if stop.iterations is not None:
+            found.append(reported(seconds, stop.iterations, log_interval))
+    if not found:
+        return ["0", "", "", ""]
+    missed, too_fast, half = (np.array(column) for column in zip(*found, strict=True))
+    shares = [f"{100 * np.mean(column):.1f} %" for column in (missed, too_fast)]
+    return [str(len(found)), *shares, f"{100 * np.median(half):.2f} %"]
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -40,6 +54,9 @@ def main() -> None:
     parser.add_argument("--within", default="1%", help="the wanted half width")
     parser.add_argument("--log-interval", type=int, default=1)
     parser.add_argument("--noise", type=Path, help="step times of real runs (.npz)")
+    parser.add_argument(
+        "--report", action="store_true", help="the table of the report's own interval at the stop instead"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="kinds with this word")
     options = parser.parse_args()
@@ -47,12 +64,17 @@ def main() -> None:
     if options.noise:
         with np.load(options.noise) as arrays:
             kinds |= {f"real: {name}": real(arrays[name].astype(float)) for name in arrays}
-    print("| kind of run | stops after | misses | at any look | fixed: stops after | misses | at any look |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    heading = "stops after | misses | at any look | fixed: stops after | misses | at any look"
+    if options.report:
+        heading = "runs that stopped | misses | wholly too fast | half width"
+    print(f"| kind of run | {heading} |")
+    print("|---|" + "---:|" * (heading.count("|") + 1))
     for name, draw in kinds.items():
         if options.only in name:
             dice = np.random.default_rng([options.seed, crc32(name.encode())])
-            cells = row(draw, options.runs, dice, percent("--within", options.within), options.log_interval)
+            cells = (row_of_report if options.report else row)(
+                draw, options.runs, dice, percent("--within", options.within), options.log_interval
+            )
             print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

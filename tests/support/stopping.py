@@ -1,11 +1,12 @@
 """Runs of known truth that stop when their interval is narrow enough: by the confidence sequence, and by a fixed interval."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from support.simulated import TRUE_S, Kind, times
+from support.simulated import BATCH, SEQUENCE, TRUE_S, Kind, throughput_of, times
 
 from nlp_bench.measure.anytime import WARM_UP, ConfidenceSequence
 from nlp_bench.measure.autocorrelation import scatter_of
@@ -75,6 +76,15 @@ def fixed(seconds: NDArray[np.float64], within: float, log_interval: int) -> Sto
             return Stop(iterations=WARM_UP + number * log_interval, missed=missed, ever=ever)
         number += max(1, number // 100)  # beyond 200 lines each hundredth part more: it favours this rule a little
     return Stop(iterations=None, missed=False, ever=ever)
+
+
+def reported(seconds: NDArray[np.float64], iterations: int, log_interval: int) -> tuple[bool, bool, float]:
+    """Return what the report makes of a run that stopped: whether its interval misses the truth, whether it is too fast, half its width."""
+    logged = np.array([elapsed_s for _, elapsed_s in lines(seconds[:iterations], log_interval)])
+    rate, interval = float(BATCH * SEQUENCE), throughput_of(logged, log_interval).ci95
+    if interval is None:
+        return False, False, math.inf
+    return not interval[0] <= rate <= interval[1], interval[0] > rate, (interval[1] - interval[0]) / 2 / rate
 
 
 def lines(seconds: NDArray[np.float64], log_interval: int) -> Iterator[tuple[int, float]]:
