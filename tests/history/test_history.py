@@ -137,12 +137,17 @@ def test_names_numbers_and_configurations(tmp_path: Path, file: str, capsys: pyt
         assert main(["compare", f"history:{a}", f"history:{b}", "--file", file, "--format", "json"]) == 0
         (found,) = json.loads(said(capsys))["comparisons"]
         assert [len(found[side]["runs"]) for side in "ab"] == runs
+    assert main(["compare", str(tmp_path / "a/run1.log"), "history:1", "--file", file, "--format", "json"]) == 0
+    (found,) = json.loads(said(capsys))["comparisons"]
+    assert found["a"]["ci95"] == pytest.approx(found["b"]["ci95"], rel=1e-12), "one run has one interval"
     fresh = [str(tmp_path / "a"), "history:acceptance"]
     assert main(["compare", *fresh, "--file", file, "--format", "json"]) == 0
     (found,) = json.loads(said(capsys))["comparisons"]
     assert found["ratio"]["value"] == pytest.approx(1, rel=1e-12)
     assert found["a"]["ci95"] == pytest.approx(found["b"]["ci95"])
     assert found["differences"] == {"free": [], "machine": [], "not_shown": []}
+    assert main(["compare", *fresh, "--file", file]) == 0
+    assert "3 run(s) of B have the numbers of A to the last digit" in said(capsys)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,13 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json
 from nlp_bench.history.key import files_of, key_of, run_folder
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.estimate import Estimate
+from nlp_bench.measure.estimate import Estimate, Uncertainty
 from nlp_bench.measure.observation import Observation, digest, settings_of
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import Setting, lookup
 from nlp_bench.outcome import Outcome
+
+_ESTIMATE = "estimate"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +73,17 @@ class Row:
     settings: str = "{}"
     """JSON of what is known of workload, configuration and machine: name to [value, source]."""
     entry: str = "{}"
-    """JSON of the run's object in nlp-bench/report/1."""
+    """JSON of the run's object in nlp-bench/report/1, and its `Estimate` as `estimate`."""
 
     def observation(self) -> Observation:
         """Return the run as one observation, as `Observation.of` does with a fresh entry."""
         rate, error, degrees = self.tokens_per_second_steady, self.standard_error, self.degrees
         estimate = None
-        if rate and error and degrees:
+        entry: dict[str, Any] = json.loads(self.entry)
+        if parts := entry.get(_ESTIMATE):
+            made_of = parts["uncertainty"]
+            estimate = Estimate(**{**parts, "uncertainty": Uncertainty(**made_of) if made_of else None})
+        elif rate and error and degrees:  # of an earlier nlp-bench
             estimate = Estimate(seconds_per_token=1 / rate, standard_error=error, degrees=degrees)
         where = f"history run {self.id}"
         known: dict[str, Any] = json.loads(self.settings)
@@ -88,7 +94,7 @@ class Row:
             estimate=estimate,
             num_intervals=self.num_intervals,
             settings={name: Setting(value, f"{where}, {source}") for name, (value, source) in known.items()},
-            reasons=tuple(json.loads(self.entry).get("reasons", ())),
+            reasons=tuple(entry.get("reasons", ())),
             key=self.key,
         )
 
@@ -126,7 +132,7 @@ def row_of(entry: RunEntry, *, name: str, added: str) -> Row:
         degrees=estimate.degrees if estimate else None,
         num_intervals=len(measured.window.spans) if measured else None,
         settings=json.dumps({key: [found.value, found.source] for key, found in settings.items()}),
-        entry=json.dumps(entry.to_json(REPORT_TOKENS)),
+        entry=json.dumps({**entry.to_json(REPORT_TOKENS), _ESTIMATE: asdict(estimate) if estimate else None}),
     )
     return _encodable(row)
 
