@@ -126,7 +126,8 @@ def test_halved_times_are_not_valid_unless_the_closing_line_is_made_anew(run: Pa
     assert "chain      is broken:\n    runs/001: job.out: the " in verification_text(found)
     # With the code at hand it can be done: docs/evidence.md says so.
     close_again(run)
-    assert broken(run) == []
+    entry = measure_folder(run, "run").entry  # what it says against its digits is another matter than its links
+    assert all(finding.state is State.HOLDS for finding in entry.seals)
 
 
 def test_a_rate_with_too_few_digits_contradicts_nothing(run: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from nlp_bench.bundle.archive import form_of, write_archive
 from nlp_bench.bundle.collect import Collected, collect, opened_file, plain_name
-from nlp_bench.bundle.crosscheck import cross_check
 from nlp_bench.bundle.derive import RESULT, Derived, derive, held_to, measure
 from nlp_bench.bundle.differences import differences
 from nlp_bench.bundle.digests import line_digests
@@ -18,6 +17,7 @@ from nlp_bench.bundle.signature import path_of, sign
 from nlp_bench.bundle.software import tables, write_software
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_object, write_bytes, write_json, write_text
+from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import lookup
@@ -74,7 +74,7 @@ def _make(  # noqa: PLR0913  # as above
         with held_to(folder, options):
             _check_survival(collected, derived, overrides)
         manifest = _write_records(collected, derived, options)
-        remarks = [*manifest.remarks, *_contradictions(folder, manifest, derived), *_broken(manifest, derived)]
+        remarks = [*manifest.remarks, *_contradictions(manifest, derived), *_broken(manifest, derived)]
         digest = sha256_of(folder / MANIFEST)
         signature = sign(folder / MANIFEST, key) if key else None
         if form:
@@ -199,10 +199,6 @@ def _broken(manifest: Manifest, derived: Derived) -> list[str]:
     ]
 
 
-def _contradictions(folder: Path, manifest: Manifest, derived: Derived) -> list[str]:
-    said = []
-    for member, entries in zip(manifest.runs, derived.entries, strict=True):
-        for entry in entries:
-            checked = cross_check(folder / member.log, entry, is_ours=member.is_ours)
-            said += [f"{member.log} line {c.line} contradicts itself: {c.why}" for c in checked.contradictions]
-    return said
+def _contradictions(manifest: Manifest, derived: Derived) -> list[str]:
+    members = zip(manifest.runs, derived.entries, strict=True)
+    return [f"{m.log}: {found.text}" for m, entries in members for e in entries for found in doubts(e.contradictions)]

@@ -119,6 +119,6 @@ def _signature(found: Verification) -> list[str]:
 
 def _log_lines(found: Verification) -> list[str]:
     if found.contradictions:
-        return _faults("log lines", "some contradict themselves:", found.contradictions)
-    agree = f"{found.num_lines} records agree with themselves (time, samples/s, tokens/s, TFLOP/s, consumed samples)"
+        return _faults("log lines", "some contradict others:", found.contradictions)
+    agree = f"{found.num_lines} records agree with themselves and with each other"
     return [_line("log lines", agree)] if found.num_lines else []

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench import __version__
-from nlp_bench.bundle.crosscheck import CrossCheck, cross_check
 from nlp_bench.bundle.derive import RESULT, Derived, derive
 from nlp_bench.bundle.differences import differences
 from nlp_bench.bundle.integrity import faults
@@ -18,6 +17,9 @@ from nlp_bench.bundle.software import checkout, tables
 from nlp_bench.bundle.unpack import MAX_BYTES, opened
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.logs.source import HEAD_BYTES, is_packed
+from nlp_bench.measure.contradiction import Weight, doubts
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.restated import stating
 from nlp_bench.seal import Finding, State, sealed_log_of, sha256_of
 from nlp_bench.show.escape import one_line
 
@@ -49,7 +51,7 @@ class Verification:
     differences: Mapping[str, Sequence[str]]
     """What does not follow from the logs, by the file that says it."""
     contradictions: Sequence[str]
-    """Log lines that contradict themselves."""
+    """What in the logs contradicts something else that they say, by the checks of `nlp-bench report`."""
     chain: Mapping[str, Sequence[Finding]]
     """By the path of a run of ours, the links between its records."""
     broken_links: Sequence[str]
@@ -114,10 +116,10 @@ def _verified(path: Path, folder: Path, demands: Demands) -> Verification:
         )
     derived, why = _derived(folder, manifest)
     differing = {"logs": [why]} if why else {}
-    checks: list[tuple[Member, CrossCheck]] = []
+    measured: list[tuple[Member, RunEntry]] = []
     if derived:
         differing = {name: said for name, found in _differing(folder, manifest, derived) if (said := _limited(found))}
-        checks = list(_checks(folder, manifest, derived))
+        measured = list(_measured(folder, manifest, derived))
     chain = _chain(manifest, derived)
     return Verification(
         bundle=str(path),
@@ -126,20 +128,18 @@ def _verified(path: Path, folder: Path, demands: Demands) -> Verification:
         options=manifest.options,
         num_files=len(manifest.files),
         num_fields=_count(derived.record) if derived else 0,
-        num_lines=sum(check.num_lines for _, check in checks),
+        num_lines=sum(int(entry.records.whole.sum()) for _, entry in measured if stating(entry.records)),
         faults=_limited(broken),
         differences=differing,
         contradictions=_limited(
-            f"{member.log} line {c.line} contradicts itself: {c.why}"
-            for member, check in checks
-            for c in check.contradictions
+            f"{member.log}: {found.text}" for member, entry in measured for found in doubts(entry.contradictions)
         ),
         chain=chain,
         broken_links=_limited([*_broken(chain), *_other_nonces(folder, manifest, demands.nonce)]),
         signature=_signature(path, folder, demands),
         remarks=[
             *_other_tables(folder),
-            *_remarks(manifest, checks, is_differing=bool(differing)),
+            *_remarks(manifest, measured, is_differing=bool(differing)),
             *_unasked(path, demands),
         ],
         runs=_runs(manifest, derived),
@@ -203,11 +203,10 @@ def _text(path: Path, derived: str) -> Iterator[str]:
         yield f"has {len(stated)} lines, the log gives {len(lines)}"
 
 
-def _checks(folder: Path, manifest: Manifest, derived: Derived) -> Iterator[tuple[Member, CrossCheck]]:
+def _measured(folder: Path, manifest: Manifest, derived: Derived) -> Iterator[tuple[Member, RunEntry]]:
     for member, entries in zip(manifest.runs, derived.entries, strict=True):
         if (folder / member.log).is_file():
-            for entry in entries:
-                yield member, cross_check(folder / member.log, entry, is_ours=member.is_ours)
+            yield from ((member, entry) for entry in entries)
 
 
 def _chain(manifest: Manifest, derived: Derived | None) -> dict[str, tuple[Finding, ...]]:
@@ -247,16 +246,17 @@ def _other_tables(folder: Path) -> Iterator[str]:
             yield f"{name} is not as in this nlp-bench: a difference in words of rules or in FLOP/s may come from it"
 
 
-def _remarks(manifest: Manifest, checks: list[tuple[Member, CrossCheck]], *, is_differing: bool) -> Iterator[str]:
+def _remarks(manifest: Manifest, measured: list[tuple[Member, RunEntry]], *, is_differing: bool) -> Iterator[str]:
     made_by = (manifest.nlp_bench.get("version"), manifest.nlp_bench.get("commit"))
     ours = (__version__, checkout()[1])
     if made_by != ours:
         more = "; a difference may come from that: install the other one to be sure" if is_differing else ""
         yield f"made by {_program(made_by)}, verified by {_program(ours)}{more}"
-    for member, check in checks:
-        if not check.fields:
+    for member, entry in measured:
+        if not stating(entry.records):
             yield f"{member.log}: its lines state their time once only, so that they cannot be held against themselves"
-        yield from (f"{member.log}: {remark}" for remark in check.remarks)
+        remarks = (found for found in entry.contradictions if found.weight is Weight.REMARK)
+        yield from (f"{member.log}: {found.text}" for found in remarks)
 
 
 def _program(origin: tuple[Any, Any]) -> str:

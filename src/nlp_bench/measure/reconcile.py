@@ -81,11 +81,6 @@ def _checks(said: Statements) -> Iterator[Contradiction]:
     yield from against_training(records, is_ours=is_ours)
 
 
-def held_fields(records: Records, measured: Throughput) -> tuple[str, ...]:
-    """Return the names of the quantities that state the time of the lines again; empty where a log states it once only."""
-    return tuple(field.name for field in restated(records, measured.sizes))
-
-
 def against_training(records: Records, *, is_ours: bool) -> Iterator[Contradiction]:
     """Yield why what was timed is no training: updates skipped, a learning rate of 0, a loss that does not move."""
     yield from _skipped(records, is_ours=is_ours)

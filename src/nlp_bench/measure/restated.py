@@ -29,6 +29,8 @@ GROSS_SHAPE = 2.0
 MIN_LINES = 3
 """Lines from which their agreement to the digit is no chance."""
 MAX_DECIMALS = 9
+MANY = 4096
+"""Values that are looked at for their decimals."""
 BY_1000 = 1e-3
 """Early versions of Megatron-DeepSpeed divide by milliseconds as if they were seconds."""
 _SLACK = 1e-9
@@ -73,6 +75,18 @@ class Restated:
     """Lines that do not agree with the constant."""
     is_absolute: bool
     """Whether the work is known by itself, so that the constant has to be 1."""
+
+
+def stating(records: Records) -> tuple[str, ...]:
+    """Return the quantities that state the time of the lines again; empty for a log that states it once only."""
+    names = [name for name in (*_RATES, *_FLOPS) if records.has(name).any()]
+    names += (
+        ["watts_per_device"] if records.has("joules_per_device").any() and records.has("watts_per_device").any() else []
+    )
+    names += (
+        ["consumed_samples"] if records.has("consumed_samples").any() and records.has("global_batch_size").any() else []
+    )
+    return tuple(names if records.has("elapsed_s").any() else names[1:])
 
 
 def restated(records: Records, sizes: Sizes) -> Iterator[Restated]:
@@ -170,18 +184,20 @@ def bounds(column: Column) -> tuple[Column, Column]:
 
     A number does not remember how it was printed, but of numbers with `d` decimals nine in ten need all of them.
     """
-    half: float | Column = half_unit(column)
-    if np.isfinite(column).any() and half >= 0.5:  # `4.71K`: as many zeros as it ends with may not have been printed
-        half = np.maximum(half, [half_unit(value) for value in column[:, np.newaxis]])
+    half = np.full(len(column), half_unit(column))
+    unit, most = 10.0, float(np.max(column, initial=0.0, where=np.isfinite(column)))
+    while unit <= most:  # `4.71K`: as many zeros as it ends with may not have been printed
+        half[column % unit == 0] = np.maximum(unit / 2, half[0])
+        unit *= 10
     return np.maximum(column - half, 0.0) * (1 - _SLACK), (column + half) * (1 + _SLACK)
 
 
 def half_unit(column: Column) -> float:
     """Return half a unit of the last decimal that at least half of the finite values need."""
-    known = column[np.isfinite(column)]
+    known = column[np.isfinite(column)][:MANY]
     for decimals in range(-MAX_DECIMALS, MAX_DECIMALS + 1):
         scaled = known * 10.0**decimals
-        is_short = np.abs(scaled - np.round(scaled)) <= 1e-6 + 1e-12 * np.abs(scaled)
+        is_short = np.abs(scaled - np.round(scaled)) <= _SLACK * np.abs(scaled)
         if 2 * np.count_nonzero(~is_short) < len(known):
             return float(0.5 * 10.0**-decimals)
     return 0.0
@@ -269,10 +285,10 @@ def against_shape(
     """Yield where the FLOP/s of the lines are by no counting those of the model that the arguments describe."""
     if not (sizes.num_devices and np.isfinite(sizes.tokens).any() and sizes.has_times):
         return
-    known = {name: flops for name, flops in flops_per_token(shaped(workload, sizes.sequence_length)).items() if flops}
-    for field in found:
-        if field.name not in _FLOPS or not known:
-            continue
+    stating = [field for field in found if field.name in _FLOPS]
+    known = flops_per_token(shaped(workload, sizes.sequence_length)) if stating else {}
+    known = {name: flops for name, flops in known.items() if flops}
+    for field in stating if known else ():
         rate, elapsed = records.column(field.name), sizes.elapsed_s
         half = half_unit(rate)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -283,7 +299,7 @@ def against_shape(
         digits = half / typical if typical > 0 else np.inf
         if not stated or digits > SAME:
             continue
-        ratios = {name: stated / flops for name, flops in known.items()}
+        ratios = {name: stated / flops for name, flops in known.items() if flops}
         name = min(ratios, key=lambda name: abs(np.log(ratios[name])))
         if abs(ratios[name] - 1) <= SAME + digits:
             continue

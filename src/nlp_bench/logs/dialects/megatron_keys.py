@@ -29,6 +29,7 @@ CLEAN: Mapping[bytes, str] = {
     b"number of skipped iterations": "num_skipped",
     b"number of nan iterations": "num_nan",
     b"samples per second": "samples_per_second",
+    b"tokens per second": "tokens_per_second",
     b"tokens per gpu per second (tgs)": "tokens_per_second_per_device",
     b"tokens/sec/gpu": "tokens_per_second_per_device",
     b"throughput (token/sec/GPU)": "tokens_per_second_per_device",
