@@ -9,19 +9,23 @@ from nlp_bench.logs.record import Log
 from nlp_bench.measure.energy import Energy, Job, clock_spread_s, energy_of, stated_energy
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.machine import machine_of, read_environment
-from nlp_bench.measure.node_records import NodeRecord, read_nodes
+from nlp_bench.measure.node_records import NodeRecord
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.workload import lookup
 
 
 def with_machine(
-    entry: RunEntry, log: Log | None, *, run_dir: Path | None = None, run: Mapping[str, Any] | None = None
+    entry: RunEntry,
+    log: Log | None,
+    *,
+    run_dir: Path | None = None,
+    run: Mapping[str, Any] | None = None,
+    nodes: tuple[NodeRecord, ...] = (),
 ) -> RunEntry:
     """Return `entry` with energy and machine; their warnings become remarks.
 
-    `run_dir` and `run` are the folder and the run.json of a run of ours, None for somebody's log. No fault of the records raises.
+    `run_dir`, `run` and `nodes` are the folder, the run.json and the nodes' records of a run of ours, None for somebody's log. No fault of the records raises.
     """
-    nodes = read_nodes(run_dir) if run_dir else ()
     environment = read_environment(run_dir) if run_dir else None
     settings = log.settings if log else {}
     window = _times(entry.throughput)

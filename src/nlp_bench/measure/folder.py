@@ -17,6 +17,7 @@ from nlp_bench.measure.asked import Asked
 from nlp_bench.measure.beside import with_machine
 from nlp_bench.measure.contradiction import Contradiction, voiding
 from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.node_records import NodeRecord, read_nodes
 from nlp_bench.measure.provenance import Provenance, provenance_of
 from nlp_bench.measure.reconcile import Statements, reconcile
 from nlp_bench.measure.sealed import against_seals, with_own_events
@@ -67,7 +68,8 @@ def measure_folder(
         outcome, why = judge(asked, log, records)
     throughput = asked.throughput(log, attempt) if log and outcome is Outcome.VALID else None
     workload = workload_of(run, log.settings if log else {}, attempt)
-    found = _contradictions(asked, log, attempt, throughput, workload, sealed=sealed)
+    nodes = read_nodes(folder)
+    found = _contradictions(asked, log, attempt, throughput, workload=workload, sealed=sealed, nodes=nodes)
     void = voiding(found)
     if void:
         outcome, why, throughput = Outcome.INVALID, void.text, None
@@ -96,9 +98,8 @@ def measure_folder(
         workload=workload,
         provenance=_provenance(asked, log, attempt, throughput),
     )
-    return FolderMeasurement(
-        run=run, ended=ended, entry=with_machine(judged(entry, run, ended), log, run_dir=folder, run=run)
-    )
+    entry = with_machine(judged(entry, run, ended), log, run_dir=folder, run=run, nodes=nodes)
+    return FolderMeasurement(run=run, ended=ended, entry=entry)
 
 
 def _outcome(folder: Path) -> dict[str, Any]:
@@ -129,9 +130,10 @@ def _contradictions(  # noqa: PLR0913  # one statement each
     log: Log | None,
     attempt: Attempt,
     throughput: Throughput | None,
-    workload: Workload,
     *,
+    workload: Workload,
     sealed: seal.SealedLog,
+    nodes: tuple[NodeRecord, ...],
 ) -> tuple[Contradiction, ...]:
     if not (log and throughput):
         return ()
@@ -144,6 +146,7 @@ def _contradictions(  # noqa: PLR0913  # one statement each
             overrides=asked.overrides(),
             workload=workload,
             seals=tuple(against_seals(sealed, attempt, is_alone=False)),
+            recorders=[node.times for node in nodes],
             is_ours=True,
         )
     )

@@ -16,7 +16,7 @@ from nlp_bench.measure.restated import against_counts, against_shape, against_ti
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.span import Spans
 from nlp_bench.measure.throughput import Throughput
-from nlp_bench.measure.wall_clock import against_stamps, passed
+from nlp_bench.measure.wall_clock import against_recorders, against_stamps, passed
 from nlp_bench.measure.workload import Workload
 
 Column = NDArray[np.float64]
@@ -30,6 +30,8 @@ FAST, NEIGHBOURS, FAST_SHARE = 0.6, 10, 0.01
 that is doubted."""
 ATTEMPTS, MIN_ATTEMPT = 0.05, 8
 """Share by which the typical times of two starts may differ, and lines of one that has a typical time."""
+RANKS = 0.01
+"""Share by which the times of two processes may differ over all: they wait for each other."""
 MIN_LOSSES, MIN_ROUND_LOSSES = 10, 100
 """Lines with one and the same loss from which that is no chance, and the same of a loss of three digits or fewer."""
 
@@ -52,6 +54,8 @@ class Statements:
     """What was trained, by run.json and by the log."""
     seals: tuple[Contradiction, ...] = ()
     """What the trainer's closing hash says against the lines, where the log was read without its run folder."""
+    recorders: Sequence[Column] = ()
+    """Times of day at which the recorders of the nodes took their samples, where there are any."""
     is_ours: bool = False
     """Whether it is a run of this program's own trainer, with a run.json: its statements come from one measurement."""
 
@@ -71,6 +75,7 @@ def _checks(said: Statements) -> Iterator[Contradiction]:
     yield from against_counts(records, sizes, is_ours=is_ours)
     if sizes.has_times:
         yield from against_stamps(passed(spans, said.log), is_ours=is_ours)
+        yield from against_recorders(spans, said.recorders)
     yield from against_run(said.workload, said.overrides)
     yield from against_lines(said.attempt, sizes)
     yield from against_themselves(said.attempt, said.workload, sizes)
@@ -78,6 +83,7 @@ def _checks(said: Statements) -> Iterator[Contradiction]:
     yield from _impossible(said.log)
     yield from _fast(spans)
     yield from _attempts(said)
+    yield from _ranks(said.attempt)
     yield from against_training(records, is_ours=is_ours)
 
 
@@ -195,6 +201,21 @@ def _attempts(said: Statements) -> Iterator[Contradiction]:
             "is measured",
             lines=(line,),
         )
+
+
+def _ranks(attempt: Attempt) -> Iterator[Contradiction]:
+    """Yield whether processes that print the same iterations print different times for them; the slowest one's count."""
+    copies = max(attempt.copies.values(), key=lambda each: each.between_processes, default=None)
+    if copies is None or copies.between_processes <= RANKS:
+        return
+    fastest, slowest = copies.line_numbers
+    yield Contradiction(
+        code=Code.RANKS_DIFFER,
+        weight=Weight.DOUBT,
+        text=f"processes print different times for {copies.num_differing} of {copies.num_iterations} iterations: the slowest one's are "
+        f"{copies.between_processes + 1:.4g} times the fastest one's in all (most in lines {fastest} and {slowest})",
+        lines=(fastest, slowest),
+    )
 
 
 def _typical(attempt: Attempt, overrides: Overrides) -> float | None:

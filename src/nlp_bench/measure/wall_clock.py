@@ -5,7 +5,7 @@ and what passes more is evaluation, a checkpoint, or time that the program does 
 loses nothing in between: where more time passes from line to line all along the log, its times are too small.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,8 @@ from nlp_bench.measure.span import Spans
 Column = NDArray[np.float64]
 UNIFORM = 0.02
 """Share by which the time from line to line may differ from the logged one, all along the log, beside the resolution of the stamps."""
+ROUNDED = 0.005
+"""Share of a block that the rounding of the clock may be."""
 FAST, PRINTED_LATE_S = 0.01, 1.0
 """Share by which less time may have passed in all, and seconds by which the first line may have been printed late."""
 OUTSIDE, MUCH_OUTSIDE = 0.05, 0.10
@@ -28,6 +30,10 @@ MIN_BLOCK, MAX_BLOCKS = 8, 20
 """Lines of a block, at least, and blocks: late lines even out within one."""
 EVALUATES_BETWEEN = frozenset({"mlperf-mllog"})
 """Forms of logs in which an evaluation lies between each two lines: MLPerf stops its blocks of training for it."""
+LONG, HOLE_S = 5.0, 10.0
+"""Times the usual, and seconds beyond it, from which an interval may be one in which the job stood still."""
+STOOD_STILL = 0.8
+"""Share of such an interval in which no recorder took a sample."""
 _HOUR_S, _ZONE_CHANGE_S = 3600.0, 5.0
 
 
@@ -114,10 +120,10 @@ def _typical(seconds: Column, logged: Column, resolution_s: float) -> tuple[floa
         return 1.0, 0.0
     num_blocks = max(1, min(MAX_BLOCKS, len(seconds) // MIN_BLOCK))
     if resolution_s:  # a block has to be long against the unit of the clock
-        num_blocks = max(1, min(num_blocks, int(logged.sum() * UNIFORM / (2 * resolution_s))))
+        num_blocks = max(1, min(num_blocks, int(logged.sum() * ROUNDED / resolution_s)))
     edges = np.linspace(0, len(seconds), num_blocks + 1).astype(int)[:-1]
     totals, own = np.add.reduceat(seconds, edges), np.add.reduceat(logged, edges)
-    late_s = 2 * resolution_s + (PRINTED_LATE_S if num_blocks == 1 else 0.0)
+    late_s = resolution_s + (PRINTED_LATE_S if num_blocks == 1 else 0.0)
     return float(np.median(totals / own)), UNIFORM + late_s / float(np.median(own))
 
 
@@ -137,3 +143,36 @@ def _outside(found: Passed, total: float, logged: float) -> Iterator[Contradicti
         "(evaluation, checkpoints, logging) is not in the number",
         lines=tuple(int(number) for number in found.numbers[places][:MAX_LINES]),
     )
+
+
+def against_recorders(spans: Spans, recorders: Sequence[Column]) -> Iterator[Contradiction]:
+    """Yield the intervals in which the recorder of every node stood still as long as the training: the job was suspended or frozen.
+
+    `recorders` holds the times of day of each node's samples. In a stall of the training itself the recorders go on.
+    """
+    stamps, seconds = spans.records.column("stamp_s"), spans.seconds
+    usual_s = float(np.median(seconds))
+    known = [times for times in recorders if len(times) > 1]
+    holes = []
+    for index in np.flatnonzero((seconds > LONG * usual_s) & (seconds > usual_s + HOLE_S) & np.isfinite(stamps)):
+        begin, end = stamps[index] - seconds[index], stamps[index]
+        needed_s = STOOD_STILL * (seconds[index] - usual_s)
+        if known and all(_longest_gap(times, begin, end) >= needed_s for times in known):
+            holes.append(int(index))
+    if holes:
+        lines = [int(spans.records.numbers[index]) for index in holes]
+        yield Contradiction(
+            code=Code.WALL_CLOCK_HOLE,
+            weight=Weight.VOID,
+            text=f"the job stood still for about {seconds[holes[0]] - usual_s:.0f} s before line {lines[0]}: neither the training nor the "
+            "recorder of any node went on, as if it had been suspended",
+            lines=tuple(lines[:MAX_LINES]),
+        )
+
+
+def _longest_gap(times: Column, begin: float, end: float) -> float:
+    """Return the longest time between two samples that reaches into an interval, 0 where none lie before and behind it."""
+    if times[0] > begin or times[-1] < begin:
+        return 0.0
+    overlap = np.minimum(times[1:], end) - np.maximum(times[:-1], begin)
+    return float(overlap.max())
