@@ -69,6 +69,7 @@ def reconcile(said: Statements) -> tuple[Contradiction, ...]:
 def _checks(said: Statements) -> Iterator[Contradiction]:
     records, sizes, spans, is_ours = said.attempt.records, said.measured.sizes, said.measured.spans, said.is_ours
     found = list(restated(records, sizes))
+    yield from against_run(said.workload, said.overrides)
     yield from said.seals
     yield from against_time(records, found, is_ours=is_ours)
     yield from against_shape(records, sizes, found, said.workload, is_ours=is_ours)
@@ -76,7 +77,6 @@ def _checks(said: Statements) -> Iterator[Contradiction]:
     if sizes.has_times:
         yield from against_stamps(passed(spans, said.log), is_ours=is_ours)
         yield from against_recorders(spans, said.recorders)
-    yield from against_run(said.workload, said.overrides)
     yield from against_lines(said.attempt, sizes)
     yield from against_themselves(said.attempt, said.workload, sizes)
     yield from _missing(spans)
