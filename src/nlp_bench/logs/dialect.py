@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 
 class Parser(Protocol):
-    """Reads the lines of one log for one dialect; made anew for each log, so it may remember what came before."""
+    """Reads the lines of one log for one dialect; made anew for each log, so it may remember what came before.
+
+    One whose `reads_each_line` is True makes a record at once of each line of the form of a record: of another line with the same
+    words the numbers cannot be read, and its iteration may be lost. Others hold lines back, or thin them out.
+    """
 
     def take(self, line: "Line", findings: "Findings") -> None:
         """Tell `findings` what `line` says: records, facts, a new start; lines of others are passed over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nlp_bench.logs.attempts import Raw, in_file_order, split_attempts
+from nlp_bench.logs.lost import Flagged, refusal_of, with_losses
 from nlp_bench.logs.quantity import OPTIONS, RATES
 from nlp_bench.logs.record import COLUMN, Event, Fact, Log, Refusal, stored
 from nlp_bench.logs.scan import label_of
@@ -27,6 +29,7 @@ NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
 FAILED = "the parser of this dialect failed"
 SMALLEST, LARGEST = 1e-9, 1e18
 """No time, rate or count of a training is outside; what is was never meant as one."""
+_RATES = frozenset(RATES)
 _ANY_VALUE = {"lm_loss", "grad_norm"}
 
 
@@ -57,8 +60,13 @@ class Findings:
         self._labels: dict[bytes, int] = {}
         self._starts: list[tuple[int, dict[str, Fact]]] = [(0, {})]
         self._told: set[str] = set()
-        self._is_counted = False
+        self.is_counted = False
+        """Whether the log numbers its iterations."""
         self._last_offset = -1
+        self.last_rates: frozenset[str] = frozenset()
+        """Which times and rates the last record has."""
+        self.flagged: list[Flagged] = []
+        """Lines of records without a time that can be read, whether another line gives it or not."""
         self.torn_lines: set[int] = set()
         """Numbers of lines that hold torn records, the first ones of many."""
         self.impossible_lines: set[int] = set()
@@ -73,16 +81,19 @@ class Findings:
         counted.
         """
         row = {name: value for name, value in values.items() if _is_possible(name, value)}
-        for _ in (name for name in values.keys() - row.keys() if name in RATES):
+        impossible = [name for name in values.keys() - row.keys() if name in RATES]
+        for _ in impossible:
             self._impossible(line.number)
+        if impossible or not is_whole:
+            self.flagged.append(Flagged(line.offset, line.number, row.get("iteration", math.nan)))
         self.num_torn += not is_whole
         if not is_whole and len(self.torn_lines) < _MANY:
             self.torn_lines.add(line.number)
         if not is_whole and row.keys().isdisjoint(RATES):
             return  # a cut line without its time says nothing that could be used
         if "iteration" in row:
-            self._is_counted = True
-        elif self._is_counted and not is_whole:
+            self.is_counted = True
+        elif self.is_counted and not is_whole:
             return  # which of the numbered records this was is torn off
         self.num_records += 1
         # A program that does not count is counted for, from the second on: nothing says that its first is here.
@@ -94,10 +105,11 @@ class Findings:
         known = self._labels.get(label)
         if known is None:
             known = self._labels.setdefault(label, label_of(label))
-        self._rows.append(row)
-        self._places.append((line.offset, line.number, known, is_whole))
         if len(self._rows) >= _MANY:
             self._flush()
+        self.last_rates = _RATES & row.keys()
+        self._rows.append(row)
+        self._places.append((line.offset, line.number, known, is_whole))
 
     def rows(self, rows: Rows) -> None:
         """Take clean records of the fast road: columns of ROW in order, as far as the grammar has them."""
@@ -110,10 +122,15 @@ class Findings:
         columns = {name: column for name, column in columns.items() if not np.isnan(column).all()}
         for column in (columns[name] for name in RATES if name in columns):
             impossible = (column < SMALLEST) | (column > LARGEST)
-            for number in rows.numbers[impossible].tolist() if impossible.any() else ():
+            for index in np.flatnonzero(impossible).tolist():
+                number = int(rows.numbers[index])
                 self._impossible(number)
+                self.flagged.append(
+                    Flagged(int(rows.offsets[index]), number, float(rows.values[index, COLUMN["iteration"]]))
+                )
             column[impossible] = np.nan
         self.num_records += len(rows.values)
+        self.is_counted = True
         whole = np.ones(len(rows.values), dtype=np.bool_)
         self._parts.append(Raw(columns, rows.offsets, rows.numbers, rows.labels, whole))
 
@@ -157,6 +174,11 @@ class Findings:
         """Take that the parser could not bear `where`: what stood there is lost, and the reader of the number is told."""
         self.num_torn += 1
         self.remark(f"{FAILED} at {where} ({type(error).__name__}: {error}); please report this log")
+
+    def overlook(self, line: Line, *, is_record: bool = False) -> None:
+        """Take that a line has the words of a record and was read as none, or as one without what the others have."""
+        iteration = self._rows[-1]["iteration"] if is_record and self._rows else math.nan
+        self.flagged.append(Flagged(line.offset, line.number, iteration))
 
     def remark(self, text: str) -> None:
         """Say what a reader of the number should know."""
@@ -206,12 +228,14 @@ class Findings:
         if not self.dialect.believes_settings:
             common = {name: fact for name, fact in common.items() if name not in OPTIONS}
         attempts, num_echoes = split_attempts(in_file_order(self._parts), self._starts)
+        attempts = with_losses(attempts, self.flagged, is_counted=self.is_counted)
+        refusal = self._refusal or refusal_of(attempts)
         return Log(
-            dialect=self.name if attempts or self._refusal else None,
+            dialect=self.name if attempts or refusal else None,
             attempts=tuple(replace(attempt, facts={**common, **attempt.facts}) for attempt in attempts),
             num_bytes=num_bytes,
             counts_from=self.dialect.counts_from,
-            refusal=self._refusal,
+            refusal=refusal,
             remarks=tuple(self.remarks),
             num_torn=self.num_torn,
             num_echoes=num_echoes,

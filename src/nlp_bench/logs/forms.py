@@ -5,6 +5,7 @@ A name in an expression is a quantity of `logs.quantity`, or one with another un
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.findings import Findings
@@ -51,6 +52,7 @@ class Pattern:
     """A line that a program prints once when it starts."""
     skip: re.Pattern[bytes] | None = None
     """Lines that look like a record and are none, such as those of an evaluation."""
+    reads_each_line: ClassVar = True
 
     def __call__(self) -> "Pattern":
         """Return itself: it remembers nothing, so one object parses every log."""

@@ -8,6 +8,7 @@ from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.logs.events import EVENTS
 from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.lost import Lookalikes
 from nlp_bench.logs.machine import MACHINE
 from nlp_bench.logs.record import Log
 from nlp_bench.logs.scan import Line, Rows, Scanner
@@ -55,6 +56,8 @@ class _Candidate:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.findings = Findings(dialect)
+        self._lookalikes = Lookalikes()
+        self._rates: frozenset[str] = frozenset()
 
     @cached_property
     def parser(self) -> Parser:
@@ -63,10 +66,21 @@ class _Candidate:
 
     def take(self, line: Line) -> None:
         """Let the parser read a line. One that it cannot bear is left out and said: it must not hide all the others."""
+        findings = self.findings
+        num_records, num_torn = findings.num_records, findings.num_torn
         try:
-            self.parser.take(line, self.findings)
+            self.parser.take(line, findings)
         except Exception as error:  # noqa: BLE001  # whatever a mutilated line brings about
-            self.findings.fail(f"line {line.number}", error)
+            findings.fail(f"line {line.number}", error)
+            findings.overlook(line)
+            return
+        if not getattr(self.parser, "reads_each_line", False):
+            return
+        if findings.num_records > num_records and findings.last_rates >= self._rates:
+            self._rates = findings.last_rates
+            self._lookalikes.learn(line.text)
+        elif findings.num_torn == num_torn and self._lookalikes.has(line.text):
+            findings.overlook(line, is_record=findings.num_records > num_records)
 
     def finish(self) -> None:
         """Let the parser tell what only the end of the log decides, if it has read anything."""

@@ -233,6 +233,10 @@ class Attempt:
     """The intervals in the order of the log; where several processes print them, those of the slowest one."""
     copies: Mapping[str, Copies] = field(default_factory=dict)
     """By the times and rates of `quantity.ROW` that several processes print; empty where one process prints all."""
+    num_lost: int = 0
+    """Training lines without a time that can be read, whose iterations no other line gives."""
+    lost_lines: tuple[int, ...] = ()
+    """Numbers of the first of these lines, rising."""
 
     def fact(self, name: str) -> float | None:
         """Return the number that the log states for `name`, None where it states none."""

@@ -42,6 +42,8 @@ _PADDED = "Tokens/s/device and the batch count padding; total_weights, the real 
 class _Parser:
     """Keeps the facts until it is known what kind of training it is."""
 
+    reads_each_line = True
+
     def __init__(self) -> None:
         self._begin()
 

@@ -27,6 +27,8 @@ _STEP_TIME = re.compile(rb"Step Time : [\d.]+s GPU utilization: ")
 class _Parser:
     """The careful road; the fast one reads clean records alike."""
 
+    reads_each_line = True
+
     def __init__(self) -> None:
         self.settings = megatron_facts.Settings()
         self.programs: set[str] = set()

@@ -32,6 +32,8 @@ _NEAREST = "the sequence length {} is the roundest number that the printed digit
 class _Parser:
     """Narrows down sequence length and devices from record to record."""
 
+    reads_each_line = True
+
     def __init__(self) -> None:
         self._rate, self._total = Bracket(), Bracket()
         self._devices = Counted()

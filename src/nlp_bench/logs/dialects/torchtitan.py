@@ -62,6 +62,8 @@ _REMEMBERED = 64
 class _Parser:
     """Knows the last steps: every rank may print each one, all with the same loss."""
 
+    reads_each_line = True
+
     def __init__(self) -> None:
         self._losses: dict[int, tuple[bytes, bytes]] = {}
 
