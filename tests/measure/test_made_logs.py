@@ -29,11 +29,13 @@ from support.made_logs import (
     torchtitan,
     written,
 )
+from support.samples import Sample, samples
 
-from nlp_bench.measure.contradiction import doubts
+from nlp_bench.measure.contradiction import Code, Weight, doubts
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.limit import PASS, judged
+from nlp_bench.measure.sizes import Overrides
 
 Forge = Callable[[], Made]
 STALLS = tuple(range(20, 200, 12))
@@ -268,6 +270,51 @@ def test_no_made_log_passes_silently(tmp_path: Path, form: Form, forge: Forge, t
     assert true_s is None or true_s > LIMIT_S
     assert not passes(entries)
     assert any(doubts(entry.contradictions) or not entry.has_number for entry in entries)
+
+
+def slow_parts(where: slice, factor: float, words: str = "") -> Made:
+    """Let some iterations take longer, the line before each one saying why."""
+    made = run_of(HONEST_S)
+    for row in made.rows[where]:
+        row.restate(factor, rates=True, flops=True, stamp=True)
+        row.before = words
+    return made.clocked()
+
+
+@pytest.mark.parametrize(
+    ("forge", "true_s"),
+    [
+        (lambda: slow_parts(slice(9, None, 10), 3.0, " saving checkpoint at iteration\n"), 1.2 * HONEST_S),
+        (lambda: slow_parts(slice(4, None, 5), 2.0, " evaluating\n"), 1.2 * HONEST_S),
+        (lambda: slow_parts(slice(0, 94), 1.2), 1.094 * HONEST_S),
+    ],
+    ids=["slow under the word checkpoint", "slow under the word evaluation", "slow for the first 47 %"],
+)
+@pytest.mark.parametrize("form", [megatron, bare])
+def test_slow_parts_under_a_name_prove_nothing(tmp_path: Path, form: Form, forge: Forge, true_s: float) -> None:
+    assert true_s > LIMIT_S
+    assert not passes(measured(tmp_path, form, forge()))
+
+
+EXCERPTS = {
+    "hf_trainer__ezpz__llama_100steps_tokens_per_second.log": {Code.MISSING_LINES},
+    "megatron_deepspeed__bigscience__tr11_176B_31214_loss_spike_ellipsis.log": {Code.MISSING_LINES},
+    "megatron_deepspeed__bigscience__tr8b_104B_6502.log": {Code.MISSING_LINES},
+    "megatron_classic__bigscience__gpt2_perf_n16_3iters_all_skipped.log": {
+        Code.SKIPPED_UPDATES,
+        Code.LEARNING_RATE_ZERO,
+    },
+}
+"""Three with lines left out in the middle, and one of three iterations whose every update was skipped."""
+
+
+@pytest.mark.parametrize("sample", samples(), ids=[sample.path.stem for sample in samples()])
+def test_real_logs_raise_no_alarm(sample: Sample) -> None:
+    for given in (Overrides(), sample.overrides()):
+        for entry in measure_log(str(sample.path), given):
+            graves = {found.code for found in doubts(entry.contradictions)}
+            assert graves == EXCERPTS.get(sample.path.name, set()) or (not graves and not entry.has_number)
+            assert not any(found.weight is Weight.VOID for found in entry.contradictions)
 
 
 def test_there_are_at_least_60_made_logs() -> None:

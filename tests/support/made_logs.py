@@ -4,11 +4,14 @@ The honest run takes 76.2 s for 20 million tokens. A forger has a slower machine
 report says less; what he leaves alone contradicts him.
 """
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+
+from support.published import OUTCOME, RUN
 
 from nlp_bench.flops import ModelShape, legacy_flops_per_iteration, model_flops_per_token
 from nlp_bench.measure.sizes import Overrides
@@ -196,6 +199,24 @@ def stamped(made: Made) -> str:
 
 
 Form = Callable[[Made], str]
+RUN_OF_OURS = {
+    **RUN,
+    "parallel": {"nodes": 64, "gpus_per_node": 4, "num_gpus": GPUS, "tensor": 8, "pipeline": 4, "data": 8},
+    "batch": {"micro_batch_size": 1, "gradient_accumulation_steps": BATCH // 8, "global_batch_size": BATCH, "sequence_length": SEQUENCE},
+    "training": {"iterations": NUM, "log_interval": 1},
+}  # fmt: skip
+"""run.json of the honest run."""
+
+
+def run_folder(folder: Path, made: Made) -> Path:
+    """Write a finished run of ours with this log."""
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps(RUN_OF_OURS))
+    (folder / "outcome.json").write_text(json.dumps(OUTCOME))
+    (folder / "job.out").write_text(ours(made))
+    return folder
+
+
 FORMS: tuple[Form, ...] = (megatron, stamped, bare, jupiter, ours, torchtitan, maxtext)
 
 
