@@ -7,10 +7,12 @@ from nlp_bench.errors import NlpBenchError
 
 
 class Outcome(str, Enum):
-    """The end of a run. Only VALID carries a number."""
+    """The end of a run. Only VALID and MEASURED carry a number."""
 
     VALID = "VALID"
-    """Ended well, every iteration that was asked for is in the log, every loss is finite."""
+    """Ended well, trained, whole: every iteration that was asked for is in the log, every loss is there and finite."""
+    MEASURED = "MEASURED"
+    """Somebody's log with a number that does not show that its run ended well, trained and whole; no word for an own run."""
     INVALID = "INVALID"
     """Ran, but the number must not be used: a NaN or infinite loss, or a broken rule."""
     REFUSED = "REFUSED"
@@ -32,11 +34,15 @@ class Outcome(str, Enum):
     UNKNOWN = "UNKNOWN"
     """The scheduler no longer knows the job and it left no record."""
 
+    @property
+    def has_number(self) -> bool:
+        """Say whether a run that ended so may carry a number."""
+        return self in {Outcome.VALID, Outcome.MEASURED}
+
 
 def read_word(word: object, path: Path) -> Outcome:
-    """Return the outcome that a record names; raises NlpBenchError naming `path`, the word and those that exist."""
-    try:
-        return Outcome(word)
-    except ValueError as error:
-        known = ", ".join(outcome.value for outcome in Outcome)
-        raise NlpBenchError(f"{path}: outcome is {word!r}, expected one of {known}") from error
+    """Return how outcome.json says that a run ended; raises NlpBenchError naming `path`, the word and those that exist."""
+    known = [outcome.value for outcome in Outcome if outcome is not Outcome.MEASURED]
+    if word not in known:
+        raise NlpBenchError(f"{path}: outcome is {word!r}, expected one of {', '.join(known)}")
+    return Outcome(word)

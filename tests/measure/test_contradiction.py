@@ -56,6 +56,6 @@ def test_time_from_line_to_line_that_no_line_logs_leaves_no_number(tmp_path: Pat
 
 def test_a_training_that_never_updated_its_weights_is_none(tmp_path: Path) -> None:
     entry = measured(tmp_path, skipped=1, stamps=False)
-    assert entry.outcome is Outcome.INVALID
+    assert (entry.outcome, entry.has_number) == (Outcome.INVALID, False)
     assert "every iteration skipped the update" in entry.reasons[0]
     assert judged(entry, 20_000_000, 1000).word == NOT_PROVEN

@@ -79,7 +79,7 @@ def test_no_time_that_could_be_used(run_dir: Path) -> None:
     assert outcome_of(run_dir)[0] == "INVALID"
 
 
-@pytest.mark.parametrize("word", [word.value for word in Outcome if word is not Outcome.VALID])
+@pytest.mark.parametrize("word", [word.value for word in Outcome if not word.has_number])
 def test_any_other_end_has_no_number_however_good_the_log(run_dir: Path, word: str) -> None:
     change(run_dir, "outcome.json", outcome=word, reasons=["it\nended"])
     assert outcome_of(run_dir) == (word, "it ended")

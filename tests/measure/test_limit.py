@@ -88,7 +88,7 @@ def test_a_run_that_ends_too_slow_for_the_limit_has_not_proven_it() -> None:
 
 
 def test_what_has_no_interval_or_no_number_proves_nothing() -> None:
-    published = RunEntry(source="table", outcome=Outcome.VALID, published_tokens_per_second=36055.39)
+    published = RunEntry(source="table", outcome=Outcome.MEASURED, published_tokens_per_second=36055.39)
     failed = RunEntry(source="job.out", outcome=Outcome.FAILED)
     short = entry(iterations=2)
     assert "published value" in judged(published, TOKENS, 560).reasons[0]

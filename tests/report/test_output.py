@@ -60,7 +60,7 @@ def test_without_a_valid_run_the_files_say_so(tmp_path: Path, entries: list[RunE
 
 
 def test_published_values_alone(tmp_path: Path) -> None:
-    published = RunEntry(source="table", outcome=Outcome.VALID, published_tokens_per_second=36055.39)
+    published = RunEntry(source="table", outcome=Outcome.MEASURED, published_tokens_per_second=36055.39)
     write_report(Report(entries=[published], tokens=20_000_000), tmp_path)
     texts = written(tmp_path)
     assert "554.70" in texts["report.md"]

@@ -208,7 +208,7 @@ def test_without_a_number_it_says_so(entries: list[RunEntry]) -> None:
 
 
 def test_a_published_value_has_no_plot() -> None:
-    entry = RunEntry(source="table", outcome=Outcome.VALID, published_tokens_per_second=36055.39)
+    entry = RunEntry(source="table", outcome=Outcome.MEASURED, published_tokens_per_second=36055.39)
     text = Elements(page(Report(entries=[entry], tokens=TOKENS, limit_s=560.0))).text
     assert "554.7 s at the published rate" in text
     assert "NOT PROVEN" in text

@@ -97,7 +97,7 @@ def test_a_real_terminal_sees_it_and_then_nothing(tmp_path: Path, alone_s: float
     except OSError:  # the other end is closed
         pass
     os.close(ours)
-    assert done.stdout.count(b"VALID") == 4
+    assert done.stdout.count(b"MEASURED") == 4
     assert b"of 4 files" in seen
     assert b"% " in seen.replace(b"%,", b"% ")
     assert seen.rstrip(b"\r").split(b"\r")[-1].strip() == b""

@@ -43,9 +43,14 @@ def test_the_contract_in_json(report: Call, log: Path) -> None:
     assert list(run) == [
         "source", "dialect", "outcome", "reasons", "contradictions", "num_records", "global_batch_size", "sequence_length", "num_gpus",
         "tokens_per_second", "time_to_report_s", "tokens_per_second_per_gpu", "seconds_per_iteration", "window",
-        "steady_state", "sustained", "uncertainty", "sensitivity", "provenance", "workload", "energy", "machine", "efficiency", "until", "rules", "seals",
+        "steady_state", "sustained", "uncertainty", "sensitivity", "provenance", "workload", "energy", "machine", "efficiency", "until", "rules", "ending", "seals",
     ]  # fmt: skip
-    assert (run["dialect"], run["outcome"], run["reasons"], run["num_records"]) == ("megatron-lm", "VALID", [], 5)
+    assert (run["dialect"], run["outcome"], run["reasons"], run["num_records"]) == (
+        "megatron-lm",
+        "MEASURED",
+        ["the log stops at iteration 50 of 3125000"],
+        5,
+    )
     assert round(run["tokens_per_second"]["reference"], 1) == 34063.4
     assert round(run["tokens_per_second"]["steady"], 1) == 36361.6
     assert round(run["time_to_report_s"]["reference"], 1) == 587.1
@@ -123,7 +128,7 @@ def test_a_name_that_is_no_text(report: Call, log: Path, tmp_path: Path) -> None
     odd = tmp_path / os.fsdecode(b"\xff\xfe.log")
     odd.write_bytes(log.read_bytes())
     code, (run,) = runs_of(report, odd, *SEQUENCE)
-    assert (code, run["outcome"]) == (0, "VALID")
+    assert (code, run["outcome"]) == (0, "MEASURED")
 
 
 @pytest.mark.parametrize(

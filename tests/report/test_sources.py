@@ -134,7 +134,7 @@ def test_a_pattern_in_quotes_is_what_the_shell_makes_of_it(record: Report1, fold
     assert names(record(f"{folder}/*.out"), folder) == ["a.out"]
     found = record(f"{folder}/b/*")  # what is named is a row each, logs or not
     assert [run["source"] for run in found["runs"]] == sorted(map(str, (folder / "b").iterdir()))
-    assert sum(run["outcome"] == "VALID" for run in found["runs"]) == 3
+    assert sum(run["outcome"] == "MEASURED" for run in found["runs"]) == 3
     assert "b/z.log.txt" in names(record(f"{folder}/**/*.txt"), folder)
     (folder / "[1].log").write_text(published_log())
     assert names(record(folder / "[1].log"), folder) == ["[1].log"]
@@ -145,7 +145,7 @@ def test_among_several_what_is_missing_or_broken_is_a_row(record: Report1, folde
     cut.write_bytes((folder / "b/y.gz").read_bytes()[:40])
     found = record("no/such.log", folder / "a.out", cut, tmp_path / "none*", "a\0b")
     assert found["code"] == 1
-    assert [run["outcome"] for run in found["runs"]] == ["REFUSED", "VALID", "REFUSED", "REFUSED", "REFUSED"]
+    assert [run["outcome"] for run in found["runs"]] == ["REFUSED", "MEASURED", "REFUSED", "REFUSED", "REFUSED"]
     assert "does not exist" in found["runs"][0]["reasons"][0]
     assert "cut" in found["runs"][2]["reasons"][0]
 
@@ -166,7 +166,7 @@ def test_a_fault_of_this_program_in_one_log_hides_no_other(
 
     monkeypatch.setattr(read, "measure_log", faulty)
     found = record(folder)
-    assert [run["outcome"] for run in found["runs"]] == ["VALID", "REFUSED", "VALID", "VALID"]
+    assert [run["outcome"] for run in found["runs"]] == ["MEASURED", "REFUSED", "MEASURED", "MEASURED"]
     assert "ZeroDivisionError" in found["runs"][1]["reasons"][0]
     with pytest.raises(ZeroDivisionError):
         record(folder / "b/any name")
@@ -177,7 +177,7 @@ def test_a_folder_that_may_not_be_read_is_a_row(record: Report1, folder: Path) -
     (folder / "b").chmod(0)
     found = record(folder)
     (folder / "b").chmod(0o700)
-    assert [run["outcome"] for run in found["runs"]] == ["VALID", "REFUSED"]
+    assert [run["outcome"] for run in found["runs"]] == ["MEASURED", "REFUSED"]
     assert "Permission denied" in found["runs"][1]["reasons"][0]
 
 

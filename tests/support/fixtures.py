@@ -5,7 +5,7 @@ log = '''…lines…'''
 derivable = [12000.0, 13000.0]            # optional: rates that a careful reader may derive from what is left of a torn log
 [[case]]
 options = { num_gpus = 8 }                # sequence_length, global_batch_size, num_gpus
-outcome = "VALID"                         # or REFUSED, INVALID
+outcome = "MEASURED"                      # or VALID, REFUSED, INVALID, FAILED, ...
 steady = 12345.6                          # tokens per second, 0.1 % tolerance
 reference = 12000.0                       # likewise; leave out what is not to be checked, false for "must be null"
 num_records = 10

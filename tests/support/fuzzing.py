@@ -36,7 +36,7 @@ def bases(folder: Path) -> list[Base]:
     """Every fixture with a case that has a number."""
     found = []
     for name, fixture in fixtures():
-        case = next((case for case in fixture["case"] if case["outcome"] == "VALID"), None)
+        case = next((case for case in fixture["case"] if case["outcome"] in {"VALID", "MEASURED"}), None)
         if case:
             found.append(_base(folder, name, fixture, case))
     return found

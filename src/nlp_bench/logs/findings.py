@@ -12,7 +12,7 @@ import numpy as np
 from nlp_bench.logs.attempts import Raw, in_file_order, split_attempts
 from nlp_bench.logs.lost import Flagged, refusal_of, with_losses
 from nlp_bench.logs.quantity import OPTIONS, RATES
-from nlp_bench.logs.record import COLUMN, Event, Fact, Log, Refusal, stored
+from nlp_bench.logs.record import COLUMN, EndMark, Event, Fact, Log, Refusal, stored
 from nlp_bench.logs.scan import label_of
 from nlp_bench.logs.stamp import stamp_s
 
@@ -53,6 +53,7 @@ class Findings:
         self.remarks: dict[str, None] = {}
         self.settings: dict[str, Fact] = {}
         self.events: list[Event] = []
+        self.ends: list[EndMark] = []
         self._refusal: Refusal | None = None
         self._parts: list[Raw] = []
         self._rows: list[dict[str, float]] = []

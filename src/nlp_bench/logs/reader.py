@@ -6,11 +6,12 @@ from functools import cache, cached_property
 
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.dialects import all_dialects
+from nlp_bench.logs.endings import ENDINGS
 from nlp_bench.logs.events import EVENTS
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.lost import Lookalikes
 from nlp_bench.logs.machine import MACHINE
-from nlp_bench.logs.record import Log
+from nlp_bench.logs.record import EndMark, Log
 from nlp_bench.logs.scan import Line, Rows, Scanner
 from nlp_bench.logs.separators import Separators
 from nlp_bench.logs.settings import SETTINGS
@@ -23,10 +24,10 @@ SURE = 64
 
 MANY_LINES, SHORT_BYTES = 4096, 200
 """Lines that are remembered, and their length: the arguments of many runs of one program are the same."""
-_BESIDE = (MACHINE, SETTINGS, EVENTS)
+_BESIDE = (MACHINE, SETTINGS, EVENTS, ENDINGS)
 """What is true of any log, whoever's records are believed."""
-_NUM_SURE = 2
-"""Candidates that are left then: the dialect, and the search for evaluations and checkpoints."""
+_NUM_SURE = 3
+"""Candidates that are left then: the dialect, and the searches for evaluations and checkpoints and for ends."""
 
 Progress = Callable[[Source], None]
 
@@ -147,7 +148,7 @@ class _Reading:
         self._waiting: list[tuple[_Candidate, Line]] = []
         self._search = _first_search(only)
         self._beside = tuple(map(_Candidate, _BESIDE))
-        self._machine, self._settings, self._events = self._beside
+        self._machine, self._settings, self._events, self._ends = self._beside
         num_dialects = len(self._search.dialects) - len(self._beside)
         self._made: list[_Candidate | None] = [*([None] * num_dialects), *self._beside]
 
@@ -196,7 +197,8 @@ class _Reading:
         self._waiting.clear()
         for candidate in self.candidates if len(self._made) > _NUM_SURE else ():
             if candidate.findings.num_records >= SURE and not candidate.dialect.yields_to:
-                self._search, self._made = _search((candidate.dialect, EVENTS)), [candidate, self._events]
+                self._search = _search((candidate.dialect, EVENTS, ENDINGS))
+                self._made = [candidate, self._events, self._ends]
                 return
 
     def result(self, num_bytes: int, damage: str | None) -> Log:
@@ -214,7 +216,7 @@ class _Reading:
         names = {findings.dialect.name for findings in speaking if findings.num_records or findings.has_refused}
         believed = [f for f in speaking if not _yields(f, names)] or speaking
         if not believed:
-            return Log(dialect=None, attempts=(), num_bytes=num_bytes, damage=damage)
+            return Log(dialect=None, attempts=(), num_bytes=num_bytes, damage=damage, ends=self._marks())
         best = max(believed, key=lambda f: (f.num_records > 0, f.has_refused, f.num_records))
         log = best.result(num_bytes=num_bytes, damage=damage, common=self._machine.findings.first_facts())
         said = self._separators.remarks(log, best.dialect)
@@ -223,7 +225,11 @@ class _Reading:
             remarks=(*log.remarks, *said),
             settings=self._settings.findings.settings,
             events=tuple(self._events.findings.events),
+            ends=self._marks(),
         )
+
+    def _marks(self) -> tuple[EndMark, ...]:
+        return tuple(self._ends.findings.ends)
 
 
 def _yields(findings: Findings, names: set[str]) -> bool:

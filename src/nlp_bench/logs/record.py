@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.quantity import ROW
+from nlp_bench.outcome import Outcome
 
 COLUMN = {name: index for index, name in enumerate(ROW)}
 """Quantity to its place in ROW."""
@@ -261,6 +262,20 @@ class Event:
     """Line of the file, counted from 1."""
 
 
+@dataclass(frozen=True, slots=True)
+class EndMark:
+    """A line that says how a program ended (`logs.endings`)."""
+
+    outcome: Outcome
+    """What it means: VALID where the program says that its training is done."""
+    offset: int
+    """Byte of the file, after decompression, at which the line begins."""
+    line_number: int
+    """Line of the file, counted from 1."""
+    text: str
+    """The words."""
+
+
 @dataclass(frozen=True)
 class Refusal:
     """Why a log can give no tokens per second although its dialect is known."""
@@ -303,6 +318,8 @@ class Log:
     """What the log prints of the program's settings and versions, by the names of `logs.settings`; the last word counts."""
     events: tuple[Event, ...] = ()
     """Evaluations and checkpoints that the log speaks of, in its order."""
+    ends: tuple[EndMark, ...] = ()
+    """What it says of the end of a program, in its order; of very many the last ones."""
 
     @cached_property
     def num_records(self) -> int:

@@ -9,6 +9,7 @@ from nlp_bench.measure.anytime import Bound
 from nlp_bench.measure.contradiction import Contradiction
 from nlp_bench.measure.curves import Curves
 from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, efficiency_of
+from nlp_bench.measure.ending import LogEnd
 from nlp_bench.measure.provenance import Provenance
 from nlp_bench.measure.published import Published
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
@@ -26,7 +27,7 @@ NO_WORKLOAD = Workload()
 
 @dataclass(frozen=True, kw_only=True)
 class RunEntry:
-    """One run. Only a VALID one carries numbers: anything else is refused when it is made."""
+    """One run. Only a VALID or MEASURED one carries numbers: anything else is refused when it is made."""
 
     source: str
     """Where it was read: the path as the caller named it."""
@@ -78,11 +79,13 @@ class RunEntry:
     """What is known of the mean time by the rule of --until, None where the run was not asked to end by it."""
     curves: Curves | None = None
     """Some points of each plot, where plots were asked for; no part of the record."""
+    ending: LogEnd | None = None
+    """How the run ended, as its log shows; None where an outcome.json says it, and where there is no log."""
     published: Published | None = None
     """What a published table says beside the rate, None for a run that was measured here."""
 
     def __post_init__(self) -> None:
-        if self.outcome is not Outcome.VALID and (self.throughput or self.published_tokens_per_second):
+        if not self.outcome.has_number and (self.throughput or self.published_tokens_per_second):
             raise ValueError(f"{self.source}: a run that ended {self.outcome.value} carries a number")
 
     @property
@@ -172,6 +175,7 @@ class RunEntry:
             "efficiency": self.efficiency.to_json() if self.efficiency else None,
             "until": self.until.to_json() if self.until else None,
             "rules": self.rules.to_json() if self.rules else None,
+            "ending": self.ending.to_json() if self.ending else None,
             "seals": [finding.to_json() for finding in self.seals],
         }
 

@@ -4,10 +4,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from nlp_bench.logs.endings import decisive
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log
-from nlp_bench.measure.contradiction import voiding
+from nlp_bench.measure.contradiction import doubts, voiding
+from nlp_bench.measure.ending import LogEnd, end_of
 from nlp_bench.measure.entry import RunEntry, has_placeholder_loss, why_broken
 from nlp_bench.measure.habits import habits_of
 from nlp_bench.measure.plausible import why_implausible
@@ -67,11 +69,13 @@ def _refused(source: str, log: Log, overrides: Overrides) -> RunEntry:
     if log.refusal:
         options = [_option(name) for name in log.refusal.missing]
         reason = log.refusal.reason + (f"; not in the log: {' and '.join(options)}" if options else "")
+    mark = decisive(log.ends)
+    ended = [] if mark is None or mark.outcome is Outcome.VALID else [f"line {mark.line_number}: {one_line(mark.text)}"]
     return RunEntry(
         source=source,
         dialect=log.dialect,
         outcome=Outcome.REFUSED,
-        reasons=(reason, *log.remarks, *(text for text in log_reasons(log) if text not in reason)),
+        reasons=(reason, *ended, *log.remarks, *(text for text in log_reasons(log) if text not in reason)),
         num_records=sum(len(attempt.records) for attempt in log.attempts),
         provenance=provenance_of(log, None, None, None, overrides),
     )
@@ -117,9 +121,11 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
         where = f"iterations {records[0].iteration} to {last.iteration}, from line {records[0].line_number}"
         reasons.append(f"{len(attempts)} attempts of this training in the log; the longest is measured ({where})")
     broken = None if has_placeholder_loss(records) else why_broken(records)
+    ending = end_of(log, attempts, attempt)
+    ended = None if ending.outcome.has_number else ending.reason
     refusal = _mixed(log) or (None if sizes.is_measurable else why_not(attempt, sizes))
     throughput = None
-    if not (broken or refusal):
+    if not (broken or ended or refusal):
         throughput = measure_records(records, sizes, habits_of(log, attempt))
     if throughput:
         refusal = _only_warm_up(throughput, log.counts_from) or why_implausible(attempt, sizes, throughput.steady)
@@ -141,15 +147,20 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
         else ()
     )
     void = voiding(found)
-    first = broken or refusal or (void.text if void else None)
+    if doubts(found):
+        ending = ending.doubted()
+    first = broken or ended or refusal or (void.text if void else None)
     reasons += [each.text for each in found if each is not void]
+    if not first and ending.reason:
+        reasons.append(ending.reason)
     return RunEntry(
         source=source,
         dialect=log.dialect,
-        outcome=Outcome.INVALID if broken or void else Outcome.REFUSED if refusal or not throughput else Outcome.VALID,
+        outcome=_outcome(ending, is_invalid=bool(broken or void), is_refused=bool(refusal) or not throughput),
         reasons=tuple([first, *reasons] if first else reasons),
         contradictions=found,
-        remarks=tuple(_remarks(attempt)),
+        remarks=(*([ending.remark] if ending.remark else []), *_remarks(attempt)),
+        ending=ending,
         num_records=len(records),
         total_iterations=last.total_iterations,
         global_batch_size=sizes.global_batch_size,
@@ -160,6 +171,12 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
         workload=workload,
         provenance=provenance_of(log, attempt, sizes, None if first else throughput, overrides),
     )
+
+
+def _outcome(ending: LogEnd, *, is_invalid: bool, is_refused: bool) -> Outcome:
+    if is_invalid:
+        return Outcome.INVALID
+    return Outcome.REFUSED if is_refused and ending.outcome.has_number else ending.outcome
 
 
 def _mixed(log: Log) -> str | None:
@@ -241,9 +258,6 @@ def _about(attempt: Attempt, measured: Throughput, counts_from: int) -> list[str
 
 def _remarks(attempt: Attempt) -> list[str]:
     remarks = []
-    last = attempt.records[-1]
-    if last.total_iterations and last.iteration < last.total_iterations:
-        remarks.append(f"the log stops at iteration {last.iteration} of {last.total_iterations}")
     if has_placeholder_loss(attempt.records):
         remarks.append(
             f"line {attempt.records[0].line_number} prints nan before there is a loss; all later ones are finite"

@@ -83,7 +83,7 @@ def judged(entry: RunEntry, tokens: int, limit_s: float) -> Verdict:
         sustained=None
         if sustained is None
         else NOT_PROVEN
-        if doubts(entry.contradictions)
+        if doubts(entry.contradictions) or (entry.ending and not entry.ending.proves)
         else word_of(sustained, limit_s),
     )
 
@@ -107,6 +107,8 @@ def _why_not_proven(entry: RunEntry, tokens: int, limit_s: float) -> list[str]:
     if interval is None or measured is None:
         return [_why_no_interval(entry)]
     ending = measured.ending_seconds_per_token
+    if entry.ending and entry.ending.reason and not entry.ending.proves:
+        return [entry.ending.reason]
     if found := doubts(entry.contradictions):
         return [each.text for each in found]
     reason = why_not_proven(interval, limit_s, None if ending is None else tokens * ending)

@@ -7,7 +7,7 @@ from nlp_bench.show.escape import escaped_markdown
 MEANING = {
     "source": "where the run was read: the path as it was given",
     "model": "name of the model, where a run.json or a table tells it",
-    "outcome": "how the run ended; only VALID ones carry numbers",
+    "outcome": "how the run ended; only VALID and MEASURED ones carry numbers",
     "num_gpus": "GPUs of the whole run; CPU ranks where `accelerator` is cpu",
     "accelerator": "cuda or cpu, where a run.json or the log tells it",
     "global_batch_size": "samples per iteration, the last one where it changes",

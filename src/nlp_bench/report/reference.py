@@ -129,7 +129,7 @@ def _entry(row: _Row) -> RunEntry:
     return RunEntry(
         source=one_line(name),
         dialect=DIALECT,
-        outcome=Outcome.VALID if rate else Outcome.REFUSED,
+        outcome=Outcome.MEASURED if rate else Outcome.REFUSED,  # nothing shows how the run behind it ended
         reasons=tuple(reasons),
         remarks=(f"source: {one_line(source)}",),
         total_iterations=row.count("iterations"),

@@ -64,7 +64,7 @@ def judged(entry: RunEntry, run: Mapping[str, Any] | None = None, ended: Mapping
 
 
 def _marked(entry: RunEntry, judgement: Judgement) -> RunEntry:
-    if entry.outcome is not Outcome.VALID:
+    if not entry.outcome.has_number:
         return replace(entry, rules=judgement)  # it has no number, and a reason
     voiding = judgement.voiding()
     if not voiding:

@@ -4,26 +4,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from nlp_bench.logs.endings import NODE_FAILURE, NOTICE, OUT_OF_MEMORY, meaning
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import NO_RECORDS, Records
 from nlp_bench.outcome import Outcome
 
-NOTICE = re.compile(
-    r"\*\*\* (?P<what>JOB|STEP) (?P<job>[^\s.]+)\S* .*?(?:CANCELLED|FAILED) AT \S+(?: DUE TO (?P<cause>[A-Z ]+?)(?:,[^*]*)?)? \*\*\*"
-)
-"""slurmstepd's notice in the error file, for example: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"""
-CAUSES = {
-    None: Outcome.CANCELLED,
-    "TIME LIMIT": Outcome.TIMEOUT,
-    "PREEMPTION": Outcome.PREEMPTED,
-    "NODE FAILURE": Outcome.NODE_FAIL,
-    "JOB REQUEUE": Outcome.PREEMPTED,
-    "DEADLINE": Outcome.TIMEOUT,
-}
-OUT_OF_MEMORY = re.compile(
-    r"OutOfMemoryError|CUDA out of memory|oom[-_]kill|OOM Killed|Out Of Memory|std::bad_alloc|DefaultCPUAllocator: can't allocate"
-    r"|\bMemoryError\b|[Ee]xceeded (?:job )?memory limit"
-)
 MEMORY_LIMIT = re.compile(
     r"slurmstepd\S*: error: (?:StepId=|Step |JobId=|Job )\S+ exceeded memory limit \(\d+ > \d+\), being killed"
 )
@@ -50,12 +35,6 @@ RENDEZVOUS = re.compile(
     r"nlp-bench: error: rendezvous: (?P<ours>.*)|(?P<torchrun>Rendezvous\w*Error.*|(?:\w+\.)*Dist\w*Error: .*(?:clients joined|EADDRINUSE|timed out|Timed out).*)"
 )
 """Nodes that did not meet: our own check, or torchrun's words (c10d: RendezvousTimeoutError; static: DistStoreError)."""
-NODE_FAILURE = re.compile(
-    r"srun: error: (?:.*?Node failure on \S+.*|Task launch for \S+ failed on node \S+: "
-    r"(?:Communication (?:connection|shutdown) failure|Message (?:send|receive) failure|Socket timed out|Zero Bytes were transmitted).*)"
-)
-"""srun's words, which stand in the log before the controller has given the node up: `_node_fail_handler` of srun; or the node took no
-task, for its slurmd was dead or died over the question: what slurm_errno.c of Slurm 22.05 says of a talk that broke off."""
 NOT_STARTED = re.compile(
     r"srun: error: (?:.*Unable to contact slurm controller"
     r"|Unable to (?:confirm allocation|create step) for job \d+: (?:Socket timed out|Zero Bytes were transmitted|Communication |Message (?:send|receive) failure))"
@@ -172,7 +151,7 @@ def _enough_at(lines: list[str]) -> int | None:
 def _meaning(notice: "re.Match[str] | None", node: str | None) -> Outcome | None:
     if notice is None:
         return Outcome.NODE_FAIL if node else None
-    word = CAUSES.get(notice.group("cause"), Outcome.CANCELLED)
+    word = meaning(notice)
     return Outcome.NODE_FAIL if node and word is Outcome.CANCELLED else word
 
 

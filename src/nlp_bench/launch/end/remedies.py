@@ -33,6 +33,9 @@ class Remedy:
 
 REMEDIES: dict[Outcome, Remedy] = {
     Outcome.VALID: Remedy(text="none is needed", commands=("nlp-bench measure DIR", REPORT)),
+    Outcome.MEASURED: Remedy(
+        text="give the whole log of a run that reached its last iteration; in a run folder no run ends so", commands=(REPORT,)
+    ),
     Outcome.INVALID: Remedy(
         text="its number must not be used: a loss that is not finite asks for another precision, a broken rule for what the rule names",
         commands=(REPORT,),

@@ -120,7 +120,7 @@ def _cell(column: str, value: Any, index: int, num_detailed: int) -> str:
 
 def pill(word: str) -> str:
     """Return an outcome or a verdict as a small label; the word says all, the colour repeats it."""
-    kind = {"PASS": "good", "VALID": "good", "NOT PROVEN": "open"}.get(word, "bad")
+    kind = {"PASS": "good", "VALID": "good", "NOT PROVEN": "open", "MEASURED": "open"}.get(word, "bad")
     return f'<span class="pill {kind}">{html_text(word)}</span>'
 
 

@@ -1,0 +1,191 @@
+"""How a program ended, as far as its log tells: what ended it from within or from outside, or its own word that it was done.
+
+Only what stands behind the last record of a training says anything about its end: an error after which the training went on is none.
+The forms are those of Python, PyTorch, NCCL, torchrun, DeepSpeed's launcher, Slurm, PBS, LSF and Open MPI; the source of each end
+mark is named beside it. The launcher looks for some of them too (`launch.end.evidence`).
+"""
+
+import re
+from dataclasses import dataclass
+
+from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.record import EndMark
+from nlp_bench.logs.scan import Line
+from nlp_bench.outcome import Outcome
+
+NOTICE = re.compile(
+    r"\*\*\* (?P<what>JOB|STEP) (?P<job>[^\s.]+)\S* .*?(?:CANCELLED|FAILED) AT \S+(?: DUE TO (?P<cause>[A-Z ]+?)(?:,[^*]*)?)? \*\*\*"
+)
+"""slurmstepd's notice in the error file, for example: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"""
+CAUSES = {
+    None: Outcome.CANCELLED,
+    "TIME LIMIT": Outcome.TIMEOUT,
+    "PREEMPTION": Outcome.PREEMPTED,
+    "NODE FAILURE": Outcome.NODE_FAIL,
+    "JOB REQUEUE": Outcome.PREEMPTED,
+    "DEADLINE": Outcome.TIMEOUT,
+}
+OUT_OF_MEMORY = re.compile(
+    r"OutOfMemoryError|CUDA out of memory|oom[-_]kill|OOM Killed|Out Of Memory|std::bad_alloc|DefaultCPUAllocator: can't allocate"
+    r"|\bMemoryError\b|[Ee]xceeded (?:job )?memory limit"
+)
+"""In a log whose program is known to have failed; by themselves some of these words stand in warnings, too."""
+NODE_FAILURE = re.compile(
+    r"srun: error: (?:.*?Node failure on \S+.*|Task launch for \S+ failed on node \S+: "
+    r"(?:Communication (?:connection|shutdown) failure|Message (?:send|receive) failure|Socket timed out|Zero Bytes were transmitted).*)"
+)
+"""srun's words, which stand in the log before the controller has given the node up: `_node_fail_handler` of srun; or the node took no
+task, for its slurmd was dead or died over the question: what slurm_errno.c of Slurm 22.05 says of a talk that broke off."""
+OUTSIDE = frozenset({Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.PREEMPTED})
+"""Ends that come from the scheduler or a person: they say nothing against the iterations before."""
+
+_TRACEBACK = "Traceback (most recent call last)"
+_UNHARMED = re.compile(r"Exception ignored in|Exception in thread|--- Logging error ---")
+"""Before a traceback that ends no process."""
+_EXCEPTION = re.compile(
+    r"(?:^|[\s\]>:])(?P<text>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt)(?:: .+)?)$"
+)
+_SIGNALLED = re.compile(r"KeyboardInterrupt|SignalException|got signal: (?:2|10|12|15)\b")
+_FORMS = (
+    (Outcome.NODE_FAIL, NODE_FAILURE),
+    (
+        Outcome.OUT_OF_MEMORY,
+        re.compile(
+            r"\bOutOfMemoryError: |(?:CUDA|HIP) out of memory\. Tried|[Dd]etected \d+ oom[-_]kill event|\bOOM ?Killed\b|std::bad_alloc"
+            r"|RESOURCE_EXHAUSTED: Out of memory|srun: error: .*: Out Of Memory|[Ee]xceeded (?:job )?memory limit|\bTERM_MEMLIMIT\b"
+        ),
+    ),
+    (Outcome.TIMEOUT, re.compile(r"=>> PBS: job killed: walltime|\bTERM_RUNLIMIT\b")),
+    (
+        Outcome.CANCELLED,
+        re.compile(
+            r"Received (?:\d+|Signals\.SIG\w+) death signal|exiting program after receiving SIG|process received SIGTERM"
+            r"|srun: error: .*: Terminated$|=>> PBS: job killed|\bTERM_OWNER\b"
+        ),
+    ),
+    (
+        Outcome.FAILED,
+        re.compile(
+            r"\bChildFailedError\b|exits with return code = -?[1-9]"
+            r"|srun: error: .*: (?:Exited with exit code|Segmentation fault|Aborted|Killed|Bus error|Floating point)"
+            r"|Watchdog caught collective operation timeout|watchdog thread terminated with exception|terminate called after throwing"
+            r"|\b(?:CUDA|HIP) (?:error: |ERROR\])(?!.*cuInit)|Caught signal \d+ \(|Segmentation fault|\bFatal Python error: |\bBus error\b"
+            r"|\bline \d+: +\d+ (?:Killed|Aborted)|exited on signal \d+|MPI_ABORT was invoked|returned a non-zero exit code"
+        ),
+    ),
+)
+"""What ends a process, each in words that do not stand in a warning."""
+_FINISHED = re.compile(
+    r"training finished: \d+ iterations"  # ours
+    r"|\[after training is done\]|\[exiting program (?:at iteration \d+|after [\d.]+ minutes)\]"  # NVIDIA/Megatron-LM training.py
+    r"|\bTraining (?:is )?(?:completed|complete|finished|done)\b(?! after 0)"  # torchtitan, OLMo, transformers, PaddleNLP, Cerebras
+    r"|\.Training Over!"  # MindFormers callback.py
+    r"|'train_steps_per_second': |\btrain_steps_per_second +="  # transformers trainer_utils.py, speed_metrics
+    r"|`Trainer\.fit` stopped: `max_(?:steps|epochs)="  # Lightning, NeMo
+    r"|\bdone training in [\d.]+ seconds"  # fairseq_cli/train.py
+    r'|"key": "run_stop".*"status": "success"'  # MLPerf logging
+    r"|\bProcess \d+ exits successfully"  # DeepSpeed launcher/launch.py
+    r"|^Training time: [\d.]+s|^Total training time: "  # litgpt finetune, nanochat
+)
+_MAX_MARKS, _MAX_TEXT = 10_000, 2048
+
+
+def meaning(notice: "re.Match[str]") -> Outcome:
+    """Return what slurmstepd's notice means."""
+    return CAUSES.get(notice["cause"], Outcome.CANCELLED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Open:
+    """A traceback whose exception has not come yet."""
+
+    line: Line
+    is_harmless: bool
+
+
+class _Parser:
+    """Tells the marks; the exception of a traceback stands some lines below it."""
+
+    def __init__(self) -> None:
+        self.open: _Open | None = None
+        self.unharmed = -_MAX_MARKS
+
+    def take(self, line: Line, findings: Findings) -> None:
+        """Tell what the line says of an end."""
+        text = line.text[:_MAX_TEXT].decode(errors="replace").rstrip()
+        if _UNHARMED.search(text):
+            self.unharmed = line.number
+        elif _TRACEBACK in text:
+            self._close(findings)
+            self.open = _Open(line=line._replace(text=b""), is_harmless=line.number - self.unharmed <= 3)
+        elif self.open and (exception := _EXCEPTION.search(text)):
+            is_harmless, self.open = self.open.is_harmless, None
+            if not is_harmless:
+                _tell(findings, line, _of_exception(exception["text"]), exception["text"])
+        elif word := _word(text):
+            _tell(findings, line, word, text)
+
+    def _close(self, findings: Findings) -> None:
+        if self.open and not self.open.is_harmless:
+            _tell(findings, self.open.line, Outcome.FAILED, _TRACEBACK)
+        self.open = None
+
+    def finish(self, findings: Findings) -> None:
+        """Tell a traceback whose exception is cut off."""
+        self._close(findings)
+
+
+def _tell(findings: Findings, line: Line, outcome: Outcome, text: str) -> None:
+    if len(findings.ends) >= _MAX_MARKS:
+        del findings.ends[: _MAX_MARKS // 2]  # the end of a log is what counts
+    findings.ends.append(EndMark(outcome, line.offset, line.number, text.strip()[:300]))
+
+
+def _word(text: str) -> Outcome | None:
+    """Return what a line alone says: VALID where it says that the training is done, None where it says nothing."""
+    if notice := NOTICE.search(text):
+        return meaning(notice)
+    if _FINISHED.search(text):
+        return Outcome.VALID
+    return next((outcome for outcome, form in _FORMS if form.search(text)), None)
+
+
+def _of_exception(text: str) -> Outcome:
+    if _SIGNALLED.search(text):
+        return Outcome.CANCELLED
+    return Outcome.OUT_OF_MEMORY if OUT_OF_MEMORY.search(text) else Outcome.FAILED
+
+
+def decisive(marks: "tuple[EndMark, ...]") -> EndMark | None:
+    """Return the mark that says how a program ended, of those behind its last record; None where there is none.
+
+    The first one is the cause, and those behind it what followed from it; but a failure may be told more exactly below (memory, a
+    node), and a signal is explained by the scheduler's notice.
+    """
+    first = next(iter(marks), None)
+    if first is None or first.outcome is Outcome.VALID:
+        return first
+    exact = {
+        Outcome.FAILED: (Outcome.OUT_OF_MEMORY, Outcome.NODE_FAIL),
+        Outcome.CANCELLED: (Outcome.TIMEOUT, Outcome.PREEMPTED, Outcome.NODE_FAIL),
+    }.get(first.outcome, ())
+    return next((mark for mark in marks if mark.outcome in exact), first)
+
+
+ENDINGS = Dialect(
+    name="endings",
+    title="any program",
+    source="none",
+    example="RuntimeError: CUDA error: an illegal memory access was encountered",
+    trap="a caught exception ends nothing",
+    needles=(  # few of them: each costs time in every line that anybody wants; Slurm's own lines all hold "error"
+        b"rror", b"Traceback", b"Exception", b"Interrupt", b"atchdog", b"terminate called", b"egmentation fault", b"exited on signal",
+        b"MPI_ABORT", b"non-zero exit", b"bad_alloc", b"return code", b"TERM_", b"job killed", b"SIGTERM", b"death signal",
+        b"RESOURCE_EXHAUSTED", b"ERROR]", b"Killed", b"Aborted", b"Caught signal",
+        b"raining finished", b"raining is", b"raining complete", b"raining done", b"raining Over", b"exiting program", b"run_stop",
+        b"steps_per_second", b"Trainer.fit", b"done training", b"exits successfully", b"raining time",
+    ),
+    parser=_Parser,
+)  # fmt: skip
+"""It has no records; its marks are `Log.ends`."""

@@ -1,0 +1,147 @@
+"""Whether somebody's log shows that its run ended well, trained and whole: what makes it VALID, MEASURED, or takes its number.
+
+A run of ours has an outcome.json for that; of a log alone its lines have to show it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from nlp_bench.logs.endings import OUTSIDE, decisive
+from nlp_bench.logs.record import Attempt, EndMark, Log, Records
+from nlp_bench.outcome import Outcome
+from nlp_bench.show.escape import one_line
+
+
+class Shown(str, Enum):
+    """What a log shows of the end of its run."""
+
+    ENDED = "ended"
+    """All iterations, or the program's own word that it was done."""
+    STOPS_EARLY = "stops-early"
+    """Its last iteration is not the one that it was to end at."""
+    END_UNKNOWN = "end-unknown"
+    """It does not say where the training would end."""
+    ENDED_FROM_OUTSIDE = "ended-from-outside"
+    """The scheduler or a person ended it."""
+    EXCERPT = "excerpt"
+    """It begins in the middle of a training."""
+    DAMAGED = "damaged"
+    """It could not be read whole."""
+    NO_LOSS = "no-loss"
+    """Nothing shows that it trained."""
+    CONTRADICTED = "contradicted"
+    """It reached its end, and contradicts itself (`measure.contradiction`)."""
+    CRASHED = "crashed"
+    """An error ended it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogEnd:
+    """How the run of a log ended."""
+
+    outcome: Outcome
+    """VALID, MEASURED, or why it has no number."""
+    shown: Shown
+    """Why."""
+    reason: str | None = None
+    """The same in a sentence; None for VALID."""
+    remark: str | None = None
+    """An error behind the end."""
+    mark: EndMark | None = None
+    """The line that shows it."""
+
+    @property
+    def proves(self) -> bool:
+        """Say whether a limit may be proven on the number, if there is one: not where an error stands behind its iterations."""
+        return self.shown is not Shown.CRASHED
+
+    def doubted(self) -> "LogEnd":
+        """Return the same of a log that contradicts itself: it shows nothing that could be relied upon."""
+        if self.outcome is not Outcome.VALID:
+            return self
+        return replace(self, outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the `ending` object of nlp-bench/report/1."""
+        mark = self.mark
+        return {
+            "shown": self.shown.value,
+            "line": mark.line_number if mark else None,
+            "evidence": one_line(mark.text) if mark else None,
+        }
+
+
+def end_of(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogEnd:
+    """Return how the run ended whose `attempts` are of one configuration and of which `measured` is the one with the number."""
+    last = attempts[-1]
+    mark = decisive(_behind(log, last))
+    is_failure = mark is not None and mark.outcome is not Outcome.VALID
+    if mark and is_failure and not is_over(last.records, log.counts_from):
+        return _broken_off(log, attempts, mark)
+    is_done = is_over(measured.records, log.counts_from) or (mark is not None and not is_failure and measured is last)
+    remark = (
+        f"line {mark.line_number}, behind the last iteration: {one_line(mark.text)}" if mark and is_failure else None
+    )
+    for shown, reason in _lacking(log, attempts[0], measured, is_done=is_done):
+        return LogEnd(outcome=Outcome.MEASURED, shown=shown, reason=reason, remark=remark, mark=mark)
+    return LogEnd(outcome=Outcome.VALID, shown=Shown.ENDED, remark=remark, mark=mark)
+
+
+def _behind(log: Log, attempt: Attempt) -> tuple[EndMark, ...]:
+    """Return the marks from the last record of an attempt on, up to the first one of the next."""
+    begin = int(attempt.records.offsets[-1])
+    end = min((first for first in log.first_offsets if first > begin), default=log.num_bytes)
+    return tuple(mark for mark in log.ends if begin <= mark.offset < end)
+
+
+def _broken_off(log: Log, attempts: Sequence[Attempt], mark: EndMark) -> LogEnd:
+    where = f"{_stop(attempts[-1].records)}, and line {mark.line_number} says: {one_line(mark.text)}"
+    if mark.outcome in OUTSIDE:
+        reason = f"the run was ended from outside ({mark.outcome.value}): {where}"
+        return LogEnd(outcome=Outcome.MEASURED, shown=Shown.ENDED_FROM_OUTSIDE, reason=reason, mark=mark)
+    if _is_excerpt(log, attempts[0]):  # a few lines cut out of a run
+        reason = f"an excerpt of a run that failed: {where}"
+        return LogEnd(outcome=Outcome.MEASURED, shown=Shown.CRASHED, reason=reason, mark=mark)
+    return LogEnd(outcome=mark.outcome, shown=Shown.CRASHED, reason=where, mark=mark)
+
+
+def _lacking(log: Log, first: Attempt, measured: Attempt, *, is_done: bool) -> Iterator[tuple[Shown, str]]:
+    """Yield what a log does not show that a run which ended well, trained and whole does."""
+    records = measured.records
+    if log.damage:
+        yield Shown.DAMAGED, "the log could not be read whole"
+    if not is_done:
+        is_known = records[-1].total_iterations is not None
+        more = "" if is_known else ", and does not say where the training ends"
+        yield Shown.STOPS_EARLY if is_known else Shown.END_UNKNOWN, _stop(records) + more
+    if _is_excerpt(log, first):
+        yield Shown.EXCERPT, f"the log begins at iteration {first.records[0].iteration}, without a start of the program"
+    if not records.has("lm_loss").any():
+        yield Shown.NO_LOSS, "the log shows no loss of a training"
+
+
+def _is_excerpt(log: Log, attempt: Attempt) -> bool:
+    """Say whether the attempt begins in the middle, and nothing before it tells of a start."""
+    records = attempt.records
+    steps = np.diff(records.column("iteration"))
+    interval = float(np.median(steps)) if len(steps) else 1.0
+    if records[0].iteration <= log.counts_from - 1 + max(interval, 1.0):
+        return False
+    told = (*attempt.facts.values(), *log.settings.values())
+    return not any(0 < fact.line_number < records[0].line_number for fact in told)
+
+
+def _stop(records: Records) -> str:
+    last = records[-1]
+    of = f" of {last.total_iterations}" if last.total_iterations is not None else ""
+    return f"the log stops at iteration {last.iteration}{of}"
+
+
+def is_over(records: Records, counts_from: int) -> bool:
+    """Say whether the last record is of the last iteration."""
+    last = records[-1]
+    return last.total_iterations is not None and last.iteration >= last.total_iterations + counts_from - 1
