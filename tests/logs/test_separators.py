@@ -148,3 +148,32 @@ def test_a_log_with_decimal_commas_decides_for_its_other_lines() -> None:
     assert plain_numbers(b"ms: 1,012", has_decimal_commas=True)[0] == b"ms: 1.012"
     assert plain_numbers(b"ms: 1.012", has_decimal_commas=True)[0] == b"ms: 1012"
     assert plain_numbers(b"ms: 1,012 | loss: 3.25", has_decimal_commas=True)[0] == b"ms: 1,012 | loss: 3.25"
+
+
+def megatron_line(i: int, ms: str) -> str:
+    return MEGATRON.format(i=i, samples=8 * i, ms=ms, rate="4.438E-07", loss="1.010967E+01")
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("unit", ["(ms)", "(s)"])
+def test_points_that_nothing_else_explains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: str, is_compiled: bool
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(scan, "_library", lambda: None)
+    path = tmp_path / "log"
+    times = [written(ms, "German", 0) for ms in times_ms()]
+    path.write_text("".join(megatron_line(i, ms).replace("(ms)", unit) for i, ms in enumerate(times, 1)))
+    (entry,) = measure_log(str(path), Overrides(sequence_length=128, num_gpus=1))
+    assert entry.outcome is Outcome.REFUSED
+    assert "elapsed time per iteration: 39 of 60 lines" in entry.reasons[0]
+    assert "line 4)" in entry.reasons[0]
+
+
+@pytest.mark.parametrize(
+    "times", [["950", "1.012"] * 2, ["950.5", "1.012"] * 30, ["2", "2000"] * 30, ["1012", "1.5"] * 30, ["987"] * 60]
+)
+def test_times_that_are_no_such_numbers(tmp_path: Path, times: list[str]) -> None:
+    path = tmp_path / "log"
+    path.write_text("".join(megatron_line(i, ms) for i, ms in enumerate(times, 1)))
+    assert read_log(str(path)).refusal is None

@@ -67,6 +67,14 @@ def test_what_the_log_says_against_a_valid_outcome(
     assert reason in found[1]
 
 
+def test_a_log_that_is_lost_in_part_is_invalid(run_dir: Path) -> None:
+    path = run_dir / "job.out"
+    path.write_text(re.sub(r"(iteration \(s\): [\d.]+)(?=\d \|)", r"\1[rank1]", path.read_text(), count=3))
+    found = outcome_of(run_dir)
+    assert found[0] == "INVALID"
+    assert "3 of 5 training lines (60.0 %) have no time that can be read" in found[1]
+
+
 def test_an_exit_status_against_a_valid_outcome_is_believed(run_dir: Path) -> None:
     change(run_dir, "outcome.json", exit_status=1)
     found = outcome_of(run_dir)

@@ -13,7 +13,7 @@ from nlp_bench.logs.lost import Lookalikes
 from nlp_bench.logs.machine import MACHINE
 from nlp_bench.logs.record import EndMark, Log
 from nlp_bench.logs.scan import Line, Rows, Scanner
-from nlp_bench.logs.separators import Separators
+from nlp_bench.logs.separators import Separators, misread_points
 from nlp_bench.logs.settings import SETTINGS
 from nlp_bench.logs.source import Source, open_log
 
@@ -219,6 +219,9 @@ class _Reading:
             return Log(dialect=None, attempts=(), num_bytes=num_bytes, damage=damage, ends=self._marks())
         best = max(believed, key=lambda f: (f.num_records > 0, f.has_refused, f.num_records))
         log = best.result(num_bytes=num_bytes, damage=damage, common=self._machine.findings.first_facts())
+        # The fast road takes a point for what it is everywhere else.
+        if best.dialect.grammar and not log.refusal:
+            log = replace(log, refusal=misread_points(log))
         said = self._separators.remarks(log, best.dialect)
         return replace(
             log,

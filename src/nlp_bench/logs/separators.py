@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nlp_bench.logs.dialect import Dialect
-from nlp_bench.logs.record import Log
+from nlp_bench.logs.record import Log, Refusal
 from nlp_bench.logs.scan import Line
 
 MAX_BYTES = 4096
@@ -53,6 +56,7 @@ _SCIENTIFIC = {Style.OPEN: Style.DECIMAL_COMMA, Style.OPEN_POINT: Style.POINT}
 _CHANGED = {Style.COMMA_GROUPS, Style.DECIMAL_COMMA, Style.MARKED_GROUPS}
 _MARKS = re.compile(_MARK + rb"| ")
 _MOST = 4096
+_FEWEST = 3
 
 
 class Number(NamedTuple):
@@ -100,6 +104,38 @@ class Separators:
             for style, (number, text) in self.first.items()
             if style in styles
         )
+
+
+def misread_points(log: Log) -> Refusal | None:
+    """Return why the times of a log cannot be told, where some seem to have points between thousands (`1.012` beside `987`).
+
+    Such a point is a decimal point like any other: whole numbers below a thousand, and from there on numbers a thousand times too
+    small with three decimals, show what it is. No other number of such lines has a comma, or it would have decided.
+    """
+    for attempt in log.attempts:
+        elapsed_s = attempt.records.column("elapsed_s")
+        ordered = np.sort(elapsed_s[elapsed_s > 0])
+        if len(ordered) < 2 * _FEWEST:
+            continue
+        at = int(np.argmax(ordered[1:] / ordered[:-1])) + 1
+        small, large = ordered[:at], ordered[at:]
+        if min(len(small), len(large)) < _FEWEST or not any(
+            _is_grouped(small / unit, large / unit) for unit in (1e-3, 1.0)
+        ):
+            continue
+        number = int(attempt.records.numbers[int(np.argmax(elapsed_s <= small[-1]))])
+        return Refusal(
+            f"elapsed time per iteration: {len(small)} of {len(ordered)} lines state a thousandth of the others' times (the first is line "
+            f"{number}), as if points stood between thousands; whether 1.012 is a little more than one or than a thousand cannot be "
+            "told: give the log with plain numbers (1012)"
+        )
+    return None
+
+
+def _is_grouped(small: NDArray[np.float64], large: NDArray[np.float64]) -> bool:
+    """Say whether `large` are whole numbers below 1000, and `small` go on from there with their thousands as units."""
+    is_whole = all(np.all(np.abs(v - np.round(v)) < 1e-6 * np.maximum(v, 1.0)) for v in (large, 1000 * small))
+    return bool(is_whole and small.min() >= 1 and large.max() < 1000 and 1000 * small.max() < 10 * large.max())
 
 
 def plain_numbers(

@@ -43,6 +43,8 @@ def _objections(asked: Asked, log: Log | None, records: Records) -> Iterator[tup
         yield Outcome.INVALID, f"{ran}, run.json asks for {asked.global_batch_size}"
     if not records.has("elapsed_s").any():
         yield Outcome.INVALID, "no line of the log has an elapsed time that could be used"
+    if log is not None and log.refusal:
+        yield Outcome.INVALID, log.refusal.reason
 
 
 def notes(
