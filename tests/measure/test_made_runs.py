@@ -8,10 +8,12 @@ import pytest
 from support.machines import Node
 from support.made_logs import BEGIN_S, HONEST_S, LIMIT_S, TOKENS, Made, run_folder, run_of
 
-from nlp_bench.measure.contradiction import Code
+from nlp_bench.measure.contradiction import Code, Weight
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.folder import measure_folder
+from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.limit import PASS, judged
+from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
 
@@ -76,6 +78,18 @@ def test_changed_times(tmp_path: Path, change: Callable[[Made], Made], code: Cod
     entry = measured(tmp_path / "run", change(run_of(2 * HONEST_S)))
     assert (entry.outcome, entry.has_number) == (Outcome.INVALID, False)
     assert code in {found.code for found in entry.contradictions}
+
+
+def test_a_checkpoint_behind_every_line_is_doubted_and_no_forgery(tmp_path: Path) -> None:
+    made = run_of()
+    for row in made.rows[1:]:
+        row.wall_s *= 1.5
+        row.before = " saving checkpoint at iteration\n"
+    made.clocked()
+    entry = measured(tmp_path / "run", made)
+    assert [(found.code, found.weight) for found in entry.contradictions] == [(Code.WALL_CLOCK_OUTSIDE, Weight.DOUBT)]
+    (entry,) = measure_log(str(tmp_path / "run/job.out"), Overrides())
+    assert [(found.code, found.weight) for found in entry.contradictions] == [(Code.STAMPS_VS_TIME_SLOW, Weight.DOUBT)]
 
 
 @pytest.mark.parametrize(("is_suspended", "outcome"), [(True, Outcome.INVALID), (False, Outcome.VALID)])

@@ -75,7 +75,7 @@ def _checks(said: Statements) -> Iterator[Contradiction]:
     yield from against_shape(records, sizes, found, said.workload, is_ours=is_ours)
     yield from against_counts(records, sizes, is_ours=is_ours)
     if sizes.has_times:
-        yield from against_stamps(passed(spans, said.log), is_ours=is_ours)
+        yield from against_stamps(passed(spans, said.log, is_ours=is_ours), is_ours=is_ours)
         yield from against_recorders(spans, said.recorders)
     yield from against_lines(said.attempt, sizes)
     yield from against_themselves(said.attempt, said.workload, sizes)

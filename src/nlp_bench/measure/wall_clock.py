@@ -51,12 +51,15 @@ class Passed:
     """Whether the log speaks of an evaluation or a checkpoint between them."""
     resolution_s: float
     """Unit of the times of day."""
+    is_worded: bool = False
+    """Whether the log speaks of them so often that its words tell nothing."""
 
 
-def passed(spans: Spans, log: Log) -> Passed | None:
+def passed(spans: Spans, log: Log, *, is_ours: bool = False) -> Passed | None:
     """Return what can be compared, None where fewer than two intervals can.
 
-    Left out are gaps in the iterations, clocks that were set back, and steps of an hour, which are the change of a time zone.
+    Left out are gaps in the iterations, clocks that were set back, and steps of an hour, which are the change of a time zone. In a run of ours the
+    words of a checkpoint are the trainer's own, however often it writes one.
     """
     stamps, logged, steps = (
         spans.records.column("stamp_s"),
@@ -76,9 +79,10 @@ def passed(spans: Spans, log: Log) -> Passed | None:
     inside = np.searchsorted(offsets, [event.offset for event in log.events])
     has_event = np.zeros(len(offsets), dtype=np.bool_)
     has_event[inside[inside < len(offsets)]] = True
+    is_worded = not is_ours and 2 * np.count_nonzero(has_event) > len(has_event)
     if log.dialect in EVALUATES_BETWEEN:
         has_event[:] = True
-    elif 2 * np.count_nonzero(has_event) > len(has_event):  # such words tell nothing
+    elif is_worded:
         has_event[:] = False
     return Passed(
         seconds=between[usable],
@@ -86,6 +90,7 @@ def passed(spans: Spans, log: Log) -> Passed | None:
         numbers=spans.records.numbers[usable],
         has_event=has_event[usable],
         resolution_s=resolution_s,
+        is_worded=is_worded,
     )
 
 
@@ -107,7 +112,7 @@ def against_stamps(found: Passed | None, *, is_ours: bool) -> Iterator[Contradic
     if typical > 1 + tolerance:
         yield Contradiction(
             code=Code.STAMPS_VS_TIME_SLOW,
-            weight=weigh(typical, is_ours=is_ours),
+            weight=Weight.DOUBT if found.is_worded else weigh(typical, is_ours=is_ours),
             text=f"from line to line {typical:.4g} times as much time passed as the lines log ({total:.1f} s for {logged:.1f} s)",
         )
         return
