@@ -148,4 +148,4 @@ def test_a_run_without_a_number_is_refused_with_the_reason(
     assert printed.out == ""
     assert main(["export", "bigger", str(tmp_path / "train.log"), str(our_run)]) == 1
     assert len(json.loads(capsys.readouterr().out)) == 1
-    exported(capsys, "bigger", tmp_path / "train.log", "--sequence-length", 2048)
+    exported(capsys, "bigger", tmp_path / "train.log", "--sequence-length", 2048, "--allow-measured")

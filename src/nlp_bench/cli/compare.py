@@ -10,7 +10,7 @@ Exit code 0; 1 when the gate stops or a side has no number; 2 for a refused comp
 import argparse
 from pathlib import Path
 
-from nlp_bench.cli.reading import add_sizes, add_tokens, overrides_of, use_one_thread
+from nlp_bench.cli.reading import add_allow_measured, add_sizes, add_tokens, overrides_of, use_one_thread
 from nlp_bench.errors import UsageError
 
 EXAMPLE = """nlp-bench compare runs/before runs/after
@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="you vouch that logs which do not show what they trained did the same",
     )
+    add_allow_measured(parser, "take as repeats of each other")
     add_tokens(parser)
     add_sizes(parser)
     parser.add_argument("--file", type=Path, metavar="FILE", help="the history (default reports/history.sqlite3)")
@@ -79,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
     wanted = Wanted(
         overrides=overrides_of(options),
         trust=options.same_workload,
+        allow_measured=options.allow_measured,
         history=options.file or default_file(),
         scatter=options.scatter,
     )

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.reading import add_sizes, add_tokens, overrides_of, use_one_thread
+from nlp_bench.cli.reading import add_allow_measured, add_sizes, add_tokens, overrides_of, use_one_thread
 from nlp_bench.errors import NlpBenchError, UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FIELD=VALUE",
         help="fill a field of the system description",
     )
+    add_allow_measured(parser, "export")
     add_tokens(parser)
     add_sizes(parser)
 
@@ -51,7 +52,9 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.export.subject import subjects
     from nlp_bench.files import write_text
 
-    found, refused = subjects(options.paths, overrides_of(options), options.tokens)
+    found, refused = subjects(
+        options.paths, overrides_of(options), options.tokens, allow_measured=options.allow_measured
+    )
     for said in refused:
         print(f"nlp-bench: {said}", file=sys.stderr)
     if not found:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.reading import add_sizes, overrides_of, use_one_thread
+from nlp_bench.cli.reading import add_allow_measured, add_sizes, overrides_of, use_one_thread
 from nlp_bench.cli.words import count, seconds
 from nlp_bench.errors import UsageError
 
@@ -76,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("table", "csv", "json"), help="form of standard output (export: csv, else table)"
     )
+    add_allow_measured(parser, "trend and variance: count")
     add_sizes(parser)
 
 
@@ -85,6 +86,8 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.history import default_file
 
     action = options.action
+    if options.allow_measured and action not in {"trend", "variance"}:
+        raise UsageError(f"--allow-measured does not go with history {action}; it goes with trend, variance")
     for option, (kept, actions) in _WITH.items():
         if getattr(options, kept) is not None and action not in actions:
             raise UsageError(f"{option} does not go with history {action}; it goes with {', '.join(actions)}")
@@ -171,7 +174,7 @@ def _trend(options: argparse.Namespace, path: Path, form: str) -> int:
 
         prepare(options.output)
     with open_to_read(path) as store:
-        rows = store.rows(_filter(options, None))
+        rows = _counted(store.rows(_filter(options, None)), options)
     found = trends(rows)
     if not found:
         _say_empty(rows, path)
@@ -193,12 +196,23 @@ def _variance(options: argparse.Namespace, path: Path, form: str) -> int:
 
     within = percent("--within", options.within or "1%")
     with open_to_read(path) as store:
-        rows = store.rows(_filter(options, None), COLUMNS)
+        rows = _counted(store.rows(_filter(options, None), COLUMNS), options)
     found = analyse(rows, within=within, start_up_s=options.start_up or START_UP_S)
     if not found:
         _say_empty(rows, path)
     print({"table": as_text, "json": as_json}[form](found), end="")
     return 0
+
+
+def _counted(rows: "list[Row]", options: argparse.Namespace) -> "list[Row]":
+    """Return the runs that count: logs that do not show how their run ended only where that was asked for."""
+    from nlp_bench.outcome import Outcome
+
+    kept = [row for row in rows if options.allow_measured or row.outcome != Outcome.MEASURED.value]
+    if len(kept) < len(rows):
+        number = len(rows) - len(kept)
+        print(f"nlp-bench: {number} MEASURED left out; --allow-measured counts them", file=sys.stderr)
+    return kept
 
 
 def _say_unplaced(rows: "list[Row]", identities: set[str]) -> None:

@@ -29,6 +29,15 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=count, metavar="N", help=f"{what}, where the log does not say")
 
 
+def add_allow_measured(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add --allow-measured; `what` says what it allows."""
+    parser.add_argument(
+        "--allow-measured",
+        action="store_true",
+        help=f"{what} logs that do not show that their run ended well, trained and whole (MEASURED), too",
+    )
+
+
 def use_one_thread() -> None:
     """Keep numpy from starting a thread for each core: no linear algebra is done, and a login node may not allow them."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

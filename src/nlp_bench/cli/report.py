@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.reading import add_sizes, add_tokens, overrides_of, use_one_thread
+from nlp_bench.cli.reading import add_allow_measured, add_sizes, add_tokens, overrides_of, use_one_thread
 from nlp_bench.cli.words import count, price, seconds
 from nlp_bench.errors import UsageError
 
@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--price-per-kwh", type=price, metavar="X", help="cost of the training's energy, where a meter has counted it"
     )
     parser.add_argument("--currency", metavar="WORD", help="unit of the price, such as EUR; goes with --price-per-kwh")
+    add_allow_measured(parser, "pool as repeats of one configuration")
     parser.add_argument(
         "--explain", action="store_true", help="print the lines, sources, window and formula behind each number"
     )
@@ -138,6 +139,7 @@ def _read(options: argparse.Namespace) -> "Report":
     with_plots = options.output is not None or options.format == "html"
     sources = read_sources(options.paths, overrides_of(options), with_quotes=options.explain, with_samples=with_plots)
     return Report(
+        allow_measured=options.allow_measured,
         baseline_gpus=options.baseline_gpus,
         price_per_kwh=options.price_per_kwh,
         currency=currency,

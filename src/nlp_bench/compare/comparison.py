@@ -131,7 +131,8 @@ def _no_match(a: Side, b: Side) -> str:
     rows = (*nearest.workload, *nearest.not_shown, *nearest.free, *nearest.machine)
     if not rows:
         lost = (
-            "A log that states little stays alone; if these logs are repeats of one run, say so with --same-workload."
+            "A log that states little stays alone, and so does one that is MEASURED; if these logs are repeats of one run, say so "
+            "with --same-workload or --allow-measured."
         )
         return f"{counts} once\n{lost}"
     return (

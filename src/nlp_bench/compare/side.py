@@ -24,8 +24,14 @@ class Wanted:
     """Whether a person vouches that logs which state little are of one workload."""
     history: Path
     """The file that `history:NAME` is looked up in."""
+    allow_measured: bool = False
+    """Whether logs that do not show how their run ended count as repeats of each other, too."""
     scatter: str | None = None
     """Repeated runs of A's machine, as a side is named."""
+
+    def pooled(self, runs: Iterable[Observation]) -> list[Pool]:
+        """Return the configurations of `runs`."""
+        return pooled(runs, trust=self.trust, allow_measured=self.allow_measured)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +49,16 @@ class Side:
 
     @classmethod
     def of(
-        cls, label: str, runs: Iterable[Observation], *, trust: bool = False, repeats: Iterable[Observation] = ()
+        cls, label: str, runs: Iterable[Observation], wanted: Wanted, *, repeats: Iterable[Observation] = ()
     ) -> "Side":
         """Pool `runs`, and `repeats` apart."""
-        pools = pooled(runs, trust=trust)
+        pools = wanted.pooled(runs)
         lost = [pool for pool in pools if not pool.runs and not is_known(pool.settings)]
         return cls(
             label=one_line(label),
             pools=tuple(pool for pool in pools if pool not in lost),
             unreadable=tuple(run for pool in lost for run in pool.without_number),
-            repeats=tuple(pooled(repeats, trust=trust)),
+            repeats=tuple(wanted.pooled(repeats)),
         )
 
 
@@ -70,7 +76,7 @@ def read_sides(a: str, b: str, wanted: Wanted) -> tuple[Side, Side]:
         raise UsageError(
             f"--scatter {word}: `last` means before the other side; give a path, a name or a configuration"
         )
-    found = pooled(_read(word, wanted), trust=wanted.trust)
+    found = wanted.pooled(_read(word, wanted))
     fitting = [pool for pool in found if any(same_machine(pool.settings, one.settings) for one in first.pools)]
     if not any(pool.spread for pool in fitting):
         what = "two runs of one configuration on A's machine that differ"
@@ -88,10 +94,10 @@ def _read_both(a: str, b: str, wanted: Wanted) -> tuple[Side, Side]:
         )
     if _is_relative(a):
         second = _read(b, wanted, with_keys=True)
-        return _before(a, second, wanted), Side.of(b, second, trust=wanted.trust)
+        return _before(a, second, wanted), Side.of(b, second, wanted)
     first = _read(a, wanted, with_keys=_is_relative(b))
-    other = _before(b, first, wanted) if _is_relative(b) else Side.of(b, _read(b, wanted), trust=wanted.trust)
-    return Side.of(a, first, trust=wanted.trust), other
+    other = _before(b, first, wanted) if _is_relative(b) else Side.of(b, _read(b, wanted), wanted)
+    return Side.of(a, first, wanted), other
 
 
 def _is_relative(word: str) -> bool:
@@ -115,4 +121,4 @@ def _before(word: str, others: list[Observation], wanted: Wanted) -> Side:
 
     runs, earlier = before(wanted.history, word.removeprefix(HISTORY), others)
     which = runs[0].source if len(runs) == 1 else f"{len(runs)} runs, the latest {runs[-1].source}"
-    return Side.of(f"{word} ({which})", runs, trust=wanted.trust, repeats=earlier)
+    return Side.of(f"{word} ({which})", runs, wanted, repeats=earlier)

@@ -13,6 +13,7 @@ from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import lookup
+from nlp_bench.outcome import Outcome
 from nlp_bench.report.find import Kind, find
 
 Record = Mapping[str, Any]
@@ -60,8 +61,10 @@ class Subject:
         return time_to_report_s(self.tokens, self.rate[1]) or 0.0
 
 
-def subjects(paths: Sequence[str], overrides: Overrides, tokens: int) -> tuple[list[Subject], list[str]]:
-    """Return the valid runs of `paths`, and for each other one why it is refused.
+def subjects(
+    paths: Sequence[str], overrides: Overrides, tokens: int, *, allow_measured: bool = False
+) -> tuple[list[Subject], list[str]]:
+    """Return the valid runs of `paths` (with `allow_measured` also the MEASURED ones), and for each other one why it is refused.
 
     Raises UsageError for a PATH that cannot be read.
     """
@@ -77,12 +80,19 @@ def subjects(paths: Sequence[str], overrides: Overrides, tokens: int) -> tuple[l
         entries, _ = measure(item.folder if is_ours else Path(item.path), RUN_FOLDER if is_ours else LOG, overrides)
         records = _records(item.folder) if is_ours else {}
         for entry in entries:
-            if entry.throughput is not None:
+            is_allowed = allow_measured or entry.outcome is Outcome.VALID
+            if entry.throughput is not None and is_allowed:
                 found.append(Subject(entry=entry, tokens=tokens, **records))
             elif not item.is_found or entry.dialect:
                 why = "; ".join(entry.reasons[:2])
-                refused.append(f"{entry.source}: {entry.outcome.value}, a run without a number is not exported: {why}")
+                refused.append(f"{entry.source}: {entry.outcome.value}, {_why_not(entry)}: {why}")
     return found, refused
+
+
+def _why_not(entry: RunEntry) -> str:
+    if entry.has_number:
+        return "a log that does not show that its run ended well is exported with --allow-measured only"
+    return "a run without a number is not exported"
 
 
 def _records(folder: Path) -> dict[str, Record]:

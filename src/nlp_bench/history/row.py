@@ -94,6 +94,7 @@ class Row:
             estimate=estimate,
             num_intervals=self.num_intervals,
             settings={name: Setting(value, f"{where}, {source}") for name, (value, source) in known.items()},
+            program=entry.get("dialect"),
             reasons=tuple(entry.get("reasons", ())),
             key=self.key,
         )

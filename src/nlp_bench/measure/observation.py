@@ -90,6 +90,8 @@ class Observation:
     """The same at the slower speed at which the run ends, None where it ends as it ran."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
     """What is known of workload, configuration and machine."""
+    program: str | None = None
+    """The dialect of its log: two programs are no repeats of each other."""
     reasons: tuple[str, ...] = ()
     """Why there is no number, or what to know about it."""
     key: str | None = None
@@ -107,6 +109,7 @@ class Observation:
             num_intervals=len(measured.window.spans) if measured else None,
             ending_seconds_per_token=measured.ending_seconds_per_token if measured else None,
             settings=settings_of(entry),
+            program=entry.dialect,
             reasons=entry.reasons,
         )
 

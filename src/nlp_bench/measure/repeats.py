@@ -14,6 +14,7 @@ from nlp_bench.measure.estimate import LEVEL, Estimate, over_runs, student_t
 from nlp_bench.measure.observation import Identity, Observation, digest, digest_of, identity, identity_of, is_known
 from nlp_bench.measure.steadiness import num_more
 from nlp_bench.measure.workload import Setting
+from nlp_bench.outcome import Outcome
 
 __all__ = ["Pool", "digest", "digest_of", "identity", "percentage", "pool", "pool_lines", "pooled"]
 
@@ -145,20 +146,22 @@ def _is_beyond(values: Sequence[float], index: int) -> bool:
     return abs(values[index] - mean) > student_t(1 - 0.025 / len(values), len(others) - 1) * deviation
 
 
-def pool(entries: Iterable[RunEntry], *, trust: bool = False) -> list[Pool]:
+def pool(entries: Iterable[RunEntry], *, trust: bool = False, allow_measured: bool = False) -> list[Pool]:
     """Group runs into repeats of one configuration, in the order of their first runs.
 
-    A run of which too little is known (`is_known`) stays alone; with `trust` a person vouches that equal means repeated.
+    A run of which too little is known (`is_known`) stays alone; with `trust` a person vouches that equal means repeated. So does one
+    that is MEASURED, unless `allow_measured` takes it too; logs of two programs are no repeats of each other.
     """
-    return pooled([Observation.of(entry) for entry in entries], trust=trust)
+    return pooled([Observation.of(entry) for entry in entries], trust=trust, allow_measured=allow_measured)
 
 
-def pooled(observations: Iterable[Observation], *, trust: bool = False) -> list[Pool]:
+def pooled(observations: Iterable[Observation], *, trust: bool = False, allow_measured: bool = False) -> list[Pool]:
     """Group observations as `pool` does."""
     groups: dict[object, list[Observation]] = {}
     for number, run in enumerate(observations):
-        is_alone = not (trust or is_known(run.settings))
-        groups.setdefault(number if is_alone else identity_of(run.settings), []).append(run)
+        is_alone = not (trust or is_known(run.settings)) or (run.outcome is Outcome.MEASURED and not allow_measured)
+        program = None if run.seconds_per_token is None else run.program  # one that died early may have no dialect
+        groups.setdefault(number if is_alone else (program, identity_of(run.settings)), []).append(run)
     return [_pool(group) for group in _with_early_deaths(list(groups.values()))]
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from nlp_bench.report.energy import energy_legend, price_notes, readable_energy
-from nlp_bench.report.repeated import repeat_lines
+from nlp_bench.report.repeated import apart_line, repeat_lines
 from nlp_bench.report.table import Report
 
 HEADINGS = {
@@ -103,6 +103,8 @@ def notes(report: Report) -> list[str]:
         else:
             lines += [f"{name}: {said}" for name in names]
     lines += repeat_lines(report.repeats, report.tokens, report.limit_s)
+    if not report.allow_measured and (apart := apart_line(report.entries)):
+        lines.append(apart)
     if len(report.entries) > 1:
         from nlp_bench.sweep.sweep import winner_notes  # noqa: PLC0415  # one run has no rival
 

@@ -7,11 +7,20 @@ from typing import Any
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.limit import NOT_PROVEN, why_not_proven, word_of
 from nlp_bench.measure.repeats import Pool, digest_of, pool, pool_lines
+from nlp_bench.outcome import Outcome
 
 
-def repeats(entries: Sequence[RunEntry]) -> list[Pool]:
+def repeats(entries: Sequence[RunEntry], *, allow_measured: bool = False) -> list[Pool]:
     """Return the configurations that were run more than once with a number; a copy that is given as a repeat is told too."""
-    return [found for found in pool(entries) if len(found.runs) > 1 or found.copies]
+    return [found for found in pool(entries, allow_measured=allow_measured) if len(found.runs) > 1 or found.copies]
+
+
+def apart_line(entries: Sequence[RunEntry]) -> str | None:
+    """Say that logs of one configuration are not pooled since they are MEASURED, None where there are none."""
+    measured = [entry for entry in entries if entry.outcome is Outcome.MEASURED]
+    number = sum(len(found.runs) for found in repeats(measured, allow_measured=True) if len(found.runs) > 1)
+    words = "logs of one configuration are MEASURED, and so no repeats of each other; pool them with --allow-measured"
+    return f"{number} {words}" if number else None
 
 
 def repeat_lines(pools: Sequence[Pool], tokens: int, limit_s: float | None) -> list[str]:

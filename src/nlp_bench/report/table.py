@@ -64,6 +64,8 @@ class Report:
     """Limit of the report time in seconds, None without `--limit`."""
     baseline_gpus: int | None = None
     """GPUs of the baseline of scaling curves, None for the smallest size."""
+    allow_measured: bool = False
+    """Whether logs that are MEASURED are pooled as repeats, too."""
     price_per_kwh: float | None = None
     """Price of a kWh, None without `--price-per-kwh`."""
     currency: str | None = None
@@ -74,7 +76,7 @@ class Report:
     @cached_property
     def repeats(self) -> list[Pool]:
         """The configurations that were run more than once."""
-        return repeats(self.entries)
+        return repeats(self.entries, allow_measured=self.allow_measured)
 
     @property
     def columns(self) -> tuple[str, ...]:

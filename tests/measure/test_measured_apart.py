@@ -1,0 +1,101 @@
+"""A log that does not show how its run ended is exported, pooled and counted only where a person says so; two programs never are repeats."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.main import main
+from nlp_bench.measure.observation import Observation
+from nlp_bench.measure.repeats import pooled
+from nlp_bench.measure.workload import Setting
+from nlp_bench.outcome import Outcome
+
+DUMP = {"num_layers": 12, "hidden_size": 768, "seq_length": 2048, "world_size": 8, "global_batch_size": 96}
+FLAG = "--allow-measured"
+
+
+def write(path: Path, *, last: int = 24, more_s: float = 0.0) -> Path:
+    dump = "".join(f"  {name} ................ {value}\n" for name, value in DUMP.items())
+    lines = "".join(
+        f" iteration {i:8d}/      40 | consumed samples: {96 * i:12d} | elapsed time per iteration (s): {5 + 0.01 * (i * 7 % 5) + more_s:.4f} | "
+        f"global batch size:    96 | lm loss: {9 - 0.01 * i:.6E} | number of skipped iterations: 0 | number of nan iterations:   0 |\n"
+        for i in range(1, last + 1)
+    )
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"------------------------ arguments ------------------------\n{dump}{lines}")
+    return path
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> list[str]:
+    return [str(write(tmp_path / f"a/{name}.log", more_s=0.002 * name)) for name in range(3)]
+
+
+def test_logs_that_stop_early_are_no_repeats_unless_told(logs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", *logs, "--format", "json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert ({run["outcome"] for run in record["runs"]}, record.get("repeats")) == ({"MEASURED"}, None)
+    assert main(["report", *logs, FLAG, "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["repeats"]
+    assert found["sources"] == logs
+    main(["report", *logs])
+    assert (
+        f"3 logs of one configuration are MEASURED, and so no repeats of each other; pool them with {FLAG}"
+        in capsys.readouterr().out
+    )
+
+
+def test_whole_logs_are_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = [str(write(tmp_path / f"{name}.log", last=40, more_s=0.002 * name)) for name in range(2)]
+    assert main(["report", *whole, "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["repeats"]
+    assert found["sources"] == whole
+
+
+def test_an_export_refuses_them_and_names_the_option(logs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "bigger", logs[0]]) == 1
+    out, err = capsys.readouterr()
+    assert (out, "MEASURED" in err, FLAG in err) == ("", True, True)
+    assert main(["export", "bigger", logs[0], FLAG]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 1
+
+
+def test_a_comparison_of_two_named_logs_needs_no_option_and_one_of_folders_does(
+    logs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in range(2):
+        write(tmp_path / f"b/{name}.log", more_s=0.5 + 0.002 * name)
+    assert main(["compare", logs[0], str(tmp_path / "b/0.log"), "--same-workload"]) == 0
+    folders = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--same-workload"]
+    capsys.readouterr()
+    assert main(folders) == 2
+    assert FLAG in capsys.readouterr().err
+    assert main([*folders, FLAG, "--format", "json"]) == 0
+    (pair,) = json.loads(capsys.readouterr().out)["comparisons"]
+    assert (len(pair["a"]["runs"]), len(pair["b"]["runs"])) == (3, 2)
+
+
+def test_a_trend_leaves_them_out_and_says_so(
+    logs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = ["--file", str(tmp_path / "history.sqlite3")]
+    assert main(["history", "add", *logs, *file]) == 0
+    capsys.readouterr()
+    assert main(["history", "trend", *file, "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["configurations"], "3 MEASURED left out" in err) == ([], True)
+    assert main(["history", "trend", *file, FLAG, "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["configurations"]
+    assert found["runs"] == [1, 2, 3]
+    assert main(["history", "list", *file, FLAG]) == 2
+
+
+def test_logs_of_two_programs_are_no_repeats() -> None:
+    settings = {name: Setting(value, "the log") for name, value in {**DUMP, "num_gpus": 8}.items()}
+    runs = [
+        Observation(source=program, outcome=Outcome.VALID, seconds_per_token=1e-5, settings=settings, program=program)
+        for program in ("megatron-lm", "nemo-2", "megatron-lm")
+    ]
+    for trust in (False, True):
+        assert sorted(len(pool.runs) for pool in pooled(runs, trust=trust, allow_measured=True)) == [1, 2]
