@@ -11,8 +11,8 @@ from nlp_bench.cli.main import main
 from nlp_bench.config.catalog import root
 from nlp_bench.config.limits import Limits
 from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
-from nlp_bench.config.run import Run
+from nlp_bench.config.resolve import for_another_job, resolve
+from nlp_bench.config.run import Run, read_run
 from nlp_bench.config.system import Network
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.arguments import check_arguments, training_arguments
@@ -153,6 +153,23 @@ def test_megatron_lm_is_refused_where_it_cannot_run(megatron: Path, monkeypatch:
     monkeypatch.delenv("MEGATRON_LM_REPO")
     with pytest.raises(UsageError, match=r"MEGATRON_LM_REPO is not set; git clone"):
         offline("175", "juwels-booster", trainer="megatron-lm")
+
+
+def test_a_nonce_reaches_the_log_or_is_refused(megatron: Path, tmp_path: Path) -> None:
+    assert megatron.is_dir()
+    run = offline("tiny", "local", launcher="local", data_path="mock", nonce="tender-7/3f2a")
+    settings = parse(training_arguments(run))
+    assert (settings.nonce, read_run(run.write(tmp_path)).nonce) == ("tender-7/3f2a", "tender-7/3f2a")
+    assert "--nonce" not in training_arguments(offline("tiny", "local", launcher="local", data_path="mock"))
+    for word in ("two words", "none", "", "x" * 129, "a\nb"):
+        with pytest.raises(UsageError, match=r"nonce: .* is no nonce: 1 to 128 letters"):
+            offline("tiny", "local", launcher="local", data_path="mock", nonce=word)
+    with pytest.raises(UsageError, match=r"--nonce would make run\.json untrue"):
+        check_arguments(offline("tiny", "local", launcher="local", data_path="mock", train_args="--nonce other"))
+    with pytest.raises(UsageError, match="nonce: megatron-lm prints none"):
+        program_words(offline("175", "juwels-booster", trainer="megatron-lm", data_path="mock", nonce="x"))
+    other = for_another_job(run, Request(nonce="another"))
+    assert (other.nonce, replace(other, nonce=run.nonce)) == ("another", run)
 
 
 def slurm_answers(*command: str, **_: object) -> str:
