@@ -19,6 +19,8 @@ import signal
 import sys
 import time
 
+STARTED_S = time.time()
+
 
 def fault(mode: str, rank: int) -> None:
     """Do what `mode` says, in iteration 3."""
@@ -45,11 +47,12 @@ def line(iteration: int, total: int) -> str:
     """Return the trainer's line of one iteration."""
     from nlp_bench.train.logline import Interval, format_line
 
+    elapsed_s, batch = 0.1 + 0.01 * float(os.environ["TORCHELASTIC_RESTART_COUNT"]), value("--global-batch-size")
     interval = Interval(
-        iteration=iteration, train_iters=total, consumed_samples=iteration, elapsed_s=0.1 + 0.01 * float(os.environ["TORCHELASTIC_RESTART_COUNT"]), learning_rate=1e-3,
-        global_batch_size=value("--global-batch-size"), loss=7.0 - iteration / 100000, loss_scale=1.0, grad_norm=1.0, num_skipped=0,
+        iteration=iteration, train_iters=total, consumed_samples=iteration * batch, elapsed_s=elapsed_s, learning_rate=1e-3,
+        global_batch_size=batch, loss=7.0 - iteration / 100000, loss_scale=1.0, grad_norm=1.0, num_skipped=0,
         num_nan=0, legacy_flops=1e9, model_flops=1e9, sequence_length=value("--seq-length"), num_gpus=2, peak_bytes=2**20,
-        unix_time_s=time.time(),
+        unix_time_s=STARTED_S + iteration * elapsed_s,  # the clock of the lines is that of their times
     )  # fmt: skip
     return format_line(interval)
 
