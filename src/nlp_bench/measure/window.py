@@ -244,7 +244,7 @@ class _Finding:
         left = self.left()
         limit = _limit(self.costs[left])
         slow = int(np.argmin(self.costs[left] > limit))
-        if self.begins_slow and slow <= MAX_SLOW_START * len(left):
+        if self.begins_slow and slow <= max(1, MAX_SLOW_START * len(left)):
             self.why[left[:slow]] = "warm-up"
         return limit
 
