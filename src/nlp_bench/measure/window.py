@@ -5,8 +5,8 @@ The rule, applied to seconds per token of each logged interval. Nothing is left 
    one; so is each interval at the front that takes three times as long as the next one, up to the half of the log. Where a
    program prints the first iteration alone and counts it again in its second line, that line is warm-up too.
 2. An interval with an evaluation or a checkpoint in it, by the words of the log, is left out where it is slow, one that our trainer
-   profiled always. Words that stand in more than half of the intervals tell nothing, and words cannot excuse more than MAX_MARKED of
-   the run's time: then none of these intervals is left out.
+   profiled always. Words that stand in more than half of the intervals tell nothing, and words of an evaluation or a checkpoint cannot excuse more than
+   MAX_MARKED of the run's time: then none of these intervals is left out.
 3. An interval that is four or more times as fast as the median of the rest, and has no slow neighbour that makes up for it (as where a
    program prints late), is no measurement but a dispatch that returned before the work was done, or a torn number: it is left
    out as "implausibly fast", unless such intervals are the half of the log or more.
@@ -46,8 +46,10 @@ MIN_FADING = 16
 """Intervals from which a slow fading can be told from noise."""
 FADING_T, LEAST_FADING = 4.0, 0.01
 """Standard errors, and share of the level, by which a front is slower that fades."""
-MARKS = ("evaluation", "checkpoint", "profiler")
+WORDS = ("evaluation", "checkpoint")
 """Reasons that rest on the words of the log."""
+MARKS = (*WORDS, "profiler")
+"""The same and the one that our own trainer gives, whose lines are sealed."""
 MAX_MARKED = 0.1
 """Share of the run's time that words may excuse."""
 STAYS = 2 / 3
@@ -193,14 +195,14 @@ class _Finding:
                 continue
             counts_out = (self.costs[marked] > limit) | (kind == "profiler")  # our own trainer's word needs no doubt
             marked = marked[(self.why[marked] == "") & counts_out]
-            if self._excused(marked) > MAX_MARKED:
+            if kind in WORDS and self._excused(marked) > MAX_MARKED:
                 self.refused_mark = kind
             else:
                 self.why[marked] = kind
 
     def _excused(self, marked: NDArray[np.intp]) -> float:
         """Return the time that `marked` and all intervals excused before take above the typical one, as a share of the run's."""
-        excused = np.concatenate([marked, np.flatnonzero(np.isin(self.why, MARKS))])
+        excused = np.concatenate([marked, np.flatnonzero(np.isin(self.why, WORDS))])
         tokens, left = self.spans.num_tokens, self.left()
         excess = (self.costs[excused] - median(self.costs[left])) @ tokens[excused]
         return float(excess / self.spans.seconds[np.union1d(left, excused)].sum())
