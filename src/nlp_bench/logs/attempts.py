@@ -217,13 +217,18 @@ def _compare(
     if not shared:
         return None
     ratios: dict[int, float] = {}
+    parts: list[float] = []
+    whole_s = np.nansum(times[list(group.values())])
     for number, process in enumerate(processes):
         both = [i for i in process if i in group and times[process[i]] > 0 and times[group[i]] > 0]
+        own = times[[process[i] for i in both]].sum()
         if 2 * len(both) >= len(group):
-            own = times[[process[i] for i in both]].sum()
             ratios[number] = float(own / times[[group[i] for i in both]].sum())
+        elif both and whole_s > 0:  # of one that prints few iterations: what they do to the whole
+            parts.append(float((own - times[[group[i] for i in both]].sum()) / whole_s))
     slowest = max(ratios, key=ratios.__getitem__, default=None)
     between = max(ratios.values()) / min(ratios.values()) - 1 if ratios else 0.0
+    between = max([between, *parts])
     if slowest is not None and ratios[slowest] <= 1:
         slowest = None
     low, high = (np.array([indices[end] for indices in shared]) for end in (0, -1))

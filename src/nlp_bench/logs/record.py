@@ -219,7 +219,8 @@ class Copies:
     """Largest relative difference in one iteration: the slowest copy's time by the fastest one's, less 1."""
     between_processes: float
     """The time of the slowest process by that of the fastest one, summed over the iterations that each shares with the process
-    printed first, less 1: jitter of single iterations is not in it."""
+    printed first, less 1: jitter of single iterations is not in it. Of a process that prints fewer than half of them: what its times
+    would add to the whole, where that is more."""
     line_numbers: tuple[int, int]
     """Lines of the fastest and of the slowest copy where the difference is largest; (0, 0) where none differs."""
 

@@ -86,6 +86,19 @@ def against_themselves(attempt: Attempt, workload: Workload, sizes: Sizes) -> It
             yield _together(workload, ("micro_batch_size", "data_parallel_size"), f"a batch of {batch} is no multiple")
 
 
+def said_twice(attempt: Attempt, workload: Workload) -> Iterator[Contradiction]:
+    """Yield a size that the arguments state twice, once for this number and once otherwise: the first word was used."""
+    for fact in ("sequence_length", "global_batch_size"):
+        name = _SIZES[fact]
+        first, last = attempt.count(fact), workload.logged.get(name)
+        if first and last and isinstance(last.value, int) and last.value < first:
+            yield Contradiction(
+                code=Code.ARGUMENTS_VS_ARGUMENTS,
+                weight=weigh(first / last.value if last.value else np.inf, is_ours=False),
+                text=f"{heading(name)} is {first} and, further on, {last.value} ({last.source}) in one start of the program",
+            )
+
+
 def _together(workload: Workload, names: tuple[str, ...], words: str, *, weight_of: float = 1.0) -> Contradiction:
     said = ", ".join(f"{name} {one_line(workload.logged[name].value)}" for name in names)
     return Contradiction(

@@ -53,6 +53,8 @@ class Code(str, Enum):
     """The dump of the arguments against the run.json of the run."""
     MISSING_LINES = "missing lines"
     """Iterations in the middle that no line gives a time for."""
+    SILENT_LINES = "silent lines"
+    """Lines that lack what nearly all others say of their rate."""
     IMPOSSIBLE_TIMES = "impossible times"
     """Times and rates of 0, below 0, or not finite."""
     IMPLAUSIBLY_FAST = "implausibly fast"
@@ -87,6 +89,16 @@ class Contradiction:
     def to_json(self) -> dict[str, Any]:
         """Return one object of `contradictions` in nlp-bench/report/1."""
         return {"code": self.code.name, "weight": self.weight.name, "text": self.text, "lines": list(self.lines)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Otherwise:
+    """Another statement of the time, too near for a contradiction."""
+
+    words: str
+    """What states it."""
+    slower: float
+    """So many times the steady time, at the kindest."""
 
 
 def voiding(found: Iterable[Contradiction]) -> Contradiction | None:

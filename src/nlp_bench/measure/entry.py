@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nlp_bench.logs.record import LOSS_NAN, NO_RECORDS, Records
 from nlp_bench.measure.anytime import Bound
-from nlp_bench.measure.contradiction import Contradiction
+from nlp_bench.measure.contradiction import Contradiction, Otherwise
 from nlp_bench.measure.curves import Curves
 from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, efficiency_of
 from nlp_bench.measure.ending import LogEnd
@@ -39,6 +39,8 @@ class RunEntry:
     """Why there is no number, or what to know about it."""
     contradictions: tuple[Contradiction, ...] = ()
     """What speaks against the number; `reasons` has the sentences."""
+    otherwise: tuple[Otherwise, ...] = ()
+    """By what else of the log the run takes longer, within what honest logs differ: it counts where a limit lies between."""
     remarks: tuple[str, ...] = ()
     """What a reader of the text should know and a program can see in the other fields."""
     num_records: int | None = None

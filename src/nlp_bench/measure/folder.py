@@ -15,9 +15,10 @@ from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log
 from nlp_bench.measure.asked import Asked
 from nlp_bench.measure.beside import with_machine
-from nlp_bench.measure.contradiction import Contradiction, voiding
+from nlp_bench.measure.contradiction import voiding
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.node_records import NodeRecord, read_nodes
+from nlp_bench.measure.otherwise import otherwise
 from nlp_bench.measure.provenance import Provenance, provenance_of
 from nlp_bench.measure.reconcile import Statements, reconcile
 from nlp_bench.measure.sealed import against_seals, with_own_events
@@ -69,7 +70,8 @@ def measure_folder(
     throughput = asked.throughput(log, attempt) if log and outcome is Outcome.VALID else None
     workload = workload_of(run, log.settings if log else {}, attempt)
     nodes = read_nodes(folder)
-    found = _contradictions(asked, log, attempt, throughput, workload=workload, sealed=sealed, nodes=nodes)
+    said = _statements(asked, log, attempt, throughput, workload=workload, sealed=sealed, nodes=nodes)
+    found = reconcile(said) if said else ()
     void = voiding(found)
     if void:
         outcome, why, throughput = Outcome.INVALID, void.text, None
@@ -84,6 +86,7 @@ def measure_folder(
             *notes(asked, log, records, throughput, found),
         ),
         contradictions=found,
+        otherwise=otherwise(said) if said else (),
         num_records=len(records) if log else None,
         total_iterations=asked.iterations,
         global_batch_size=asked.global_batch_size,
@@ -125,7 +128,7 @@ def _last_attempt(log: Log | None) -> Attempt:
     return replace(attempt, records=attempt.records.chosen(attempt.records.whole))
 
 
-def _contradictions(  # noqa: PLR0913  # one statement each
+def _statements(  # noqa: PLR0913  # one statement each
     asked: Asked,
     log: Log | None,
     attempt: Attempt,
@@ -134,21 +137,19 @@ def _contradictions(  # noqa: PLR0913  # one statement each
     workload: Workload,
     sealed: seal.SealedLog,
     nodes: tuple[NodeRecord, ...],
-) -> tuple[Contradiction, ...]:
+) -> Statements | None:
     if not (log and throughput):
-        return ()
-    return reconcile(
-        Statements(
-            log=log,
-            attempt=attempt,
-            others=log.attempts[:-1],
-            measured=throughput,
-            overrides=asked.overrides(),
-            workload=workload,
-            seals=tuple(against_seals(sealed, attempt, is_alone=False)),
-            recorders=[node.times for node in nodes],
-            is_ours=True,
-        )
+        return None
+    return Statements(
+        log=log,
+        attempt=attempt,
+        others=log.attempts[:-1],
+        measured=throughput,
+        overrides=asked.overrides(),
+        workload=workload,
+        seals=tuple(against_seals(sealed, attempt, is_alone=False)),
+        recorders=[node.times for node in nodes],
+        is_ours=True,
     )
 
 

@@ -12,6 +12,7 @@ from nlp_bench.measure.contradiction import doubts, voiding
 from nlp_bench.measure.ending import LogEnd, end_of
 from nlp_bench.measure.entry import RunEntry, has_placeholder_loss, why_broken
 from nlp_bench.measure.habits import habits_of
+from nlp_bench.measure.otherwise import otherwise
 from nlp_bench.measure.plausible import why_implausible
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import Statements, reconcile
@@ -131,21 +132,20 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
         refusal = _only_warm_up(throughput, log.counts_from) or why_implausible(attempt, sizes, throughput.steady)
         reasons += _about(attempt, throughput, log.counts_from)
     workload = workload_of(None, log.settings, attempt)
-    found = (
-        reconcile(
-            Statements(
-                log=log,
-                attempt=attempt,
-                others=[other for other in attempts if other is not attempt],
-                measured=throughput,
-                overrides=overrides,
-                workload=workload,
-                seals=tuple(against_seals(sealed, attempt, is_alone=True)),
-            )
+    said = (
+        Statements(
+            log=log,
+            attempt=attempt,
+            others=[other for other in attempts if other is not attempt],
+            measured=throughput,
+            overrides=overrides,
+            workload=workload,
+            seals=tuple(against_seals(sealed, attempt, is_alone=True)),
         )
         if throughput and not refusal
-        else ()
+        else None
     )
+    found = reconcile(said) if said else ()
     void = voiding(found)
     if doubts(found):
         ending = ending.doubted()
@@ -159,6 +159,7 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
         outcome=_outcome(ending, is_invalid=bool(broken or void), is_refused=bool(refusal) or not throughput),
         reasons=tuple([first, *reasons] if first else reasons),
         contradictions=found,
+        otherwise=otherwise(said) if said else (),
         remarks=(*([ending.remark] if ending.remark else []), *_remarks(attempt)),
         ending=ending,
         num_records=len(records),

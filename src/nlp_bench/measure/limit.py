@@ -6,6 +6,7 @@ from typing import Any
 from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
+from nlp_bench.measure.window import MAX_MARKED
 
 PASS, FAIL, NOT_PROVEN = "PASS", "FAIL", "NOT PROVEN"
 UNIT_FACTOR = 100
@@ -63,7 +64,8 @@ def judged(entry: RunEntry, tokens: int, limit_s: float) -> Verdict:
 
     Anything else is NOT PROVEN: an interval on both sides of the limit, no interval, no number, a limit that is no number of
     seconds by its size, a contradiction, a run that goes over to a slower speed at its end which would break the limit, and
-    one that keeps the limit only without intervals that the log calls an evaluation or a checkpoint, or without a long warm-up.
+    one that keeps the limit only without intervals that the log calls an evaluation or a checkpoint, or without a long or costly
+    warm-up, and one that does not keep it by another statement of the log, such as its clock.
     """
     time_s = time_to_report_s(tokens, entry.rate)
     interval = entry.time_ci95_s(tokens)
@@ -113,21 +115,40 @@ def _why_not_proven(entry: RunEntry, tokens: int, limit_s: float) -> list[str]:
         return [each.text for each in found]
     reason = why_not_proven(interval, limit_s, None if ending is None else tokens * ending)
     if reason is None and interval[1] <= limit_s:
-        reason = _why_not_without(measured, tokens, limit_s)
+        reason = _why_not_without(measured, tokens, limit_s) or _why_not_otherwise(entry, tokens, limit_s)
     return [reason] if reason else []
 
 
 def _why_not_without(measured: Throughput, tokens: int, limit_s: float) -> str | None:
-    """Return what was left out of the window that would break the limit if it counted, None where nothing would."""
+    """Return what was left out of the window that would break the limit if all of it counted, None where nothing would."""
     window = measured.window
+    seconds, num_tokens, share, names = window.seconds, window.num_tokens, 0.0, []
     for aside in window.set_aside:
-        if aside.why == "warm-up" and measured.steadiness.long_warm_up is None:
+        is_warm_up = aside.why == "warm-up"
+        excess_s = aside.seconds - aside.num_tokens * window.seconds / window.num_tokens
+        if is_warm_up and measured.steadiness.long_warm_up is None and excess_s <= MAX_MARKED * window.seconds:
             continue
-        counted_s = tokens * (window.seconds + aside.seconds) / (window.num_tokens + aside.num_tokens)
-        if counted_s > limit_s:
-            what = "the warm-up" if aside.why == "warm-up" else f"what the log calls {aside.why}"
-            return f"only without {what} ({100 * aside.share:.1f} % of the intervals) is the limit kept: with it the time is {counted_s:.2f} s"
-    return None
+        seconds, num_tokens, share = seconds + aside.seconds, num_tokens + aside.num_tokens, share + aside.share
+        names.append("the warm-up" if is_warm_up else f"what the log calls {aside.why}")
+    if names and window.tail:
+        seconds, num_tokens = (
+            seconds + float(window.tail.seconds.sum()),
+            num_tokens + float(window.tail.num_tokens.sum()),
+        )
+    counted_s = tokens * seconds / num_tokens
+    if not names or counted_s <= limit_s:
+        return None
+    what = f"{' and '.join(names)} ({100 * share:.1f} % of the intervals)"
+    return f"only without {what} is the limit kept: with it the time is {counted_s:.2f} s"
+
+
+def _why_not_otherwise(entry: RunEntry, tokens: int, limit_s: float) -> str | None:
+    """Return what else the log says of its time that would break the limit, None where nothing does."""
+    slowest = max(entry.otherwise, key=lambda each: each.slower, default=None)
+    time_s = time_to_report_s(tokens, entry.steady)
+    if slowest is None or time_s is None or time_s * slowest.slower <= limit_s:
+        return None
+    return f"by {slowest.words} the limit is not kept: {time_s * slowest.slower:.2f} s"
 
 
 def why_not_proven(interval_s: tuple[float, float], limit_s: float, ending_s: float | None) -> str | None:

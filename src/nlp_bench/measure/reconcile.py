@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Attempt, Log, Records
-from nlp_bench.measure.arguments import against_lines, against_run, against_themselves
+from nlp_bench.measure.arguments import against_lines, against_run, against_themselves, said_twice
 from nlp_bench.measure.contradiction import MAX_LINES, Code, Contradiction, Weight, named
-from nlp_bench.measure.restated import against_counts, against_shape, against_time, restated
+from nlp_bench.measure.restated import against_counts, against_shape, against_time, restated, silent
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.span import Spans
 from nlp_bench.measure.throughput import Throughput
@@ -32,6 +32,8 @@ ATTEMPTS, MIN_ATTEMPT = 0.05, 8
 """Share by which the typical times of two starts may differ, and lines of one that has a typical time."""
 RANKS = 0.01
 """Share by which the times of two processes may differ over all: they wait for each other."""
+MOST, FEW_LOSSES, MANY_LOSSES = 0.9, 0.1, 10_000
+"""Share of lines with a learning rate of 0 from which nothing was trained; share that different losses must be of so many lines."""
 MIN_LOSSES, MIN_ROUND_LOSSES = 10, 100
 """Lines with one and the same loss from which that is no chance, and the same of a loss of three digits or fewer."""
 
@@ -80,6 +82,9 @@ def _checks(said: Statements) -> Iterator[Contradiction]:
     yield from against_lines(said.attempt, sizes)
     yield from against_themselves(said.attempt, said.workload, sizes)
     yield from _missing(spans)
+    yield from silent(records)
+    if len(said.log.attempts) == 1:
+        yield from said_twice(said.attempt, said.workload)
     yield from _impossible(said.log)
     yield from _fast(spans)
     yield from _attempts(said)
@@ -92,21 +97,33 @@ def against_training(records: Records, *, is_ours: bool) -> Iterator[Contradicti
     yield from _skipped(records, is_ours=is_ours)
     rate = records.column("learning_rate")
     known = rate[np.isfinite(rate)]
-    if len(known) > 1 and not known.any():
+    num_zero = int(np.count_nonzero(known == 0))
+    if num_zero > max(1.0, MOST * len(known)):
         yield Contradiction(
             code=Code.LEARNING_RATE_ZERO,
-            weight=Weight.VOID if is_ours else Weight.DOUBT,
-            text=f"the learning rate is 0 in all {len(known)} lines that print it: nothing was trained",
+            weight=Weight.VOID if is_ours and num_zero == len(known) else Weight.DOUBT,
+            text=f"the learning rate is 0 in {_of(num_zero, len(known))} lines that print it: nothing was trained",
         )
     loss = records.column("lm_loss")
     loss = loss[np.isfinite(loss)]
-    is_round = bool(len(loss)) and loss[0] != 0 and float(f"{loss[0]:.2e}") == loss[0]
-    if len(loss) >= (MIN_ROUND_LOSSES if is_round else MIN_LOSSES) and np.ptp(loss) == 0:
+    values = np.unique(loss[:MANY_LOSSES])
+    is_round = (
+        bool(len(values)) and values[-1] != 0 and all(float(f"{value:.2e}") == value for value in values[:MIN_LOSSES])
+    )
+    few = 1 if is_round else max(1, FEW_LOSSES * len(loss[:MANY_LOSSES]))
+    if len(loss) >= (MIN_ROUND_LOSSES if is_round else MIN_LOSSES) and len(values) <= few:
+        is_one = bool(np.ptp(loss) == 0)
         yield Contradiction(
             code=Code.LOSS_DOES_NOT_MOVE,
-            weight=Weight.VOID if is_ours else Weight.DOUBT,
-            text=f"the loss is {loss[0]:g} in all {len(loss)} lines that print it: no training does that",
+            weight=Weight.VOID if is_ours and is_one else Weight.DOUBT,
+            text=f"the loss is {loss[-1]:g} in all {len(loss)} lines that print it: no training does that"
+            if is_one
+            else f"the loss has {len(values)} value(s) in {len(loss[:MANY_LOSSES])} lines: no training does that",
         )
+
+
+def _of(number: int, whole: int) -> str:
+    return f"all {whole}" if number == whole else f"{number} of {whole}"
 
 
 def _skipped(records: Records, *, is_ours: bool) -> Iterator[Contradiction]:
@@ -174,12 +191,13 @@ def _fast(spans: Spans) -> Iterator[Contradiction]:
     pairs = np.pad(costs, 1, mode="edge")
     with_neighbour = np.maximum(pairs[:-2], pairs[2:]) + costs
     fast = np.flatnonzero((costs < FAST * around) & (with_neighbour < (1 + FAST + 0.25) * around))
-    if len(fast) <= max(1.0, FAST_SHARE * number):
+    if not len(fast):
         return
+    is_many = len(fast) > max(1.0, FAST_SHARE * number)
     lines = [int(line) for line in spans.records.numbers[fast]]
     yield Contradiction(
         code=Code.IMPLAUSIBLY_FAST,
-        weight=Weight.DOUBT,
+        weight=Weight.DOUBT if is_many else Weight.REMARK,
         text=f"{len(fast)} of {number} intervals take less than {100 * FAST:.0f} % of the time of those around them "
         f"({named(lines)}): no machine trains single iterations so much faster",
         lines=tuple(lines[:MAX_LINES]),

@@ -26,6 +26,12 @@ ONE_CLOCK = 0.005
 """The same where all lines agree with each other to the digit: one constant for the whole log."""
 GROSS_SHAPE = 2.0
 """FLOP/s are counted in many ways: of those against a shape only such a factor takes the number away."""
+OVERCLAIMED = 0.1
+"""Share of the lines whose batch may be larger than what was consumed: those in which a ramp-up took a step."""
+COUNTED = 1e-4
+"""The same of counts, which no clock took."""
+SILENT = 0.005
+"""Share of the lines that may lack what the others print."""
 MIN_LINES = 3
 """Lines from which their agreement to the digit is no chance."""
 MAX_DECIMALS = 9
@@ -42,7 +48,7 @@ _RATES = (
     "tokens_per_second_per_device",
 )
 _FLOPS = ("tflops", "model_tflops")
-_WORDS = {
+WORDS = {
     "elapsed_s": "the time per iteration",
     "samples_per_second": "samples per second",
     "samples_per_second_per_device": "samples per second and device",
@@ -99,18 +105,19 @@ def _restated(records: Records, sizes: Sizes) -> Iterator[Restated | None]:
     time = records.column("elapsed_s")
     if records.has("elapsed_s").any():
         low, high = bounds(time)
+        has_time = True
     elif fields:
         # The first rate stands for the time: the others are held against it.
-        rate_low, rate_high = bounds(records.column(fields.pop(0)))
+        first = fields.pop(0)
+        rate_low, rate_high = bounds(records.column(first))
+        work, has_time = _work(first, records, sizes)
         with np.errstate(divide="ignore"):
-            low, high = 1 / rate_high, 1 / rate_low
+            low, high = work / rate_high, work / rate_low
     else:
         return
     for name in fields:
         work, is_absolute = _work(name, records, sizes)
-        if not (is_absolute and records.has("elapsed_s").any()):
-            is_absolute = False
-        yield _held(name, records.column(name), (low, high), work, is_absolute=is_absolute)
+        yield _held(name, records.column(name), (low, high), work, is_absolute=is_absolute and has_time)
     if records.has("joules_per_device").any() and records.has("watts_per_device").any():
         yield _held(
             "joules_per_device",
@@ -220,7 +227,7 @@ def against_time(records: Records, found: list[Restated], *, is_ours: bool) -> I
             reasons = blamed.setdefault(int(index), [])
             if not (reasons and field.name in _FLOPS):  # they have the fewest digits
                 stated = records.column(field.name)[index]
-                reasons.append(f"{_WORDS[field.name]} {stated:.12g} means {means[index]:.5g} s")
+                reasons.append(f"{WORDS[field.name]} {stated:.12g} means {means[index]:.5g} s")
         if is_wrong.any():
             code = _code(field.name)
             codes[code] = codes.get(code, np.zeros_like(is_wrong)) | is_wrong
@@ -271,12 +278,30 @@ def _throughout(field: Restated, *, is_ours: bool) -> Iterator[Contradiction]:
     yield Contradiction(
         code=_code(field.name),
         weight=weigh(1 / ratio if ratio else np.inf, is_ours=is_ours),
-        text=f"the {_WORDS[field.name]} of the log are {field.ratio:.4g} times what its time and sizes give",
+        text=f"the {WORDS[field.name]} of the log are {field.ratio:.4g} times what its time and sizes give",
     )
 
 
 def _is_near(field: Restated, wanted: float, tolerance: float) -> bool:
     return field.low <= wanted * (1 + tolerance) and field.high >= wanted * (1 - tolerance)
+
+
+def silent(records: Records) -> Iterator[Contradiction]:
+    """Yield where lines lack a rate that the others print: what was taken out of a changed line cannot contradict it."""
+    elapsed = records.column("elapsed_s")
+    for name in (*_RATES, *_FLOPS, "consumed_samples"):
+        has = records.has(name)[1:]
+        lacks = np.flatnonzero(~has & np.isfinite(elapsed[1:])) + 1
+        if has.sum() < MIN_LINES or len(lacks) < max(MIN_LINES, SILENT * len(records)):
+            continue
+        lines = [int(number) for number in records.numbers[lacks]]
+        yield Contradiction(
+            code=Code.SILENT_LINES,
+            weight=Weight.DOUBT,
+            text=f"{len(lacks)} of {len(records)} lines do not print the {WORDS[name]} that the others print: {named(lines)}",
+            lines=tuple(lines[:MAX_LINES]),
+        )
+        return
 
 
 def against_shape(
@@ -307,7 +332,7 @@ def against_shape(
         yield Contradiction(
             code=Code.FLOPS_VS_SHAPE,
             weight=Weight.VOID if is_void else Weight.DOUBT,
-            text=f"the {_WORDS[field.name]} of the log are {ratios[name]:.4g} times what the model of its arguments gives at the "
+            text=f"the {WORDS[field.name]} of the log are {ratios[name]:.4g} times what the model of its arguments gives at the "
             f"logged times, by the nearest of the usual counts ({COUNTS[name]})",
         )
 
@@ -319,11 +344,14 @@ def against_counts(records: Records, sizes: Sizes, *, is_ours: bool) -> Iterator
     if np.isfinite(consumed).any() and np.isfinite(batch).any():
         yield from _changed_count(records, consumed - iterations * batch, batch, is_ours=is_ours)
         steps = np.diff(iterations, prepend=np.nan)
+        usual = np.median(steps[1:]) if len(steps) > 1 else 1.0  # a ramp-up goes on behind a gap
         with np.errstate(divide="ignore", invalid="ignore"):
             grown = np.diff(consumed, prepend=np.nan) / steps / batch
-        grown = grown[np.isfinite(grown) & (steps > 0) & (batch > 0)]
+            grown = grown[np.isfinite(grown) & (steps > 0) & (steps <= usual) & (batch > 0)]
         ratio = float(np.median(grown)) if len(grown) else 1.0
-        if abs(ratio - 1) > OTHER_CLOCK:
+        overclaimed = float(np.mean(grown < 1 - COUNTED)) if len(grown) else 0.0
+        ratio = float(np.mean(grown)) if ratio >= 1 - COUNTED and overclaimed > OVERCLAIMED else ratio
+        if abs(ratio - 1) > COUNTED:
             yield Contradiction(
                 code=Code.SAMPLES_VS_BATCH,
                 weight=weigh(1 / max(ratio, 1e-9), is_ours=is_ours),

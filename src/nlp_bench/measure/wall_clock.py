@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from nlp_bench.logs.record import Log
 from nlp_bench.measure.contradiction import MAX_LINES, Code, Contradiction, Weight, weigh
 from nlp_bench.measure.span import Spans
+from nlp_bench.measure.window import MAX_MARKED
 
 Column = NDArray[np.float64]
 UNIFORM = 0.02
@@ -26,6 +27,8 @@ OUTSIDE, MUCH_OUTSIDE = 0.05, 0.10
 """Share of the wall clock between the lines, without words of an evaluation or a checkpoint, from which it is said, and doubted."""
 MUCH_IN_WORDS = 0.30
 """The same with such words: what they excuse has an end."""
+SET_BACK, MIN_SET_BACK = 0.01, 2
+"""Share of the lines, and number of them, before which a clock may be set back: what lies between them is not looked at."""
 MIN_BLOCK, MAX_BLOCKS = 8, 20
 """Lines of a block, at least, and blocks: late lines even out within one."""
 EVALUATES_BETWEEN = frozenset({"mlperf-mllog"})
@@ -51,31 +54,38 @@ class Passed:
     """Whether the log speaks of an evaluation or a checkpoint between them."""
     resolution_s: float
     """Unit of the times of day."""
+    backward: NDArray[np.int64]
+    """Line numbers before which the clock was set back."""
     is_worded: bool = False
     """Whether the log speaks of them so often that its words tell nothing."""
 
 
-def passed(spans: Spans, log: Log, *, is_ours: bool = False) -> Passed | None:
-    """Return what can be compared, None where fewer than two intervals can.
+def passed(spans: Spans, log: Log, *, is_ours: bool = False, may_change_zone: bool = True) -> Passed | None:
+    """Return what can be compared, None where nothing can.
 
-    Left out are gaps in the iterations, clocks that were set back, and steps of an hour, which are the change of a time zone. In a run of ours the
+    Left out are gaps in the iterations, clocks that were set back, and one step of an hour, which is the change of a time zone. In a run of ours the
     words of a checkpoint are the trainer's own, however often it writes one.
     """
-    stamps, logged, steps = (
-        spans.records.column("stamp_s"),
-        spans.seconds,
-        np.diff(spans.records.column("iteration"), prepend=np.nan),
-    )
-    known = stamps[np.isfinite(stamps)]
-    if len(known) < 3:
+    stamps = spans.records.column("stamp_s")
+    where = np.flatnonzero(np.isfinite(stamps))
+    if len(where) < 2:
         return None
+    known = stamps[where]
     resolution_s = 1.0 if np.all(known == np.round(known)) else 0.0
-    between = np.diff(stamps, prepend=np.nan)
-    usable = np.isfinite(between) & (steps <= spans.num_iterations) & (between >= -resolution_s)
-    usable &= np.abs(between - logged - _HOUR_S) > _ZONE_CHANGE_S
-    if np.count_nonzero(usable) < 2:
+    # Lines without a time of day belong to the next one that has it.
+    logged, covered = (
+        np.diff(np.cumsum(column)[where], prepend=np.nan) for column in (spans.seconds, spans.num_iterations)
+    )
+    between = np.diff(known, prepend=np.nan)
+    steps = np.diff(spans.records.column("iteration")[where], prepend=np.nan)
+    is_back = between < -resolution_s
+    usable = np.isfinite(between) & (steps <= covered) & ~is_back
+    zone_changes = np.abs(between - logged - _HOUR_S) <= _ZONE_CHANGE_S
+    if may_change_zone and np.count_nonzero(zone_changes) == 1:
+        usable &= ~zone_changes
+    if not np.any(usable | is_back):
         return None
-    offsets = spans.records.offsets
+    offsets, numbers = spans.records.offsets[where], spans.records.numbers[where]
     inside = np.searchsorted(offsets, [event.offset for event in log.events])
     has_event = np.zeros(len(offsets), dtype=np.bool_)
     has_event[inside[inside < len(offsets)]] = True
@@ -87,9 +97,10 @@ def passed(spans: Spans, log: Log, *, is_ours: bool = False) -> Passed | None:
     return Passed(
         seconds=between[usable],
         logged=logged[usable],
-        numbers=spans.records.numbers[usable],
+        numbers=numbers[usable],
         has_event=has_event[usable],
         resolution_s=resolution_s,
+        backward=numbers[is_back],
         is_worded=is_worded,
     )
 
@@ -97,6 +108,14 @@ def passed(spans: Spans, log: Log, *, is_ours: bool = False) -> Passed | None:
 def against_stamps(found: Passed | None, *, is_ours: bool) -> Iterator[Contradiction]:
     """Yield what the times of day say against the logged times."""
     if found is None:
+        return
+    if len(found.backward) > max(MIN_SET_BACK, SET_BACK * (len(found.seconds) + len(found.backward))):
+        yield Contradiction(
+            code=Code.STAMPS_VS_TIME_FAST,
+            weight=weigh(1.0, is_ours=is_ours),
+            text=f"the clock of its lines goes backward {len(found.backward)} times",
+            lines=tuple(int(number) for number in found.backward[:MAX_LINES]),
+        )
         return
     total, logged = float(found.seconds.sum()), float(found.logged.sum())
     fast_s = FAST * logged + 2 * found.resolution_s + PRINTED_LATE_S
@@ -117,6 +136,23 @@ def against_stamps(found: Passed | None, *, is_ours: bool) -> Iterator[Contradic
         )
         return
     yield from _outside(found, total, logged)
+
+
+def slower_by_clock(window: Spans, log: Log, *, is_ours: bool) -> float | None:
+    """Return how many times as long as the intervals of the window log passed by the clock of its lines, at the kindest.
+
+    Intervals in which the log speaks of an evaluation or a checkpoint are left out, where what they excuse is no more than words may excuse
+    within the lines. None where the lines have no clock.
+    """
+    found = passed(window, log, is_ours=is_ours, may_change_zone=False)
+    if found is None or log.dialect in EVALUATES_BETWEEN or not len(found.seconds):
+        return None
+    steady = ~found.has_event
+    over_s = float((found.seconds - found.logged)[found.has_event].sum())
+    if over_s > MAX_MARKED * float(found.seconds.sum()) or not steady.any():
+        steady[:] = True
+    total, logged = float(found.seconds[steady].sum()), float(found.logged[steady].sum())
+    return (total - found.resolution_s - PRINTED_LATE_S) / logged
 
 
 def _typical(seconds: Column, logged: Column, resolution_s: float) -> tuple[float, float]:

@@ -5,12 +5,15 @@ from typing import NamedTuple
 
 from nlp_bench.logs.clean import first_piece
 from nlp_bench.logs.dialects.megatron_keys import field_of, is_rounded, normal, value_of
+from nlp_bench.logs.quantity import RATES
 from nlp_bench.logs.scan import Line
 
 # ALCF's fork writes `iteration=`. The word comes before the look behind it: so the engine searches for it alone.
 _START = re.compile(rb"iteration(?<![\w-]iteration)(?:=|(?=\s))\s*(\d{1,18})\s*/\s*(\d{1,18})\s*\|")
 _END = re.compile(rb"nan\s?iterations\s*:\s*\d+\s*\|")
 _MAX_WRAPPED = 12
+_SAME = 0.005
+"""Share by which a time or a rate that stands twice in one record may differ; of two that differ the slower one is read."""
 _NO_RATE = {b"None", b"N/A"}
 """What forks print for a learning rate that there is not."""
 _KEY = re.compile(rb"(?:\[[A-Z]{2}\])?[\w /().,@%-]{1,64}")
@@ -93,6 +96,10 @@ def fields_of(finished: list[bytes]) -> Fields:
         if num_twice > 1:
             return Fields({}, programs, is_torn=True, has_curriculum=has_curriculum)  # the halves of two records
         read.add(normal(key))
+        again = value_of(field, text) if name in RATES and name in values else None
+        if name and again is not None and abs(again - values[name]) > _SAME * values[name]:
+            is_torn = True
+            values[name] = (max if name == "elapsed_s" else min)(values[name], again)
         if not name or name in values or (name == "consumed_tokens" and is_rounded(text)):
             continue
         value = value_of(field, text)
