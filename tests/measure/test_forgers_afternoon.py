@@ -221,6 +221,12 @@ def test_times_that_are_rounded_to_whole_seconds_may_lie_on_one_side(tmp_path: P
     assert not passes(tmp_path, text)
 
 
+@pytest.mark.parametrize("length", [1024, 1980])
+def test_samples_that_a_curriculum_keeps_short_are_not_counted_long(tmp_path: Path, length: int) -> None:
+    text = jupiter(run_of()).replace("| lm loss", f"| curriculum seqlen: {length:5d} | lm loss")
+    assert not passes(tmp_path, text)
+
+
 @pytest.mark.parametrize(
     ("name", "values"), [("loss", (7.123456,)), ("loss", (7.123456, 7.123457)), ("lr", (0.0,))], ids=str
 )

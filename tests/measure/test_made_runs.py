@@ -53,6 +53,16 @@ def test_the_log_of_another_run(tmp_path: Path) -> None:
     assert (entry.outcome, entry.contradictions[0].code) == (Outcome.INVALID, Code.ARGUMENTS_VS_RUN)
 
 
+def test_a_run_that_was_cut_where_it_became_slow(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", run_of())
+    lines = (folder / "job.out").read_text().splitlines(keepends=True)
+    (folder / "job.out").write_text("".join(lines[:-60]))
+    record = json.loads((folder / "run.json").read_text())
+    record["training"]["iterations"] = run_of().rows[-60 - 1].iteration
+    (folder / "run.json").write_text(json.dumps(record))
+    assert measure_folder(folder, "run").entry.outcome is Outcome.INVALID
+
+
 def halved(made: Made, **follows: bool) -> Made:
     for row in made.rows:
         row.restate(0.5, **follows)

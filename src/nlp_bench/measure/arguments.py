@@ -63,6 +63,15 @@ def against_lines(attempt: Attempt, sizes: Sizes) -> Iterator[Contradiction]:
                 f"(line {attempt.facts[fact].line_number})",
                 lines=(attempt.facts[fact].line_number,),
             )
+    shortest, length = attempt.fact("curriculum_length"), sizes.sequence_length
+    if shortest and length and length > (1 + _SAME) * shortest and not attempt.records.has("tokens").any():
+        yield Contradiction(
+            code=Code.ARGUMENTS_VS_LINES,
+            weight=Weight.DOUBT,
+            text=f"samples of {length} tokens are counted, but a curriculum is on, and in line "
+            f"{attempt.facts['curriculum_length'].line_number} they have {shortest:.0f}",
+            lines=(attempt.facts["curriculum_length"].line_number,),
+        )
 
 
 def against_themselves(attempt: Attempt, workload: Workload, sizes: Sizes) -> Iterator[Contradiction]:

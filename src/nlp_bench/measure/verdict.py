@@ -36,15 +36,23 @@ def _objections(asked: Asked, log: Log | None, records: Records) -> Iterator[tup
         yield Outcome.INCOMPLETE, f"the last whole line of the log is iteration {last} of {asked.iterations}"
     if not records.has("lm_loss").any():
         yield Outcome.INVALID, "no line of the log has a loss"
+    yield from _other_plan(asked, records)
+    if not records.has("elapsed_s").any():
+        yield Outcome.INVALID, "no line of the log has an elapsed time that could be used"
+    if log is not None and log.refusal:
+        yield Outcome.INVALID, log.refusal.reason
+
+
+def _other_plan(asked: Asked, records: Records) -> Iterator[tuple[Outcome, str]]:
+    """Yield where the lines tell of another run than run.json asks for."""
+    total = records[-1].total_iterations if records else None
+    if total and total != asked.iterations:
+        yield Outcome.INVALID, f"the lines of the log count to iteration {total}, run.json asks for {asked.iterations}"
     other = records.has("global_batch_size") & (records.column("global_batch_size") != asked.global_batch_size)
     if other.any():
         record = records[int(np.argmax(other))]
         ran = f"iteration {record.iteration} ran with global batch size {record.global_batch_size}"
         yield Outcome.INVALID, f"{ran}, run.json asks for {asked.global_batch_size}"
-    if not records.has("elapsed_s").any():
-        yield Outcome.INVALID, "no line of the log has an elapsed time that could be used"
-    if log is not None and log.refusal:
-        yield Outcome.INVALID, log.refusal.reason
 
 
 def notes(

@@ -54,7 +54,7 @@ class _Parser:
 
     def _record(self, record: Record, line: Line, findings: Findings) -> None:
         *finished, tail = record.body.split(b"|")
-        values, programs, is_torn, has_curriculum = fields_of(finished)
+        values, programs, is_torn, curriculum = fields_of(finished)
         if finished and record.is_ended and not (values or is_torn):
             return  # another program's line of this shape
         prefix = record.prefix
@@ -71,7 +71,8 @@ class _Parser:
         self.programs |= programs
         is_whole = record.is_ended and not is_torn and self._is_complete(values, tail, findings)
         values = {"iteration": record.iteration, "total_iterations": record.total, **values}
-        if has_curriculum and (tokens := self._tokens_since_last(values)):
+        findings.fact("curriculum_length", curriculum, line)
+        if curriculum and (tokens := self._tokens_since_last(values)):
             values["tokens"] = tokens
         findings.record(line, values, label=label_of(prefix), is_whole=is_whole)
         self.num_read += 1

@@ -1,5 +1,6 @@
 """One record of Megatron-LM's line: its pieces, and the lines that it was wrapped into."""
 
+import math
 import re
 from typing import NamedTuple
 
@@ -71,8 +72,8 @@ class Fields(NamedTuple):
     """Programs that alone print such fields."""
     is_torn: bool
     """Whether a known field is no number."""
-    has_curriculum: bool
-    """Whether the length of the samples changes, so that one length says nothing about an interval."""
+    curriculum: float
+    """Length of the samples where it changes, so that one length says nothing about an interval; NaN where it cannot be read, else 0."""
 
 
 def fields_of(finished: list[bytes]) -> Fields:
@@ -82,7 +83,7 @@ def fields_of(finished: list[bytes]) -> Fields:
     """
     values: dict[str, float] = {}
     programs: set[str] = set()
-    is_torn = has_curriculum = False
+    is_torn, curriculum = False, 0.0
     num_twice = 0
     read: set[bytes] = set()
     for piece in finished:
@@ -90,11 +91,12 @@ def fields_of(finished: list[bytes]) -> Fields:
         field = field_of(key)
         if field.program:
             programs.add(field.program)
-        has_curriculum |= field.hides_length
+        if field.hides_length:
+            curriculum = float(text) if text.strip().isdigit() else math.nan
         name = field.quantity
         num_twice += bool(field.name) and normal(key) in read
         if num_twice > 1:
-            return Fields({}, programs, is_torn=True, has_curriculum=has_curriculum)  # the halves of two records
+            return Fields({}, programs, is_torn=True, curriculum=curriculum)  # the halves of two records
         read.add(normal(key))
         again = value_of(field, text) if name in RATES and name in values else None
         if name and again is not None and abs(again - values[name]) > _SAME * values[name]:
@@ -109,9 +111,9 @@ def fields_of(finished: list[bytes]) -> Fields:
             is_torn = True
         else:
             values[name] = value
-    if has_curriculum:
+    if curriculum:
         values.pop("sequence_length", None)
-    return Fields(values, programs, is_torn, has_curriculum)
+    return Fields(values, programs, is_torn, curriculum)
 
 
 def _unwrapped(body: bytes, line: Line) -> bytes:
