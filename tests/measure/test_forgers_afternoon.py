@@ -6,6 +6,7 @@ Each was a silent PASS. Most of them change so little that honest logs differ as
 import random
 import re
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,26 @@ def test_times_that_are_rounded_to_whole_seconds_may_lie_on_one_side(tmp_path: P
         row.elapsed_s *= 1 + 0.01 * chance.gauss(0, 1)
     text = re.sub(r"\(ms\): ([\d.]+)", lambda found: f"(s): {float(found[1]) / 1000:.0f}", bare(made))
     assert not passes(tmp_path, text)
+
+
+@pytest.mark.parametrize("form", [bare, jupiter])
+def test_slow_lines_that_stand_for_one_iteration_where_the_others_stand_for_ten(tmp_path: Path, form: Form) -> None:
+    made, iteration = run_of(num=300), 0
+    for number, row in enumerate(made.rows):
+        is_slow = number % 6 == 5
+        row.restate(1.25 if is_slow else 1.0, rates=True, flops=True, stamp=True)
+        iteration += 1 if is_slow else 10
+        row.iteration, row.consumed = iteration, iteration * BATCH
+    assert true_of(made) > LIMIT_S + 2
+    assert not passes(tmp_path, form(made))
+
+
+@pytest.mark.parametrize("form", [bare, jupiter, megatron])
+def test_fast_lines_that_were_copied_are_doubted(tmp_path: Path, form: Form) -> None:
+    stalls = range(10, NUM, 9)
+    made = run_of(78.5, stalls=stalls, stall=1.4)
+    rows = [deepcopy(row) for row in made.rows for _ in range(1 if row.iteration in stalls else 3)]
+    assert not passes(tmp_path, form(renumbered(made, rows).clocked()))
 
 
 @pytest.mark.parametrize("length", [1024, 1980])

@@ -69,6 +69,8 @@ class Code(str, Enum):
     """Iterations that did not update the weights."""
     LEARNING_RATE_ZERO = "learning rate zero"
     """A learning rate of 0 in every line."""
+    REPEATED_LINES = "repeated lines"
+    """Lines with the time and the loss of another line, to the last digit."""
     LOSS_DOES_NOT_MOVE = "loss does not move"
     """One and the same loss in every line."""
 

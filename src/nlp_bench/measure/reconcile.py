@@ -34,6 +34,8 @@ RANKS = 0.01
 """Share by which the times of two processes may differ over all: they wait for each other."""
 MOST, FEW_LOSSES, MANY_LOSSES = 0.9, 0.1, 10_000
 """Share of lines with a learning rate of 0 from which nothing was trained; share that different losses must be of so many lines."""
+MIN_COPIES, COPIES = 2, 0.01
+"""Lines, and share of them, that may have the loss and the time of another one."""
 MIN_LOSSES, MIN_ROUND_LOSSES = 10, 100
 """Lines with one and the same loss from which that is no chance, and the same of a loss of three digits or fewer."""
 
@@ -82,6 +84,7 @@ def _checks(said: Statements) -> Iterator[Contradiction]:
     yield from against_lines(said.attempt, sizes)
     yield from against_themselves(said.attempt, said.workload, sizes)
     yield from _missing(spans)
+    yield from _repeated(records)
     yield from silent(records)
     if len(said.log.attempts) == 1:
         yield from said_twice(said.attempt, said.workload)
@@ -120,6 +123,25 @@ def against_training(records: Records, *, is_ours: bool) -> Iterator[Contradicti
             if is_one
             else f"the loss has {len(values)} value(s) in {len(loss[:MANY_LOSSES])} lines: no training does that",
         )
+
+
+def _repeated(records: Records) -> Iterator[Contradiction]:
+    """Yield the lines that are copies of another one: of losses with five digits and more two are hardly ever alike."""
+    loss, elapsed = records.column("lm_loss"), records.column("elapsed_s")
+    known = np.flatnonzero(np.isfinite(loss) & np.isfinite(elapsed))[:MANY_LOSSES]
+    fine = np.array([float(f"{value:.3e}") != value for value in loss[known]], dtype=np.bool_)
+    known = known[fine]
+    _, firsts = np.unique(np.column_stack([loss[known], elapsed[known]]), axis=0, return_index=True)
+    copies = np.delete(known, firsts)
+    if len(copies) <= max(MIN_COPIES, COPIES * len(records)):
+        return
+    lines = [int(number) for number in records.numbers[copies]]
+    yield Contradiction(
+        code=Code.REPEATED_LINES,
+        weight=Weight.DOUBT,
+        text=f"{len(copies)} of {len(records)} lines have the loss and the time of another one to the last digit: {named(lines)}",
+        lines=tuple(lines[:MAX_LINES]),
+    )
 
 
 def _of(number: int, whole: int) -> str:
