@@ -288,7 +288,6 @@ class _Folder:
         tuning = self.run.get("tuning")
         trainer = tuning.get("trainer") if isinstance(tuning, dict) else None
         self.must_be_opened = is_valid and self.submitted is not None and trainer == "nlp-bench"
-        self.word = shlex.quote(str(run_dir))
 
 
 def _findings(folder: _Folder) -> Iterator[Finding]:
@@ -355,7 +354,7 @@ def _closing(folder: _Folder) -> _Judged:
     if changed:
         return (
             State.BROKEN,
-            f"{LOG}: {changed}; compare them with its own output in {folder.word}/ranks, or run it again",
+            f"{LOG}: {changed}; compare them with what each rank printed (ranks/ beside it), or run it again",
         )
     if still_open:
         return (State.BROKEN, f"{LOG}: {still_open}") if folder.is_valid else (State.MISSING, "")

@@ -39,6 +39,7 @@ def test_one_changed_digit_of_a_run_on_slurm_is_caught_with_its_line(slurm_jube:
     bad = verified(slurm_jube, slurm_jube.folder / "evidence")
     assert bad.returncode == 1
     assert "DIFFERS" in bad.stdout
+    assert "chain      is broken:" in bad.stdout
     assert f"runs/001/job.out line {line} was changed; it reads: " in bad.stdout
     assert "runs[0].tokens_per_second.reference: bundle says" in bad.stdout
     assert f"runs/001/job.out: line {line} contradicts itself: the time per iteration is {digit}." in bad.stdout

@@ -128,7 +128,9 @@ def _verified(path: Path, folder: Path, demands: Demands) -> Verification:
         options=manifest.options,
         num_files=len(manifest.files),
         num_fields=_count(derived.record) if derived else 0,
-        num_lines=sum(int(entry.records.whole.sum()) for _, entry in measured if stating(entry.records)),
+        num_lines=sum(
+            int(entry.records.whole.sum()) for _, entry in measured if entry.has_number and stating(entry.records)
+        ),
         faults=_limited(broken),
         differences=differing,
         contradictions=_limited(

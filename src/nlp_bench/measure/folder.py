@@ -67,24 +67,20 @@ def measure_folder(
     outcome, why = _objection(folder, ended, given, seals, redacted) or (given, "")
     if outcome is Outcome.VALID:
         outcome, why = judge(asked, log, records)
-    throughput = asked.throughput(log, attempt) if log and outcome is Outcome.VALID else None
+    seen = asked.throughput(log, attempt) if log and (outcome is Outcome.VALID or _is_changed(seals)) else None
+    throughput = seen if outcome is Outcome.VALID else None
     workload = workload_of(run, log.settings if log else {}, attempt)
     nodes = read_nodes(folder)
-    said = _statements(asked, log, attempt, throughput, workload=workload, sealed=sealed, nodes=nodes)
+    said = _statements(asked, log, attempt, seen, workload=workload, sealed=sealed, nodes=nodes)
     found = reconcile(said) if said else ()
     void = voiding(found)
-    if void:
+    if void and throughput:
         outcome, why, throughput = Outcome.INVALID, void.text, None
     entry = RunEntry(
         source=source,
         dialect=log.dialect if log else None,
         outcome=outcome,
-        reasons=(
-            *([why] if why else []),
-            *reasons,
-            *(f"not the benchmark as defined: {one_line(d)}" for d in run.get("deviations") or []),
-            *notes(asked, log, records, throughput, found),
-        ),
+        reasons=(*([why] if why else []), *reasons, *_deviations(run), *notes(asked, log, records, throughput, found)),
         contradictions=found,
         otherwise=otherwise(said) if said else (),
         num_records=len(records) if log else None,
@@ -103,6 +99,15 @@ def measure_folder(
     )
     entry = with_machine(judged(entry, run, ended), log, run_dir=folder, run=run, nodes=nodes)
     return FolderMeasurement(run=run, ended=ended, entry=entry)
+
+
+def _deviations(run: dict[str, Any]) -> list[str]:
+    return [f"not the benchmark as defined: {one_line(deviation)}" for deviation in run.get("deviations") or []]
+
+
+def _is_changed(seals: tuple[seal.Finding, ...]) -> bool:
+    """Say whether a link is broken: what was changed carries no number, but is held against itself, which tells where."""
+    return any(link.state is seal.State.BROKEN for link in seals)
 
 
 def _outcome(folder: Path) -> dict[str, Any]:
