@@ -77,3 +77,14 @@ def test_a_slow_last_line_may_be_the_beginning_of_a_slower_speed() -> None:
 def test_rounded_times_have_no_stalls() -> None:
     times = np.round(1 + NOISE * 3, 1)
     assert estimated(times).uncertainty.num_stalls == 0
+
+
+def test_how_often_the_state_changed_says_how_well_its_share_is_known() -> None:
+    times = 1 + NOISE / 4
+    times[250:350] += 0.1
+    found = estimated(times)
+    # Slow in 100 of 400 iterations, one change to it and one back, half a change each that was not seen.
+    remembered = 2 / (1.5 / 300 + 1.5 / 100) / 400
+    assert found.uncertainty.num_switches == 2
+    assert found.uncertainty.switching == pytest.approx(0.1 / 1.025 * (0.25 * 0.75 * remembered) ** 0.5, rel=0.02)
+    assert times_of(found) == (pytest.approx(1.0, abs=0.005), pytest.approx(1.1, abs=0.01))
