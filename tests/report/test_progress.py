@@ -1,11 +1,13 @@
 """The line that tells how far a reading has come."""
 
+import contextlib
 import gzip
 import io
 import os
 import pty
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,12 @@ def test_it_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not stream.getvalue()
 
 
+def _read_all(terminal: int, seen: bytearray) -> None:
+    with contextlib.suppress(OSError):  # the other end is closed
+        while chunk := os.read(terminal, 4096):
+            seen.extend(chunk)
+
+
 @pytest.mark.parametrize("alone_s", [0, 1000])
 def test_a_real_terminal_sees_it_and_then_nothing(tmp_path: Path, alone_s: float) -> None:
     (tmp_path / "0.log").write_text(published_log())
@@ -86,16 +94,14 @@ def test_a_real_terminal_sees_it_and_then_nothing(tmp_path: Path, alone_s: float
         "from nlp_bench.cli.main import main; sys.exit(main(['report', sys.argv[1], '--sequence-length', '2048']))"
     )
     ours, theirs = pty.openpty()
+    seen = bytearray()
+    reader = threading.Thread(target=_read_all, args=(ours, seen))
+    reader.start()  # a terminal that nobody reads is full after a while, and then holds the program up
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, stderr=theirs, check=True
     )
     os.close(theirs)
-    seen = b""
-    try:
-        while chunk := os.read(ours, 4096):
-            seen += chunk
-    except OSError:  # the other end is closed
-        pass
+    reader.join(timeout=30)
     os.close(ours)
     assert done.stdout.count(b"MEASURED") == 4
     assert b"of 4 files" in seen
