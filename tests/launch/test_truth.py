@@ -259,7 +259,7 @@ def test_a_requeued_job_decides_nothing(submitted: Path, monkeypatch: pytest.Mon
 
 
 def test_of_many_writers_the_first_one_wins(tmp_path: Path) -> None:
-    outcomes = [word for word in Outcome for _ in range(3)]
+    outcomes = [word for word in Outcome if word is not Outcome.MEASURED for _ in range(3)]  # MEASURED is of logs alone
     barrier = threading.Barrier(len(outcomes))
 
     def write(word: Outcome) -> None:

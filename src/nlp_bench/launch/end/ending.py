@@ -243,8 +243,11 @@ def write_ending(
 ) -> None:
     """Write outcome.json and then the marker, unless an earlier decision stands; of two writers at once the first one wins.
 
-    `attempts` are the endings of the jobs before this one, each with its own number.
+    `attempts` are the endings of the jobs before this one, each with its own number. Raises ValueError for MEASURED, the word for a log
+    that nobody has seen end.
     """
+    if ending.outcome is Outcome.MEASURED:
+        raise ValueError("MEASURED is no ending of a run of ours")
     record: dict[str, Any] = {
         "schema": schemas.OUTCOME,
         "outcome": ending.outcome.value,
