@@ -16,7 +16,7 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.report import output
 from nlp_bench.report.frame import frame
-from nlp_bench.report.glossary import MEANING, columns_markdown, files_markdown
+from nlp_bench.report.glossary import MEANING, columns_markdown, files_markdown, records_markdown
 from nlp_bench.report.output import FILES, PLOTS, write_report
 from nlp_bench.report.sources import read_sources
 from nlp_bench.report.table import Report
@@ -128,7 +128,7 @@ def test_plots_are_where_the_names_say(log: Path, tmp_path: Path) -> None:
 def test_the_page_of_the_documentation_is_true() -> None:
     text = REPORT_PAGE.read_text(encoding="utf-8")
     now = text
-    for mark, table in (("files", files_markdown()), ("columns", columns_markdown())):
+    for mark, table in (("files", files_markdown()), ("columns", columns_markdown()), ("records", records_markdown())):
         before, _, after = now.split(f"<!-- {mark} -->\n")
         now = f"{before}<!-- {mark} -->\n\n{table}\n<!-- {mark} -->\n{after}"
     if os.environ.get("NLP_BENCH_WRITE_DOCS"):

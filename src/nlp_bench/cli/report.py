@@ -62,8 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sweep", action="store_true", help="rank configurations on equal GPUs; a tie is reported as a tie"
     )
-    formats = ("table", "json", "csv", "markdown", "html")
-    parser.add_argument("--format", choices=formats, default="table", help="form of standard output (default table)")
+    formats = ("table", "json", "csv", "records-csv", "markdown", "html")
+    parser.add_argument(
+        "--format",
+        choices=formats,
+        default="table",
+        help="form of standard output (default table); records-csv is a row for each logged line",
+    )
     parser.add_argument("--output", type=Path, metavar="DIR", help="also write tables and plots into this folder")
     parser.add_argument(
         "--dialects", action="store_true", help="list the dialects of logs that can be read (table, json, markdown)"
@@ -87,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     # The page holds both views already.
     text = view.text if view and options.format != "html" else lambda form: FORMATS[form](report)
     print(text(options.format), end="")
-    if options.format == "csv":
+    if options.format.endswith("csv"):
         for passed in report.passed_over:  # its rows have no place for it
             print(f"nlp-bench: {passed.sentence()}", file=sys.stderr)
     if options.explain:
@@ -137,7 +142,13 @@ def _read(options: argparse.Namespace) -> "Report":
     currency = currency_of(options.currency, options.price_per_kwh)
     given = Given(gpu=options.gpu, precision=options.precision)
     with_plots = options.output is not None or options.format == "html"
-    sources = read_sources(options.paths, overrides_of(options), with_quotes=options.explain, with_samples=with_plots)
+    sources = read_sources(
+        options.paths,
+        overrides_of(options),
+        with_quotes=options.explain,
+        with_samples=with_plots,
+        with_records=options.format == "records-csv",
+    )
     return Report(
         allow_measured=options.allow_measured,
         baseline_gpus=options.baseline_gpus,

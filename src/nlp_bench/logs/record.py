@@ -327,6 +327,11 @@ class Log:
         """Records of all attempts."""
         return sum(len(attempt.records) for attempt in self.attempts)
 
+    def numbered(self, attempts: Sequence[Attempt]) -> dict[int, Records]:
+        """Return the records of some of the attempts, by the attempt's number in the file, from 1."""
+        chosen = set(map(id, attempts))
+        return {number: each.records for number, each in enumerate(self.attempts, 1) if id(each) in chosen}
+
     @cached_property
     def first_offsets(self) -> list[int]:
         """Byte at which each attempt's first record begins, rising."""

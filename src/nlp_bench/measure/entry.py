@@ -1,6 +1,7 @@
 """One run of a report: who, how it ended, and its numbers if it may have any."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,8 @@ class RunEntry:
     """Name of the model, where a run.json or a table tells it."""
     records: Records = NO_RECORDS
     """The logged intervals of the attempt that was measured."""
+    attempts: Mapping[int, Records] = field(default_factory=dict)
+    """Those of every attempt of this training, by its number in the file, from 1; no part of the record."""
     throughput: Throughput | None = None
     """What was measured."""
     published_tokens_per_second: float | None = None

@@ -91,6 +91,7 @@ def measure_folder(
         accelerator=lookup(run, "system.accelerator"),
         model=lookup(run, "model.name"),
         records=records,
+        attempts=log.numbered(log.attempts) if log else {},
         seals=seals,
         throughput=throughput,
         until=asked.bound(records) if throughput else None,

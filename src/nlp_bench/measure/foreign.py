@@ -78,6 +78,7 @@ def _refused(source: str, log: Log, overrides: Overrides) -> RunEntry:
         outcome=Outcome.REFUSED,
         reasons=(reason, *ended, *log.remarks, *(text for text in log_reasons(log) if text not in reason)),
         num_records=sum(len(attempt.records) for attempt in log.attempts),
+        attempts=log.numbered(log.attempts),
         provenance=provenance_of(log, None, None, None, overrides),
     )
 
@@ -168,6 +169,7 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
         sequence_length=sizes.sequence_length,
         num_gpus=sizes.num_devices,
         records=records,
+        attempts=log.numbered(attempts),
         throughput=None if first else throughput,
         workload=workload,
         provenance=provenance_of(log, attempt, sizes, None if first else throughput, overrides),

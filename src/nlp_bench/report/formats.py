@@ -1,7 +1,8 @@
-"""A report as text: table, JSON, CSV, markdown or HTML, the same for standard output and for files."""
+"""A report as text: table, JSON, CSV of runs or of their lines, markdown or HTML, the same for standard output and for files."""
 
 from collections.abc import Callable
 
+from nlp_bench.measure.rows import MEANING, rows_of
 from nlp_bench.report.readable import HEADINGS, TEXT_COLUMNS, heading, legend, notes, readable
 from nlp_bench.report.table import Report
 from nlp_bench.report.words import MAX_RUNS, words
@@ -46,6 +47,13 @@ def as_csv(report: Report) -> str:
     return grid.as_csv(report.columns, report.rows())
 
 
+def records_csv(report: Report) -> str:
+    """Return a row for each logged line of each run, the columns of `rows.MEANING`; its entries must hold their samples."""
+    rows = (row for entry in report.entries for row in rows_of(entry))
+    cells = ({name: getattr(row, name) for name in MEANING} for row in rows)
+    return grid.as_csv(tuple(MEANING), ({**row, "in_window": "yes" if row["in_window"] else "no"} for row in cells))
+
+
 def markdown(report: Report) -> str:
     """Return the readable table in GitHub's markdown, with notes and legend."""
     columns, rows = readable(report)
@@ -71,6 +79,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
     "table": table,
     "json": as_json,
     "csv": as_csv,
+    "records-csv": records_csv,
     "markdown": markdown,
     "html": html,
 }

@@ -1,5 +1,8 @@
 """What each file and each column of a report means, in one sentence: the text of docs/report.md."""
 
+from collections.abc import Mapping
+
+from nlp_bench.measure import rows
 from nlp_bench.report.output import FILES
 from nlp_bench.report.table import COLUMNS, LIMIT_COLUMNS
 from nlp_bench.show.escape import escaped_markdown
@@ -50,7 +53,16 @@ MEANING = {
 
 def columns_markdown() -> str:
     """Return the table of columns."""
-    lines = [f"| `{name}` | {_cell(MEANING[name])} |" for name in (*COLUMNS, *LIMIT_COLUMNS)]
+    return _columns({name: MEANING[name] for name in (*COLUMNS, *LIMIT_COLUMNS)})
+
+
+def records_markdown() -> str:
+    """Return the table of the columns of a logged line."""
+    return _columns(rows.MEANING)
+
+
+def _columns(meaning: Mapping[str, str]) -> str:
+    lines = [f"| `{name}` | {_cell(what)} |" for name, what in meaning.items()]
     return "\n".join(["| column | meaning |", "|---|---|", *lines]) + "\n"
 
 

@@ -31,7 +31,7 @@ def lean(entry: RunEntry) -> RunEntry:
     if entry.provenance is None:
         return entry
     throughput = _throughput(entry.throughput) if entry.throughput else None
-    return replace(entry, records=_ends(entry.records), throughput=throughput)
+    return replace(entry, records=_ends(entry.records), attempts={}, throughput=throughput)
 
 
 def _throughput(measured: Throughput) -> Throughput:

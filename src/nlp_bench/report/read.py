@@ -31,6 +31,8 @@ class Wish:
     """Whether the text of the first records is wanted."""
     with_samples: bool = False
     """Whether the points of plots are wanted, and not only the sums."""
+    with_records: bool = False
+    """Whether every sample is wanted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +81,7 @@ def _read(item: Item, wish: Wish, progress: Progress | None) -> Read:
         entries = [with_quotes(str(item.file), entry) for entry in entries]
     if wish.with_samples:
         entries = [replace(e, curves=curves_of(e.records, e.throughput)) if e.throughput else e for e in entries]
-    return Read(entries=tuple(map(lean, entries)))
+    return Read(entries=tuple(entries if wish.with_records else map(lean, entries)))
 
 
 def _is_silent(entry: RunEntry) -> bool:

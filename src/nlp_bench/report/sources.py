@@ -28,18 +28,19 @@ class Sources:
     """For each folder that holds other files too."""
 
 
-def read_sources(
+def read_sources(  # noqa: PLR0913  # one wish each
     paths: Sequence[str],
     overrides: Overrides,
     *,
     with_quotes: bool = False,
     with_samples: bool = False,
+    with_records: bool = False,
     alone_s: float = ALONE_S,
 ) -> Sources:
     """Read all `paths`; what is reached twice counts once.
 
     With quotes, the provenance of each entry holds the text of its first record; with samples, the entries of the first MAX_DRAWN
-    logs hold the points of their plots. After `alone_s` seconds other processes may help. Raises UsageError where the only PATH cannot be
+    logs hold the points of their plots; with records, all entries keep every sample. After `alone_s` seconds other processes may help. Raises UsageError where the only PATH cannot be
     read or holds nothing; among several it becomes a row.
     """
     groups = find(paths)
@@ -48,6 +49,7 @@ def read_sources(
         overrides=overrides,
         is_alone=len(items) == 1 and not items[0].is_found,
         with_quotes=with_quotes,
+        with_records=with_records,
     )
     drawn = replace(wish, with_samples=True)
     wishes = [drawn if with_samples and index < MAX_DRAWN else wish for index in range(len(items))]

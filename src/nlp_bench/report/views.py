@@ -51,6 +51,10 @@ def check(options: argparse.Namespace) -> None:
     """Raise UsageError where the options of the two views contradict each other or the format."""
     if options.scaling and options.sweep:
         raise UsageError("--scaling and --sweep are two views of the same runs; give one of them")
+    if (options.scaling or options.sweep) and options.format == "records-csv":
+        raise UsageError(
+            "--format records-csv gives the lines of each log, without --scaling or --sweep; leave one out"
+        )
     if options.baseline_gpus and not options.scaling:
         raise UsageError("--baseline-gpus chooses the baseline of --scaling; add --scaling")
 

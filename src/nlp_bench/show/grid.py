@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +79,7 @@ def json_text(record: object) -> str:
     return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def as_csv(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+def as_csv(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return rows with full precision; missing is an empty cell."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(names), lineterminator="\n")

@@ -1,0 +1,79 @@
+"""`report --format records-csv`: every logged line, and whether it counts."""
+
+import csv
+import io
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.published import published_log
+
+from nlp_bench.cli.main import main
+from nlp_bench.measure.rows import MEANING
+
+Rows = list[dict[str, str]]
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def records(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Rows]]:
+    def run(*words: object) -> tuple[int, Rows]:
+        code = main(["report", *map(str, words), "--format", "records-csv"])
+        reader = csv.DictReader(io.StringIO(capsys.readouterr().out))
+        assert reader.fieldnames == list(MEANING)
+        return code, list(reader)
+
+    return run
+
+
+Records = Callable[..., tuple[int, Rows]]
+
+
+def test_the_rows_in_the_window_give_the_steady_rate(records: Records, log: Path) -> None:
+    code, rows = records(log, "--sequence-length", 2048)
+    assert code == 0
+    assert [row["iteration"] for row in rows] == ["10", "20", "30", "40", "50"]
+    assert [row["in_window"] for row in rows] == ["no", "yes", "yes", "yes", "yes"]
+    assert [row["why_excluded"] for row in rows] == ["warm-up", "", "", "", ""]
+    inside = [row for row in rows if row["in_window"] == "yes"]
+    rate = math.fsum(float(row["num_tokens"]) for row in inside) / math.fsum(float(row["seconds"]) for row in inside)
+    assert round(rate, 1) == 36361.6
+    first = rows[0]
+    assert (first["source"], first["attempt"], first["line_number"], first["num_iterations"]) == (
+        str(log),
+        "1",
+        "1",
+        "10",
+    )
+    assert (float(first["elapsed_s"]), float(first["seconds"])) == (7.231, pytest.approx(72.31))
+    printed = [first[name] for name in ("lm_loss", "learning_rate", "grad_norm", "samples_per_second", "tflops")]
+    assert [float(text) for text in printed] == [10.10967, 4.438e-07, 178.553, 13.276, 101.54]
+    assert (first["tokens_per_second"], first["stamp_s"], first["sequence_length"]) == ("", "", "")  # the line has none
+
+
+def test_a_log_without_a_number_has_its_lines(records: Records, log: Path) -> None:
+    code, rows = records(log)
+    assert (code, len(rows)) == (1, 5)
+    assert {(row["in_window"], row["why_excluded"], row["seconds"]) for row in rows} == {("no", "no number", "")}
+    assert float(rows[0]["lm_loss"]) == 10.10967
+
+
+def test_restarts_and_losses_that_are_no_numbers(records: Records, tmp_path: Path, make_run: Make) -> None:
+    lines = published_log(total=50).splitlines()
+    before = [line.replace("time per iteration (s): ", "time per iteration (s): 1") for line in lines[:2]]
+    (tmp_path / "restarted.log").write_text("\n".join([*before, *lines]))
+    (tmp_path / "diverged.log").write_text("\n".join([*lines[:4], lines[4].replace("8.110270E+00", "nan")]))
+    code, rows = records(tmp_path / "restarted.log", tmp_path / "diverged.log", "--sequence-length", 2048)
+    assert code == 1
+    assert [(row["attempt"], row["line_number"]) for row in rows[:7]] == [
+        ("1", "1"), ("1", "2"), ("2", "3"), ("2", "4"), ("2", "5"), ("2", "6"), ("2", "7"),
+    ]  # fmt: skip
+    assert [row["why_excluded"] for row in rows[:4]] == ["other attempt", "other attempt", "warm-up", ""]
+    assert (rows[-1]["lm_loss"], rows[-1]["why_excluded"]) == ("nan", "no number")
+    code, rows = records(make_run(tmp_path / "run"))
+    assert (code, len(rows), rows[0]["source"]) == (0, 5, str(tmp_path / "run"))
+
+
+def test_it_is_no_view(log: Path) -> None:
+    assert main(["report", str(log), "--scaling", "--format", "records-csv"]) == 2
