@@ -1,8 +1,47 @@
-"""The one part of nlp-bench that is compiled; everything else about the package is in pyproject.toml."""
+"""What pyproject.toml cannot say: the files of the checkout that an installed package carries along, and the compiled scanner of logs."""
+
+import os
+import shutil
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
-# A plain shared object that ctypes loads. Without a compiler the engine in Python does its work, more slowly.
+# They come to nlp_bench/shipped/, under the names that they have here (nlp_bench.config.catalog finds them there).
+SHIPPED = (
+    ".gitignore",
+    "LICENSE",
+    "benchmark/*.toml",
+    "benchmark/containers/*",
+    "benchmark/env/*",
+    "benchmark/jube/*.yaml",
+    "benchmark/models/*.toml",
+    "benchmark/rules/*.toml",
+    "benchmark/run.sh",
+    "benchmark/systems/*.toml",
+    "jube/*",
+    "pyproject.toml",
+    "reports/reference/published_points/points.csv",
+    "setup.py",
+    "src/compile_build.sh",
+)
+
+
+class BuildPy(build_py):
+    """setuptools' step, and the shipped files; an editable install finds them in the checkout."""
+
+    def run(self) -> None:
+        """Build the package, then copy."""
+        super().run()
+        if not self.editable_mode:
+            for path in (path for pattern in SHIPPED for path in sorted(Path().glob(pattern)) if path.is_file()):
+                target = Path(self.build_lib, "nlp_bench", "shipped", path)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, target)
+
+
+# A plain shared object that ctypes loads. Without it the engine in Python does its work, more slowly, and the wheel fits every machine;
+# `nlp-bench build --scanner` makes it later.
 SCAN = Extension(
     "nlp_bench.logs._scan",
     sources=["src/nlp_bench/logs/scan.c"],
@@ -10,4 +49,4 @@ SCAN = Extension(
     optional=True,
 )
 
-setup(ext_modules=[SCAN])
+setup(cmdclass={"build_py": BuildPy}, ext_modules=[SCAN] if os.environ.get("NLP_BENCH_SCANNER") == "1" else [])

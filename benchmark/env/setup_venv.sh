@@ -69,7 +69,7 @@ install() { # install EXTRAS: this checkout with its packages, at the pinned ver
     pins=$venv/constraints.txt
     grep -vE '^(torch|numpy|pandas|matplotlib)==' "$here/constraints.txt" > "$pins"
   fi
-  pip install -q --constraint "$pins" --editable "${root}[$1]" || unfinished "the packages of pyproject.toml"
+  NLP_BENCH_SCANNER=1 pip install -q --constraint "$pins" --editable "${root}[$1]" || unfinished "the packages of pyproject.toml"
 }
 
 install_torch() {

@@ -6,7 +6,6 @@ from typing import Any
 
 from nlp_bench import __version__
 from nlp_bench.config import catalog
-from nlp_bench.errors import UsageError
 
 PATCH, UNTRACKED = "software/uncommitted.patch", "software/untracked.txt"
 DATA = "data"
@@ -36,11 +35,8 @@ def write_software(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 def checkout() -> tuple[Path | None, str | None]:
     """Return the folder that nlp-bench runs from and its commit; None each where there is none."""
-    try:
-        root = catalog.root()
-    except UsageError:
-        return None, None
-    commit = _git(root, "rev-parse", "HEAD")
+    root = catalog.checkout()
+    commit = _git(root, "rev-parse", "HEAD") if root else None
     return root, None if commit is None else commit.decode(errors="replace").strip()
 
 
@@ -59,10 +55,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def tables() -> dict[str, Path]:
-    """Return this program's tables that numbers and words depend on, by their place in a bundle; none outside a checkout."""
-    try:
-        folder = catalog.root() / "benchmark"
-    except UsageError:
-        return {}
-    paths = [folder / "accelerators.toml", *sorted((folder / "rules").glob("*.toml"))]
-    return {f"{DATA}/{path.relative_to(folder).as_posix()}": path for path in paths if path.is_file()}
+    """Return the tables that numbers and words depend on, by their place in a bundle."""
+    rules = {f"{DATA}/rules/{name}.toml": catalog.find("rules", name) for name in catalog.names("rules")}
+    return {f"{DATA}/accelerators.toml": catalog.table("accelerators.toml"), **rules}

@@ -47,7 +47,7 @@ def requested(options: argparse.Namespace) -> tuple[Request, bool]:
 
 def run(options: argparse.Namespace) -> int:
     """Check, print and, with --output, write run.json."""
-    from nlp_bench.config.catalog import root
+    from nlp_bench.config.catalog import find, root
     from nlp_bench.config.resolve import resolve, resolve_system
     from nlp_bench.config.run import read_run
     from nlp_bench.config.summary import summary
@@ -71,6 +71,11 @@ def run(options: argparse.Namespace) -> int:
     if options.output:
         resolved.write(writable_folder(options.output))
     print(summary(resolved))
+    files = [
+        find("models", request.model or resolved.model.name),
+        find("systems", request.system or resolved.system.name),
+    ]
+    print(f"{'files':<7} {', '.join(map(str, files))}")
     if resolved.system.accelerator == "cuda":
         found = expected(resolved)
         print(f"{'plan':<7} {found if isinstance(found, str) else found.line()}")

@@ -1,6 +1,11 @@
-"""Where the data files lie: models and systems by name."""
+"""Where the data files lie: a person's own first, then those that this package ships.
+
+Models, systems, rules and the two tables are looked for in `benchmark/` of the working folder (a checkout, what `nlp-bench init` made, or
+the current folder), then in NLP_BENCH_HOME (default ~/.config/nlp-bench), then in the package. The first file of a name is taken.
+"""
 
 import os
+from importlib.resources import files
 from pathlib import Path
 
 from nlp_bench.config.model import Model
@@ -10,38 +15,92 @@ from nlp_bench.errors import UsageError, nearest
 
 MODEL_SCHEMA = "nlp-bench/model/1"
 SYSTEM_SCHEMA = "nlp-bench/system/1"
+WORKFLOW = Path("benchmark/jube/nlp_benchmark.yaml")
+"""Marks a working folder: a checkout, or what `nlp-bench init` made."""
+
+
+def shipped() -> Path:
+    """Return the folder that the shipped files lie in as in a checkout: inside an installed package, else the checkout itself."""
+    package = Path(str(files("nlp_bench")))
+    inside = package / "shipped"
+    return inside if inside.is_dir() else package.parents[1]
+
+
+def checkout() -> Path | None:
+    """Return the checkout that this package is run from; None for an installed one and in what `nlp-bench init` made."""
+    return None if shipped().name == "shipped" else shipped()
 
 
 def root() -> Path:
-    """Return the repository's folder: NLP_BENCH_ROOT, else the checkout that this package is run from."""
+    """Return the working folder, which environment, data, builds and reports belong to.
+
+    It is NLP_BENCH_ROOT, else the current folder if it holds the workflow, else the checkout that this package is run from,
+    else the current folder. Raises UsageError for an NLP_BENCH_ROOT that is no folder.
+    """
     named = os.environ.get("NLP_BENCH_ROOT")
-    path = Path(named).resolve() if named else Path(__file__).resolve().parents[3]
-    if not (path / "benchmark" / "models").is_dir():
-        raise UsageError(f"{path} holds no benchmark/models; set NLP_BENCH_ROOT to a checkout of nlp-bench")
-    return path
+    if not named:
+        here = Path.cwd()
+        return here if (here / WORKFLOW).is_file() else checkout() or here
+    if not Path(named).is_dir():
+        raise UsageError(f"NLP_BENCH_ROOT: {named} is no folder; name a checkout of nlp-bench, or unset it")
+    return Path(named).resolve()
+
+
+def places() -> list[Path]:
+    """Return the folders that hold models/, systems/, rules/ and the tables, in the order in which they are searched."""
+    own = Path(os.environ.get("NLP_BENCH_ROOT") or Path.cwd()).resolve() / "benchmark"
+    home = Path(os.environ.get("NLP_BENCH_HOME") or Path("~/.config/nlp-bench").expanduser())
+    return list(dict.fromkeys((own, home.absolute(), shipped() / "benchmark")))
 
 
 def names(kind: str) -> list[str]:
-    """Return the names of all data files of `kind` ("models" or "systems"), sorted."""
-    return sorted(path.stem for path in (root() / "benchmark" / kind).glob("*.toml"))
+    """Return the names of all data files of `kind` ("models", "systems" or "rules"), sorted."""
+    return sorted({path.stem for place in places() for path in (place / kind).glob("*.toml")})
 
 
-def _find(kind: str, name: str) -> Path:
+def find(kind: str, name: str) -> Path:
+    """Return the file of `kind` that is called `name`, or whose path it is (it ends with .toml).
+
+    Raises UsageError that names the places that were searched.
+    """
     if name.endswith(".toml"):
         return Path(name).resolve()
-    known = names(kind)
-    if name not in known:
-        raise UsageError(f"{kind[:-1]}: {name!r} is not a file of benchmark/{kind}{nearest(name, known)}")
-    return root() / "benchmark" / kind / f"{name}.toml"
+    for place in places():
+        if (path := place / kind / f"{name}.toml").is_file():
+            return path
+    field = kind if kind == "rules" else kind.removesuffix("s")
+    raise UsageError(
+        f"{field}: {name!r} is not a file of benchmark/{kind}{nearest(name, names(kind))}; searched: "
+        f"{', '.join(str(place / kind) for place in places())}; a file elsewhere: its path, which ends with .toml"
+    )
 
 
-def load_model(name: str) -> Model:
-    """Read one model by its name, or by the path of its .toml file."""
-    path = _find("models", name)
+def table(name: str) -> Path:
+    """Return the file that is called `name` ("accelerators.toml" or "plan.toml"); the shipped one where nobody has an own."""
+    found = (place / name for place in places())
+    return next((path for path in found if path.is_file()), shipped() / "benchmark" / name)
+
+
+def part(name: str) -> Path:
+    """Return another file by its place in a checkout ("jube/submit.job.in"): of the working folder, else the shipped one."""
+    own = root() / name
+    return own if own.is_file() else shipped() / name
+
+
+def set_up(system: str = "") -> str:
+    """Return the command that sets up the software of a training, here or in a working folder that is made first."""
+    if (root() / WORKFLOW).is_file():
+        return f"bash benchmark/env/setup_venv.sh{' --system ' if system else ''}{system}"
+    return "pip install 'nlp-bench[train]', or a working folder with an environment of its own: nlp-bench init DIR"
+
+
+def load_model(name: str, *, is_shipped: bool = False) -> Model:
+    """Read one model by its name, or by the path of its .toml file; with `is_shipped`, the one of that name that the package has."""
+    path = shipped() / "benchmark" / "models" / f"{name}.toml" if is_shipped else find("models", name)
     return build(Model, {"name": path.stem, **read_toml(path, MODEL_SCHEMA)}, "model")
 
 
 def load_system(name: str) -> System:
     """Read one system by its name, or by the path of its .toml file."""
-    path = _find("systems", name)
+    path = find("systems", name)
     return build(System, {"name": path.stem, **read_toml(path, SYSTEM_SCHEMA)}, "system")

@@ -10,8 +10,9 @@ from nlp_bench.config.run import Origin
 
 
 def origin() -> Origin:
-    """Return the version and the checkout's commit, marked "+changes" where tracked files differ from it."""
-    return Origin(version=__version__, commit=commit_of(catalog.root()))
+    """Return the version and the checkout's commit, marked "+changes" where tracked files differ from it; None for an installed package."""
+    checkout = catalog.checkout()
+    return Origin(version=__version__, commit=commit_of(checkout) if checkout else None)
 
 
 def commit_of(checkout: Path) -> str | None:

@@ -75,7 +75,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         data=_data(request),
         tuning=tuning,
         nonce=request.nonce,
-        deviations=_deviations(request, model, architecture),
+        deviations=_deviations(model, architecture),
     )
     _within_limits(run, ranks, ask_scheduler=ask_scheduler and cluster is not None)
     return run
@@ -189,12 +189,12 @@ def _words(name: str, text: str | None) -> tuple[str, ...] | None:
         raise UsageError(f"--{name.replace('_', '-')}: {text!r} cannot be split into words: {error}") from error
 
 
-def _deviations(request: Request, model: Model, used: Architecture) -> tuple[str, ...]:
+def _deviations(model: Model, used: Architecture) -> tuple[str, ...]:
     """Return what differs from the model that nlp-bench ships under this name."""
-    named_by_path = (request.model or "").endswith(".toml")
-    if named_by_path and model.name not in catalog.names("models"):
+    try:
+        shipped = catalog.load_model(model.name, is_shipped=True)
+    except UsageError:
         return (f"model: {model.name} is a file of your own",)
-    shipped = catalog.load_model(model.name)
     pairs = [
         *zip(vars(shipped.architecture).items(), vars(used).values(), strict=True),
         *zip(vars(shipped.training).items(), vars(model.training).values(), strict=True),

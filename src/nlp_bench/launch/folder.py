@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.clock import now, stamp
+from nlp_bench.config import catalog
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_json, refuse_types, write_json, write_text
@@ -95,7 +96,7 @@ def interpreter(root: Path) -> str:
 
 def script_text(run: Run, *, root: Path, run_dir: Path) -> str:
     """Return the job script of `run` from the template jube/submit.job.in."""
-    template = (root / "jube" / "submit.job.in").read_text(encoding="utf-8")
+    template = catalog.part("jube/submit.job.in").read_text(encoding="utf-8")
     return job_script(run, template=template, root=root, run_dir=run_dir, python=interpreter(root))
 
 

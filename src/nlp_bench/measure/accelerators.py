@@ -82,10 +82,10 @@ class Peak:
 @cache
 def accelerators() -> tuple[Accelerator, ...]:
     """Return all entries. Raises UsageError where the table cannot be read, or two entries share a name."""
-    from nlp_bench.config.catalog import root  # noqa: PLC0415  # only a log that names its device pays for it
+    from nlp_bench.config import catalog  # noqa: PLC0415  # only a log that names its device pays for it
     from nlp_bench.config.table import build, read_toml  # noqa: PLC0415  # likewise
 
-    table = read_toml(root() / TABLE, SCHEMA)
+    table = read_toml(catalog.table("accelerators.toml"), SCHEMA)
     entries = tuple(build(Accelerator, entry, f"{TABLE}: accelerator") for entry in table.get("accelerator", ()))
     taken: dict[str, str] = {}
     for entry in entries:

@@ -129,10 +129,10 @@ def read_constants(path: str | Path | None = None) -> Constants:
 
     Raises UsageError that names the file and the constant for one that is unknown, not a number above 0, or without a source.
     """
-    from nlp_bench.config.catalog import root  # noqa: PLC0415  # only who plans pays for it
+    from nlp_bench.config import catalog  # noqa: PLC0415  # only who plans pays for it
     from nlp_bench.config.table import read_toml  # noqa: PLC0415  # likewise
 
-    table = read_toml(root() / "benchmark" / "plan.toml", SCHEMA)
+    table = read_toml(catalog.table("plan.toml"), SCHEMA)
     ends = dict(table["interval"])
     constants = Constants(
         time={name: _constant(name, entry, "benchmark/plan.toml") for name, entry in table["time"].items()},

@@ -63,12 +63,7 @@ def find(name: str, beside: Path | None = None) -> Path:
     if name.endswith(".toml") or "/" in name:
         path = ((beside or Path()) / name).resolve()
         return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    known = catalog.names("rules")
-    if name not in known:
-        raise UsageError(
-            f"rules: {name!r} is not a file of benchmark/rules{nearest(name, known)}; a file of your own ends with .toml"
-        )
-    return catalog.root() / "benchmark" / "rules" / f"{name}.toml"
+    return catalog.find("rules", name)
 
 
 @cache
@@ -169,8 +164,11 @@ def _fits(where: str, rule: Rule, models: Mapping[str, Model], free: tuple[str, 
 
 
 def _model(path: Path, name: str) -> Model:
+    is_shipped = (
+        path.resolve().parent == catalog.shipped() / "benchmark" / "rules"
+    )  # a person's model of that name changes no rule of ours
     try:
-        return catalog.load_model(name)
+        return catalog.load_model(name, is_shipped=is_shipped)
     except UsageError as error:
         raise UsageError(f"{path}: models: {error}") from error
 

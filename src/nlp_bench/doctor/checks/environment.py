@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from nlp_bench.config import catalog
 from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
 from nlp_bench.doctor.place import Place
 from nlp_bench.launch.folder import environment_folder
@@ -36,7 +37,7 @@ def _versions(place: Place, folder: Path, remedy: str) -> Finding:
     missing = [package for package, version in found.items() if version is None]
     if missing:
         return failed(f"{', '.join(missing)} cannot be imported by this Python", *facts, remedy=remedy)
-    pins = _pins(place)
+    pins = _pins()
     others = [f"{p} {v}, pinned is {pins[p]}" for p, v in found.items() if v and p in pins and _plain(v) != pins[p]]
     if others and not (place.system and place.system.software.system_site_packages):
         return warning("; ".join(others), *facts, remedy=remedy)
@@ -47,9 +48,9 @@ def _plain(version: str) -> str:
     return version.partition("+")[0]  # 2.13.0+cpu
 
 
-def _pins(place: Place) -> dict[str, str]:
+def _pins() -> dict[str, str]:
     try:
-        text = (place.root / "benchmark" / "env" / "constraints.txt").read_text(encoding="utf-8")
+        text = catalog.part("benchmark/env/constraints.txt").read_text(encoding="utf-8")
     except OSError:
         return {}
     return dict(re.findall(r"^([\w-]+)==([^\s;]+)", text, re.MULTILINE))

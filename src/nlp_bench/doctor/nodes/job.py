@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.clock import stamp
+from nlp_bench.config import catalog
 from nlp_bench.config.run import Run
 from nlp_bench.doctor.nodes import EXPECTED, NODE_SCHEMA, PLAN, PLAN_SCHEMA, RECORDS, earlier
 from nlp_bench.doctor.nodes.choose import Choice
@@ -62,7 +63,7 @@ def prepare(place: Place, choice: Choice, folder: Path | None, *, join_s: float 
     }
     run.write(folder)
     if run.launch.launcher == "slurm":
-        template = (place.root / "jube" / "doctor.job.in").read_text(encoding="utf-8")
+        template = catalog.part("jube/doctor.job.in").read_text(encoding="utf-8")
         script = job_script(run, template=template, root=place.root, run_dir=folder, python=interpreter(place.root))
         write_text(folder / "doctor.job", script.replace(ITS_NODE, '"$node"'))
     write_json(folder / PLAN, plan)  # last: the folder is whole now

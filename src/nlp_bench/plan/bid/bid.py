@@ -19,9 +19,7 @@ from nlp_bench.plan.search.problem import Problem, rule_files
 
 SCHEMA = "nlp-bench/bid/1"
 POINTS = "reports/reference/published_points/points.csv"
-"""The published measurements, below the checkout."""
-CONSTANTS = "benchmark/plan.toml"
-"""The constants of the planner, below the checkout."""
+"""The published measurements, by their place in a checkout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +117,7 @@ def bid(answer: Answer, *, margin: float | None = None, files: Files | None = No
     _check_precision(problem)
     commitment_s, basis = _commitment(row, margin)
     offer = offered(problem, row)
-    rows = read_points(files.points or catalog.root() / POINTS)
+    rows = read_points(files.points or catalog.part(POINTS))
     words = run_words(
         problem, row.sizes, model=files.model or problem.model.name, system=files.system or problem.system.name
     )
@@ -132,7 +130,7 @@ def bid(answer: Answer, *, margin: float | None = None, files: Files | None = No
         near=nearest(offer, rows),
         extrapolated=extrapolated(offer, rows),
         rules=tuple(_rules(problem)),
-        constants=_identity(files.constants or catalog.root() / CONSTANTS),
+        constants=_identity(files.constants or catalog.table("plan.toml")),
         program=f"nlp-bench {made.version}"
         + (f", commit {made.commit[:12]}{_marked(made.commit)}" if made.commit else ""),
         created=now(),
@@ -170,9 +168,9 @@ def _commitment(row: Row, margin: float | None) -> tuple[float, str]:
 
 
 def known_points() -> list[dict[str, str]] | None:
-    """Return the published points of this checkout; None where it has none that can be read."""
+    """Return the published points of this checkout or package; None where they cannot be read."""
     try:
-        return read_points(catalog.root() / POINTS)
+        return read_points(catalog.part(POINTS))
     except NlpBenchError:
         return None
 

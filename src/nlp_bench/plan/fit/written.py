@@ -3,7 +3,7 @@
 import datetime as dt
 from pathlib import Path
 
-from nlp_bench.config.catalog import root
+from nlp_bench.config.catalog import root, table
 from nlp_bench.files import write_text
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.fit.data import Measured
@@ -17,7 +17,7 @@ def write_fit(path: Path, points: Path, measured: Measured, constants: Constants
     ends = interval_ends(measured, constants, held)
     today = dt.datetime.now(dt.timezone.utc).date().isoformat()
     where = _named(points)
-    text = (root() / "benchmark" / "plan.toml").read_text(encoding="utf-8")
+    text = table("plan.toml").read_text(encoding="utf-8")
     source = f"fitted on {where}, {today}"
     interval = f"quantiles of published / predicted time of rows left out of the fit: 5 splits of 2/3, and each source left out; {where}, {today}"
     write_text(path, with_fit(text, fitted, ends, source, interval))

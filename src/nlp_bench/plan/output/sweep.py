@@ -1,7 +1,6 @@
 """The shortlist as a file that JUBE runs: our workflow with the parameters of each point filled in."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 from nlp_bench.config import catalog
@@ -11,7 +10,6 @@ from nlp_bench.plan.search.problem import Problem
 
 POINTS = 5
 """Configurations of a shortlist, the published one besides."""
-WORKFLOW = Path("benchmark/jube/nlp_benchmark.yaml")
 SETS = {
     "modelParameter": (
         "point",
@@ -52,7 +50,11 @@ def sweep_text(rows: list[Row], problem: Problem, *, model: str, system: str) ->
             f"--emit-jube: planned in {problem.precision}, but the workflow trains in the model file's number format "
             f"({problem.model.training.precision}); leave --precision out, or write a model file of your own"
         )
-    text = (root / WORKFLOW).read_text(encoding="utf-8")
+    if not (root / catalog.WORKFLOW).is_file():
+        raise UsageError(
+            f"--emit-jube: {root} holds no {catalog.WORKFLOW}; make a working folder by `nlp-bench init DIR` and call it there"
+        )
+    text = (root / catalog.WORKFLOW).read_text(encoding="utf-8")
     text = text.replace("$jube_benchmark_home/../..", str(root)).replace(
         "$jube_benchmark_home/..", str(root / "benchmark")
     )
@@ -65,7 +67,7 @@ def sweep_text(rows: list[Row], problem: Problem, *, model: str, system: str) ->
         sets, text = text.count(line), text.replace(line, _parameter_set(name, own))
         if paths != 1 or sets != 1:
             raise NlpBenchError(
-                f"--emit-jube: {WORKFLOW} has no line for {name} where one was expected; it was changed by hand"
+                f"--emit-jube: {catalog.WORKFLOW} has no line for {name} where one was expected; it was changed by hand"
             )
     return _head(rows) + text[text.index("name: nlp_benchmark") :]
 

@@ -251,8 +251,8 @@ def ruled_models() -> set[str]:
 
 def rule_files() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the name and the content of each file of benchmark/rules."""
-    for path in sorted((catalog.root() / "benchmark" / "rules").glob("*.toml")):
-        yield path.stem, read_toml(path, "nlp-bench/rules/1")
+    for name in catalog.names("rules"):
+        yield name, read_toml(catalog.find("rules", name), "nlp-bench/rules/1")
 
 
 def _as_measured(system: System, constants: Constants) -> System:

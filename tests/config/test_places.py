@@ -1,0 +1,95 @@
+"""A person's own data files come before the shipped ones: ./benchmark, then NLP_BENCH_HOME, then the package; nothing of it is hidden."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.config import catalog
+from nlp_bench.measure.accelerators import accelerators
+
+SHIPPED = Path(__file__).resolve().parents[2] / "benchmark"
+
+
+@pytest.fixture
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """./benchmark of the current folder, and NLP_BENCH_HOME."""
+    here, home = tmp_path / "here", tmp_path / "home"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.delenv("NLP_BENCH_ROOT", raising=False)
+    monkeypatch.setenv("NLP_BENCH_HOME", str(home))
+    return [here / "benchmark", home]
+
+
+def put(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def check(*words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "nlp_bench", "check", "--offline", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_a_file_of_ones_own_is_taken_before_the_shipped_one_and_the_nearest_first(homes: list[Path]) -> None:
+    text = (SHIPPED / "systems/dgx-h100.toml").read_text(encoding="utf-8")
+    for place in (SHIPPED, *reversed(homes)):
+        path = place / "systems/dgx-h100.toml"
+        if place != SHIPPED:
+            put(place, "systems/dgx-h100.toml", text.replace("DGX H100 pod", f"one of {place.name}"))
+        done = check("--model", "13", "--system", "dgx-h100")
+        assert done.returncode == 0, done.stderr
+        assert f", {path}\n" in done.stdout
+        assert (f"one of {place.name}" in done.stdout) == (place != SHIPPED)
+
+
+def test_a_model_that_shadows_a_shipped_one_is_said_not_to_be_the_benchmark(homes: list[Path]) -> None:
+    text = (SHIPPED / "models/175.toml").read_text(encoding="utf-8")
+    put(homes[1], "models/175.toml", text.replace("num_attention_heads = 96", "num_attention_heads = 64"))
+    done = check("--model", "175", "--system", "juwels-booster")
+    assert "model.num_attention_heads: 64 instead of 96: not the benchmark" in done.stderr
+    put(homes[1], "models/mine.toml", text)
+    assert (
+        "model: mine is a file of your own: not the benchmark"
+        in check("--model", "mine", "--system", "juwels-booster").stderr
+    )
+
+
+def test_the_shipped_rules_hold_a_run_to_the_shipped_model(homes: list[Path]) -> None:
+    from nlp_bench.rules.file import forget, load
+
+    text = (SHIPPED / "models/175.toml").read_text(encoding="utf-8")
+    put(homes[0], "models/175.toml", text.replace("num_attention_heads = 96", "num_attention_heads = 64"))
+    forget()
+    try:
+        assert load("jupiter-nlp").models["175"].architecture.num_attention_heads == 96
+    finally:
+        forget()
+    assert catalog.load_model("175").architecture.num_attention_heads == 64
+
+
+def test_a_name_that_is_nowhere_is_refused_with_the_places_that_were_searched(homes: list[Path]) -> None:
+    put(homes[1], "systems/mine.toml", "")
+    done = check("--system", "mien")
+    assert done.returncode == 2
+    assert "did you mean mine?" in done.stderr
+    assert all(str(place / "systems") in done.stderr for place in (*homes, SHIPPED))
+
+
+def test_the_tables_are_found_in_the_same_places(homes: list[Path]) -> None:
+    assert catalog.table("plan.toml") == SHIPPED / "plan.toml"
+    put(homes[1], "accelerators.toml", 'schema = "nlp-bench/accelerators/3"\n')
+    accelerators.cache_clear()
+    try:
+        assert accelerators() == ()
+    finally:
+        accelerators.cache_clear()
+
+
+def test_a_root_that_is_no_folder_is_refused(homes: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NLP_BENCH_ROOT", str(homes[1] / "nowhere"))
+    assert check().stderr.startswith(f"nlp-bench: error: NLP_BENCH_ROOT: {homes[1] / 'nowhere'} is no folder")
