@@ -17,17 +17,17 @@ OWN = re.compile(
 Item = dict[str, Any]
 
 
-def unknown_names(path: Path, parts: Path) -> list[str]:
-    """Return what `path` names without a definition, one sentence each; `parts` is the folder of its `init_with` files."""
-    file = _File(path, parts)
+def unknown_names(path: Path) -> list[str]:
+    """Return what `path` names without a definition, one sentence each."""
+    file = _File(path)
     return [*file.of_parameters(), *file.of_steps(), *file.of_tables()]
 
 
 class _File:
-    def __init__(self, path: Path, parts: Path) -> None:
+    def __init__(self, path: Path) -> None:
         self.content = _load(path)
-        self.parameters = _defined(self.content, parts, "parameterset", "parameter")
-        self.patterns = _defined(self.content, parts, "patternset", "pattern")
+        self.parameters = _defined(self.content, path.parent, "parameterset", "parameter")
+        self.patterns = _defined(self.content, path.parent, "patternset", "pattern")
         self.steps = {str(step["name"]): step for step in _items(self.content.get("step"))}
 
     def of_parameters(self) -> Iterator[str]:
@@ -66,20 +66,21 @@ def _missing(where: str, text: str, known: set[str]) -> Iterator[str]:
             yield f"{where}: nothing defines ${braced or plain}"
 
 
-def _defined(content: Item, parts: Path, kind: str, entry: str) -> dict[str, dict[str, list[str]]]:
+def _defined(content: Item, folder: Path, kind: str, entry: str) -> dict[str, dict[str, list[str]]]:
     """Return, by set and name, the values of all definitions: one per tag."""
     found: dict[str, dict[str, list[str]]] = {}
     for group in _items(content.get(kind)):
-        own = [group, *_taken_over(group, parts, kind)]
+        own = [group, *_taken_over(group, folder, kind)]
         for item in (item for part in own for item in _items(part.get(entry))):
             found.setdefault(str(group["name"]), {}).setdefault(str(item["name"]), []).append(str(item["_"]))
     return found
 
 
-def _taken_over(group: Item, parts: Path, kind: str) -> list[Item]:
+def _taken_over(group: Item, folder: Path, kind: str) -> list[Item]:
+    """Return the sets of this name in its `init_with` file, which JUBE searches beside the file that names it."""
     if "init_with" not in group:
         return []
-    return [part for part in _items(_load(parts / group["init_with"]).get(kind)) if part["name"] == group["name"]]
+    return [part for part in _items(_load(folder / group["init_with"]).get(kind)) if part["name"] == group["name"]]
 
 
 def _load(path: Path) -> Item:

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 KEYS = {
-    "top": {"name", "outpath", "comment", "include-path", "parameterset", "patternset", "step", "analyser", "result"},
+    "top": {"name", "outpath", "comment", "parameterset", "patternset", "step", "analyser", "result"},
     "parameterset": {"name", "init_with", "parameter", "duplicate"},
     "parameter": {"name", "_", "tag", "mode", "type", "separator", "update_mode", "export", "duplicate"},
     "patternset": {"name", "init_with", "pattern"},

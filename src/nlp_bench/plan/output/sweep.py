@@ -1,6 +1,5 @@
 """The shortlist as a file that JUBE runs: our workflow with the parameters of each point filled in."""
 
-import re
 from typing import Any
 
 from nlp_bench.config import catalog
@@ -58,14 +57,14 @@ def sweep_text(rows: list[Row], problem: Problem, *, model: str, system: str) ->
     text = text.replace("$jube_benchmark_home/../..", str(root)).replace(
         "$jube_benchmark_home/..", str(root / "benchmark")
     )
-    text, paths = re.subn(r"^include-path: .*$", f'include-path: ["{root / "jube"}"]', text, flags=re.MULTILINE)
+    text, parts = text.replace('init_with: "../../', f'init_with: "{root}/'), f"{root}/jube/parameters.yaml"
     values = _values(rows, problem, model=model, system=system)
     values["nlp_bench"] = f'"\\"{root}/benchmark/env/nlp-bench\\""'
     for name in ("modelParameter", "tuningParameter", "systemParameter", "executeset"):
         own = {key: value for key, value in values.items() if _set_of(key) == name}
-        line = f"  - {{name: {name}, init_with: parameters.yaml}}\n"
-        sets, text = text.count(line), text.replace(line, _parameter_set(name, own))
-        if paths != 1 or sets != 1:
+        line = f'  - {{name: {name}, init_with: "{parts}"}}\n'
+        sets, text = text.count(line), text.replace(line, _parameter_set(name, parts, own))
+        if sets != 1:
             raise NlpBenchError(
                 f"--emit-jube: {catalog.WORKFLOW} has no line for {name} where one was expected; it was changed by hand"
             )
@@ -85,9 +84,9 @@ def _set_of(parameter: str) -> str:
     return next((name for name, parameters in SETS.items() if parameter in parameters), "tuningParameter")
 
 
-def _parameter_set(name: str, values: dict[str, str]) -> str:
+def _parameter_set(name: str, parts: str, values: dict[str, str]) -> str:
     mode = {key: "mode: python, " if value.endswith('[$point]"') else "" for key, value in values.items()}
-    lines = [f"  - name: {name}", "    init_with: parameters.yaml", "    parameter:"]
+    lines = [f"  - name: {name}", f'    init_with: "{parts}"', "    parameter:"]
     lines += [f"      - {{name: {key}, {mode[key]}_: {value}}}" for key, value in values.items()]
     return "\n".join(lines) + "\n"
 
