@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.browsing import simulated_log
 
 from nlp_bench.cli.main import main
 
@@ -42,7 +43,7 @@ def test_the_contract_in_json(report: Call, log: Path) -> None:
     assert code == 0
     assert list(run) == [
         "source", "dialect", "outcome", "reasons", "contradictions", "num_records", "global_batch_size", "sequence_length", "num_gpus",
-        "tokens_per_second", "time_to_report_s", "tokens_per_second_per_gpu", "seconds_per_iteration", "window",
+        "supplied", "tokens_per_second", "time_to_report_s", "tokens_per_second_per_gpu", "seconds_per_iteration", "window",
         "steady_state", "sustained", "uncertainty", "sensitivity", "provenance", "workload", "energy", "machine", "efficiency", "until", "rules", "ending", "seals",
     ]  # fmt: skip
     assert (run["dialect"], run["outcome"], run["reasons"], run["num_records"]) == (
@@ -79,6 +80,72 @@ def test_the_table(report: Call, log: Path) -> None:
     assert "\x1b" not in out
 
 
+SUPPLIED = [
+    ([], {}, "", ""),
+    (SEQUENCE, {"sequence_length": None}, "550.03*", "--sequence-length 2048 (not in the log)"),
+    (["--sequence-length", "4096"], {"sequence_length": None}, "275.02*", "--sequence-length 4096 (not in the log)"),
+    ([*SEQUENCE, "--global-batch-size", "96"], {"sequence_length": None}, " 96 ", "--sequence-length 2048 (not in"),
+    (
+        [*SEQUENCE, "--global-batch-size", "192"],
+        {"sequence_length": None, "global_batch_size": 96},
+        "192*",
+        "--global-batch-size 192 (the log says 96)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "logged", "cell", "said"), SUPPLIED)
+def test_what_the_log_does_not_show_is_marked_in_every_format(
+    report: Call, log: Path, words: list[str], logged: dict[str, int | None], cell: str, said: str
+) -> None:
+    _, (run,) = runs_of(report, log, *words)
+    assert {each["name"]: each["logged"] for each in run["supplied"]} == logged
+    assert all(each["changes_rate"] for each in run["supplied"])
+    texts = {form: report(log, *words, "--format", form)[1] for form in ("table", "markdown", "html", "csv")}
+    assert cell in texts["table"]
+    for form in ("table", "markdown", "html"):
+        assert ("supplied by hand" in texts[form]) == bool(logged)
+        assert said in texts[form].replace("\\", "")
+    (row,) = csv.DictReader(io.StringIO(texts["csv"]))
+    assert all(name in row["supplied"] for name in logged)
+    assert bool(row["supplied"]) == bool(logged)
+
+
+def test_gpus_that_change_no_rate_are_told_from_those_that_do(report: Call, log: Path) -> None:
+    _, (run,) = runs_of(report, log, *SEQUENCE, "--num-gpus", 384, "--gpu", "A100-40GB")
+    found = {each["name"]: each["changes_rate"] for each in run["supplied"]}
+    assert found == {"sequence_length": True, "num_gpus": False, "gpu": False}
+    assert "384*" in report(log, *SEQUENCE, "--num-gpus", 384)[1]
+
+
+def test_words_that_would_excuse_too_much_are_told_of(report: Call, tmp_path: Path) -> None:
+    lines = simulated_log(200, seed=1).splitlines()
+    for index in range(20, 200, 9):
+        words, _, rest = lines[index].partition("elapsed time per iteration (s): ")
+        lines[index] = f"saving checkpoint at iteration {10 * index}\n{words}elapsed time per iteration (s): 1{rest}"
+    (tmp_path / "a.log").write_text("\n".join(lines) + "\n")
+    _, (run,) = runs_of(report, tmp_path / "a.log", *SEQUENCE)
+    assert run["steady_state"]["refused_mark"] == "checkpoint"
+    assert "would excuse more than 10 % of the run's time" in "; ".join(run["reasons"])
+
+
+def test_many_runs_are_a_table_with_its_sums(report: Call, log: Path, tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"runs/good{number}").mkdir(parents=True)
+        (tmp_path / f"runs/good{number}/a.log").write_bytes(log.read_bytes().replace(b"5.4", f"5.{number}".encode()))
+    for number in range(6):
+        (tmp_path / f"runs/bad{number}.log").write_text(f"iteration {number}/10 | lm loss: 3.5 |\n" * 3)
+    code, out, _ = report(tmp_path / "runs", *SEQUENCE)
+    rows, sums, *_ = out.split("\n\n")
+    assert code == 1
+    assert len(rows.splitlines()) == 3 + 15
+    assert max(map(len, rows.splitlines())) <= 120
+    assert "15 runs: 9 MEASURED, 6 REFUSED; 9 have a number, 6 have none." in sums
+    assert "no number (6): " in sums
+    for row in rows.splitlines()[3:]:
+        assert ("the log stops at" in row) == ("MEASURED" in row)
+
+
 def test_other_tokens(report: Call, log: Path) -> None:
     _, (run,) = runs_of(report, log, *SEQUENCE, "--tokens", 40_000_000)
     assert round(run["time_to_report_s"]["reference"], 1) == 1174.3
@@ -107,7 +174,26 @@ def test_csv(report: Call, log: Path) -> None:
     _, out, _ = report(log, *SEQUENCE, "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(out))
     assert round(float(row["tokens_per_second_reference"]), 1) == 34063.4
-    assert (row["num_gpus"], row["window"]) == ("", "11-50")
+    assert (row["num_gpus"], row["window_first_iteration"], row["window_last_iteration"]) == ("", "11", "50")
+    assert row["supplied"] == "sequence_length=2048"
+    assert not [name for name, cell in row.items() if cell[:1] in {"=", "+", "-", "@"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_changed"),
+    [
+        *((name, True) for name in ("3-5", "007", "1e5", "5-Mar", "1:02", "1.2.3", "=1+1", "12345678901234567")),
+        *((name, False) for name in ("a.log", "175", "13B", "2.5", "marlin-5", "runs/000003/work")),
+    ],
+)
+def test_no_spreadsheet_makes_another_word_of_a_cell(
+    report: Call, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, is_changed: bool
+) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(log.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    (row,) = csv.DictReader(io.StringIO(report(name, *SEQUENCE, "--format", "csv")[1]))
+    assert row["source"] == ("'" if is_changed else "") + name
 
 
 def test_hostile_names_do_not_reach_markup(report: Call, log: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, effic
 from nlp_bench.measure.ending import LogEnd
 from nlp_bench.measure.provenance import Provenance
 from nlp_bench.measure.published import Published
+from nlp_bench.measure.supplied import Supplied, supplied_accelerators
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
 from nlp_bench.measure.workload import Workload
 from nlp_bench.outcome import Outcome
@@ -76,6 +77,8 @@ class RunEntry:
     """What the machine really was, None where nobody says."""
     given: Given = NOTHING_GIVEN
     """What a person said of the accelerators."""
+    sizes_supplied: tuple[Supplied, ...] = ()
+    """Sizes of the command line that the log does not show, or contradicts."""
     seals: tuple[Finding, ...] = ()
     """Links of the chain of evidence; none for a log of somebody else."""
     rules: "Judgement | None" = None
@@ -129,6 +132,11 @@ class RunEntry:
         """`steady` / GPUs, None where either is unknown."""
         return self.steady / self.num_gpus if self.steady and self.num_gpus else None
 
+    @property
+    def supplied(self) -> tuple[Supplied, ...]:
+        """All values of the command line that the log does not show, or contradicts."""
+        return (*self.sizes_supplied, *supplied_accelerators(self))
+
     @cached_property
     def efficiency(self) -> Efficiency | None:
         """FLOP/s per GPU and their share of the peak, None without a rate."""
@@ -152,6 +160,7 @@ class RunEntry:
             "global_batch_size": self.global_batch_size,
             "sequence_length": self.sequence_length,
             "num_gpus": self.num_gpus,
+            "supplied": [each.to_json() for each in self.supplied],
             "tokens_per_second": {
                 "reference": self.reference,
                 "steady": self.steady,

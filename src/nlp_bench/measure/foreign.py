@@ -17,7 +17,8 @@ from nlp_bench.measure.plausible import why_implausible
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import Statements, reconcile
 from nlp_bench.measure.sealed import against_seals, sealed_log, with_own_events
-from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated
+from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
+from nlp_bench.measure.supplied import against_log, supplied_sizes
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.workload import workload_of
 from nlp_bench.outcome import Outcome
@@ -32,7 +33,6 @@ _WORDS = {
 }
 EMPTY, NOTHING = "the file is empty", "no whole training line of a known dialect"
 """How the reason begins where a file has nothing to do with training."""
-_TOLERANCE = 0.03
 MANY_ATTEMPTS, SHORT_ATTEMPT = 5, 3
 """So many starts of so few records each are no restarts."""
 
@@ -118,7 +118,8 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
     attempt = max(attempts, key=lambda a: len(a.records))
     records, last = attempt.records, attempt.records[-1]
     sizes = sizes_of(attempt, overrides)
-    reasons = [*log.remarks, *_overridden(attempt, sizes, overrides), *log_reasons(log)]
+    supplied = supplied_sizes(attempt, sizes, overrides)
+    reasons = [*log.remarks, *against_log(supplied, attempt, sizes, overrides), *log_reasons(log)]
     if len(attempts) > 1:
         where = f"iterations {records[0].iteration} to {last.iteration}, from line {records[0].line_number}"
         reasons.append(f"{len(attempts)} attempts of this training in the log; the longest is measured ({where})")
@@ -126,9 +127,8 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
     ending = end_of(log, attempts, attempt)
     ended = None if ending.outcome.has_number else ending.reason
     refusal = _mixed(log) or (None if sizes.is_measurable else why_not(attempt, sizes))
-    throughput = None
-    if not (broken or ended or refusal):
-        throughput = measure_records(records, sizes, habits_of(log, attempt))
+    is_refused = broken or ended or refusal
+    throughput = None if is_refused else measure_records(records, sizes, habits_of(log, attempt))
     if throughput:
         refusal = _only_warm_up(throughput, log.counts_from) or why_implausible(attempt, sizes, throughput.steady)
         reasons += _about(attempt, throughput, log.counts_from)
@@ -152,8 +152,7 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
         ending = ending.doubted()
     first = broken or ended or refusal or (void.text if void else None)
     reasons += [each.text for each in found if each is not void]
-    if not first and ending.reason:
-        reasons.append(ending.reason)
+    reasons += [ending.reason] if ending.reason and not first else []
     return RunEntry(
         source=source,
         dialect=log.dialect,
@@ -172,6 +171,7 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
         attempts=log.numbered(attempts),
         throughput=None if first else throughput,
         workload=workload,
+        sizes_supplied=supplied,
         provenance=provenance_of(log, attempt, sizes, None if first else throughput, overrides),
     )
 
@@ -217,25 +217,6 @@ def why_not(attempt: Attempt, sizes: Sizes) -> str:
     if not missing:
         return "no record has both a time and a size in tokens"
     return f"not in the log: {' and '.join(_option(name) for name in missing)}"
-
-
-def _overridden(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> list[str]:
-    """Return what the options say against the log: it changes the number, so every format carries it."""
-    given = {name: value for name, value in vars(overrides).items() if value}
-    if not given:
-        return []
-    logged, tokens = stated(attempt)
-    said = [
-        f"--{name.replace('_', '-')} {value} is used although the log says {logged[name]}"
-        for name, value in given.items()
-        if logged[name] and logged[name] != value
-    ]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = sizes.tokens / tokens
-    ratio = np.nanmedian(ratios) if np.isfinite(ratios).any() else 1.0
-    if sizes.has_times and not said and abs(ratio - 1) > _TOLERANCE:
-        said.append(f"the options give {ratio:.4g} times the tokens that the log itself counts")
-    return said
 
 
 def _only_warm_up(measured: Throughput, counts_from: int) -> str | None:

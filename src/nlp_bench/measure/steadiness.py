@@ -15,7 +15,7 @@ from nlp_bench.measure.autocorrelation import MIN_VALUES, scatter_around, scatte
 from nlp_bench.measure.changes import held, levels
 from nlp_bench.measure.estimate import Estimate, student_cdf, student_t
 from nlp_bench.measure.summary import median
-from nlp_bench.measure.window import Window
+from nlp_bench.measure.window import MAX_MARKED, Window
 
 Column = NDArray[np.float64]
 STALL_FACTOR = 1.5
@@ -68,6 +68,9 @@ class Steadiness:
     """How much slower the run ends after the window, as a share (0.08 = 8 % slower), None where it does not."""
     long_warm_up: float | None
     """Share of the intervals that were left out as warm-up beside the first one, None where it is small."""
+    refused_mark: str | None
+    """Kind of event (evaluation, checkpoint) whose words would have excused more than MAX_MARKED of the run's time, so that its
+    intervals count; None where there is none."""
     num_more: int | None
     """Further logged intervals for an interval of +-1 %; 0 where it is as narrow already, None where that cannot be told."""
 
@@ -93,6 +96,11 @@ class Steadiness:
             said.append(
                 f"{100 * self.long_warm_up:.1f} % of the intervals are left out as warm-up: the machine may be as slow again; "
                 "a longer run tells"
+            )
+        if self.refused_mark:
+            said.append(
+                f"lines speak of a {self.refused_mark} in so many slow intervals that leaving them out would excuse more than "
+                f"{100 * MAX_MARKED:.0f} % of the run's time: these intervals count"
             )
         if self.drift is not None:
             word = "slower" if self.drift > 0 else "faster"
@@ -148,6 +156,7 @@ def steadiness_of(window: Window, estimate: Estimate | None) -> Steadiness:
         modes=_modes(held(costs)),
         slowdown=_slowdown(window),
         long_warm_up=_long_warm_up(window),
+        refused_mark=window.refused_mark,
         num_more=num_more(estimate, len(costs)) if estimate else None,
     )
 

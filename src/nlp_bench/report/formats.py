@@ -1,40 +1,49 @@
 """A report as text: table, JSON, CSV of runs or of their lines, markdown or HTML, the same for standard output and for files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from nlp_bench.measure.rows import MEANING, rows_of
-from nlp_bench.report.readable import HEADINGS, TEXT_COLUMNS, heading, legend, notes, readable
+from nlp_bench.report.readable import is_many, legend, notes, readable
 from nlp_bench.report.table import Report
 from nlp_bench.report.words import MAX_RUNS, words
 from nlp_bench.show import grid
-from nlp_bench.show.escape import end_of, escaped_markdown
+from nlp_bench.show.escape import end_of, escaped_markdown, shortened
 
-MAX_SOURCE = 30
+MAX_SOURCE = 28
+MAX_WIDTH, MIN_REASON = 120, 20
+"""Characters of a line of many runs, and of the reason at its end where a long path leaves less."""
 
 
 def table(report: Report) -> str:
-    """Return the table for a terminal, about 100 columns wide, with what to know about each run below it."""
-    columns, rows = readable(report)
-    short = [end_of(row[0], MAX_SOURCE) for row in rows]
-    if len(set(short)) == len({row[0] for row in rows}):  # else the ends of two paths are alike
-        rows = [[name, *row[1:]] for name, row in zip(short, rows, strict=True)]
-    headings = [("\n" + HEADINGS[name]).split("\n")[-2:] for name in columns]
-    cells = [[pair[0] for pair in headings], [pair[1] for pair in headings], *rows]
-    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
-    lines = [
-        "  ".join(_aligned(*triple) for triple in zip(line, widths, columns, strict=True)).rstrip() for line in cells
-    ]
-    lines.insert(2, "-" * (sum(widths) + 2 * (len(widths) - 1)))
-    said = notes(report)
+    """Return the table for a terminal, at most 120 columns wide for many runs, with what to know about the runs below it."""
+    source, *others = readable(report)
+    short = tuple(end_of(name, MAX_SOURCE) for name in source.cells)
+    if len(set(short)) == len(set(source.cells)):  # else the ends of two paths are alike
+        source = replace(source, cells=short)
+    lines = grid.as_text([source, *others])
+    if is_many(report):
+        lines = _with_reasons(report, lines, source)
     spoken = words(report) if len(report.entries) <= MAX_RUNS else []
-    return (
-        "\n".join([*lines, "", *said, *([""] if said else []), *legend(report), *([""] if spoken else []), *spoken])
-        + "\n"
-    )
+    below = legend(report, is_brief=is_many(report))
+    return _document(lines, notes(report), below, spoken)
 
 
-def _aligned(cell: str, width: int, column: str) -> str:
-    return cell.ljust(width) if column in TEXT_COLUMNS else cell.rjust(width)
+def _document(*parts: Sequence[str]) -> str:
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def _with_reasons(report: Report, lines: list[str], source: grid.Column) -> list[str]:
+    """Return the lines with each run's first reason at the end: where there is no number, in its place."""
+    first = len(lines) - len(report.entries)
+    after = len(lines[first - 1]) + 2
+    instead = max(map(len, source.cells)) + max(len(entry.outcome.value) for entry in report.entries) + 4
+    head = [*lines[: first - 2], lines[first - 2].ljust(after) + "reason", "-" * MAX_WIDTH]
+    for line, entry in zip(lines[first:], report.entries, strict=True):
+        begin = after if entry.has_number else instead
+        why = (entry.reasons or entry.remarks or ("",))[0]
+        head.append(line.ljust(begin) + shortened(why, max(MAX_WIDTH - begin, MIN_REASON)))
+    return [line.rstrip() for line in head]
 
 
 def as_json(report: Report) -> str:
@@ -56,16 +65,9 @@ def records_csv(report: Report) -> str:
 
 def markdown(report: Report) -> str:
     """Return the readable table in GitHub's markdown, with notes and legend."""
-    columns, rows = readable(report)
-    rule = ["---" if name in TEXT_COLUMNS else "---:" for name in columns]
-    lines = [[heading(name) for name in columns], rule, *[[escaped_markdown(cell) for cell in row] for row in rows]]
-    return "\n".join(["| " + " | ".join(line) + " |" for line in lines] + markdown_notes(report)) + "\n"
-
-
-def markdown_notes(report: Report) -> list[str]:
-    """Return notes and legend as markdown lines, to stand below a table."""
-    said = [f"- {escaped_markdown(note)}" for note in notes(report)]
-    return ["", *said, *([""] if said else []), *legend(report)]
+    said = [grid.MARKDOWN.sentence(note) for note in notes(report)]
+    below = [escaped_markdown(line) for line in legend(report)]
+    return _document(grid.as_markdown(readable(report, style=grid.MARKDOWN)), said, below)
 
 
 def html(report: Report) -> str:

@@ -9,7 +9,13 @@ _UNSEEN = re.compile(
 """Control characters, and those that reorder or hide the text around them (Unicode TR 36, bidirectional text spoofing)."""
 _NOT_IN_A_LINE = re.compile(rf"(?:[\t\n\r]|{_UNSEEN.pattern})+")
 _MARKDOWN_SPECIAL = "\\`*_[]<>|#~"
-_FORMULA = {"=", "+", "-", "@"}
+_FORMULA = {"=", "+", "-", "@", "\t", "\r"}
+_MONTH = "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+_CHANGED = re.compile(
+    rf"0\d+|\d{{16,}}|\d+(?:\.\d+)?e[+-]?\d+|\d+(?:[-/:]\d+)+|\d+(?:\.\d+){{2,}}|\d+[-/ ]?{_MONTH}(?:[-/ ]?\d+)?|{_MONTH}[-/ ]\d+",
+    re.IGNORECASE,
+)
+"""Texts that a spreadsheet takes for a number or a date and shows as another: 007, 16 digits, 1e5, 3-5, 1:02, 1.2.3, 5-Mar."""
 
 
 def one_line(text: object) -> str:
@@ -22,14 +28,20 @@ def end_of(text: str, most: int) -> str:
     return text if len(text) <= most else "..." + text[3 - most :]
 
 
+def shortened(text: str, most: int) -> str:
+    """Return the first `most` characters, ended with three dots where there are more."""
+    return text if len(text) <= most else text[: most - 3].rstrip() + "..."
+
+
 def escaped_markdown(text: str) -> str:
     """Return `text` so that no markdown reader takes any of it for markup."""
     return "".join(f"\\{character}" if character in _MARKDOWN_SPECIAL else character for character in text)
 
 
 def inert_cell(value: object) -> object:
-    """Return `value` so that no spreadsheet takes a text for a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value
+    """Return `value` so that no spreadsheet takes a text for a formula, or for another number or date than it is."""
+    is_changed = isinstance(value, str) and (value[:1] in _FORMULA or _CHANGED.fullmatch(value.strip()))
+    return f"'{value}" if is_changed else value
 
 
 def html_text(text: object) -> str:

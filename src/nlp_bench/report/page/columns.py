@@ -41,7 +41,9 @@ TITLES = {
     "joules_per_token": ("energy per token", "J"),
     "energy_kwh": ("energy", "kWh"),
     "mean_power_w_per_gpu": ("mean power per GPU", "W"),
-    "window": ("steady window", "iterations"),
+    "window_first_iteration": ("steady window from", "iteration"),
+    "window_last_iteration": ("to", "iteration"),
+    "supplied": ("supplied by hand", ""),
     "model_tflops_per_gpu": ("model FLOP/s per GPU", "TFLOP/s"),
     "model_tflops_full_attention_per_gpu": ("the same, full attention", "TFLOP/s"),
     "hardware_tflops_per_gpu": ("hardware FLOP/s per GPU", "TFLOP/s"),
@@ -54,7 +56,7 @@ TITLES = {
 UNITS = {"_s": "s", "_percent": "%", "_bytes": "bytes", "_w": "W", "_j": "J", "_kwh": "kWh", "_per_second": "1/s"}
 """End of a name to its unit, for the columns that TITLES does not have."""
 MAX_REASON = 200
-TEXTS = frozenset({"source", "model", "outcome", "limit", "rules", "window", "dialect", "reasons"})
+TEXTS = frozenset({"source", "model", "outcome", "limit", "rules", "supplied", "dialect", "reasons"})
 """Columns that are no numbers even where all cells are digits (a model may be called 175)."""
 _BAR, _HALF = 160, 9
 
