@@ -48,6 +48,7 @@ def requested(options: argparse.Namespace) -> tuple[Request, bool]:
 def run(options: argparse.Namespace) -> int:
     """Check, print and, with --output, write run.json."""
     from nlp_bench.config.catalog import find, root
+    from nlp_bench.config.machine import slurm_cluster
     from nlp_bench.config.resolve import resolve, resolve_system
     from nlp_bench.config.run import read_run
     from nlp_bench.config.summary import summary
@@ -64,7 +65,9 @@ def run(options: argparse.Namespace) -> int:
         system = read_run(options.run).system if options.run else resolve_system(request)
         print(_machine(options.what, system))
         return 0
-    resolved = resolve(request, ask_scheduler=not (options.offline or is_rehearsal))
+    # Without --output nothing is going to run here, and a named system may be checked where no Slurm answers.
+    is_elsewhere = bool(request.system and request.launcher is None and not options.output) and slurm_cluster() is None
+    resolved = resolve(request, ask_scheduler=not (options.offline or is_rehearsal or is_elsewhere))
     check_arguments(resolved)
     program_words(resolved)  # refuses what the other trainer cannot do
     script_text(resolved, root=root(), run_dir=(options.output or Path()).absolute())  # refuses what no script can hold
@@ -79,6 +82,8 @@ def run(options: argparse.Namespace) -> int:
     if resolved.system.accelerator == "cuda":
         found = expected(resolved)
         print(f"{'plan':<7} {found if isinstance(found, str) else found.line()}")
+    if is_elsewhere and resolved.launch.launcher == "slurm" and not options.offline:
+        print("nlp-bench: no Slurm answers here: partition, nodes and time limit were not asked for", file=sys.stderr)
     for deviation in resolved.deviations:
         print(f"nlp-bench: warning: {deviation}: not the benchmark", file=sys.stderr)
     return 0
