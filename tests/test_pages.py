@@ -48,6 +48,12 @@ def scaling(folder: Path) -> None:
             write_series_run(run, nodes=2, tp=tp, pp=pp, mean_s=mean_s, seed=number)
 
 
+def first_run(folder: Path) -> None:
+    """Make a checkout that is only asked what it would do."""
+    for name in ("benchmark", "jube"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*_run*"))
+
+
 def evidence(folder: Path) -> None:
     """Write the run of docs/evidence.md, and the key of its signer."""
     seal_run(write_our_run(folder / "run"))
@@ -69,6 +75,7 @@ def nothing(_: Path) -> None:
         pytest.param(
             "evidence.md", 6, evidence, marks=pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="no ssh-keygen")
         ),
+        ("first-run.md", 5, first_run),
         ("logs.md", 4, nothing),
         ("number.md", 1, nothing),
         ("planning.md", 7, nothing),
@@ -83,8 +90,8 @@ def test_the_page_shows_what_is_printed(
     folder = tmp_path / "x"
     folder.mkdir()
     inputs(folder)
-    # Where compare.md keeps its history; the others read the files of the checkout.
-    root = folder if inputs is compare else ROOT
+    # A checkout of their own: where compare.md keeps its history, where first-run.md describes a machine.
+    root = folder if inputs in {compare, first_run} else ROOT
     check_page(ROOT / "docs" / name, folder, num_commands, HOME=str(folder), NLP_BENCH_ROOT=str(root))
 
 
@@ -100,7 +107,7 @@ def test_every_case_of_the_study_is_in_the_table() -> None:
 
 def test_what_is_not_run_says_why() -> None:
     """A block of commands is run by a test, or stands under a comment with the reason."""
-    tested = {"bids.md", "compare.md", "evidence.md", "logs.md", "number.md", "planning.md", "rehearse.md", "rules.md", "scaling.md"}  # fmt: skip
+    tested = {"bids.md", "compare.md", "evidence.md", "first-run.md", "logs.md", "number.md", "planning.md", "rehearse.md", "rules.md", "scaling.md"}  # fmt: skip
     for page in sorted((ROOT / "docs").glob("*.md")):
         if page.name not in tested:
             assert not CONSOLE.findall(page.read_text(encoding="utf-8")), page.name
