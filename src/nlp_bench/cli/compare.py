@@ -71,7 +71,6 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.compare.gate import Gate
     from nlp_bench.compare.side import Wanted, read_sides
     from nlp_bench.compare.text import FORMATS
-    from nlp_bench.history import default_file
 
     asked = ((options.gate, False), (options.equivalent, True))
     gates = [Gate(percent=percent, strict=options.strict, equivalence=both) for percent, both in asked if percent]
@@ -81,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         overrides=overrides_of(options),
         trust=options.same_workload,
         allow_measured=options.allow_measured,
-        history=options.file or default_file(),
+        history=options.file,
         scatter=options.scatter,
     )
     a, b = read_sides(options.a, options.b, wanted)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from nlp_bench.cli.reading import add_allow_measured, add_sizes, add_tokens, overrides_of, use_one_thread
 from nlp_bench.cli.words import count, price, seconds
 from nlp_bench.errors import UsageError
+from nlp_bench.measure.accelerators import FORMATS
 
 if TYPE_CHECKING:
     from nlp_bench.report.table import Report
@@ -35,8 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tokens(parser)
     add_sizes(parser)
     parser.add_argument("--gpu", metavar="NAME", help="name of the GPU, for its peak (MFU), where the log does not say")
-    number_formats = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
-    parser.add_argument("--precision", choices=number_formats, help="number format, where the log does not say")
+    parser.add_argument("--precision", choices=FORMATS, help="number format, where the log does not say")
     parser.add_argument(
         "--limit", type=seconds, metavar="SECONDS", help="say per run whether its time is proven to be within"
     )
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         return _dialects(options)
     if not options.paths:
         raise UsageError("PATH is missing: give a log file, a folder, a pattern in quotes or - (or --dialects)")
-    from nlp_bench.report.formats import FORMATS
+    from nlp_bench.report import formats
     from nlp_bench.rules.apply import asked_for, is_accepted
 
     with asked_for(options.rules):
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
     view = _view(options, report)
     # The page holds both views already.
-    text = view.text if view and options.format != "html" else lambda form: FORMATS[form](report)
+    text = view.text if view and options.format != "html" else lambda form: formats.FORMATS[form](report)
     print(text(options.format), end="")
     if options.format.endswith("csv"):
         for passed in report.passed_over:  # its rows have no place for it

@@ -1,7 +1,6 @@
 """The options of `nlp-bench plan`, and the question that they ask."""
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -205,12 +204,9 @@ def system_of(options: argparse.Namespace) -> "System":
 def model_of(options: argparse.Namespace) -> "Model":
     """Return the model that the options name, with the sequence length that they give."""
     from nlp_bench.config import catalog
+    from nlp_bench.plan.search.problem import with_sequence_length
 
-    model = catalog.load_model(options.model)
-    length = number(options, "sequence_length")
-    if length is None:
-        return model
-    return replace(model, architecture=replace(model.architecture, sequence_length=length))
+    return with_sequence_length(catalog.load_model(options.model), number(options, "sequence_length"))
 
 
 def problem_of(options: argparse.Namespace, model: "Model", system: "System", constants: "Constants") -> "Problem":

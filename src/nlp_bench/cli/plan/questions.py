@@ -29,17 +29,9 @@ def of_model(options: argparse.Namespace, constants: "Constants") -> int:
 
 
 def _rank(options: argparse.Namespace, problem: "Problem") -> int:
-    from nlp_bench.plan.answer.answer import answer
-    from nlp_bench.plan.bid.beside import beside
-    from nlp_bench.plan.bid.beyond import beyond
-    from nlp_bench.plan.bid.bid import known_points
-    from nlp_bench.plan.search.advice import refuse
+    from nlp_bench.plan.bid.ranking import ranking
 
-    found = answer(problem, top=whole_number("top", options.top))
-    if not len(found.search.figures.fits):
-        raise refuse(problem)
-    points = known_points()
-    found = replace(found, measured=beside(found, points), extrapolated=beyond(found, points))
+    found = ranking(problem, top=whole_number("top", options.top))
     if options.rehearse:
         found = replace(found, rehearsed=_rehearsed(options, found))
     if options.bid:
