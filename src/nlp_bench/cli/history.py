@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.reading import add_allow_measured, add_sizes, overrides_of, use_one_thread
+from nlp_bench.cli.reading import add_allow_measured, add_sizes, overrides_of, say_written, use_one_thread
 from nlp_bench.cli.words import count, seconds
 from nlp_bench.errors import UsageError
 
@@ -183,8 +183,7 @@ def _trend(options: argparse.Namespace, path: Path, form: str) -> int:
     if options.output:
         from nlp_bench.history.output import write_trend
 
-        for written in write_trend(found, rows, options.output):
-            print(f"wrote {written}", file=sys.stderr)
+        say_written(write_trend(found, rows, options.output))
     return 0
 
 

@@ -71,6 +71,11 @@ def _told(error: BaseException) -> int:
     if isinstance(error, NlpBenchError):
         _say(f"error: {error}")
         return error.exit_code
+    if isinstance(error, ModuleNotFoundError):
+        from nlp_bench.packages import lacking
+
+        if said := lacking(error):
+            return _told(said)
     if isinstance(error, BrokenPipeError):
         sys.stderr.close()  # the reader (head, less) has gone: nothing is left to say
         return 141

@@ -2,6 +2,9 @@
 
 import argparse
 import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nlp_bench.cli.words import count, tokens
@@ -41,6 +44,19 @@ def add_allow_measured(parser: argparse.ArgumentParser, what: str) -> None:
 def use_one_thread() -> None:
     """Keep numpy from starting a thread for each core: no linear algebra is done, and a login node may not allow them."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def say_written(paths: Sequence[Path]) -> None:
+    """Name the files of --output, and what is missing where they hold no plots."""
+    from nlp_bench.packages import is_missing, remedy  # --help stays light
+
+    for path in paths:
+        print(f"wrote {path}", file=sys.stderr)
+    if is_missing("matplotlib"):
+        print(
+            f"nlp-bench: no plots: they need matplotlib, which is not installed here: {remedy('matplotlib')}",
+            file=sys.stderr,
+        )
 
 
 def overrides_of(options: argparse.Namespace) -> "Overrides":

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.reading import add_allow_measured, add_sizes, add_tokens, overrides_of, use_one_thread
+from nlp_bench.cli.reading import add_allow_measured, add_sizes, add_tokens, overrides_of, say_written, use_one_thread
 from nlp_bench.cli.words import count, price, seconds
 from nlp_bench.errors import UsageError
 from nlp_bench.measure.accelerators import FORMATS
@@ -100,9 +100,9 @@ def run(options: argparse.Namespace) -> int:
     if options.output:
         from nlp_bench.report.output import write_report  # heavy
 
-        for path in (*write_report(report, options.output), *(view.write(options.output) if view else ())):
-            print(f"wrote {path}", file=sys.stderr)
+        say_written([*write_report(report, options.output), *(view.write(options.output) if view else ())])
     _advise(report)
+    _advise_on_speed(report)
     return 0 if all(entry.has_number and is_accepted(entry) for entry in report.entries) else 1
 
 
@@ -115,6 +115,14 @@ def _advise(report: "Report") -> None:
         for entry in entries[:MAX_ADVISED]:
             if words := of_entry(entry):
                 print(f"{entry.source}: {words}", file=sys.stderr)
+
+
+def _advise_on_speed(report: "Report") -> None:
+    from nlp_bench.logs.scan import LARGE_BYTES, why_slow
+
+    paths = {Path(entry.source) for entry in report.entries}
+    if sum(path.stat().st_size for path in paths if path.is_file()) > LARGE_BYTES and (words := why_slow()):
+        print(f"nlp-bench: {words}", file=sys.stderr)
 
 
 def _view(options: argparse.Namespace, report: "Report") -> "View | None":
