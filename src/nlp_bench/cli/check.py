@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nlp_bench.config.request import Request, add_request_arguments, from_options
 from nlp_bench.config.system import System
+from nlp_bench.config.values import OneOf
 from nlp_bench.errors import UsageError
 
 EXAMPLE = "nlp-bench check --model 175 --system juwels-booster --tp 8 --pp 8 --output ."
@@ -29,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--offline", action="store_true", help="ask no Slurm: check a run of another machine")
     parser.add_argument("--output", type=Path, metavar="DIR", help="write run.json into this folder")
     parser.add_argument(
-        "--print", dest="what", choices=("summary", *MACHINE), default="summary",
-        help="what goes to stdout: the resolved run; the shell lines that load the system's software; or, for the set-up "
-        "script, cuda or cpu, whether the site's Python packages are seen, and those shell lines",
+        "--print", dest="what", type=OneOf("summary", *MACHINE), default="summary", metavar="WHAT",
+        help="what goes to stdout: summary (the resolved run); environment: the shell lines that load the system's software; machine, for the set-up "
+        "script: cuda or cpu, whether the site's Python packages are seen, and those shell lines",
     )  # fmt: skip
 
 

@@ -11,8 +11,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.reading import add_allow_measured, add_sizes, add_tokens, overrides_of, say_written, use_one_thread
-from nlp_bench.cli.words import count, price, seconds
+from nlp_bench.cli.options import (
+    add_allow_measured,
+    add_format,
+    add_limit,
+    add_rules,
+    add_sizes,
+    add_tokens,
+    overrides_of,
+    say_written,
+    use_one_thread,
+)
+from nlp_bench.config.values import OneOf, price, size
 from nlp_bench.errors import UsageError
 from nlp_bench.measure.accelerators import FORMATS
 
@@ -33,44 +43,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", metavar="PATH", nargs="*", help="log, -, run folder, folder of logs, 'pattern*', reference table"
     )
-    add_tokens(parser)
-    add_sizes(parser)
-    parser.add_argument("--gpu", metavar="NAME", help="name of the GPU, for its peak (MFU), where the log does not say")
-    parser.add_argument("--precision", choices=FORMATS, help="number format, where the log does not say")
-    parser.add_argument(
-        "--limit", type=seconds, metavar="SECONDS", help="say per run whether its time is proven to be within"
-    )
-    parser.add_argument(
-        "--rules",
-        metavar="NAME_OR_FILE",
-        help="hold every run to these rules (benchmark/rules, or a .toml file of your own)",
-    )
-    parser.add_argument(
+    log = parser.add_argument_group("what a log may not say")
+    add_sizes(log)
+    log.add_argument("--gpu", metavar="NAME", help="name of the GPU, for its peak (MFU)")
+    log.add_argument("--precision", type=OneOf(*FORMATS), metavar="WORD", help=f"number format: {', '.join(FORMATS)}")
+    asked = parser.add_argument_group("what is asked")
+    add_tokens(asked)
+    add_limit(asked)
+    add_rules(asked)
+    asked.add_argument(
         "--price-per-kwh", type=price, metavar="X", help="cost of the training's energy, where a meter has counted it"
     )
-    parser.add_argument("--currency", metavar="WORD", help="unit of the price, such as EUR; goes with --price-per-kwh")
-    add_allow_measured(parser, "pool as repeats of one configuration")
-    parser.add_argument(
-        "--explain", action="store_true", help="print the lines, sources, window and formula behind each number"
-    )
-    parser.add_argument(
+    asked.add_argument("--currency", metavar="WORD", help="unit of the price, such as EUR; goes with --price-per-kwh")
+    add_allow_measured(asked, "pool as repeats of one configuration")
+    asked.add_argument(
         "--scaling", action="store_true", help="speed-up and efficiency over the GPUs, strong or weak, with flags"
     )
-    parser.add_argument(
-        "--baseline-gpus", type=count, metavar="N", help="baseline of --scaling (default: the smallest size)"
+    asked.add_argument(
+        "--baseline-gpus", type=size, metavar="N", help="baseline of --scaling (default: the smallest size)"
     )
-    parser.add_argument(
+    asked.add_argument(
         "--sweep", action="store_true", help="rank configurations on equal GPUs; a tie is reported as a tie"
     )
-    formats = ("table", "json", "csv", "records-csv", "markdown", "html")
-    parser.add_argument(
-        "--format",
-        choices=formats,
-        default="table",
-        help="form of standard output (default table); records-csv is a row for each logged line",
+    answer = parser.add_argument_group("the answer")
+    answer.add_argument(
+        "--explain", action="store_true", help="print the lines, sources, window and formula behind each number"
     )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="also write tables and plots into this folder")
-    parser.add_argument(
+    text = "form of standard output (default table); records-csv is a row for each logged line"
+    add_format(answer, "table", "json", "csv", "records-csv", "markdown", "html", text=text)
+    answer.add_argument("--output", type=Path, metavar="DIR", help="also write tables and plots into this folder")
+    answer.add_argument(
         "--dialects", action="store_true", help="list the dialects of logs that can be read (table, json, markdown)"
     )
 

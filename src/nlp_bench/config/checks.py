@@ -2,11 +2,11 @@
 
 import re
 
+from nlp_bench.config.values import TIMELIMIT
 from nlp_bench.errors import UsageError
 from nlp_bench.redact import without_secrets
 
 NONCE = re.compile(r"[A-Za-z0-9._:+=/@-]{1,128}")
-TIMELIMIT = re.compile(r"(\d+-)?\d{1,2}:[0-5]\d:[0-5]\d")
 
 
 def positive(**fields: float) -> None:

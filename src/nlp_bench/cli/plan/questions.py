@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.cli.plan.options import model_of, number, problem_of, system_of
-from nlp_bench.config.request import whole_number
+from nlp_bench.cli.plan.options import model_of, problem_of, system_of
 
 if TYPE_CHECKING:
     from nlp_bench.config.model import Model
@@ -31,7 +30,7 @@ def of_model(options: argparse.Namespace, constants: "Constants") -> int:
 def _rank(options: argparse.Namespace, problem: "Problem") -> int:
     from nlp_bench.plan.bid.ranking import ranking
 
-    found = ranking(problem, top=whole_number("top", options.top))
+    found = ranking(problem, top=options.top or 10)
     if options.rehearse:
         found = replace(found, rehearsed=_rehearsed(options, found))
     if options.bid:
@@ -46,7 +45,7 @@ def _rehearsed(options: argparse.Namespace, found: "Answer") -> tuple[str, ...]:
     """Rehearse the best ones, and say on a terminal how far it is."""
     from nlp_bench.plan.answer.rehearsed import rehearse_rows
 
-    count = min(whole_number("rehearse", options.rehearse), len(found.rows))
+    count = min(options.rehearse, len(found.rows))
     system = _word(found.problem.system.name, options.system)
     sentences = []
     for place, one in enumerate(rehearse_rows(found, count, model=_word(options.model), system=system), start=1):
@@ -139,7 +138,7 @@ def model_size(options: argparse.Namespace, constants: "Constants") -> int:
 
     def make(model: "Model") -> "Problem":
         problem = problem_of(options, model, system, constants)
-        if number(options, "global_batch_size") is None:
+        if options.global_batch_size is None:
             problem = replace(problem, global_batch_size=batch_for(problem.global_batch_size, problem.num_gpus))
         return problem
 
