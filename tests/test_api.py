@@ -60,6 +60,8 @@ def test_the_numbers_are_those_of_the_command_line(command: Call, log: Path) -> 
     found = nlp_bench.measure(nlp_bench.read_log(log, sequence_length=2048, num_gpus=384), limit=560, tokens=40_000_000)
     asked = ["report", log, "--sequence-length", 2048, "--num-gpus", 384, "--limit", 560, "--tokens", 40_000_000]
     assert json.loads(json.dumps(found.to_dict())) == command(*asked)
+    assert [each.name for each in found.supplied] == ["sequence_length", "num_gpus"]
+    assert "limit 560 s: FAIL, supplied: sequence_length=2048, num_gpus=384>" in repr(found)
 
 
 @pytest.mark.skipif(not FOLDER.exists(), reason="no logs of third parties beside the checkout")
@@ -191,7 +193,17 @@ def test_frames(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {name: str(frame[name].dtype) for name in ("iteration", "lm_loss", "stamp_s", "num_nan", "in_window", "why_excluded")} == {
         "iteration": "int64", "lm_loss": "float64", "stamp_s": "float64", "num_nan": "Int64", "in_window": "bool", "why_excluded": "string",
     }  # fmt: skip
-    assert len(nlp_bench.measure(read).to_frame()) == 1
+    short, named = nlp_bench.measure(read), nlp_bench.measure(nlp_bench.read_log(log, sequence_length=2048))
+    assert len(short.to_frame()) == 1
+    both = nlp_bench.to_frame([short, named])
+    assert [str(both[name].dtype) for name in ("outcome", "sequence_length", "time_to_report_steady_s")] == [
+        "string",
+        "Int64",
+        "Float64",
+    ]
+    assert round(both["time_to_report_steady_s"][1], 2) == 550.03
+    with pytest.raises(nlp_bench.NlpBenchError, match="tokens or limits differ"):
+        nlp_bench.to_frame([named, nlp_bench.measure(read, tokens=7)])
     assert list(nlp_bench.plan("13", "juwels-booster", 8, tp=2, top=2).to_frame()["rank"]) == [1, 2]
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(nlp_bench.NlpBenchError, match=r"pip install 'nlp-bench\[report\]'"):

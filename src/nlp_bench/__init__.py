@@ -6,6 +6,7 @@
     result = nlp_bench.measure(log, limit=560)                     # the numbers of `nlp-bench report`
     result.time_to_report_s.steady                                 # seconds; result.outcome and .reasons where there is none
     log.to_frame()                                                 # a row for each logged line
+    nlp_bench.to_frame([result])                                   # a row for each run
 
 `read_logs` reads folders and patterns, `compare` holds runs against each other, `plan` ranks configurations before any job. A log that
 cannot give a number is a result with the outcome REFUSED and its reasons; wrong arguments raise NlpBenchError. Example: docs/api.md.
@@ -18,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nlp_bench.api import Comparison, Log, Plan, Result, compare, measure, plan, read_log, read_logs
+    from nlp_bench.api import Comparison, Log, Plan, Result, compare, measure, plan, read_log, read_logs, to_frame
     from nlp_bench.errors import NlpBenchError
     from nlp_bench.measure.rows import Record
     from nlp_bench.outcome import Outcome
@@ -37,6 +38,7 @@ __all__ = [
     "plan",
     "read_log",
     "read_logs",
+    "to_frame",
 ]
 _ELSEWHERE = {
     "NlpBenchError": "nlp_bench.errors",

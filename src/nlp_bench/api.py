@@ -27,6 +27,7 @@ from nlp_bench.measure.limit import Verdict, judged, sustained_time_ci95_s
 from nlp_bench.measure.observation import Observation
 from nlp_bench.measure.rows import Record, rows_of
 from nlp_bench.measure.sizes import Overrides
+from nlp_bench.measure.supplied import Supplied
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.window import Window
 from nlp_bench.outcome import Outcome
@@ -100,11 +101,9 @@ class Log:
         """
         return records_frame(self.records)
 
-    def __len__(self) -> int:
-        return len(self.records)
-
     def __repr__(self) -> str:
-        return f"<Log {self.source}: {self.dialect or 'no dialect'}, {self.outcome.value}, {len(self)} records>"
+        number = sum(map(len, self.entry.attempts.values()))
+        return f"<Log {self.source}: {self.dialect or 'no dialect'}, {self.outcome.value}, {number} records>"
 
 
 def read_log(  # noqa: PLR0913  # the options of nlp-bench report
@@ -207,6 +206,11 @@ class Result:
         return self.log.reasons
 
     @property
+    def supplied(self) -> tuple[Supplied, ...]:
+        """Arguments that the log does not show, or contradicts: the log alone does not prove what rests on them."""
+        return self.log.entry.supplied
+
+    @property
     def contradictions(self) -> tuple[Contradiction, ...]:
         """What speaks against the number, with code, weight and lines of the log."""
         return self.log.entry.contradictions
@@ -255,8 +259,8 @@ class Result:
         return self._report.to_json()
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return one row with the columns of `nlp-bench report --format csv`. Raises NlpBenchError where pandas is missing."""
-        return frame(self._report)
+        """Return one row, as `nlp_bench.to_frame` does."""
+        return to_frame(self)
 
     def __str__(self) -> str:
         return table(self._report)
@@ -274,6 +278,7 @@ class Result:
                 f"iterations {window.first_iteration}-{window.last_iteration}",
             ]
         said += [f"limit {self.limit_s:g} s: {self.verdict.word}"] if self.verdict else []
+        said += [f"supplied: {', '.join(each.cell for each in self.supplied)}"] if self.supplied else []
         return f"<Result {self.log.source}: {self.outcome.value}, {', '.join(said)}>"
 
 
@@ -287,6 +292,21 @@ def measure(log: Log, *, tokens: int = REPORT_TOKENS, limit: float | None = None
     if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
         raise UsageError(f"limit: {limit!r:.60} is no number of seconds above 0")
     return Result(log, _count("tokens", tokens) or REPORT_TOKENS, limit)
+
+
+def to_frame(results: Result | Iterable[Result]) -> "pd.DataFrame":
+    """Return a row for each result as a pandas data frame with the columns of `nlp-bench report --format csv` (docs/report.md has their units).
+
+    Raises NlpBenchError where pandas is missing, and where the results are of different tokens or limits.
+    """
+    rows = [results] if isinstance(results, Result) else list(results)
+    if not all(isinstance(each, Result) for each in rows):
+        raise UsageError("results: one of them is no Result; give what measure returns")
+    asked = {(each.tokens, each.limit_s) for each in rows} or {(REPORT_TOKENS, None)}
+    if len(asked) > 1:
+        raise UsageError("results: their tokens or limits differ; measure all with the same")
+    tokens, limit_s = asked.pop()
+    return frame(Report(entries=[each.log.entry for each in rows], tokens=tokens, limit_s=limit_s))
 
 
 @dataclass(frozen=True, kw_only=True)

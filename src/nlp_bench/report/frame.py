@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.errors import NlpBenchError
 from nlp_bench.measure.rows import MEANING, Record
+from nlp_bench.packages import lacking
 from nlp_bench.report.table import Report
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def typed_frame(
     try:
         import pandas as pd  # noqa: PLC0415  # heavy
     except ImportError as error:
-        raise NlpBenchError("a data frame needs pandas; install it with: pip install 'nlp-bench[report]'") from error
+        raise (lacking(error, "a data frame") or error) from error
     columns = {name: [row[name] for row in rows] for name in names}
     series = {
         name: pd.Series(values, dtype=dtypes[name] if dtypes else _dtype(values)) for name, values in columns.items()
