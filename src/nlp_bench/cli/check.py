@@ -1,6 +1,7 @@
 """Resolve one run from data files, options and JUBE's tags, check its arithmetic and limits, and write run.json."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     print(summary(resolved))
     files = [
         find("models", request.model or resolved.model.name),
-        find("systems", request.system or resolved.system.name),
+        find("systems", request.system or os.environ.get("NLP_BENCH_SYSTEM") or resolved.system.name),
     ]
     print(f"{'files':<7} {', '.join(map(str, files))}")
     if resolved.system.accelerator == "cuda":
