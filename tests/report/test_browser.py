@@ -33,7 +33,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     common = ["--sequence-length", "2048", "--num-gpus", "384", "--limit", "560"]
     main(["report", str(folder / "a.log"), *common, "--output", str(folder / "one")])
     main(["report", *(str(folder / f"{name}.log") for name in "abcd"), *common, "--output", str(folder / "many")])
-    return {"one": folder / "one/report.html", "many": folder / "many/report.html"}
+    lots = [str(folder / f"{'abcd'[number % 4]}{number:02d}.log") for number in range(14)]
+    for name in lots:
+        Path(name).write_bytes((folder / f"{Path(name).name[0]}.log").read_bytes())
+    main(["report", *lots, *common, "--output", str(folder / "lots")])
+    return {name: folder / name / "report.html" for name in ("one", "many", "lots")}
 
 
 @pytest.fixture(params=VIEWS, ids=lambda view: f"{view[0]}-{view[2]}")
@@ -137,10 +141,89 @@ def _rgb(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text[text.index("(") + 1 : -1].split(",")[:3])
 
 
+CELLS = """(title) => {
+  const headings = Array.from(document.querySelectorAll('#runs thead th'));
+  const number = headings.findIndex((heading) => heading.innerText.startsWith(title));
+  return Array.from(document.querySelectorAll('#runs tbody tr'), (row) => {
+    let place = number;
+    const cell = Array.from(row.cells).find((each) => (place -= each.colSpan) < 0);
+    return cell.colSpan > 1 ? '' : cell.innerText;
+  });
+}"""
+
+
 def column(seen: Seen, title: str) -> list[str]:
-    index = seen.page.locator("#runs thead th").all_inner_texts()
-    number = next(place for place, text in enumerate(index) if text.startswith(title))
-    return [row.locator("th, td").nth(number).inner_text() for row in seen.page.locator("#runs tbody tr").all()]
+    """Return the cells of a column as they stand; a reason in the place of a number is empty."""
+    found: list[str] = seen.page.evaluate(CELLS, title)
+    return found
+
+
+def names(seen: Seen) -> list[str]:
+    found: list[str] = seen.page.locator("#runs tbody tr[data-run] th").all_inner_texts()
+    return found
+
+
+def test_filtering_and_grouping(started: Any, pages: dict[str, Path]) -> None:
+    with looked_at(started, pages["many"], width=1280, height=900, scheme="light") as seen:
+        page, shown = seen.page, seen.page.locator("#shown")
+        everything = names(seen)
+        assert everything == ["a.log", "b.log", "c.log", "d.log"]  # without the folder that they share
+        refused = page.locator("#counts button", has_text="REFUSED")
+        assert refused.inner_text().split() == ["REFUSED", "1"]
+        refused.press("Enter")
+        assert refused.get_attribute("aria-pressed") == "true"
+        assert (names(seen), shown.inner_text()) == (["d.log"], "1 of 4 runs")
+        assert page.locator("details:visible").count() == 1  # what is said of each run below follows
+        page.locator("#counts button", has_text="VALID").click()
+        assert names(seen) == everything  # two outcomes
+        page.locator("#reset").click()
+        assert refused.get_attribute("aria-pressed") == "false"
+        page.locator("#find").fill("B.log meg")
+        assert names(seen) == ["b.log"]
+        page.locator("#find").fill("")
+        page.locator("#dialect").select_option("megatron-lm")
+        assert names(seen) == everything[:3]
+        page.locator("#dialect").select_option("")
+        page.locator("#group").select_option("outcome")
+        page.locator("#runs thead th", has_text="time, steady").locator("button").click()
+        groups = page.locator("#runs tr.group").all_inner_texts()
+        assert groups == ["outcome REFUSED: 1", "outcome VALID: 3"]
+        assert names(seen)[0] == "d.log"
+        times = [float(text) for text in column(seen, "time, steady") if text]
+        assert times == sorted(times)
+        assert seen.said == []
+
+
+def test_a_number_of_many_is_seen_without_scrolling(started: Any, pages: dict[str, Path]) -> None:
+    with looked_at(started, pages["many"], width=1280, height=900, scheme="light") as seen:
+        for title in ("run", "outcome", "limit", "time, steady", "95 % interval", "rate, steady"):
+            box = seen.page.locator("#runs thead th", has_text=title).first.bounding_box()
+            assert box["x"] + box["width"] <= 1280
+        reason = seen.page.locator("#runs tbody tr", has_text="d.log").locator("td.reasons").bounding_box()
+        assert reason["x"] < seen.page.locator("#runs thead th", has_text="rate, steady").first.bounding_box()["x"]
+        run = seen.page.locator("#runs tbody th").first
+        place = run.bounding_box()["x"]
+        seen.page.evaluate("document.querySelector('.scroll').scrollLeft = 600")
+        assert run.bounding_box()["x"] == place
+
+
+SIZES = """() => Array.from(document.querySelectorAll('body *')).filter((e) => {
+  const own = Array.from(e.childNodes).some((n) => n.nodeType === 3 && n.textContent.trim());
+  return own && e.checkVisibility() && !(e instanceof SVGElement);
+}).map((e) => parseFloat(getComputedStyle(e).fontSize) * 0.75)"""
+
+
+@pytest.mark.parametrize("name", ["one", "many", "lots"])
+def test_paper_is_readable(started: Any, pages: dict[str, Path], name: str) -> None:
+    # A4 landscape without its margins: 273 mm at 96 pixels an inch.
+    with looked_at(started, pages[name], width=1032, height=703, scheme="light") as seen:
+        seen.page.emulate_media(media="print")
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= 1032
+        assert seen.page.evaluate("document.getElementById('runs').scrollWidth") <= 1032
+        assert min(seen.page.evaluate(SIZES)) >= 8
+        assert seen.page.locator("details.all").is_visible() is False
+        assert seen.page.locator(".paper").count() == (name == "lots")
+        assert seen.page.locator("#controls").is_visible() is False
 
 
 def test_sorting_by_click_and_by_key(started: Any, pages: dict[str, Path]) -> None:

@@ -242,7 +242,7 @@ def test_many_more_runs_than_have_details(log: Path) -> None:
     entry = report_of(log).entries[0]
     text = page(Report(entries=[evil_entry_free(entry, str(number)) for number in range(1003)], tokens=TOKENS))
     assert "Details are given of the first 1,000 of 1,003 runs" in text
-    assert text.count("<details") == 1000
+    assert text.count('<div id="r') == 1000
     assert 'href="#r1000"' not in text
 
 

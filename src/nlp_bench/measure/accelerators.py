@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from nlp_bench.errors import UsageError, nearest
+from nlp_bench.errors import UsageError
 
 SCHEMA = "nlp-bench/accelerators/3"
 TABLE = "benchmark/accelerators.toml"
@@ -104,8 +104,7 @@ def variants(words: str) -> tuple[Accelerator, ...]:
     for read in (_named, _of_family, _without_vendor):
         if found := read(words):
             return found
-    near = nearest(words, [entry.name for entry in accelerators()], listed=False)
-    raise UsageError(f"{words[:80]!r} is not in {TABLE}: its peak is not known; add an entry with its data sheet{near}")
+    raise UsageError(f"{words[:80]!r} is not in {TABLE}: its peak is not known; add an entry with its data sheet")
 
 
 def peak_of(words: str, number_format: str) -> Peak:

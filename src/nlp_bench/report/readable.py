@@ -61,7 +61,7 @@ def readable(report: Report, *, style: Style = TEXT) -> list[Column]:
     rows = [_readable(row) for row in report.rows()]
     if all(row["model"] is not None for row in rows):  # runs of ours: the dialect says nothing new
         rows = [{**row, "dialect": None} for row in rows]
-    starred = [_starred(entry) for entry in report.entries]
+    stars = [starred(entry) for entry in report.entries]
     titles = HEADINGS if style is TEXT else {name: heading(name) for name in HEADINGS}
     names = [name for name in HEADINGS if name in _ALWAYS or any(row.get(name) is not None for row in rows)]
     if is_many(report):
@@ -69,7 +69,7 @@ def readable(report: Report, *, style: Style = TEXT) -> list[Column]:
     columns = [
         Column(
             heading=titles[name],
-            cells=_cells([row[name] for row in rows], [name in stars for stars in starred]),
+            cells=_cells([row[name] for row in rows], [name in found for found in stars]),
             is_text=name in TEXT_COLUMNS,
         )
         for name in names
@@ -97,7 +97,7 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
     return readable_energy(_with_efficiency(_with_device(_with_interval(_as_sustained(row)))))
 
 
-def _starred(entry: RunEntry) -> set[str]:
+def starred(entry: RunEntry) -> set[str]:
     """Return the columns that rest on what a person supplied."""
     names = {name for each in entry.supplied for name in _BY_NAME.get(each.name, ())}
     if any(each.changes_rate for each in entry.supplied):

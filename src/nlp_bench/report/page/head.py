@@ -8,7 +8,7 @@ from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, judged, verdict
 from nlp_bench.measure.repeats import Pool
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import SHAPE
-from nlp_bench.report.page.columns import pill
+from nlp_bench.report.page.columns import counts, pill
 from nlp_bench.report.repeated import time_interval_s, word_over_runs
 from nlp_bench.report.table import Report
 from nlp_bench.show.escape import html_text
@@ -23,9 +23,10 @@ def head(report: Report) -> str:
     title = subject(report)
     if not numbered:
         said = f"<p><strong>{NO_VALID_RUN}</strong>{_why(entries[0]) if len(entries) == 1 else ''}</p>"
-        return f'<header><h1>{html_text(title)}</h1><div class="verdict bad">{said}</div></header>'
+        several = counts(report) if len(entries) > 1 else ""
+        return f'<header><h1>{html_text(title)}</h1><div class="verdict bad">{said}</div>{several}</header>'
     if len(entries) > 1:
-        return f"<header><h1>{html_text(title)}</h1>{_many(report, numbered)}</header>"
+        return f"<header><h1>{html_text(title)}</h1>{_many(report, numbered)}{counts(report)}</header>"
     (entry,) = numbered
     word = verdict(entry, report.tokens, report.limit_s) if report.limit_s is not None else ""
     kind = {PASS: "good", FAIL: "bad", NOT_PROVEN: "open"}.get(word, "plain")
@@ -94,14 +95,14 @@ def _many(report: Report, numbered: list[RunEntry]) -> str:
     else:
         said.append("They trained different models: their times are no ranking.")
     said += _broken(numbered)
-    counts = ""
+    limits = ""
     kind = "plain"
     if report.limit_s is not None:
         found = Counter(verdict(entry, report.tokens, report.limit_s) for entry in report.entries)
         words = [f"{pill(word)} {found[word]:,}" for word in (PASS, FAIL, NOT_PROVEN) if found[word]]
-        counts = f"<p>Limit of {report.limit_s:g} s: {' '.join(words)}</p>"
+        limits = f"<p>Limit of {report.limit_s:g} s: {' '.join(words)}</p>"
         kind = "good" if set(found) == {PASS} else "bad" if set(found) == {FAIL} else "open"
-    return f'<div class="verdict {kind}">{counts}<p>{html_text(" ".join(said))}</p></div>'
+    return f'<div class="verdict {kind}">{limits}<p>{html_text(" ".join(said))}</p></div>'
 
 
 def _over_runs(pool: Pool, report: Report) -> str:

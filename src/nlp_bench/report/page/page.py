@@ -5,12 +5,12 @@ from collections.abc import Callable
 from nlp_bench import __version__
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.report.page.assets import asset, digest
-from nlp_bench.report.page.columns import main_table, pill
+from nlp_bench.report.page.columns import FAR_APART, main_table, pill
 from nlp_bench.report.page.head import head, seconds, subject
 from nlp_bench.report.page.hooks import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
 from nlp_bench.report.page.section import Section, render
 from nlp_bench.report.plots import CHARTS, drawable
-from nlp_bench.report.readable import legend
+from nlp_bench.report.readable import is_many, legend
 from nlp_bench.report.table import Report
 from nlp_bench.show.chart import Chart
 from nlp_bench.show.escape import html_text
@@ -23,6 +23,8 @@ MAX_TOGETHER = 6
 """As many runs are drawn in one plot too."""
 ALL_POINTS, MIN_POINTS, MAX_POINTS = 15_000, 30, 400
 """Points of all plots of one kind together, and of one curve: the page of 500 runs stays below 5 MB."""
+
+BARS = f"Bars: the 95 % interval of the steady time, all on one scale; logarithmic where the longest is {FAR_APART} times the shortest."
 
 
 def page(report: Report) -> str:
@@ -63,7 +65,11 @@ def _runs(report: Report, num_detailed: int) -> str:
     points = max(MIN_POINTS, min(MAX_POINTS, ALL_POINTS // num_detailed))
     runs = [_run(entry, report, index, points) for index, entry in enumerate(report.entries[:num_detailed])]
     title = "The run" if len(report.entries) == 1 else "Each run"
-    return f"<section><h2>{title}</h2>\n" + "\n".join(runs) + "</section>"
+    if not is_many(report):
+        return f"<section><h2>{title}</h2>\n" + "\n".join(runs) + "</section>"
+    folded = f"<summary>Words and plots of {num_detailed:,} runs; their names in the table lead here</summary>"
+    words = '<p class="paper">They are left out on paper; the page and report.json have them.</p>'
+    return f'<section><h2>{title}</h2>{words}<details class="all">{folded}\n' + "\n".join(runs) + "</details></section>"
 
 
 def _run(entry: RunEntry, report: Report, index: int, points: int) -> str:
@@ -94,7 +100,7 @@ def _rendered(section: Section | None, name: str, level: int = 3) -> str:
 
 
 def _reading(report: Report, num_detailed: int) -> str:
-    lines = [*legend(report), *(passed.sentence() for passed in report.passed_over)]
+    lines = [*legend(report), BARS, *(passed.sentence() for passed in report.passed_over)]
     if sections_of(report) is BRIEF_SECTIONS:
         lines.append(
             f"With more than {MAX_WHOLE} runs, all but words and plots of each run is left to --format json and --explain."
