@@ -69,7 +69,7 @@ install() { # install EXTRAS: this checkout with its packages, at the pinned ver
     pins=$venv/constraints.txt
     grep -vE '^(torch|numpy|pandas|matplotlib)==' "$here/constraints.txt" > "$pins"
   fi
-  NLP_BENCH_SCANNER=1 pip install -q --constraint "$pins" --editable "${root}[$1]" || unfinished "the packages of pyproject.toml"
+  pip install -q --constraint "$pins" --editable "${root}[$1]" || unfinished "the packages of pyproject.toml"
 }
 
 install_torch() {
@@ -110,6 +110,9 @@ if [[ -n $extra ]] && ! is_ready "$extra"; then
   install "train,report,$extra"
   mark "$extra"
 fi
+# The reader of logs beside the sources of this checkout, which may share its environment with another one; without a compiler Python reads.
+PYTHONPATH=$root/src "$venv/bin/python" -m nlp_bench build --scanner > /dev/null ||
+  say "the compiled reader of logs was not built: large logs are read more slowly"
 require_own "$link" # it took minutes
 require_own "$link.new"
 ln -sfn -- "$(basename -- "$venv")" "$link.new"

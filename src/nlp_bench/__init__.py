@@ -1,3 +1,73 @@
-"""nlp-bench: how fast a machine trains large language models, as one number that can be defended."""
+"""nlp-bench: how fast a machine trains large language models, as one number that can be defended.
+
+    import nlp_bench
+
+    log = nlp_bench.read_log("job.out", sequence_length=2048)      # a log of any dialect, or a run folder
+    result = nlp_bench.measure(log, limit=560)                     # the numbers of `nlp-bench report`
+    result.time_to_report_s.steady                                 # seconds; result.outcome and .reasons where there is none
+    log.to_frame()                                                 # a row for each logged line
+    nlp_bench.to_frame([result])                                   # a row for each run
+
+`read_logs` reads folders and patterns, `compare` holds runs against each other, `plan` ranks configurations before any job. A log that
+cannot give a number is a result with the outcome REFUSED and its reasons; wrong arguments raise NlpBenchError. Example: docs/api.md.
+"""
+# ruff: noqa: TC004  # the names of __all__ are imported when they are used
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nlp_bench.api import Comparison, Log, Plan, Result, compare, measure, plan, read_log, read_logs, to_frame
+    from nlp_bench.errors import NlpBenchError
+    from nlp_bench.measure.rows import Record
+    from nlp_bench.outcome import Outcome
 
 __version__ = "0.1.0"
+__all__ = [
+    "Comparison",
+    "Log",
+    "NlpBenchError",
+    "Outcome",
+    "Plan",
+    "Record",
+    "Result",
+    "compare",
+    "measure",
+    "plan",
+    "read_log",
+    "read_logs",
+    "to_frame",
+]
+_ELSEWHERE = {
+    "NlpBenchError": "nlp_bench.errors",
+    "Outcome": "nlp_bench.outcome",
+    "Record": "nlp_bench.measure.rows",
+}
+"""Where what is not in `nlp_bench.api` is defined."""
+
+
+class _Package(ModuleType):
+    """The package: its public names are imported when they are first used, and three of them are those of packages below it.
+
+    Importing `nlp_bench.measure.entry` would make the attribute `measure` the package `nlp_bench.measure`; it stays the function.
+    `from nlp_bench.measure import entry` finds the package all the same; `import nlp_bench.measure.entry as …` does not.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and name in __all__):
+            super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(_ELSEWHERE.get(name, "nlp_bench.api")), name)
+        setattr(self, name, found)
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted([*__all__, "__version__"])
+
+
+sys.modules[__name__].__class__ = _Package

@@ -15,14 +15,21 @@ class UsageError(NlpBenchError):
     exit_code = 2
 
 
-def nearest(word: str, known: list[str]) -> str:
-    """Return the sentence part that names the known word most like `word`, and all of them when there are few."""
-    import difflib  # noqa: PLC0415  # only an error needs it, and start-up is measured
+def nearest(word: str, known: list[str], *, listed: bool = True) -> str:
+    """Return the sentence part that names the known word most like `word`, and with `listed` all of them, up to 40.
 
-    close = difflib.get_close_matches(word, known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    listing = f" (known: {', '.join(known)})" if len(known) <= 20 else ""  # a longer list helps nobody on a terminal
-    return hint + listing
+    Signs and case do not count, and a name with the same numbers is nearer: gpt-175B means 175, not gpt_5b.
+    """
+    import difflib  # noqa: PLC0415  # only an error needs them, and start-up is measured
+    import re  # noqa: PLC0415
+
+    plain = {re.sub(r"[^a-z0-9]", "", one.lower()): one for one in known}
+    wanted, numbers = re.sub(r"[^a-z0-9]", "", word[:80].lower()), re.findall(r"[0-9]+", word[:80])
+    same = [one for one in plain if numbers and re.findall(r"[0-9]+", plain[one]) == numbers]
+    close = difflib.get_close_matches(wanted, same, n=1, cutoff=0.3) or difflib.get_close_matches(wanted, plain, n=1)
+    close = close or sorted((one for one in plain if wanted and one.startswith(wanted)), key=len)
+    hint = f"; did you mean {plain[close[0]]}?" if close else ""
+    return hint + (f" (known: {', '.join(known)})" if listed and len(known) <= 40 else "")
 
 
 REMEDIES = {

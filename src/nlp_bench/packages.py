@@ -1,6 +1,24 @@
-"""Which versions of other packages are installed."""
+"""Which other packages are installed, and what to type for one that is not."""
 
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from nlp_bench.errors import NlpBenchError
+
+EXTRAS = {
+    "numpy": "",
+    "backports": "",
+    "torch": "train",
+    "megatron": "train",
+    "tokenizers": "train",
+    "sentencepiece": "train",
+    "tensorboardX": "train",
+    "wandb": "watch",
+    "pandas": "report",
+    "matplotlib": "report",
+    "scipy": "fit",
+}
+"""Module to the extra of this package that brings it; none for what every installation has."""
 
 
 def installed_version(package: str) -> str | None:
@@ -9,3 +27,24 @@ def installed_version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def is_missing(module: str) -> bool:
+    """Return whether `module` cannot be imported; nothing is imported."""
+    return find_spec(module) is None
+
+
+def remedy(module: str) -> str:
+    """Return the command that brings a module of EXTRAS."""
+    return f"pip install 'nlp-bench[{EXTRAS[module]}]'" if EXTRAS[module] else "pip install nlp-bench"
+
+
+def lacking(error: ImportError, what: str = "this command") -> NlpBenchError | None:
+    """Return the two lines to say of a module of EXTRAS that is not installed; None for any other import that failed."""
+    module = (error.name or "").partition(".")[0]
+    if module not in EXTRAS or not is_missing(module):
+        return None
+    checkout = "" if EXTRAS[module] in {"fit", "watch"} else "; in a checkout: bash benchmark/env/setup_venv.sh"
+    return NlpBenchError(
+        f"{what} needs the Python package {module}, which is not installed here\n  {remedy(module)}{checkout}"
+    )

@@ -47,6 +47,16 @@ def test_a_file_of_ones_own_is_taken_before_the_shipped_one_and_the_nearest_firs
         assert (f"one of {place.name}" in done.stdout) == (place != SHIPPED)
 
 
+def test_a_system_file_elsewhere_may_be_named_by_the_environment(
+    homes: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = put(homes[0].parent, "mine.toml", (SHIPPED / "systems/dgx-h100.toml").read_text(encoding="utf-8"))
+    monkeypatch.setenv("NLP_BENCH_SYSTEM", str(path))
+    done = check("--model", "13")
+    assert done.returncode == 0, done.stderr
+    assert f", {path}\n" in done.stdout
+
+
 def test_a_model_that_shadows_a_shipped_one_is_said_not_to_be_the_benchmark(homes: list[Path]) -> None:
     text = (SHIPPED / "models/175.toml").read_text(encoding="utf-8")
     put(homes[1], "models/175.toml", text.replace("num_attention_heads = 96", "num_attention_heads = 64"))

@@ -1,6 +1,5 @@
 """From a request to a run: the arithmetic, the refusals, the record."""
 
-import argparse
 import dataclasses
 import shutil
 from pathlib import Path
@@ -8,8 +7,10 @@ from pathlib import Path
 import pytest
 from support.timed import Timer
 
+from nlp_bench.cli.parser import parser_of
 from nlp_bench.config import catalog, partition
 from nlp_bench.config.machine import ask, detect_system
+from nlp_bench.config.options import spellings
 from nlp_bench.config.request import Request, from_options
 from nlp_bench.config.resolve import for_another_job, resolve
 from nlp_bench.config.run import Run, read_run
@@ -206,11 +207,12 @@ def test_request_has_a_docstring_per_field() -> None:
 
 
 def test_switches_are_true_or_false() -> None:
-    options = argparse.Namespace(overlap_grad_reduce="On", sequence_parallel="false", kernels="default")
-    request = from_options(options)
+    words = ["--overlap-grad-reduce", "On", "--sequence-parallel=false", "--kernels", "default", "--exclusive"]
+    request = from_options(parser_of("check").read(words))
+    assert request.exclusive is True
     assert (request.overlap_grad_reduce, request.sequence_parallel, request.kernels) == (True, False, None)
     with pytest.raises(UsageError, match="--overlap-grad-reduce: 'maybe' is neither true nor false"):
-        from_options(argparse.Namespace(overlap_grad_reduce="maybe"))
+        parser_of("check").read(["--overlap-grad-reduce", "maybe"])
 
 
 @pytest.mark.parametrize(
@@ -218,8 +220,9 @@ def test_switches_are_true_or_false() -> None:
 )
 def test_an_empty_value_is_refused_by_name(name: str) -> None:
     """It is what JUBE puts for a misspelt $name: taken for "not given", it would train another run than was asked for."""
-    with pytest.raises(UsageError, match=f"^--{name.replace('_', '-')}: the value is empty: a misspelt"):
-        from_options(argparse.Namespace(**{name: ""}))
+    option = spellings(Request, name)[0]
+    with pytest.raises(UsageError, match=f"^{option}: the value is empty: a misspelt"):
+        parser_of("check").read([option, ""])
 
 
 def test_recompute_replaces_the_models_own() -> None:

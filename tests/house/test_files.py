@@ -91,15 +91,3 @@ def test_help_is_light() -> None:
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
-
-
-def test_every_subcommand_has_help_with_an_example() -> None:
-    import importlib
-
-    from nlp_bench.cli.main import SUBCOMMANDS, _parser
-
-    for name in SUBCOMMANDS:
-        module = importlib.import_module(f"nlp_bench.cli.{name}")
-        text = _parser(name, module).format_help()
-        assert "example:" in text
-        assert "nlp-bench" in module.EXAMPLE

@@ -1,5 +1,9 @@
 """Who was first: what the ends of the logs say of a rank, a node, a meeting, and of a crash behind the work."""
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.launch.end.ending import decide, write_ending
 from nlp_bench.launch.end.evidence import gather
+from nlp_bench.launch.nodes.ranks import Ranks
 from nlp_bench.outcome import Outcome
 
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
@@ -70,6 +75,64 @@ def test_of_ranks_that_ended_in_one_look_the_others_error_decides(tmp_path: Path
     err = f"[default0]:RuntimeError: {error}\n" + SUMMARY.format(others="", rank=0, local=0, code=1)
     order = ORDER.format("0 (+0.00 s), 1 (+0.00 s)", 31).replace("\n", "; within one look: 0 1\n")
     assert str(gather(write(tmp_path, err + order)).cause).startswith(blamed)
+
+
+def failing(order: str, *ranks: tuple[int, int, int, str]) -> str:
+    """Return job.err of ranks (rank, local rank, exit code, error) that failed within a second."""
+    blocks = [OTHER.format(rank=rank, local=local, code=code) for rank, local, code, _ in ranks[1:]]
+    rank, local, code, _ = ranks[0]
+    errors = "".join(f"[default{local}]:{error}\n" for _, local, _, error in ranks if error)
+    return errors + SUMMARY.format(others="".join(blocks), rank=rank, local=local, code=code) + order
+
+
+CLOSED = "RuntimeError: Connection closed by peer [127.0.0.1]:1"
+AT_ONCE = ORDER.format("0 (+0.00 s), 1 (+0.00 s)", 30).replace("\n", "; within one look: 0 1\n")
+PEER_FIRST = ORDER.format("0 (+0.00 s), 1 (+0.01 s)", 30)
+
+
+@pytest.mark.parametrize("order", [AT_ONCE, PEER_FIRST], ids=["in one look", "the peer first"])
+@pytest.mark.parametrize(
+    ("peer", "culprit", "error"),
+    [
+        ((0, 0, 1, CLOSED), (1, 1, -9, ""), "rank 1 exitcode -9"),
+        ((0, 0, 1, CLOSED), (1, 1, 1, "ValueError: no such key"), "ValueError: no such key; rank 1 exitcode 1"),
+        ((0, 0, -15, ""), (1, 1, 1, "ValueError: no such key"), "ValueError: no such key; rank 1 exitcode 1"),
+        ((0, 0, -6, "DistBackendError: remote process exited"), (1, 1, 5, ""), "rank 1 exitcode 5"),
+    ],
+)
+def test_a_rank_that_lost_its_peer_is_not_blamed(
+    tmp_path: Path, order: str, peer: tuple[int, int, int, str], culprit: tuple[int, int, int, str], error: str
+) -> None:
+    """A process closes its connections before it has ended: its peer may be gone sooner, or be found in the same look."""
+    found = gather(write(tmp_path, failing(order, peer, culprit)))
+    assert error in str(found.error)
+    assert found.cause == ("killed by signal 9 (rank 1)" if culprit[2] == -9 else None)
+
+
+def test_the_order_of_another_node_does_not_hide_the_rank_that_nobody_saw(tmp_path: Path) -> None:
+    """Rank 1 left before the launcher of its node had seen it, which says nothing then; those of the other node lost it."""
+    first = failing("", (1, 1, 5, ""))
+    other = failing(ORDER.format("2 (+0.00 s), 3 (+0.01 s)", 30), (2, 0, 1, CLOSED), (3, 1, 1, CLOSED))
+    for err in (first + other, other + first):
+        found = gather(write(tmp_path, err))
+        assert "rank 1 exitcode 5" in str(found.error)
+        assert found.cause is None
+
+
+def test_an_order_without_all_ranks_is_none() -> None:
+    environment = {**os.environ, "RANK": "0", "TORCHELASTIC_RUN_ID": "none"}
+    with subprocess.Popen([sys.executable, "-c", "input()"], env=environment, stdin=subprocess.PIPE) as process:
+        ranks, fewer = Ranks(os.getpid(), 1), Ranks(os.getpid(), 2)
+        end = time.monotonic() + 30
+        while not (ranks.handles and fewer.handles):  # until it has become the program
+            assert time.monotonic() < end
+            ranks.wait(0.05)
+            fewer.wait(0.05)
+        process.communicate(b"\n")
+        ranks.wait(5)
+        fewer.wait(5)
+    assert str(ranks.order()).startswith("nlp-bench: ranks ended in the order 0 (+0.00 s)")
+    assert fewer.order() is None
 
 
 def test_of_several_nodes_the_earliest_counts(tmp_path: Path) -> None:

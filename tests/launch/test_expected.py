@@ -1,6 +1,7 @@
 """What submit says before it submits: a warning where the run does not fit, nothing where it does, and never a refusal."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,8 +28,21 @@ def test_one_that_fits_is_recorded_and_not_talked_about(tmp_path: Path) -> None:
     assert record["report_s"] > 0
 
 
+@pytest.mark.parametrize(("timelimit", "iterations"), [("00:30:00", 50), ("01:00:00", 200), ("00:04:00", 50)])
+def test_one_that_its_time_limit_would_end_is_warned_of(tmp_path: Path, timelimit: str, iterations: int) -> None:
+    (line,) = foretell(run_of(timelimit=timelimit, iterations=iterations), tmp_path)
+    record = json.loads((tmp_path / "forecast.json").read_text())
+    assert record["iterations_s"] == pytest.approx(iterations * record["iteration_s"])
+    assert f"{iterations} iterations are predicted to take {record['iterations_s'] / 60:.0f} min" in line
+    fewer = re.search(r"--iterations \(at most (\d+)\)", line)
+    assert (fewer is None) == (timelimit == "00:04:00")  # shorter than the start
+    if fewer:
+        assert foretell(run_of(timelimit=timelimit, iterations=int(fewer[1])), None) == []
+    assert foretell(run_of(timelimit=f"1-{timelimit}", iterations=iterations), None) == []
+
+
 def test_one_that_does_not_fit_is_warned_of_with_the_proof(tmp_path: Path) -> None:
-    (line,) = foretell(run_of(tp=1, pp=1), tmp_path)
+    (line,) = foretell(run_of(tp=1, pp=1, timelimit="2-00:00:00"), tmp_path)
     assert line.startswith("warning: predicted memory ")
     assert "does not fit the GPU" in line
     assert f"nlp-bench rehearse --run {tmp_path}/run.json" in line
@@ -37,7 +51,11 @@ def test_one_that_does_not_fit_is_warned_of_with_the_proof(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("choices", "fits", "words"),
-    [({}, "no", "does not fit"), ({}, "tight", "may run out"), ({"tp": 1, "pp": 1}, "yes", None)],
+    [
+        ({}, "no", "does not fit"),
+        ({}, "tight", "may run out"),
+        ({"tp": 1, "pp": 1, "timelimit": "2-00:00:00"}, "yes", None),
+    ],
 )
 def test_a_rehearsal_counts_more(tmp_path: Path, choices: dict[str, object], fits: str, words: str | None) -> None:
     (tmp_path / "rehearsal.json").write_text(json.dumps({"schema": "nlp-bench/rehearsal/1", "fits": fits}))

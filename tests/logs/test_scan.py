@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nlp_bench.build.compiler import has_c_compiler
 from nlp_bench.logs import scan
 from nlp_bench.logs.scan import Grammar, Line, Rows, Scanner, label_of
 from nlp_bench.logs.source import Block
@@ -43,7 +44,9 @@ Engine = Callable[[tuple[bytes, ...], Grammar | None], Any]
 def c_engine(*, is_simple: bool) -> Engine:
     library = scan._library()
     if library is None:
-        pytest.skip("scan.c is not built here (no compiler)")
+        if has_c_compiler():
+            pytest.fail(scan.why_slow())
+        pytest.skip("no C compiler, so that scan.c is not built here")
     return lambda needles, grammar: scan._CEngine(library, needles, grammar, is_simple=is_simple)
 
 
@@ -432,7 +435,10 @@ def test_an_object_from_before_a_change_is_not_used(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(scan, "_INTERFACE", -1)
     scan._library.cache_clear()
     assert scan._library() is None
+    assert "is of another version" in scan.why_slow()
+    monkeypatch.undo()
     scan._library.cache_clear()
+    assert not scan.why_slow()
 
 
 def test_the_start_is_a_needle_too() -> None:

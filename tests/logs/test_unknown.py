@@ -20,6 +20,7 @@ from support.unknown_logs import (
 
 from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.unknown.meaning import meaning
+from nlp_bench.measure import foreign
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
@@ -40,7 +41,7 @@ def said(found: RunEntry) -> str:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No program is known."""
-    monkeypatch.setattr("nlp_bench.measure.foreign.read_log", partial(read_log, only="unknown"))
+    monkeypatch.setattr(foreign, "read_log", partial(read_log, only="unknown"))
 
 
 @pytest.mark.parametrize("name", READ)

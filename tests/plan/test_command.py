@@ -96,7 +96,7 @@ def test_nothing_fits_is_exit_code_1_and_says_what_would_help(capsys: pytest.Cap
     ("words", "said"),
     [
         (["--nodes", "0"], "--nodes: '0' is not a whole number above 0"),
-        (["--nodes", "9" * 5000], "has more than 9 digits"),
+        (["--nodes", "9" * 5000], "is more than 999_999_999"),
         (["--nodes", "999999999"], "are more than the 1048576 that are planned for"),
         (["--global-batch-size", "1048577"], "1048577 samples in an iteration are more than the 1048576 that are planned for"),
         (["--nodes", "7560", "--global-batch-size", "7560"], "13970112 layouts divide 30240 GPUs and a global batch of 7560"),

@@ -44,7 +44,6 @@ def test_a_resolved_run_is_rehearsed_as_json(tmp_path: Path, capsys: pytest.Capt
         (("--tp", "3"), "not a multiple of tp*pp = 6"),
         (("--vpp", "3"), "is not a multiple of num_virtual_stages_per_pipeline_rank = 3"),
         (("--vpp", "x"), "'x' is not a whole number"),
-        (("--vpp", "2", "--num-virtual-stages-per-pipeline-rank", "2"), "by another name"),
         (("--run", "run.json"), "leave the options that describe a run out"),
         (("--train-args", "--fp8-format e4m3 --bf16"), "Transformer Engine"),
         (("--nodes", "0"), "'0' is not a whole number above 0"),

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,6 @@ from nlp_bench.cli.main import main
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
-from nlp_bench.report import output
 from nlp_bench.report.frame import frame
 from nlp_bench.report.glossary import MEANING, columns_markdown, files_markdown, records_markdown
 from nlp_bench.report.output import FILES, PLOTS, write_report
@@ -91,12 +91,16 @@ def test_many_runs(make_run: Make, tmp_path: Path) -> None:
     assert main(["report", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 0
 
 
-def test_without_matplotlib_the_remedy_is_named(
+def test_without_matplotlib_all_but_the_plots_is_written_and_what_brings_them_is_said_once(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(output.importlib.util, "find_spec", lambda _: None)
-    assert main(["report", str(log), "--output", str(tmp_path / "out")]) == 1
-    assert "pip install 'matplotlib>=3.8'" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    out = tmp_path / "out"
+    assert main(["report", str(log), "--sequence-length", "2048", "--scaling", "--output", str(out)]) == 0
+    reports = {f"report.{kind}" for kind in ("csv", "md", "html", "json")}
+    assert {path.name for path in out.iterdir()} == reports | {f"scaling.{kind}" for kind in ("csv", "md", "json")}
+    assert ".svg" not in (out / "report.md").read_text(encoding="utf-8")
+    assert capsys.readouterr().err.count("pip install 'nlp-bench[report]'") == 1
 
 
 def test_pandas_reads_the_csv_as_it_was_meant(make_run: Make, tmp_path: Path) -> None:

@@ -222,9 +222,9 @@ def test_a_name_that_is_no_text(report: Call, log: Path, tmp_path: Path) -> None
     [
         (["no/such.log"], "no/such.log does not exist"),
         (["-", "-"], "given twice"),
-        (["{log}", "--tokens", "0"], "'0' is no whole number above 0"),
-        (["{log}", "--tokens", "1" + 400 * "0"], "at most 10^18"),
-        (["{log}", "--limit", "nan"], "'nan' is no number of seconds"),
+        (["{log}", "--tokens", "0"], "--tokens: '0' is not a whole number above 0"),
+        (["{log}", "--tokens", "1" + 400 * "0"], "is more than 1_000_000_000_000_000_000"),
+        (["{log}", "--limit", "nan"], "--limit: 'nan' is not a time above 0"),
         (["{log}", "--colour"], "--colour"),
         (["{log}", "--format", "pdf"], "pdf"),
         (["{empty}"], "holds no run folder"),
@@ -240,10 +240,7 @@ def test_usage_errors(
 ) -> None:
     (tmp_path / "empty").mkdir()
     words = [word.format(log=log, empty=tmp_path / "empty") for word in words]
-    try:
-        code = main(["report", *words])
-    except SystemExit as stop:
-        code = stop.code
+    code = main(["report", *words])
     captured = capsys.readouterr()
     assert (code, captured.out) == (2, "")
     assert text in captured.err

@@ -1,11 +1,6 @@
-"""The page on rules: its files are read, its output is what is printed, its tables name all that there is."""
+"""The page on rules: its tables name all that there is."""
 
 import dataclasses
-import os
-import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 from nlp_bench.rules.checks import CHECKS
@@ -13,27 +8,6 @@ from nlp_bench.rules.file import Head
 from nlp_bench.rules.rule import Rule
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
-FILE = re.compile(r"^`(\S+)`:\n\n```(?:text|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-CONSOLE = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"^\$ nlp-bench .*$", re.MULTILINE)
-
-
-def ran(command: str, folder: Path) -> str:
-    program = "import sys; from nlp_bench.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    words = [sys.executable, "-c", program, *shlex.split(command)[2:]]
-    done = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    return f"{command}\n{done.stdout.rstrip()}\n"
-
-
-def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    for name, content in FILE.findall(text):
-        (tmp_path / name).write_text(content)
-    now = CONSOLE.sub(lambda block: "\n".join(ran(c, tmp_path) for c in COMMAND.findall(block[1])), text)
-    if os.environ.get("NLP_BENCH_WRITE_DOCS"):
-        PAGE.write_text(now, encoding="utf-8")
-    assert len(COMMAND.findall(text)) == 2
-    assert text == now, "docs/rules.md is not up to date: NLP_BENCH_WRITE_DOCS=1 pytest tests/rules/test_docs.py"
 
 
 def test_the_tables_name_every_check_and_every_key() -> None:

@@ -95,11 +95,11 @@ def test_the_tokens_of_a_training_may_be_written_short(report: Call, written: st
     assert f"{float(first['time_to_train_days']):.1f}" == "4.8"
 
 
-@pytest.mark.parametrize("written", ["B", "1.5", "-3B", "1.2345678M", "1e9", "3 B", "0B", "9999999T"])
-def test_other_ways_to_write_tokens_are_refused(report: Call, capsys: pytest.CaptureFixture[str], written: str) -> None:
-    with pytest.raises(SystemExit):
-        report(BIGNLP, f"--tokens={written}")
-    assert "whole number" in capsys.readouterr().err
+@pytest.mark.parametrize("written", ["B", "1.5", "-3B", "1.2345678M", "3 billion", "0B"])
+def test_other_ways_to_write_tokens_are_refused(report: Call, written: str) -> None:
+    code, _, said = report(BIGNLP, f"--tokens={written}")
+    assert code == 2
+    assert "whole number" in said
 
 
 def test_juwels_booster_is_weak_scaling_whatever_its_file_is_called(report: Call) -> None:

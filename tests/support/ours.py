@@ -1,11 +1,14 @@
 """Records as our own trainer prints them, and a run folder with five of them."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 from support.published import write_run
 
+from nlp_bench import marker, seal
 from nlp_bench.bundle.make import Made
+from nlp_bench.launch.folder import write_submission
 from nlp_bench.train.logline import Interval, format_line
 
 Bundle = Callable[..., Made]
@@ -35,3 +38,16 @@ def write_our_run(folder: Path) -> Path:
     write_run(folder)
     (folder / "job.out").write_text(log_of_ours())
     return folder
+
+
+def seal_run(folder: Path) -> None:
+    """Put every link of the chain of evidence into the run, as its submission, its trainer and its end do."""
+    write_submission(folder, [])
+    opening = seal.opening_line(seal.sha256_of(folder / "run.json"), None)
+    (folder / "job.out").write_text(f"{opening}\n{(folder / 'job.out').read_text()}")
+    (part,) = seal.sealed_log_of(folder / "job.out").parts
+    with (folder / "job.out").open("a") as log:
+        log.write(f"{part.seal.closing_line()}\n")
+    path = folder / "outcome.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "sealed": seal.at_end(folder)}))
+    marker.write_marker(folder)

@@ -86,6 +86,23 @@ def test_the_layout_does_not_change_the_training(train: Train, ranks: int, layou
     same_training(train, ranks, ROPE, layout)
 
 
+SELECTIVE = "--recompute-granularity selective --recompute-modules"
+
+
+@pytest.mark.torchrun
+@pytest.mark.parametrize("split", ["", TP2], ids=["TP 1", "TP 2"])
+@pytest.mark.parametrize(
+    "again",
+    [
+        f"{SELECTIVE} mlp", f"{SELECTIVE} layernorm", f"{SELECTIVE} core_attn", f"{SELECTIVE} mlp layernorm core_attn",
+        f"{RECOMPUTE} uniform --recompute-num-layers 2", f"{RECOMPUTE} block --recompute-num-layers 3",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("model", [ROPE, f"{GROUPED} {ROPE}"], ids=["biases", "none"])
+def test_what_is_computed_again_is_the_same(train: Train, model: str, again: str, split: str) -> None:
+    same_training(train, 2 if split else 1, model, f"{again} {split}")
+
+
 @pytest.mark.torchrun
 @pytest.mark.parametrize(
     ("positions", "layout"),

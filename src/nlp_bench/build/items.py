@@ -11,6 +11,7 @@ from nlp_bench.build.environment import CACHES, SITE
 from nlp_bench.build.key import Apex, Machine
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import parse_json
+from nlp_bench.packages import remedy
 
 HELPER = "from megatron.core.datasets import helpers_cpp"
 WARM_UP = (
@@ -26,7 +27,7 @@ def dataset_helper(folder: Path) -> str:
     place = "import megatron.core.datasets as d; print(d.__path__[0])"
     answer = subprocess.run([sys.executable, "-W", "ignore", "-c", place], capture_output=True, text=True, check=False)
     if answer.returncode:
-        return "skipped (megatron-core is not installed; set up the environment with benchmark/env/setup_venv.sh)"
+        return f"skipped (megatron-core is not installed: {remedy('megatron')}; in a checkout: bash benchmark/env/setup_venv.sh)"
     _run(["make", "-C", answer.stdout.strip()], folder / "dataset_helper.log", {})
     if _python(HELPER):
         raise NlpBenchError("dataset helper: compiled, but it cannot be imported; is this make's Python another one?")

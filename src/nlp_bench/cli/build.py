@@ -4,6 +4,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nlp_bench.config.options import add_fields
+from nlp_bench.config.request import Request
+
 if TYPE_CHECKING:
     from nlp_bench.build.key import Machine
     from nlp_bench.config.system import System
@@ -31,15 +34,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arch", metavar="X.Y", help="compute capability of the GPU, where this machine has none to ask"
     )
-    parser.add_argument(
-        "--system", help="file of benchmark/systems: its gpu.compute_capability, software.apex and transformer_engine"
-    )
+    text = "file of benchmark/systems: its gpu.compute_capability, software.apex and transformer_engine"
+    add_fields(parser, Request, ["system"], {"system": text})
     parser.add_argument("--run", type=Path, metavar="FILE", help="the same, of this run.json's system")
+    parser.add_argument(
+        "--scanner",
+        action="store_true",
+        help="only the compiled reader of logs, for a package that was installed without it",
+    )
     parser.add_argument("--root", type=Path, help="folder that holds `build` (default: this repository)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Build and try every kernel; print one line per item and kernel, and the folder; return 0."""
+    if options.scanner:
+        from nlp_bench.build.scanner import build_scanner
+
+        print(build_scanner())
+        return 0
     from nlp_bench.build.environment import build_folder
     from nlp_bench.build.key import Apex, Extras
     from nlp_bench.build.maker import make_build

@@ -10,8 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from nlp_bench.cli.reading import add_sizes, add_tokens, use_one_thread
-from nlp_bench.cli.words import seconds
+from nlp_bench.cli.options import add_limit, add_overwrite, add_rules, add_sizes, add_tokens, use_one_thread
 
 EXAMPLE = """nlp-bench bundle nlp_benchmark_run/000000 --output evidence.tar.zst
   nlp-bench bundle train.log --sequence-length 2048 --limit 560"""
@@ -24,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, default=Path("evidence.tar.gz"), metavar="FILE",
         help=".tar.gz, .tar.zst, .tar or a new folder (default evidence.tar.gz)",
     )  # fmt: skip
-    parser.add_argument("--force", action="store_true", help="replace an archive that exists")
+    add_overwrite(parser, "replace an archive that exists")
     parser.add_argument(
         "--sign",
         type=Path,
@@ -34,10 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", action="store_true", help="take the logs of single ranks along")
     add_tokens(parser)
     add_sizes(parser)
-    parser.add_argument("--limit", type=seconds, metavar="SECONDS", help="judge the runs against this limit")
-    parser.add_argument(
-        "--rules", metavar="NAME_OR_FILE", help="hold every run to these rules, as `report --rules` does"
-    )
+    add_limit(parser)
+    add_rules(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         rules=options.rules or os.environ.get("NLP_BENCH_RULES") or None,
     )
     made = make_bundle(
-        options.paths, options.output, wanted, with_ranks=options.ranks, force=options.force, key=options.sign
+        options.paths, options.output, wanted, with_ranks=options.ranks, force=options.overwrite, key=options.sign
     )
     print(made_text(made), end="")
     for said in made_talk(made):

@@ -1,11 +1,13 @@
 """Resolve one run from data files, options and JUBE's tags, check its arithmetic and limits, and write run.json."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from nlp_bench.config.request import Request, add_request_arguments, from_options
 from nlp_bench.config.system import System
+from nlp_bench.config.values import OneOf
 from nlp_bench.errors import UsageError
 
 EXAMPLE = "nlp-bench check --model 175 --system juwels-booster --tp 8 --pp 8 --output ."
@@ -29,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--offline", action="store_true", help="ask no Slurm: check a run of another machine")
     parser.add_argument("--output", type=Path, metavar="DIR", help="write run.json into this folder")
     parser.add_argument(
-        "--print", dest="what", choices=("summary", *MACHINE), default="summary",
-        help="what goes to stdout: the resolved run; the shell lines that load the system's software; or, for the set-up "
-        "script, cuda or cpu, whether the site's Python packages are seen, and those shell lines",
+        "--print", dest="what", type=OneOf("summary", *MACHINE), default="summary", metavar="WHAT",
+        help="what goes to stdout: summary (the resolved run); environment: the shell lines that load the system's software; machine, for the set-up "
+        "script: cuda or cpu, whether the site's Python packages are seen, and those shell lines",
     )  # fmt: skip
 
 
@@ -48,6 +50,7 @@ def requested(options: argparse.Namespace) -> tuple[Request, bool]:
 def run(options: argparse.Namespace) -> int:
     """Check, print and, with --output, write run.json."""
     from nlp_bench.config.catalog import find, root
+    from nlp_bench.config.machine import slurm_cluster
     from nlp_bench.config.resolve import resolve, resolve_system
     from nlp_bench.config.run import read_run
     from nlp_bench.config.summary import summary
@@ -64,7 +67,9 @@ def run(options: argparse.Namespace) -> int:
         system = read_run(options.run).system if options.run else resolve_system(request)
         print(_machine(options.what, system))
         return 0
-    resolved = resolve(request, ask_scheduler=not (options.offline or is_rehearsal))
+    # Without --output nothing is going to run here, and a named system may be checked where no Slurm answers.
+    is_elsewhere = bool(request.system and request.launcher is None and not options.output) and slurm_cluster() is None
+    resolved = resolve(request, ask_scheduler=not (options.offline or is_rehearsal or is_elsewhere))
     check_arguments(resolved)
     program_words(resolved)  # refuses what the other trainer cannot do
     script_text(resolved, root=root(), run_dir=(options.output or Path()).absolute())  # refuses what no script can hold
@@ -73,12 +78,14 @@ def run(options: argparse.Namespace) -> int:
     print(summary(resolved))
     files = [
         find("models", request.model or resolved.model.name),
-        find("systems", request.system or resolved.system.name),
+        find("systems", request.system or os.environ.get("NLP_BENCH_SYSTEM") or resolved.system.name),
     ]
     print(f"{'files':<7} {', '.join(map(str, files))}")
     if resolved.system.accelerator == "cuda":
         found = expected(resolved)
         print(f"{'plan':<7} {found if isinstance(found, str) else found.line()}")
+    if is_elsewhere and resolved.launch.launcher == "slurm" and not options.offline:
+        print("nlp-bench: no Slurm answers here: partition, nodes and time limit were not asked for", file=sys.stderr)
     for deviation in resolved.deviations:
         print(f"nlp-bench: warning: {deviation}: not the benchmark", file=sys.stderr)
     return 0

@@ -8,9 +8,17 @@ Exit code 0; 1 when the gate stops or a side has no number; 2 for a refused comp
 """
 
 import argparse
-from pathlib import Path
 
-from nlp_bench.cli.reading import add_allow_measured, add_sizes, add_tokens, overrides_of, use_one_thread
+from nlp_bench.cli.options import (
+    add_allow_measured,
+    add_format,
+    add_history_file,
+    add_sizes,
+    add_tokens,
+    overrides_of,
+    use_one_thread,
+)
+from nlp_bench.config.values import percentage
 from nlp_bench.errors import UsageError
 
 EXAMPLE = """nlp-bench compare runs/before runs/after
@@ -18,26 +26,16 @@ EXAMPLE = """nlp-bench compare runs/before runs/after
   nlp-bench compare baseline.log new.log --same-workload --format markdown"""
 
 
-def _percent(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%").strip())
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 100:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no percentage above 0 and below 100, as 3")
-    return value
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add both sides, the gate and the form of the answer."""
     parser.add_argument("a", metavar="A", help="the baseline: log, run folder, folder of repeats, or history:NAME")
     parser.add_argument("b", metavar="B", help="what is held against it")
     parser.add_argument(
-        "--gate", type=_percent, metavar="PERCENT",
+        "--gate", type=percentage, metavar="PERCENT",
         help="exit with 1 when B is proven to be slower by more than this (FAIL), or has no number",
     )  # fmt: skip
     parser.add_argument(
-        "--equivalent", type=_percent, metavar="PERCENT",
+        "--equivalent", type=percentage, metavar="PERCENT",
         help="say whether neither is slower than the other by more than this: EQUIVALENT, NOT EQUIVALENT (exit code 1) or NOT PROVEN",
     )  # fmt: skip
     parser.add_argument(
@@ -55,13 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_allow_measured(parser, "take as repeats of each other")
     add_tokens(parser)
     add_sizes(parser)
-    parser.add_argument("--file", type=Path, metavar="FILE", help="the history (default reports/history.sqlite3)")
-    parser.add_argument(
-        "--format",
-        choices=("table", "json", "markdown"),
-        default="table",
-        help="form of standard output (default table)",
-    )
+    add_history_file(parser)
+    add_format(parser, "table", "json", "markdown")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,7 +64,6 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.compare.gate import Gate
     from nlp_bench.compare.side import Wanted, read_sides
     from nlp_bench.compare.text import FORMATS
-    from nlp_bench.history import default_file
 
     asked = ((options.gate, False), (options.equivalent, True))
     gates = [Gate(percent=percent, strict=options.strict, equivalence=both) for percent, both in asked if percent]
@@ -81,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         overrides=overrides_of(options),
         trust=options.same_workload,
         allow_measured=options.allow_measured,
-        history=options.file or default_file(),
+        history=options.file,
         scatter=options.scatter,
     )
     a, b = read_sides(options.a, options.b, wanted)

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.cli.words import count
+from nlp_bench.cli.options import add_overwrite
+from nlp_bench.config.values import count, size
 from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_invented(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--seed", type=int, help="seed of the invented corpus (default: 1)")
-    group.add_argument("--documents", type=int, help="documents to invent (default: 5000)")
-    group.add_argument("--vocab-size", type=int, help="tokens to train (default: 4096)")
+    group.add_argument("--seed", type=int, metavar="N", help="seed of the invented corpus (default: 1)")
+    group.add_argument("--documents", type=count, metavar="N", help="documents to invent (default: 5000)")
+    group.add_argument("--vocab-size", type=size, metavar="N", help="tokens to train (default: 4096)")
     group.add_argument("--input", type=Path, metavar="FILE", help="your own text: one JSON object per line")
 
 
@@ -78,7 +79,7 @@ def _add_prepare(group: "argparse._ArgumentGroup") -> None:
     )
     group.add_argument("--workers", type=count, metavar="N", help="processes that encode (default: all cores)")
     group.add_argument("--keep-shards", action="store_true", help="keep PREFIX.shards, to add more input later")
-    group.add_argument("--overwrite", action="store_true", help="replace a result of other input or parameters")
+    add_overwrite(group, "replace a result of other input or parameters")
 
 
 def run(options: argparse.Namespace) -> int:

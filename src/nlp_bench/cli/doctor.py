@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.words import seconds
-from nlp_bench.config.request import from_options
+from nlp_bench.cli.options import add_format
+from nlp_bench.config.request import add_run_options, from_options
+from nlp_bench.config.values import duration
 
 if TYPE_CHECKING:
     from nlp_bench.doctor.examine import Examined
@@ -24,38 +25,35 @@ EXAMPLE = """nlp-bench doctor --system juwels-booster --model 175
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `nlp-bench doctor`."""
     what = parser.add_argument_group("for which run")
-    what.add_argument("--system", help="file of benchmark/systems, or a path (default: this machine's)")
-    what.add_argument("--model", help="file of benchmark/models (default: tiny), or a path")
-    what.add_argument("--launcher", help="slurm or local (default: the system's)")
-    what.add_argument("--data-path", help="prefix of a .bin/.idx pair, a blend, or mock")
-    what.add_argument("--queue", "--partition", metavar="Q", help="Slurm partition")
-    what.add_argument("--account", metavar="A", help="account that is charged")
-    what.add_argument("--timelimit", metavar="HH:MM:SS", help="time limit of the run")
-    what.add_argument("--gres", help="generic resource, for example gpu:4")
-    what.add_argument("--container-image", metavar="IMAGE", help="image for pyxis or apptainer")
+    texts = {"model": "file of benchmark/models (default: tiny), or a path"}
+    names = ("system", "model", "launcher", "data_path", "queue", "account", "timelimit", "gres", "container_image")
+    add_run_options(what, names, texts)
     what.add_argument("--runs", type=Path, metavar="DIR", help="where runs will be written (default: reports/runs)")
     parser.add_argument("--checks", metavar="A,B", help="these checks only (--list names them)")
     parser.add_argument("--list", action="store_true", help="name the checks and end")
     parser.add_argument("--verbose", action="store_true", help="evidence of the checks that are well, too")
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="what goes to stdout")
+    add_format(parser, "table", "json")
     nodes = parser.add_argument_group(
         "testing nodes (a Slurm job; inside an allocation at once; without Slurm this machine)"
     )
     nodes.add_argument(
         "--nodes",
+        dest="which",
         metavar="WHICH",
         help="all nodes of the partition that are up, a number of them, or a list: node[1-3],node7",
     )
     nodes.add_argument(
         "--wait",
-        type=seconds,
+        type=duration("s"),
         default=3600.0,
         metavar="SECONDS",
         help="how long the job may wait and run (default: 3600)",
     )
     nodes.add_argument(
+        "--join-timeout",
         "--join",
-        type=seconds,
+        dest="join",
+        type=duration("s"),
         default=60.0,
         metavar="SECONDS",
         help="how long the nodes wait for each other (default: 60)",
@@ -78,13 +76,12 @@ def run(options: argparse.Namespace) -> int:
         print("\n".join(f"{name:<{width}}  {text}" for name, text in CHECKS.items()))
         return 0
     names = chosen(options.checks)
-    which, options.nodes = options.nodes, None  # --nodes of the other subcommands is the run's
     if options.test_this_node:
         test_this_node(options.test_this_node)
         return 0
     place = look_around(from_options(options), runs=options.runs)
-    if which is not None:
-        return _nodes(options, place, which, names)
+    if options.which is not None:
+        return _nodes(options, place, options.which, names)
     examined = examine(place, names)
     _print(options, place, examined)
     return 1 if is_bad(examined) else 0

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.reading import add_allow_measured, add_sizes, add_tokens, overrides_of, use_one_thread
+from nlp_bench.cli.options import add_allow_measured, add_sizes, add_tokens, overrides_of, use_one_thread
+from nlp_bench.config.values import OneOf
 from nlp_bench.errors import NlpBenchError, UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ FORMATS = ("mlperf", "mllog", "torchtitan", "bigger", "smaller", "bencher")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the form, the paths, what no record holds and what a log may not say."""
-    parser.add_argument("form", metavar="FORMAT", choices=FORMATS, help=", ".join(FORMATS))
+    parser.add_argument("form", metavar="FORMAT", type=OneOf(*FORMATS), help=", ".join(FORMATS))
     parser.add_argument("paths", metavar="PATH", nargs="+", help="run folder, JUBE run or log")
     parser.add_argument("--output", type=Path, metavar="DIR", help="write files of the usual names into this folder")
     parser.add_argument("--submitter", default="", metavar="NAME", help="who measured: no record knows it")

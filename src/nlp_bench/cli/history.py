@@ -13,8 +13,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.reading import add_allow_measured, add_sizes, overrides_of, use_one_thread
-from nlp_bench.cli.words import count, seconds
+from nlp_bench.cli.options import (
+    add_allow_measured,
+    add_format,
+    add_history_file,
+    add_sizes,
+    overrides_of,
+    say_written,
+    use_one_thread,
+)
+from nlp_bench.config.options import add_fields
+from nlp_bench.config.request import Request
+from nlp_bench.config.values import OneOf, count, duration
 from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,14 +61,14 @@ _WITH = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what to do, with what, and which runs."""
-    parser.add_argument("action", metavar="ACTION", choices=ACTIONS, help=", ".join(ACTIONS))
+    parser.add_argument("action", metavar="ACTION", type=OneOf(*ACTIONS), help=", ".join(ACTIONS))
     parser.add_argument("words", metavar="PATH or ID", nargs="*", help="add: paths; show: the number of a run")
-    parser.add_argument("--file", type=Path, metavar="FILE", help="the history (default reports/history.sqlite3)")
+    add_history_file(parser)
     parser.add_argument(
         "--name", metavar="NAME", help="add: a name for these runs, for history:NAME; else: runs of this name"
     )
-    parser.add_argument("--model", metavar="M", help="runs of this model only")
-    parser.add_argument("--system", metavar="S", help="runs of this system only")
+    which = {"model": "runs of this model only", "system": "runs of this system only"}
+    add_fields(parser, Request, which, which)
     parser.add_argument(
         "--configuration", dest="identity", metavar="HEX", help="runs of this configuration only (or its beginning)"
     )
@@ -69,12 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--within", metavar="SHARE", help="variance: the half width that is wanted (default 1%%)")
     parser.add_argument(
         "--start-up",
-        type=seconds,
+        type=duration("s"),
         metavar="SECONDS",
         help="variance: time of a job before its first iteration (default 120)",
     )
-    parser.add_argument(
-        "--format", choices=("table", "csv", "json"), help="form of standard output (export: csv, else table)"
+    add_format(
+        parser, "table", "csv", "json", default=None, text="form of standard output (default table; of export csv)"
     )
     add_allow_measured(parser, "trend and variance: count")
     add_sizes(parser)
@@ -183,8 +193,7 @@ def _trend(options: argparse.Namespace, path: Path, form: str) -> int:
     if options.output:
         from nlp_bench.history.output import write_trend
 
-        for written in write_trend(found, rows, options.output):
-            print(f"wrote {written}", file=sys.stderr)
+        say_written(write_trend(found, rows, options.output))
     return 0
 
 

@@ -1,42 +1,18 @@
 """The command line: one program, whose subcommands are the rooms of the house."""
 
-import argparse
 import contextlib
-import importlib
 import io
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any, NoReturn
 
 from nlp_bench import __version__
+from nlp_bench.cli.parser import SUBCOMMANDS, module_of, parser_of, verbs
 from nlp_bench.cli.surroundings import settle
 from nlp_bench.errors import NlpBenchError, UsageError, explained, nearest
-
-SUBCOMMANDS = {
-    "check": "resolve and validate one run; nothing is started",
-    "build": "compile and warm the fused kernels of this machine",
-    "data": "make or prepare training data (.bin/.idx)",
-    "submit": "submit one run to Slurm, or run it here",
-    "launch": "start torchrun on this node (called by the job script)",
-    "sync": "decide how a run ended and leave JUBE's marker",
-    "watch": "show the progress of runs until they end",
-    "measure": "turn one run's log into result.json and metrics.txt",
-    "report": "any training log or run directory to tokens per second",
-    "compare": "whether one measurement is faster than another",
-    "history": "the runs of a machine over time, in one file",
-    "bundle": "pack the evidence behind numbers into one file",
-    "verify": "check a bundle offline: hashes, numbers, log lines",
-    "export": "valid runs in the forms of MLPerf, torchtitan, collectors",
-    "plan": "every legal configuration, its memory and its time, before any job",
-    "rehearse": "the trainer's own step of any rank of any job, without a GPU",
-    "doctor": "what is wrong with this machine, or with one of its nodes",
-}
-
-FOREIGN = ("--train-args", "--sbatch-arg", "--srun-arg")
-"""Options whose value is another program's option, so that it begins with -- as well."""
 
 
 class _StoppedError(SystemExit):
@@ -71,6 +47,11 @@ def _told(error: BaseException) -> int:
     if isinstance(error, NlpBenchError):
         _say(f"error: {error}")
         return error.exit_code
+    if isinstance(error, ModuleNotFoundError):
+        from nlp_bench.packages import lacking
+
+        if said := lacking(error):
+            return _told(said)
     if isinstance(error, BrokenPipeError):
         sys.stderr.close()  # the reader (head, less) has gone: nothing is left to say
         return 141
@@ -83,7 +64,7 @@ def _told(error: BaseException) -> int:
 
 def _say(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # nobody listens any more: the exit code remains
-        print(f"nlp-bench: {text}", file=sys.stderr)
+        print("\n".join(f"nlp-bench: {line}" for line in text.split("\n")), file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -122,38 +103,10 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if words[0] not in SUBCOMMANDS:
         raise UsageError(f"unknown subcommand {words[0]!r}{nearest(words[0], list(SUBCOMMANDS))}")
-    name, module = words[0], importlib.import_module(f"nlp_bench.cli.{words[0]}")
-    if len(words) > 1 and words[1] in getattr(module, "VERBS", ()):  # a verb has options of its own
-        name, module = f"{name} {words[1]}", importlib.import_module(f"{module.__name__}.{words[1]}")
-        words = words[1:]
-    parser = _parser(name, module)
-    # Words behind `--` are names, whatever they begin with; argparse's mixed reading does not know that.
-    parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
-    options = parse(_joined(words[1:]))
-    return int(module.run(options))
-
-
-def _joined(words: list[str]) -> list[str]:
-    """Return `words` with the options that stand for another program bound to theirs: argparse takes a lone --word for its own."""
-    joined: list[str] = []
-    for word in words:
-        if joined and joined[-1] in FOREIGN and "--" not in joined:
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
-    return joined
-
-
-def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"nlp-bench {name}",
-        description=module.__doc__,
-        epilog=f"example:\n  {module.EXAMPLE}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    module.add_arguments(parser)
-    return parser
+    name, words = words[0], words[1:]
+    if words and words[0] in verbs(name):
+        name, words = f"{name} {words[0]}", words[1:]
+    return int(module_of(name).run(parser_of(name).read(words)))
 
 
 def _overview() -> str:

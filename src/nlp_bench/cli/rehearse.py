@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nlp_bench.cli.options import add_format
 from nlp_bench.config.request import Request, add_request_arguments, from_options
 from nlp_bench.errors import UsageError
 
@@ -29,14 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run", type=Path, metavar="FILE", help="a resolved run.json, or its folder, instead of all of the above"
     )
     own.add_argument(
-        "--vpp", metavar="V", help="virtual stages of each pipeline rank (--num-virtual-stages-per-pipeline-rank)"
-    )
-    own.add_argument(
         "--ranks", default="fullest", metavar="WORDS",
         help="numbers (0,8 or 0-7), last, stages (the first rank of each pipeline stage), all, or fullest: the first rank of the "
         "first, the second and the last stage (default)",
     )  # fmt: skip
-    own.add_argument("--format", choices=("table", "json"), default="table", help="what goes to stdout")
+    add_format(own, "table", "json")
     own.add_argument("--output", type=Path, metavar="DIR", help="write rehearsal.json into this folder")
 
 
@@ -63,10 +61,6 @@ def _run(options: argparse.Namespace) -> "Run":
     from nlp_bench.config.resolve import resolve
     from nlp_bench.config.run import read_run
 
-    if options.vpp:
-        if options.num_virtual_stages_per_pipeline_rank:
-            raise UsageError("--vpp: is --num-virtual-stages-per-pipeline-rank by another name; give one of them")
-        options.num_virtual_stages_per_pipeline_rank = None if options.vpp == "1" else options.vpp
     request = from_options(options)
     if options.run:
         if request != Request():

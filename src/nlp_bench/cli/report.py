@@ -11,9 +11,20 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.reading import add_allow_measured, add_sizes, add_tokens, overrides_of, use_one_thread
-from nlp_bench.cli.words import count, price, seconds
+from nlp_bench.cli.options import (
+    add_allow_measured,
+    add_format,
+    add_limit,
+    add_rules,
+    add_sizes,
+    add_tokens,
+    overrides_of,
+    say_written,
+    use_one_thread,
+)
+from nlp_bench.config.values import OneOf, price, size
 from nlp_bench.errors import UsageError
+from nlp_bench.measure.accelerators import FORMATS
 
 if TYPE_CHECKING:
     from nlp_bench.report.table import Report
@@ -32,45 +43,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", metavar="PATH", nargs="*", help="log, -, run folder, folder of logs, 'pattern*', reference table"
     )
-    add_tokens(parser)
-    add_sizes(parser)
-    parser.add_argument("--gpu", metavar="NAME", help="name of the GPU, for its peak (MFU), where the log does not say")
-    number_formats = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
-    parser.add_argument("--precision", choices=number_formats, help="number format, where the log does not say")
-    parser.add_argument(
-        "--limit", type=seconds, metavar="SECONDS", help="say per run whether its time is proven to be within"
-    )
-    parser.add_argument(
-        "--rules",
-        metavar="NAME_OR_FILE",
-        help="hold every run to these rules (benchmark/rules, or a .toml file of your own)",
-    )
-    parser.add_argument(
+    log = parser.add_argument_group("what a log may not say")
+    add_sizes(log)
+    log.add_argument("--gpu", metavar="NAME", help="name of the GPU, for its peak (MFU)")
+    log.add_argument("--precision", type=OneOf(*FORMATS), metavar="WORD", help=f"number format: {', '.join(FORMATS)}")
+    asked = parser.add_argument_group("what is asked")
+    add_tokens(asked)
+    add_limit(asked)
+    add_rules(asked)
+    asked.add_argument(
         "--price-per-kwh", type=price, metavar="X", help="cost of the training's energy, where a meter has counted it"
     )
-    parser.add_argument("--currency", metavar="WORD", help="unit of the price, such as EUR; goes with --price-per-kwh")
-    add_allow_measured(parser, "pool as repeats of one configuration")
-    parser.add_argument(
-        "--explain", action="store_true", help="print the lines, sources, window and formula behind each number"
-    )
-    parser.add_argument(
+    asked.add_argument("--currency", metavar="WORD", help="unit of the price, such as EUR; goes with --price-per-kwh")
+    add_allow_measured(asked, "pool as repeats of one configuration")
+    asked.add_argument(
         "--scaling", action="store_true", help="speed-up and efficiency over the GPUs, strong or weak, with flags"
     )
-    parser.add_argument(
-        "--baseline-gpus", type=count, metavar="N", help="baseline of --scaling (default: the smallest size)"
+    asked.add_argument(
+        "--baseline-gpus", type=size, metavar="N", help="baseline of --scaling (default: the smallest size)"
     )
-    parser.add_argument(
+    asked.add_argument(
         "--sweep", action="store_true", help="rank configurations on equal GPUs; a tie is reported as a tie"
     )
-    formats = ("table", "json", "csv", "records-csv", "markdown", "html")
-    parser.add_argument(
-        "--format",
-        choices=formats,
-        default="table",
-        help="form of standard output (default table); records-csv is a row for each logged line",
+    answer = parser.add_argument_group("the answer")
+    answer.add_argument(
+        "--explain", action="store_true", help="print the lines, sources, window and formula behind each number"
     )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="also write tables and plots into this folder")
-    parser.add_argument(
+    text = "form of standard output (default table); records-csv is a row for each logged line"
+    add_format(answer, "table", "json", "csv", "records-csv", "markdown", "html", text=text)
+    answer.add_argument("--output", type=Path, metavar="DIR", help="also write tables and plots into this folder")
+    answer.add_argument(
         "--dialects", action="store_true", help="list the dialects of logs that can be read (table, json, markdown)"
     )
 
@@ -82,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         return _dialects(options)
     if not options.paths:
         raise UsageError("PATH is missing: give a log file, a folder, a pattern in quotes or - (or --dialects)")
-    from nlp_bench.report.formats import FORMATS
+    from nlp_bench.report import formats
     from nlp_bench.rules.apply import asked_for, is_accepted
 
     with asked_for(options.rules):
@@ -90,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
 
     view = _view(options, report)
     # The page holds both views already.
-    text = view.text if view and options.format != "html" else lambda form: FORMATS[form](report)
+    text = view.text if view and options.format != "html" else lambda form: formats.FORMATS[form](report)
     print(text(options.format), end="")
     if options.format.endswith("csv"):
         for passed in report.passed_over:  # its rows have no place for it
@@ -100,9 +102,9 @@ def run(options: argparse.Namespace) -> int:
     if options.output:
         from nlp_bench.report.output import write_report  # heavy
 
-        for path in (*write_report(report, options.output), *(view.write(options.output) if view else ())):
-            print(f"wrote {path}", file=sys.stderr)
+        say_written([*write_report(report, options.output), *(view.write(options.output) if view else ())])
     _advise(report)
+    _advise_on_speed(report)
     return 0 if all(entry.has_number and is_accepted(entry) for entry in report.entries) else 1
 
 
@@ -115,6 +117,14 @@ def _advise(report: "Report") -> None:
         for entry in entries[:MAX_ADVISED]:
             if words := of_entry(entry):
                 print(f"{entry.source}: {words}", file=sys.stderr)
+
+
+def _advise_on_speed(report: "Report") -> None:
+    from nlp_bench.logs.scan import LARGE_BYTES, why_slow
+
+    paths = {Path(entry.source) for entry in report.entries}
+    if sum(path.stat().st_size for path in paths if path.is_file()) > LARGE_BYTES and (words := why_slow()):
+        print(f"nlp-bench: {words}", file=sys.stderr)
 
 
 def _view(options: argparse.Namespace, report: "Report") -> "View | None":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nlp_bench.config.limits import add_limit_arguments
 from nlp_bench.config.request import add_request_arguments
+from nlp_bench.config.values import UnlessDefault, size
 
 if TYPE_CHECKING:
     from nlp_bench.config.request import Request
@@ -40,7 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     long = parser.add_argument_group("long trainings (a throughput run writes no checkpoints; see docs/checkpoints.md)")
     long.add_argument(
-        "--chain", default="1", metavar="N", help="jobs in a row, each going on from the checkpoint of the one before"
+        "--chain",
+        type=UnlessDefault(size),
+        metavar="N",
+        help="jobs in a row, each going on from the checkpoint of the one before",
     )
     long.add_argument(
         "--save", type=Path, metavar="FOLDER", help="write checkpoints there (default of a chain: RUN_DIR/checkpoints)"
@@ -49,10 +53,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--load", type=Path, metavar="FOLDER", help="go on from the newest checkpoint there, also with other --nodes"
     )
     long.add_argument(
-        "--save-interval", metavar="N", help="optimizer steps between checkpoints (default: at a job's end only)"
+        "--save-interval",
+        type=UnlessDefault(size),
+        metavar="N",
+        help="optimizer steps between checkpoints (default: at a job's end only)",
     )
     long.add_argument(
-        "--exit-interval", metavar="N", help="end each job after a step that N divides (default: before its time limit)"
+        "--exit-interval",
+        type=UnlessDefault(size),
+        metavar="N",
+        help="end each job after a step that N divides (default: before its time limit)",
     )
     add_limit_arguments(parser)
     parser.add_argument(
@@ -160,13 +170,15 @@ def _say(lines: list[str]) -> None:
 
 
 def _wishes(options: argparse.Namespace) -> "Wishes":
-    from nlp_bench.config.request import UNSET, whole_number
     from nlp_bench.launch.chain import Wishes
 
-    names = ("chain", "save_interval", "exit_interval")
-    words = {name: getattr(options, name) for name in names}
-    numbers = {name: whole_number(name, word) for name, word in words.items() if word is not None and word not in UNSET}
-    return Wishes(**numbers, save=options.save, load=options.load)
+    return Wishes(
+        chain=options.chain or 1,
+        save=options.save,
+        load=options.load,
+        save_interval=options.save_interval,
+        exit_interval=options.exit_interval,
+    )
 
 
 def _say_submitted(job_ids: list[str], run_dir: Path) -> int:

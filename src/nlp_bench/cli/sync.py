@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from nlp_bench.cli.words import seconds
+from nlp_bench.cli.options import add_every
 
 EXAMPLE = "nlp-bench sync benchmark/jube/nlp_benchmark_run"
 
@@ -20,9 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # of scripts that were queued earlier
     parser.add_argument("--signal", default="", metavar="NAME", help="the signal that told it to stop (likewise)")
     parser.add_argument("--wait", action="store_true", help="poll until every run has ended")
-    parser.add_argument(
-        "--poll", type=seconds, default=60.0, metavar="SECONDS", help="longest time between two questions (60)"
-    )
+    add_every(parser, 60.0, "with --wait: longest time between two looks (60)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     num_faults = 0
     for folder in folders:
         try:
-            ending = wait(folder, poll_s=options.poll) if options.wait else None
+            ending = wait(folder, poll_s=options.every) if options.wait else None
             ending, state = (ending, "ended") if ending else sync(folder)
         except (NlpBenchError, OSError) as error:  # one damaged folder must not hide the others
             print(f"nlp-bench: error: {error}", file=sys.stderr)

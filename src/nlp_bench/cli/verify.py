@@ -10,8 +10,8 @@ import argparse
 import re
 from pathlib import Path
 
-from nlp_bench.cli.reading import use_one_thread
-from nlp_bench.cli.words import count
+from nlp_bench.cli.options import add_format, use_one_thread
+from nlp_bench.config.values import count
 
 EXAMPLE = """nlp-bench verify evidence.tar.gz
   nlp-bench verify evidence.tar.gz --digest 5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"""
@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--signature", type=Path, metavar="FILE", help="the signature (default BUNDLE.sig)")
     parser.add_argument(
         "--max-bytes", type=count, default=4 << 30, metavar="N",
-        help="refuse what unpacks to more bytes (default 4294967296)",
+        help="refuse what unpacks to more bytes (default 4Gi)",
     )  # fmt: skip
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the answer (default text)")
+    add_format(parser, "text", "json")
 
 
 def run(options: argparse.Namespace) -> int:

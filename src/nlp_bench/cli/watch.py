@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from nlp_bench.cli.words import hours, seconds
+from nlp_bench.cli.options import add_every, add_format
+from nlp_bench.config.values import duration
 
 EXAMPLE = """nlp-bench watch benchmark/jube/nlp_benchmark_run
   nlp-bench watch benchmark/jube/nlp_benchmark_run/000003 --continue --max-hours 24"""
@@ -14,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", type=Path, nargs="+", metavar="DIR", help="run folder, or any folder above run folders"
     )
-    parser.add_argument("--every", type=seconds, default=5.0, metavar="SECONDS", help="time between two looks (5)")
+    add_every(parser, 5.0, "time between two looks (5)")
     parser.add_argument("--once", action="store_true", help="look once and return")
     parser.add_argument("--while-pid", type=int, metavar="PID", help="go on for as long as this process lives")
     parser.add_argument("--new", action="store_true", help="show only runs that are submitted from now on")
@@ -26,11 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--until", metavar="SHARE",
         help="say when the mean time of a run is known to this share: 1%% (default: what the run itself was submitted with)",
     )  # fmt: skip
-    parser.add_argument("--max-hours", type=hours, metavar="H", help="return after H hours, with exit code 3")
     parser.add_argument(
-        "--format", choices=("lines", "json"), default="lines",
-        help="lines on stderr, or one JSON record per change on stdout (default lines)",
-    )  # fmt: skip
+        "--max-hours", type=duration("h"), metavar="H", help="return after H hours (or 90min, 2d), with exit code 3"
+    )
+    add_format(parser, "lines", "json", text="lines on stderr, or one JSON record per change on stdout (default lines)")
 
 
 def run(options: argparse.Namespace) -> int:

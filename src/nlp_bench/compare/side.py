@@ -22,8 +22,8 @@ class Wanted:
     """Sizes that logs do not state."""
     trust: bool = False
     """Whether a person vouches that logs which state little are of one workload."""
-    history: Path
-    """The file that `history:NAME` is looked up in."""
+    history: Path | None = None
+    """The file that `history:NAME` is looked up in, None for the default one."""
     allow_measured: bool = False
     """Whether logs that do not show how their run ended count as repeats of each other, too."""
     scatter: str | None = None
@@ -32,6 +32,13 @@ class Wanted:
     def pooled(self, runs: Iterable[Observation]) -> list[Pool]:
         """Return the configurations of `runs`."""
         return pooled(runs, trust=self.trust, allow_measured=self.allow_measured)
+
+    @property
+    def history_file(self) -> Path:
+        """The history; the default one is looked for only where a side is from it."""
+        from nlp_bench.history import default_file  # noqa: PLC0415  # logs need none
+
+        return self.history or default_file()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +83,20 @@ def read_sides(a: str, b: str, wanted: Wanted) -> tuple[Side, Side]:
         raise UsageError(
             f"--scatter {word}: `last` means before the other side; give a path, a name or a configuration"
         )
-    found = wanted.pooled(_read(word, wanted))
+    return with_scatter(first, _read(word, wanted), wanted, f"--scatter {word}"), second
+
+
+def with_scatter(first: Side, runs: Iterable[Observation], wanted: Wanted, name: str) -> Side:
+    """Return A with further runs of its machine, which show what runs differ by.
+
+    Raises UsageError, beginning with `name`, where `runs` holds no repeats of A's machine.
+    """
+    found = wanted.pooled(runs)
     fitting = [pool for pool in found if any(same_machine(pool.settings, one.settings) for one in first.pools)]
     if not any(pool.spread for pool in fitting):
         what = "two runs of one configuration on A's machine that differ"
-        raise UsageError(
-            f"--scatter {word} does not hold {what}; give a folder of repeats (repeats: 5 in JUBE) or history:NAME"
-        )
-    return replace(first, repeats=(*first.repeats, *fitting)), second
+        raise UsageError(f"{name} does not hold {what}; give a folder of repeats (repeats: 5 in JUBE) or history:NAME")
+    return replace(first, repeats=(*first.repeats, *fitting))
 
 
 def _read_both(a: str, b: str, wanted: Wanted) -> tuple[Side, Side]:
@@ -108,7 +121,7 @@ def _read(word: str, wanted: Wanted, *, with_keys: bool = False) -> list[Observa
     if word.startswith(HISTORY):
         from nlp_bench.history.select import named  # noqa: PLC0415  # paths need no database
 
-        return named(wanted.history, word.removeprefix(HISTORY))
+        return named(wanted.history_file, word.removeprefix(HISTORY))
     from nlp_bench.history.key import keyed  # noqa: PLC0415  # likewise
     from nlp_bench.report.sources import read_sources  # noqa: PLC0415  # heavy
 
@@ -119,6 +132,6 @@ def _read(word: str, wanted: Wanted, *, with_keys: bool = False) -> list[Observa
 def _before(word: str, others: list[Observation], wanted: Wanted) -> Side:
     from nlp_bench.history.select import before  # noqa: PLC0415  # paths need no database
 
-    runs, earlier = before(wanted.history, word.removeprefix(HISTORY), others)
+    runs, earlier = before(wanted.history_file, word.removeprefix(HISTORY), others)
     which = runs[0].source if len(runs) == 1 else f"{len(runs)} runs, the latest {runs[-1].source}"
     return Side.of(f"{word} ({which})", runs, wanted, repeats=earlier)

@@ -76,9 +76,9 @@ def _row(words: Any) -> str:
     return f"| {' | '.join(words)} |"
 
 
-def as_json(found: Comparison) -> str:
-    """Return the record of nlp-bench/compare/1 as indented JSON."""
-    record = {
+def record(found: Comparison) -> dict[str, Any]:
+    """Return the record of nlp-bench/compare/1."""
+    made: dict[str, Any] = {
         "schema": SCHEMA,
         "tokens": found.tokens,
         "a": _side(found.a),
@@ -91,8 +91,13 @@ def as_json(found: Comparison) -> str:
         "equivalence": None,
     }
     for gate in found.gates:
-        record[_key(gate)] = {"percent": gate.percent, "strict": gate.strict, "verdict": found.word(gate).value}
-    return json_text(record)
+        made[_key(gate)] = {"percent": gate.percent, "strict": gate.strict, "verdict": found.word(gate).value}
+    return made
+
+
+def as_json(found: Comparison) -> str:
+    """Return the record as indented JSON."""
+    return json_text(record(found))
 
 
 def _key(gate: Gate) -> str:

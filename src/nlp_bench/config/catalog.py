@@ -87,11 +87,9 @@ def part(name: str) -> Path:
     return own if own.is_file() else shipped() / name
 
 
-def set_up(system: str = "") -> str:
-    """Return the command that sets up the software of a training, here or in a working folder that is made first."""
-    if (root() / WORKFLOW).is_file():
-        return f"bash benchmark/env/setup_venv.sh{' --system ' if system else ''}{system}"
-    return "pip install 'nlp-bench[train]', or a working folder with an environment of its own: nlp-bench init DIR"
+def has_workflow() -> bool:
+    """Return whether the working folder is a checkout or what `nlp-bench init` made, with the scripts that remedies name."""
+    return checkout() is not None or (root() / WORKFLOW).is_file()
 
 
 def load_model(name: str, *, is_shipped: bool = False) -> Model:

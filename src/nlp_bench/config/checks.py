@@ -2,11 +2,11 @@
 
 import re
 
+from nlp_bench.config.values import TIMELIMIT
 from nlp_bench.errors import UsageError
 from nlp_bench.redact import without_secrets
 
 NONCE = re.compile(r"[A-Za-z0-9._:+=/@-]{1,128}")
-TIMELIMIT = re.compile(r"(\d+-)?\d{1,2}:[0-5]\d:[0-5]\d")
 
 
 def positive(**fields: float) -> None:
@@ -34,6 +34,13 @@ def timelimit(field: str, value: str) -> None:
     """Refuse a time limit that Slurm would misread: only HH:MM:SS and D-HH:MM:SS are clear to all."""
     if not TIMELIMIT.fullmatch(value):
         raise UsageError(f'{field}: {value!r} is not HH:MM:SS or D-HH:MM:SS; in YAML put it in quotes ("00:30:00")')
+
+
+def timelimit_s(value: str) -> int:
+    """Return a time limit that `timelimit` took, in seconds."""
+    days, _, clock = value.rpartition("-")
+    hours, minutes, seconds = (int(part) for part in clock.split(":"))
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def file_name(field: str, value: str) -> None:

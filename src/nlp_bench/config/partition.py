@@ -1,9 +1,8 @@
 """What the partition allows: its name, its nodes, its longest time; asked of Slurm before anything is submitted."""
 
-import re
-
 from nlp_bench.config.machine import ask, scontrol_field
 from nlp_bench.config.run import Run
+from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import UsageError
 
 
@@ -24,8 +23,8 @@ def check(run: Run) -> None:
             f"launch.queue: Slurm has no partition {queue!r} (it has: {', '.join(sorted(filter(None, found)))})"
         )
     _check_nodes(run, queue, found[queue])
-    longest = seconds(scontrol_field(found[queue], "MaxTime"))
-    wanted = seconds(run.launch.timelimit)
+    longest = seconds_of(scontrol_field(found[queue], "MaxTime"))
+    wanted = seconds_of(run.launch.timelimit)
     if longest is not None and wanted is not None and wanted > longest:
         raise UsageError(
             f"launch.timelimit: {run.launch.timelimit}, but partition {queue} gives at most {scontrol_field(found[queue], 'MaxTime')}"
@@ -40,12 +39,3 @@ def _check_nodes(run: Run, queue: str, line: str) -> None:
             f"parallel.nodes: {run.parallel.nodes} nodes, but partition {queue} has at most {most}; "
             "choose fewer --nodes or another --queue"
         )
-
-
-def seconds(limit: str) -> int | None:
-    """Return Slurm's time limit ("D-HH:MM:SS", "HH:MM:SS") in seconds; None for UNLIMITED and unknown words."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", limit)
-    if not found:
-        return None
-    days, hours, minutes, rest = (int(part or 0) for part in found.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + rest

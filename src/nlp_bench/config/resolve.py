@@ -10,6 +10,7 @@ from nlp_bench.clock import now
 from nlp_bench.config import catalog, machine, partition
 from nlp_bench.config.layout import Batch, Parallel
 from nlp_bench.config.model import Architecture, Model, Training
+from nlp_bench.config.options import spellings
 from nlp_bench.config.origin import origin
 from nlp_bench.config.parameters import is_encoder_decoder, num_parameters
 from nlp_bench.config.request import Request
@@ -96,9 +97,9 @@ def for_another_job(run: Run, request: Request) -> Run:
     bare = replace(request, **{name: getattr(Request(), name) for name in JOB_ALONE})
     if bare != Request():
         other = next(field.name for field in fields(Request) if getattr(bare, field.name) != field.default)
-        allowed = " ".join(f"--{name.replace('_args', '-arg').replace('_', '-')}" for name in JOB_ALONE)
+        allowed = " ".join(spellings(Request, name)[0] for name in JOB_ALONE)
         raise UsageError(
-            f"--run: a run.json is resolved already, it takes no --{other.replace('_', '-')}; leave one of the two out "
+            f"--run: a run.json is resolved already, it takes no {spellings(Request, other)[0]}; leave one of the two out "
             f"(of its job may be said anew: {allowed})"
         )
     if request == Request():
@@ -171,6 +172,8 @@ def _tuning(request: Request, training: Training) -> tuple[Tuning, Training]:
     given = {field.name: getattr(request, field.name, None) for field in fields(Tuning)}
     for name in ("recompute_modules", "train_args"):
         given[name] = _words(name, given[name])
+    if given["num_virtual_stages_per_pipeline_rank"] == 1:
+        given["num_virtual_stages_per_pipeline_rank"] = None
     given["train_args"] = anchored(given["train_args"])
     granularity = request.recompute_granularity or training.recompute
     if granularity == "full":  # each layer alone: what Megatron-LM's scripts ask for

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 
 from nlp_bench.config import checks
 from nlp_bench.config.binding import Binding
+from nlp_bench.config.slurm_words import SBATCH, SRUN, check_words
 from nlp_bench.errors import UsageError
 from nlp_bench.redact import is_secret
 
@@ -89,6 +90,8 @@ class Slurm:
 
     def __post_init__(self) -> None:
         checks.one_of("system.slurm.oversize", self.oversize, ("refuse", "queue"))
+        check_words("system.slurm.sbatch_args", self.sbatch_args, SBATCH)
+        check_words("system.slurm.srun_args", self.srun_args, SRUN)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ from typing import Any
 from nlp_bench.config import checks
 from nlp_bench.errors import UsageError
 
-ON, OFF = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 NO_WORDS = ("trainer", "megatron_lm_repo", "megatron_lm_commit", "train_args", "sequence_parallel")
 """Fields that are no argument of the same name."""
 FILES = ("--vocab-file", "--merge-file", "--tokenizer-model", "--load")
@@ -96,12 +95,3 @@ def anchored(words: tuple[str, ...] | None) -> tuple[str, ...] | None:
         else:
             found.append(word)
     return tuple(found)
-
-
-def switch(name: str, word: str) -> bool:
-    """Return what a person means by a word like true or off; raises UsageError for other words."""
-    if word.lower() in ON:
-        return True
-    if word.lower() in OFF:
-        return False
-    raise UsageError(f"--{name.replace('_', '-')}: {word!r} is neither true nor false")

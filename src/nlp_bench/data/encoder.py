@@ -10,6 +10,7 @@ from nlp_bench.data import bpe
 from nlp_bench.data.tokenizer import BERT_TYPES, GPT2, HUGGING_FACE, TokenizerChoice
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_json
+from nlp_bench.packages import remedy
 
 END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 """What the tokenizer.json of GPT-2, Llama 3, T5 and Llama 2, Gemma call the end of a text."""
@@ -100,7 +101,7 @@ def _sentence_piece(path: Path, eod_token: str | None) -> Encoder:
         library = importlib.import_module("sentencepiece")
     except ImportError:
         raise UsageError(
-            f"tokenizer_model: {path}: a SentencePiece model needs the library (pip install sentencepiece); or convert it "
+            f"tokenizer_model: {path}: a SentencePiece model needs the library ({remedy('sentencepiece')}); or convert it "
             "to tokenizer.json and use --tokenizer-type HuggingFaceTokenizer"
         ) from None
     try:

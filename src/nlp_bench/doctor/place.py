@@ -17,6 +17,8 @@ from nlp_bench.doctor.asking import Answer, ask
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.machine.nvml import Nvml, NvmlError
 
+SET_UP = "pip install 'nlp-bench[train]'; or, with an environment of its own, a working folder: nlp-bench init DIR"
+"""How an installed package gets what a training needs."""
 DRIVER_S = 30.0
 """Seconds for the start of NVML: a few without the persistence daemon; with a GPU that has fallen off its bus it may hang."""
 
@@ -56,6 +58,10 @@ class Place:
     def word(self) -> str:
         """The checkout as a word for a shell, for the commands that a remedy names."""
         return shlex.quote(str(self.root))
+
+    def bash(self, script: str, otherwise: str = SET_UP) -> str:
+        """Return the command that runs a script of the checkout; `otherwise` where there is only the installed package."""
+        return f"bash {self.word}/{script}" if catalog.has_workflow() else otherwise
 
     @property
     def is_slurm(self) -> bool:

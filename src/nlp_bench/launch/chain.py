@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.config.partition import seconds
 from nlp_bench.config.run import Run
+from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import UsageError
 from nlp_bench.launch.scheduler import sbatch, slurm
 from nlp_bench.launch.scheduler.states import GONE, RUNNING, WAITING, meaning
@@ -128,7 +128,7 @@ def _words(run: Run, run_dir: Path, wishes: Wishes) -> list[str]:
 
 def _minutes(timelimit: str) -> float | None:
     """Return the minutes after which a job stops by itself: the time limit less a margin; None where there is no limit."""
-    limit_s = seconds(timelimit)
+    limit_s = seconds_of(timelimit)
     if limit_s is None:
         return None
     margin_s = min(max(MARGIN * limit_s, LEAST_MARGIN_S), MOST_MARGIN_S, limit_s / 2)

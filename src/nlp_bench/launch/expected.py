@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nlp_bench.config.checks import timelimit_s
 from nlp_bench.config.run import Run
 from nlp_bench.files import read_object, write_json
 
@@ -37,14 +38,36 @@ def foretell(run: Run, run_dir: Path | None) -> list[str]:
         write_json(run_dir / RECORD, found.record())
     proof = _proof(run_dir)
     rehearsed = read_object(run_dir / REHEARSAL).get("fits") if run_dir else None
+    late = [] if isinstance(found, str) else _late(run, found.iterations_s)
     if rehearsed in {"yes", "tight", "no"}:
-        return [] if rehearsed == "yes" else [f"warning: the rehearsal in {run_dir} says: {MEANING[str(rehearsed)]}"]
+        return late + (
+            [] if rehearsed == "yes" else [f"warning: the rehearsal in {run_dir} says: {MEANING[str(rehearsed)]}"]
+        )
     if isinstance(found, str):
         return [f"{found}; whether it fits: {proof}"]
     if found.fits == "yes":
-        return []
+        return late
     anyway = "; it is submitted all the same" if run_dir else ""
-    return [f"warning: {found.memory_line()}: {MEANING[found.fits]}{anyway}. The proof: {proof}"]
+    return [*late, f"warning: {found.memory_line()}: {MEANING[found.fits]}{anyway}. The proof: {proof}"]
+
+
+START_UP_S = 300.0
+"""What is left of the time limit for modules, torchrun, the model's set-up and the first compilation."""
+
+
+def _late(run: Run, iterations_s: float) -> list[str]:
+    """Return a warning where the time limit would end the run before its last iteration, which leaves it without a number."""
+    limit_s = timelimit_s(run.launch.timelimit)
+    if run.tuning.until or iterations_s + START_UP_S <= limit_s:
+        return []
+    interval = run.training.log_interval
+    iterations = int((limit_s - START_UP_S) / iterations_s * run.training.iterations) // interval * interval
+    fewer = f", or fewer --iterations (at most {iterations})" if iterations > 0 else ""
+    text = (
+        f"warning: {run.training.iterations} iterations are predicted to take {iterations_s / 60:.0f} min, start-up not counted: the time "
+        f"limit of {run.launch.timelimit} would end the run without a number. Give it a longer --timelimit{fewer}"
+    )
+    return [text]
 
 
 MEANING = {

@@ -17,6 +17,7 @@ from nlp_bench.files import read_json, refuse_types, write_json, write_text
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.environment import variables
 from nlp_bench.launch.script import job_script
+from nlp_bench.packages import is_missing, remedy
 from nlp_bench.seal import sha256_of
 
 SUBMIT_SCHEMA = "nlp-bench/submit/1"
@@ -115,11 +116,17 @@ def prepare(run: Run, *, root: Path, run_dir: Path) -> Path:
 
 def preflight(run: Run, root: Path) -> None:
     """Refuse a run whose data or software is missing, before anything is submitted."""
-    if not run.system.container.image and not (environment_folder(root) / "nlp-bench.key").exists():
-        raise UsageError(
-            f"software: no finished virtual environment in {environment_folder(root)}; set it up with "
-            f"`bash benchmark/env/setup_venv.sh --system {run.system.name}`"
-        )
+    folder = environment_folder(root)
+    if not run.system.container.image and not (folder / "nlp-bench.key").exists():
+        if catalog.has_workflow() or folder.exists():
+            raise UsageError(
+                f"software: no finished virtual environment in {folder}; set it up with "
+                f"`bash benchmark/env/setup_venv.sh --system {run.system.name}`"
+            )
+        if missing := [name for name in ("torch", "megatron") if is_missing(name)]:  # else this Python trains
+            raise UsageError(
+                f"software: {' and '.join(missing)} cannot be imported by {sys.executable}; {remedy(missing[0])}"
+            )
     variables(run.system, os.environ)
     check_arguments(run, files=True)
 

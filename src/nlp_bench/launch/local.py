@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.clock import now
-from nlp_bench.config.partition import seconds
 from nlp_bench.config.run import Run, read_run
+from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import ambient, folder
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
@@ -72,7 +72,7 @@ def _run_here(run: Run, script: Path, *, parts_left: int, lock: int) -> int:
             except NlpBenchError:  # a full disk: without the record nobody would keep the time limit
                 _stop(process)
                 raise
-            limit_s, notice_s = seconds(run.launch.timelimit), run.limits.notice_s
+            limit_s, notice_s = seconds_of(run.launch.timelimit), run.limits.notice_s
             try:
                 if limit_s is not None and notice_s:
                     with contextlib.suppress(subprocess.TimeoutExpired):

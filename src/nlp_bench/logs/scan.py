@@ -313,11 +313,25 @@ class _Output(ctypes.Structure):
     )
 
 
+OBJECT = Path(__file__).with_name("_scan" + EXTENSION_SUFFIXES[0])
+"""The shared object, which pip builds where NLP_BENCH_SCANNER=1 is set, and `nlp-bench build --scanner` at any time."""
+LARGE_BYTES = 1 << 26
+"""A log from which on it is worth saying that the engine in Python reads it."""
+
+
+def why_slow() -> str:
+    """Return why logs are read by the engine in Python, and what to type; empty where they are not."""
+    if _library():
+        return ""
+    what = "is of another version" if OBJECT.exists() else "has not been built"
+    return f"the compiled reader of logs {what}, so that they are read several times slower; build it: nlp-bench build --scanner"
+
+
 @cache
 def _library() -> ctypes.CDLL | None:
     """Return the shared object that was built with this package, None where there is none for this scan.py."""
     try:
-        library = ctypes.CDLL(str(Path(__file__).with_name("_scan" + EXTENSION_SUFFIXES[0])))
+        library = ctypes.CDLL(str(OBJECT))
     except OSError:
         return None
     library.nlp_bench_scan.argtypes = (

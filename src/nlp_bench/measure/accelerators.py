@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import UsageError, nearest
 
 SCHEMA = "nlp-bench/accelerators/3"
 TABLE = "benchmark/accelerators.toml"
@@ -104,7 +104,8 @@ def variants(words: str) -> tuple[Accelerator, ...]:
     for read in (_named, _of_family, _without_vendor):
         if found := read(words):
             return found
-    raise UsageError(f"{words[:80]!r} is not in {TABLE}: its peak is not known; add an entry with its data sheet")
+    near = nearest(words, [entry.name for entry in accelerators()], listed=False)
+    raise UsageError(f"{words[:80]!r} is not in {TABLE}: its peak is not known; add an entry with its data sheet{near}")
 
 
 def peak_of(words: str, number_format: str) -> Peak:

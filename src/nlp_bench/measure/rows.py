@@ -52,7 +52,7 @@ MEANING = {
 _PRINTED = tuple(field.name for field in fields(LogRecord))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Record(LogRecord):
     """One line of a training log. Missing is None, never 0.
 
@@ -73,6 +73,10 @@ class Record(LogRecord):
     """Tokens of these iterations, None where it was not measured or the log has rates alone."""
     seconds: float | None
     """Their time in seconds, None likewise."""
+
+    def __repr__(self) -> str:
+        known = ((name, getattr(self, name)) for name in MEANING)
+        return f"Record({', '.join(f'{name}={value!r}' for name, value in known if value is not None)})"
 
 
 Record.__doc__ = f"{Record.__doc__}\n" + "\n".join(f"    {name}: {what}" for name, what in MEANING.items())

@@ -11,6 +11,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.packages import lacking
 from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
@@ -104,7 +105,7 @@ def be_rank(work: Work, answer: Connection) -> None:
     except BrokenPipeError:  # the parent was killed: nobody listens
         os._exit(1)
     except ImportError as error:
-        answer.send(NlpBenchError(f"rehearse: {error}; it needs torch and megatron-core (benchmark/env/setup_venv.sh)"))
+        answer.send(lacking(error, "rehearse") or NlpBenchError(f"rehearse: {error}"))
     except NlpBenchError as error:
         answer.send(error)
     except Exception as error:  # noqa: BLE001  # whatever stops this rank would stop it on the machine

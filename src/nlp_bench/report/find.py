@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from nlp_bench.errors import UsageError
+from nlp_bench.report.earlier import is_earlier
 from nlp_bench.report.reference import is_reference_table
 
 Key = tuple[object, ...]
@@ -20,6 +21,7 @@ class Kind(Enum):
     LOG = "log"
     RUN = "run folder"
     TABLE = "reference table"
+    RECORD = "record of nlp-bench"
     BROKEN = "broken"
 
 
@@ -129,6 +131,7 @@ class _Finder:
 def _named(path: str, status: os.stat_result) -> Item:
     is_regular = stat.S_ISREG(status.st_mode)
     kind = Kind.RUN if _is_log_of_ours(path) else Kind.TABLE if is_reference_table(Path(path)) else Kind.LOG
+    kind = Kind.RECORD if is_earlier(Path(path)) else kind
     return Item(path=path, kind=kind, is_regular=is_regular, num_bytes=status.st_size if is_regular else 0)
 
 

@@ -1,25 +1,49 @@
-"""The report as a pandas data frame with the right types, for notebooks: the same columns and values as the CSV."""
+"""Reports and logged lines as pandas data frames with the right types, for notebooks: the same columns and values as the CSV."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from nlp_bench.measure.rows import MEANING, Record
+from nlp_bench.packages import lacking
 from nlp_bench.report.table import Report
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_DTYPES = {"str": "string", "str | None": "string", "bool": "bool", "int": "int64", "int | None": "Int64"}
+"""Of the columns of logged lines, by their annotation; the others are float64, with NaN where they are missing, as plots want them."""
+
 
 def frame(report: Report) -> "pd.DataFrame":
     """Return one row per run; counts are Int64, other numbers Float64, texts string, and what is missing is pandas.NA."""
-    import pandas as pd  # noqa: PLC0415  # heavy
+    return typed_frame(report.columns, report.rows())
 
-    rows = report.rows()
-    columns = {name: [row[name] for row in rows] for name in report.columns}
-    typed = {name: pd.array(values, dtype=_dtype(values)) for name, values in columns.items()}
-    made: pd.DataFrame = pd.DataFrame(typed)
+
+def records_frame(records: Sequence[Record]) -> "pd.DataFrame":
+    """Return one row per logged line."""
+    types = {field.name: str(getattr(field.type, "__name__", field.type)) for field in fields(Record)}
+    rows = [{name: getattr(record, name) for name in MEANING} for record in records]
+    return typed_frame(MEANING, rows, {name: _DTYPES.get(types[name], "float64") for name in MEANING})
+
+
+def typed_frame(
+    names: Mapping[str, str] | Sequence[str], rows: Sequence[Mapping[str, Any]], dtypes: Mapping[str, str] | None = None
+) -> "pd.DataFrame":
+    """Return `rows` with one type per column, as its values have it unless `dtypes` says. Raises NlpBenchError without pandas."""
+    try:
+        import pandas as pd  # noqa: PLC0415  # heavy
+    except ImportError as error:
+        raise (lacking(error, "a data frame") or error) from error
+    columns = {name: [row[name] for row in rows] for name in names}
+    series = {
+        name: pd.Series(values, dtype=dtypes[name] if dtypes else _dtype(values)) for name, values in columns.items()
+    }
+    made: pd.DataFrame = pd.DataFrame(series)
     return made
 
 
-def _dtype(values: list[Any]) -> Any:
+def _dtype(values: list[Any]) -> str:
     known = [value for value in values if value is not None]
     if known and all(isinstance(value, bool) for value in known):
         return "boolean"

@@ -1,11 +1,12 @@
 """The folder of a report: the texts that standard output gives too, the record, and the plots; each file whole or not at all."""
 
-import importlib.util
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
-from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.errors import UsageError
 from nlp_bench.files import write_bytes, write_json, write_text
+from nlp_bench.packages import is_missing
 from nlp_bench.report.formats import as_csv, html, markdown
 from nlp_bench.report.page.head import NO_VALID_RUN
 from nlp_bench.report.table import Report
@@ -29,7 +30,7 @@ FILES = {
 def prepare(folder: Path) -> None:
     """Make `folder` and try a file in it, before any log is read.
 
-    Raises UsageError naming the folder when it cannot be written, NlpBenchError when matplotlib is missing.
+    Raises UsageError naming the folder when it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,30 +40,26 @@ def prepare(folder: Path) -> None:
         raise UsageError(
             f"--output {folder} cannot be written: {error.strerror}; give a folder that you may write to"
         ) from error
-    if importlib.util.find_spec("matplotlib") is None:
-        raise NlpBenchError(
-            "--output needs matplotlib for its plots; install with: pip install 'matplotlib>=3.8' "
-            "(--format html draws its plots without it)"
-        )
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write FILES into `folder`; return their paths."""
+    """Write FILES into `folder`, without matplotlib all but the plots; return their paths."""
+    plots = {} if is_missing("matplotlib") else _images(report)
     for name, text in {
         "report.csv": as_csv(report),
-        "report.md": _markdown(report),
+        "report.md": _markdown(report, plots),
         "report.html": html(report),
     }.items():
         write_text(folder / name, text)
     write_json(folder / "report.json", report.to_json())
-    for name, content in _images(report).items():
+    for name, content in plots.items():
         write_bytes(folder / name, content)
-    return [folder / name for name in FILES]
+    return [folder / name for name in FILES if name in plots or name.startswith("report.")]
 
 
-def _markdown(report: Report) -> str:
+def _markdown(report: Report, plots: Collection[str]) -> str:
     warning = [] if any(entry.has_number for entry in report.entries) else [f"**{NO_VALID_RUN}**", ""]
-    plots = [f"![{title}]({key}.svg)" for key, title in PLOTS.items()]
+    plots = [f"![{title}]({key}.svg)" for key, title in PLOTS.items() if f"{key}.svg" in plots]
     return "\n".join(["# nlp-bench report", "", *warning, markdown(report), *plots]) + "\n"
 
 

@@ -11,6 +11,7 @@ from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.foreign import EMPTY, NOTHING, measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
+from nlp_bench.report.earlier import refused
 from nlp_bench.report.find import Item, Kind
 from nlp_bench.report.lean import lean
 from nlp_bench.report.quote import with_quotes
@@ -70,6 +71,8 @@ def _read(item: Item, wish: Wish, progress: Progress | None) -> Read:
         from nlp_bench.report.reference import read_reference_table  # noqa: PLC0415  # few need it
 
         return Read(entries=tuple(read_reference_table(item.file)))
+    if item.kind is Kind.RECORD and (earlier := refused(item.file, one_line(item.path))):
+        return Read(entries=(earlier,))
     if item.kind is Kind.RUN:
         entries = [_read_run(item, wish.overrides)]
     elif item.is_found and _is_binary(item.path):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.errors import UsageError
+from nlp_bench.packages import is_missing
 from nlp_bench.report.table import Report
 
 if TYPE_CHECKING:
@@ -33,18 +34,22 @@ class View:
     """Its plots."""
 
     def write(self, folder: Path) -> list[Path]:
-        """Write NAME.csv, .md, .json and its plots as .png and .svg, each whole or not at all; return their paths."""
+        """Write NAME.csv, .md, .json and, by matplotlib, its plots as .png and .svg, each whole or not at all; return their paths."""
         from nlp_bench.files import write_bytes  # noqa: PLC0415  # most reports write no file
-        from nlp_bench.show.image import empty, images  # noqa: PLC0415  # heavy
 
         found = {f"{self.name}.{ending}": self.text(form).encode() for form, ending in FILES.items()}
-        for plot in self.plots():
-            found.update(images(plot))
-        if f"{self.name}.png" not in found:
-            found.update(empty(self.name, NOTHING[self.name]))
+        found |= {} if is_missing("matplotlib") else self._images()
         for name, content in found.items():
             write_bytes(folder / name, content)
         return [folder / name for name in found]
+
+    def _images(self) -> dict[str, bytes]:
+        from nlp_bench.show.image import empty, images  # noqa: PLC0415  # heavy
+
+        found: dict[str, bytes] = {}
+        for plot in self.plots():
+            found |= images(plot)
+        return found if f"{self.name}.png" in found else found | empty(self.name, NOTHING[self.name])
 
 
 def check(options: argparse.Namespace) -> None:

@@ -1,14 +1,10 @@
 """The command line of the trainer: one option per field of Settings, unknown ones refused by name. No torch here."""
 
 import argparse
-import ast
-import inspect
-import itertools
-import sys
-from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from typing import Any, NoReturn, get_args, get_origin
 
+from nlp_bench.config.options import field_texts
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.train.settings import GROUPS, Settings
 
@@ -40,6 +36,11 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def spellings() -> list[str]:
+    """Return every option of the trainer."""
+    return [flag(option.name) for option in fields(Settings)]
+
+
 def _parser(docs: dict[str, str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m nlp_bench.train",
@@ -64,7 +65,7 @@ def _kind(option: Field[Any]) -> dict[str, Any]:
 
 
 def _refuse_unknown(words: list[str], parser: argparse.ArgumentParser) -> None:
-    known = [flag(option.name) for option in fields(Settings)]
+    known = spellings()
     for word in words:
         name = word.split("=")[0]
         if name.startswith("--") and name not in {*known, "--help"}:
@@ -75,13 +76,5 @@ def _refuse_unknown(words: list[str], parser: argparse.ArgumentParser) -> None:
 
 
 def help_texts() -> dict[str, str]:
-    """Return the docstring of each field of Settings, read from its source so that nothing is written twice."""
-    return {name: text for group in GROUPS for name, text in _field_texts(group)}
-
-
-def _field_texts(group: type) -> Iterator[tuple[str, str]]:
-    source = ast.parse(inspect.getsource(sys.modules[group.__module__])).body
-    body = next(node for node in source if isinstance(node, ast.ClassDef)).body
-    for name, text in itertools.pairwise(body):
-        if isinstance(name, ast.AnnAssign) and isinstance(name.target, ast.Name) and isinstance(text, ast.Expr):
-            yield name.target.id, str(ast.literal_eval(text.value)).replace("%", "%%")
+    """Return the docstring of each field of Settings."""
+    return {name: text.replace("%", "%%") for group in GROUPS for name, text in field_texts(group).items()}

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.cli import check
-from nlp_bench.cli.main import _parser
+from nlp_bench.cli.parser import parser_of
 from nlp_bench.config.request import from_options
 from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import NlpBenchError, UsageError
@@ -52,7 +51,7 @@ def test_the_command_runs_what_is_offered(answered: Answer, points: Path) -> Non
     made = bid(answered, files=Files(points=points))
     words = shlex.split(made.commands["submit"])
     assert words[:2] == ["nlp-bench", "submit"]
-    run = resolve(from_options(_parser("check", check).parse_args(words[2:])), ask_scheduler=False)
+    run = resolve(from_options(parser_of("check").read(words[2:])), ask_scheduler=False)
     again = configuration_of(run, read_constants())
     assert sizes_of(again, 0) == made.row.sizes
     (row,) = rows_of(again, answered.problem)

@@ -86,20 +86,16 @@ def test_a_gpu_of_the_table_has_shares_of_its_data_sheet(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--minutes", "0"], "minutes above 0"),
-        (["--minutes", "1e9"], "at most 120"),
+        (["--minutes", "0"], "--minutes: '0' is not a time above 0"),
+        (["--minutes", "1e9"], "is more than 120 minutes"),
         (["--output", "x.json"], "name it x.toml"),
         (["--output", "no/such/folder/x.toml"], "there is no folder"),
         (["--from", "nothing.json"], "cannot read nothing.json"),
-        (["--precision", "fp8"], "invalid choice"),
+        (["--precision", "fp8"], "is not one of bf16, fp16, fp32"),
     ],
 )
 def test_bad_words(words: list[str], said: str, capsys: Any) -> None:
-    try:
-        code = main(["plan", "calibrate", *words])
-    except SystemExit as ended:
-        code = ended.code
-    assert code in {1, 2}
+    assert main(["plan", "calibrate", *words]) in {1, 2}
     assert said in capsys.readouterr().err
 
 

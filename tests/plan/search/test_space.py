@@ -7,6 +7,7 @@ import pytest
 from support.planning import problem
 
 from nlp_bench.plan.configurations import Configurations
+from nlp_bench.plan.search import space as space_module
 from nlp_bench.plan.search.legal import judge
 from nlp_bench.plan.search.problem import Fixed, Problem
 from nlp_bench.plan.search.sizes import Sizes, sizes_of
@@ -78,7 +79,7 @@ def test_the_benchmarks_space_has_the_size_that_is_known() -> None:
 
 def test_judged_in_parts_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = space(problem(nodes=6))
-    monkeypatch.setattr("nlp_bench.plan.search.space.AT_ONCE", 1000)
+    monkeypatch.setattr(space_module, "AT_ONCE", 1000)
     parts = space(problem(nodes=6))
     assert parts.num_layouts > 1000
     assert (parts.num_layouts, parts.num_legal_layouts) == (whole.num_layouts, whole.num_legal_layouts)

@@ -11,6 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nlp_bench.cli.options import add_format
+from nlp_bench.config.options import add_fields
+from nlp_bench.config.request import Request
+from nlp_bench.config.values import OneOf, duration
 from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,22 +36,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--minutes", metavar="M", type=_minutes, default=5.0, help="time to take (default 5)")
     parser.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="what to measure (default auto)"
+        "--device",
+        type=OneOf("auto", "cpu", "cuda"),
+        default="auto",
+        metavar="WHAT",
+        help="auto (default), cpu or cuda",
     )
-    parser.add_argument(
-        "--system", metavar="S", help="the system file whose GPU this is, where its data sheet is wanted"
-    )
+    text = "the system file whose GPU this is, where its data sheet is wanted"
+    add_fields(parser, Request, ["system"], {"system": text})
     parser.add_argument(
         "--precision",
-        choices=PRECISIONS,
+        type=OneOf(*PRECISIONS),
         action="append",
-        help="number format, the one of your trainings first; may be repeated (default all; first bf16, on a CPU fp32)",
+        metavar="WORD",
+        help="bf16, fp16 or fp32, the one of your trainings first; may be repeated (default all; first bf16, on a CPU fp32)",
     )
     parser.add_argument("--no-trainer", action="store_true", help="leave out the trainer's own overhead")
     parser.add_argument(
         "--from", dest="source", metavar="FILE.json", type=Path, help="measure nothing: fit again what FILE.json keeps"
     )
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="form of standard output")
+    add_format(parser, "table", "json")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -108,12 +116,7 @@ def _measured(options: argparse.Namespace) -> "Calibration | None":
 
 
 def _minutes(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= LONGEST_MINUTES:
-        raise argparse.ArgumentTypeError(
-            f"{text[:40]!r} is no number of minutes above 0 and at most {LONGEST_MINUTES:g}"
-        )
+    value = duration("min")(text)
+    if value > LONGEST_MINUTES:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is more than {LONGEST_MINUTES:g} minutes")
     return value

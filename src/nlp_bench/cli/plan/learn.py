@@ -8,6 +8,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from nlp_bench.cli.options import add_constants
+from nlp_bench.config.options import add_fields
+from nlp_bench.config.request import Request
+
 EXAMPLE = """nlp-bench plan learn runs/tonight --output mine.toml
   nlp-bench plan --model 13 --system juwels-booster --nodes 8 --constants mine.toml"""
 
@@ -17,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "results", metavar="RESULTS", nargs="+", type=Path, help="run folders, result.json, folders of runs"
     )
-    parser.add_argument("--system", metavar="S", help="learn of this system only (default that of most runs)")
-    parser.add_argument("--constants", metavar="FILE", type=Path, help="begin with these (plan calibrate)")
+    add_fields(parser, Request, ["system"], {"system": "learn of this system only (default that of most runs)"})
+    add_constants(parser)
     parser.add_argument("--output", metavar="FILE.toml", type=Path, help="write the constants for plan --constants")
 
 

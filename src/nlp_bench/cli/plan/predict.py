@@ -8,6 +8,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from nlp_bench.cli.options import add_constants
+
 EXAMPLE = """nlp-bench plan predict reports/reference/published_points/points.csv --output predictions.csv"""
 _SHOWN = 5
 
@@ -20,9 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", metavar="PRED.csv", type=Path, help="where the predictions go (default standard output)"
     )
-    parser.add_argument(
-        "--constants", metavar="FILE", type=Path, help="constants in place of those of benchmark/plan.toml"
-    )
+    add_constants(parser)
     parser.add_argument(
         "--cold", action="store_true", help="data sheets only: every fitted constant at what was expected of it"
     )

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.cli.plan.options import model_of, number, problem_of, system_of
-from nlp_bench.config.request import whole_number
+from nlp_bench.cli.plan.options import model_of, problem_of, system_of
 
 if TYPE_CHECKING:
     from nlp_bench.config.model import Model
@@ -29,17 +28,9 @@ def of_model(options: argparse.Namespace, constants: "Constants") -> int:
 
 
 def _rank(options: argparse.Namespace, problem: "Problem") -> int:
-    from nlp_bench.plan.answer.answer import answer
-    from nlp_bench.plan.bid.beside import beside
-    from nlp_bench.plan.bid.beyond import beyond
-    from nlp_bench.plan.bid.bid import known_points
-    from nlp_bench.plan.search.advice import refuse
+    from nlp_bench.plan.bid.ranking import ranking
 
-    found = answer(problem, top=whole_number("top", options.top))
-    if not len(found.search.figures.fits):
-        raise refuse(problem)
-    points = known_points()
-    found = replace(found, measured=beside(found, points), extrapolated=beyond(found, points))
+    found = ranking(problem, top=options.top or 10)
     if options.rehearse:
         found = replace(found, rehearsed=_rehearsed(options, found))
     if options.bid:
@@ -54,7 +45,7 @@ def _rehearsed(options: argparse.Namespace, found: "Answer") -> tuple[str, ...]:
     """Rehearse the best ones, and say on a terminal how far it is."""
     from nlp_bench.plan.answer.rehearsed import rehearse_rows
 
-    count = min(whole_number("rehearse", options.rehearse), len(found.rows))
+    count = min(options.rehearse, len(found.rows))
     system = _word(found.problem.system.name, options.system)
     sentences = []
     for place, one in enumerate(rehearse_rows(found, count, model=_word(options.model), system=system), start=1):
@@ -147,7 +138,7 @@ def model_size(options: argparse.Namespace, constants: "Constants") -> int:
 
     def make(model: "Model") -> "Problem":
         problem = problem_of(options, model, system, constants)
-        if number(options, "global_batch_size") is None:
+        if options.global_batch_size is None:
             problem = replace(problem, global_batch_size=batch_for(problem.global_batch_size, problem.num_gpus))
         return problem
 

@@ -12,7 +12,7 @@ from nlp_bench.files import read_object
 def check(place: Place) -> Finding:
     """Look for a finished build that fits, and for kernels that failed in it; torch's own kernels need none."""
     parent = build_folder(place.root)
-    remedy = f"bash {place.word}/src/compile_build.sh"
+    remedy = place.bash("src/compile_build.sh", "nlp-bench build")
     folders = sorted(parent.glob("kernels-*"))
     records = {folder: read_object(folder / MANIFEST) for folder in folders}
     half = [folder.name for folder, record in records.items() if record.get("schema") != SCHEMA]

@@ -15,7 +15,7 @@ def check(place: Place) -> Finding:
     """Fail for a CPU build of torch where GPUs are asked for, and for a driver of an older major version."""
     machine = this_machine(ARCH)
     name = place.system.name if place.system else "NAME"
-    remedy = f"bash {place.word}/benchmark/env/setup_venv.sh --system {name}"
+    remedy = place.bash(f"benchmark/env/setup_venv.sh --system {name}")
     if machine.torch == "absent":
         return failed("torch is not installed for this Python", remedy=remedy)
     if place.accelerator != "cuda" or (place.system and place.system.container.image):

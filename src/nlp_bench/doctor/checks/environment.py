@@ -1,6 +1,7 @@
 """The virtual environment: finished, and of the pinned versions."""
 
 import re
+import sys
 from pathlib import Path
 
 from nlp_bench.config import catalog
@@ -16,11 +17,13 @@ PACKAGES = ("torch", "megatron-core", "numpy")
 def check(place: Place) -> Finding:
     """Fail where setup_venv.sh did not come to its last step; warn of versions that are not the pinned ones."""
     name = place.system.name if place.system else "NAME"
-    remedy = f"bash {place.word}/benchmark/env/setup_venv.sh --system {name}"
+    remedy = place.bash(f"benchmark/env/setup_venv.sh --system {name}")
     if place.system and place.system.container.image:
         return skipped("the ranks run in a container image, which brings its own")
     folder = environment_folder(place.root)
     if not folder.is_dir():
+        if not catalog.has_workflow():  # what is installed beside the package serves
+            return _versions(place, Path(sys.prefix), remedy)
         return failed(f"no virtual environment at {folder}", remedy=remedy)
     if not (folder / "nlp-bench.key").exists():
         log = folder / "pip.err"

@@ -22,7 +22,7 @@ def check(place: Place) -> Finding:
     newest = "pip install the archive of JUBE's release REL-2.7.1 (it is not on PyPI), or: module load JUBE"
     if answer.code == 127:
         return failed(
-            "jube is not on PATH", remedy=f"bash {place.word}/benchmark/run.sh installs it; or {newest}; {WITHOUT}"
+            "jube is not on PATH", remedy=f"{place.bash('benchmark/run.sh installs it; or ', '')}{newest}; {WITHOUT}"
         )
     if not answer.is_good:
         lines = [line for line in said.splitlines() if line.strip()]

@@ -24,6 +24,6 @@ def check(place: Place, version: tuple[int, int] = sys.version_info[:2]) -> Find
         return warning(
             f"{what}; the compiled reader of logs is missing, logs are read more slowly",
             sys.executable,
-            remedy=f"bash {place.word}/benchmark/env/setup_venv.sh",
+            remedy=place.bash("benchmark/env/setup_venv.sh", "nlp-bench build --scanner"),
         )
     return ok(what, sys.executable)

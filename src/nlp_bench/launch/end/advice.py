@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.config.partition import seconds
+from nlp_bench.config.values import clock, seconds_of
 from nlp_bench.files import read_object
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.end.remedies import remedy_of
@@ -107,9 +107,8 @@ def _checkpoints(run: dict[str, Any]) -> str:
 
 def _longer(timelimit: str) -> str:
     """Return twice a time limit as HH:MM:SS, "" where it is none."""
-    limit_s = 2 * (seconds(timelimit) or 0)
-    hours = f"{limit_s // 3600 % 24:02d}:{limit_s // 60 % 60:02d}:{limit_s % 60:02d}"
-    return "" if not limit_s else hours if limit_s < 86400 else f"{limit_s // 86400}-{hours}"
+    limit_s = seconds_of(timelimit)
+    return clock(2 * round(limit_s)) if limit_s else ""
 
 
 def short(ending: Ending, run_dir: Path) -> str:

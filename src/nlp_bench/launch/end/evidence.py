@@ -1,5 +1,6 @@
 """What the log of a run says about its end: the first error, Slurm's notice, a loss that is not finite."""
 
+import datetime as dt
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +26,16 @@ FAILURES = re.compile(
 )
 """Each rank of that summary, which lists those that failed, and none that left with status 0."""
 ORDER = re.compile(
-    r"nlp-bench: ranks ended in the order (?P<first>\d+) .*?; the first at (?P<at>[^\s;]+)(?:; within one look: (?P<together>[\d ]+))?"
+    r"nlp-bench: ranks ended in the order (?P<ranks>\d+ \(.*?); the first at (?P<at>[^\s;]+)(?:; within one look: (?P<together>[\d ]+))?"
 )
 """Our launcher's word on a node whose torchrun failed (launch/nodes/ranks.py)."""
-LEFT_ALONE = re.compile(r"[Cc]onnection (?:closed|reset) by (?:remote )?peer|remote process exit")
-"""The error of a rank whose peer has gone: gloo's (transport/tcp/pair.cc), NCCL's (ncclRemoteError)."""
+LEFT_ALONE = re.compile(
+    r"^\[default(?P<local>\d+)\]:.*"
+    r"(?:[Cc]onnection (?:closed|reset) by (?:remote )?peer|[Bb]roken pipe|Connection was likely closed|remote process exit)"
+)
+"""The error of a rank whose peer has gone: gloo's (transport/tcp/pair.cc), the store's (TCPStore.cpp), NCCL's (ncclRemoteError)."""
+ENDED_WITH_A_PEER = frozenset({"1", "-6"})
+"""Exit codes of a rank that found a peer gone: an exception of Python's, an abort of NCCL's watchdog."""
 STALLED = re.compile(r"nlp-bench: error: (stalled .*?)(?:; the run is ended)?$", re.MULTILINE)
 RENDEZVOUS = re.compile(
     r"nlp-bench: error: rendezvous: (?P<ours>.*)|(?P<torchrun>Rendezvous\w*Error.*|(?:\w+\.)*Dist\w*Error: .*(?:clients joined|EADDRINUSE|timed out|Timed out).*)"
@@ -168,11 +174,11 @@ def _cause(err: str, lines: list[str], *, trained: bool) -> str | None:
     if not trained and not causes and (no_step := _no_step(err)):
         return no_step
     failed = {number: status for number, _, status in FAILURES.findall(err)}
-    first = _ended_first(err, lines)
+    first = _to_blame(err, lines)
     if failed and first and first not in failed:
         return f"rank {first} ended first, without an error of its own (an early exit with status 0); the others failed for it"
-    rank, status = (first, failed[first]) if first and failed else causes[0][1:] if causes else ("", "")
-    return f"killed by signal {status[1:]} (rank {rank})" if status.startswith("-") else None
+    status = failed[first] if first and failed else ""
+    return f"killed by signal {status[1:]} (rank {first})" if status.startswith("-") else None
 
 
 def _no_step(err: str) -> str | None:
@@ -190,17 +196,13 @@ def _no_step(err: str) -> str | None:
 
 
 def _first_error(lines: list[str], err: str) -> str | None:
-    """Return the line that names the error of the rank that failed first, and its exit code.
-
-    torchrun's root cause is one of the ranks that failed within a second or so; where our launcher has seen their order, that decides.
-    """
-    causes = sorted(ROOT_CAUSE.findall(err))  # by time: the first failure dragged the others along
-    rank, code = causes[0][1:] if causes else ("", "")
+    """Return the line that names the error of the rank that failed first, and its exit code."""
+    causes = sorted(ROOT_CAUSE.findall(err))
     failed = {number: (local, status) for number, local, status in FAILURES.findall(err)}
-    order = _ended_first(err, lines)
-    local = failed[order][0] if order in failed else ""
-    if order in failed:
-        rank, code = order, failed[order][1]
+    rank = _to_blame(err, lines)
+    if rank not in failed:  # it left without an error: its peers' tells more
+        rank = causes[0][1] if causes else ""
+    local, code = failed.get(rank, ("", ""))
     errors = [(found.group("local"), found.group("text")) for line in lines if (found := ERROR.match(line))]
     own = [text for prefix, text in errors if local and prefix == f"default{local}"]
     parts = (own or [text for _, text in errors])[:1]
@@ -209,20 +211,43 @@ def _first_error(lines: list[str], err: str) -> str | None:
     return "; ".join(parts) or None
 
 
-def _ended_first(err: str, lines: list[str]) -> str | None:
-    """Return the rank that ended first, over all nodes; None where no launcher has said so.
+def _to_blame(err: str, lines: list[str]) -> str | None:
+    """Return the rank that brought the others down, over all nodes; None where nobody has said which ranks failed.
 
-    Of several that a launcher found ended in one look, the one without a failure is it where the others say that their peer had gone;
-    else it was ended with them.
+    torchrun's root cause is one of the ranks that failed within a second or so; our launcher tells their order on its node. But a rank
+    may find its peer gone, and end, before that one is gone altogether: who says so, or was told to end, is blamed only if all were.
     """
-    found = min(ORDER.finditer(err), key=lambda match: match.group("at"), default=None)
-    if found is None:
-        return None
-    failed = {number for number, _, _ in FAILURES.findall(err)}
-    together = (found.group("together") or found.group("first")).split()
-    is_left_alone = any(LEFT_ALONE.search(line) for line in lines)
-    wanted = [rank for rank in together if (rank in failed) != is_left_alone]
-    return wanted[0] if len(together) > 1 and wanted else found.group("first")
+    failed = {rank: (local, status) for rank, local, status in FAILURES.findall(err)}
+    left_alone = {found.group("local") for line in lines if (found := LEFT_ALONE.match(line))}
+    candidates: list[tuple[tuple[int, str, str, int], str]] = []
+    seen: set[str] = set()
+
+    def is_dragged(rank: str) -> bool:
+        local, status = failed[rank]
+        return status == "-15" or (status in ENDED_WITH_A_PEER and local in left_alone)
+
+    for order in ORDER.finditer(err):
+        ranks = re.findall(r"(\d+) \(", order.group("ranks"))
+        seen.update(ranks)
+        together, at = (order.group("together") or ranks[0]).split(), order.group("at")
+        second = _as_torchrun_prints_it(at)
+        for place, rank in enumerate(ranks):
+            if rank in failed:
+                candidates.append(((2 * is_dragged(rank), second, at, 0 if rank in together else place), rank))
+            elif rank in together:  # it left with status 0 while others needed it, or was ended in the same look
+                candidates.append(((int(len(together) > 1), second, at, 0), rank))
+    for second, rank, _ in ROOT_CAUSE.findall(err):
+        if rank not in seen and rank in failed:
+            candidates.append(((2 * is_dragged(rank), second, "without an order", 0), rank))
+    return min(candidates)[1] if candidates else None
+
+
+def _as_torchrun_prints_it(at: str) -> str:
+    """Return a time in torchrun's form: whole seconds of local time. A damaged one stays as it is."""
+    try:
+        return dt.datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d_%H:%M:%S")
+    except (ValueError, OverflowError):
+        return at
 
 
 def _last_start(log: Path) -> tuple[int, Records]:

@@ -44,8 +44,11 @@ class Ranks:
         return [pid for rank, pid in self.pids.items() if rank not in gone]
 
     def order(self) -> str | None:
-        """Return the sentence that `launch.end.evidence` reads: which rank ended when; None where there was none."""
-        if not self.ended:
+        """Return the sentence that `launch.end.evidence` reads: which rank ended when; None unless all ranks were seen.
+
+        One that ended before it was seen would have been the first.
+        """
+        if not self.ended or len(self.ended) + len(self.handles) < self.expected:
             return None
         first_s = self.ended[0][1]
         words = [f"{rank} (+{at - first_s:.2f} s)" for rank, at in self.ended]

@@ -29,6 +29,8 @@ class Outlook:
     """Upper end of its 90 % interval."""
     iteration_s: float
     """Predicted seconds of one iteration."""
+    iterations_s: float
+    """Predicted seconds of all iterations of the run; starting up comes on top."""
     shares: dict[str, float]
     """What an iteration is spent on, as shares of its time, the greatest first."""
     memory_bytes: float
@@ -42,7 +44,7 @@ class Outlook:
         """Return the prediction as one line for a person."""
         return (
             f"predicted report time {self.report_s:.0f} s (90 % interval {self.low_s:.0f} to {self.high_s:.0f} s), "
-            f"{self.memory_line()}, fits: {self.fits}"
+            f"{self.memory_line()}, fits: {self.fits}; all iterations {self.iterations_s / 60:.0f} min"
         )
 
     def memory_line(self) -> str:
@@ -77,6 +79,7 @@ def outlook(run: Run) -> Outlook:
         low_s=times[1],
         high_s=times[2],
         iteration_s=total,
+        iterations_s=total * run.training.iterations,
         shares=dict(sorted(shares.items(), key=lambda item: -item[1])),
         memory_bytes=_only(memory.total),
         capacity_bytes=_only(memory.capacity),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.packages import lacking
 from nlp_bench.plan.calibrate.measurement import Measurement
 from nlp_bench.plan.calibrate.record import Calibration
 from nlp_bench.plan.calibrate.trainer import Overhead
@@ -180,10 +180,7 @@ def scipy_optimize() -> Any:
     try:
         from scipy import optimize  # noqa: PLC0415  # fitting only
     except ModuleNotFoundError as error:
-        raise NlpBenchError(
-            "calibrate: fitting needs scipy, which is not installed here: pip install scipy; what was measured can be fitted "
-            "elsewhere with --from"
-        ) from error
+        raise lacking(error, "calibrate (what was measured can be fitted elsewhere, --from)") or error from error
     return optimize
 
 

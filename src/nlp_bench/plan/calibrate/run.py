@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nlp_bench import clock
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.packages import lacking
 from nlp_bench.plan.calibrate.device import pick
 from nlp_bench.plan.calibrate.ranks import Ranks
 from nlp_bench.plan.calibrate.record import Calibration
@@ -79,9 +80,7 @@ def _torch_version() -> str:
     try:
         import torch  # noqa: PLC0415  # takes seconds, --help must not
     except ModuleNotFoundError as error:
-        raise NlpBenchError(
-            "calibrate: torch is not installed here; run it in the environment that trains (benchmark/env/setup_venv.sh makes it)"
-        ) from error
+        raise lacking(error, "calibrate") or error from error
     return str(torch.__version__)
 
 

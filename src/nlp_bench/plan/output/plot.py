@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import write_bytes, write_text
+from nlp_bench.packages import lacking
 from nlp_bench.plan.answer.answer import GIB, PRODUCTIVE, Answer, Row
 from nlp_bench.plan.configurations import Numbers
 from nlp_bench.plan.forecast import Forecast, forecast
@@ -140,7 +141,5 @@ def _png(chart: Chart) -> bytes:
     try:
         from nlp_bench.show.image import images  # noqa: PLC0415  # matplotlib is heavy
     except ImportError as error:
-        raise NlpBenchError(
-            "--plot FILE.png needs matplotlib; install it with: pip install 'matplotlib>=3.8' (FILE.svg is drawn without it)"
-        ) from error
+        raise lacking(error, "--plot FILE.png (not FILE.svg)") or error from error
     return images(chart)[f"{chart.key}.png"]

@@ -222,6 +222,11 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
     )
 
 
+def with_sequence_length(model: Model, length: int | None) -> Model:
+    """Return `model` with another number of tokens per sample; None leaves its own."""
+    return model if length is None else replace(model, architecture=replace(model.architecture, sequence_length=length))
+
+
 def proposed_layout(model: Model, system: System) -> dict[str, Any]:
     """Return what a run has when nothing is named, by the fields of Layout: the system's for this model, else the model's defaults."""
     own, defaults = vars(system.layout.get(model.name, Layout())), vars(model.defaults)

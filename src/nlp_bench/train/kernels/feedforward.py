@@ -7,6 +7,7 @@ ever. And its `CheckpointWithoutOutput()` takes fp8=False for 8-bit floats and l
 
 import functools
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,19 +24,23 @@ class RecomputedMLP(MLP):  # type: ignore[misc]
         """Return the block's output [s, b, h] and the bias that the residual addition adds, or None."""
         if not torch.is_grad_enabled() or per_token_scale is not None:
             return super().forward(hidden, per_token_scale)
-        bias = self.linear_fc2.bias if self.config.add_bias_linear else None
-        return self._checkpointed(hidden), bias
+        biases = []
 
-    def _checkpointed(self, hidden: torch.Tensor) -> torch.Tensor:
+        def block(inputs: torch.Tensor) -> torch.Tensor:
+            output, bias = MLP.forward(self, inputs)
+            biases.append(bias)  # None where the layer, or no layer, has added it
+            return output  # type: ignore[no-any-return]
+
+        output = self._checkpointed(block, hidden)
+        return output, biases[0]
+
+    def _checkpointed(self, block: Callable[[torch.Tensor], torch.Tensor], hidden: torch.Tensor) -> torch.Tensor:
         if not self.config.fp8:
-            return tensor_parallel.checkpoint(self._without_bias, False, hidden)  # type: ignore[no-any-return]
+            return tensor_parallel.checkpoint(block, False, hidden)  # type: ignore[no-any-return]
         from megatron.core.extensions.transformer_engine import te_checkpoint  # noqa: PLC0415  # keeps scales apart
 
         tracker = tensor_parallel.random.get_cuda_rng_tracker
-        return te_checkpoint(self._without_bias, False, tracker, self.tp_group, hidden)  # type: ignore[no-any-return]
-
-    def _without_bias(self, hidden: torch.Tensor) -> torch.Tensor:
-        return super().forward(hidden)[0]  # type: ignore[no-any-return]
+        return te_checkpoint(block, False, tracker, self.tp_group, hidden)  # type: ignore[no-any-return]
 
 
 def repair_recompute() -> None:

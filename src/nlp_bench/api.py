@@ -1,0 +1,548 @@
+"""What `import nlp_bench` offers: the numbers and words of `nlp-bench report`, `compare` and `plan` as Python objects.
+
+Nothing is computed here. The names of fields are those of the JSON records; rates are tokens per second of the whole machine, times are
+seconds, and what is missing is None, never 0.
+"""
+
+import math
+import operator
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from nlp_bench.compare.comparison import Comparison as Found
+from nlp_bench.compare.comparison import compare as compare_sides
+from nlp_bench.compare.gate import Gate
+from nlp_bench.compare.side import Side, Wanted, with_scatter
+from nlp_bench.compare.text import record as compare_record
+from nlp_bench.compare.text import table as compare_table
+from nlp_bench.errors import UsageError, nearest
+from nlp_bench.measure.accelerators import FORMATS
+from nlp_bench.measure.contradiction import Contradiction
+from nlp_bench.measure.efficiency import Given, with_given
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.limit import Verdict, judged, sustained_time_ci95_s
+from nlp_bench.measure.observation import Observation
+from nlp_bench.measure.rows import Record, rows_of
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.measure.supplied import Supplied
+from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
+from nlp_bench.measure.window import Window
+from nlp_bench.outcome import Outcome
+from nlp_bench.report.formats import table
+from nlp_bench.report.frame import frame, records_frame, typed_frame
+from nlp_bench.report.sources import read_sources
+from nlp_bench.report.table import Report
+from nlp_bench.rules.apply import asked_for
+from nlp_bench.rules.apply import judged as ruled
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nlp_bench.plan.answer.answer import Answer, Row
+
+PathLike = str | os.PathLike[str]
+MAX_COUNT = 10**18
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Log:
+    """One run as a log shows it. `read_log` and `read_logs` make it."""
+
+    entry: RunEntry
+    """All that was found, as the report holds it; its fields may change between versions."""
+
+    @property
+    def source(self) -> str:
+        """Where it was read: the path as it was given."""
+        return self.entry.source
+
+    @property
+    def dialect(self) -> str | None:
+        """Program that wrote the log (`nlp-bench report --dialects`), None where nobody knows it."""
+        return self.entry.dialect
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended; only VALID and MEASURED ones have numbers."""
+        return self.entry.outcome
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it has no number, or what to know about it. `--sequence-length N` in one is `sequence_length=N` of `read_log`."""
+        return self.entry.reasons
+
+    @property
+    def global_batch_size(self) -> int | None:
+        """Samples per iteration, the last one where it changes."""
+        return self.entry.global_batch_size
+
+    @property
+    def sequence_length(self) -> int | None:
+        """Tokens per sample."""
+        return self.entry.sequence_length
+
+    @property
+    def num_gpus(self) -> int | None:
+        """GPUs (or CPU ranks) of the whole run."""
+        return self.entry.num_gpus
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """Every logged line, restarts included: what it prints, what was measured of it, and why it does not count."""
+        return list(rows_of(self.entry))
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return `records` as a pandas data frame with the columns of `nlp-bench report --format records-csv` (`help(nlp_bench.Record)`).
+
+        Whole numbers are Int64; what is missing is NaN, NA or None. Raises NlpBenchError where pandas is missing.
+        """
+        return records_frame(self.records)
+
+    def __repr__(self) -> str:
+        number = sum(map(len, self.entry.attempts.values()))
+        return f"<Log {self.source}: {self.dialect or 'no dialect'}, {self.outcome.value}, {number} records>"
+
+
+def read_log(  # noqa: PLR0913  # the options of nlp-bench report
+    path: PathLike,
+    *,
+    sequence_length: int | None = None,
+    global_batch_size: int | None = None,
+    num_gpus: int | None = None,
+    gpu: str | None = None,
+    precision: str | None = None,
+    rules: str | None = None,
+) -> Log:
+    """Read the one run of a log (any dialect; plain, gzip, xz, zstd, bzip2), of a run folder, or of a file of both.
+
+    `sequence_length` (tokens), `global_batch_size` (samples) and `num_gpus` stand in for what the log does not say, `gpu` (name) and
+    `precision` (bf16, fp8, …) too, for the peak that MFU is a share of. `rules` names rules that the run is held to (benchmark/rules).
+
+    A log that can give no number is a Log whose outcome is REFUSED. Raises NlpBenchError where the path cannot be read, where an argument
+    is wrong, and where the path holds several runs (differently configured ones in one file, or a folder): `read_logs` gives them all.
+    """
+    logs = read_logs(
+        path,
+        sequence_length=sequence_length,
+        global_batch_size=global_batch_size,
+        num_gpus=num_gpus,
+        gpu=gpu,
+        precision=precision,
+        rules=rules,
+    )
+    if len(logs) != 1:
+        raise UsageError(f"{os.fspath(path)} holds {len(logs)} runs, read_log gives one; read_logs gives them all")
+    return logs[0]
+
+
+def read_logs(  # noqa: PLR0913  # likewise
+    *paths: PathLike,
+    sequence_length: int | None = None,
+    global_batch_size: int | None = None,
+    num_gpus: int | None = None,
+    gpu: str | None = None,
+    precision: str | None = None,
+    rules: str | None = None,
+) -> list[Log]:
+    """Read every run of all paths: logs, folders of logs or runs, patterns such as "runs/**/*.log"; arguments as of `read_log`.
+
+    Differently configured runs in one file are several logs. Files below a folder that hold no training line are left out; a path that
+    cannot be read is a REFUSED log among others, and raises NlpBenchError when it is the only one.
+    """
+    overrides = Overrides(
+        sequence_length=_count("sequence_length", sequence_length),
+        global_batch_size=_count("global_batch_size", global_batch_size),
+        num_gpus=_count("num_gpus", num_gpus),
+    )
+    if not paths:
+        raise UsageError("paths: none is given; give a log, a folder, or a pattern")
+    if precision is not None and precision not in FORMATS:
+        raise UsageError(f"precision: {precision!r:.60} is not one of {', '.join(FORMATS)}")
+    given = Given(gpu=gpu, precision=precision)
+    with asked_for(rules):
+        # No other processes: they would run the caller's script again.
+        sources = read_sources([_path("path", path) for path in paths], overrides, with_records=True, alone_s=math.inf)
+        return [Log(ruled(entry)) for entry in with_given(sources.entries, given)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """The three throughputs in one unit: tokens per second of the whole machine, or seconds of the hypothetical training."""
+
+    reference: float | None
+    """By the published formula: batch x sequence / mean of every logged time, warm-up included."""
+    steady: float | None
+    """Over the steady window."""
+    ci95: tuple[float, float] | None
+    """95 % interval of `steady`, the smaller end first."""
+    sustained: float | None
+    """Over the wall clock from the first counted iteration to the last, nothing left out."""
+    sustained_ci95: tuple[float, float] | None
+    """95 % interval of `sustained`, the smaller end first."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """The numbers of one run; `print(result)` is the table of `nlp-bench report`. `measure` makes it."""
+
+    log: Log
+    """What was measured."""
+    tokens: int
+    """Tokens of the hypothetical training."""
+    limit_s: float | None = None
+    """Limit of its time in seconds."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended; only VALID and MEASURED ones have numbers."""
+        return self.log.outcome
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why there is no number, or what to know about it."""
+        return self.log.reasons
+
+    @property
+    def supplied(self) -> tuple[Supplied, ...]:
+        """Arguments that the log does not show, or contradicts: the log alone does not prove what rests on them."""
+        return self.log.entry.supplied
+
+    @property
+    def contradictions(self) -> tuple[Contradiction, ...]:
+        """What speaks against the number, with code, weight and lines of the log."""
+        return self.log.entry.contradictions
+
+    @property
+    def tokens_per_second(self) -> Figures:
+        """Tokens per second of the whole machine."""
+        entry = self.log.entry
+        sustained = entry.throughput.sustained if entry.throughput else None
+        return Figures(
+            reference=entry.reference,
+            steady=entry.steady,
+            ci95=entry.ci95,
+            sustained=entry.sustained,
+            sustained_ci95=sustained.ci95 if sustained else None,
+        )
+
+    @property
+    def time_to_report_s(self) -> Figures:
+        """Seconds of the hypothetical training: `tokens` / tokens per second."""
+        entry = self.log.entry
+        return Figures(
+            reference=time_to_report_s(self.tokens, entry.reference),
+            steady=time_to_report_s(self.tokens, entry.steady),
+            ci95=entry.time_ci95_s(self.tokens),
+            sustained=time_to_report_s(self.tokens, entry.sustained),
+            sustained_ci95=sustained_time_ci95_s(entry, self.tokens),
+        )
+
+    @property
+    def window(self) -> Window | None:
+        """The steady window: first_iteration, last_iteration, and `excluded`, what was left out and why; None without a number."""
+        return self.log.entry.throughput.window if self.log.entry.throughput else None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """PASS, FAIL or NOT PROVEN (`word`) with margins and reasons, None without a limit."""
+        return None if self.limit_s is None else judged(self.log.entry, self.tokens, self.limit_s)
+
+    @property
+    def _report(self) -> Report:
+        return Report(entries=[self.log.entry], tokens=self.tokens, limit_s=self.limit_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record nlp-bench/report/1 of this run, that of `nlp-bench report --format json`."""
+        return self._report.to_json()
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return one row, as `nlp_bench.to_frame` does."""
+        return to_frame(self)
+
+    def __str__(self) -> str:
+        return table(self._report)
+
+    def __repr__(self) -> str:
+        rate, time, window = self.tokens_per_second, self.time_to_report_s.steady, self.window
+        if rate.steady is None or time is None or window is None:
+            known = f"{rate.reference:.2f} tokens/s reference" if rate.reference else "no number"
+            said = [known, *self.reasons[:1]]
+        else:
+            between = f" (95 % {rate.ci95[0]:.2f} to {rate.ci95[1]:.2f})" if rate.ci95 else ""
+            said = [
+                f"{rate.steady:.2f} tokens/s steady{between}",
+                f"{time:.2f} s for {self.tokens:,} tokens",
+                f"iterations {window.first_iteration}-{window.last_iteration}",
+            ]
+        said += [f"limit {self.limit_s:g} s: {self.verdict.word}"] if self.verdict else []
+        said += [f"supplied: {', '.join(each.cell for each in self.supplied)}"] if self.supplied else []
+        return f"<Result {self.log.source}: {self.outcome.value}, {', '.join(said)}>"
+
+
+def measure(log: Log, *, tokens: int = REPORT_TOKENS, limit: float | None = None) -> Result:
+    """Return the numbers of a run for a training on `tokens` tokens, and with `limit` (seconds) whether it is proven to be within.
+
+    A run that has no number is a Result with its outcome and reasons. Raises NlpBenchError on a wrong argument.
+    """
+    if not isinstance(log, Log):
+        raise UsageError(f"log: {log!r:.60} is no Log; give what read_log returns")
+    if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
+        raise UsageError(f"limit: {limit!r:.60} is no number of seconds above 0")
+    return Result(log, _count("tokens", tokens) or REPORT_TOKENS, limit)
+
+
+def to_frame(results: Result | Iterable[Result]) -> "pd.DataFrame":
+    """Return a row for each result as a pandas data frame with the columns of `nlp-bench report --format csv` (docs/report.md has their units).
+
+    Raises NlpBenchError where pandas is missing, and where the results are of different tokens or limits.
+    """
+    rows = [results] if isinstance(results, Result) else list(results)
+    if not all(isinstance(each, Result) for each in rows):
+        raise UsageError("results: one of them is no Result; give what measure returns")
+    asked = {(each.tokens, each.limit_s) for each in rows} or {(REPORT_TOKENS, None)}
+    if len(asked) > 1:
+        raise UsageError("results: their tokens or limits differ; measure all with the same")
+    tokens, limit_s = asked.pop()
+    return frame(Report(entries=[each.log.entry for each in rows], tokens=tokens, limit_s=limit_s))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """Rate of B / rate of A in one configuration; all but the first None where one side has no number."""
+
+    configuration: str
+    """The configuration in a few words."""
+    value: float | None
+    """The ratio; above 1 B is faster."""
+    low: float | None
+    """Lower end of its interval."""
+    high: float | None
+    """Upper end of its interval."""
+    level: float | None
+    """Level of the interval: 0.95 for all configurations together."""
+    p_value: float | None
+    """Of no difference, None where nothing is proven."""
+    verdict: str | None
+    """What B is: faster, slower, no difference found, not proven, no interval."""
+    basis: str | None
+    """What it rests on: several runs each, one run against several, one run each."""
+    method: str | None
+    """Whose scatter the interval is made of."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Whether B is faster than A; `print(comparison)` is the table of `nlp-bench compare`. `compare` makes it."""
+
+    found: Found
+    """All that was found; its fields may change between versions."""
+
+    @property
+    def ratios(self) -> list[Ratio]:
+        """Rate of B / rate of A for each configuration of both sides."""
+        names = [field.name for field in fields(Ratio)][1:]
+        return [
+            Ratio(configuration=one["configuration"], **{name: (one["ratio"] or {}).get(name) for name in names})
+            for one in self.to_dict()["comparisons"]
+        ]
+
+    @property
+    def passes(self) -> bool:
+        """Whether `nlp-bench compare` would exit with 0: no gate stops; without one, every configuration has a number on both sides."""
+        return self.found.exit_code == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record nlp-bench/compare/1, that of `nlp-bench compare --format json`."""
+        return compare_record(self.found)
+
+    def __str__(self) -> str:
+        return compare_table(self.found)
+
+    def __repr__(self) -> str:
+        said = [
+            f"{one.configuration}: " + (f"B/A {one.value:.4f}, {one.verdict}" if one.value else "without a number")
+            for one in self.ratios
+        ]
+        gates = [self.found.word(gate).value for gate in self.found.gates]
+        return f"<Comparison {'; '.join([*said, *gates])}>"
+
+
+def compare(  # noqa: PLR0913  # the options of nlp-bench compare
+    a: Log | Iterable[Log],
+    b: Log | Iterable[Log],
+    *,
+    gate: float | None = None,
+    equivalent: float | None = None,
+    strict: bool = False,
+    scatter: Iterable[Log] | None = None,
+    same_workload: bool = False,
+    allow_measured: bool = False,
+    tokens: int = REPORT_TOKENS,
+) -> Comparison:
+    """Compare the runs of B with those of A, the baseline: one log each, or several that are repeats or other configurations.
+
+    One run each proves nothing, unless `scatter` has repeated runs of A's machine. `gate` (percent) asks whether B is slower by more
+    than that, `equivalent` whether neither is; `strict` lets what is not proven stop too. `same_workload`: you vouch that logs which do not
+    show what they trained did the same. `allow_measured`: take MEASURED logs as repeats of each other, too.
+
+    Raises NlpBenchError where the sides did different work, where nothing of A has a number, and on a wrong argument.
+    """
+    asked = ((_percent("gate", gate), False), (_percent("equivalent", equivalent), True))
+    gates = [Gate(percent=percent, strict=strict, equivalence=both) for percent, both in asked if percent]
+    if strict and not gates:
+        raise UsageError("strict: goes with gate or equivalent; give one of them")
+    wanted = Wanted(overrides=Overrides(), trust=same_workload, allow_measured=allow_measured)
+    first, second = _side("a", a, wanted), _side("b", b, wanted)
+    if scatter is not None:
+        first = with_scatter(first, _observations("scatter", scatter), wanted, "scatter")
+    count = _count("tokens", tokens) or REPORT_TOKENS
+    return Comparison(compare_sides(first, second, tokens=count, vouched=same_workload, gates=gates))
+
+
+def _side(name: str, logs: Log | Iterable[Log], wanted: Wanted) -> Side:
+    runs = _observations(name, logs)
+    more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+    return Side.of(runs[0].source + more, runs, wanted)
+
+
+def _observations(name: str, logs: Log | Iterable[Log]) -> list[Observation]:
+    found = [logs] if isinstance(logs, Log) else list(logs) if isinstance(logs, Iterable) else [logs]
+    if not found or not all(isinstance(log, Log) for log in found):
+        raise UsageError(f"{name}: {logs!r:.60} is no Log and no list of them; give what read_log or read_logs returns")
+    return [Observation.of(log.entry) for log in found]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """Predicted, not measured: ranked configurations; `print(plan)` is the table of `nlp-bench plan`. `plan` makes it."""
+
+    answer: "Answer"
+    """All that was found; its fields may change between versions."""
+
+    @property
+    def configurations(self) -> "Sequence[Row]":
+        """Those that fit, fastest first; none where nothing fits.
+
+        Each has `sizes` (tp, pp, dp, …), `report_s` (seconds of the training), `low_s` and `high_s` (90 % interval), `iteration_s`,
+        `tokens_per_second`, `memory_gib` of `capacity_gib` (fullest GPU), `fits` (yes, tight, no).
+        """
+        return self.answer.rows
+
+    @property
+    def published(self) -> "Row | None":
+        """The configuration of the model file, None where it is not legal here."""
+        return self.answer.published
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record nlp-bench/plan-answer/1, that of `nlp-bench plan --format json`."""
+        from nlp_bench.plan.output.record import plan_record  # noqa: PLC0415  # who reads logs needs no planner
+
+        return plan_record(self.answer)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a row for each configuration, with the columns of `nlp-bench plan --format csv`. Raises NlpBenchError where pandas is missing."""
+        from nlp_bench.plan.output.record import COLUMNS, flat  # noqa: PLC0415  # likewise
+
+        return typed_frame(COLUMNS, [flat(row) for row in self.configurations])
+
+    def __str__(self) -> str:
+        from nlp_bench.plan.output.table_ranking import ranking_lines  # noqa: PLC0415  # likewise
+        from nlp_bench.show.grid import TEXT  # noqa: PLC0415  # likewise
+
+        return "\n".join(ranking_lines(self.answer, TEXT)) + "\n"
+
+    def __repr__(self) -> str:
+        asked = self.answer.problem
+        best = "nothing fits"
+        if self.configurations:
+            row = self.configurations[0]
+            best = f"{row.sizes.layout}: {row.report_s:.1f} s (90 % {row.low_s:.1f} to {row.high_s:.1f}), {row.memory}"
+        return f"<Plan {asked.model.name} on {asked.nodes} nodes of {asked.system.name}, predicted: {best}>"
+
+
+def plan(  # noqa: PLR0913  # the options of nlp-bench plan
+    model: PathLike,
+    system: PathLike,
+    nodes: int | None = None,
+    *,
+    gpus_per_node: int | None = None,
+    global_batch_size: int | None = None,
+    sequence_length: int | None = None,
+    precision: str | None = None,
+    tokens: int = REPORT_TOKENS,
+    top: int = 10,
+    constants: PathLike | None = None,
+    **fixed: int | str | bool,
+) -> Plan:
+    """Rank every legal configuration of a model on a machine by the predicted time of a training on `tokens` tokens.
+
+    `model` and `system` are names of benchmark/models and benchmark/systems, or paths of such files; what is not given is as they have
+    it. `fixed` holds sizes and switches: tp, pp, vpp, cp, micro_batch_size, gas, first_layers, last_layers, recompute (none, selective, full,
+    any), sequence_parallel, distributed_optimizer, overlap_grad_reduce, overlap_param_gather. `constants` is a file as of `nlp-bench plan
+    calibrate`.
+
+    Raises NlpBenchError where no configuration is legal, and on a wrong argument.
+    """
+    from nlp_bench.config import catalog  # noqa: PLC0415  # who reads logs needs no planner
+    from nlp_bench.plan.bid.ranking import ranking  # noqa: PLC0415  # likewise
+    from nlp_bench.plan.constants import read_constants  # noqa: PLC0415  # likewise
+    from nlp_bench.plan.search.problem import make_problem, with_sequence_length  # noqa: PLC0415  # likewise
+
+    found = catalog.load_model(_path("model", model))
+    length = _count("sequence_length", sequence_length)
+    problem = make_problem(
+        with_sequence_length(found, length),
+        catalog.load_system(_path("system", system)),
+        read_constants(None if constants is None else _path("constants", constants)),
+        nodes=_count("nodes", nodes),
+        gpus_per_node=_count("gpus_per_node", gpus_per_node),
+        global_batch_size=_count("global_batch_size", global_batch_size),
+        tokens=_count("tokens", tokens) or REPORT_TOKENS,
+        precision=precision,
+        fixed=_fixed(fixed),
+    )
+    return Plan(ranking(problem, top=_count("top", top) or 1))
+
+
+def _fixed(given: dict[str, Any]) -> Any:
+    from nlp_bench.plan.search.problem import RECOMPUTE_WORDS, Fixed  # noqa: PLC0415  # likewise
+
+    kinds = {field.name: str(field.type) for field in fields(Fixed)}
+    for name, value in given.items():
+        if name not in kinds:
+            raise UsageError(f"plan: unknown argument {name!r}{nearest(name, list(kinds))}")
+        if "int" in kinds[name]:
+            _count(name, value)
+        elif name == "recompute" and value not in RECOMPUTE_WORDS:
+            raise UsageError(f"recompute: {value!r:.60} is not one of {', '.join(RECOMPUTE_WORDS)}")
+        elif "bool" in kinds[name] and not isinstance(value, bool):
+            raise UsageError(f"{name}: {value!r:.60} is neither True nor False")
+    return Fixed(**given)
+
+
+def _count(name: str, value: int | None) -> int | None:
+    """Return a whole number above 0, also one of numpy's; None stays None."""
+    if value is None:
+        return None
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = 0
+    if not 0 < number <= MAX_COUNT:
+        raise UsageError(f"{name}: {value!r:.60} is no whole number above 0 and at most 10^18")
+    return number
+
+
+def _path(name: str, value: PathLike) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise UsageError(f"{name}: {value!r:.60} is no path")
+    return os.fspath(value)
+
+
+def _percent(name: str, value: float | None) -> float | None:
+    if value is not None and not (isinstance(value, int | float) and 0 < value < 100):
+        raise UsageError(f"{name}: {value!r:.60} is no percentage above 0 and below 100")
+    return value

@@ -1,0 +1,92 @@
+"""Options of sbatch and srun that a run may not be given by hand, because submission, log or outcome rest on them.
+
+Names and abbreviations: sbatch(1) and srun(1) of Slurm 22.05; both take any unambiguous beginning of a long option (getopt_long), and several
+one-letter options in one word.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from nlp_bench.errors import UsageError
+
+_FOLDER = "a run writes into its own folder (--run-dir)"
+_OURS = "is what nlp-bench itself asks Slurm with"
+_LAYOUT = "follows from the layout (--nodes, --gpus-per-node)"
+SBATCH: Mapping[str, str] = {
+    "account": "say --account",
+    "array": "several jobs would write into one folder; sweep by JUBE, or repeat a run by `repeats`",
+    "chdir": _FOLDER,
+    "clusters": "a job of another cluster would not be found again; submit on that cluster",
+    "comment": "a job is found again by its comment",
+    "dependency": "say --dependency",
+    "error": _FOLDER,
+    "help": _OURS,
+    "input": "the job script reads nothing",
+    "job-name": "say --job-name-prefix",
+    "nodes": _LAYOUT,
+    "no-requeue": "a job is never requeued by Slurm; say --retries",
+    "ntasks": _LAYOUT,
+    "ntasks-per-node": _LAYOUT,
+    "open-mode": _FOLDER,
+    "output": _FOLDER,
+    "parsable": _OURS,
+    "partition": "say --queue",
+    "requeue": "a job that starts again would write into the log of the first start; say --retries",
+    "test-only": "nothing would be submitted; `nlp-bench doctor --checks job` asks Slurm that",
+    "time": "say --timelimit",
+    "usage": _OURS,
+    "version": _OURS,
+    "wait": "submit returns at once; `nlp-bench watch` waits",
+    "wrap": "the job script is nlp-bench's own (--print shows it)",
+}
+SRUN: Mapping[str, str] = {
+    "chdir": _FOLDER,
+    "error": _FOLDER,
+    "help": _OURS,
+    "input": "torchrun reads nothing",
+    "kill-on-bad-exit": "a rank that fails ends the run",
+    "label": "the log's lines would begin with the task's number",
+    "multi-prog": "every node starts torchrun",
+    "nodes": _LAYOUT,
+    "no-allocate": _OURS,
+    "ntasks": _LAYOUT,
+    "ntasks-per-node": _LAYOUT,
+    "output": _FOLDER,
+    "pty": "nobody sits at the job",
+    "test-only": _OURS,
+    "usage": _OURS,
+    "version": _OURS,
+}
+_LETTERS = {
+    "A": "account", "a": "array", "D": "chdir", "M": "clusters", "d": "dependency", "e": "error", "h": "help", "i": "input",
+    "J": "job-name", "N": "nodes", "n": "ntasks", "o": "output", "p": "partition", "t": "time", "V": "version", "W": "wait",
+    "K": "kill-on-bad-exit", "l": "label", "Z": "no-allocate",
+}  # fmt: skip
+_WITHOUT_VALUE = "HhIkKOQsuvVXlZ"
+"""Letters that another option may follow in the same word."""
+_EXACT = {"no-requeue", "wait-all-nodes", "time-min", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "nodelist", "nodefile"}  # fmt: skip
+"""Whole names beside those that are refused."""
+
+
+def check_words(field: str, words: Sequence[str], refused: Mapping[str, str]) -> None:
+    """Refuse words for sbatch or srun that are no option, or one of `refused`; raises UsageError naming field, word and remedy."""
+    for word in words:
+        if not word.startswith("-") or word in {"-", "--"}:
+            raise UsageError(f"{field}: {word!r} is no option; write option and value as one word: --name=value")
+        for name in _names(word):
+            found = next((known for known in refused if known == name), None)
+            if found is None and name and name not in _EXACT:
+                found = next((known for known in refused if known.startswith(name)), None)
+            if found:
+                raise UsageError(f"{field}: {word!r} cannot be given: --{found}: {refused[found]}")
+
+
+def _names(word: str) -> list[str]:
+    """Return the long names of the options in one word, without the values."""
+    if word.startswith("--"):
+        return [word[2:].partition("=")[0]]
+    names = []
+    for letter in word[1:]:
+        names.append(_LETTERS.get(letter, ""))
+        if letter not in _WITHOUT_VALUE:
+            break
+    return names

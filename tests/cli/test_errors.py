@@ -1,0 +1,56 @@
+"""What is said of a wrong word: two lines at most, with the option, the nearest one that there is, and where all are listed."""
+
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("submit --tensor-model-paralel-size 4", "no option --tensor-model-paralel-size; did you mean --tensor-model-parallel-size?"),
+        ("submit --Sequence_length=3", "did you mean --sequence-length?"),
+        ("submit --seq 3", "did you mean --seq-length?"),
+        ("submit --lr 1e-4", "but the trainer has: write --train-args='--lr ...'"),
+        ("report --limt 560 x.log", "did you mean --limit?"),
+        ("report x.log --top 3", "no option --top (it is an option of plan)"),
+        ("plan -n 3", "no option -n"),
+        ("report --precision fp61 x.log", "--precision: 'fp61' is not one of fp32, tf32, bf16, fp16, fp8, fp4; did you mean fp16?"),
+        ("report --format tabel x.log", "did you mean table?"),
+        ("submit --recompute-granularity ful", "--recompute-granularity: 'ful' is not one of none, selective, full; did you mean full?"),
+        ("submit --launcher sulrm", "did you mean slurm?"),
+        ("submit --tp", "--tp: expected one argument"),
+        ("submit --ntasks-per-node 4", "--ntasks-per-node: '4' is not one of 1"),
+        ("history ad x", "did you mean add?"),
+        ("export mlprf x", "did you mean mlperf?"),
+        ("sync", "the following arguments are required: DIR; see: nlp-bench sync --help"),
+        ("launch a b", "unrecognized arguments: b"),
+        ("reprot x.log", "did you mean report?"),
+        ("check --model gpt-175B", "did you mean 175?"),
+        ("check --model 13b", "did you mean 13?"),
+        ("check --model gpt1.3b", "did you mean gpt_1_3b?"),
+        ("check --model llama-8b", "did you mean llama_8b?"),
+        ("check --model nothing", "(known: 13, 175, "),
+        ("check --system JUWELS", "did you mean juwels-booster?"),
+        ("check --tags 174", "did you mean 175?"),
+        ("report --rules jupiter {log}", "did you mean jupiter-nlp?"),
+        ("report --gpu H100-SMX {log}", "did you mean NVIDIA H100 SXM?"),
+        ("data prepare {log} --output x --tokenizer-type GPT2BPETokeniser", "did you mean GPT2BPETokenizer?"),
+    ],
+)  # fmt: skip
+def test_two_lines(words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job.out").write_text("{}")
+    assert main([word.format(log=tmp_path / "job.out") for word in words.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert lines[0].startswith("nlp-bench: error: ")
+    assert said in lines[0]
+    assert len(lines) <= 2
+
+
+def test_an_option_is_not_guessed_from_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--mod", "175"]) == 2
+    assert "no option --mod; did you mean --model?" in capsys.readouterr().err

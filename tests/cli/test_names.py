@@ -1,0 +1,80 @@
+"""One spelling for each thing in all subcommands, and Megatron-LM's and Slurm's names beside it."""
+
+import pytest
+
+from nlp_bench.cli.main import main
+from nlp_bench.cli.parser import HINTS, SUBCOMMANDS, Parser, parser_of, verbs
+from nlp_bench.config.request import Request, from_options
+
+NAMES = [name for one in SUBCOMMANDS for name in (one, *(f"{one} {verb}" for verb in verbs(one)))]
+OTHER_MEANINGS = {"--nodes": ("doctor",), "--output": ()}
+RUN = ("check", "submit", "rehearse")
+
+
+def spelled(parser: Parser) -> dict[str, tuple[str, ...]]:
+    return {action.dest: tuple(action.option_strings) for action in parser._actions if action.option_strings}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_subcommand_has_short_usage_and_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([*name.split(), "--help"])
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: nlp-bench {name} [OPTION ...]")
+    assert len(shown.partition("\n\n")[0].splitlines()) <= 2
+    assert f"example:\n  nlp-bench {name.split(maxsplit=1)[0]}" in shown or name == "launch"
+    for action in parser_of(name)._actions:
+        assert action.help, action.dest
+
+
+def test_one_thing_has_the_same_names_everywhere() -> None:
+    """Two options of one spelling have all spellings in common, in every subcommand."""
+    found: dict[str, dict[tuple[str, ...], str]] = {}
+    for name in NAMES:
+        for names in spelled(parser_of(name)).values():
+            for spelling in names:
+                found.setdefault(spelling, {})[names] = name
+    allowed = {"--limit", "--time"}  # of a job (submit), of the report (report), and both words for the latter (plan)
+    assert {one: sets for one, sets in found.items() if len(sets) > 1 and one not in allowed} == {}
+    assert set(found["--limit"]) == {("--limit",), ("--time", "--limit")}
+    assert set(found["--time"]) == {("--timelimit", "--time"), ("--time", "--limit")}
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_names_of_megatron_lm_and_slurm_mean_the_same(name: str) -> None:
+    words = """--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --context-parallel-size 2 --seq-length 4096
+    --virtual-pipeline-model-parallel-size 3 --train-iters 1k --num-layers 12 --hidden-size 768 --num-attention-heads 8
+    --recompute-granularity full --micro-batch-size 1 --global-batch-size 1Ki --mock-data --partition batch --time 90min
+    --qos high --reservation=maintenance --sbatch-arg --wckey=w --gres gpu:4 --mem 0"""
+    ours = """--tp 4 --pp 2 --cp 2 --sequence-length 4Ki --vpp 3 --iterations 1_000 --nlayers 12 --nhidden 768 --nheads 8
+    --recompute full --micro-batch-size 1 --global-batch-size 1024 --data-path mock --queue batch --timelimit 01:30:00
+    --sbatch-arg=--qos=high --sbatch-arg=--reservation=maintenance --sbatch-arg=--wckey=w --gres gpu:4 --mem 0"""
+    request = from_options(parser_of(name).read(words.split()))
+    assert request == from_options(parser_of(name).read(ours.split()))
+    assert request == Request(
+        tp=4, pp=2, context_parallel_size=2, sequence_length=4096, num_virtual_stages_per_pipeline_rank=3, iterations=1000,
+        nlayers=12, nhidden=768, nheads=8, recompute_granularity="full", micro_batch_size=1, global_batch_size=1024,
+        data_path="mock", queue="batch", timelimit="01:30:00", gres="gpu:4", mem="0",
+        sbatch_args=("--qos=high", "--reservation=maintenance", "--wckey=w"),
+    )  # fmt: skip
+
+
+def test_plan_takes_the_names_of_submit() -> None:
+    words = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --seq-length 2Ki --first-layers 3 --limit 10min"
+    options = parser_of("plan").read([*words.split(), "--recompute-granularity", "any", "--overlap-grad-reduce"])
+    assert (options.tp, options.pp, options.sequence_length, options.time) == (4, 2, 2048, 600.0)
+    assert (options.decoder_first_pipeline_num_layers, options.recompute, options.overlap_grad_reduce) == (
+        3,
+        "any",
+        True,
+    )
+
+
+@pytest.mark.parametrize("spelling", HINTS)
+def test_a_name_of_another_meaning_is_said_what_to_write(spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
+    known = {one for name in NAMES for one in parser_of(name).spellings}
+    for subcommand in ("submit", "plan"):
+        if spelling not in parser_of(subcommand).spellings:
+            assert main([subcommand, spelling, "4"]) == 2
+            assert HINTS[spelling] in capsys.readouterr().err
+    assert {word.rstrip(";,") for word in HINTS[spelling].split() if word.startswith("--")} <= known

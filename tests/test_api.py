@@ -1,0 +1,238 @@
+"""`import nlp_bench`: the numbers of the command line, as objects. docs/api.md: NLP_BENCH_WRITE_DOCS=1 pytest tests/test_api.py."""
+
+import ast
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.published import published_log, write_run
+from support.repeated import write_runs
+from support.samples import FOLDER
+
+import nlp_bench
+from nlp_bench.cli.main import main
+
+PAGE = Path(__file__).parents[1] / "docs/api.md"
+CODE = re.compile(r"(?<=^```python\n)(.*?)^```\n(?:\n```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL)
+DUMP = (
+    "------------------------ arguments ------------------------\n  seq_length ........ {}\n  world_size ........ 384\n"
+)
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Call:
+    def run(*words: object) -> Any:
+        main([*map(str, words), "--format", "json"])
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "job.log"
+    path.write_text(published_log())
+    return path
+
+
+def test_importing_is_light_and_the_names_stay_functions() -> None:
+    code = """import sys, nlp_bench
+heavy = {"numpy", "pandas", "torch", "argparse"} & set(sys.modules)
+import nlp_bench.measure.entry, nlp_bench.compare.side, nlp_bench.plan.constants
+assert dir(nlp_bench) == sorted([*nlp_bench.__all__, "__version__"])
+from nlp_bench import measure, compare, plan
+from nlp_bench.measure import entry
+print(heavy, [type(each).__name__ for each in (measure, nlp_bench.compare, plan, entry)], hasattr(nlp_bench, "nonsense"))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("set() ['function', 'function', 'function', 'module'] False\n", "")
+
+
+def test_the_numbers_are_those_of_the_command_line(command: Call, log: Path) -> None:
+    found = nlp_bench.measure(nlp_bench.read_log(log, sequence_length=2048, num_gpus=384), limit=560, tokens=40_000_000)
+    asked = ["report", log, "--sequence-length", 2048, "--num-gpus", 384, "--limit", 560, "--tokens", 40_000_000]
+    assert json.loads(json.dumps(found.to_dict())) == command(*asked)
+    assert [each.name for each in found.supplied] == ["sequence_length", "num_gpus"]
+    assert "limit 560 s: FAIL, supplied: sequence_length=2048, num_gpus=384>" in repr(found)
+
+
+@pytest.mark.skipif(not FOLDER.exists(), reason="no logs of third parties beside the checkout")
+def test_of_every_sample_the_numbers_are_those_of_the_command_line(command: Call) -> None:
+    logs = nlp_bench.read_logs(FOLDER / "samples")
+    runs = command("report", FOLDER / "samples")["runs"]
+    assert len(logs) == len(runs) > 90
+    for log, run in zip(logs, runs, strict=True):
+        found = nlp_bench.measure(log)
+        assert json.loads(json.dumps(found.to_dict()["runs"])) == [run]
+        rate, time = found.tokens_per_second, found.time_to_report_s
+        for shown, said in ((rate, run["tokens_per_second"]), (time, run["time_to_report_s"])):
+            assert [shown.reference, shown.steady, shown.ci95 and list(shown.ci95)] == list(said.values())
+        sustained = run["sustained"] or dict.fromkeys(("tokens_per_second", "time_to_report_s"))
+        assert (rate.sustained, time.sustained) == (sustained["tokens_per_second"], sustained["time_to_report_s"])
+        inside = [record for record in log.records if record.in_window]
+        assert len(inside) == (run["window"] or {"num_records": 0})["num_records"]
+        if inside and inside[0].seconds:  # else the log has rates alone
+            num_tokens = sum(record.num_tokens or 0.0 for record in inside)
+            assert num_tokens / sum(record.seconds or 0.0 for record in inside) == pytest.approx(rate.steady, rel=1e-12)
+
+
+def test_what_has_no_number_is_a_result(log: Path) -> None:
+    read = nlp_bench.read_log(log)
+    found = nlp_bench.measure(read, limit=560)
+    assert found.outcome is nlp_bench.Outcome.REFUSED
+    assert "sequence length" in found.reasons[0]
+    rate = found.tokens_per_second
+    assert (rate.reference, rate.steady, rate.ci95, rate.sustained, found.time_to_report_s.steady) == (None,) * 5
+    assert (found.window, found.verdict and found.verdict.word) == (None, "NOT PROVEN")
+    assert (len(read.records), read.records[0].lm_loss, read.records[0].seconds) == (5, 10.10967, None)
+    assert repr(found).startswith(f"<Result {log}: REFUSED, no number, not in the log: sequence length")
+
+
+def test_several_runs_in_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "two.log"
+    path.write_text(DUMP.format(2048) + published_log() + DUMP.format(4096) + published_log().replace("5.3551", "5.4"))
+    with pytest.raises(nlp_bench.NlpBenchError, match="holds 2 runs, read_log gives one; read_logs gives them all"):
+        nlp_bench.read_log(path)
+    first, second = nlp_bench.read_logs(path)
+    assert (first.sequence_length, second.sequence_length) == (2048, 4096)
+    assert [{record.attempt for record in log.records} for log in (first, second)] == [{1}, {2}]
+
+
+def test_a_run_folder(command: Call, tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    found = nlp_bench.measure(nlp_bench.read_log(tmp_path / "run"))
+    assert found.outcome is nlp_bench.Outcome.VALID
+    assert json.loads(json.dumps(found.to_dict())) == command("report", tmp_path / "run")
+    with pytest.raises(nlp_bench.NlpBenchError, match="nonsense"):
+        nlp_bench.read_log(tmp_path / "run", rules="nonsense")
+    ruled = nlp_bench.measure(nlp_bench.read_log(tmp_path / "run", rules="jupiter-nlp")).to_dict()
+    assert json.loads(json.dumps(ruled)) == command("report", tmp_path / "run", "--rules", "jupiter-nlp")
+
+
+def test_compare_says_what_the_command_says(command: Call, tmp_path: Path) -> None:
+    write_runs(tmp_path / "before", 65000.0, 65600.0, 64700.0)
+    write_runs(tmp_path / "after", 60000.0, 60500.0, 59700.0, seed=10)
+    before, after = nlp_bench.read_logs(tmp_path / "before"), nlp_bench.read_logs(tmp_path / "after")
+    found = nlp_bench.compare(before, after, gate=3, equivalent=1, strict=True)
+    asked = ("compare", tmp_path / "before", tmp_path / "after", "--gate", 3, "--equivalent", 1, "--strict")
+    ours, theirs = json.loads(json.dumps(found.to_dict())), command(*asked)
+    for side in ("a", "b"):
+        assert ours.pop(side)["unreadable"] == theirs.pop(side)["unreadable"]  # the label is the word of the command
+    assert ours == theirs
+    (ratio,) = found.ratios
+    assert (ratio.verdict, found.passes) == ("slower", False)
+    assert ratio.value == ours["comparisons"][0]["ratio"]["value"] == pytest.approx(60 / 65, rel=0.01)
+    assert "slower; FAIL; NOT EQUIVALENT" in repr(found)
+    (one,) = nlp_bench.compare(before[0], after[0]).ratios
+    (known,) = nlp_bench.compare(before[0], after[0], scatter=before[1:]).ratios
+    assert (one.verdict, known.verdict) == ("not proven", "no difference found")
+
+
+def test_plan_says_what_the_command_says(command: Call) -> None:
+    found = nlp_bench.plan("13", "juwels-booster", 8, tp=2, recompute="any", top=3)
+    asked = (
+        "plan",
+        "--model",
+        13,
+        "--system",
+        "juwels-booster",
+        "--nodes",
+        8,
+        "--tp",
+        2,
+        "--recompute",
+        "any",
+        "--top",
+        3,
+    )
+    assert json.loads(json.dumps(found.to_dict())) == command(*asked)
+    best = found.configurations[0]
+    assert (best.sizes.tp, best.fits, best.rank, len(found.configurations)) == (2, "yes", 1, 3)
+    assert best.low_s < best.report_s < best.high_s
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda log: nlp_bench.read_log(log, sequence_length=2.5), "sequence_length: 2.5"),
+        (lambda log: nlp_bench.read_log(log, num_gpus=True), "num_gpus: True"),
+        (lambda log: nlp_bench.read_log(log, precision="half"), "precision: 'half'"),
+        (lambda log: nlp_bench.read_log(log, gpu="abacus"), "'abacus'"),
+        (lambda log: nlp_bench.read_log(f"{log}s"), "job.logs does not exist"),
+        (lambda _: nlp_bench.read_log(3), "path: 3"),
+        (lambda _: nlp_bench.read_logs(), "paths: none is given"),
+        (nlp_bench.measure, "log: "),
+        (lambda log: nlp_bench.measure(nlp_bench.read_log(log), tokens=0), "tokens: 0"),
+        (lambda log: nlp_bench.measure(nlp_bench.read_log(log), limit=-1), "limit: -1"),
+        (lambda log: nlp_bench.compare(nlp_bench.read_log(log), []), r"b: \[\]"),
+        (lambda log: nlp_bench.compare(nlp_bench.read_log(log), nlp_bench.read_log(log), gate=0), "gate: 0"),
+        (lambda log: nlp_bench.compare(nlp_bench.read_log(log), nlp_bench.read_log(log), strict=True), "strict: "),
+        (lambda _: nlp_bench.plan("13", "juwels-booster", 8, tpp=2), "unknown argument 'tpp'; did you mean tp"),
+        (lambda _: nlp_bench.plan("13", "juwels-booster", 8, recompute="some"), "recompute: 'some'"),
+        (lambda _: nlp_bench.plan("13", "juwels-booster", 8, tp=7), "no legal configuration"),
+        (lambda _: nlp_bench.plan("14", "juwels-booster"), "model: '14'"),
+    ],
+)
+def test_a_wrong_argument_is_named(log: Path, wrong: Call, said: str) -> None:
+    with pytest.raises(nlp_bench.NlpBenchError, match=said):
+        wrong(log)
+
+
+def test_frames(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    read = nlp_bench.read_log(log)
+    frame = read.to_frame()
+    assert {name: str(frame[name].dtype) for name in ("iteration", "lm_loss", "stamp_s", "num_nan", "in_window", "why_excluded")} == {
+        "iteration": "int64", "lm_loss": "float64", "stamp_s": "float64", "num_nan": "Int64", "in_window": "bool", "why_excluded": "string",
+    }  # fmt: skip
+    short, named = nlp_bench.measure(read), nlp_bench.measure(nlp_bench.read_log(log, sequence_length=2048))
+    assert len(short.to_frame()) == 1
+    both = nlp_bench.to_frame([short, named])
+    assert [str(both[name].dtype) for name in ("outcome", "sequence_length", "time_to_report_steady_s")] == [
+        "string",
+        "Int64",
+        "Float64",
+    ]
+    assert round(both["time_to_report_steady_s"][1], 2) == 550.03
+    with pytest.raises(nlp_bench.NlpBenchError, match="tokens or limits differ"):
+        nlp_bench.to_frame([named, nlp_bench.measure(read, tokens=7)])
+    assert list(nlp_bench.plan("13", "juwels-booster", 8, tp=2, top=2).to_frame()["rank"]) == [1, 2]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(nlp_bench.NlpBenchError, match=r"pip install 'nlp-bench\[report\]'"):
+        read.to_frame()
+
+
+def shown(code: str, names: dict[str, Any]) -> str:
+    """Return what a notebook shows below a cell: what is printed, and the value of the last line."""
+    tree = ast.parse(code)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    printed, value = io.StringIO(), None
+    with redirect_stdout(printed):
+        exec(compile(tree, PAGE.name, "exec"), names)  # noqa: S102  # our own page
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), PAGE.name, "eval"), names)  # noqa: S307  # likewise
+    return printed.getvalue() + (f"{value!r}\n" if value is not None else "")
+
+
+def test_the_page_shows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+
+    def cell(block: re.Match[str]) -> str:
+        said = shown(block[1], names)
+        return f"{block[1]}```\n" + (f"\n```text\n{said}```\n" if said else "")
+
+    text = PAGE.read_text(encoding="utf-8")
+    now = CODE.sub(cell, text)
+    if os.environ.get("NLP_BENCH_WRITE_DOCS"):
+        PAGE.write_text(now, encoding="utf-8")
+    assert text == now, "docs/api.md is not up to date: NLP_BENCH_WRITE_DOCS=1 pytest tests/test_api.py"

@@ -1,0 +1,115 @@
+"""Every figure in docs/ that a command prints is what it prints now. After a change: NLP_BENCH_WRITE_DOCS=1 pytest tests/test_pages.py."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.ours import seal_run, write_our_run
+from support.pages import CONSOLE, ROOT, check_block, check_page
+from support.repeated import write_log, write_runs
+from support.series import write_series_run
+from support.winners_study import CASES
+
+from nlp_bench.cli.main import main
+
+RATES = (65000.0, 65600.0, 64700.0, 65300.0, 65100.0)
+NIGHTS = (
+    65000, 65300, 64800, 65200, 64900, 65100, 60100, 65000, 65250, 64950, 65050, 63000, 62800, 63100, 62900, 63050,
+)  # fmt: skip
+
+
+def compare(folder: Path) -> None:
+    """Write the runs that docs/compare.md speaks of."""
+    write_runs(folder / "before", *RATES)
+    write_runs(folder / "after", *(1.03 * rate for rate in RATES), seed=10, tensor_model_parallel_size=2)
+    write_runs(folder / "slower", *(0.93 * rate for rate in RATES), seed=20)
+    write_runs(folder / "wider", *RATES, seed=30, hidden_size=5120)
+    for number, rate in enumerate(NIGHTS, start=1):
+        night = write_log(folder / f"nights/night{number:02d}.log", rate, 100 + number)
+        os.utime(night, (1772330400 + number * 86400,) * 2)
+    (folder / "benchmark/models").mkdir(parents=True)  # the root of a checkout: here its reports/ go
+
+
+def scaling(folder: Path) -> None:
+    """Write the runs of the sweep in docs/scaling.md."""
+    (folder / "reports").symlink_to(ROOT / "reports")
+    for number in range(18):
+        tp, pp, repeat = 2 ** (number // 6), 1 + number // 3 % 2, number % 3
+        run = folder / f"runs/tp{tp}_pp{pp}_{repeat}"
+        if tp == pp == 1:
+            said = ("CUDA out of memory on rank 3",)
+            write_series_run(run, nodes=2, tp=tp, pp=pp, outcome="OUT_OF_MEMORY", reasons=said)
+        else:
+            mean_s = {1: 1.3, 2: 1.0, 4: 1.1}[tp] + 0.002 * repeat
+            write_series_run(run, nodes=2, tp=tp, pp=pp, mean_s=mean_s, seed=number)
+
+
+def first_run(folder: Path) -> None:
+    """Make a checkout that is only asked what it would do."""
+    for name in ("benchmark", "jube"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*_run*"))
+
+
+def evidence(folder: Path) -> None:
+    """Write the run of docs/evidence.md, and the key of its signer."""
+    seal_run(write_our_run(folder / "run"))
+    (folder / ".ssh").mkdir()
+    key = folder / ".ssh/id_ed25519"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)], check=True)
+    (folder / "allowed_signers").write_text(f"me@example.org {key.with_suffix('.pub').read_text()}")
+
+
+def nothing(_: Path) -> None:
+    """Everything that the page needs stands in it."""
+
+
+@pytest.mark.parametrize(
+    ("name", "num_commands", "inputs"),
+    [
+        ("bids.md", 1, nothing),
+        ("compare.md", 8, compare),
+        pytest.param(
+            "evidence.md", 6, evidence, marks=pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="no ssh-keygen")
+        ),
+        ("first-run.md", 5, first_run),
+        ("logs.md", 4, nothing),
+        ("number.md", 1, nothing),
+        ("planning.md", 7, nothing),
+        pytest.param("rehearse.md", 1, nothing, marks=pytest.mark.torchrun),
+        ("rules.md", 2, nothing),
+        ("scaling.md", 3, scaling),
+    ],
+)
+def test_the_page_shows_what_is_printed(
+    tmp_path: Path, name: str, num_commands: int, inputs: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "x"
+    folder.mkdir()
+    inputs(folder)
+    # A checkout of their own: where compare.md keeps its history, where first-run.md describes a machine.
+    root = folder if inputs in {compare, first_run} else ROOT
+    check_page(ROOT / "docs" / name, folder, num_commands, HOME=str(folder), NLP_BENCH_ROOT=str(root))
+
+
+def test_the_warning_of_a_run_that_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", "--model", "13", "--system", "juwels-booster", "--tp", "1", "--pp", "1", "--print"]) == 0
+    check_block(ROOT / "docs/bids.md", "warning", capsys.readouterr().err)
+
+
+def test_every_case_of_the_study_is_in_the_table() -> None:
+    text = (ROOT / "docs/scaling.md").read_text(encoding="utf-8")
+    assert all(f"| {words} | {configurations} |" in text for words, configurations, *_ in CASES)
+
+
+def test_what_is_not_run_says_why() -> None:
+    """A block of commands is run by a test, or stands under a comment with the reason."""
+    tested = {"bids.md", "compare.md", "evidence.md", "first-run.md", "logs.md", "number.md", "planning.md", "rehearse.md", "rules.md", "scaling.md"}  # fmt: skip
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        if page.name not in tested:
+            assert not CONSOLE.findall(page.read_text(encoding="utf-8")), page.name
+        for block in re.findall(r"^```\n\$ nlp-bench", page.read_text(encoding="utf-8"), re.MULTILINE):
+            raise AssertionError(f"{page.name}: a block of commands is a ```console block: {block}")
