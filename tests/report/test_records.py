@@ -75,5 +75,14 @@ def test_restarts_and_losses_that_are_no_numbers(records: Records, tmp_path: Pat
     assert (code, len(rows), rows[0]["source"]) == (0, 5, str(tmp_path / "run"))
 
 
+def test_it_is_a_file_too(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(
+        ["report", str(log), "--sequence-length", "2048", "--format", "records-csv", "--output", str(tmp_path / "out")]
+    )
+    printed = capsys.readouterr()
+    assert (tmp_path / "out/records.csv").read_text() == printed.out
+    assert "records.csv" in printed.err
+
+
 def test_it_is_no_view(log: Path) -> None:
     assert main(["report", str(log), "--scaling", "--format", "records-csv"]) == 2

@@ -102,7 +102,13 @@ def run(options: argparse.Namespace) -> int:
     if options.output:
         from nlp_bench.report.output import write_report  # heavy
 
-        say_written([*write_report(report, options.output), *(view.write(options.output) if view else ())])
+        written = [*write_report(report, options.output), *(view.write(options.output) if view else ())]
+        if options.format == "records-csv":
+            from nlp_bench.files import write_text
+
+            written.append(options.output / "records.csv")
+            write_text(written[-1], formats.records_csv(report))
+        say_written(written)
     _advise(report)
     _advise_on_speed(report)
     return 0 if all(entry.has_number and is_accepted(entry) for entry in report.entries) else 1
