@@ -8,6 +8,7 @@ from nlp_bench.errors import NlpBenchError
 EXTRAS = {
     "numpy": "",
     "backports": "",
+    "shtab": "",
     "torch": "train",
     "megatron": "train",
     "tokenizers": "train",

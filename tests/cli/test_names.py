@@ -72,9 +72,10 @@ def test_plan_takes_the_names_of_submit() -> None:
 
 @pytest.mark.parametrize("spelling", HINTS)
 def test_a_name_of_another_meaning_is_said_what_to_write(spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
-    known = {one for name in NAMES for one in parser_of(name).spellings}
     for subcommand in ("submit", "plan"):
         if spelling not in parser_of(subcommand).spellings:
             assert main([subcommand, spelling, "4"]) == 2
             assert HINTS[spelling] in capsys.readouterr().err
-    assert {word.rstrip(";,") for word in HINTS[spelling].split() if word.startswith("--")} <= known
+    assert {word.rstrip(";,") for word in HINTS[spelling].split() if word.startswith("--")} <= {
+        one for name in ("submit", "plan") for one in parser_of(name).spellings
+    }

@@ -64,7 +64,7 @@ def _told(error: BaseException) -> int:
 
 def _say(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # nobody listens any more: the exit code remains
-        print("\n".join(f"nlp-bench: {line}" for line in text.split("\n")), file=sys.stderr)
+        print(f"nlp-bench: {text}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -116,7 +116,7 @@ def _overview() -> str:
         "usage: nlp-bench SUBCOMMAND …",
         "",
     ]
-    lines += [f"  {name:<9} {text}" for name, text in SUBCOMMANDS.items()]
+    lines += [f"  {name:<10} {text}" for name, text in SUBCOMMANDS.items()]
     lines += [
         "",
         "example:",

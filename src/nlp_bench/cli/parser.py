@@ -26,6 +26,7 @@ SUBCOMMANDS = {
     "plan": "every legal configuration, its memory and its time, before any job",
     "rehearse": "the trainer's own step of any rank of any job, without a GPU",
     "doctor": "what is wrong with this machine, or with one of its nodes",
+    "completion": "print the script by which a shell completes these words",
 }
 """Each is a module here of the same name, with a docstring, EXAMPLE, add_arguments and run; VERBS are modules of its own."""
 FOREIGN = ("--train-args", "--sbatch-arg", "--srun-arg")
@@ -76,6 +77,11 @@ class Parser(argparse.ArgumentParser):
         self.usage = " ".join(["%(prog)s", "[OPTION ...]", *(word.replace("%", "%%") for word in words)])
 
     @property
+    def arguments(self) -> list[argparse.Action]:
+        """Every option and positional argument."""
+        return list(self._actions)
+
+    @property
     def spellings(self) -> list[str]:
         """Every spelling of every option."""
         return list(self._option_string_actions)
@@ -106,7 +112,7 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if name.startswith("-") and name != "-" and name not in self.spellings and not _is_value(name):
                 raise UsageError(
-                    f"{self.prog} has no option {name[:80]}{self._instead(name)}\nall options: {self.prog} --help"
+                    f"{self.prog} has no option {name[:80]}{self._instead(name)}\n  all options: {self.prog} --help"
                 )
 
     def _instead(self, name: str) -> str:

@@ -1,0 +1,70 @@
+"""Whatever a message or a page tells a person to type exists: subcommands, verbs and options are held against the parsers."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.parser import HINTS, SUBCOMMANDS, parser_of, verbs
+from nlp_bench.train.arguments import spellings
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "src/nlp_bench").rglob("*.py"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMAND = re.compile(r"(?:^|[\s`'\"(])nlp-bench ([a-z]+)(?: ([a-z]+))?([^\n;`,)&|#]*)")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*(?!_)\b")
+FOREIGN = {"--standalone"}
+"""Options of torchrun that errors name."""
+QUOTED = re.compile(r"`nlp-bench ([a-z]+)")
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def unknown_in_commands(text: str, known: dict[str, set[str]]) -> set[str]:
+    found = {name for name in QUOTED.findall(text) if name not in {*SUBCOMMANDS, "init"}}
+    for name, verb, rest in COMMAND.findall(text):
+        whole = f"{name} {verb}" if f"{name} {verb}" in known else name
+        unquoted = re.sub(r"\"[^\"]*\"|'[^']*'", "", rest)  # --train-args holds the trainer's
+        found |= {f"{whole} {one}" for one in OPTION.findall(unquoted) if one not in known.get(whole, known["any"])}
+    return found
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, set[str]]:
+    names = [name for one in SUBCOMMANDS for name in (one, *(f"{one} {verb}" for verb in verbs(one)))]
+    found = {name: set(parser_of(name).spellings) for name in names}
+    return found | {"any": set().union(*found.values())}
+
+
+def test_commands_in_sources_and_pages_can_be_typed(known: dict[str, set[str]]) -> None:
+    sources = {path: "\n".join(texts(ast.parse(path.read_text(encoding="utf-8")))) for path in SOURCES}
+    whole = sources | {path: path.read_text(encoding="utf-8") for path in PAGES}
+    found = {path.name: unknown_in_commands(text, known) for path, text in whole.items()}
+    assert {name: words for name, words in found.items() if words} == {}
+    assert sum(len(COMMAND.findall(text)) for text in whole.values()) > 300  # the pattern finds something
+
+
+def test_options_in_errors_exist(known: dict[str, set[str]]) -> None:
+    allowed = known["any"] | set(spellings()) | set(HINTS) | FOREIGN
+    found: dict[str, set[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise):
+                for text in texts(node):
+                    found.setdefault(path.name, set()).update(one for one in OPTION.findall(text) if one not in allowed)
+    assert {name: words for name, words in found.items() if words} == {}
+
+
+def test_a_command_that_there_is_not_is_found(known: dict[str, set[str]]) -> None:
+    assert unknown_in_commands("see: nlp-bench submit --mock-dat X", known) == {"submit --mock-dat"}
+    assert unknown_in_commands("`nlp-bench plan learn --top 3`", known) == {"plan learn --top"}
+    assert unknown_in_commands("with `nlp-bench sumbit`", known) == {"sumbit"}
+    assert unknown_in_commands('nlp-bench submit --mock-data --train-args "--lr 3"', known) == set()
