@@ -95,6 +95,9 @@ def halved(folder: Path) -> None:
 
 def test_every_link_of_a_run_holds(run: Path) -> None:
     assert broken(run) == []
+    submitted, ran = (json.loads((run / name).read_text())["nlp_bench"] for name in ("run.json", "environment.json"))
+    assert submitted == ran
+    assert re.fullmatch("[0-9a-f]{64}", ran["code_sha256"])
     assert [f.state for f in seal.check(run, is_valid=True)] == [State.HOLDS] * len(Link)
     log = (run / "job.out").read_text()
     lines = log.splitlines()

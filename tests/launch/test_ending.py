@@ -1,5 +1,8 @@
 """How a run ended: every rule of the decision, on logs as the real programs write them."""
 
+import dataclasses
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -153,3 +156,24 @@ def test_all_words_of_slurm_are_known() -> None:
 
 def test_outcomes_are_few() -> None:
     assert len(Outcome) <= 14
+
+
+def test_code_that_changed_while_the_job_waited_is_named(run: Run, tmp_path: Path) -> None:
+    """run.json names the program that resolved the run; the one that trained says itself which it is."""
+    place = folder(tmp_path)
+    record = {
+        "schema": "nlp-bench/environment/1",
+        "nlp_bench": {"commit": "f00", "code_sha256": run.nlp_bench.code_sha256},
+    }
+    (place / "environment.json").write_text(json.dumps(record))
+    assert decide(run, place, exit_status=0).reasons == []
+    record["nlp_bench"] = {"commit": "f00\x1b[31m", "code_sha256": "b" * 64}
+    (place / "environment.json").write_text(json.dumps(record))
+    ending = decide(run, place, exit_status=0)
+    assert ending.outcome is Outcome.VALID
+    assert re.search(
+        r"changed between submission \(commit .*\) and start \(commit f00.*bbbbbbbbbbbb\)", ending.reasons[0]
+    )
+    assert "\x1b" not in ending.text()
+    older = dataclasses.replace(run, nlp_bench=dataclasses.replace(run.nlp_bench, code_sha256=None))
+    assert decide(older, place, exit_status=0).reasons == []

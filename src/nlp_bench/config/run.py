@@ -26,6 +26,8 @@ class Origin:
     """Its version."""
     commit: str | None
     """Its commit, "+changes" behind it where the checkout was not clean; None outside a checkout."""
+    code_sha256: str | None = None
+    """One hash over all its Python files; None in a run.json of before it was kept."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ def machine_of(
         **_nodes(nodes),
         **_gpus(states),
         **log.to_json(_nccl_package(packages, nodes)),
-        **_software(run, packages),
+        **_software(run, environment, packages),
     }
     notes = [NO_RECORDS] if run and not nodes and "clock_spread_s" in settings else []  # older runs have neither
     notes += [NO_TRANSPORT] if is_on_gpus and not (log.transport or log.channels) else []
@@ -152,10 +152,13 @@ def _gpus(states: Sequence[GpuState]) -> dict[str, Any]:
     }
 
 
-def _software(run: Mapping[str, Any] | None, packages: Mapping[str, Any]) -> dict[str, Any]:
+def _software(
+    run: Mapping[str, Any] | None, environment: Mapping[str, Any] | None, packages: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         "packages": {one_line(name): one_line(version) for name, version in packages.items() if version is not None},
-        "commit": lookup(run or {}, "nlp_bench.commit"),
+        # What ran; a record of before it was kept has what was submitted.
+        "commit": lookup(environment or {}, "nlp_bench.commit") or lookup(run or {}, "nlp_bench.commit"),
     }
 
 

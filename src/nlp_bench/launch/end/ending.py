@@ -107,11 +107,21 @@ def decide(  # noqa: PLR0913  # one fact each
         started=(run_dir / "job.out").is_file(),
         log=log,
     )
-    for name, rule in RULES.items():
-        ending = rule(facts)
-        if ending is not None:
-            return replace(ending, sources=facts.sources(name))
-    return Ending(outcome=Outcome.VALID, sources=facts.sources("exit status and log"))
+    found = next(((name, ending) for name, rule in RULES.items() if (ending := rule(facts))), None)
+    name, ending = found or ("exit status and log", Ending(outcome=Outcome.VALID))
+    return replace(ending, sources=facts.sources(name), reasons=[*ending.reasons, *_other_code(run, run_dir)])
+
+
+def _other_code(run: Run, run_dir: Path) -> list[str]:
+    """Say so where the code changed between submission and start: run.json then names a program that did not run."""
+    ran = files.read_object(run_dir / "environment.json").get("nlp_bench")
+    ran = ran if isinstance(ran, dict) else {}
+    started, submitted = ran.get("code_sha256"), run.nlp_bench.code_sha256
+    if not started or not submitted or started == submitted:
+        return []
+    then, now_ran = (one_line(str(commit or "unknown"))[:60] for commit in (run.nlp_bench.commit, ran.get("commit")))
+    hashes = f"SHA-256 of the code: {submitted[:12]}, {one_line(str(started))[:12]}"
+    return [f"nlp-bench was changed between submission (commit {then}) and start (commit {now_ran}; {hashes})"]
 
 
 def _memory_limit(facts: Facts) -> Ending | None:

@@ -6,9 +6,11 @@ import re
 import shlex
 import socket
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nlp_bench.config.origin import origin
 from nlp_bench.files import read_object, write_json, write_text
 from nlp_bench.machine.node import NCCL_PACKAGES, cpu_model
 from nlp_bench.packages import installed_version
@@ -48,6 +50,7 @@ def write_provenance(
             "platform": platform.platform(),
             "cpu": cpu_model(),
             "python": platform.python_version(),
+            "nlp_bench": asdict(origin()),
             "data": _data(data_path),
             "packages": {name: installed_version(name) for name in PACKAGES},
             "variables": {
