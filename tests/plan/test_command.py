@@ -109,7 +109,7 @@ def test_nothing_fits_is_exit_code_1_and_says_what_would_help(capsys: pytest.Cap
         (["--tp", "8", "--vpp", "5"], "every layout breaks the rule: virtual stages"),
         (["--recompute", "some"], "--recompute: 'some' is not one of none, selective, full, any"),
         (["--sequence-parallel", "maybe"], "--sequence-parallel: 'maybe' is neither true nor false"),
-        (["--precision", "fp64"], "precision: 'fp64' is not planned"),
+        (["--precision", "fp64"], "precision 'fp64' is no number format"),
         (["--why", "--time", "500"], "--why and --time are two questions"),
         (["--why", "--emit-jube", "x.yaml"], "--emit-jube goes with the ranking"),
         (["--days", "5"], "--days goes with --model-size"),

@@ -80,7 +80,7 @@ def published_as(traits: Sequence[Framework], name: str, year: float | None, sha
         if any(word in words for word in one.words) and _holds(one, year, generation):
             return place
     names = [one.name for one in traits]
-    if any(word in sharding.lower() for word in ("fsdp", "zero-3", "full_shard")):
+    if any(word in sharding.lower() for word in ("fsdp", "hsdp", "zero-3", "zero3", "full_shard", "hybrid_shard")):
         return names.index("DeepSpeed ZeRO-3" if "zero" in sharding.lower() else "PyTorch FSDP")
     return names.index("Megatron-LM")
 

@@ -66,7 +66,7 @@ class Rehearsal:
             },
             "iteration": 2,
             "kernels": "torch",
-            "flop_rule": "2 per multiply-add; attention 2 products forward and 5 backward of the full square; recompute counted",
+            "flop_rule": "2 per multiply-add; attention 2 products forward and 5 backward over all keys that a kernel is given; recompute counted",
             "notes": list(self.notes),
             "ranks": [
                 {**asdict(report), **asdict(room)} for report, room in zip(self.reports, self.rooms, strict=True)

@@ -106,7 +106,21 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
         ({"hidden": "1e300"}, "hidden = '1e300' is not a whole number up to 1e"),
         ({"seq": "nan"}, "seq = 'nan' is not"),
         ({"precision": "posit8"}, "'posit8' is no number format"),
-        ({"tp": "64", "pp": "64"}, "tp x pp x cp = 4096 is more than n_gpus = 64"),
+        ({"tp": "32", "pp": "64"}, "tp x pp x cp = 2048 is more than n_gpus = 64"),
+        ({"tp": "3", "pp": "1"}, "tp x pp x cp x dp = 3 x 1 x 1 x 21 = 63 is not n_gpus = 64"),
+        ({"dp": "4"}, "tp x pp x cp x dp = 2 x 4 x 1 x 4 = 32 is not n_gpus = 64"),
+        ({"tp": "64", "pp": "1"}, "tp = 64 is more than heads = 32"),
+        ({"heads": "30", "tp": "2"}, "hidden = 4096 is not a multiple of heads = 30 \\(remainder 16\\)"),
+        ({"head_dim": "64"}, "head_dim = 64 is not hidden / heads = 128"),
+        ({"ep": "8"}, "ep = 8: expert parallelism is not predicted"),
+        ({"ep": "many"}, "ep = many: expert parallelism"),
+        ({"num_experts": "128", "ep": "1"}, "num_experts = 128: a mixture of experts is not predicted"),
+        ({"expert_ffn": "768"}, "expert_ffn = 768: a mixture"),
+        ({"attention": "mla 1536/512/128/64/128"}, "attention = 'mla 1536/512/128/64/128' is not predicted"),
+        ({"sliding_window": "128"}, "sliding_window = 128 below seq = 8192 is not predicted"),
+        ({"sharding": "banana"}, "sharding = 'banana': unknown word 'banana'; known are none, ddp, .*hsdp"),
+        ({"sharding": "FSDPx8"}, "unknown word 'fsdpx8'"),
+        ({"precision": "xfp8y"}, "'xfp8y' is no number format; known are bf16,"),
         ({"gpu": "A100-SXM4-80GB", "precision": "fp8"}, "has no fp8 peak"),
     ],
 )
@@ -114,6 +128,11 @@ def test_rows_that_no_rule_completes_are_refused(changes: dict[str, Any], words:
     import re
 
     assert re.search(words, reason(**changes), re.DOTALL)
+
+
+def test_what_says_nothing_more_is_no_reason() -> None:
+    said = {"ep": 1, "num_experts": 0, "topk": 1, "head_dim": 128, "attention": "GQA", "sliding_window": 8192, "dp": 8}
+    assert spread(**said) == spread()
 
 
 def test_blank_cells_follow_their_rules() -> None:
@@ -143,6 +162,12 @@ def test_blank_cells_follow_their_rules() -> None:
         ("FSDP=8", {"pp": "1"}, "parameters", 8),
         ("ZeRO-3", {"pp": "1"}, "parameters", 32),
         ("FSDP SHARD_GRAD_OP", {"pp": "1"}, "gradients", 32),
+        ("HSDP", {"pp": "1"}, "parameters", 8),  # a node
+        ("hybrid_shard", {"pp": "1"}, "parameters", 8),
+        ("HSDP=16", {"pp": "1"}, "parameters", 16),
+        ("ZeRO-2", {}, "gradients", 8),
+        ("ZeRO-1 over all-DP", {"distributed_optimizer": "1"}, "optimizer", 8),
+        ("DDP", {"framework": "PyTorch"}, "none", 1),
         ("FSDP2", {}, "gradients", 8),  # with a pipeline parameters stay gathered
     ],
 )
@@ -166,6 +191,7 @@ def test_sharding_is_read_from_its_words(words: str, changes: dict[str, Any], ex
         ("DeepSpeed", "2022", "ZeRO-1", "Megatron-DeepSpeed"),
         ("fms-fsdp", "2024", "FSDP", "PyTorch FSDP"),
         ("somebody's own", "", "FSDP", "PyTorch FSDP"),
+        ("somebody's own", "", "HSDP", "PyTorch FSDP"),
         ("somebody's own", "", "", "Megatron-LM"),
         ("MaxText", "25.04", "FSDP=128", "MaxText (XLA)"),
         ("NeMo", "25.04", "", "NeMo"),

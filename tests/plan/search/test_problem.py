@@ -63,8 +63,15 @@ def test_what_is_no_question_is_refused(model: str, system: str, words: str) -> 
 
 
 def test_an_unknown_number_format_is_refused() -> None:
-    with pytest.raises(UsageError, match="'fp64' is not planned"):
+    with pytest.raises(UsageError, match="'fp64' is no number format"):
         problem(precision="fp64")
+
+
+def test_the_option_takes_the_words_that_tables_take() -> None:
+    assert problem(system="dgx-h100", precision="float8").precision == "fp8"
+    assert problem(system="dgx-h100", precision="FP8 rowwise").precision == "fp8-rowwise"
+    with pytest.raises(UsageError, match="no fp4 peak for NVIDIA H100"):
+        problem(system="dgx-h100", precision="nvfp4")
 
 
 def test_a_default_that_does_not_divide_asks_for_the_batch() -> None:

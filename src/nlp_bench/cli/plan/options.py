@@ -52,7 +52,7 @@ def _add_question(group: Container) -> None:
         "sequence_length": "tokens of a sample (frozen by the rules); 2048 or 2Ki",
     }
     add_run_options(group, texts, texts)
-    group.add_argument("--precision", metavar="WORD", help="bf16, fp16, fp8 (default: the model's)")
+    group.add_argument("--precision", metavar="WORD", help="bf16, fp16, fp8, mxfp8, nvfp4, ... (default: the model's)")
     add_tokens(group, default=None)
     add_constants(group)
     group.add_argument(

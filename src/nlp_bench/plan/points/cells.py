@@ -21,17 +21,23 @@ def year_of(version: str) -> float | None:
 
 def precision_of(words: str) -> str:
     """Return the number format of the products that a table's words mean; raises UsageError for none."""
-    plain = words.lower()
-    for part, name in _PRECISIONS:
-        if part in plain:
-            return name
-    raise UsageError(f"precision {words!r} is no number format (bf16, fp16, fp8, mxfp8, fp4, fp32)")
+    told = set(re.findall(r"[a-z0-9]+", words.lower()))
+    if found := next((name for name, spellings in _PRECISIONS.items() if told & spellings), None):
+        return found
+    known = sorted({one for spellings in _PRECISIONS.values() for one in spellings})
+    raise UsageError(f"precision {words[:40]!r} is no number format; known are {', '.join(known)}")
 
 
-_PRECISIONS = (
-    ("fp4", "fp4"), ("mxfp8", "mxfp8"), ("rowwise", "fp8-rowwise"), ("fp8", "fp8"), ("float8", "fp8"),
-    ("bf16", "bf16"), ("fp16", "fp16"), ("half", "fp16"), ("fp32", "fp32"), ("tf32", "fp32"),
-)  # fmt: skip
+_PRECISIONS = {
+    "fp4": {"fp4", "nvfp4", "mxfp4"},
+    "mxfp8": {"mxfp8"},
+    "fp8-rowwise": {"rowwise"},
+    "fp8": {"fp8", "float8"},
+    "bf16": {"bf16", "bfloat16"},
+    "fp16": {"fp16", "float16", "half"},
+    "fp32": {"fp32", "float32", "tf32"},
+}
+"""Number format to the words that name it; of several words in a cell the first format counts."""
 
 
 def cell(row: Mapping[str, str], name: str, otherwise: float | None = None) -> float:

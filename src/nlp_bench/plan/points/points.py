@@ -14,6 +14,7 @@ from nlp_bench.plan.constants import GENERATIONS, Constants
 from nlp_bench.plan.frameworks import published_as
 from nlp_bench.plan.machines import domain_of
 from nlp_bench.plan.network import VOCAB_MULTIPLE
+from nlp_bench.plan.points.beyond import COLUMNS, check_known
 from nlp_bench.plan.points.cells import cell, precision_of, told_memory, year_of, yes
 from nlp_bench.plan.points.spread import spread_of
 from nlp_bench.plan.points.unstated import completed
@@ -38,9 +39,9 @@ REQUIRED = (
 """Columns that a table must have; their cells may be blank, and then the row has no prediction unless a rule fills it."""
 OPTIONAL = (
     "kv_heads", "gated_mlp", "gpu_mem_gb", "gpus_per_node", "internode_gbps_per_node", "vpp", "cp", "dp", "recompute",
-    "sequence_parallel", "distributed_optimizer", "sharding", "framework", "software_version",
+    "sequence_parallel", "distributed_optimizer", "sharding", "framework", "software_version", *COLUMNS,
 )  # fmt: skip
-"""Columns that are read where they are; nothing else is."""
+"""Columns that are read where they are, the last of them to refuse what is not modelled; nothing else is."""
 _GBIT_PER_GPU = {"ampere": 200.0, "other": 200.0}
 """Adapters of the reference designs (DGX A100: 200 Gbit/s for each GPU; DGX H100, GB200 NVL72: 400), where a row does not say."""
 
@@ -112,12 +113,13 @@ def _numbers_or_reason(row: Mapping[str, str], constants: Constants) -> dict[str
 def _numbers(row: Mapping[str, str], constants: Constants) -> dict[str, Any]:
     """Return every field of one configuration as a plain number."""
     precision = precision_of(row["precision"])
+    check_known(row)
     model, machine = _model(row), _machine(row, precision)
     generation = GENERATIONS[machine["gpu"]]
     place = published_as(
         constants.traits, row["framework"], year_of(row["software_version"]), row["sharding"], generation
     )
-    if constants.traits[place].slow_gathers and "3" not in row["sharding"]:
+    if constants.traits[place].slow_gathers and "3" not in row["sharding"]:  # DeepSpeed without ZeRO-3
         place = constants.frameworks.index("Megatron-DeepSpeed")
     trait = constants.traits[place]
     return {

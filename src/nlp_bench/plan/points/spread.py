@@ -19,9 +19,7 @@ def spread_of(
     """Return every field of a Spread; blank cells follow the rules of the framework's documentation."""
     gpus, tensor, pipeline = cell(row, "n_gpus"), cell(row, "tp"), cell(row, "pp")
     context = cell(row, "cp", 1.0)
-    data = cell(row, "dp", gpus / (tensor * pipeline * context))
-    if data < 1:
-        raise UsageError(f"tp x pp x cp = {tensor * pipeline * context:g} is more than n_gpus = {gpus:g}")
+    data = gpus / (tensor * pipeline * context)
     batch = cell(row, "gbs")
     micro = min(cell(row, "mbs", 1.0), max(batch / data, 1e-9))
     virtual = _virtual(row, trait, model, pipeline, batch / (data * micro))
@@ -83,20 +81,44 @@ def _sharding(
     pipeline: float,
 ) -> tuple[str, float]:
     """Return what is sharded and over how many ranks, from the words of the column, else from the framework's defaults."""
-    words = row["sharding"].lower()
-    told = re.search(r"(?:fsdp ?= ?|over )(\d+)", words)
-    group = min(float(told[1]), ranks) if told else ranks
-    if "fsdp+dp" in words.replace(" ", "") and not told:
+    words, told = _sharding_words(row["sharding"])
+    group = min(float(told or ranks), ranks)
+    if told is None and "hsdp" in words:
+        group = min(sizes["gpus_per_node"], ranks)  # torch's HYBRID_SHARD: shards within a node, copies between nodes
+    elif told is None and {"fsdp", "dp"} <= words:
         group = _enough(sizes, ranks)
-    if "fsdp" in words or "zero-3" in words or "zero3" in words:
-        once = (
-            "grad_op" in words or pipeline > 1
-        )  # parameters stay gathered from the first forward to the last backward
-        return ("gradients" if once else "parameters"), group
+    kinds = {_KINDS[word] for word in words}
+    if "parameters" in kinds:
+        # with a pipeline parameters stay gathered from the first forward to the last backward
+        return ("gradients" if "gradients" in kinds or pipeline > 1 else "parameters"), group
+    if "gradients" in kinds:
+        return "gradients", group
     if trait.family in {"eager", "xla"} and not words:
         return "parameters", group
-    optimizer = yes(row, "distributed_optimizer", otherwise="zero" in words or trait.family == "nvidia")
+    optimizer = yes(row, "distributed_optimizer", otherwise="optimizer" in kinds or trait.family == "nvidia")
     return ("optimizer", group) if optimizer else ("none", 1.0)
+
+
+_KINDS = {
+    "none": "none", "ddp": "none", "dp": "none",
+    "zero-1": "optimizer", "zero1": "optimizer", "zero-2": "gradients", "zero2": "gradients", "shard_grad_op": "gradients",
+    "zero-3": "parameters", "zero3": "parameters", "fsdp": "parameters", "fsdp2": "parameters", "hsdp": "parameters",
+    "full_shard": "parameters", "hybrid_shard": "parameters",
+}  # fmt: skip
+"""Words of the column `sharding`, and what they share out; a number after = or "over" is the ranks that hold one share each."""
+
+
+def _sharding_words(text: str) -> tuple[set[str], str | None]:
+    """Return the known words of a cell and the ranks of a group that it tells; raises UsageError for any other word."""
+    plain = re.sub(r"over all[- ]?dp\b", "", text.lower())
+    told = re.search(r"(?:=|\bover) ?(\d+)\b", plain)
+    words = set(re.findall(r"[^\s+,/]+", plain.replace(told[0], " ") if told else plain))
+    if unknown := sorted(words - set(_KINDS)):
+        raise UsageError(
+            f'sharding = {text[:40]!r}: unknown word {unknown[0]!r}; known are {", ".join(_KINDS)}, each with =N or "over N" '
+            "for groups of N ranks"
+        )
+    return ({"hsdp"} if "hybrid_shard" in words else set()) | words, told[1] if told else None
 
 
 def _enough(sizes: Mapping[str, Any], ranks: float) -> float:

@@ -12,11 +12,12 @@ from nlp_bench.config.model import Model
 from nlp_bench.config.system import Gpu, Layout, System
 from nlp_bench.config.system import Network as Fabric
 from nlp_bench.config.table import read_toml
-from nlp_bench.errors import UsageError, nearest
+from nlp_bench.errors import UsageError
 from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Machines, Network, Spread
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.machines import machine_of
 from nlp_bench.plan.network import network_of
+from nlp_bench.plan.points.cells import precision_of
 
 FRAMEWORK = "nlp-bench"
 MOST_GPUS = 2**20
@@ -187,11 +188,8 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
     """Put a question together; what is not given is as the model and system files have it. Raises UsageError on what is no question."""
     own = system.layout.get(model.name, Layout())
     system = _with_gpus(_as_measured(system, constants), gpus_per_node or own.gpus_per_node)
-    precision = precision or (
-        "fp32" if system.accelerator == "cpu" else model.training.precision
-    )  # as the trainer has it
-    if precision not in constants.precisions:
-        raise UsageError(f"precision: {precision!r} is not planned{nearest(precision, list(constants.precisions))}")
+    # what the trainer has where none is asked for
+    precision = precision_of(precision or ("fp32" if system.accelerator == "cpu" else model.training.precision))
     fixed = fixed or Fixed()
     nodes = nodes or proposed_layout(model, system)["nodes"]
     if nodes * int(system.gpus_per_node) > MOST_GPUS:
