@@ -4,7 +4,9 @@ import pytest
 
 from nlp_bench.cli.main import main
 from nlp_bench.cli.parser import HINTS, SUBCOMMANDS, Parser, parser_of, verbs
-from nlp_bench.config.request import Request, from_options
+from nlp_bench.config import slurm_words
+from nlp_bench.config.request import SBATCH, Request, from_options
+from nlp_bench.config.slurm_words import check_words
 
 NAMES = [name for one in SUBCOMMANDS for name in (one, *(f"{one} {verb}" for verb in verbs(one)))]
 OTHER_MEANINGS = {"--nodes": ("doctor",), "--output": ()}
@@ -57,6 +59,10 @@ def test_names_of_megatron_lm_and_slurm_mean_the_same(name: str) -> None:
         data_path="mock", queue="batch", timelimit="01:30:00", gres="gpu:4", mem="0",
         sbatch_args=("--qos=high", "--reservation=maintenance", "--wckey=w"),
     )  # fmt: skip
+
+
+def test_what_is_handed_on_to_sbatch_may_be_handed_on() -> None:
+    check_words("sbatch_args", [f"{one}=x" for one in SBATCH], slurm_words.SBATCH)
 
 
 def test_plan_takes_the_names_of_submit() -> None:

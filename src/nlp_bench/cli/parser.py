@@ -35,10 +35,8 @@ HINTS = {
     "--bf16": "the number format is the model file's; plan --precision bf16 shows what another one would give",
     "--data-parallel-size": "it follows: nodes * GPUs per node / (tp * pp * cp)",
     "--fp16": "the number format is the model file's; plan --precision fp16 shows what another one would give",
-    "--job-name": "write --job-name-prefix TEXT; the model's name stands behind it",
     "--nnodes": "write --nodes N",
     "--nproc-per-node": "write --gpus-per-node N",
-    "--ntasks": "write --nodes N and --gpus-per-node N",
     "--num-layers-per-virtual-pipeline-stage": "write --vpp V: V = layers / (pipeline parallel size * layers of a stage)",
     "--recompute-activations": "write --recompute selective",
     "--train-samples": "write --iterations N: N = samples / global batch size",
@@ -119,12 +117,16 @@ class Parser(argparse.ArgumentParser):
         if name in HINTS:
             return f"; {HINTS[name]}"
         if "--train-args" in self.spellings:
+            from nlp_bench.config.slurm_words import LETTERS, SBATCH
             from nlp_bench.train.arguments import spellings
 
+            if (long := LETTERS.get(name[1:], name[2:])) in SBATCH:
+                return f", which is sbatch's: {SBATCH[long]}"
             if name in spellings():
                 return f", but the trainer has: write --train-args='{name} ...'"
         others = ", ".join(other for other in SUBCOMMANDS if name in parser_of(other).spellings)
-        return nearest(name, self.spellings, listed=False) + (f" (it is an option of {others})" if others else "")
+        near = nearest(name, self.spellings, listed=False) if name.startswith("--") else ""
+        return near + (f" (it is an option of {others})" if others else "")
 
 
 def _is_value(word: str) -> bool:

@@ -20,7 +20,7 @@ _frozen = partial(option, group="frozen by the rules (a changed one is not the b
 _job = partial(option, group="where and how it is started")
 RECOMPUTE = ("none", "selective", "full")
 SBATCH = (
-    "--reservation", "--qos", "--constraint", "--exclude", "--nodelist", "--licenses", "--switches", "--begin", "--comment",
+    "--reservation", "--qos", "--constraint", "--exclude", "--nodelist", "--licenses", "--switches", "--begin",
     "--mail-type", "--mail-user",
 )  # fmt: skip
 """Options of sbatch that are handed on as they are."""

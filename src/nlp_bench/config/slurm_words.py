@@ -56,7 +56,7 @@ SRUN: Mapping[str, str] = {
     "usage": _OURS,
     "version": _OURS,
 }
-_LETTERS = {
+LETTERS = {
     "A": "account", "a": "array", "D": "chdir", "M": "clusters", "d": "dependency", "e": "error", "h": "help", "i": "input",
     "J": "job-name", "N": "nodes", "n": "ntasks", "o": "output", "p": "partition", "t": "time", "V": "version", "W": "wait",
     "K": "kill-on-bad-exit", "l": "label", "Z": "no-allocate",
@@ -86,7 +86,7 @@ def _names(word: str) -> list[str]:
         return [word[2:].partition("=")[0]]
     names = []
     for letter in word[1:]:
-        names.append(_LETTERS.get(letter, ""))
+        names.append(LETTERS.get(letter, ""))
         if letter not in _WITHOUT_VALUE:
             break
     return names
