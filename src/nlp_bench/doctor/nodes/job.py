@@ -31,7 +31,7 @@ JOIN_S = 60.0
 """Seconds that the first node waits for the others."""
 FIRST_LOOK_S, LAST_LOOK_S = 0.5, 10.0
 """Seconds between two questions to Slurm, growing."""
-ITS_NODE = "@node@"
+ITS_NODE = "--nodelist=@node@"
 """Stands in srun's words for the node of one step; the script's loop knows it."""
 SETTLE_S = 3.0
 """Seconds for the last records to come through the shared file system, after the job has ended."""
@@ -65,7 +65,7 @@ def prepare(place: Place, choice: Choice, folder: Path | None, *, join_s: float 
     if run.launch.launcher == "slurm":
         template = catalog.part("jube/doctor.job.in").read_text(encoding="utf-8")
         script = job_script(run, template=template, root=place.root, run_dir=folder, python=interpreter(place.root))
-        write_text(folder / "doctor.job", script.replace(ITS_NODE, '"$node"'))
+        write_text(folder / "doctor.job", script.replace(ITS_NODE, '--nodes=1 --ntasks=1 --nodelist="$node"'))
     write_json(folder / PLAN, plan)  # last: the folder is whole now
     return folder
 
@@ -83,7 +83,7 @@ def _run(run: Run, choice: Choice) -> Run:
         run.system.slurm,
         dependency="",
         sbatch_args=(*run.system.slurm.sbatch_args, "--no-kill", *listed),
-        srun_args=(*run.system.slurm.srun_args, "--nodes=1", "--ntasks=1", f"--nodelist={ITS_NODE}"),
+        srun_args=(*run.system.slurm.srun_args, ITS_NODE),
     )
     return replace(
         run,
