@@ -5,6 +5,7 @@ import argparse
 import pytest
 
 from nlp_bench.cli.main import main
+from nlp_bench.cli.parser import parser_of
 from nlp_bench.config.values import clock, count, duration, percentage, seconds_of, size, time_limit
 
 
@@ -107,3 +108,4 @@ def test_a_bare_number_is_no_time_limit(text: str, capsys: pytest.CaptureFixture
 
 def test_percentages() -> None:
     assert [percentage(text) for text in ("3", "3%", "0.5 %", "1e-1")] == [3, 3, 0.5, 0.1]
+    assert parser_of("plan").read(["--margin", "10%"]).margin == parser_of("plan").read(["--margin", "10"]).margin == 10

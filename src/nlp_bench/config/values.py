@@ -114,10 +114,17 @@ def clock(seconds: int) -> str:
     return f"{f'{days}-' if days else ''}{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
 
 
-def percentage(text: str) -> float:
-    """Read a percentage above 0 and below 100, its sign left out or not: 3, 3%, 0.5 %."""
+def percent(text: str) -> float:
+    """Read a percentage from 0 up, its sign left out or not: 3, 3%, 0.5 %."""
     found = re.fullmatch(rf"({_NUMBER}) ?%?", text.strip())
-    value = float(found[1]) if found else 0.0
+    if not found or float(found[1]) == float("inf"):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a percentage from 0 up; write 3 or 3%")
+    return float(found[1])
+
+
+def percentage(text: str) -> float:
+    """Read a percentage above 0 and below 100."""
+    value = percent(text)
     if not 0 < value < 100:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a percentage above 0 and below 100; write 3 or 3%")
     return value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nlp_bench.cli.options import add_constants, add_format, add_limit, add_tokens
 from nlp_bench.config.options import Container, spellings
 from nlp_bench.config.request import RECOMPUTE, Request, add_run_options
-from nlp_bench.config.values import OneOf, UnlessDefault, duration, size
+from nlp_bench.config.values import OneOf, UnlessDefault, duration, percent, size
 from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _add_other_questions(group: Container) -> None:
     group.add_argument("--days", type=duration("d"), metavar="D", help="of --model-size auto")
     group.add_argument("--bid", action="store_true", help="a bid sheet of the best configuration")
     group.add_argument(
-        "--margin", type=float, metavar="PERCENT", help="of --bid: commit to the prediction and so much more"
+        "--margin", type=percent, metavar="PERCENT", help="of --bid: commit to the prediction and so much more"
     )
 
 
