@@ -2,13 +2,16 @@
 
 import base64
 import hashlib
+import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from support.browsing import simulated_log
 from support.repeated import write_runs
 from support.series import write_series_run
@@ -21,9 +24,11 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.page.page import page
 from nlp_bench.report.page.section import Section, render
+from nlp_bench.report.plots import CHARTS, in_files
 from nlp_bench.report.sources import read_sources
 from nlp_bench.report.table import Report
 from nlp_bench.show.chart import Band, Chart, HeatMap, Rule, Series, strengths
+from nlp_bench.show.image import images
 from nlp_bench.show.scale import label, scales
 from nlp_bench.show.svg import WIDTH, figure
 
@@ -229,7 +234,7 @@ def test_five_hundred_runs_stay_below_5_mb(tmp_path: Path) -> None:
     entries = [evil_entry_free(entry, f"sweep/{number:06d}_train/work") for number in range(500)]
     text = page(Report(entries=entries, tokens=TOKENS, limit_s=560.0))
     assert len(text.encode()) < 5_000_000
-    assert text.count("<figure") == 1500
+    assert text.count("<figure") == 3 * 500 + 3
     assert "logged intervals are drawn" in text
 
 
@@ -244,6 +249,50 @@ def test_many_more_runs_than_have_details(log: Path) -> None:
     assert "Details are given of the first 1,000 of 1,003 runs" in text
     assert text.count('<div id="r') == 1000
     assert 'href="#r1000"' not in text
+
+
+def made_entries(tmp_path: Path, *mean_s: float) -> list[RunEntry]:
+    folder = tmp_path / ("a_long_name_of_a_folder" * 4)
+    folder.mkdir()
+    for number, mean in enumerate(mean_s):
+        (folder / f"{number:02d}.log").write_text(simulated_log(12, seed=number, mean_s=mean))
+    return list(report_of(folder).entries)
+
+
+@pytest.mark.parametrize(("number", "titles"), [(1, 1), (6, 1), (7, 7), (12, 12), (13, 1)])
+def test_files_have_few_runs_together_some_side_by_side_many_as_dots(tmp_path: Path, number: int, titles: int) -> None:
+    entries = made_entries(tmp_path, *(5.0 + index for index in range(number)))
+    for make in CHARTS:
+        found = in_files(make, entries)
+        assert len({chart.title for chart in found}) == titles
+        assert all(len(chart.series) <= 12 for chart in found)
+        assert (f" of {number} runs" in found[0].title) == (number > 12)
+
+
+def test_dots_are_sorted_and_one_far_away_does_not_flatten_them(tmp_path: Path) -> None:
+    (dots,) = in_files(CHARTS[0], made_entries(tmp_path, 5000.0, *(9.0 - 0.1 * index for index in range(14))))
+    (series,) = dots.series
+    assert len(series.ys) == 14
+    assert list(series.ys) == sorted(series.ys)
+    assert max(series.ys) < 2 * min(series.ys)
+    assert all(bar and bar[0] <= y <= bar[1] for y, bar in zip(series.ys, series.errors, strict=True))
+    assert "not drawn: 1" in dots.note
+    assert "00.log" in dots.note
+
+
+def test_a_few_runs_far_apart_have_logarithmic_axes(tmp_path: Path) -> None:
+    assert CHARTS[0](made_entries(tmp_path, 5.0, 5.5)).log_axes == ""  # type: ignore[union-attr]
+    (tmp_path / "far").mkdir()
+    assert CHARTS[0](made_entries(tmp_path / "far", 5.0, 500.0)).log_axes == "y"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("number", [1, 13])
+def test_no_caption_is_cut(tmp_path: Path, number: int) -> None:
+    charts = in_files(CHARTS[0], made_entries(tmp_path, *(5.0 + index for index in range(number))))
+    charts = [replace(chart, note=" ".join([chart.note, *["and many words more"] * 20])) for chart in charts]
+    image = Image.open(io.BytesIO(images(*charts)["throughput.png"])).convert("L")
+    for edge in ((0, 0, 3, image.height), (image.width - 3, 0, image.width, image.height)):
+        assert image.crop(edge).getextrema() == (255, 255)
 
 
 def test_the_envelope_is_whole() -> None:

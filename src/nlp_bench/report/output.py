@@ -64,7 +64,7 @@ def _markdown(report: Report, plots: Collection[str]) -> str:
 
 
 def _images(report: Report) -> dict[str, bytes]:
-    from nlp_bench.report.plots import CHARTS, drawable  # noqa: PLC0415  # likewise
+    from nlp_bench.report.plots import CHARTS, drawable, in_files  # noqa: PLC0415  # likewise
     from nlp_bench.show.image import empty, images  # noqa: PLC0415  # heavy
 
     drawn = drawable(report.entries)
@@ -72,6 +72,6 @@ def _images(report: Report) -> dict[str, bytes]:
     words = "published values only, no log to draw" if has_number else NO_VALID_RUN
     found = {}
     for key, make in zip(PLOTS, CHARTS, strict=True):
-        chart = make(drawn) if drawn else None
-        found.update(images(chart) if chart else empty(key, "the logs have none" if drawn else words))
+        charts = in_files(make, drawn) if drawn else []
+        found.update(images(*charts) if charts else empty(key, "the logs have none" if drawn else words))
     return found

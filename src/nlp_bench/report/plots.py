@@ -1,11 +1,14 @@
-"""The plots of runs: throughput, loss and step times, of one run for the page or of several in one plot for a file."""
+"""The plots of runs: throughput, loss and step times, of one run, of a few in one plot, of some side by side, or of many as sorted dots."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from nlp_bench.measure.curves import IN_WINDOW, Curve, Curves
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.summary import Summary
-from nlp_bench.show.chart import EXCLUDED, Band, Chart, Rule, Series, Shape
+from nlp_bench.show.chart import EXCLUDED, MAX_LEGEND, NUM_COLOURS, Band, Chart, Rule, Series, Shape
+from nlp_bench.show.scale import label
 
 SHAPES: dict[str, Shape] = {
     "warm-up": "cross",
@@ -17,6 +20,13 @@ SHAPES: dict[str, Shape] = {
 """Word of the reason for which an interval does not count to its mark; any other is a cross."""
 FEWER = "in each group of neighbours the lowest and the highest, so that the envelope is whole"
 TOGETHER = "A flat line is a steady rate over its window; crosses and other single marks do not count."
+MAX_TOGETHER, MAX_SIDE_BY_SIDE = 6, 12
+"""As many runs are drawn in one plot, and as many side by side."""
+FAR_APART = 8
+"""From such a ratio of the highest to the lowest on, an axis is logarithmic."""
+MAX_GROUPS, OTHERS = 11, "others"
+"""As many groups of runs have a name of their own; the legend has room for one more."""
+_GROUP_SHAPES: tuple[Shape, ...] = ("dot", "diamond", "triangle")
 Drawn = Sequence[RunEntry]
 
 
@@ -56,6 +66,7 @@ def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
         bands=bands,
         rules=rules,
         y_from=0.0,
+        log_axes=_log_axes(entries),
         note=" ".join(filter(None, ("" if is_one else TOGETHER, _fewer(entries, _rates, max_points)))),
     )
 
@@ -109,8 +120,136 @@ def step_times(entries: Drawn, max_points: int | None = None) -> Chart | None:
     )
 
 
+KEYS = ("throughput", "loss", "step-times")
+"""Their file names without the ending."""
 CHARTS: tuple[Callable[..., Chart | None], ...] = (throughput, loss, step_times)
 """The plots of a run, in the order of the page; each is a file of `--output`."""
+
+
+def _log_axes(entries: Drawn) -> str:
+    """Return the axes of throughput on which a few runs lie so far apart that all but one would be flat."""
+    windows = [entry.throughput.window for entry in entries if entry.throughput]
+    axes = (("x", [window.last_iteration for window in windows]), ("y", [entry.steady or 0.0 for entry in entries]))
+    is_positive = all(window.first_iteration > 0 for window in windows)
+    return "".join(name for name, ends in axes if is_positive and max(ends) > FAR_APART * min(ends))
+
+
+_Value = tuple[float, tuple[float, float] | None, RunEntry]
+"""What a run has of a quantity: the value, the ends of its bar, and the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Dots:
+    """What is drawn of each of many runs."""
+
+    title: str
+    """What is shown, in a few words."""
+    y_label: str
+    """Quantity and unit."""
+    what: str
+    """What the bars are."""
+    of: Callable[[RunEntry], tuple[float, tuple[float, float] | None] | None]
+    """The value of a run and the ends of its bar; None where it has none."""
+
+
+def _rate_of(entry: RunEntry) -> tuple[float, tuple[float, float] | None] | None:
+    return (entry.steady, entry.ci95) if entry.steady else None
+
+
+def _loss_of(entry: RunEntry) -> tuple[float, None] | None:
+    curve = entry.curves.loss if entry.curves else None
+    return (float(curve.ys[-1]), None) if curve else None
+
+
+def _times_of(entry: RunEntry) -> tuple[float, tuple[float, float]] | None:
+    times = entry.throughput.seconds_per_iteration if entry.throughput else None
+    return (times.median, (times.median, times.p95)) if times else None
+
+
+_DOTS = {
+    throughput: _Dots(
+        title="Steady rate of {} runs", y_label="tokens per second", what="Bars: 95 % intervals.", of=_rate_of
+    ),
+    loss: _Dots(title="Last training loss of {} runs", y_label="lm loss", what="", of=_loss_of),
+    step_times: _Dots(
+        title="Time per iteration of {} runs",
+        y_label="seconds per iteration",
+        what="Dots: medians; bars: up to the 95th percentile.",
+        of=_times_of,
+    ),
+}
+
+
+def many(make: Callable[..., Chart | None], entries: Drawn) -> Chart | None:
+    """Return one dot per run in the place of `make`'s lines, by groups of one model or dialect, each sorted; None for none.
+
+    The axis is logarithmic where the runs lie far apart; what lies far from all others is told and not drawn, or it would flatten them.
+    """
+    dots = _DOTS[make]
+    found = sorted(((*value, entry) for entry in entries if (value := dots.of(entry))), key=lambda each: each[0])
+    if not found:
+        return None
+    drawn, apart = _apart(found)
+    by_model = all(entry.model for *_, entry in drawn)
+    sizes = Counter((entry.model if by_model else entry.dialect) or "unknown" for *_, entry in drawn)
+    named = {name for name, _ in sizes.most_common(MAX_GROUPS)} if len(sizes) > MAX_LEGEND else set(sizes)
+    groups: dict[str, list[_Value]] = {}
+    for each in drawn:
+        name = (each[2].model if by_model else each[2].dialect) or "unknown"
+        groups.setdefault(name if name in named else OTHERS, []).append(each)
+    title = dots.title.format(len(found))
+    ends = f"Lowest: {_named(found[0])}; highest: {_named(found[-1])}."
+    far = f"Far from the others and not drawn: {len(apart)}." if apart else ""
+    group = f" by {'model' if by_model else 'dialect'}, then" if len(groups) > 1 else ""
+    return Chart(
+        key=KEYS[CHARTS.index(make)],
+        title=title,
+        description=f"{title}. {ends}",
+        x_label=f"runs, sorted{group} by value",
+        y_label=dots.y_label,
+        series=list(_dotted(groups)),
+        log_axes="y" if 0 < FAR_APART * drawn[0][0] < drawn[-1][0] else "",
+        note=" ".join(filter(None, (dots.what, ends, far, "report.csv has all of them."))),
+    )
+
+
+def _apart(found: list[_Value]) -> tuple[list[_Value], list[_Value]]:
+    """Return what is drawn, and what lies further from the middle 96 % than these are worth an axis."""
+    few = max(1, len(found) // 50)
+    low, high = found[few][0] / FAR_APART, found[-1 - few][0] * FAR_APART
+    drawn = [each for each in found if low <= each[0] <= high]
+    return (drawn, [each for each in found if not low <= each[0] <= high]) if low > 0 else (found, [])
+
+
+def _named(each: _Value) -> str:
+    return f"{label(each[0])} ({each[2].source})"
+
+
+def _dotted(groups: Mapping[str, list[_Value]]) -> Iterator[Series]:
+    """Yield each group as dots with bars, in the order of their medians."""
+    first = 1
+    for index, (name, values) in enumerate(sorted(groups.items(), key=lambda group: group[1][len(group[1]) // 2][0])):
+        yield Series(
+            name=f"{name} ({len(values)})" if len(groups) > 1 else "",
+            xs=list(range(first, first + len(values))),
+            ys=[value for value, *_ in values],
+            errors=[bar for _, bar, _ in values],
+            style="points",
+            shape=_GROUP_SHAPES[index // NUM_COLOURS % len(_GROUP_SHAPES)],
+            colour=index % NUM_COLOURS,
+        )
+        first += len(values)
+
+
+def in_files(make: Callable[..., Chart | None], entries: Drawn) -> list[Chart]:
+    """Return what a file shows: few runs in one plot, some side by side, many as dots."""
+    if len(entries) <= MAX_TOGETHER:
+        found = [make(entries)]
+    elif len(entries) <= MAX_SIDE_BY_SIDE:
+        found = [replace(chart, title=entry.source, note="") for entry in entries if (chart := make([entry]))]
+    else:
+        found = [many(make, entries)]
+    return [chart for chart in found if chart]
 
 
 def _curves(entry: RunEntry, max_points: int | None) -> Curves | None:

@@ -7,6 +7,10 @@ from typing import Literal
 Shape = Literal["dot", "cross", "plus", "square", "triangle", "diamond"]
 EXCLUDED, LIMIT = -1, -2
 """Colours beside those of the runs, which are counted from 0."""
+NUM_COLOURS = 6
+"""Of the palette in page.css; further runs begin again."""
+MAX_LEGEND = 12
+"""As many parts of a plot are named."""
 
 
 @dataclass(frozen=True, kw_only=True)

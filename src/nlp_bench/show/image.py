@@ -1,6 +1,8 @@
 """Plots as PNG and SVG files, by matplotlib: the same plot gives the same bytes."""
 
 import io
+import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from matplotlib import rc_context
@@ -8,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from nlp_bench.show.chart import EXCLUDED, LIMIT, Chart, HeatMap, Rule, Series, strengths, text_of
+from nlp_bench.show.chart import EXCLUDED, LIMIT, MAX_LEGEND, Chart, HeatMap, Rule, Series, strengths, text_of
 from nlp_bench.show.escape import end_of
 from nlp_bench.show.scale import label, scales
 
@@ -16,33 +18,40 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-MAX_LEGEND = 12
-MAX_LABEL = 40
+MAX_LABEL, MAX_NOTE = 40, 130
+"""Letters of a name, and of a line of the note."""
+COLUMNS = 3
+"""Of plots side by side."""
 _SETTINGS: dict[Any, Any] = {"svg.hashsalt": "nlp-bench", "text.parse_math": False}
 """A fixed salt: the same report gives the same bytes. A file name may hold dollar signs, which are no mathematics."""
 _COLOURS = {EXCLUDED: "#a8480b", LIMIT: "#b3261e"}
 _MARKERS = {"dot": ".", "cross": "x", "plus": "+", "square": "s", "triangle": "^", "diamond": "D"}
 
 
-def images(plot: Chart | HeatMap) -> dict[str, bytes]:
-    """Return the PNG and the SVG of `plot` by file name."""
+def images(*plots: Chart | HeatMap) -> dict[str, bytes]:
+    """Return the PNG and the SVG of a plot, or of several side by side, by file name: the key of the first."""
     with rc_context(_SETTINGS):
-        return _saved(_drawn(plot), plot.key)
+        return _saved(_drawn(plots), plots[0].key)
 
 
-def _drawn(plot: Chart | HeatMap) -> Figure:
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
+def _drawn(plots: Sequence[Chart | HeatMap]) -> Figure:
+    across = min(len(plots), COLUMNS)
+    down = -(-len(plots) // across)
+    figure = Figure(figsize=(9, 4.5) if len(plots) == 1 else (4.2 * across, 2.8 * down), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    axes.set_title(_plain(plot.title), fontsize="medium", loc="left")
-    axes.set_xlabel(_plain(plot.x_label))
-    axes.set_ylabel(_plain(plot.y_label))
-    if isinstance(plot, Chart):
-        _draw(axes, plot)
-    else:
-        _draw_heat(axes, plot)
-    if plot.note:
-        figure.supxlabel(_plain(plot.note, 200), fontsize="x-small", color="0.35")
+    places = figure.subplots(down, across, squeeze=False).flat
+    for axes in list(places)[len(plots) :]:
+        axes.remove()
+    for index, (axes, plot) in enumerate(zip(figure.axes, plots, strict=True)):
+        axes.set_title(_plain(plot.title), fontsize="medium", loc="left")
+        axes.set_xlabel(_plain(plot.x_label))
+        axes.set_ylabel(_plain(plot.y_label))
+        if isinstance(plot, Chart):
+            _draw(axes, plot, has_legend=index == 0)
+        else:
+            _draw_heat(axes, plot)
+    if note := " ".join(dict.fromkeys(plot.note for plot in plots if plot.note)):
+        figure.supxlabel(textwrap.fill(_plain(note, len(note)), MAX_NOTE), fontsize="x-small", color="0.35")
     return figure
 
 
@@ -64,7 +73,7 @@ def _saved(figure: Figure, key: str) -> dict[str, bytes]:
     return found
 
 
-def _draw(axes: "Axes", chart: Chart) -> None:
+def _draw(axes: "Axes", chart: Chart, *, has_legend: bool) -> None:
     for band in chart.bands:
         axes.axvspan(band.low, band.high, color=_colour(band.colour), alpha=0.12, label=_label(band.name))
     for series in chart.series:
@@ -83,8 +92,10 @@ def _draw(axes: "Axes", chart: Chart) -> None:
     axes.grid(axis="y", color="0.9")
     axes.set_axisbelow(True)
     handles, names = axes.get_legend_handles_labels()
-    if 0 < len(names) <= MAX_LEGEND:
-        axes.legend(handles, names, loc="best", fontsize="small")
+    if has_legend and 0 < len(names) <= MAX_LEGEND:
+        # Many names would cover what is drawn.
+        place: dict[str, Any] = {"loc": "best"} if len(names) <= 4 else {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+        axes.legend(handles, names, fontsize="small", **place)
 
 
 def _set_ticks(axis: "Axis", ticks: tuple[float, ...]) -> None:
@@ -104,6 +115,7 @@ def _draw_series(axes: "Axes", series: Series) -> None:
         drawstyle="steps-post" if series.style == "step" else "default",
         color=colour,
         linewidth=1.2,
+        markersize=6 if marker in ".x+" else 4,
         label=_label(series.name),
     )
     for x, pair in zip(series.xs, series.errors, strict=False):

@@ -6,15 +6,23 @@ All data of a line is one relative path in tenths of a unit: a plot of 100 point
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from nlp_bench.show.chart import EXCLUDED, LIMIT, Chart, HeatMap, Rule, Series, strengths, text_of
+from nlp_bench.show.chart import (
+    EXCLUDED,
+    LIMIT,
+    MAX_LEGEND,
+    NUM_COLOURS,
+    Chart,
+    HeatMap,
+    Rule,
+    Series,
+    strengths,
+    text_of,
+)
 from nlp_bench.show.escape import html_text
 from nlp_bench.show.scale import Scale, label, scales
 
-NUM_COLOURS = 6
-"""Of the palette in page.css; further runs begin again."""
 MAX_DOTS = 40
 """A line of as many points shows each of them."""
-MAX_LEGEND = 12
 WIDTH, HEIGHT = 400, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 392, 10, 192
 _MARKS = {

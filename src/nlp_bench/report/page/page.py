@@ -9,7 +9,7 @@ from nlp_bench.report.page.columns import FAR_APART, main_table, pill
 from nlp_bench.report.page.head import head, seconds, subject
 from nlp_bench.report.page.hooks import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
 from nlp_bench.report.page.section import Section, render
-from nlp_bench.report.plots import CHARTS, drawable
+from nlp_bench.report.plots import CHARTS, MAX_TOGETHER, drawable, many
 from nlp_bench.report.readable import is_many, legend
 from nlp_bench.report.table import Report
 from nlp_bench.show.chart import Chart
@@ -19,8 +19,6 @@ MAX_DETAILED = 1000
 """Runs with details; of the others the table alone tells."""
 MAX_WHOLE = 100
 """Runs up to which each has all of its sections."""
-MAX_TOGETHER = 6
-"""As many runs are drawn in one plot too."""
 ALL_POINTS, MIN_POINTS, MAX_POINTS = 15_000, 30, 400
 """Points of all plots of one kind together, and of one curve: the page of 500 runs stays below 5 MB."""
 
@@ -53,8 +51,9 @@ def _body(report: Report) -> str:
         parts.append(f"<section><h2>Results</h2>{main_table(report, num_detailed)}</section>")
     parts += [_rendered(make(report), f"s{index}", 2) for index, make in enumerate(REPORT_SECTIONS)]
     drawn = drawable(report.entries)
-    if 1 < len(drawn) <= MAX_TOGETHER:
-        parts.append(render(Section(title="Runs together", plots=_plots(drawn, MAX_POINTS)), "all", 2))
+    if len(drawn) > 1:
+        plots = _plots(drawn, MAX_POINTS) if len(drawn) <= MAX_TOGETHER else [many(make, drawn) for make in CHARTS]
+        parts.append(render(Section(title="Runs together", plots=[plot for plot in plots if plot]), "all", 2))
     if report.entries:
         parts.append(_runs(report, num_detailed))
     parts.append(_reading(report, num_detailed))
