@@ -8,7 +8,7 @@ nlp_bench_venv() { # nlp_bench_venv ROOT: the folder of the virtual environment
 nlp_bench_python() { # print the first Python 3.10 to 3.13 of PATH that can make virtual environments
   local python
   for python in "${NLP_BENCH_PYTHON:-python3}" python3.13 python3.12 python3.11 python3.10; do
-    if "$python" -c 'import sys, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+    if "$python" -I -c 'import sys, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
       command -v "$python"
       return
     fi

@@ -4,6 +4,7 @@
 # .venv (or NLP_BENCH_VENV) is a link to .venv-KEY; the key says what is inside (Python, accelerator, versions), so that
 # an environment is never changed under a job that waits or runs with it. A finished one is taken at once.
 set -euo pipefail
+export PYTHONSAFEPATH=1 # Python 3.11: import nothing from the current folder; -I and the path in place of -m are for 3.10
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd -- "$here/../.." && pwd)
 # shellcheck source=benchmark/env/python.bash
@@ -36,7 +37,7 @@ require_own "$link"
 require_own "$link.new"
 mkdir -p "$(dirname -- "$link")"
 key() { # what the environment is made of: packages by pyproject.toml (not its settings of tools), pins, compiled code
-  "$python" -c 'import sys; print(sys.version)'
+  "$python" -I -c 'import sys; print(sys.version)'
   echo "$accelerator $site_packages"
   cat "$here/constraints.txt"
   sed '/^\[tool/,$d' "$root/pyproject.toml"
@@ -76,7 +77,7 @@ install_torch() {
   local torch
   torch=$(grep '^torch==' "$here/constraints.txt")
   if [[ $site_packages == yes ]]; then
-    "$venv/bin/python" -c 'import torch' || { say "error: system_site_packages, but the modules hold no torch"; exit 1; }
+    "$venv/bin/python" -c 'import sys; sys.path[:] = filter(None, sys.path); import torch' || { say "error: system_site_packages, but the modules hold no torch"; exit 1; }
   elif [[ $accelerator == cuda ]]; then
     pip install -q "$torch" || unfinished "$torch"
   # The CPU build carries a local version; a plain torch would bring gigabytes of CUDA libraries.
@@ -88,7 +89,7 @@ install_torch() {
 }
 
 check_torch() { # a CPU build on a GPU machine would train on the CPU
-  [[ $accelerator != cuda ]] || "$venv/bin/python" -c 'import sys, torch; sys.exit(torch.version.cuda is None)' ||
+  [[ $accelerator != cuda ]] || "$venv/bin/python" -c 'import sys; sys.path[:] = filter(None, sys.path); import torch; sys.exit(torch.version.cuda is None)' ||
     { say "error: $accelerator was asked for, but torch in $venv is a CPU build"; exit 1; }
 }
 
@@ -97,7 +98,7 @@ flock 9 # two JUBE points, or two people, never build one environment at the sam
 if ! is_ready key; then
   say "setting up $venv for $accelerator (a few minutes, once)"
   options=(); [[ $site_packages != yes ]] || options=(--system-site-packages)
-  "$python" -m venv --clear "${options[@]}" "$venv" ||
+  "$python" -I -m venv --clear "${options[@]}" "$venv" ||
     { say "error: $python made no environment in $venv; make room, install python3-venv, or set NLP_BENCH_PYTHON"; exit 1; }
   say "1/2 torch"
   install_torch
@@ -111,7 +112,7 @@ if [[ -n $extra ]] && ! is_ready "$extra"; then
   mark "$extra"
 fi
 # The reader of logs beside the sources of this checkout, which may share its environment with another one; without a compiler Python reads.
-PYTHONPATH=$root/src "$venv/bin/python" -m nlp_bench build --scanner > /dev/null ||
+PYTHONPATH=$root/src "$venv/bin/python" "$root/src/nlp_bench/__main__.py" build --scanner > /dev/null ||
   say "the compiled reader of logs was not built: large logs are read more slowly"
 require_own "$link" # it took minutes
 require_own "$link.new"

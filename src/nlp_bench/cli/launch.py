@@ -28,6 +28,7 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.config.run import read_run
     from nlp_bench.errors import NlpBenchError
     from nlp_bench.launch import ambient
+    from nlp_bench.launch.folder import refuse_importable
     from nlp_bench.launch.nodes.provenance import write_provenance
     from nlp_bench.launch.nodes.reach import check_meeting, free_port
     from nlp_bench.launch.nodes.rendezvous import FIRST_PORT, NUM_PORTS, addresses, meet, port_of
@@ -41,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
     run_dir = options.run_dir.resolve()
     resolved = read_run(run_dir)
     sealed = "" if options.print else seal.refuse_changed(run_dir)
+    refuse_importable(run_dir)
     if options.addresses:
         if (run_dir / "outcome.json").exists():  # requeued by hand, or by Slurm after the run was given up
             raise NlpBenchError(f"{run_dir} holds a run that has ended (outcome.json); nothing is trained in it again")

@@ -1,4 +1,4 @@
-"""What a program inherits from where it is typed, made the same everywhere: the encoding of names, three streams that are open."""
+"""What a program inherits from where it is typed, made the same everywhere: encoding of names, three open streams, nothing to import here."""
 
 import os
 import sys
@@ -11,6 +11,7 @@ def settle() -> None:
     elsewhere. A file that is opened while a standard stream is closed would get its number, and what a child prints. Replaces
     this process, at most once; the mode is inherited by children. Source: PEP 540.
     """
+    os.environ["PYTHONSAFEPATH"] = "1"  # no Python that is started from here imports from its current folder (3.11)
     for number in (0, 1, 2):
         if not _is_open(number):
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number: this one

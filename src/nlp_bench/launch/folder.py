@@ -103,6 +103,7 @@ def script_text(run: Run, *, root: Path, run_dir: Path) -> str:
 
 def prepare(run: Run, *, root: Path, run_dir: Path) -> Path:
     """Write run.json and submit.job into the folder and return the script's path."""
+    refuse_importable(run_dir)
     sealed = sha256_of(run.write(run_dir))
     earlier = read_submission(run_dir)  # of a submission that was cut off
     if earlier and earlier["run_sha256"] != sealed:
@@ -112,6 +113,24 @@ def prepare(run: Run, *, root: Path, run_dir: Path) -> Path:
     mode = script.stat().st_mode
     script.chmod(mode | (mode & 0o444) >> 2)  # who may read it may start it
     return script
+
+
+def refuse_importable(run_dir: Path, version: tuple[int, int] = sys.version_info[:2]) -> None:
+    """Refuse Python files in the run's folder where Python 3.10 runs, whose `-m` imports from there; PYTHONSAFEPATH ends that from 3.11 on."""
+    if version >= (3, 11):
+        return
+    found = next(
+        (
+            path
+            for path in sorted(run_dir.iterdir())
+            if path.suffix in {".py", ".so"} or (path / "__init__.py").exists()
+        ),
+        None,
+    )
+    if found:
+        raise UsageError(
+            f"{found}: Python {version[0]}.{version[1]} would import it in every rank; move it away, or take Python 3.11 or newer"
+        )
 
 
 def preflight(run: Run, root: Path) -> None:
