@@ -33,7 +33,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     common = ["--sequence-length", "2048", "--num-gpus", "384", "--limit", "560"]
     main(["report", str(folder / "a.log"), *common, "--output", str(folder / "one")])
     main(["report", *(str(folder / f"{name}.log") for name in "abcd"), *common, "--output", str(folder / "many")])
-    lots = [str(folder / f"{'abcd'[number % 4]}{number:02d}.log") for number in range(14)]
+    far = folder / ("a_folder_with_a_long_name" * 4)
+    far.mkdir()
+    lots = [str(far / f"{'abcd'[number % 4]}{number:02d}.log") for number in range(18)]
     for name in lots:
         Path(name).write_bytes((folder / f"{Path(name).name[0]}.log").read_bytes())
     main(["report", *lots, *common, "--output", str(folder / "lots")])
@@ -67,7 +69,7 @@ def share_of(image: Image.Image, colour: tuple[int, ...], within: int = 0) -> fl
     return found / (image.width * image.height)
 
 
-@pytest.mark.parametrize("name", ["one", "many"])
+@pytest.mark.parametrize("name", ["one", "many", "lots"])
 def test_it_is_quiet(started: Any, pages: dict[str, Path], view: tuple[int, int, str], name: str) -> None:
     width, height, scheme = view
     with looked_at(started, pages[name], width=width, height=height, scheme=scheme) as seen:

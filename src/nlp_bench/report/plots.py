@@ -8,6 +8,7 @@ from nlp_bench.measure.curves import IN_WINDOW, Curve, Curves
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.summary import Summary
 from nlp_bench.show.chart import EXCLUDED, MAX_LEGEND, NUM_COLOURS, Band, Chart, Rule, Series, Shape
+from nlp_bench.show.escape import end_of
 from nlp_bench.show.scale import label
 
 SHAPES: dict[str, Shape] = {
@@ -24,6 +25,8 @@ MAX_TOGETHER, MAX_SIDE_BY_SIDE = 6, 12
 """As many runs are drawn in one plot, and as many side by side."""
 FAR_APART = 8
 """From such a ratio of the highest to the lowest on, an axis is logarithmic."""
+MAX_NAME = 50
+"""Letters of the end of a path."""
 MAX_GROUPS, OTHERS = 11, "others"
 """As many groups of runs have a name of their own; the legend has room for one more."""
 _GROUP_SHAPES: tuple[Shape, ...] = ("dot", "diamond", "triangle")
@@ -222,7 +225,7 @@ def _apart(found: list[_Value]) -> tuple[list[_Value], list[_Value]]:
 
 
 def _named(each: _Value) -> str:
-    return f"{label(each[0])} ({each[2].source})"
+    return f"{label(each[0])} ({end_of(each[2].source, MAX_NAME)})"
 
 
 def _dotted(groups: Mapping[str, list[_Value]]) -> Iterator[Series]:

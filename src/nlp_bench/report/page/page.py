@@ -49,11 +49,11 @@ def _body(report: Report) -> str:
     parts = [head(report)]
     if report.entries:
         parts.append(f"<section><h2>Results</h2>{main_table(report, num_detailed)}</section>")
-    parts += [_rendered(make(report), f"s{index}", 2) for index, make in enumerate(REPORT_SECTIONS)]
     drawn = drawable(report.entries)
     if len(drawn) > 1:
         plots = _plots(drawn, MAX_POINTS) if len(drawn) <= MAX_TOGETHER else [many(make, drawn) for make in CHARTS]
         parts.append(render(Section(title="Runs together", plots=[plot for plot in plots if plot]), "all", 2))
+    parts += [_rendered(make(report), f"s{index}", 2) for index, make in enumerate(REPORT_SECTIONS)]
     if report.entries:
         parts.append(_runs(report, num_detailed))
     parts.append(_reading(report, num_detailed))
