@@ -234,3 +234,17 @@ def test_one_gpu_is_no_plural(report: Call, tmp_path: Path) -> None:
         write_log(tmp_path / f"{micro}.log", gpus=1, batch=8, mean_s=micro, micro=micro, seed=micro)
     _, out, _ = report(tmp_path, "--sweep")
     assert ", 1 GPU\n" in out
+
+
+def test_logs_that_are_measured_are_pooled_where_that_is_allowed(report: Call, tmp_path: Path) -> None:
+    for number, mean_s in enumerate((1.0, 1.02, 1.5, 1.52)):
+        path = write_log(tmp_path / f"{number}.log", gpus=8, batch=64, mean_s=mean_s, tp=1 + number // 2, seed=number)
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))  # it stops early
+    (apart,) = sweeps_of(report, tmp_path)
+    assert {run["outcome"] for run in apart["configurations"]} == {"MEASURED"}
+    assert len(apart["configurations"]) == 4
+    (pooled,) = sweeps_of(report, tmp_path, "--allow-measured")
+    assert [len(row["sources"]) for row in pooled["configurations"]] == [2, 2]
+    said = report(tmp_path)[1]
+    assert "one run each, so what runs differ by is not in it" in said
+    assert "one run each" not in report(tmp_path, "--allow-measured")[1]

@@ -167,7 +167,7 @@ def notes(report: Report) -> list[str]:
     if len(report.entries) > 1:
         from nlp_bench.sweep.sweep import winner_notes  # noqa: PLC0415  # one run has no rival
 
-        lines += winner_notes(report.entries)
+        lines += winner_notes(report.entries, allow_measured=report.allow_measured)
     lines += price_notes(report)
     return lines + [passed.sentence() for passed in report.passed_over]
 

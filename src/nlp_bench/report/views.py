@@ -70,7 +70,7 @@ def scaling_view(report: Report) -> View:
     from nlp_bench.scaling.formats import FORMATS  # noqa: PLC0415
     from nlp_bench.scaling.report import scaling_of  # noqa: PLC0415
 
-    found = scaling_of(report.entries, report.tokens, report.baseline_gpus)
+    found = scaling_of(report.entries, report.tokens, report.baseline_gpus, allow_measured=report.allow_measured)
 
     return View(name="scaling", text=_text(FORMATS, found), plots=lambda: scaling_charts(found))
 
@@ -81,7 +81,7 @@ def sweep_view(report: Report) -> View:
     from nlp_bench.sweep.formats import FORMATS  # noqa: PLC0415
     from nlp_bench.sweep.sweep import sweep_of  # noqa: PLC0415
 
-    found = sweep_of(report.entries, report.tokens)
+    found = sweep_of(report.entries, report.tokens, allow_measured=report.allow_measured)
 
     return View(name="sweep", text=_text(FORMATS, found), plots=lambda: sweep_charts(found))
 

@@ -102,16 +102,19 @@ class Curve:
         return all(device_of(place.point.entries[0]) == "cpu" for place in self.places)
 
 
-def curves_of(entries: Iterable[RunEntry], baseline_gpus: int | None = None) -> list[Curve]:
+def curves_of(
+    entries: Iterable[RunEntry], baseline_gpus: int | None = None, *, allow_measured: bool = False
+) -> list[Curve]:
     """Return the curves of all runs whose GPUs are known, in the order of their first runs."""
     groups: dict[object, list[RunEntry]] = {}
     for entry in entries:
         groups.setdefault(workload_key(entry), []).append(entry)
-    return [_curve(group, baseline_gpus) for group in groups.values()]
+    return [_curve(group, baseline_gpus, allow_measured=allow_measured) for group in groups.values()]
 
 
-def _curve(entries: Sequence[RunEntry], baseline_gpus: int | None) -> Curve:
-    points = sorted(points_of(entries), key=lambda p: (p.num_gpus or 0, p.batch or 0, -(p.tokens_per_second or 0)))
+def _curve(entries: Sequence[RunEntry], baseline_gpus: int | None, *, allow_measured: bool) -> Curve:
+    found = points_of(entries, allow_measured=allow_measured)
+    points = sorted(found, key=lambda p: (p.num_gpus or 0, p.batch or 0, -(p.tokens_per_second or 0)))
     counted = [point for point in points if point.tokens_per_second]
     base = _baseline(counted, baseline_gpus)
     names = varying_in(points)

@@ -121,8 +121,8 @@ class Point:
         )
 
 
-def points_of(entries: Iterable[RunEntry]) -> list[Point]:
-    """Return runs of one workload by configuration: repeats are pooled, a failure joins the configuration it was asked for."""
+def points_of(entries: Iterable[RunEntry], *, allow_measured: bool = False) -> list[Point]:
+    """Return runs of one workload by configuration: repeats are pooled (MEASURED ones where allowed), a failure joins what it was asked for."""
     sound: list[RunEntry] = []
     alone: list[Point] = []
     failed: list[RunEntry] = []
@@ -135,7 +135,9 @@ def points_of(entries: Iterable[RunEntry]) -> list[Point]:
     joined: dict[object, list[RunEntry]] = {}
     for number, entry in enumerate(failed):
         joined.setdefault(_asked(entry) or number, []).append(entry)
-    points = [_measured(runs, joined) for group in _alike(sound) for runs in _pools(group)]
+    points = [
+        _measured(runs, joined) for group in _alike(sound) for runs in _pools(group, allow_measured=allow_measured)
+    ]
     points += [Point(entries=tuple(runs), pool=None, settings=settings_of(runs[0])) for runs in joined.values()]
     return points + alone
 
@@ -174,10 +176,11 @@ def _alike(entries: Iterable[RunEntry]) -> list[list[RunEntry]]:
     return list(groups.values())
 
 
-def _pools(entries: Sequence[RunEntry]) -> list[tuple[Pool, list[RunEntry]]]:
+def _pools(entries: Sequence[RunEntry], *, allow_measured: bool) -> list[tuple[Pool, list[RunEntry]]]:
     observations = [Observation.of(entry) for entry in entries]
     by_id = {id(observation): entry for observation, entry in zip(observations, entries, strict=True)}
-    return [(found, [by_id[id(run)] for run in (*found.runs, *found.copies)]) for found in pooled(observations)]
+    found = pooled(observations, allow_measured=allow_measured)
+    return [(each, [by_id[id(run)] for run in (*each.runs, *each.copies)]) for each in found]
 
 
 def _measured(runs: tuple[Pool, list[RunEntry]], failed: dict[object, list[RunEntry]]) -> Point:

@@ -51,7 +51,9 @@ class ScalingReport:
         }
 
 
-def scaling_of(entries: Sequence[RunEntry], tokens: int, baseline_gpus: int | None = None) -> ScalingReport:
+def scaling_of(
+    entries: Sequence[RunEntry], tokens: int, baseline_gpus: int | None = None, *, allow_measured: bool = False
+) -> ScalingReport:
     """Return the report on `entries`. Raises UsageError where no run has the GPUs of the baseline that was asked for."""
     placed = [entry for entry in entries if num_gpus_of(entry)]
     sizes = sorted({size for entry in placed if (size := num_gpus_of(entry))})
@@ -59,7 +61,7 @@ def scaling_of(entries: Sequence[RunEntry], tokens: int, baseline_gpus: int | No
         there = ", ".join(map(str, sizes)) or "none whose GPUs are known"
         raise UsageError(f"--baseline-gpus {baseline_gpus}: no run has so many GPUs; there are {there}")
     return ScalingReport(
-        curves=curves_of(placed, baseline_gpus),
+        curves=curves_of(placed, baseline_gpus, allow_measured=allow_measured),
         unplaced=[entry for entry in entries if not num_gpus_of(entry)],
         tokens=tokens,
         baseline_gpus=baseline_gpus,

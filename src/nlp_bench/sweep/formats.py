@@ -131,8 +131,7 @@ def notes_of(sweep: Sweep) -> list[str]:
         for row in sweep.rows
         if row.point.cause
     ]
-    counted = [row.point for row in sweep.rows if row.point.tokens_per_second]
-    if counted and all(point.num_counted == 1 for point in counted) and any(point.estimate for point in counted):
+    if sweep.is_of_single_runs:
         lines.append(
             "one run per configuration: the intervals hold the scatter within each run, not what runs differ by; repeat the winners"
         )

@@ -89,6 +89,18 @@ class Sweep:
         """Those that may be the best."""
         return tuple(row for row in self.rows if row.standing in {Standing.WINNER, Standing.TIED})
 
+    @property
+    def is_of_single_runs(self) -> bool:
+        """Whether one run of each configuration counts, so that the intervals do not hold what runs differ by."""
+        counted = [row.point for row in self.rows if row.point.tokens_per_second]
+        return all(point.num_counted == 1 for point in counted) and any(point.estimate for point in counted)
+
+    @property
+    def caution(self) -> str:
+        """What to add to a winner by single runs; empty for others."""
+        is_named = self.is_of_single_runs and self.winners
+        return "; one run each, so what runs differ by is not in it: repeat them" if is_named else ""
+
     def words(self, row: Row) -> str:
         """Return what tells the configuration from the others, or the source where nothing is known to differ."""
         said = [
@@ -151,30 +163,34 @@ class SweepReport:
         }
 
 
-def sweep_of(entries: Sequence[RunEntry], tokens: int) -> SweepReport:
+def sweep_of(entries: Sequence[RunEntry], tokens: int, *, allow_measured: bool = False) -> SweepReport:
     """Return the report on `entries`."""
     placed = [entry for entry in entries if num_gpus_of(entry)]
     return SweepReport(
-        sweeps=sweeps_of(placed), unplaced=[entry for entry in entries if not num_gpus_of(entry)], tokens=tokens
+        sweeps=sweeps_of(placed, allow_measured=allow_measured),
+        unplaced=[entry for entry in entries if not num_gpus_of(entry)],
+        tokens=tokens,
     )
 
 
-def sweeps_of(entries: Iterable[RunEntry]) -> list[Sweep]:
+def sweeps_of(entries: Iterable[RunEntry], *, allow_measured: bool = False) -> list[Sweep]:
     """Return the sweeps of all runs whose GPUs are known, in the order of their first runs."""
     groups: dict[object, list[RunEntry]] = {}
     for entry in entries:
         groups.setdefault((workload_key(entry), num_gpus_of(entry)), []).append(entry)
-    return [_sweep(group) for group in groups.values()]
+    return [_sweep(group, allow_measured=allow_measured) for group in groups.values()]
 
 
-def winner_notes(entries: Sequence[RunEntry]) -> list[str]:
+def winner_notes(entries: Sequence[RunEntry], *, allow_measured: bool = False) -> list[str]:
     """Return a line per sweep that a report happens to hold: several configurations of one workload on equal GPUs."""
-    found = sweeps_of(entry for entry in entries if num_gpus_of(entry) and not entry.published)
-    return [f"{sweep.heading}: {sweep.sentence()}" for sweep in found if sweep.is_worth_a_note]
+    placed = (entry for entry in entries if num_gpus_of(entry) and not entry.published)
+    found = sweeps_of(placed, allow_measured=allow_measured)
+    return [f"{each.heading}: {each.sentence()}{each.caution}" for each in found if each.is_worth_a_note]
 
 
-def _sweep(entries: Sequence[RunEntry]) -> Sweep:
-    points = sorted(points_of(entries), key=lambda point: -(point.tokens_per_second or 0))
+def _sweep(entries: Sequence[RunEntry], *, allow_measured: bool) -> Sweep:
+    found = points_of(entries, allow_measured=allow_measured)
+    points = sorted(found, key=lambda point: -(point.tokens_per_second or 0))
     judged = [point for point in points if point.tokens_per_second and point.estimate]
     kept = winners([point.estimate for point in judged if point.estimate])
     may_be_best = {id(point) for point, is_kept in zip(judged, kept, strict=True) if is_kept}

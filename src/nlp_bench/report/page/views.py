@@ -48,7 +48,7 @@ def _repeated(pool: Pool, report: Report) -> tuple[object, ...]:
 
 def scaling(report: Report) -> Section | None:
     """Return the curves over the number of GPUs, None where no workload has a number at two sizes."""
-    found = scaling_of(report.entries, report.tokens, report.baseline_gpus)
+    found = scaling_of(report.entries, report.tokens, report.baseline_gpus, allow_measured=report.allow_measured)
     curves = [curve for curve in found.curves if curve.is_drawn]
     if not curves:
         return None
@@ -85,13 +85,13 @@ def _point(curve: Curve, place: Place) -> tuple[object, ...]:
 
 def sweep(report: Report) -> Section | None:
     """Return the rankings on equal GPUs, None where no two configurations with a number are known to differ."""
-    found = sweep_of(report.entries, report.tokens)
+    found = sweep_of(report.entries, report.tokens, allow_measured=report.allow_measured)
     sweeps = [each for each in found.sweeps if each.is_worth_a_note and each.rows[0].rank]
     if not sweeps:
         return None
     sweeps.sort(key=lambda each: -len(each.rows))
     rows = [row for each in sweeps for row in _rows(each)]
-    words = [f"{each.heading}: {each.sentence()}." for each in sweeps]
+    words = [f"{each.heading}: {each.sentence()}{each.caution}." for each in sweeps]
     return Section(
         title="Fastest configurations",
         words=[*words, *_cut(len(rows), "configurations")],
