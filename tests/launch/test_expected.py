@@ -86,6 +86,17 @@ def test_a_python_without_numpy_is_no_obstacle() -> None:
     assert "no prediction: Python's package numpy is not installed here" in done.stdout
 
 
+def test_a_script_is_printed_by_a_python_without_numpy() -> None:
+    """It can be looked at before anything is set up."""
+    code = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "from nlp_bench.cli.main import main\n"
+        "sys.exit(main(['submit', '--print', '--model', '175', '--system', 'juwels-booster', '--mock-data']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("#!/usr/bin/env bash\n#SBATCH")
+
+
 def test_check_and_print_tell(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--model", "13", "--system", "juwels-booster", "--tp", "1", "--pp", "1"]
     assert main(["check", *words, "--offline"]) == 0

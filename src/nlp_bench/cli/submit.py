@@ -12,7 +12,6 @@ from nlp_bench.config.request import add_request_arguments
 from nlp_bench.config.values import UnlessDefault, size
 
 if TYPE_CHECKING:
-    from nlp_bench.config.request import Request
     from nlp_bench.config.run import Run
     from nlp_bench.launch.chain import Wishes
 
@@ -71,38 +70,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Submit, or rehearse instead; return the exit code."""
-    return _rehearse(options) if options.rehearse else _submit(options)
+    """Submit, or print or rehearse instead; return the exit code."""
+    if options.rehearse:
+        return _rehearse(options)
+    return _show(options) if options.show else _submit(options)
+
+
+def _show(options: argparse.Namespace) -> int:
+    """Print the job script. No package is needed, so that it can be looked at before anything is set up."""
+    from nlp_bench.config.catalog import root
+    from nlp_bench.launch.arguments import check_arguments
+    from nlp_bench.launch.chain import with_wishes
+    from nlp_bench.launch.expected import foretell
+    from nlp_bench.launch.folder import script_text
+
+    resolved, wishes = _resolved(options)
+    place = options.run_dir or root() / "reports" / "runs" / f"TIME_{resolved.model.name}_{resolved.system.name}"
+    resolved = with_wishes(resolved, place.absolute(), wishes)
+    check_arguments(resolved)  # printed to be submitted by hand: refused like one that is submitted
+    _say(foretell(resolved, None))
+    print(script_text(resolved, root=root(), run_dir=place.absolute()), end="")
+    return 0
 
 
 def _submit(options: argparse.Namespace) -> int:
     """Submit, and say where the run lies and what to type next."""
     from nlp_bench.config.catalog import root
-    from nlp_bench.config.limits import with_limits
-    from nlp_bench.config.request import from_options
-    from nlp_bench.errors import UsageError
     from nlp_bench.launch import folder, lock
-    from nlp_bench.launch.arguments import check_arguments
     from nlp_bench.launch.chain import check_checkpoint, job_ids, with_wishes
     from nlp_bench.launch.end.ending import read_ending
     from nlp_bench.launch.expected import foretell
     from nlp_bench.launch.local import Waiting, has_ended
     from nlp_bench.launch.submit import is_submitted, submit
 
-    request = from_options(options)
     if options.run and options.run_dir and read_ending(options.run_dir):
         return _say_ended(options.run_dir, is_step=True)  # JUBE was interrupted behind the submission and asks again
-    resolved, wishes = _resolved(options, request)
-    resolved = replace(resolved, limits=with_limits(resolved.limits, options))
-    if wishes.chain > 1 and resolved.limits.retries:
-        raise UsageError("--retries: a chain goes on by itself after a lost job; give it more jobs instead (--chain)")
-    if options.show:
-        place = options.run_dir or root() / "reports" / "runs" / f"TIME_{resolved.model.name}_{resolved.system.name}"
-        resolved = with_wishes(resolved, place.absolute(), wishes)
-        check_arguments(resolved)  # printed to be submitted by hand: refused like one that is submitted
-        _say(foretell(resolved, None))
-        print(folder.script_text(resolved, root=root(), run_dir=place.absolute()), end="")
-        return 0
+    resolved, wishes = _resolved(options)
     folder.preflight(with_wishes(resolved, Path(), wishes), root())
     if wishes.load:
         check_checkpoint(with_wishes(resolved, Path(), wishes), wishes.load)
@@ -133,19 +136,26 @@ def _submit(options: argparse.Namespace) -> int:
     return _say_submitted(submitted, run_dir) if submitted else _say_ended(run_dir, is_step=is_step)
 
 
-def _resolved(options: argparse.Namespace, request: "Request") -> "tuple[Run, Wishes]":
+def _resolved(options: argparse.Namespace) -> "tuple[Run, Wishes]":
     """Return the run that is asked for or recorded, and what is wished of checkpoints."""
-    from nlp_bench.config.request import Request
+    from nlp_bench.config.limits import with_limits
+    from nlp_bench.config.request import Request, from_options
     from nlp_bench.config.resolve import for_another_job, resolve
     from nlp_bench.config.run import read_run
+    from nlp_bench.errors import UsageError
     from nlp_bench.launch.chain import Wishes, taken_up
 
-    wishes = _wishes(options)
+    request, wishes = from_options(options), _wishes(options)
     if not options.run:
-        return resolve(request, ask_scheduler=not options.show), wishes
-    recorded = for_another_job(read_run(options.run), request)
-    is_same = wishes == Wishes() and request == Request()
-    return (recorded, wishes) if is_same else taken_up(recorded, wishes)
+        run = resolve(request, ask_scheduler=not options.show)
+    else:
+        run = for_another_job(read_run(options.run), request)
+        if wishes != Wishes() or request != Request():
+            run, wishes = taken_up(run, wishes)
+    run = replace(run, limits=with_limits(run.limits, options))
+    if wishes.chain > 1 and run.limits.retries:
+        raise UsageError("--retries: a chain goes on by itself after a lost job; give it more jobs instead (--chain)")
+    return run, wishes
 
 
 def _rehearse(options: argparse.Namespace) -> int:
