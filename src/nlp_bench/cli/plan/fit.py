@@ -1,12 +1,18 @@
 """Fit the constants of the time model to a table of measured points, and say how well they predict what the fit has not seen.
 
 Points of one configuration group (model, GPU, number format, TP, PP, CP, micro batch, sequence, recompute) never stand on both
-sides of a split. Nothing is written without --output.
+sides of a split. A row that no GPU can have run so fast, or that the rows of other sources contradict by more than half, is held back,
+with the reason, until its cell in the column `looked_at` says who has looked. Nothing is written without --output.
 """
 
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nlp_bench.plan.constants import Constants
+    from nlp_bench.plan.fit.data import Measured
 
 EXAMPLE = """nlp-bench plan fit reports/reference/published_points/points.csv --cross-validate
   nlp-bench plan fit reports/reference/published_points/points.csv --output benchmark/plan.toml"""
@@ -39,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.plan.fit.solve import solve
 
     constants = read_constants()
-    measured = read_measured(options.points, constants)
+    measured = _trusted(read_measured(options.points, constants), constants)
     fitted = solve(measured, constants)
     print("\n".join(constants_table(fitted)))
     if options.cross_validate:
@@ -54,3 +60,20 @@ def run(options: argparse.Namespace) -> int:
         write_fit(options.output, options.points, measured, constants, fitted)
         print(f"nlp-bench: constants of {len(measured)} rows: {options.output}", file=sys.stderr)
     return 0
+
+
+def _trusted(measured: "Measured", constants: "Constants") -> "Measured":
+    """Return the rows that nothing speaks against, and say which are held back."""
+    import numpy as np
+
+    from nlp_bench.plan.fit.gate import held_back
+
+    held = held_back(measured, constants)
+    for one, reason in held.items():
+        print(f"nlp-bench: held back: {one}: {reason}", file=sys.stderr)
+    if held:
+        print(
+            "nlp-bench: compare them with their source; mend the row, or write into its column looked_at who has looked and what it says",
+            file=sys.stderr,
+        )
+    return measured.take(np.array([one not in held for one in measured.ids])) if held else measured

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.plan.configurations import Configurations, Numbers
+from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.points.points import REQUIRED, points_of, read_rows
 
@@ -39,6 +39,8 @@ class Measured:
     """Number of the configuration group."""
     sweeps: tuple[tuple[str, ...], ...]
     """Source, model, GPU and GPU count: rows that compare with each other."""
+    looked_at: Flags
+    """Whether somebody has looked at the row and found it as published."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -53,6 +55,7 @@ class Measured:
             sources=self.sources[chosen],
             groups=self.groups[chosen],
             sweeps=tuple(self.sweeps[place] for place in chosen),
+            looked_at=self.looked_at[chosen],
         )
 
     def weights(self) -> Numbers:
@@ -83,6 +86,7 @@ def read_measured(path: str | Path, constants: Constants) -> Measured:
         sources=np.array([one["source_id"] for one in own]),
         groups=groups,
         sweeps=tuple((one["source_id"], one["model"], one["gpu"], one["n_gpus"]) for one in own),
+        looked_at=np.array([bool(one.get("looked_at")) for one in own]),
     )
 
 
