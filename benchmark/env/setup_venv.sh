@@ -27,7 +27,14 @@ set +u # the shell functions of environment modules read unset variables
 eval "$software"
 set -u
 
-python=$(nlp_bench_python)
+shared=$here/packages.pth # of `nlp-bench init`: where the environment that ran it has torch, megatron-core and the rest
+if [[ -e $shared ]]; then
+  python=$(sed -n 's/^# python: //p' "$shared")
+  "$python" -c 'import sys; from importlib.util import find_spec as f; sys.exit(not (f("torch") and f("megatron.core")))' 2> /dev/null ||
+    { say "error: $python, whose packages $shared shares, no longer has torch and megatron-core; remove $shared for an environment of its own"; exit 1; }
+else
+  python=$(nlp_bench_python)
+fi
 link=$(nlp_bench_venv "$root")
 require_own() { # require_own PATH: nothing is there, or a link of ours, to a folder named after it
   [[ ! -e $1 && ! -L $1 ]] || { [[ -L $1 ]] && [[ $(readlink -- "$1") =~ ^"$(basename -- "$link")"-[0-9a-f]{12}$ ]]; } ||
@@ -40,6 +47,7 @@ key() { # what the environment is made of: packages by pyproject.toml (not its s
   "$python" -I -c 'import sys; print(sys.version)'
   echo "$accelerator $site_packages"
   cat "$here/constraints.txt"
+  [[ ! -e $shared ]] || cat "$shared"
   sed '/^\[tool/,$d' "$root/pyproject.toml"
   cat "$root/setup.py" "$root/src/nlp_bench/logs/scan.c"
 }
@@ -73,6 +81,12 @@ install() { # install EXTRAS: this checkout with its packages, at the pinned ver
   pip install -q --constraint "$pins" --editable "${root}[$1]" || unfinished "the packages of pyproject.toml"
 }
 
+share() { # the packages of the other environment, and a command of this one
+  cp -- "$shared" "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+  printf '#!/bin/sh\nexec "%s" -m nlp_bench "$@"\n' "$venv/bin/python" > "$venv/bin/nlp-bench"
+  chmod +x "$venv/bin/nlp-bench"
+}
+
 install_torch() {
   local torch
   torch=$(grep '^torch==' "$here/constraints.txt")
@@ -100,10 +114,15 @@ if ! is_ready key; then
   options=(); [[ $site_packages != yes ]] || options=(--system-site-packages)
   "$python" -I -m venv --clear "${options[@]}" "$venv" ||
     { say "error: $python made no environment in $venv; make room, install python3-venv, or set NLP_BENCH_PYTHON"; exit 1; }
-  say "1/2 torch"
-  install_torch
-  say "2/2 megatron-core and the rest"
-  install train,report
+  if [[ -e $shared ]]; then
+    say "with the packages of $python"
+    share
+  else
+    say "1/2 torch"
+    install_torch
+    say "2/2 megatron-core and the rest"
+    install train,report
+  fi
   check_torch
   mark key
 fi

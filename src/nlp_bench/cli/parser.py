@@ -9,6 +9,7 @@ from typing import NoReturn
 from nlp_bench.errors import UsageError, nearest
 
 SUBCOMMANDS = {
+    "init": "make a working folder from an installed package: workflow, data files, README",
     "check": "resolve and validate one run; nothing is started",
     "build": "compile and warm the fused kernels of this machine",
     "data": "make or prepare training data (.bin/.idx)",

@@ -1,0 +1,166 @@
+"""Write a working folder from an installed nlp-bench: the JUBE workflow, its parts, every data file, this version's sources, a README.
+
+It is laid out like a checkout, so that everything that the documentation says of one holds for it, and it needs this installation no longer.
+"""
+
+import argparse
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from nlp_bench import __version__
+from nlp_bench.errors import UsageError
+
+EXAMPLE = """nlp-bench init bench
+  nlp-bench init bench --system mycluster --like dgx-h100"""
+LIKE = "dgx-h100"
+TORCH, MEGATRON = "torch", "megatron-core"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the folder and the machine."""
+    parser.add_argument("folder", metavar="DIR", type=Path, help="the folder to make; it must not exist, or be empty")
+    parser.add_argument(
+        "--system",
+        metavar="NAME",
+        help="the machine; for a new name benchmark/systems/NAME.toml is written, to be edited",
+    )
+    parser.add_argument(
+        "--like", metavar="NAME", help=f"the system file that a new one is copied from (default: {LIKE})"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make the folder whole or not at all; print it, and say what to type next; return 0."""
+    from nlp_bench.config import catalog
+
+    folder = options.folder.absolute()
+    _refuse(folder, options.system, options.like)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+            made = Path(temporary, "made")
+            _fill(made, catalog.shipped())
+            system = _describe(made, options.system, options.like or LIKE)
+            (made / "README.md").write_text(_readme(system), encoding="utf-8")
+            made.replace(folder)
+    except OSError as error:
+        raise UsageError(f"init: {folder} cannot be written: {error.strerror or error}; name another folder") from error
+    print(options.folder)
+    print("\n".join(f"nlp-bench: next: {line}" for line in _next(options.folder, system)), file=sys.stderr)
+    return 0
+
+
+def _refuse(folder: Path, system: str | None, like: str | None) -> None:
+    from nlp_bench.config import catalog
+
+    if (checkout := catalog.checkout()) is not None:
+        raise UsageError(
+            f"init: this nlp-bench runs from a checkout, which is a working folder already: {checkout}; type "
+            f"jube run {shlex.quote(str(checkout / catalog.WORKFLOW))}"
+        )
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise UsageError(f"init: {folder} is {'a file' if folder.is_file() else 'not empty'}; name a new folder")
+    if odd := next((sign for sign in '"$,\\`\n' if sign in str(folder)), None):
+        raise UsageError(f"init: {str(folder)!r} holds {odd!r}, which JUBE takes in no path; name another folder")
+    if system is not None and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", system):
+        raise UsageError(f"--system: {system[:80]!r} is no name of a file; use letters, digits, . - and _")
+    if like and (system is None or system in catalog.names("systems")):
+        raise UsageError(
+            "--like: it is what a new system file is copied from; name a new one by --system, or leave --like out"
+        )
+    catalog.find("systems", like or LIKE)
+
+
+def _fill(made: Path, shipped: Path) -> None:
+    """Copy the shipped files to their places in a checkout, and the package itself, which the environment of the folder is made from."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    shutil.copytree(shipped, made, ignore=ignored)
+    shutil.copytree(shipped.parent, made / "src" / "nlp_bench", ignore=ignored)
+    for path in (made / "benchmark").rglob("*"):
+        if path.is_file() and path.read_bytes().startswith(b"#!"):
+            path.chmod(path.stat().st_mode | 0o111)
+    if text := _shared_packages(made):
+        (made / "benchmark" / "env" / "packages.pth").write_text(text, encoding="utf-8")
+
+
+def _shared_packages(made: Path) -> str:
+    """Return where this Python has its packages, for setup_venv.sh; empty unless they are what a training needs, at the pinned version."""
+    from nlp_bench.packages import installed_version
+
+    pins = (made / "benchmark" / "env" / "constraints.txt").read_text(encoding="utf-8").split()
+    if not installed_version(TORCH) or f"{MEGATRON}=={installed_version(MEGATRON)}" not in pins:
+        return ""
+    folders = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    return "\n".join([f"# python: {sys.executable}", *folders]) + "\n"
+
+
+def _describe(made: Path, system: str | None, like: str) -> str | None:
+    """Write a system file of a new name, or bring a person's own along; return the machine's name."""
+    from nlp_bench.config import catalog
+
+    if system is None:
+        return None
+    if system in catalog.names("systems"):
+        shutil.copy(catalog.find("systems", system), made / "benchmark" / "systems")
+        return system
+    text = catalog.find("systems", like).read_text(encoding="utf-8")
+    first = text.index("schema =")  # what stands before speaks of the other machine
+    text = re.sub(r"^description = .*$", f'description = "{system}"', text[first:], count=1, flags=re.MULTILINE)
+    text = re.sub(r"^\[detect\].*\n(?:[^\[\n].*\n)*\n?", "", text, count=1, flags=re.MULTILINE)
+    head = (
+        f"# {system}: a copy of {like}.toml; go through every line. Every key is described in src/nlp_bench/config/system.py.\n"
+        f"# nlp-bench doctor --system {system} --model 13 compares it with the machine.\n"
+    )
+    (made / "benchmark" / "systems" / f"{system}.toml").write_text(head + text, encoding="utf-8")
+    return system
+
+
+def _next(folder: Path, system: str | None) -> list[str]:
+    """Return the commands to type, in their order, from where the user stands."""
+
+    def word(name: str) -> str:
+        return shlex.quote(str(folder / name))
+
+    tags = f" --tag 13 {system}" if system and system != "local" else ""
+    return [
+        *([f"edit {word(f'benchmark/systems/{system}.toml')}, which describes the machine"] if system else []),
+        f"jube run {word('benchmark/jube/nlp_benchmark.yaml')}{tags}",
+        f"or, where JUBE is not installed: bash {word('benchmark/run.sh')}{tags.removeprefix(' --tag')}",
+    ]
+
+
+def _readme(system: str | None) -> str:
+    name = system or "NAME"
+    describe = (
+        f"1. Edit `benchmark/systems/{system}.toml`: it describes the machine."
+        if system
+        else "1. Describe the machine: copy a file of `benchmark/systems` to `benchmark/systems/NAME.toml` and edit it. Without one, this machine is taken."
+    )
+    return f"""# A working folder of nlp-bench {__version__}
+
+Made by `nlp-bench init`. It is laid out like a checkout and needs nothing outside of it; it may be moved and copied to another machine.
+Type in this folder:
+
+{describe}
+2. `benchmark/env/nlp-bench check --model 13 --system {name} --offline`: is the description right, does the layout fit?
+3. `jube run benchmark/jube/nlp_benchmark.yaml --tag 13 {name}` (without tags: the tiny model here, in a minute)
+4. `jube continue benchmark/jube/nlp_benchmark_run --id last`, again until no step waits
+5. `jube result -a benchmark/jube/nlp_benchmark_run --id last`: the table
+
+`bash benchmark/run.sh [TAG …]` does 3 to 5 and finds or installs JUBE. The first step of a run makes the environment `.venv` (torch, megatron-core at
+pinned versions; minutes, once). If `benchmark/env/packages.pth` is there, `.venv` takes the packages of the environment that ran `init`
+instead; remove the file for an environment of its own. `source benchmark/env/activate.bash` puts this folder's `nlp-bench` on PATH.
+
+| folder | content |
+|---|---|
+| `benchmark/models`, `benchmark/systems`, `benchmark/rules` | data files; one of your own under a new name is found by it |
+| `jube/parameters.yaml` | what a run sweeps over |
+| `benchmark/jube/nlp_benchmark_run`, `reports/` | what runs leave |
+| `src/nlp_bench` | the sources of this version |
+
+A changed file of `benchmark/models` is told in every record: such a run is not the benchmark.
+"""

@@ -1,0 +1,218 @@
+"""sdist and wheel as a user gets them: complete, pure, and working in a clean environment, in a folder that has nothing of a checkout."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_string
+from pathlib import Path
+
+import pytest
+from support.pages import check_page
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/install.md"
+BARE = ("numpy", "numpy.libs", "backports", "tomli")
+BUILD = "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
+CLEAN = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
+
+
+def tracked() -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")  # fmt: skip
+    return [name for name in listed if name and (ROOT / name).is_file()]
+
+
+def built(hook: str, source: Path, folder: Path, **variables: str) -> Path:
+    """Call a hook of setuptools as pip does, in `source`, and return what it made."""
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, hook, str(folder)], cwd=source, env=CLEAN | variables, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder / done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source archive of this checkout; nothing is written into it."""
+    folder = tmp_path_factory.mktemp("sdist")
+    for name in tracked():
+        (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / "source" / name)
+    return built("build_sdist", folder / "source", folder / "dist")
+
+
+@pytest.fixture(scope="module")
+def source(sdist: Path) -> Path:
+    """What is in the source archive, unpacked."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(sdist.parent, filter="data")
+    return sdist.parent / sdist.name.removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> Path:
+    return built("build_wheel", source, source.parent / "wheel")
+
+
+def environment(folder: Path, wheel: Path, packages: Path) -> Path:
+    """Make an environment with the wheel and nothing else but the packages that lie in `packages`; return its nlp-bench."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    python = folder / "bin/python"
+    site = subprocess.run(
+        [python, "-c", "import sysconfig as s; print(s.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    Path(site.stdout.strip(), "packages.pth").write_text(f"{packages}\n")
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--ignore-installed",
+        wheel,
+    ]
+    subprocess.run(install, check=True, env=CLEAN)
+    return folder / "bin/nlp-bench"
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command in an environment that has its dependencies and no extra."""
+    folder = tmp_path_factory.mktemp("bare")
+    (folder / "packages").mkdir()
+    here = next(Path(path) for path in sys.path if Path(path, "numpy").is_dir())
+    for name in BARE:
+        for found in (path for path in here.glob(f"{name}*") if path.name == name or path.suffix == ".dist-info"):
+            (folder / "packages" / found.name).symlink_to(found)
+    return environment(folder / "env", wheel, folder / "packages")
+
+
+@pytest.fixture(scope="module")
+def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command in an environment that has the extras too."""
+    here = next(Path(path) for path in sys.path if Path(path, "torch").is_dir())
+    return environment(tmp_path_factory.mktemp("full") / "env", wheel, here)
+
+
+def test_the_source_archive_holds_the_checkout(source: Path) -> None:
+    assert [name for name in tracked() if not (source / name).is_file()] == []
+
+
+def test_the_wheel_is_pure_whole_and_says_what_it_is(wheel: Path) -> None:
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = message_from_string(
+            archive.read(next(n for n in names if n.endswith(".dist-info/METADATA"))).decode()
+        )
+    wanted = [
+        name
+        for name in tracked()
+        if name.startswith(("benchmark/", "jube/")) and not name.startswith("benchmark/perf/")
+    ]
+    assert [name for name in wanted if f"nlp_bench/shipped/{name}" not in names] == []
+    assert not [name for name in names if name.endswith(".so") or "perf/" in name]
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Author"]
+    versions = [one.rpartition(" ")[2] for one in metadata.get_all("Classifier", []) if "Python :: 3." in one]
+    assert versions == ["3.10", "3.11", "3.12", "3.13"]
+
+
+def test_the_scanner_is_compiled_where_it_is_asked_for(source: Path, tmp_path: Path) -> None:
+    shutil.copytree(source, tmp_path / "source")
+    wheel = built("build_wheel", tmp_path / "source", tmp_path, NLP_BENCH_SCANNER="1")
+    with zipfile.ZipFile(wheel) as archive:
+        assert any(name.startswith("nlp_bench/logs/_scan.") for name in archive.namelist())
+    assert "none-any" not in wheel.name
+
+
+def call(command: Path, folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [command, *words], cwd=folder, env=CLEAN | {"NLP_BENCH_HOME": str(folder / "home")}, capture_output=True, text=True, timeout=200, check=False
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        ("data prepare text.jsonl --output data --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt", "train"),
+        ("data", "train"),
+        ("rehearse --model tiny --system juwels-booster --nodes 1 --tp 1 --pp 1", "train"),
+        ("plan calibrate --output constants.toml", "train"),
+        ("submit --system local", "train"),
+        ("plan fit points.csv", "fit"),
+        ("plan --model 13 --system juwels-booster --nodes 8 --plot plan.png", "report"),
+    ],
+)  # fmt: skip
+def test_a_missing_package_is_two_lines_that_name_the_extra(bare: Path, tmp_path: Path, words: str, extra: str) -> None:
+    (tmp_path / "text.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "vocab.json").write_text("{}")
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    shutil.copy(ROOT / "reports/reference/published_points/points.csv", tmp_path)
+    done = call(bare, tmp_path, *words.split())
+    assert done.returncode in {1, 2}
+    lines = done.stderr.strip().splitlines()
+    assert lines[-2 if len(lines) > 1 and extra else -1].startswith("nlp-bench: error: ")
+    assert not extra or f"pip install 'nlp-bench[{extra}]'" in lines[-1]
+
+
+def test_doctor_names_commands_that_exist_here(bare: Path, tmp_path: Path) -> None:
+    done = call(bare, tmp_path, "doctor")
+    assert "benchmark/env" not in done.stdout
+    assert "pip install 'nlp-bench[train]'" in done.stdout
+
+
+def test_the_scanner_can_be_compiled_later(bare: Path, tmp_path: Path) -> None:
+    made = Path(call(bare, tmp_path, "build", "--scanner").stdout.strip())
+    assert made.is_relative_to(bare.parents[1])
+    assert made.is_file()
+    made.unlink()
+
+
+def test_init_refuses_what_it_must_not_touch(bare: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine.txt").touch()
+    for words, said in (
+        (["full"], "is not empty"),
+        (["full/mine.txt"], "is a file"),
+        (["a,b"], "JUBE takes in no path"),
+        (["b", "--system", "../up"], "is no name of a file"),
+        (["b", "--system", "new", "--like", "dgx"], "did you mean dgx-"),
+        (["b", "--like", "dgx-a100"], "--like"),
+    ):
+        done = call(bare, tmp_path, "init", *words)
+        assert done.returncode == 2
+        assert said in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
+
+
+@pytest.mark.jube
+def test_the_page_shows_what_an_installed_wheel_does(
+    bare: Path, full: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "empty"
+    (folder / ".tools").mkdir(parents=True)
+    tool = folder / ".tools/nlp-bench"
+    tool.write_text(
+        f'#!/bin/sh\ncase $1 in init | rehearse | measure) exec "{full}" "$@" ;; esac\nexec "{bare}" "$@"\n'
+    )
+    tool.chmod(0o755)
+    for name in os.environ:
+        if name.startswith(("NLP_BENCH", "PYTHONPATH", "SLURM")) and name != "NLP_BENCH_WRITE_DOCS":
+            monkeypatch.delenv(name)
+    check_page(PAGE, folder, 15, NLP_BENCH_HOME=str(folder / "home"), NLP_BENCH_SYSTEM="local")
