@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import threading
 import time
@@ -414,6 +415,7 @@ def test_no_signal_is_taken_for_success(tmp_path: Path, name: str) -> None:
         assert process.stdout.readline() == "ready\n"
         subprocess.run(["bash", "-c", f"kill -{name} {process.pid}"], check=True)
         number = int(subprocess.run(["bash", "-c", f"kill -l {name}"], check=True, capture_output=True).stdout)
-        assert process.stdout.readline() == f"--exit-status {128 + number} --signal {name} here\n"
+        said = process.stdout.readline()
+        assert re.fullmatch(rf"--exit-status {128 + number} --elapsed \d+ --signal {name} here\n", said)
         assert process.wait() == 128 + number
         os.killpg(process.pid, 9)

@@ -155,6 +155,22 @@ def test_metrics_of_a_good_run(run_dir: Path) -> None:
     )
 
 
+def test_metrics_tell_the_time_limit_and_what_the_job_took(run_dir: Path) -> None:
+    """The published tables' Job_Time is the limit: whole quarters of an hour beside runs of minutes."""
+
+    def times() -> list[str]:
+        assert main(["measure", str(run_dir), "--metrics", str(run_dir / "m.txt")]) == 0
+        return [line for line in (run_dir / "m.txt").read_text().splitlines() if line.startswith("job_")]
+
+    record = {"schema": "nlp-bench/ended/1", "exit_status": 0, "signal": "", "job_id": "4711", "restarts": 0}
+    (run_dir / "ended.json").write_text(json.dumps(record))  # as an earlier version wrote it
+    assert times() == ["job_id: 4711", "job_time: 00:45:00"]
+    (run_dir / "ended.json").write_text(json.dumps(record | {"elapsed_s": 754}))
+    assert times() == ["job_id: 4711", "job_time: 00:45:00", "job_elapsed: 00:12:34"]
+    (run_dir / "ended.json").write_text(json.dumps(record | {"elapsed_s": 754, "job_id": "4710"}))  # of another job
+    assert times() == ["job_id: 4711", "job_time: 00:45:00"]
+
+
 def test_result_keeps_the_raw_samples(run_dir: Path) -> None:
     path = run_dir / "job.out"
     path.write_text(path.read_text().replace("8.110270E+00", "nan"))

@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--signalled", action="store_true", help=argparse.SUPPRESS
     )  # of scripts that were queued earlier
     parser.add_argument("--signal", default="", metavar="NAME", help="the signal that told it to stop (likewise)")
+    parser.add_argument("--elapsed", type=int, metavar="SECONDS", help="how long it took, from begin to end (likewise)")
     parser.add_argument("--wait", action="store_true", help="poll until every run has ended")
     add_every(parser, 60.0, "with --wait: longest time between two looks (60)")
 
@@ -33,7 +34,9 @@ def run(options: argparse.Namespace) -> int:
 
     if options.exit_status is not None:  # the job script speaks of its own run, recorded or not
         signal = options.signal or ("TERM" if options.signalled else "")
-        ending, state = sync_script(options.paths[0], exit_status=options.exit_status, signal=signal)
+        ending, state = sync_script(
+            options.paths[0], exit_status=options.exit_status, signal=signal, elapsed_s=options.elapsed
+        )
         print(f"{options.paths[0]}: {ending.text() if ending else state}")
         return 0
     folders = find_runs(options.paths)

@@ -11,6 +11,7 @@ from nlp_bench.config.table import check_types
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json, refuse_types
 from nlp_bench.launch.end.evidence import enough_at, says_finished
+from nlp_bench.launch.end.script_record import read_record
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log
 from nlp_bench.measure.asked import Asked
@@ -41,6 +42,8 @@ class FolderMeasurement:
     """outcome.json, unchanged."""
     entry: RunEntry
     """The entry of the report."""
+    elapsed_s: int | None
+    """Seconds that the job (of a chain the last one) took; None where its script was ended without a last word."""
 
 
 def measure_folder(
@@ -99,7 +102,8 @@ def measure_folder(
         provenance=_provenance(asked, log, attempt, throughput),
     )
     entry = with_machine(judged(entry, run, ended), log, run_dir=folder, run=run, nodes=nodes)
-    return FolderMeasurement(run=run, ended=ended, entry=entry)
+    script = read_record(folder, ended.get("job_id"))
+    return FolderMeasurement(run=run, ended=ended, entry=entry, elapsed_s=script.elapsed_s if script else None)
 
 
 def _deviations(run: dict[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.config.values import clock
 from nlp_bench.measure.folder import FolderMeasurement
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import lookup
@@ -41,6 +42,7 @@ def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> st
         "reason": "; ".join(entry.reasons).replace(",", ";") or None,  # JUBE's csv does not quote
         "job_id": measured.ended.get("job_id"),
         **{key: lookup(measured.run, dotted) for key, dotted in FROM_RUN.items()},
+        "job_elapsed": clock(measured.elapsed_s) if measured.elapsed_s is not None else None,
         "iterations": entry.records[-1].iteration if entry.records else None,
         "virtual_pipeline": entry.workload.value("virtual_pipeline_model_parallel_size"),
         "tuning": switches(lookup(measured.run, "tuning")),

@@ -1,7 +1,7 @@
 """What the job script says of its own end, beside the decision: ended.json, the witness that Slurm cannot forget."""
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from nlp_bench.clock import now
@@ -23,9 +23,11 @@ class ScriptRecord:
     """Slurm's number; None for a local run."""
     restarts: int
     """How often Slurm had started the job anew before."""
+    elapsed_s: int | None = None
+    """Seconds from the begin of the script to its end; None where an earlier version has written it."""
 
 
-def own_record(exit_status: int, signal: str) -> ScriptRecord:
+def own_record(exit_status: int, signal: str, elapsed_s: int | None) -> ScriptRecord:
     """Return the record of the job that this process is part of."""
     count = os.environ.get("SLURM_RESTART_COUNT", "")
     return ScriptRecord(
@@ -33,6 +35,7 @@ def own_record(exit_status: int, signal: str) -> ScriptRecord:
         signal=signal,
         job_id=os.environ.get("SLURM_JOB_ID"),
         restarts=int(count) if count.isdigit() else 0,
+        elapsed_s=elapsed_s,
     )
 
 
@@ -47,12 +50,10 @@ def read_record(run_dir: Path, job_id: str | None) -> ScriptRecord | None:
     if not path.exists():
         return None
     try:
-        record = read_json(path, SCHEMA)
-        refuse_types(record, path, exit_status=int, signal=str, job_id=str | None, restarts=int)
+        record = {"elapsed_s": None, **read_json(path, SCHEMA)}
+        refuse_types(record, path, exit_status=int, signal=str, job_id=str | None, restarts=int, elapsed_s=int | None)
     except NlpBenchError:
         return None
     if record["job_id"] != job_id:
         return None
-    return ScriptRecord(
-        exit_status=record["exit_status"], signal=record["signal"], job_id=job_id, restarts=record["restarts"]
-    )
+    return ScriptRecord(**{field.name: record[field.name] for field in fields(ScriptRecord)})

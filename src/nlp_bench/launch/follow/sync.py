@@ -58,7 +58,9 @@ def sync(run_dir: Path) -> tuple[Ending | None, str]:
     return _settle(run_dir, submission, job, record, exit_status=exit_status, own_id=None)
 
 
-def sync_script(run_dir: Path, *, exit_status: int, signal: str = "") -> tuple[Ending | None, str]:
+def sync_script(
+    run_dir: Path, *, exit_status: int, signal: str = "", elapsed_s: int | None = None
+) -> tuple[Ending | None, str]:
     """Decide in the job itself, at the end of its script; where the job will go on, or only Slurm can know, nothing is decided.
 
     What the script knows is written down in any case.
@@ -66,7 +68,7 @@ def sync_script(run_dir: Path, *, exit_status: int, signal: str = "") -> tuple[E
     ending = read_ending(run_dir)
     if ending is not None:
         return ending, "ended"
-    own = own_record(exit_status, signal)
+    own = own_record(exit_status, signal, elapsed_s)
     with contextlib.suppress(NlpBenchError):  # a full disk: Slurm still has the exit status
         write_record(run_dir, own)
     job = (
