@@ -13,7 +13,7 @@ nlp_bench_find_jube() { # nlp_bench_find_jube ROOT: put a JUBE that starts on PA
     { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y jube; } > /dev/null 2>&1 || true
     if jube --version > /dev/null 2>&1; then return; fi
   fi
-  # JUBE is not on PyPI.
+  # JUBE is not on PyPI; this is GitHub's address of the archive of a tag.
   if command -v jube > /dev/null; then
     echo "nlp-bench: $(command -v jube) does not start (JUBE 2.5.1 needs Python 3.11 or older)" >&2
   fi
@@ -24,7 +24,8 @@ nlp_bench_find_jube() { # nlp_bench_find_jube ROOT: put a JUBE that starts on PA
 nlp-bench: error: JUBE was not found and could not be installed. One of these helps:
   on Debian or Ubuntu with Python 3.11 or older: sudo apt-get install jube
   on an HPC system:                              module load JUBE
-  elsewhere: download JUBE 2.7.1 and set NLP_BENCH_JUBE_ARCHIVE to the archive's path
+  elsewhere: download JUBE 2.7.1 (https://github.com/FZJ-JSC/JUBE, the source archive of the tag REL-2.7.1) and set
+             NLP_BENCH_JUBE_ARCHIVE to the archive's path; 2.7.1 runs under Python 3.12 and later, too
   without JUBE:                                  nlp-bench submit, then nlp-bench report (see README.md)
 TEXT
   return 2

@@ -43,6 +43,13 @@ def slurm() -> Iterator[Sandbox]:
         started("scancel", "--user", str(os.getuid()))
 
 
+@pytest.fixture
+def jube_slurm(slurm: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
+    """That Slurm with the JUBE of this test on PATH (`both_jubes`)."""
+    monkeypatch.setitem(slurm.environment, "PATH", os.environ["PATH"])
+    return slurm
+
+
 Stub = Callable[..., Run]
 RANKS = Path(__file__).parent / "ranks"
 

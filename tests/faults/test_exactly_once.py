@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.jube_versions import both_jubes
 from support.processes import processes_with
 from support.sandbox import Sandbox
 from support.shims import shim
@@ -105,6 +106,7 @@ def test_what_the_script_of_a_killed_submit_leaves_is_ended(
     submit.until(lambda: not processes_with(str(submit.run_dir)))
 
 
+@both_jubes
 @pytest.mark.jube
 def test_jube_killed_alone_joins_its_local_submit(
     stub_run: Stub, jube_file: Callable[..., Path], environment: dict[str, str]
@@ -198,9 +200,11 @@ def test_a_marker_made_by_hand_fools_nobody(slurm: Sandbox, stub_run: Stub, jube
     assert "CANCELLED" in slurm("jube", "result", "-a", str(runs), "--id", "last")
 
 
+@both_jubes
 @pytest.mark.jube
-def test_two_jube_continues_make_one_job(slurm: Sandbox, stub_run: Stub, jube_file: Callable[..., Path]) -> None:
+def test_two_jube_continues_make_one_job(jube_slurm: Sandbox, stub_run: Stub, jube_file: Callable[..., Path]) -> None:
     """JUBE is killed while sbatch is slow; then two people go on at once."""
+    slurm = jube_slurm
     yaml = jube_file(once=stub_run("ok"))
     runs = yaml.parent / "runs"
     environment = {**slurm.environment, "PATH": shim(yaml.parent / "bin", "sbatch", "sleep 1", "sleep 1")}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.jube_versions import both_jubes
 from support.sandbox import Sandbox
 
 from nlp_bench.config.run import Run
@@ -20,10 +21,12 @@ def with_limits(run: Run, **limits: float) -> Run:
     return replace(run, limits=replace(run.limits, **limits))  # type: ignore[arg-type]
 
 
+@both_jubes
 def test_to_the_table_unattended(
-    slurm: Sandbox, stub_run: Callable[..., Run], jube_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    jube_slurm: Sandbox, stub_run: Callable[..., Run], jube_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One ends well, one fails, one waits in the queue for longer than it may."""
+    slurm = jube_slurm
     held = with_limits(stub_run("ok", "--hold"), max_pending_s=3)
     file = jube_file(ok=stub_run("slow 1"), fails=stub_run("exit 5"), held=held)
     monkeypatch.chdir(file.parent)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.jube import Jube
+from support.jube_versions import both_jubes
 
 pytestmark = [pytest.mark.jube, pytest.mark.torchrun]
 
@@ -22,6 +23,7 @@ def run(command: list[str], jube: Jube, bound_s: float = 240) -> "subprocess.Com
     )
 
 
+@both_jubes
 def test_one_command(jube: Jube) -> None:
     done = run(["bash", str(jube.checkout / "benchmark/run.sh"), "local"], jube)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -34,14 +36,20 @@ def test_one_command(jube: Jube) -> None:
     assert {"report.csv", "report.md", "report.html", "report.json", "throughput.png", "throughput.svg"} <= written
 
 
+@both_jubes
 def test_sweep_gives_one_row_per_point(jube: Jube) -> None:
-    jube.set(micro_batch_size="1,2", iterations="4", gas="1")
+    jube.set(micro_batch_size="1,2", iterations="4", gas="1", nonce="0042e3")
     jube.run("local")
     assert jube.status() == "FINISHED", jube.log()
     rows = jube.table()
     assert sorted(row["Batch_Size"] for row in rows) == ["1", "2"]
     assert {row["Outcome"] for row in rows} == {"VALID"}
     assert "micro_batch_size" in jube("jube", "info", str(jube.runs), "--id", "last", "--step", "train")
+    nlp_bench, evidence = str(jube.checkout / "benchmark/env/nlp-bench"), str(jube.folder / "evidence.tar.gz")
+    jube(nlp_bench, "bundle", str(jube.runs), "--output", evidence)
+    jube(nlp_bench, "verify", evidence, "--nonce", "0042e3")
+    logs = [path.read_text() for path in jube.runs.rglob("*_train/work/job.out")]
+    assert [log.count("; nonce 0042e3\n") for log in logs] == [1, 1]
 
 
 def test_a_run_that_ends_when_it_is_enough_is_a_valid_row(jube: Jube) -> None:
@@ -53,11 +61,19 @@ def test_a_run_that_ends_when_it_is_enough_is_a_valid_row(jube: Jube) -> None:
     assert 50 <= int(row["Iterations"]) < 3000
 
 
-def test_jube_autorun(jube: Jube) -> None:
-    """jube-autorun itself does not quote its folder, so its runs lie in a path without a space."""
+@both_jubes
+@pytest.mark.parametrize("command", ["jube run", "jube-autorun"])
+def test_the_commands_of_the_readme(jube: Jube, tmp_path: Path, command: str) -> None:
+    """From the root of a checkout in a path with a space, as they stand there, with other tags."""
+    text = (jube.checkout / "README.md").read_text(encoding="utf-8")
+    three = re.search(r"^(jube run .*\n)(jube continue .*\n)(jube result .*\n)", text, re.MULTILINE)
+    one = re.search(r"`(jube-autorun [^`]+)`", text)
+    commands = three.groups() if three and command == "jube run" else one.groups() if one else ()
+    jube.folder = tmp_path / "a path with a space"
+    jube.folder.mkdir()
     jube.set(iterations="4")
-    yaml = jube.checkout / "benchmark/jube/nlp_benchmark.yaml"
-    printed = jube("jube-autorun", "-p", "1", "-r", f"--tag tiny local -o {jube.runs}", str(yaml))
+    for words in commands:
+        printed = jube("env", "-C", str(jube.checkout), "bash", "-c", re.sub(r"--tag \w+", "--tag tiny local", words))
     assert "VALID" in printed
     assert "time_to_report_in_seconds" in printed
 
@@ -184,6 +200,7 @@ def test_a_gpu_run_never_falls_back_to_the_cpu(jube: Jube) -> None:
     assert "accelerator: the run asks for cuda" in done.stdout
 
 
+@both_jubes
 @pytest.mark.parametrize(
     ("tags", "message"),
     [
@@ -204,6 +221,7 @@ def test_bad_tags_are_refused_at_once(jube: Jube, tags: list[str], message: str)
     assert not list(jube.runs.rglob("submit.json"))
 
 
+@both_jubes
 @pytest.mark.parametrize(
     ("file", "right", "wrong", "message"),
     [
@@ -213,7 +231,7 @@ def test_bad_tags_are_refused_at_once(jube: Jube, tags: list[str], message: str)
         ),
         (
             *("jube/parameters.yaml", 'name: timelimit, _: "default"', "name: timelimit, _: 1:00:00"),
-            "launch.timelimit: '3600' is not HH:MM:SS or D-HH:MM:SS; in YAML put it in quotes",
+            "--timelimit: '3600' is not a time limit",
         ),
     ],
 )
@@ -284,4 +302,4 @@ def test_no_jube(checkout: Path, tmp_path: Path, *, broken: bool) -> None:
     assert done.returncode == 2
     assert "sudo apt-get install jube" in done.stderr
     assert ("needs Python 3.11 or older" in done.stderr) is broken
-    assert "download JUBE 2.7.1 and set NLP_BENCH_JUBE_ARCHIVE" in done.stderr
+    assert "the source archive of the tag REL-2.7.1) and set\n             NLP_BENCH_JUBE_ARCHIVE" in done.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.jube import Jube
+from support.jube_versions import both_jubes
 
 pytestmark = [pytest.mark.jube, pytest.mark.torchrun]
 
@@ -30,6 +31,7 @@ def folders(jube: Jube) -> list[Path]:
     return sorted(path.parent for path in jube.runs.rglob("outcome.json") if not path.parent.is_symlink())
 
 
+@both_jubes
 def test_each_repeat_is_a_training_of_its_own(jube: Jube) -> None:
     repeated(jube, "2")
     jube.run("tiny", "local")
@@ -50,6 +52,7 @@ def test_each_repeat_is_a_training_of_its_own(jube: Jube) -> None:
     assert found["a"]["run_to_run_cv"] > 0
 
 
+@both_jubes
 @pytest.mark.parametrize("repeats", ["0", "two", "101"])
 def test_other_words_are_refused_before_anything_runs(jube: Jube, repeats: str) -> None:
     repeated(jube, repeats)

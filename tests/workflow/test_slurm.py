@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.jube import Jube
+from support.jube_versions import both_jubes
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slurm, pytest.mark.jube, pytest.mark.torchrun]
@@ -33,6 +34,7 @@ def old_patterns(log: str) -> float:
     return 1.0 / (sum(elapsed) / len(elapsed))
 
 
+@both_jubes
 def test_two_nodes_with_two_ranks_each(slurm_jube: Jube) -> None:
     slurm_jube.run("tiny", "slurm")
     slurm_jube.continue_until_finished(bound_s=200)
@@ -47,6 +49,8 @@ def test_two_nodes_with_two_ranks_each(slurm_jube: Jube) -> None:
     )
     run_dir = slurm_jube.run_dir()
     log = (run_dir / "job.out").read_text()
+    assert row["Job_Time"] == "00:10:00"  # the limit
+    assert "00:00:00" < row["Job_Elapsed"] < "00:10:00"
     tokens_per_second = old_patterns(log) * int(row["Batch_Size"]) * 256
     assert f"{tokens_per_second:.2f}" == row["Tokens/sec"]
     assert f"{20_000_000 / tokens_per_second:.2f}" == row["time_to_report_in_seconds"]
@@ -68,6 +72,7 @@ def test_two_nodes_with_two_ranks_each(slurm_jube: Jube) -> None:
     assert json.loads((run_dir / "result.json").read_text())["schema"] == "nlp-bench/result/1"
 
 
+@both_jubes
 def test_cancelled_job_is_a_row_without_a_number(slurm_jube: Jube) -> None:
     slurm_jube.run("tiny", "slurm")
     run_dir = slurm_jube.run_dir()
@@ -81,6 +86,7 @@ def test_cancelled_job_is_a_row_without_a_number(slurm_jube: Jube) -> None:
     assert [row[name] for name in NUMBERS] == [""] * len(NUMBERS)
 
 
+@both_jubes
 def test_failing_rank_is_a_row_without_a_number(slurm_jube: Jube, tmp_path: Path) -> None:
     """Rank 1 leaves with status 5 as soon as Python starts in it."""
     (tmp_path / "sitecustomize.py").write_text("import os\nif os.environ.get('RANK') == '1':\n    os._exit(5)\n")

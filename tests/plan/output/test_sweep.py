@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.jube_versions import both_jubes
 from support.planning import constants, problem
 from support.yaml_rules import problems
 
@@ -100,6 +101,7 @@ def test_another_number_format_has_no_parameter() -> None:
         sweep_text(shortlist(found), found.problem, model="175", system="juwels-booster")
 
 
+@both_jubes
 @pytest.mark.jube
 def test_jube_makes_a_work_package_of_each_point(tmp_path: Path) -> None:
     asked = small(tmp_path / "node.toml")

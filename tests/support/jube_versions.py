@@ -1,0 +1,60 @@
+"""The versions of JUBE that a test runs under: the one on PATH, and the newest release, installed once for all tests.
+
+On Debian the first is 2.5.1. The second is not on PyPI: its archive lies beside the checkout, or NLP_BENCH_JUBE_ARCHIVE names it.
+"""
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+NEWEST = "2.7.1"
+BESIDE = Path(__file__).resolve().parents[3] / "shared" / "jube" / f"JUBE-REL-{NEWEST}.tar.gz"
+PROGRAMS = ("jube", "jube-autorun")
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def both_jubes(test: Test) -> Test:
+    """Let a test run under both: JUBE is chosen before its other fixtures copy the environment."""
+    each = pytest.mark.parametrize("jube_version", ["on PATH", NEWEST], indirect=True)
+    return pytest.mark.usefixtures("jube_version")(each(test))
+
+
+@pytest.fixture(scope="session")
+def newest_jube(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder for PATH that holds the newest JUBE and nothing else."""
+    said = subprocess.run(["jube", "--version"], capture_output=True, text=True, check=False)
+    if f"version {NEWEST}" in said.stdout + said.stderr:
+        pytest.skip(f"the jube on PATH is {NEWEST}: there is no second one to run")
+    archive = Path(os.environ.get("NLP_BENCH_JUBE_ARCHIVE") or BESIDE)
+    if not archive.is_file():
+        pytest.skip(f"no archive of JUBE {NEWEST} at {archive}: set NLP_BENCH_JUBE_ARCHIVE to its path")
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"jube-{NEWEST}"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:  # of several workers one installs it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        programs = folder / "programs"
+        if not programs.exists():
+            python = folder / "venv/bin/python"
+            subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+            subprocess.run([python, "-m", "pip", "install", "-q", "PyYAML", str(archive)], check=True)
+            programs.with_suffix(".new").mkdir(exist_ok=True)
+            for name in PROGRAMS:
+                (programs.with_suffix(".new") / name).symlink_to(python.with_name(name))
+            programs.with_suffix(".new").rename(programs)
+    return programs
+
+
+@pytest.fixture
+def jube_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the wanted JUBE on PATH."""
+    if request.param == NEWEST:
+        monkeypatch.setenv("PATH", f"{request.getfixturevalue('newest_jube')}:{os.environ['PATH']}")
+        said = subprocess.run(["jube", "--version"], capture_output=True, text=True, check=True)
+        assert f"version {NEWEST}" in said.stdout + said.stderr
