@@ -21,6 +21,7 @@ echo "${COMPREPLY[@]}"
         ("repo", {"report"}),
         ("check --model llama", {"llama_8b"}),
         ("plan --system juwels", {"juwels-booster"}),
+        ("init bench --like juwels", {"juwels-booster"}),
         ("submit --tensor-model", {"--tensor-model-parallel-size"}),
         ("submit --kernels t", {"te", "torch"}),
         ("report --format c", {"csv"}),

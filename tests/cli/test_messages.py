@@ -29,7 +29,7 @@ def texts(tree: ast.AST) -> Iterator[str]:
 
 
 def unknown_in_commands(text: str, known: dict[str, set[str]]) -> set[str]:
-    found = {name for name in QUOTED.findall(text) if name not in {*SUBCOMMANDS, "init"}}
+    found = {name for name in QUOTED.findall(text) if name not in SUBCOMMANDS}
     for name, verb, rest in COMMAND.findall(text):
         whole = f"{name} {verb}" if f"{name} {verb}" in known else name
         unquoted = re.sub(r"\"[^\"]*\"|'[^']*'", "", rest)  # --train-args holds the trainer's

@@ -9,7 +9,7 @@ from nlp_bench.config.values import OneOf, UnlessDefault
 EXAMPLE = """nlp-bench completion bash > ~/.local/share/bash-completion/completions/nlp-bench
   nlp-bench completion zsh > ~/.zfunc/_nlp-bench           # in .zshrc: fpath+=~/.zfunc; autoload -Uz compinit; compinit
   eval "$(nlp-bench completion bash)"                      # in this shell alone"""
-FILES = {"model": "models", "system": "systems", "rules": "rules"}
+FILES = {"model": "models", "system": "systems", "like": "systems", "rules": "rules"}
 """Options whose value is the name of a data file, and its kind."""
 
 
