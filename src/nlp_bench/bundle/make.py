@@ -22,6 +22,7 @@ from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import lookup
 from nlp_bench.seal import State, sha256_of
+from nlp_bench.show.escape import one_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +186,8 @@ def _other_commits(folder: Path, members: Sequence[Member], software: dict[str, 
             continue
         commit = lookup(read_object(path), "nlp_bench.commit")
         if isinstance(commit, str) and commit.split("+")[0] != software["commit"]:
-            said.append(f"{member.path} was made by nlp-bench at commit {commit}, the bundle at {software['commit']}")
+            made_by = one_line(commit)
+            said.append(f"{member.path} was made by nlp-bench at commit {made_by}, the bundle at {software['commit']}")
     return said
 
 

@@ -11,6 +11,7 @@ from nlp_bench.compare.statistic import Scatter, Statistic, statistic
 from nlp_bench.errors import UsageError
 from nlp_bench.measure.observation import MACHINE
 from nlp_bench.measure.repeats import Pool
+from nlp_bench.show.grid import Column, as_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,14 +141,18 @@ def _no_match(a: Side, b: Side) -> str:
     )
 
 
-def difference_table(rows: Sequence[Difference]) -> str:
-    """Return the table name, A, B, source, for a terminal."""
-    cells = [("name", "A", "B", "source"), *(row.cells() for row in rows)]
-    widths = [max(len(line[index]) for line in cells) for index in range(3)]
-    lines = [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[3]]) for line in cells
+def difference_columns(rows: Sequence[Difference]) -> list[Column]:
+    """Return the table name, A, B, source."""
+    cells = zip(*(row.cells() for row in rows), strict=True)
+    headings = ("name", "A", "B", "source")
+    return [
+        Column(heading=heading, cells=column, is_text=True) for heading, column in zip(headings, cells, strict=True)
     ]
-    return "\n".join(f"  {line.rstrip()}" for line in lines)
+
+
+def difference_table(rows: Sequence[Difference]) -> str:
+    """Return the same for a terminal."""
+    return "\n".join(f"  {line}" for line in as_text(difference_columns(rows)))
 
 
 def label(pool: Pool) -> str:

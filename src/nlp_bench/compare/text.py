@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from nlp_bench.compare.comparison import Compared, Comparison, difference_table, label
+from nlp_bench.compare.comparison import Compared, Comparison, difference_columns, difference_table, label
 from nlp_bench.compare.differences import Difference
 from nlp_bench.compare.gate import Gate, Word
 from nlp_bench.compare.sentences import cells, legend, names, notes
@@ -11,8 +11,8 @@ from nlp_bench.compare.side import Side
 from nlp_bench.measure.observation import digest_of
 from nlp_bench.measure.repeats import Pool, pool_lines
 from nlp_bench.measure.throughput import time_to_report_s
-from nlp_bench.show.escape import escaped_markdown
-from nlp_bench.show.grid import json_text
+from nlp_bench.show.escape import escaped_markdown, inert
+from nlp_bench.show.grid import Column, as_markdown, as_text, json_text
 
 SCHEMA = "nlp-bench/compare/1"
 HEADINGS = ("configuration", "A tokens/s", "B tokens/s", "B/A", "95 % interval", "p", "B is")
@@ -21,28 +21,24 @@ _LEFT = frozenset({"configuration", "B is"})
 
 def table(found: Comparison) -> str:
     """Return the comparison for a terminal."""
-    common, rows = _rows(found)
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if heading in _LEFT else cell.rjust(width)
-            for cell, width, heading in zip(row, widths, rows[0], strict=True)
-        ).rstrip()
-        for row in rows
-    ]
-    lines.insert(1, "-" * (sum(widths) + 2 * len(widths) - 2))
-    parts = [[f"A  {found.a.label}", f"B  {found.b.label}", *([f"   {common}"] if common else [])], lines]
+    common, columns = _columns(found)
+    sides = [f"A  {found.a.label}", f"B  {found.b.label}", *([f"   {common}"] if common else [])]
+    parts = [[inert(line) for line in sides], as_text(columns)]
     for which, changed in _changes(found):
         parts.append([f"What differs{which}, and may:", difference_table(changed)])
     parts += [notes(found), legend(found)]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
-def _rows(found: Comparison) -> tuple[str, list[tuple[str, ...]]]:
+def _columns(found: Comparison) -> tuple[str, list[Column]]:
     """Return what all configurations have in common, and the table; a single one needs no column for its name."""
     common, own = names(found)
-    rows = [HEADINGS, *(cells(pair, name) for pair, name in zip(found.compared, own, strict=True))]
-    return common, rows if len(rows) > 2 else [row[1:] for row in rows]
+    rows = [cells(pair, name) for pair, name in zip(found.compared, own, strict=True)]
+    columns = [
+        Column(heading=heading, cells=tuple(row[index] for row in rows), is_text=heading in _LEFT)
+        for index, heading in enumerate(HEADINGS)
+    ]
+    return common, columns if len(rows) > 1 else columns[1:]
 
 
 def _changes(found: Comparison) -> Iterator[tuple[str, Sequence[Difference]]]:
@@ -54,15 +50,11 @@ def _changes(found: Comparison) -> Iterator[tuple[str, Sequence[Difference]]]:
 
 def markdown(found: Comparison) -> str:
     """Return the comparison in GitHub's markdown."""
-    common, rows = _rows(found)
+    common, columns = _columns(found)
     head = f"**A** {escaped_markdown(found.a.label)}, **B** {escaped_markdown(found.b.label)}"
-    lines = [head, *(["", escaped_markdown(common)] if common else []), "", _row(rows[0])]
-    lines.append(_row(["---" if heading in _LEFT else "---:" for heading in rows[0]]))
-    lines += [_row([escaped_markdown(cell) for cell in row]) for row in rows[1:]]
+    lines = [head, *(["", escaped_markdown(common)] if common else []), "", *as_markdown(columns)]
     for which, changed in _changes(found):
-        lines += ["", f"What differs{escaped_markdown(which)}, and may:", ""]
-        lines += [_row(["name", "A", "B", "source"]), _row(["---"] * 4)]
-        lines += [_row([escaped_markdown(cell) for cell in row.cells()]) for row in changed]
+        lines += ["", f"What differs{escaped_markdown(which)}, and may:", "", *as_markdown(difference_columns(changed))]
     lines += ["", *(_bullet(note) for note in notes(found))]
     return "\n".join([*lines, "", *legend(found)]) + "\n"
 
@@ -70,10 +62,6 @@ def markdown(found: Comparison) -> str:
 def _bullet(note: str) -> str:
     text = note.lstrip(" ")
     return f"{' ' * (len(note) - len(text))}- {escaped_markdown(text)}"
-
-
-def _row(words: Any) -> str:
-    return f"| {' | '.join(words)} |"
 
 
 def record(found: Comparison) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Text of strangers (file names, log lines, model names) made inert in HTML, SVG, markdown and CSV, and short in tables."""
+"""Untrusted text (file names, log lines, model names) escaped for terminals, HTML, SVG, markdown and CSV, and shortened for tables."""
 
 import re
 from html import escape
@@ -23,6 +23,13 @@ def one_line(text: object) -> str:
     return _NOT_IN_A_LINE.sub(" ", str(text).encode("utf-8", "replace").decode()).strip()
 
 
+def inert(text: str) -> str:
+    """Return `text` with a blank in place of what `one_line` would not keep; blanks around it stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _NOT_IN_A_LINE.sub(" ", text.encode("utf-8", "replace").decode())
+
+
 def end_of(text: str, most: int) -> str:
     """Return the last `most` characters, begun with three dots where there are more: the end of a path tells runs apart."""
     return text if len(text) <= most else "..." + text[3 - most :]
@@ -35,13 +42,15 @@ def shortened(text: str, most: int) -> str:
 
 def escaped_markdown(text: str) -> str:
     """Return `text` so that no markdown reader takes any of it for markup."""
-    return "".join(f"\\{character}" if character in _MARKDOWN_SPECIAL else character for character in text)
+    return "".join(f"\\{character}" if character in _MARKDOWN_SPECIAL else character for character in inert(text))
 
 
 def inert_cell(value: object) -> object:
     """Return `value` so that no spreadsheet takes a text for a formula, or for another number or date than it is."""
-    is_changed = isinstance(value, str) and (value[:1] in _FORMULA or _CHANGED.fullmatch(value.strip()))
-    return f"'{value}" if is_changed else value
+    if not isinstance(value, str):
+        return value
+    text = inert(value)
+    return f"'{text}" if text[:1] in _FORMULA or _CHANGED.fullmatch(text.strip()) else text
 
 
 def html_text(text: object) -> str:

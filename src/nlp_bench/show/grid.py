@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nlp_bench.show.escape import escaped_markdown, inert_cell
+from nlp_bench.show.escape import escaped_markdown, inert, inert_cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,10 @@ class Column:
     """Its cells; missing is empty."""
     is_text: bool = False
     """Whether it is aligned to the left."""
+
+    def __post_init__(self) -> None:
+        """Take what a terminal would obey or not show out of every cell: it may come from a log or from somebody's record."""
+        object.__setattr__(self, "cells", tuple(map(inert, self.cells)))
 
 
 def shown(columns: Sequence[Column]) -> list[Column]:
@@ -66,7 +70,7 @@ class Style:
     """A sentence to its line."""
 
 
-TEXT = Style(heading=lambda text: [text], table=as_text, sentence=lambda text: text)
+TEXT = Style(heading=lambda text: [inert(text)], table=as_text, sentence=inert)
 MARKDOWN = Style(
     heading=lambda text: [f"### {escaped_markdown(text)}", ""],
     table=as_markdown,
