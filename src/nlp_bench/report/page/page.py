@@ -19,6 +19,8 @@ MAX_DETAILED = 1000
 """Runs with details; of the others the table alone tells."""
 MAX_WHOLE = 100
 """Runs up to which each has all of its sections."""
+MAX_PRINTED = 3
+"""Runs that paper shows whole; of more it has words and plots, of many neither."""
 ALL_POINTS, MIN_POINTS, MAX_POINTS = 15_000, 30, 400
 """Points of all plots of one kind together, and of one curve: the page of 500 runs stays below 5 MB."""
 
@@ -65,7 +67,8 @@ def _runs(report: Report, num_detailed: int) -> str:
     runs = [_run(entry, report, index, points) for index, entry in enumerate(report.entries[:num_detailed])]
     title = "The run" if len(report.entries) == 1 else "Each run"
     if not is_many(report):
-        return f"<section><h2>{title}</h2>\n" + "\n".join(runs) + "</section>"
+        kind = ' class="several"' if len(runs) > MAX_PRINTED else ""
+        return f"<section{kind}><h2>{title}</h2>\n" + "\n".join(runs) + "</section>"
     folded = f"<summary>Words and plots of {num_detailed:,} runs; their names in the table lead here</summary>"
     words = '<p class="paper">They are left out on paper; the page and report.json have them.</p>'
     return f'<section><h2>{title}</h2>{words}<details class="all">{folded}\n' + "\n".join(runs) + "</details></section>"
