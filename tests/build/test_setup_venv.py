@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmark/env/setup_venv.sh"
 PYTHON = """#!/bin/bash
-# `python -m venv --clear DIR` makes a folder with a stand-in for pip; everything else is done by the real Python.
-[[ $1 == -m && $2 == venv ]] || exec "{real}" "$@"
+# `python ... -m venv --clear DIR` makes a folder with a stand-in for pip; everything else is done by the real Python.
+[[ " $* " == *" -m venv "* ]] || exec "{real}" "$@"
 [[ $DIE_AT != venv-begin ]] || kill -9 $PPID
 rm -rf "${{@: -1}}"
 mkdir -p "${{@: -1}}/bin"
