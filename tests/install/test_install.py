@@ -1,12 +1,14 @@
 """sdist and wheel as a user gets them: complete, pure, and working in a clean environment, in a folder that has nothing of a checkout."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
 from email import message_from_string
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,6 @@ from support.pages import check_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/install.md"
-BARE = ("numpy", "numpy.libs", "backports", "tomli")
 BUILD = "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
 CLEAN = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
 
@@ -92,10 +93,18 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command in an environment that has its dependencies and no extra."""
     folder = tmp_path_factory.mktemp("bare")
     (folder / "packages").mkdir()
-    here = next(Path(path) for path in sys.path if Path(path, "numpy").is_dir())
-    for name in BARE:
-        for found in (path for path in here.glob(f"{name}*") if path.name == name or path.suffix == ".dist-info"):
-            (folder / "packages" / found.name).symlink_to(found)
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = message_from_string(
+            archive.read(next(n for n in archive.namelist() if n.endswith("/METADATA"))).decode()
+        )
+    for need in (one for one in metadata.get_all("Requires-Dist", []) if "extra ==" not in one):
+        if "python_version <" in need and sys.version_info >= (3, 11):
+            continue
+        found = distribution(re.split(r"[<>=!~;]", need)[0])
+        for top in {path.parts[0] for path in found.files or ()} - {".."}:
+            target = folder / "packages" / top
+            if not target.exists():
+                target.symlink_to(found.locate_file(top))
     return environment(folder / "env", wheel, folder / "packages")
 
 
