@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.plan.configurations import Configurations, Numbers
+from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.frameworks import FAMILIES, Framework, frameworks_of
 from nlp_bench.plan.memory.constants import MemoryConstants, memory_constants
+from nlp_bench.plan.reach import SIZES, TERMS, Reach, Seen, Term
 
 SCHEMA = "nlp-bench/plan/1"
 GENERATIONS = ("ampere", "hopper", "blackwell", "blackwell ultra", "other")
@@ -69,9 +70,11 @@ class Constants:
     traits: tuple[Framework, ...]
     """Tables [[framework]]."""
     ends: Mapping[str, tuple[float, float]]
-    """Table [interval]: the factors of the 90 % interval's ends, by framework family."""
+    """Table [interval]: the factors of the 90 % interval's ends near what was fitted, by framework family."""
     interval_source: str = ""
     """Where they come from."""
+    reach: Reach | None = None
+    """Tables [distance] and [[seen]]: how the ends widen away from what was fitted; None where the ends are of a person's own machine."""
     machine: Measured | None = None
     """Table [machine] of a person's own file."""
     origin: str = "benchmark/plan.toml"
@@ -118,10 +121,10 @@ class Constants:
             self.scratch[name] = np.array([getattr(one, name) for one in self.traits])
         return self.scratch[name]
 
-    def interval(self, c: Configurations) -> tuple[Numbers, Numbers]:
-        """Return the factors of the 90 % interval's ends; arrays of the shape of `c.framework`."""
-        low, high = (np.array([self.ends[one.family][end] for one in self.traits]) for end in (0, 1))
-        return low[c.framework], high[c.framework]
+    def interval(self, c: Configurations, unknown: Flags | None = None) -> tuple[Numbers, Numbers]:
+        """Return the factors of the 90 % interval's ends, shape [N] or []: wider, the farther from the rows that were fitted."""
+        low, high = (np.array([self.ends[one.family][end] for one in self.traits])[c.framework] for end in (0, 1))
+        return (low, high) if self.reach is None else self.reach.widened(c, self.traits, (low, high), unknown)
 
 
 def read_constants(path: str | Path | None = None) -> Constants:
@@ -140,6 +143,7 @@ def read_constants(path: str | Path | None = None) -> Constants:
         traits=frameworks_of(table["framework"], "benchmark/plan.toml"),
         interval_source=str(ends.pop("source", "")),
         ends=_ends(ends, "benchmark/plan.toml"),
+        reach=_reach(table, "benchmark/plan.toml"),
     )
     return constants if path is None else overridden(constants, read_toml(Path(path), SCHEMA), str(path))
 
@@ -166,6 +170,7 @@ def overridden(constants: Constants, table: Mapping[str, Any], where: str) -> Co
         time={**constants.time, **changed},
         ends={**constants.ends, **_ends(ends, where)},
         interval_source=source,
+        reach=None if {"interval", "machine"} & set(table) else constants.reach,
         machine=_measured(table["machine"], where) if "machine" in table else constants.machine,
         origin=f"{constants.origin} and {where}",
         scratch={},
@@ -210,6 +215,16 @@ def _ends(table: Mapping[str, Any], where: str) -> dict[str, tuple[float, float]
             raise UsageError(f"{where}: [interval] {family}: {entry!r} needs low and high with 0 < low <= 1 <= high")
         ends[family] = (float(low), float(high))
     return ends
+
+
+def _reach(table: Mapping[str, Any], where: str) -> Reach:
+    from nlp_bench.config.table import build  # noqa: PLC0415  # as above
+
+    terms = {name: build(Term, dict(table["distance"][name]), f"{where}: [distance] {name}") for name in TERMS}
+    seen = [build(Seen, dict(entry), f"{where}: seen") for entry in table["seen"]]
+    if wrong := [one for one in seen if set(one.ranges) != set(SIZES)]:
+        raise UsageError(f"{where}: seen: {wrong[0].kind} on {wrong[0].chip}: needs the ranges {', '.join(SIZES)}")
+    return Reach(seen=seen, terms=terms, gpus=GENERATIONS, precisions=PRECISIONS)
 
 
 def _measured(table: Mapping[str, Any], where: str) -> Measured:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nlp_bench.plan.configurations import Configurations, Numbers
+from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.memory.peak import Memory, peak_memory
 from nlp_bench.plan.seconds.step import Seconds, step_seconds
@@ -24,10 +24,10 @@ class Forecast:
     """Peak of the fullest rank, with its parts."""
 
 
-def forecast(c: Configurations, constants: Constants) -> Forecast:
-    """Predict N configurations."""
+def forecast(c: Configurations, constants: Constants, unknown: Flags | None = None) -> Forecast:
+    """Predict N configurations; `unknown` are those whose framework is none that the constants know."""
     seconds = step_seconds(c, constants)
-    below, above = constants.interval(c)
+    below, above = constants.interval(c, unknown)
     memory = peak_memory(c, constants)
     return Forecast(
         seconds=seconds,

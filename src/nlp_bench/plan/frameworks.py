@@ -85,6 +85,11 @@ def published_as(traits: Sequence[Framework], name: str, year: float | None, sha
     return names.index("Megatron-LM")
 
 
+def is_known(traits: Sequence[Framework], name: str) -> bool:
+    """Return whether a published framework's name has a word of an entry."""
+    return any(word in name.lower() for one in traits for word in one.words)
+
+
 def _holds(one: Framework, year: float | None, generation: str) -> bool:
     """Whether an entry holds for software of this year (without a date: neither before nor since anything) on this generation."""
     dated = one.since > 0 or one.before < float("inf")

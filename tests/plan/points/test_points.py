@@ -12,8 +12,10 @@ from support.planning import constants
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.configurations import RECOMPUTE, SHARDING
+from nlp_bench.plan.constants import overridden
 from nlp_bench.plan.points.cells import precision_of, year_of
 from nlp_bench.plan.points.points import OPTIONAL, REQUIRED, points_of, read_rows
+from nlp_bench.plan.points.predict import predictions_of
 
 POINTS = Path(__file__).parents[3] / "reports/reference/published_points/points.csv"
 ROW = {
@@ -63,7 +65,9 @@ def test_the_table_of_predictions(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "predict", str(POINTS)]) == 0
     shown = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(shown.out)))
-    assert list(rows[0]) == ["id", "iter_time_s", "iter_time_s_lo90", "iter_time_s_hi90", "peak_mem_gb", "fits"]
+    contract = ["id", "iter_time_s", "iter_time_s_lo90", "iter_time_s_hi90", "peak_mem_gb", "fits"]
+    assert list(rows[0]) == [*contract, "away", "refused"]
+    assert all(bool(one["iter_time_s"]) != bool(one["refused"]) for one in rows)
     with POINTS.open(newline="") as stream:
         assert [one["id"] for one in rows] == [one["id"] for one in csv.DictReader(stream)]
     told = [one for one in rows if one["iter_time_s"]]
@@ -207,6 +211,52 @@ def test_frameworks_fall_to_their_family(name: str, version: str, sharding: str,
 
 def test_overlap_by_userbuffers_is_not_taken_for_granted_on_ampere() -> None:
     assert framework(framework="Megatron-LM", software_version="2024-07", gpu="A100-SXM4-40GB") == "Megatron-LM"
+
+
+def told(**changes: Any) -> tuple[float, float, str]:
+    """Return the interval's ends as factors on the time, and in what the row is away from what was fitted."""
+    (found,) = predictions_of([row(**changes)], constants()).rows
+    seconds = float(found["iter_time_s"])
+    return float(found["iter_time_s_lo90"]) / seconds, float(found["iter_time_s_hi90"]) / seconds, found["away"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "width"),
+    [
+        ({}, "", 1.53),
+        ({"gpu": "MI300X"}, "GPU: none of this maker was fitted", 5.2),
+        (
+            {"gpu": "B200", "framework": "torchtitan", "pp": "1", "tp": "1"},
+            "none of this kind (eager) was fitted on blackwell",
+            3.3,
+        ),
+        (
+            {"framework": "MaxText", "pp": "1", "tp": "1"},
+            "its kind (xla) was fitted on hopper of one source only",
+            1.58,
+        ),
+        ({"framework": "nanotron"}, "framework: none that is known", 1.58),
+        ({"gpu": "GB200", "precision": "fp32"}, "number format: fp32 was not fitted on blackwell", 1.56),
+        ({"seq": "131072"}, "sequence length: 1.311e+05, fitted are 2048 to 8192", 1.6),
+        ({"cp": "8", "pp": "1", "tp": "8"}, "context-parallel size: 8, fitted are 1 to 2", 1.56),
+        ({"mbs": "16"}, "micro batch size: 16, fitted are 1 to 4", 1.56),
+        ({"internode_gbps_per_node": "100"}, "network of a GPU in Gbit/s: 12.5, fitted are 400 to 400", 1.6),
+    ],
+)
+def test_the_interval_is_wider_away_from_what_was_fitted(changes: dict[str, Any], words: str, width: float) -> None:
+    low, high, away = told(**changes)
+    assert words in away if words else away == ""
+    assert high / low >= width - 0.01
+    near = told()
+    assert low <= near[0] + 1e-5
+    assert high >= near[1] - 1e-5
+
+
+def test_an_own_machine_has_its_own_interval() -> None:
+    own = overridden(constants(), {"interval": {"source": "mine", "megatron": {"low": 0.95, "high": 1.1}}}, "mine.toml")
+    (found,) = predictions_of([row(gpu="MI300X")], own).rows
+    assert float(found["iter_time_s_hi90"]) / float(found["iter_time_s"]) == pytest.approx(1.1, rel=1e-4)
+    assert found["away"] == ""
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cross-validate", action="store_true", help="print the errors of rows that the fit has not seen"
     )
     parser.add_argument(
+        "--intervals",
+        action="store_true",
+        help="print what widens the 90 %% interval, and how many rows it holds of kinds that fits have not seen (a minute)",
+    )
+    parser.add_argument(
         "--ablate", action="store_true", help="print what each term of the model is worth (some minutes)"
     )
 
@@ -54,10 +59,17 @@ def run(options: argparse.Namespace) -> int:
         from nlp_bench.plan.fit.ablate import ablations
 
         print("\n" + "\n".join(ablation_table(ablations(measured, constants))))
+    if options.intervals or options.output:
+        from nlp_bench.plan.fit.reach import intervals
+        from nlp_bench.plan.fit.report import interval_tables
+
+        learned = intervals(measured, constants, fitted)
+        if options.intervals:
+            print("\n" + "\n".join(interval_tables(learned, measured, constants)))
     if options.output:
         from nlp_bench.plan.fit.written import write_fit
 
-        write_fit(options.output, options.points, measured, constants, fitted)
+        write_fit(options.output, options.points, learned, fitted)
         print(f"nlp-bench: constants of {len(measured)} rows: {options.output}", file=sys.stderr)
     return 0
 

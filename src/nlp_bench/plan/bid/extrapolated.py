@@ -32,7 +32,7 @@ def _sentences(offered: Offered, rows: Sequence[dict[str, str]]) -> Iterator[str
     if not own:
         yield (
             f"GPU type: no published measurement {where}; its constants follow from the data sheet and other GPUs, and the "
-            "90 % interval is that of other GPUs' errors"
+            "90 % interval is wider where no chip of its generation was fitted (docs/accuracy.md)"
         )
         own, where = kin, "on any GPU"
     for column, name in RANGES.items():

@@ -2,16 +2,21 @@
 
 import json
 import re
-from collections.abc import Mapping
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.plan.constants import Constants
+from nlp_bench.plan.fit.reach import Intervals
+from nlp_bench.plan.frameworks import FAMILIES
+from nlp_bench.plan.reach import Seen
+
+MARK = "# What was fitted, by kind of framework and chip: written by `nlp-bench plan fit`.\n"
+"""Everything below this line is written anew."""
 
 
 def with_fit(
-    text: str, fitted: Constants, ends: Mapping[str, tuple[float, float]], source: str, interval_source: str
+    text: str, fitted: Constants, source: str, learned: Intervals | None = None, interval_source: str = ""
 ) -> str:
-    """Return the text of benchmark/plan.toml with the values, the interval and their sources replaced."""
+    """Return the text of benchmark/plan.toml with the fitted values and, where given, the interval replaced, each with its source."""
     for name in fitted.fitted():
         text = _replaced(
             text,
@@ -19,10 +24,30 @@ def with_fit(
             rf"\g<1>{fitted[name]:.4g}\g<2>{_quoted(source)}",
             name,
         )
-    for family, (low, high) in ends.items():
+    return text if learned is None else _with_interval(text, learned, interval_source)
+
+
+def _with_interval(text: str, learned: Intervals, source: str) -> str:
+    low, high = learned.ends
+    for family in FAMILIES:
         line = f"{family} = {{ low = {low:.3f}, high = {high:.3f} }}"
         text = _replaced(text, rf"^{family} = \{{ low = .*$", line, f"[interval] {family}")
-    return _replaced(text, r"^(\[interval\]\nsource = ).*$", rf"\g<1>{_quoted(interval_source)}", "[interval] source")
+    for name, one in learned.terms.items():
+        line = f"{name} = {{ below = {one.below:.3f}, above = {one.above:.3f}, source = {_quoted(one.source)} }}"
+        text = _replaced(text, rf"^{name} = \{{ below = .*$", line, f"[distance] {name}")
+    text = _replaced(text, r"^(\[interval\]\nsource = ).*$", rf"\g<1>{_quoted(source)}", "[interval] source")
+    head, mark, _ = text.partition(MARK)
+    if not mark:
+        raise NlpBenchError(f"benchmark/plan.toml: the line {MARK.strip()!r} is missing; mend the file first")
+    return head + mark + "".join(_seen(one) for one in learned.reach.seen)
+
+
+def _seen(one: Seen) -> str:
+    ranges = "".join(f"{name} = [{low:.6g}, {high:.6g}]\n" for name, (low, high) in one.ranges.items())
+    return (
+        f'\n[[seen]]\nkind = "{one.kind}"\nchip = "{one.chip}"\nrows = {one.rows}\nsources = {one.sources}\nformats = {json.dumps(list(one.formats))}\n'
+        f"[seen.ranges]\n{ranges}"
+    )
 
 
 def _quoted(words: str) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.fit.ablate import Ablation
 from nlp_bench.plan.fit.data import Measured
+from nlp_bench.plan.fit.reach import Intervals, coverages
 from nlp_bench.plan.fit.scores import Score, rankings, score_of
 from nlp_bench.plan.fit.solve import seconds_of
 from nlp_bench.plan.fit.validate import Held, coverage, held_out, mean_score, out_of_fit, without_source
@@ -55,8 +56,8 @@ def accuracy(measured: Measured, constants: Constants, fitted: Constants) -> lis
         ("fitted on 1/3 of the groups, tested on the rest", mean_score(measured, one)),
         ("fitted on all, the same rows", score_of(measured, seconds_of(measured.configurations, fitted))),
     ]
-    every = [*two, *left.values()]
-    held = coverage(measured, constants, two, every), coverage(measured, constants, list(left.values()), every)
+    sources = list(left.values())
+    held = coverage(measured, two, sources), coverage(measured, sources, sources)
     return [
         f"{len(measured)} rows, {int(measured.groups.max()) + 1} configuration groups; error = |predicted - published| / published; means of 5 splits",
         *as_text([
@@ -65,7 +66,7 @@ def accuracy(measured: Measured, constants: Constants, fitted: Constants) -> lis
             _column("macro\n%", [_percent(score.macro) for _, score in tracks] + [base[2] for base in BASELINES]),
             _column("p90\n%", [_percent(score.p90) for _, score in tracks] + [base[3] for base in BASELINES]),
         ]),
-        f"90 % interval holds {held[0]:.1%} of the rows of the splits and {held[1]:.1%} of the sources left out",
+        f"90 % interval near the fitted rows holds {held[0]:.1%} of the rows of the splits and {held[1]:.1%} of the sources left out",
         "",
         *_by_source(measured, mean_score(measured, two), left),
         "",
@@ -144,3 +145,25 @@ def _column(heading: str, cells: Sequence[str], *, is_text: bool = False) -> Col
 
 def _percent(value: float) -> str:
     return f"{100 * value:.1f}"
+
+
+def interval_tables(found: Intervals, measured: Measured, constants: Constants) -> list[str]:
+    """Return what widens the interval, and how many rows it holds of each kind that fits had not seen."""
+    rows = coverages(measured, constants, found)
+    return [
+        f"ends of the 90 % interval near the fitted rows, as factors on the time: {found.ends[0]:.3f} to {found.ends[1]:.3f}",
+        *as_text([
+            _column("away in", list(found.terms), is_text=True),
+            _column("lower end\n(log)", [f"{one.below:.3f}" for one in found.terms.values()]),
+            _column("upper end\n(log)", [f"{one.above:.3f}" for one in found.terms.values()]),
+            _column("from", [one.source for one in found.terms.values()], is_text=True),
+        ]),
+        "",
+        *as_text([
+            _column("left out of the fit", [one.kind for one in rows], is_text=True),
+            _column("rows", [str(one.rows) for one in rows]),
+            _column("held by the\nnear ends %", [_percent(one.near) for one in rows]),
+            _column("held by the\ninterval %", [_percent(one.wide) for one in rows]),
+            _column("its ends\n(median)", [f"{one.low:.2f}-{one.high:.2f}" for one in rows]),
+        ]),
+    ]  # fmt: skip

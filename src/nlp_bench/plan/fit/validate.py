@@ -73,44 +73,33 @@ def residuals(measured: Measured, held: list[Held]) -> tuple[npt.NDArray[np.int6
     return places, np.concatenate([np.log(measured.seconds[one.places] / one.predicted) for one in held])
 
 
-def interval_ends(
-    measured: Measured, constants: Constants, held: list[Held], leave_group: int | None = None
-) -> dict[str, tuple[float, float]]:
-    """Return factors on the predicted time that hold SHARE of the held-out rows, by framework family (split conformal prediction).
+def interval_ends(measured: Measured, held: list[Held], leave_group: int | None = None) -> tuple[float, float]:
+    """Return factors on the predicted time that hold SHARE of the held-out rows (split conformal prediction).
 
-    A family with few rows has the ends of all. `leave_group` leaves a configuration group out, to see how often the ends hold it.
+    Of all framework families together: a run is of a source that no fit has seen, and a family has too few sources for ends of its own.
+    `leave_group` leaves a configuration group out, to see how often the ends hold it.
     """
     places, errors = residuals(measured, held)
     kept = measured.groups[places] != (-1 if leave_group is None else leave_group)
-    family = np.array([one.family for one in constants.traits])[measured.configurations.framework[places]]
     weight = measured.weights()[places]
-    ends = {}
-    for name in sorted({one.family for one in constants.traits}):
-        own = kept & (family == name)
-        chosen = own if np.count_nonzero(own) >= _FEW else kept
-        low, high = (_quantile(errors[chosen], weight[chosen], q) for q in ((1 - SHARE) / 2, (1 + SHARE) / 2))
-        ends[name] = (min(float(np.exp(low)), 1.0), max(float(np.exp(high)), 1.0))
-    return ends
+    low, high = (quantile(errors[kept], weight[kept], q) for q in ((1 - SHARE) / 2, (1 + SHARE) / 2))
+    return min(float(np.exp(low)), 1.0), max(float(np.exp(high)), 1.0)
 
 
-_FEW = 40
-
-
-def _quantile(values: Numbers, weights: Numbers, share: float) -> float:
+def quantile(values: Numbers, weights: Numbers, share: float) -> float:
+    """Return the value below which `share` of the weight lies."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order]) / weights.sum()
     return float(values[order][min(int(np.searchsorted(reached, share)), len(values) - 1)])
 
 
-def coverage(measured: Measured, constants: Constants, held: list[Held], ends_from: list[Held]) -> float:
+def coverage(measured: Measured, held: list[Held], ends_from: list[Held]) -> float:
     """Return the share of held-out rows inside the interval that the other groups' residuals give."""
     places, errors = residuals(measured, held)
-    families = np.array([one.family for one in constants.traits])[measured.configurations.framework]
     inside = np.zeros(len(places), dtype=bool)
     for group in np.unique(measured.groups[places]):
-        ends = interval_ends(measured, constants, ends_from, int(group))
+        low, high = np.log(interval_ends(measured, ends_from, int(group)))
         rows = measured.groups[places] == group
-        low, high = (np.log([ends[name][end] for name in families[places[rows]]]) for end in (0, 1))
         inside[rows] = (errors[rows] >= low) & (errors[rows] <= high)
     return float(inside.mean())
 

@@ -44,5 +44,6 @@ def with_lesson(constants: Constants, learned: Learned) -> Constants:
         scaled(constants, learned.factors),
         ends=ends,
         interval_source=learned.source,
+        reach=None,
         origin=f"{constants.origin}, {learned.source}",
     )

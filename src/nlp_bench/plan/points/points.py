@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.plan.configurations import Configurations, Machines, Network, Spread
+from nlp_bench.plan.configurations import Configurations, Flags, Machines, Network, Spread
 from nlp_bench.plan.constants import GENERATIONS, Constants
-from nlp_bench.plan.frameworks import published_as
+from nlp_bench.plan.frameworks import is_known, published_as
 from nlp_bench.plan.machines import domain_of
 from nlp_bench.plan.network import VOCAB_MULTIPLE
 from nlp_bench.plan.points.beyond import COLUMNS, check_known
@@ -54,6 +54,8 @@ class Points:
     """N configurations."""
     ids: tuple[str, ...]
     """Their rows' ids."""
+    unknown: Flags
+    """Whether their framework is none that the constants know, so that they are predicted as another; shape [N]."""
     all_ids: tuple[str, ...]
     """Ids of all rows in the order of the table."""
     refused: dict[str, str]
@@ -98,6 +100,10 @@ def points_of(rows: Sequence[Mapping[str, str]], constants: Constants) -> Points
             constants,
         ),
         ids=tuple(one for one, _ in found),
+        unknown=np.array(
+            [not is_known(constants.traits, row["framework"]) for row in rows if row["id"] not in refused],
+            dtype=np.bool_,
+        ),
         all_ids=tuple(row["id"] for row in rows),
         refused=refused,
     )

@@ -11,7 +11,8 @@ from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.forecast import Forecast, forecast
 from nlp_bench.plan.points.points import Points, points_of
 
-COLUMNS = ("id", "iter_time_s", "iter_time_s_lo90", "iter_time_s_hi90", "peak_mem_gb", "fits")
+COLUMNS = ("id", "iter_time_s", "iter_time_s_lo90", "iter_time_s_hi90", "peak_mem_gb", "fits", "away", "refused")
+"""away: in what the row is away from what was fitted, which widens its interval; refused: why nothing is predicted."""
 _GB = 1e9
 
 
@@ -36,21 +37,28 @@ class Predictions:
 def predictions_of(rows: Sequence[Mapping[str, str]], constants: Constants) -> Predictions:
     """Predict the rows of a table of points."""
     points = points_of(rows, constants)
-    told = _told(points, forecast(points.configurations, constants)) if points.ids else {}
+    found = forecast(points.configurations, constants, points.unknown) if points.ids else None
+    told = {} if found is None else _told(points, found, constants)
     blank = dict.fromkeys(COLUMNS, "")
     return Predictions(
-        rows=tuple(told.get(one) or {**blank, "id": one} for one in points.all_ids), refused=points.refused
+        rows=tuple(
+            told.get(one) or {**blank, "id": one, "refused": " ".join(points.refused[one].split())}
+            for one in points.all_ids
+        ),
+        refused=points.refused,
     )
 
 
-def _told(points: Points, found: Forecast) -> dict[str, dict[str, str]]:
+def _told(points: Points, found: Forecast, constants: Constants) -> dict[str, dict[str, str]]:
     """Return cells by id."""
     numbers = (found.seconds.total, found.low, found.high, found.memory.published / _GB)
     shape = (len(points.ids),)
     columns = [np.broadcast_to(values, shape) for values in (*numbers, found.memory.words)]
+    reach, c = constants.reach, points.configurations
+    away = reach.reasons(c, constants.traits, points.unknown) if reach else [[] for _ in points.ids]
     told = {}
     for place, one in enumerate(points.ids):
         *figures, word = (column[place] for column in columns)
         cells = [f"{float(figure):.6g}" if np.isfinite(figure) else "" for figure in figures]
-        told[one] = dict(zip(COLUMNS, (one, *cells, str(word)), strict=True))
+        told[one] = dict(zip(COLUMNS, (one, *cells, str(word), "; ".join(away[place]), ""), strict=True))
     return told

@@ -1,0 +1,219 @@
+"""How much wider the interval is away from the fitted rows: learned by leaving out whole sources, chips, families, formats, ends of sizes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nlp_bench.plan.configurations import Numbers
+from nlp_bench.plan.constants import Constants
+from nlp_bench.plan.fit.data import Measured
+from nlp_bench.plan.fit.solve import seconds_of, solve
+from nlp_bench.plan.fit.validate import SHARE, quantile
+from nlp_bench.plan.reach import Reach, Term, chip_of, seen_of, sizes_of
+
+_ENDS = (0.3, 0.7)
+"""Shares of a cell's rows beyond which the small and the large of a size are left out."""
+_LEAST = 15
+"""Rows that are worth leaving out, or fitting on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """Rows of one kind that a fit has not seen; arrays of shape [rows]."""
+
+    kind: str
+    """A source, a chip, a family on a chip, a format on a chip, or ends of sizes."""
+    places: npt.NDArray[np.int64]
+    """Rows."""
+    errors: Numbers
+    """Logarithm of measured / predicted."""
+    reach: Reach
+    """What the fit had seen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intervals:
+    """What makes the 90 % interval."""
+
+    ends: tuple[float, float]
+    """Factors on the time near the fitted rows."""
+    terms: dict[str, Term]
+    """What distances add."""
+    reach: Reach
+    """The same with what was fitted."""
+    found: list[LeftOut]
+    """What they were learned from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """Of the rows of one kind that fits had not seen."""
+
+    kind: str
+    """Of LeftOut."""
+    rows: int
+    """How many."""
+    near: float
+    """Share inside the ends without any distance."""
+    wide: float
+    """Share inside the interval."""
+    low: float
+    """Median of its lower ends."""
+    high: float
+    """Median of its upper ends."""
+
+
+def intervals(measured: Measured, constants: Constants, fitted: Constants) -> Intervals:
+    """Learn the interval; about forty fits, half a minute."""
+    found = list(left_out(measured, constants))
+    ends = _ends_of(measured, found)
+    terms = _terms_of(measured, constants, fitted, ends, found)
+    return Intervals(ends=ends, terms=terms, reach=reach_of(measured, constants, terms), found=found)
+
+
+def left_out(measured: Measured, constants: Constants) -> Iterator[LeftOut]:
+    """Fit without each part of each kind."""
+    for kind, mask in _parts(measured, constants):
+        rows = int(np.count_nonzero(mask))
+        if rows and len(measured) - rows >= _LEAST:
+            told = solve(measured.take(~mask), constants)
+            rest = measured.take(mask)
+            errors = np.log(rest.seconds / seconds_of(rest.configurations, told))
+            seen = reach_of(measured.take(~mask), constants)
+            yield LeftOut(kind=kind, places=np.flatnonzero(mask), errors=errors, reach=seen)
+
+
+def _parts(measured: Measured, constants: Constants) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+    c = measured.configurations
+    chip = np.array([chip_of(name) for name in constants.gpus])[c.machines.gpu].astype(object)
+    family = np.array([one.family for one in constants.traits])[c.framework].astype(object)
+    number_format = np.array(constants.precisions)[c.precision].astype(object)
+    labels = {
+        SOURCE: measured.sources.astype(object),
+        "a chip": chip,
+        FAMILY: family,
+        "a framework family on a chip": family + " " + chip,
+        FORMAT: number_format + " " + chip,
+    }
+    for kind, label in labels.items():
+        yield from ((kind, np.asarray(label == one)) for one in sorted(set(label)))
+    cells = family + " " + chip
+    for values in sizes_of(c).values():
+        full = np.broadcast_to(values, (len(c),))
+        for share in _ENDS:
+            limit = {one: np.quantile(full[cells == one], share) for one in set(cells)}
+            limits = np.array([limit[one] for one in cells])
+            mask = full < limits if share < _ENDS[1] else full > limits
+            if np.count_nonzero(mask) >= _LEAST:
+                yield SIZE, mask
+
+
+SOURCE, FAMILY, FORMAT, SIZE = "a source", "a framework family", "a number format on a chip", "small or large sizes"
+
+
+def reach_of(measured: Measured, constants: Constants, terms: dict[str, Term] | None = None) -> Reach:
+    """Return what rows cover, with the committed terms unless others are given."""
+    seen = seen_of(measured.configurations, measured.sources, constants.traits, constants.gpus, constants.precisions)
+    old = constants.reach.terms if constants.reach else {}
+    return Reach(seen=seen, terms=terms or old, gpus=constants.gpus, precisions=constants.precisions)
+
+
+def _ends_of(measured: Measured, found: list[LeftOut]) -> tuple[float, float]:
+    """Return factors that hold SHARE of the rows of sources that a fit has not seen; a source counts as the root of its rows."""
+    errors, weights = _pooled(measured, [one for one in found if one.kind == SOURCE])
+    low, high = (quantile(errors, weights, share) for share in ((1 - SHARE) / 2, (1 + SHARE) / 2))
+    return min(float(np.exp(low)), 1.0), max(float(np.exp(high)), 1.0)
+
+
+def _terms_of(
+    measured: Measured, constants: Constants, fitted: Constants, ends: tuple[float, float], found: list[LeftOut]
+) -> dict[str, Term]:
+    """Return what each kind of distance adds to the ends."""
+    from scipy import stats  # noqa: PLC0415  # fitting only
+
+    shares = [fitted[f"products_{chip}"] for chip in ("ampere", "hopper", "blackwell")]
+    shares.append(shares[-1] * fitted["blackwell_ultra"])
+    count = len(shares)
+    spread = float(np.std(np.log(shares), ddof=1) * np.sqrt(1 + 1 / count) * stats.t.ppf((1 + SHARE) / 2, count - 1))
+    said = (
+        f"the shares of the 16-bit peak of {count} generations scatter by {np.std(np.log(shares), ddof=1):.3f} (logarithm): the 90 % "
+        f"range of one more, Student's t with {count - 1} degrees of freedom"
+    )
+    chip = Term(below=spread, above=spread, source=said)
+    base = [abs(float(np.log(end))) for end in ends]
+    return {
+        "maker": replace(chip, source="as much again, for the libraries of another maker: nothing was fitted there"),
+        "chip": chip,
+        "family": _beyond(measured, base, found, FAMILY, "rows of each framework family, left out: beyond the ends"),
+        "format": _beyond(
+            measured, base, found, FORMAT, "rows of each number format on each chip, left out: beyond the ends"
+        ),
+        "size": _size(measured, constants, found),
+    }
+
+
+def _beyond(measured: Measured, base: list[float], found: list[LeftOut], kind: str, source: str) -> Term:
+    """Return by how much the errors of one kind go beyond those of sources left out."""
+    errors, weights = _pooled(measured, [one for one in found if one.kind == kind])
+    sides = [
+        max(sign * quantile(errors, weights, share), near)
+        for sign, share, near in zip((-1, 1), ((1 - SHARE) / 2, (1 + SHARE) / 2), base, strict=True)
+    ]
+    below, above = (float(np.sqrt(far**2 - near**2)) for far, near in zip(sides, base, strict=True))
+    return Term(below=below, above=above, source=source)
+
+
+def _size(measured: Measured, constants: Constants, found: list[LeftOut]) -> Term:
+    """Return what a factor of two outside of the fitted sizes adds: by how much errors farther out than one go beyond nearer ones."""
+    sides: list[list[float]] = [[], []]
+    for one in (part for part in found if part.kind == SIZE):
+        far = one.reach.distance(measured.configurations.take(one.places), constants.traits)
+        away, weights = np.asarray(sum(far.octaves.values())), measured.weights()[one.places]
+        out = away > 1
+        if min(np.count_nonzero(out), np.count_nonzero(~out)) < _FEW:
+            continue
+        for sign, slopes in zip((-1.0, 1.0), sides, strict=True):
+            squares = np.maximum(sign * one.errors, 0.0) ** 2
+            more = (squares[out] - quantile(squares[~out], weights[~out], _SIDE)) / away[out]
+            slopes.append(max(quantile(more, weights[out], _SIDE), 0.0))
+    below, above = (float(np.sqrt(np.mean(slopes))) if slopes else 0.0 for slopes in sides)
+    source = "the small and the large 30 % of each size, left out: errors beyond a factor of two against those within, mean of the squares"
+    return Term(below=below, above=above, source=source)
+
+
+_SIDE = (1 + SHARE) / 2
+_FEW = 8
+"""Rows on either side by which a part of a size says something."""
+
+
+def _pooled(measured: Measured, found: list[LeftOut]) -> tuple[Numbers, Numbers]:
+    weights = measured.weights()
+    errors = [one.errors for one in found] or [np.zeros(1)]
+    return np.concatenate(errors), np.concatenate([weights[one.places] for one in found] or [np.ones(1)])
+
+
+def coverages(measured: Measured, constants: Constants, given: Intervals) -> list[Coverage]:
+    """Return how many rows of each kind the interval holds."""
+    columns: dict[str, list[tuple[Any, ...]]] = {}
+    for one in given.found:
+        c, ends = measured.configurations.take(one.places), (np.asarray(given.ends[0]), np.asarray(given.ends[1]))
+        reach = replace(one.reach, terms=given.terms)
+        low, high = (np.broadcast_to(end, one.errors.shape) for end in reach.widened(c, constants.traits, ends))
+        plain = (one.errors >= np.log(ends[0])) & (one.errors <= np.log(ends[1]))
+        wide = (one.errors >= np.log(low)) & (one.errors <= np.log(high))
+        columns.setdefault(one.kind, []).append((plain, wide, low, high))
+    joined = {kind: [np.concatenate(column) for column in zip(*parts, strict=True)] for kind, parts in columns.items()}
+    return [
+        Coverage(
+            kind=kind,
+            rows=len(plain),
+            near=float(plain.mean()),
+            wide=float(wide.mean()),
+            low=float(np.median(low)),
+            high=float(np.median(high)),
+        )
+        for kind, (plain, wide, low, high) in joined.items()
+    ]
