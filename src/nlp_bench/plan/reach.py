@@ -178,7 +178,7 @@ class Reach:
             for name, words in SIZES.items():
                 if np.broadcast_to(far.octaves[name], count)[place] > _ROUNDING:
                     low, high = 2.0 ** ranges[name][kind, gpu[place]]
-                    said.append(f"{words}: {values[name][place]:.4g}, fitted are {low:.4g} to {high:.4g}")
+                    said.append(f"{words}: {values[name][place]:.6g}, fitted are {low:.6g} to {high:.6g}")
             found.append(said)
         return found
 
