@@ -107,7 +107,7 @@ def test_every_case_of_the_study_is_in_the_table() -> None:
 
 def test_what_is_not_run_says_why() -> None:
     """A block of commands is run by a test, or stands under a comment with the reason."""
-    elsewhere = {"install.md"}  # tests/packaging: in an environment of its own
+    elsewhere = {"install.md"}  # tests/install: in an environment of its own
     tested = {*elsewhere, "bids.md", "compare.md", "evidence.md", "first-run.md", "logs.md", "number.md", "planning.md", "rehearse.md", "rules.md", "scaling.md"}  # fmt: skip
     for page in sorted((ROOT / "docs").glob("*.md")):
         if page.name not in tested:
