@@ -21,6 +21,8 @@ EXTRAS = {
 }
 """Module to the extra of this package that brings it; none for what every installation has."""
 
+_NAMES = {"backports": "backports.zstd"}
+
 
 def installed_version(package: str) -> str | None:
     """Return the version of `package`, None where it is not installed; nothing is imported."""
@@ -37,7 +39,10 @@ def is_missing(module: str) -> bool:
 
 def remedy(module: str) -> str:
     """Return the command that brings a module of EXTRAS."""
-    return f"pip install 'nlp-bench[{EXTRAS[module]}]'" if EXTRAS[module] else "pip install nlp-bench"
+    # What every installation has is missing in a checkout alone, where pip knows no package nlp-bench.
+    return (
+        f"pip install 'nlp-bench[{EXTRAS[module]}]'" if EXTRAS[module] else f"pip install {_NAMES.get(module, module)}"
+    )
 
 
 def lacking(error: ImportError, what: str = "this command") -> NlpBenchError | None:

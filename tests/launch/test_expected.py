@@ -1,5 +1,6 @@
 """What submit says before it submits: a warning where the run does not fit, nothing where it does, and never a refusal."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -39,6 +40,23 @@ def test_one_that_its_time_limit_would_end_is_warned_of(tmp_path: Path, timelimi
     if fewer:
         assert foretell(run_of(timelimit=timelimit, iterations=int(fewer[1])), None) == []
     assert foretell(run_of(timelimit=f"1-{timelimit}", iterations=iterations), None) == []
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words"),
+    [
+        ({"peak_bf16_tflops": 624.0}, ["peak_bf16_tflops: 624, but NVIDIA A100 SXM has 312"]),
+        ({"memory_gib": 40000.0}, ["memory_gib: 40000, but NVIDIA A100 SXM has 80"]),
+        ({"peak_bf16_tflops": 310.0}, []),
+    ],
+)
+def test_a_gpu_that_is_not_its_data_sheet_is_doubted(gpu: dict[str, float], words: list[str]) -> None:
+    run = run_of()
+    assert run.system.gpu
+    system = dataclasses.replace(run.system, gpu=dataclasses.replace(run.system.gpu, **gpu))
+    said = foretell(dataclasses.replace(run, system=system), None)
+    assert len(said) == len(words)
+    assert all(word in line for word, line in zip(words, said, strict=True))
 
 
 def test_one_that_does_not_fit_is_warned_of_with_the_proof(tmp_path: Path) -> None:

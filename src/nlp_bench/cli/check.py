@@ -84,6 +84,8 @@ def run(options: argparse.Namespace) -> int:
     if resolved.system.accelerator == "cuda":
         found = expected(resolved)
         print(f"{'plan':<7} {found if isinstance(found, str) else found.line()}")
+        for doubt in () if isinstance(found, str) else found.doubts:
+            print(f"nlp-bench: warning: {doubt}", file=sys.stderr)
     if is_elsewhere and resolved.launch.launcher == "slurm" and not options.offline:
         print("nlp-bench: no Slurm answers here: partition, nodes and time limit were not asked for", file=sys.stderr)
     for deviation in resolved.deviations:

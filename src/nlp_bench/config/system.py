@@ -33,7 +33,7 @@ class Gpu:
     name: str
     """Product name."""
     memory_gib: float
-    """Memory in GiB."""
+    """Memory as its name says it, in GiB: 80 for an H100 80GB."""
     peak_bf16_tflops: float
     """Dense bf16 peak in 10^12 FLOP/s."""
     compute_capability: str = ""
@@ -90,6 +90,10 @@ class Slurm:
 
     def __post_init__(self) -> None:
         checks.one_of("system.slurm.oversize", self.oversize, ("refuse", "queue"))
+        if self.gres and self.gpus_per_node_option:
+            raise UsageError(
+                f"system.slurm: gres = {self.gres!r} and gpus_per_node_option both ask for the GPUs; a site takes one of the two"
+            )
         check_words("system.slurm.sbatch_args", self.sbatch_args, SBATCH)
         check_words("system.slurm.srun_args", self.srun_args, SRUN)
 

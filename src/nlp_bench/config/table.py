@@ -104,10 +104,13 @@ def _finite(value: float, where: str) -> float:
 def _convert_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
     if value is None and type(None) in arguments:
         return None
-    for hint in arguments:
+    *others, last = (hint for hint in arguments if hint is not type(None))
+    if not others:
+        return _convert(last, value, where)  # whose error names the field inside a table
+    for hint in (*others, last):
         with contextlib.suppress(UsageError):
             return _convert(hint, value, where)
-    raise UsageError(f"{where}: {value!r} is not {' or '.join(_describe(hint) for hint in arguments)}")
+    raise UsageError(f"{where}: {value!r} is not {' or '.join(_describe(hint) for hint in (*others, last))}")
 
 
 def _describe(hint: Any) -> str:

@@ -38,7 +38,11 @@ def foretell(run: Run, run_dir: Path | None) -> list[str]:
         write_json(run_dir / RECORD, found.record())
     proof = _proof(run_dir)
     rehearsed = read_object(run_dir / REHEARSAL).get("fits") if run_dir else None
-    late = [] if isinstance(found, str) else _late(run, found.iterations_s)
+    late = (
+        []
+        if isinstance(found, str)
+        else [*(f"warning: {doubt}" for doubt in found.doubts), *_late(run, found.iterations_s)]
+    )
     if rehearsed in {"yes", "tight", "no"}:
         return late + (
             [] if rehearsed == "yes" else [f"warning: the rehearsal in {run_dir} says: {MEANING[str(rehearsed)]}"]

@@ -80,11 +80,13 @@ class _Parser:
         for name, values in self.settings.items():
             if len(values) == 1:
                 findings.fact(name, *next(iter(values.items())))
-        if not self.parameters and len(self.shape) == 2:
-            (layers, _), (hidden, line) = self.shape[b"num_layers"], self.shape[b"hidden_size"]
-            self.parameters = PARAMETERS_PER_LAYER * layers * hidden**2, line
-        if self.parameters and not self.has_experts:
+        if self.has_experts:
+            return
+        if self.parameters:
             findings.fact("parameters", *self.parameters)
+        elif len(self.shape) == 2:
+            (layers, _), (hidden, line) = self.shape[b"num_layers"], self.shape[b"hidden_size"]
+            findings.fact("least_parameters", PARAMETERS_PER_LAYER * layers * hidden**2, line)
 
 
 MACHINE = Dialect(

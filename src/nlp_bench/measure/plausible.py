@@ -20,7 +20,8 @@ LARGE_MODEL_S = 0.005
 
 def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) -> str | None:
     """Return why `tokens_per_second` (whole machine) cannot be true by what the log says of model and devices, else None."""
-    parameters, devices = attempt.fact("parameters"), sizes.num_devices
+    # A log that states no count may show the shape: what GPT layers of it have at least.
+    parameters, devices = attempt.fact("parameters") or attempt.fact("least_parameters"), sizes.num_devices
     stated = _median(attempt.records, "model_tflops") or _median(attempt.records, "tflops")
     if stated and stated > ANY_PEAK_TFLOPS:
         return f"implausible: the log states {stated:.0f} TFLOP/s per device, more than any device has"

@@ -23,6 +23,10 @@ class Spans:
     seconds: NDArray[np.float64]
     """Time of all its iterations together."""
 
+    def __repr__(self) -> str:
+        """Return it in a line: the columns of a long log fill a screen."""
+        return f"<{len(self)} logged intervals, {self.num_iterations.sum():g} iterations, {self.seconds.sum():g} s>"
+
     def __len__(self) -> int:
         return len(self.seconds)
 

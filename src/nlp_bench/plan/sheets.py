@@ -35,6 +35,10 @@ class Sheet:
     """GPUs that NVLink joins; None: those of a node."""
 
 
+_SAME_SHEET = 0.05
+"""Of memory and peak: a GiB more or less, a clock as rounded by somebody else."""
+
+
 def sheet_of(words: str, precision: str, memory_gib: float | None = None) -> Sheet:
     """Return the data sheet of the GPU that `words` name, with the memory size nearest to `memory_gib`.
 
@@ -56,6 +60,27 @@ def sheet_of(words: str, precision: str, memory_gib: float | None = None) -> She
         memory_gib=memory.gib,
         link_bytes_per_s=entry.link_gb_per_s * 1e9,
         domain=entry.domain,
+    )
+
+
+def against_sheet(name: str, memory_gib: float, peak_bf16_tflops: float) -> tuple[str, ...]:
+    """Return what a system file says of its GPU that is more than 5 % beside the data sheet, and which of the two is taken.
+
+    Raises UsageError for a GPU that the table does not have.
+    """
+    sheet = sheet_of(name, "bf16", memory_gib)
+    stated = {
+        "memory_gib": (memory_gib, sheet.memory_gib, "the prediction believes the system file"),
+        "peak_bf16_tflops": (
+            peak_bf16_tflops,
+            sheet.peak_flops / 1e12,
+            "the prediction takes the data sheet's; is it the sparse one?",
+        ),
+    }
+    return tuple(
+        f"system.gpu.{key}: {value:g}, but {sheet.name} has {known:g} in {TABLE}; {taken}"
+        for key, (value, known, taken) in stated.items()
+        if abs(value / known - 1) > _SAME_SHEET
     )
 
 

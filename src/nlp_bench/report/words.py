@@ -39,6 +39,9 @@ def run_lines(entry: RunEntry, report: Report) -> Iterator[str]:
     yield from other_windows(measured, tokens, judgement)
 
 
+_WORTH_SAYING = 0.005
+
+
 def sentences(entry: RunEntry, measured: Throughput, tokens: int, judgement: Verdict | None) -> Iterator[str]:
     """Return the sentences about one run, the verdict first where there is one."""
     steady_s = tokens / measured.steady
@@ -59,7 +62,9 @@ def sentences(entry: RunEntry, measured: Throughput, tokens: int, judgement: Ver
     elif measured.why_no_interval:
         yield f"How far this can be off is not known: {measured.why_no_interval}."
     if measured.sustained:
-        yield _sustained(measured.sustained, tokens, judgement)
+        yield _sustained(measured.sustained, tokens, judgement) + _why_slower(
+            measured.steady / measured.sustained.tokens_per_second - 1
+        )
     yield from (f"Note: {said}." for said in measured.steadiness.words())
     if judgement:
         yield _dependence(judgement)
@@ -83,6 +88,13 @@ def _sustained(found: Sustained, tokens: int, judgement: Verdict | None) -> str:
     where = _where(found.first_iteration, found.last_iteration)
     word = f", against the limit {judgement.sustained}" if judgement and judgement.sustained else ""
     return f"Sustained, with nothing left out from {where} ({found.clock}): {tokens / found.tokens_per_second:.2f} s{between}{word}."
+
+
+def _why_slower(share: float) -> str:
+    """Say what the sustained time has that the steady time has not, where that is worth a sentence."""
+    if share < _WORTH_SAYING:
+        return ""
+    return f" That is {100 * share:.1f} % more than at the steady speed: evaluations, checkpoints and whatever else lies between the lines count."
 
 
 def _where(first: int, last: int) -> str:

@@ -12,6 +12,7 @@ from nlp_bench.plan.answer.answer import GIB, costs
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.of_run import configuration_of
+from nlp_bench.plan.sheets import against_sheet
 
 SCHEMA = "nlp-bench/forecast/1"
 """forecast.json of a run folder: written before the job starts."""
@@ -39,6 +40,8 @@ class Outlook:
     """Memory of the GPU."""
     fits: str
     """yes, tight or no."""
+    doubts: tuple[str, ...] = ()
+    """What the system file says of its GPU that its data sheet does not."""
 
     def line(self) -> str:
         """Return the prediction as one line for a person."""
@@ -69,7 +72,7 @@ def outlook(run: Run) -> Outlook:
     """Predict one run. Raises UsageError where the planner knows its model, machine or number format not."""
     constants = read_constants()
     c = configuration_of(run, constants)
-    found = forecast(c, constants)
+    found, gpu = forecast(c, constants), run.system.gpu
     total, memory = _only(found.seconds.total), found.memory
     samples = run.batch.global_batch_size * run.batch.sequence_length
     times = [REPORT_TOKENS / samples * _only(value) for value in (found.seconds.total, found.low, found.high)]
@@ -84,6 +87,9 @@ def outlook(run: Run) -> Outlook:
         memory_bytes=_only(memory.total),
         capacity_bytes=_only(memory.capacity),
         fits=str(np.ravel(memory.words)[0]),
+        doubts=against_sheet(gpu.name, gpu.memory_gib, gpu.peak_bf16_tflops)
+        if gpu and constants.machine is None
+        else (),
     )
 
 
