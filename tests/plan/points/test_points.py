@@ -88,6 +88,9 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
     path.write_text(",".join(REQUIRED) + "\n" + "\n".join([",".join(["x"] * len(REQUIRED))] * 2) + "\n")
     with pytest.raises(UsageError, match="id 'x' stands in 2 rows"):
         read_rows(path)
+    path.write_text(",".join(REQUIRED) + "\n\x1b[31mx,1\n")
+    with pytest.raises(UsageError, match=r"id '\\x1b\[31mx' has a character that a terminal does not print"):
+        read_rows(path)
     with pytest.raises(UsageError, match="cannot read"):
         read_rows(tmp_path / "nothing.csv")
     path.write_text("\ufeff" + ",".join(REQUIRED) + "\n", encoding="utf-8")  # as spreadsheets save it
@@ -116,12 +119,13 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
         ({"tp": "64", "pp": "1"}, "tp = 64 is more than heads = 32"),
         ({"heads": "30", "tp": "2"}, "hidden = 4096 is not a multiple of heads = 30 \\(remainder 16\\)"),
         ({"head_dim": "64"}, "head_dim = 64 is not hidden / heads = 128"),
-        ({"ep": "8"}, "ep = 8: expert parallelism is not predicted"),
-        ({"ep": "many"}, "ep = many: expert parallelism"),
-        ({"num_experts": "128", "ep": "1"}, "num_experts = 128: a mixture of experts is not predicted"),
-        ({"expert_ffn": "768"}, "expert_ffn = 768: a mixture"),
+        ({"ep": "8"}, "ep = '8': expert parallelism is not predicted"),
+        ({"ep": "many"}, "ep = 'many': expert parallelism"),
+        ({"ep": "\x1b[31m8"}, r"ep = '\\x1b\[31m8': expert"),
+        ({"num_experts": "128", "ep": "1"}, "num_experts = '128': a mixture of experts is not predicted"),
+        ({"expert_ffn": "768"}, "expert_ffn = '768': a mixture"),
         ({"attention": "mla 1536/512/128/64/128"}, "attention = 'mla 1536/512/128/64/128' is not predicted"),
-        ({"sliding_window": "128"}, "sliding_window = 128 below seq = 8192 is not predicted"),
+        ({"sliding_window": "128"}, "sliding_window = '128' below seq = 8192 is not predicted"),
         ({"sharding": "banana"}, "sharding = 'banana': unknown word 'banana'; known are none, ddp, .*hsdp"),
         ({"sharding": "FSDPx8"}, "unknown word 'fsdpx8'"),
         ({"precision": "xfp8y"}, "'xfp8y' is no number format; known are bf16,"),

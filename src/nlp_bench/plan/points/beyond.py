@@ -26,7 +26,7 @@ def check_known(row: Mapping[str, str]) -> None:
     seq = cell(row, "seq")
     if row["sliding_window"] not in {"", "0"} and cell(row, "sliding_window") < seq:
         raise UsageError(
-            f"sliding_window = {row['sliding_window']} below seq = {seq:g} is not predicted: attention is counted over the whole sequence"
+            f"sliding_window = {row['sliding_window'][:40]!r} below seq = {seq:g} is not predicted: attention is counted over the whole sequence"
         )
     _check_heads(row)
     _check_ranks(row)
@@ -36,11 +36,11 @@ def _check_experts(row: Mapping[str, str]) -> None:
     told = [name for name in EXPERTS if row[name] not in _NONE]
     if told:
         raise UsageError(
-            f"{told[0]} = {row[told[0]][:40]}: a mixture of experts is not predicted, only models in which every token sees every weight"
+            f"{told[0]} = {row[told[0]][:40]!r}: a mixture of experts is not predicted, only models in which every token sees every weight"
         )
     if row["ep"] not in _NONE:
         raise UsageError(
-            f"ep = {row['ep'][:40]}: expert parallelism is not predicted, only dense models (ep blank or 1)"
+            f"ep = {row['ep'][:40]!r}: expert parallelism is not predicted, only dense models (ep blank or 1)"
         )
 
 

@@ -80,6 +80,8 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
     ids = [row["id"] for row in rows]
     if twice := sorted({one for one in ids if ids.count(one) > 1}):
         raise UsageError(f"{path}: id {twice[0]!r} stands in {ids.count(twice[0])} rows; ids are unique")
+    if odd := [one for one in ids if not one.isprintable()]:
+        raise UsageError(f"{path}: id {odd[0][:40]!r} has a character that a terminal does not print")
     return rows
 
 
