@@ -83,7 +83,7 @@ def test_wrapped_lines_join_without_their_ends() -> None:
 @pytest.mark.parametrize("unit", [b"[", b"[1", b"[1;", b"\x1b[", b"\x1b]", b"^[", b"12", b" ", b"2026-01-01 ", b"\r"])
 def test_a_megabyte_without_meaning_is_read_in_a_moment(unit: bytes) -> None:
     text = unit * (1 << 19)
-    before = time.perf_counter()
+    before = time.process_time()
     pieces(text)
     label_of(text)
-    assert time.perf_counter() - before < 10
+    assert time.process_time() - before < 10

@@ -394,8 +394,8 @@ def test_a_field_tells_the_program(tmp_path: Path, field: str, name: str) -> Non
 def test_a_megabyte_without_meaning_is_read_in_a_moment(unit: bytes) -> None:
     findings, parser = Findings(family()), family().parser()
     head = b"iteration 1/ 2 | elapsed time per iteration (ms): "
-    before = time.perf_counter()
+    before = time.process_time()
     for text in (unit * (1 << 17), head + unit * (1 << 17)):
         parser.take(Line(1, 0, text, True, partial(lambda after, _: [after, after], text)), findings)
     parser.finish(findings)
-    assert time.perf_counter() - before < 20
+    assert time.process_time() - before < 20

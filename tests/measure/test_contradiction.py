@@ -59,3 +59,18 @@ def test_a_training_that_never_updated_its_weights_is_none(tmp_path: Path) -> No
     assert (entry.outcome, entry.has_number) == (Outcome.INVALID, False)
     assert "every iteration skipped the update" in entry.reasons[0]
     assert judged(entry, 20_000_000, 1000).word == NOT_PROVEN
+
+
+@pytest.mark.parametrize(("held_up_s", "weight"), [(1.3, Weight.DOUBT), (30.0, Weight.VOID)])
+def test_one_hold_up_between_few_lines_is_no_forgery(tmp_path: Path, held_up_s: float, weight: Weight) -> None:
+    """A loaded machine held a run of a few tenths of a second up between two of its lines."""
+    line = (
+        " iteration {:8d}/       4 | consumed samples: {:12d} | elapsed time per iteration (s): 0.1000 | global batch size:    96 | "
+        "lm loss: {:.6E} | number of skipped iterations: 0 | number of nan iterations:   0 | unix time: {:.3f} |\n"
+    )
+    lines = [line.format(i, 96 * i, 9 - 0.01 * i, 1.7e9 + 0.1 * i + held_up_s * (i > 2)) for i in range(1, 5)]
+    (tmp_path / "job.out").write_text("".join(lines))
+    (entry,) = measure_log(str(tmp_path / "job.out"), Overrides(sequence_length=2048, num_gpus=384))
+    assert [(found.code, found.weight) for found in entry.contradictions] == [(Code.STAMPS_VS_TIME_SLOW, weight)]
+    assert entry.has_number == (weight is Weight.DOUBT)
+    assert judged(entry, 20_000_000, 1000).word == NOT_PROVEN

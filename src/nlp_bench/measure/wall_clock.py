@@ -31,6 +31,8 @@ SET_BACK, MIN_SET_BACK = 0.01, 2
 """Share of the lines, and number of them, before which a clock may be set back: what lies between them is not looked at."""
 MIN_BLOCK, MAX_BLOCKS = 8, 20
 """Lines of a block, at least, and blocks: late lines even out within one."""
+ONE_STALL_S = 5.0
+"""Seconds that a loaded machine may hold a program up between two of a few lines: too little to call all of them wrong."""
 EVALUATES_BETWEEN = frozenset({"mlperf-mllog"})
 """Forms of logs in which an evaluation lies between each two lines: MLPerf stops its blocks of training for it."""
 LONG, HOLE_S = 5.0, 10.0
@@ -129,9 +131,10 @@ def against_stamps(found: Passed | None, *, is_ours: bool) -> Iterator[Contradic
     steady = ~found.has_event
     typical, tolerance = _typical(found.seconds[steady], found.logged[steady], found.resolution_s)
     if typical > 1 + tolerance:
+        is_one_stall = len(found.seconds) < MIN_BLOCK and total - logged < ONE_STALL_S
         yield Contradiction(
             code=Code.STAMPS_VS_TIME_SLOW,
-            weight=Weight.DOUBT if found.is_worded else weigh(typical, is_ours=is_ours),
+            weight=Weight.DOUBT if found.is_worded or is_one_stall else weigh(typical, is_ours=is_ours),
             text=f"from line to line {typical:.4g} times as much time passed as the lines log ({total:.1f} s for {logged:.1f} s)",
         )
         return
