@@ -95,7 +95,10 @@ def test_the_page_shows_what_is_printed(
     check_page(ROOT / "docs" / name, folder, num_commands, HOME=str(folder), NLP_BENCH_ROOT=str(root))
 
 
-def test_the_warning_of_a_run_that_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_warning_of_a_run_that_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path))  # one is there
     assert main(["submit", "--model", "13", "--system", "juwels-booster", "--tp", "1", "--pp", "1", "--print"]) == 0
     check_block(ROOT / "docs/bids.md", "warning", capsys.readouterr().err)
 

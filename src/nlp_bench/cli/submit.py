@@ -82,13 +82,20 @@ def _show(options: argparse.Namespace) -> int:
     from nlp_bench.launch.arguments import check_arguments
     from nlp_bench.launch.chain import with_wishes
     from nlp_bench.launch.expected import foretell
-    from nlp_bench.launch.folder import script_text
+    from nlp_bench.launch.folder import environment_folder, script_text
 
     resolved, wishes = _resolved(options)
     place = options.run_dir or root() / "reports" / "runs" / f"TIME_{resolved.model.name}_{resolved.system.name}"
     resolved = with_wishes(resolved, place.absolute(), wishes)
     check_arguments(resolved)  # printed to be submitted by hand: refused like one that is submitted
     _say(foretell(resolved, None))
+    if not (resolved.system.container.image or environment_folder(root()).exists()):
+        remedy = f"bash benchmark/env/setup_venv.sh --system {resolved.system.name}"
+        _say(
+            [
+                f"no virtual environment is set up here: the script calls the Python that printed it; before it is submitted: {remedy}"
+            ]
+        )
     print(script_text(resolved, root=root(), run_dir=place.absolute()), end="")
     return 0
 
