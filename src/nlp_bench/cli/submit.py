@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     """Print the job script. No package is needed, so that it can be looked at before anything is set up."""
-    from nlp_bench.config.catalog import root
+    from nlp_bench.config.catalog import has_workflow, root
     from nlp_bench.launch.arguments import check_arguments
     from nlp_bench.launch.chain import with_wishes
     from nlp_bench.launch.expected import foretell
@@ -89,7 +89,7 @@ def _show(options: argparse.Namespace) -> int:
     resolved = with_wishes(resolved, place.absolute(), wishes)
     check_arguments(resolved)  # printed to be submitted by hand: refused like one that is submitted
     _say(foretell(resolved, None))
-    if not (resolved.system.container.image or environment_folder(root()).exists()):
+    if has_workflow() and not (resolved.system.container.image or environment_folder(root()).exists()):
         remedy = f"bash benchmark/env/setup_venv.sh --system {resolved.system.name}"
         _say(
             [
