@@ -1,16 +1,40 @@
 """Files are written whole or not at all, and every JSON record says which schema it follows."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import math
 import os
 import secrets
+import select
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from nlp_bench.errors import NlpBenchError, explained
+
+PIPE_S = 10.0
+"""Seconds in which something must come out of a pipe that is named: without a writer, opening it would wait for ever."""
+
+
+def open_for_reading(path: Path) -> BinaryIO:
+    """Open a file, or a pipe into which somebody writes, unbuffered. Raises OSError or ValueError as open() does, and OSError for a device."""
+    mode = path.stat().st_mode
+    if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and str(path) not in {os.devnull, "/dev/stdin"}):
+        raise OSError(errno.EINVAL, "it is a device")
+    # /dev/fd/N, of <(command) in a shell, is open on its other side already.
+    if not stat.S_ISFIFO(mode) or path.resolve().is_relative_to("/proc"):
+        return path.open("rb", buffering=0)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    ready = select.poll()
+    ready.register(descriptor, select.POLLIN)
+    if not any(event & select.POLLIN for _, event in ready.poll(1000 * PIPE_S)):
+        os.close(descriptor)
+        raise OSError(errno.EAGAIN, f"it is a pipe, and nothing came out of it within {PIPE_S:g} s")
+    os.set_blocking(descriptor, True)
+    return os.fdopen(descriptor, "rb", buffering=0)
 
 
 def write_text(path: Path, text: str, *, errors: str = "backslashreplace") -> None:

@@ -1,5 +1,7 @@
 """Files: whole or not at all, with sane modes, whatever the disk, the name, the signal or the thread does."""
 
+import contextlib
+import io
 import os
 import resource
 import shlex
@@ -17,8 +19,10 @@ from support.ours import write_our_run
 from support.processes import HEARING
 
 from nlp_bench import files
+from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import parse_json, read_json, recover_folder, replace_folder, write_json, write_text, writing
+from nlp_bench.logs.source import open_log
 
 SCHEMA = "nlp-bench/x/1"
 BYTES = os.fsdecode(b"/runs/\xff\xfe/job")
@@ -361,3 +365,24 @@ def test_a_reader_that_is_stopped_in_a_long_log_leaves_with_a_word(tmp_path: Pat
         said = process.stderr.read().decode()
     assert process.returncode == 143
     assert said == "nlp-bench: stopped by SIGTERM; repeat the same command to go on\n"
+
+
+def test_a_pipe_without_a_writer_and_a_device_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PIPE_S", 0.2)
+    os.mkfifo(tmp_path / "pipe")
+    for command in ("report", "verify"):
+        for path, why in ((tmp_path / "pipe", "nothing came out of it within"), (Path("/dev/zero"), "it is a device")):
+            done = io.StringIO()
+            with contextlib.redirect_stderr(done):
+                assert main([command, str(path)]) == 2
+            assert why in done.getvalue()
+
+
+def test_a_pipe_into_which_somebody_writes_is_a_log(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    text = "no training line\n" * 10
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=(text,))
+    writer.start()
+    with open_log(str(tmp_path / "pipe")) as source:
+        assert b"".join(bytes(block.data[block.begin : block.end]) for block in source.blocks()).decode() == text
+    writer.join()

@@ -17,6 +17,7 @@ from typing import IO, Any, cast
 
 from nlp_bench.bundle.manifest import MANIFEST, is_safe
 from nlp_bench.errors import UsageError
+from nlp_bench.files import open_for_reading
 
 MAX_BYTES = 4 << 30
 """Unpacked bytes of a bundle, unless more are allowed."""
@@ -37,7 +38,7 @@ def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="nlp-bench-verify-") as private:
         folder = Path(private)
         try:
-            with path.open("rb") as stream:
+            with open_for_reading(path) as stream:
                 _unpack(_Bounded(_unpacked(stream), max_bytes), folder)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error

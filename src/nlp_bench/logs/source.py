@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 from nlp_bench.errors import UsageError
+from nlp_bench.files import open_for_reading
 from nlp_bench.logs.snapshot import Snapshot
 
 MAX_LINE_BYTES = 1 << 20  # the longest line met in 107 real logs has 4461 bytes
@@ -55,7 +56,7 @@ def open_log(path: str) -> Iterator["Source"]:
     if path == "-" and sys.stdin is None:
         raise UsageError("PATH -: standard input is closed")
     try:
-        stream = sys.stdin.buffer if path == "-" else Path(path).open("rb", buffering=0)  # noqa: SIM115  # closed below
+        stream = sys.stdin.buffer if path == "-" else open_for_reading(Path(path))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"cannot read {path}: {reason}; give an existing log file, a run folder or -") from error
