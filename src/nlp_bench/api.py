@@ -18,6 +18,7 @@ from nlp_bench.compare.gate import Gate
 from nlp_bench.compare.side import Side, Wanted, with_scatter
 from nlp_bench.compare.text import record as compare_record
 from nlp_bench.compare.text import table as compare_table
+from nlp_bench.config.values import MAX_COUNT
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.measure.accelerators import FORMATS
 from nlp_bench.measure.contradiction import Contradiction
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from nlp_bench.plan.answer.answer import Answer, Row
 
 PathLike = str | os.PathLike[str]
-MAX_COUNT = 10**18
 
 
 @dataclass(frozen=True, eq=False, repr=False)

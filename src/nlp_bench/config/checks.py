@@ -36,13 +36,6 @@ def timelimit(field: str, value: str) -> None:
         raise UsageError(f'{field}: {value!r} is not HH:MM:SS or D-HH:MM:SS; in YAML put it in quotes ("00:30:00")')
 
 
-def timelimit_s(value: str) -> int:
-    """Return a time limit that `timelimit` took, in seconds."""
-    days, _, clock = value.rpartition("-")
-    hours, minutes, seconds = (int(part) for part in clock.split(":"))
-    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
 def file_name(field: str, value: str) -> None:
     """Refuse a name that cannot be a part of a folder's name and of a line of the job script."""
     if (

@@ -63,8 +63,6 @@ LETTERS = {
 }  # fmt: skip
 _WITHOUT_VALUE = "HhIkKOQsuvVXlZ"
 """Letters that another option may follow in the same word."""
-_EXACT = {"no-requeue", "wait-all-nodes", "time-min", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "nodelist", "nodefile"}  # fmt: skip
-"""Whole names beside those that are refused."""
 
 
 def check_words(field: str, words: Sequence[str], refused: Mapping[str, str]) -> None:
@@ -73,9 +71,7 @@ def check_words(field: str, words: Sequence[str], refused: Mapping[str, str]) ->
         if not word.startswith("-") or word in {"-", "--"}:
             raise UsageError(f"{field}: {word!r} is no option; write option and value as one word: --name=value")
         for name in _names(word):
-            found = next((known for known in refused if known == name), None)
-            if found is None and name and name not in _EXACT:
-                found = next((known for known in refused if known.startswith(name)), None)
+            found = next((known for known in refused if name and known.startswith(name)), None)
             if found:
                 raise UsageError(f"{field}: {word!r} cannot be given: --{found}: {refused[found]}")
 

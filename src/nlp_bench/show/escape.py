@@ -20,7 +20,7 @@ _CHANGED = re.compile(
 
 def one_line(text: object) -> str:
     """Return `text` in one line, without what a terminal would obey or not show: it may come from a log or a file name."""
-    return _NOT_IN_A_LINE.sub(" ", str(text).encode("utf-8", "replace").decode()).strip()
+    return inert(str(text)).strip()
 
 
 def inert(text: str) -> str:
