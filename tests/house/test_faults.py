@@ -1,6 +1,11 @@
-"""The table of faults is whole, every test that it names is there, and the page shows it as it is."""
+"""The table of faults and the threat model are whole, every test that they name is there, and the page shows the table as it is."""
+
+import re
 
 from faults.table import BEGIN, END, PAGE, exists, page, problems, read_table
+
+THREATS = PAGE.with_name("threat-model.md")
+TEST = re.compile("`(tests/[^`]+)`")
 
 
 def test_every_row_names_tests_that_exist() -> None:
@@ -18,3 +23,12 @@ def test_the_page_shows_the_table() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text.count(BEGIN) == text.count(END) == 1
     assert page(read_table(), text) == text, "run: python tests/faults/table.py --write"
+
+
+def test_the_threat_model_names_tests_that_exist() -> None:
+    rows = [
+        line for line in THREATS.read_text(encoding="utf-8").splitlines() if line.startswith("|") and "---" not in line
+    ][1:]
+    assert len(rows) > 20
+    missing = [test for row in rows for test in TEST.findall(row) or [row] if not exists(test)]
+    assert missing == []
