@@ -302,6 +302,7 @@ class TestFolders:
         (check / "run.json").write_text("{}")
         measure = tmp_path / "nlp_benchmark_run/000000/000005_measure/work"
         measure.mkdir(parents=True)
+        (tmp_path / "nlp_benchmark_run/000000/configuration.xml").touch()
         (measure / "train").symlink_to(first)
         (measure / "loop").symlink_to(tmp_path / "nlp_benchmark_run")
         code, runs = runs_of(report, tmp_path / "nlp_benchmark_run")
@@ -309,7 +310,7 @@ class TestFolders:
         assert [run["outcome"] for run in runs] == ["VALID", "FAILED"]
         assert runs[0]["source"].endswith("000003_train/work")
         assert runs[1]["tokens_per_second"]["reference"] is None
-        assert len(runs_of(report, measure)[1]) == 2
+        assert len(runs_of(report, measure)[1]) == 1  # the link to the step before, not the one out of JUBE's run
         assert len(runs_of(report, first, tmp_path / "nlp_benchmark_run")[1]) == 2
 
     def test_the_reason_of_a_failed_run_is_shown(self, report: Call, make_run: Make, tmp_path: Path) -> None:

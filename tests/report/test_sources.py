@@ -107,14 +107,6 @@ def test_links_that_lead_back_or_up_or_nowhere_end(record: Report1, folder: Path
     assert names(found, folder) == ["2_same", "b/any name", "b/y.gz", "b/z.log.txt"]
 
 
-def test_a_link_to_a_folder_elsewhere_is_followed(record: Report1, folder: Path, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "scratch"
-    elsewhere.mkdir()
-    (elsewhere / "far.log").write_text(published_log())
-    (folder / "far").symlink_to(elsewhere)
-    assert "far/far.log" in names(record(folder), folder)
-
-
 def test_what_is_reached_twice_counts_once(record: Report1, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link.log").symlink_to(folder / "a.out")
     log = folder / "a.out"

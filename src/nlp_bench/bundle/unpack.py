@@ -18,6 +18,7 @@ from typing import IO, Any, cast
 from nlp_bench.bundle.manifest import MANIFEST, is_safe
 from nlp_bench.errors import UsageError
 from nlp_bench.files import open_for_reading
+from nlp_bench.walk import MAX_DEPTH
 
 MAX_BYTES = 4 << 30
 """Unpacked bytes of a bundle, unless more are allowed."""
@@ -71,13 +72,18 @@ def _holder(folder: Path, name: str) -> Path:
 
 def _check_folder(folder: Path, max_bytes: int) -> None:
     total = count = 0
-    for path in folder.rglob("*"):
-        mode = path.lstat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise UsageError(f"{folder}: {str(path.relative_to(folder))!r} is a link or a device; a bundle has none")
-        total, count = total + path.lstat().st_size * stat.S_ISREG(mode), count + 1
-        if total > max_bytes or count > MAX_FILES:
-            raise UsageError(f"{folder}: more than {max_bytes} bytes or {MAX_FILES} files; --max-bytes allows more")
+    left = [folder]
+    while left:
+        for path in left.pop().iterdir():
+            mode, inside = path.lstat().st_mode, path.relative_to(folder)
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise UsageError(f"{folder}: {str(inside)!r} is a link or a device; a bundle has none")
+            if len(inside.parts) > MAX_DEPTH:
+                raise UsageError(f"{folder}: folders in folders, more than {MAX_DEPTH} deep; a bundle has none")
+            left += [path] if stat.S_ISDIR(mode) else []
+            total, count = total + path.lstat().st_size * stat.S_ISREG(mode), count + 1
+            if total > max_bytes or count > MAX_FILES:
+                raise UsageError(f"{folder}: more than {max_bytes} bytes or {MAX_FILES} files; --max-bytes allows more")
 
 
 def _unpacked(stream: IO[bytes]) -> IO[bytes]:

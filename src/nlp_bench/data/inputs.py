@@ -7,6 +7,7 @@ from typing import Any
 
 from nlp_bench.data.present import require_file
 from nlp_bench.errors import UsageError
+from nlp_bench.walk import walk
 
 PACKED = (".gz", ".xz", ".zst", ".bz2")
 NAMES = (".jsonl", ".json", ".ndjson", ".jl")
@@ -43,7 +44,8 @@ def _named(word: str) -> list[Path]:
     if word == "-":
         raise UsageError("input: -: standard input cannot be continued after a stop; write it into a file")
     if path.is_dir():
-        inside = sorted(one for one in path.rglob("*") if _is_text(one) and not _is_hidden(one.relative_to(path)))
+        found = (folder / name for folder, names in walk(path) for name in names)
+        inside = sorted(one for one in found if _is_text(one) and not _is_hidden(one.relative_to(path)))
         if not inside:
             raise UsageError(f"input: {path} holds no file named *.jsonl or *.json, plain or with {', '.join(PACKED)}")
         return inside

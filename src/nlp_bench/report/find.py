@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from nlp_bench.errors import UsageError
 from nlp_bench.report.earlier import is_earlier
 from nlp_bench.report.reference import is_reference_table
+from nlp_bench.walk import walk
 
 Key = tuple[object, ...]
 _MAGIC = frozenset("*?[")
@@ -108,18 +109,20 @@ class _Finder:
         return Group(path=path, items=self._new(_named(path, status), _key(path, status)))
 
     def _folder(self, path: str) -> Group:
-        runs, tables = _find_runs(Path(path))
+        problems: list[OSError] = []
+        folders = list(walk(Path(path), problems=problems))
+        unreadable = [_unreadable(problem) for problem in problems if not _is_hidden(problem.filename, path)]
+        runs, tables = _find_runs(folders)
         if runs or tables:
             found = [*((_item(table, Kind.TABLE), table) for table in tables), *((_run(run), run) for run in runs)]
-            return Group(path=path, items=[new for item, place in found for new in self._new(item, _real(place))])
-        problems: list[OSError] = []
-        logs = _find_logs(Path(path), problems)
+            items = [new for item, place in found for new in self._new(item, _real(place))]
+            return Group(path=path, items=items + unreadable)
+        logs = _find_logs([one for one in folders if not _is_hidden(one[0], path)])
         items = [new for log, status in logs for new in self._new(_log(log, status), _key(log, status))]
-        items += [_unreadable(problem) for problem in problems]
-        if not logs and not problems:
+        if not logs and not unreadable:
             what = f"PATH {path} holds no run folder (run.json beside job.out or outcome.json), no reference table"
             items = [Item(path=path, kind=Kind.BROKEN, problem=f"{what} and no file that could be a log")]
-        return Group(path=path, is_folder=bool(logs), items=items)
+        return Group(path=path, is_folder=bool(logs), items=items + unreadable)
 
     def _new(self, item: Item, key: Key) -> list[Item]:
         if key in self.seen:
@@ -168,58 +171,35 @@ def _unreadable(error: OSError) -> Item:
     return Item(path=path, kind=Kind.BROKEN, problem=f"cannot read {path}: {error.strerror}")
 
 
-def _find_runs(top: Path) -> tuple[list[Path], list[Path]]:
-    """Return run folders and reference tables below `top`, each real one once, real paths before symbolic links."""
-    found: dict[Key, Path] = {}
+def _find_runs(folders: list[tuple[Path, set[str]]]) -> tuple[list[Path], list[Path]]:
+    """Return the run folders and the reference tables, each real one once."""
+    runs: list[Path] = []
     tables: dict[Key, Path] = {}
-    for follow in (False, True):  # JUBE links the folders of earlier steps into later ones
-        for folder, names in _walk(top, follow=follow):
-            if "run.json" in names and not names.isdisjoint({"job.out", "outcome.json"}):
-                found.setdefault(_real(folder), folder)
-            for name in sorted(names):
-                if is_reference_table(folder / name):
-                    tables.setdefault(_real(folder / name), folder / name)
-    return sorted(found.values()), sorted(tables.values())
+    for folder, names in folders:
+        if "run.json" in names and not names.isdisjoint({"job.out", "outcome.json"}):
+            runs.append(folder)
+        for name in sorted(names):
+            if is_reference_table(folder / name):
+                tables.setdefault(_real(folder / name), folder / name)
+    return sorted(runs), sorted(tables.values())
 
 
-def _find_logs(top: Path, problems: list[OSError]) -> list[tuple[str, os.stat_result]]:
-    """Return the regular files below `top` that are not hidden, each real one once, sorted; errors go to `problems`."""
+def _find_logs(folders: list[tuple[Path, set[str]]]) -> list[tuple[str, os.stat_result]]:
+    """Return the regular files that are not hidden, each real one once and by a name that is no link if there is one, sorted."""
     found: dict[Key, tuple[str, os.stat_result]] = {}
-    met: set[str] = set()
-    for follow in (False, True):
-        for folder, names in _walk(top, follow=follow, problems=None if follow else problems, is_ours=False):
-            for name in sorted(names):
-                path = str(folder / name)
-                if path in met or name.startswith("."):
-                    continue
-                met.add(path)
-                try:
-                    status = Path(path).stat()
-                except OSError:
-                    continue  # a link to nothing is no file
-                if not stat.S_ISREG(status.st_mode):
-                    continue
-                key = (status.st_dev, status.st_ino)
-                if key not in found or (Path(found[key][0]).is_symlink() and not Path(path).is_symlink()):
-                    found[key] = (path, status)
+    for path in (str(folder / name) for folder, names in folders for name in sorted(names)):
+        if Path(path).name.startswith("."):
+            continue
+        try:
+            status = Path(path).stat()
+        except OSError:
+            continue  # a link to nothing is no file
+        key = (status.st_dev, status.st_ino)
+        is_better = key not in found or (Path(found[key][0]).is_symlink() and not Path(path).is_symlink())
+        if stat.S_ISREG(status.st_mode) and is_better:
+            found[key] = (path, status)
     return sorted(found.values(), key=lambda pair: pair[0])
 
 
-def _walk(
-    top: Path, *, follow: bool, problems: list[OSError] | None = None, is_ours: bool = True
-) -> Iterator[tuple[Path, set[str]]]:
-    """Yield each real folder once with its file names.
-
-    Among files of others hidden folders are passed over, and links to a folder that holds `top`: it is what was asked for.
-    """
-    visited: set[str] = set()
-    above = set() if is_ours else set(map(str, Path(os.path.realpath(top)).parents))
-    keep = problems.append if problems is not None else None
-    for folder, subfolders, names in os.walk(top, followlinks=follow, onerror=keep):
-        real = os.path.realpath(folder)
-        if real in visited or real in above:
-            subfolders.clear()  # a link that leads back up would never end
-            continue
-        visited.add(real)
-        subfolders[:] = sorted(name for name in subfolders if is_ours or not name.startswith("."))
-        yield Path(folder), set(names)
+def _is_hidden(path: str | Path, top: str) -> bool:
+    return any(part.startswith(".") for part in Path(os.path.relpath(path, top)).parts if part != ".")

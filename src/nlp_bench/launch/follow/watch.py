@@ -17,10 +17,11 @@ from nlp_bench.launch.folder import read_submission
 from nlp_bench.launch.follow import jube_runs
 from nlp_bench.launch.follow.enough import Enough
 from nlp_bench.launch.follow.progress import Progress, progress
-from nlp_bench.launch.follow.runs import find_runs, one_line
+from nlp_bench.launch.follow.runs import find_runs
 from nlp_bench.launch.follow.sync import CUT_OFF, SILENT, sync
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.outcome import Outcome
+from nlp_bench.show.escape import one_line
 
 SCHEMA = "nlp-bench/watch/1"
 MAX_FAULTS = 12

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import read_json
+from nlp_bench.walk import walk
 
 if TYPE_CHECKING:
     from nlp_bench.config.run import Run
@@ -70,15 +71,15 @@ def _folders(path: Path) -> Iterator[Path]:
             )
         yield path.parent.resolve()
         return
-    found = sorted({one.parent.resolve() for one in path.rglob("run.json") if _was_run(one.parent)})
+    found = sorted({folder.resolve() for folder, names in walk(path) if "run.json" in names and _was_run(names)})
     if not found:
         raise UsageError(f"--learn {path}: holds no run (a folder with run.json and outcome.json)")
     yield from found
 
 
-def _was_run(folder: Path) -> bool:
+def _was_run(names: set[str]) -> bool:
     """Say whether a job was started there: JUBE's step `check` writes a run.json as well."""
-    return any((folder / name).exists() for name in ("outcome.json", "result.json", "job.out"))
+    return not names.isdisjoint({"outcome.json", "result.json", "job.out"})
 
 
 def _row(folder: Path) -> Row:

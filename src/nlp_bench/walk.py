@@ -1,0 +1,86 @@
+"""The one walk through a folder that somebody named: each real folder once, never out of it by a link, never without end.
+
+A link to a folder is followed where it stays inside the named folder, or inside the run of JUBE that the named folder lies in: JUBE links the
+folders of earlier steps into later ones. A link to a file is that file. What is passed over is said on stderr.
+"""
+
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from nlp_bench.show.escape import end_of, one_line
+
+MAX_DEPTH = 64
+"""Folders in folders that are looked into; a path has at most 4096 bytes on Linux."""
+MAX_NAMED = 3
+"""Folders that are named one by one as passed over."""
+JUBE_FILES = ("configuration.xml", "workpackages.xml")
+"""Mark the folder of a run of JUBE (000000), which holds the folders of its steps (000003_train/work)."""
+
+
+def walk(top: Path, *, problems: list[OSError] | None = None) -> Iterator[tuple[Path, set[str]]]:
+    """Yield each real folder at and below `top` with the names of all that is no folder in it, sorted, real folders before links.
+
+    A folder that cannot be read goes to `problems`, and is said where there is no such list.
+    """
+    within = os.path.realpath(_jube_run(top) or top)
+    met: set[str] = set()
+    links: list[tuple[Path, int]] = []
+    left: list[tuple[Path, int]] = [(top, 0)]
+    passed: list[str] = []
+    while left or links:
+        folder, depth = left.pop() if left else links.pop()
+        if (real := os.path.realpath(folder)) in met:
+            continue
+        met.add(real)
+        if depth > MAX_DEPTH:
+            passed.append(f"{end_of(str(folder), 160)} lies more than {MAX_DEPTH} folders deep")
+            continue
+        try:
+            names, folders, linked = _inside(folder)
+        except OSError as error:
+            (problems.append(error) if problems is not None else passed.append(f"{folder}: {error.strerror}"))
+            continue
+        yield folder, names
+        left += [(path, depth + 1) for path in reversed(folders)]
+        for path in linked:
+            target = Path(os.path.realpath(path))
+            if target.is_relative_to(within):
+                links.insert(0, (path, depth + 1))
+            elif target not in Path(within).parents:  # a link back up shows nothing that was not asked for
+                passed.append(f"{path} is a link to {target}, outside {top}")
+    _say(tuple(passed), str(top))
+
+
+def _inside(folder: Path) -> tuple[set[str], list[Path], list[Path]]:
+    """Return the names of files, the folders and the links to folders in `folder`, sorted. Raises OSError."""
+    names: set[str] = set()
+    folders: list[Path] = []
+    links: list[Path] = []
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda one: one.name):
+            try:
+                is_folder = entry.is_dir()
+            except OSError:  # a link to itself
+                is_folder = False
+            if is_folder:
+                (links if entry.is_symlink() else folders).append(Path(entry.path))
+            else:
+                names.add(entry.name)
+    return names, folders, links
+
+
+def _jube_run(top: Path) -> Path | None:
+    """Return the run of JUBE in which `top` lies: 000000 of 000000/000003_train/work."""
+    real = Path(os.path.realpath(top))
+    return next((one for one in (real, *real.parents[:2]) if any((one / name).is_file() for name in JUBE_FILES)), None)
+
+
+@functools.cache  # who looks again every few seconds is told once
+def _say(passed: tuple[str, ...], top: str) -> None:
+    for words in passed[:MAX_NAMED]:
+        print(f"nlp-bench: passed over: {one_line(words)}; name it to have it read too", file=sys.stderr)
+    if more := len(passed) - MAX_NAMED > 0 and len(passed) - MAX_NAMED:
+        print(f"nlp-bench: passed over: {more} more folders below {one_line(top)}", file=sys.stderr)
