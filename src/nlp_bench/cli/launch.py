@@ -2,6 +2,11 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nlp_bench.config.run import Run
+    from nlp_bench.launch.nodes.rendezvous import Rendezvous
 
 EXAMPLE = "srun --ntasks-per-node=1 nlp-bench launch RUN_DIR"
 
@@ -13,6 +18,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", action="store_true", help="print a free port of this node for the ranks to meet at instead"
     )
+    parser.add_argument(
+        "--again",
+        type=int,
+        metavar="STATUS",
+        help="say by exit code 0 whether srun, which has ended with this status, is to be called once more instead",
+    )
+    parser.add_argument(
+        "--elapsed", type=int, default=0, metavar="SECONDS", help="with --again: how long the job has been running"
+    )
     parser.add_argument("--print", action="store_true", help="print the torchrun command instead of starting it")
 
 
@@ -20,27 +34,25 @@ def run(options: argparse.Namespace) -> int:
     """Start this node's recorder and torchrun, and watch over both to their end; return torchrun's exit status."""
     import os
     import shlex
-    import sys
 
     from nlp_bench import seal
-    from nlp_bench.build.environment import build_environment, build_warning
-    from nlp_bench.config.catalog import root
     from nlp_bench.config.run import read_run
     from nlp_bench.errors import NlpBenchError
-    from nlp_bench.launch import ambient
+    from nlp_bench.launch import starts
     from nlp_bench.launch.folder import refuse_importable
-    from nlp_bench.launch.nodes.provenance import write_provenance
-    from nlp_bench.launch.nodes.reach import check_meeting, free_port
+    from nlp_bench.launch.nodes.reach import free_port
     from nlp_bench.launch.nodes.rendezvous import FIRST_PORT, NUM_PORTS, addresses, meet, port_of
-    from nlp_bench.launch.nodes.supervise import supervise
-    from nlp_bench.launch.nodes.torchrun import rank_environment, torchrun_command
-    from nlp_bench.machine.start import start_recorder
+    from nlp_bench.launch.nodes.torchrun import torchrun_command
     from nlp_bench.orphans import die_with_parent
 
     if not (options.addresses or options.port or options.print):
         die_with_parent()  # first of all: a script that was killed by now has nobody to wait for the training
     run_dir = options.run_dir.resolve()
     resolved = read_run(run_dir)
+    if options.again is not None:
+        return int(not starts.once_more(resolved, run_dir, exit_status=options.again, elapsed_s=options.elapsed))
+    if not (options.addresses or options.port or options.print):
+        starts.claim(resolved, run_dir)
     sealed = "" if options.print else seal.refuse_changed(run_dir)
     refuse_importable(run_dir)
     if options.addresses:
@@ -56,6 +68,23 @@ def run(options: argparse.Namespace) -> int:
     if options.print:
         print(shlex.join(command))
         return 0
+    return _train(resolved, run_dir, rendezvous, command, sealed)
+
+
+def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: list[str], sealed: str) -> int:
+    import os
+    import sys
+
+    from nlp_bench import seal
+    from nlp_bench.build.environment import build_environment, build_warning
+    from nlp_bench.config.catalog import root
+    from nlp_bench.launch import ambient
+    from nlp_bench.launch.nodes.provenance import write_provenance
+    from nlp_bench.launch.nodes.reach import check_meeting
+    from nlp_bench.launch.nodes.supervise import supervise
+    from nlp_bench.launch.nodes.torchrun import rank_environment
+    from nlp_bench.machine.start import start_recorder
+
     check_meeting(rendezvous)
     foreign = ambient.taken_out(os.environ, ambient.OF_RANKS, resolved.system.environment)
     for name in foreign:  # of torchrun's, and not from the system file: it would change what run.json says

@@ -37,7 +37,9 @@ def _render(line: str, tokens: dict[str, list[str]]) -> list[str]:
     if len(names) == 1 and (line.startswith("#SBATCH ") or line == f"#{names[0]}#"):
         return [line.replace(f"#{names[0]}#", value) for value in tokens[names[0]]]
     text = TOKEN.sub(lambda found: " ".join(tokens[found.group(1)]), line)
-    return [text.lstrip() if line.startswith("#STARTER#") else text]  # without a starter its blank goes too
+    return [
+        text.replace("   ", "  ", 1) if line.startswith("  #STARTER#") else text
+    ]  # without a starter its blank goes too
 
 
 def _software(run: Run) -> list[str]:

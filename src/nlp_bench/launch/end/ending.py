@@ -12,6 +12,7 @@ from typing import Any
 from nlp_bench import files, schemas, seal
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
+from nlp_bench.launch import starts
 from nlp_bench.launch.end.evidence import Evidence, gather
 from nlp_bench.launch.scheduler.slurm import JOB_LAUNCH_FAILURE, MEMORY_SIGNAL, OUTPUT_SIGNAL, Job
 from nlp_bench.launch.scheduler.states import GONE, REASONS, is_known, meaning
@@ -258,10 +259,11 @@ def write_ending(
     """
     if ending.outcome is Outcome.MEASURED:
         raise ValueError("MEASURED is no ending of a run of ours")
+    tries = starts.read(run_dir)
     record: dict[str, Any] = {
         "schema": schemas.OUTCOME,
         "outcome": ending.outcome.value,
-        "reasons": ending.reasons,
+        "reasons": [*ending.reasons, *starts.said(tries, job_id)],
         "evidence": ending.evidence,
         "exit_status": exit_status,
         "job_id": job_id,
@@ -269,6 +271,7 @@ def write_ending(
         "sources": ending.sources,
         "attempt": len(attempts) + 1,
         "attempts": list(attempts),
+        "starts": tries,
         "sealed": seal.at_end(run_dir),
     }
     files.write_json(run_dir / "outcome.json", record, once=True)

@@ -1,0 +1,120 @@
+"""The starts of the ranks inside one job: srun gets a second try where no process of its first has begun on any node.
+
+That nothing has begun is no word of srun's but a record, starts/NAME.json, which exactly one can write: the first process of the
+start, on whichever node, before it does anything; or the job script, once srun has ended. Who finds the other's record stands
+back, so a process that a slow node begins too late trains nothing beside the second try.
+"""
+
+import os
+import re
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.clock import now
+from nlp_bench.config.run import Run
+from nlp_bench.config.values import seconds_of
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import read_object, write_json
+from nlp_bench.launch.expected import RECORD, START_UP_S
+from nlp_bench.launch.scheduler import slurm
+
+VARIABLE = "NLP_BENCH_START"
+"""Name of the start, from the job script: job, restart, time and process of the script, number of the try."""
+NAME = re.compile(r"[\w.-]{1,120}-(?P<number>[0-9])")
+SCHEMA = "nlp-bench/start/1"
+RANKS, SCRIPT = "ranks", "script"
+MAX_STARTS = 2
+PAUSE_S = 10.0
+"""Between two tries: what passes by itself should have the time to."""
+SILENT_S = 600.0
+"""How long a Slurm that does not answer is asked whether the job still runs here, before the try is given up."""
+LEAST_SHARE = 0.5
+"""Share of the time limit that must be left where no prediction says how long the run takes."""
+
+
+def claim(run: Run, run_dir: Path) -> None:
+    """Write down that the ranks begin; called first of all by each node's process. Without a job script there is nothing to write down.
+
+    Raises NlpBenchError where the job script has given this start up, or the record cannot be written: then nothing may be started.
+    """
+    name = os.environ.get(VARIABLE, "")
+    if run.launch.launcher == "slurm" and NAME.fullmatch(name) and _first(run_dir, name, RANKS)["by"] != RANKS:
+        raise NlpBenchError(f"this start of the ranks ({name}) began after srun had ended: another one trains")
+
+
+def once_more(run: Run, run_dir: Path, *, exit_status: int, elapsed_s: float) -> bool:
+    """Whether the job script, whose starter has ended with `exit_status`, is to call it again; waits a little before yes."""
+    found = NAME.fullmatch(os.environ.get(VARIABLE, ""))
+    if run.launch.launcher != "slurm" or not found or exit_status == 0:
+        return False
+    if _first(run_dir, found.group(), SCRIPT, exit_status=exit_status)["by"] != SCRIPT:
+        return False
+    begin = time.monotonic() - elapsed_s
+    why = "it was the last try" if int(found["number"]) >= MAX_STARTS else _why_not(run, run_dir, begin)
+    text = (
+        f"srun ended with exit status {exit_status} and had started nothing on any node; {why or 'it is tried again'}"
+    )
+    print(f"nlp-bench: {text}", file=sys.stderr, flush=True)
+    if not why:
+        time.sleep(PAUSE_S)
+    return not why
+
+
+def read(run_dir: Path) -> list[dict[str, Any]]:
+    """Return the records of all starts in this folder, the first one first; one that cannot be read is left out."""
+    folder = run_dir / "starts"
+    records = [read_object(path) for path in (folder.glob("*.json") if folder.is_dir() else ())]
+    return sorted(
+        (one for one in records if one.get("by") in {RANKS, SCRIPT}),
+        key=lambda one: (str(one.get("at")), str(one.get("start"))),
+    )
+
+
+def said(tries: list[dict[str, Any]], job_id: str | None) -> list[str]:
+    """Return what a person should hear of the starts of one job (`tries` are those of all), nothing where its first one began."""
+    tries = [one for one in tries if one.get("job_id") == job_id]
+    lost = [one for one in tries if one["by"] == SCRIPT]
+    if not lost:
+        return []
+    ended = ", ".join(str(one.get("exit_status")) for one in lost)
+    began = "; the next try, in the same job, did" if tries[-1]["by"] == RANKS else ""
+    return [f"srun started no rank on any node (exit status {ended}){began}"]
+
+
+def _first(run_dir: Path, name: str, by: str, *, exit_status: int | None = None) -> dict[str, Any]:
+    """Return the record of a start as the first writer has left it: this process, or an earlier one."""
+    path = run_dir / "starts" / f"{name}.json"
+    if not path.exists():
+        record = {
+            "schema": SCHEMA, "job_id": os.environ.get("SLURM_JOB_ID"), "start": int(name[-1]), "by": by,
+            "host": socket.gethostname(), "exit_status": exit_status, "at": now(),
+        }  # fmt: skip
+        path.parent.mkdir(exist_ok=True)
+        write_json(path, record, once=True)
+    found = read_object(path)
+    if found.get("by") not in {RANKS, SCRIPT}:
+        raise NlpBenchError(f"cannot read {path}, which says who has begun this start; nothing is started")
+    return found
+
+
+def _why_not(run: Run, run_dir: Path, begin: float) -> str | None:
+    """Return why another try would be wrong or in vain; None where the job still runs, here, with time enough."""
+    end = time.monotonic() + SILENT_S
+    while (job := slurm.look(os.environ.get("SLURM_JOB_ID", "0"))) is None:
+        if time.monotonic() > end:
+            return f"Slurm does not answer for {SILENT_S:g} s"
+        time.sleep(5.0)
+    here, restarts = os.environ.get("SLURMD_NODENAME", ""), os.environ.get("SLURM_RESTART_COUNT") or "0"
+    is_elsewhere = bool(here and job.batch_host) and job.batch_host != here
+    if job.state != "RUNNING" or is_elsewhere or str(job.restarts) != restarts:
+        return f"the job no longer runs here (Slurm: {job.state})"
+    limit_s = seconds_of(run.launch.timelimit)
+    if limit_s is None:
+        return None
+    foretold = read_object(run_dir / RECORD).get("iterations_s")
+    needed_s = foretold + START_UP_S if isinstance(foretold, int | float) else LEAST_SHARE * limit_s
+    left_s = limit_s - (time.monotonic() - begin)
+    return f"{left_s:.0f} s of its time are left, {needed_s:.0f} s are needed" if left_s < needed_s else None
