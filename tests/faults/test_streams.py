@@ -57,7 +57,7 @@ def locales(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def kept() -> dict[str, str]:
     """Return this process's variables without those that speak of place, language and terminal."""
-    other = ("LC_", "LANG", "SLURM", "JUBE", "NLP_BENCH")
+    other = ("LC_", "LANG", "SLURM", "JUBE", "NLP_BENCH", "PYTHONUNBUFFERED")
     found = {name: value for name, value in os.environ.items() if not name.startswith(other)}
     return {**found, "PYTHONPATH": str(ROOT / "src"), "NLP_BENCH_ROOT": str(ROOT)}
 
@@ -112,6 +112,11 @@ def run(words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         ("report RUN --format html | true", 141, ""),
         ("--help | true", 141, ""),
         ("report RUN > /dev/full", 1, "No space left on device"),
+        ("report --help > /dev/full", 1, "No space left on device"),
+        ("history add --help > /dev/full", 1, "No space left on device"),
+        ("--version > /dev/full", 1, "No space left on device"),
+        ("watch --help | true", 141, ""),
+        ("--help >&-", 0, "stdout is closed"),
         ("report RUN >&-", 0, "stdout is closed"),
         ("report RUN > /dev/null 2>&-", 0, ""),
         ("report RUN <&-", 0, ""),

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import signal
 import sys
 import threading
@@ -32,7 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
     came: list[int] = []
     try:
         with _stoppable(came):
-            return _dispatch(words)
+            code = _dispatch(words)
+            _flush()  # here, where a full disk or a reader that has gone can still be said
+            return code
     except BaseException as error:  # noqa: BLE001  # what a signal breaks off in foreign code may come out as any exception
         number = came[-1] if came else signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
         if number is None:
@@ -52,14 +55,29 @@ def _told(error: BaseException) -> int:
 
         if said := lacking(error):
             return _told(said)
+    if isinstance(error, OSError):
+        _drop_what_is_left()
     if isinstance(error, BrokenPipeError):
-        sys.stderr.close()  # the reader (head, less) has gone: nothing is left to say
-        return 141
+        return 141  # the reader (head, less) has gone: nothing is left to say
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         _say(f"error: {where}{explained(error)}; the output is not whole")
         return 1
     raise error
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # closed by who started this
+        sys.stdout.flush()
+
+
+def _drop_what_is_left() -> None:
+    """Let go of what stdout did not take: Python would try again at its end, and end with its own words and 120."""
+    try:
+        _flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(text: str) -> None:

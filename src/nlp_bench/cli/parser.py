@@ -4,7 +4,7 @@ import argparse
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from nlp_bench.errors import UsageError, nearest
 
@@ -100,6 +100,10 @@ class Parser(argparse.ArgumentParser):
             if not name:
                 self.error(error.message)
             raise UsageError(f"{name}: {error.message}") from error
+
+    def print_help(self, file: IO[str] | None = None) -> None:
+        """Print the help; argparse's own would pass over a full disk."""
+        print(self.format_help(), end="", file=file, flush=True)
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError in place of the usage of all options and an exit."""
