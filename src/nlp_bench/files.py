@@ -9,6 +9,7 @@ import os
 import secrets
 import select
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -115,6 +116,19 @@ def _first(temporary: Path, path: Path) -> bool:
         return _replaced(temporary, path)
     temporary.unlink()
     return True
+
+
+def age_s(path: Path) -> float:
+    """Return for how many seconds a file has not been changed, by the clock that dated it: a file server's may be another than ours.
+
+    A time in the future, of a clock that was set back or of a hand, is as far away as one in the past. Raises OSError.
+    """
+    import tempfile  # noqa: PLC0415  # few callers need it, and start-up is measured
+
+    now_s = time.time()
+    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=path.parent) as fresh:
+        now_s = os.fstat(fresh.fileno()).st_mtime
+    return abs(now_s - path.stat().st_mtime)
 
 
 def replace_folder(folder: Path, output: Path) -> None:

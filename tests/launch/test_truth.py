@@ -106,6 +106,28 @@ def test_an_unknown_word_is_neither_done_nor_for_ever(
     assert ending.text() == "UNKNOWN: Slurm: HOVERING, a state that this nlp-bench does not know"
 
 
+def test_a_time_in_the_future_keeps_nobody_waiting(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that was set back, or a hand, dated the files for next year: a job that Slurm has forgotten is not waited for until then."""
+    says(monkeypatch, state=states.GONE)
+    rest_for(submitted, -400 * 86400)
+    ending, _ = sync(submitted)
+    assert ending
+    assert ending.outcome is Outcome.UNKNOWN
+
+
+def test_a_file_that_was_written_now_is_young_whatever_our_clock_says(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file server dates files; a login node whose clock is hours off must not give a job up whose record is only late."""
+    says(monkeypatch, state=states.GONE)
+    (submitted / "submit.json").touch()
+    (submitted / "job.out").touch()
+    here = time.time()
+    for wrong_s in (-10_000, 10_000):
+        monkeypatch.setattr(time, "time", lambda wrong_s=wrong_s: here + wrong_s)
+        assert sync(submitted) == (None, "Slurm does not know the job; waiting in case its record is late")
+
+
 def test_an_unknown_word_of_a_silent_queue_decides_nothing(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     says(monkeypatch, state="HOVERING")
     monkeypatch.setattr(slurm, "is_queued", lambda _: None)

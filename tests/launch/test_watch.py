@@ -71,7 +71,7 @@ def test_a_stall_is_seen_from_outside(run: Run, submitted: Path, capsys: pytest.
     assert (record["is_stalled"], record["next"]) == (True, ["scontrol show job 7", "scancel 7"])
 
 
-@pytest.mark.parametrize(("silent_s", "is_stalled"), [(3000, False), (4000, True)])
+@pytest.mark.parametrize(("silent_s", "is_stalled"), [(3000, False), (4000, True), (-4000, True)])
 def test_a_job_that_stands_still_behind_its_last_line_is_told_too(
     submitted: Path, capsys: pytest.CaptureFixture[str], silent_s: float, *, is_stalled: bool
 ) -> None:

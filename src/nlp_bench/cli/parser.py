@@ -4,7 +4,7 @@ import argparse
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
-from typing import IO, NoReturn
+from typing import Any, NoReturn
 
 from nlp_bench.errors import UsageError, nearest
 
@@ -101,7 +101,7 @@ class Parser(argparse.ArgumentParser):
                 self.error(error.message)
             raise UsageError(f"{name}: {error.message}") from error
 
-    def print_help(self, file: IO[str] | None = None) -> None:
+    def print_help(self, file: Any = None) -> None:
         """Print the help; argparse's own would pass over a full disk."""
         print(self.format_help(), end="", file=file, flush=True)
 

@@ -4,7 +4,9 @@ Models, systems, rules and the two tables are looked for in `benchmark/` of the 
 the current folder), then in NLP_BENCH_HOME (default ~/.config/nlp-bench), then in the package. The first file of a name is taken.
 """
 
+import functools
 import os
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -49,8 +51,25 @@ def root() -> Path:
 def places() -> list[Path]:
     """Return the folders that hold models/, systems/, rules/ and the tables, in the order in which they are searched."""
     own = Path(os.environ.get("NLP_BENCH_ROOT") or Path.cwd()).resolve() / "benchmark"
-    home = Path(os.environ.get("NLP_BENCH_HOME") or Path("~/.config/nlp-bench").expanduser())
-    return list(dict.fromkeys((own, home.absolute(), shipped() / "benchmark")))
+    word = os.environ.get("NLP_BENCH_HOME") or os.path.expanduser("~/.config/nlp-bench")  # noqa: PTH111  # pathlib raises without a home
+    home = [] if word.startswith("~") else [Path(word).absolute()]
+    return [one for one in dict.fromkeys((own, *home, shipped() / "benchmark")) if _may_be_read(one)]
+
+
+@functools.cache
+def _may_be_read(place: Path) -> bool:
+    """Return whether a folder of data files lets us look into it, which is said once where it does not; one that is not there does."""
+    try:
+        (place / "models").stat()
+    except PermissionError:
+        print(
+            f"nlp-bench: {place} may not be read: what lies there is passed over; name another as NLP_BENCH_HOME",
+            file=sys.stderr,
+        )
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def names(kind: str) -> list[str]:

@@ -8,13 +8,13 @@ import fcntl
 import os
 import re
 import shlex
-import time
 from pathlib import Path
 
 from nlp_bench.build.environment import build_folder
 from nlp_bench.data import default_folder
 from nlp_bench.doctor.finding import Finding, failed, together, warning
 from nlp_bench.doctor.place import Place
+from nlp_bench.files import age_s
 
 STALE_S = 600.0
 """Seconds after which a lock of torch's that no compiler works under is taken for left behind."""
@@ -24,7 +24,7 @@ def check(place: Place) -> Finding:
     """Look at the locks of build, virtual environment and data, and at torch's extension folder."""
     ours = [lock for lock in _ours(place) if lock.is_file()]
     found = [one for lock in ours for one in _held(place, lock)]
-    found += [_left(lock, time.time() - lock.stat().st_mtime) for lock in _torch(place)]
+    found += [_left(lock, age_s(lock)) for lock in _torch(place)]
     return together(found, f"{len(ours)} lock file(s), none held")
 
 
@@ -52,10 +52,9 @@ def _held(place: Place, lock: Path) -> list[Finding]:
     except BlockingIOError:
         pid = _holder(place, lock)
         who = f"process {pid}" if pid else "a process of another node"
-        age_s = time.time() - lock.stat().st_mtime
         return [
             warning(
-                f"{who} holds {lock} since {age_s / 60:.0f} min",
+                f"{who} holds {lock} since {age_s(lock) / 60:.0f} min",
                 _command(place, pid),
                 remedy=f"wait for it, or look at it: ps -fp {pid or 'PID'}",
             )
@@ -70,11 +69,11 @@ def _held(place: Place, lock: Path) -> list[Finding]:
     return []
 
 
-def _left(lock: Path, age_s: float) -> Finding:
-    if age_s < STALE_S:
-        return warning(f"torch compiles an extension: {lock} is {age_s:.0f} s old", remedy="wait for its end")
+def _left(lock: Path, old_s: float) -> Finding:
+    if old_s < STALE_S:
+        return warning(f"torch compiles an extension: {lock} is {old_s:.0f} s old", remedy="wait for its end")
     return failed(
-        f"{lock} is {age_s / 60:.0f} min old: a compilation was killed, and every rank would wait for it",
+        f"{lock} is {old_s / 60:.0f} min old: a compilation was killed, and every rank would wait for it",
         remedy=f"rm {shlex.quote(str(lock))}",
     )
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.config.run import Run
+from nlp_bench.files import age_s
 
 TAIL_BYTES = 64 << 10
+SURE_S = 60.0
+"""Silence from which the clock of the file server is asked, which may be another than ours."""
 LINE = re.compile(
     rb"iteration +(\d+)/ *\d+ \|.*?elapsed time per iteration \((s|ms)\): *([0-9.]+(?:[eE][-+]?\d+)?) *\|"
 )
@@ -50,7 +53,9 @@ def progress(run: Run, log: Path) -> Progress | None:
             stream.seek(max(0, size - TAIL_BYTES))
             text = stream.read(TAIL_BYTES)
             written = os.fstat(stream.fileno()).st_mtime  # of this file, whatever has its name by now
-        silent_s = max(0.0, time.time() - written)
+        silent_s = time.time() - written
+        if not 0 <= silent_s <= SURE_S:
+            silent_s = age_s(log)
     except OSError:
         return None
     text = text.rpartition(b"\nSubmitted batch job ")[2].rpartition(b"\nnlp-bench: attempt ")[2]

@@ -14,6 +14,7 @@ from typing import Any
 from nlp_bench import marker
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import age_s
 from nlp_bench.launch import chain, local, lock
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.end.evidence import PENDING, Evidence, gather
@@ -233,8 +234,7 @@ def _unknown_state(run_dir: Path, job: slurm.Job) -> str | None:
 
 def _rested(run_dir: Path, time_s: float) -> bool:
     """Whether the run's files have rested for so long: a record that is late would have come by then."""
-    newest = max(path.stat().st_mtime for path in (run_dir / "submit.json", run_dir / "job.out") if path.exists())
-    return time.time() - newest > time_s
+    return min(age_s(path) for path in (run_dir / "submit.json", run_dir / "job.out") if path.exists()) > time_s
 
 
 def wait(run_dir: Path, *, poll_s: float) -> Ending | None:

@@ -1,0 +1,77 @@
+"""Every subcommand without the environment, with a home that may not be read, by a user whom nobody knows: words, no traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from support.users import ROOT, as_user, open_folder
+
+from soak.commands import COMMANDS
+
+__all__ = ["open_folder"]
+SCRIPT = """
+import sys
+from nlp_bench.cli.main import main
+for words in sys.argv[1].split("\\n"):
+    try:
+        code = main(words.split(" "))
+    except BaseException as error:
+        code = repr(error)
+    print("ended:", words.split(" ")[0], code, flush=True)
+"""
+LIGHT = ("check", "measure", "report", "compare", "history", "bundle", "verify", "export", "plan", "doctor")
+"""Those that end within a second; build, data, rehearse and the trainings were tried by hand."""
+
+
+def ends(words: list[str], folder: Path, environment: dict[str, str]) -> tuple[dict[str, str], str]:
+    """Run the light commands in one process; return how each ended, and what was said."""
+    commands = []
+    for command in (one for one in COMMANDS if one.name in LIGHT):
+        here = folder / command.name
+        here.mkdir()
+        command.prepare(here)
+        commands.append(" ".join(command.words).replace("HERE", str(here)))
+    commands += [f"sync {folder}", f"watch --once {folder}", "completion bash"]
+    if words:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, 12345, 12345)
+    done = subprocess.run(
+        [*words, sys.executable, "-c", SCRIPT, "\n".join(commands)], env={"PYTHONPATH": str(ROOT / "src"), **environment},
+        cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    told = [line.split(" ", 2)[1:] for line in done.stdout.splitlines() if line.startswith("ended: ")]
+    assert [name for name, _ in told] == [one.split(" ")[0] for one in commands], done.stderr
+    found = dict(told)
+    assert found["doctor"] in {"0", "1"}
+    return {**found, "doctor": "0 or 1"}, done.stderr
+
+
+EXPECTED = dict.fromkeys((*LIGHT, "completion"), "0") | {"sync": "1", "watch": "1", "doctor": "0 or 1"}
+"""Nothing is submitted below the folder, and what the doctor finds depends on the machine."""
+
+
+def test_without_a_single_variable(open_folder: Path) -> None:
+    found, _ = ends([], open_folder, {})
+    assert found == EXPECTED
+
+
+def test_a_user_whom_nobody_knows(open_folder: Path) -> None:
+    found, _ = ends(as_user(12345), open_folder, {"PATH": os.environ["PATH"]})
+    assert found == EXPECTED
+
+
+def test_a_home_that_may_not_be_read_is_said_once_and_passed_over(open_folder: Path) -> None:
+    home = open_folder / "home"
+    home.mkdir()
+    words = [] if os.getuid() else as_user(12345)
+    below = open_folder / "work"
+    below.mkdir()
+    home.chmod(0)
+    try:
+        found, said = ends(words, below, {"HOME": str(home), "TMPDIR": str(home), "XDG_CACHE_HOME": str(home)})
+    finally:
+        home.chmod(0o700)
+    assert found == EXPECTED
+    assert said.count(f"{home}/.config/nlp-bench may not be read: what lies there is passed over") == 1

@@ -1,0 +1,47 @@
+"""Commands as another user: one without a passwd entry, a home or a variable, with groups of one's choice."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OPEN = """set -e
+# The interpreter may lie where others may not go (root's home): a namespace of its own opens the way for this command alone.
+for place in "$1" "$2" "$3"; do
+  above=$place closed=
+  while [ "$above" != / ]; do above=$(dirname "$above"); [ $(($(stat -c 0%a "$above") & 1)) = 1 ] || closed=$above; done
+  if [ "$closed" ]; then
+    kept=$(mktemp -d); mount --bind "$place" "$kept"; mount -t tmpfs -o mode=755 none "$closed"
+    mkdir -p "$place"; mount --bind "$kept" "$place"; umount "$kept"; rmdir "$kept"
+  fi
+done
+shift 3; exec setpriv "$@"
+"""
+
+
+def as_user(uid: int, *groups: int, gid: int | None = None) -> list[str]:
+    """Return the words before a command that make `uid` run it; skips where this process may not become another."""
+    if os.getuid() or not shutil.which("setpriv") or not shutil.which("unshare"):
+        pytest.skip("only root can become another user (with unshare and setpriv)")
+    ids = [f"--reuid={uid}", f"--regid={gid or uid}"]
+    ids += [f"--groups={','.join(map(str, groups))}"] if groups else ["--clear-groups"]
+    places = [sys.base_prefix, sys.prefix, str(ROOT)]
+    words = ["unshare", "-m", "bash", "-c", OPEN, "bash", *places, *ids]
+    tried = subprocess.run([*words, sys.executable, "-c", ""], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no command can be run as another user here: {tried.stderr.strip()[-200:]}")
+    return words
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Return a folder that every user may pass through; pytest's own are closed."""
+    with tempfile.TemporaryDirectory(prefix="nlpb-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
