@@ -1,6 +1,167 @@
-"""Evidence is shared between runs, and never mixed up."""
+"""What every rule says, to the word: of a run that shows everything, of a log that shows nothing, and of values at the border."""
 
-from nlp_bench.rules.finding import Status, evidence
+import re
+from pathlib import Path
+
+import pytest
+from support.ruled_run import Make
+
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.folder import measure_folder
+from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.limit import sustained_time_ci95_s
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.rules.apply import asked_for
+from nlp_bench.rules.finding import Status, evidence, shown
+from nlp_bench.rules.subject import same
+
+SHOWN = """
+model: model is 175 (run.json), expected one of 175, 13
+optimizer: optimizer is adam (log line N)
+parameter-count: num_parameters is 174590681088 (log line N), expected 174590681088 by the shape, to 1 %
+precision: precision is bf16 (run.json), expected one of fp64, fp32, bf16, fp16
+precision: precision is bf16 (log line N), expected one of fp64, fp32, bf16, fp16
+released-torch: torch_version is 2.8.0+cu126 (log line N), expected a released version of torch
+versions: torch_version is 2.8.0+cu126 (log line N), expected a version
+versions: megatron_core_version is 0.16.1 (log line N), expected a version
+versions: nlp_bench_commit is 5555555555555555555555555555555555555555 (run.json), expected a commit without changes
+data: data is data/corpus_text_document (log line N), expected data that is read, no mock data
+data: data is data/corpus_text_document (run.json), expected data that is read, no mock data
+agreement: settings_in_common is 39 (run.json and the log), expected at least 20, all alike
+whole-log: missing_intervals is 0 of 15 (log lines N), expected at most 2 % of the intervals
+window: intervals_in_window is 14 (iterations 11 to 150), expected at least 5
+finite-loss: lm_loss is finite in 15 line(s) (log lines N), expected a finite number in every line
+skipped-iterations: skipped_iterations is 0 (log lines N), expected at most 0 % of 150 iterations
+final-iteration: last_iteration is 150 (log line N), expected 150
+exit-status: outcome is VALID (outcome.json)
+exit-status: exit_status is 0 (outcome.json), expected 0
+report-time: time_to_report_steady_s is 530.061 (iterations 11 to 150), expected at most 560 s over the whole 95 % interval, which is X
+report-time: time_to_report_sustained_s is 530.061 (iterations 11 to 150, sum of the logged times)
+report-time: time_to_report_reference_s is 536.092 (all logged times, warm-up included)
+"""
+SILENT = """
+model: model is not stated: no shape is stated, expected one of 175, 13
+shape: model is not stated: no frozen values to compare with, expected one of 175, 13
+training: model is not stated: no frozen values to compare with, expected one of 175, 13
+optimizer: optimizer is not stated, expected adam
+parameter-count: num_parameters is not stated: the shape is not fully known, expected the count by the shape
+precision: precision is not stated: the model is not known, expected at least the model's
+released-torch: torch_version is not stated, expected a released version of torch
+versions: torch_version is not stated, expected a version
+versions: megatron_core_version is not stated, expected a version
+versions: nlp_bench_commit is not stated, expected a commit without changes
+data: data is not stated, expected data that is read, no mock data
+agreement: settings_in_common is not stated: there is no run.json, expected all alike
+whole-log: missing_intervals is not stated: fewer than 3 lines, expected at most 2 % of the intervals
+window: intervals_in_window is 1 (iterations 2 to 2), expected at least 5
+finite-loss: lm_loss is not stated, expected a finite number in every line
+skipped-iterations: skipped_iterations is not stated, expected a count in the log
+final-iteration: last_iteration is not stated: the log stops at 2, log line N, expected 9
+exit-status: exit_status is not stated, expected 0
+"""
+
+
+def sentences(entry: RunEntry, status: Status) -> list[str]:
+    assert entry.rules is not None
+    assert {one.status for rule in entry.rules.findings for one in rule.evidence} <= {status, None}
+    said = [f"{rule.rule}: {one.sentence()}" for rule in entry.rules.findings for one in rule.evidence]
+    said = [re.sub(r"(log lines?) \d+( to \d+)?", r"\1 N", one) for one in said]
+    return [re.sub(r"which is [\d.]+ to [\d.]+ s", "which is X", one) for one in said]
+
+
+def judged(folder: Path, rules: str) -> RunEntry:
+    with asked_for(rules):
+        return measure_folder(folder, "run").entry
+
+
+def test_a_run_of_ours_shows_all_that_the_rules_ask_for(make_run: Make) -> None:
+    said = sentences(judged(make_run(), "jupiter-nlp"), Status.PASS)
+    assert [one for one in said if not one.startswith(("shape", "training"))] == SHOWN.strip().splitlines()
+    assert "shape: hidden_size is 12288 (run.json and log line N)" in said
+    assert "training: lr is 0.0001 (run.json and log line N)" in said
+
+
+def test_a_log_of_times_shows_nothing_else(tmp_path: Path) -> None:
+    line = "iteration {0}/ 9 | elapsed time per iteration (s): 5.0 | global batch size: 96 |\n"
+    (tmp_path / "a.log").write_text(line.format(1) + line.format(2))
+    with asked_for("jupiter-nlp"):
+        (entry,) = measure_log(str(tmp_path / "a.log"), Overrides(sequence_length=2048))
+    said = sentences(entry, Status.NOT_SHOWN)
+    assert [one for one in said if not one.startswith("report-time")] == SILENT.strip().splitlines()
+    assert said[-3].startswith(
+        "report-time: time_to_report_steady_s is 508.626 (iterations 2 to 2), expected at most 560 s"
+    )
+    assert said[-3].endswith("over the whole 95 % interval, which is not known")
+
+
+@pytest.mark.parametrize("decides", ["steady", "sustained", "reference", "steady-interval", "sustained-interval"])
+def test_each_time_is_held_against_the_limit(decides: str, make_run: Make, tmp_path: Path) -> None:
+    folder = make_run()
+    entry = measure_folder(folder, "run").entry
+    name = decides.removesuffix("-interval")
+    rate = getattr(entry, name)
+    values = (20e6 / rate, 20e6 / rate)
+    if decides.endswith("-interval"):
+        found = entry.time_ci95_s(20_000_000) if name == "steady" else sustained_time_ci95_s(entry, 20_000_000)
+        assert found is not None
+        assert found[0] < values[0] < found[1]
+        values = found
+    between = "NOT SHOWN" if decides.endswith("-interval") else "PASS"  # a value that is the limit keeps it
+    for limit_s, word in ((values[1] * 1.0001, "PASS"), (values[0] * 0.9999, "FAIL"), (sum(values) / 2, between)):
+        own = tmp_path / "own.toml"
+        own.write_text(
+            'schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n'
+            f'[rules.report-time]\ndecides = "{decides}"\nlimit_s = {limit_s!r}\n'
+        )
+        rules = judged(folder, str(own)).rules
+        assert rules is not None
+        (rule,) = [one for one in rules.findings if one.rule == "report-time"]
+        assert (rule.status.value, limit_s) == (word, limit_s)
+        deciding = [one for one in rule.evidence if one.status]
+        assert [(one.name, one.status) for one in deciding] == [(f"time_to_report_{name}_s", rule.status)]
+        wanted = f"at most {limit_s:g} s"
+        assert str(deciding[0].expected).startswith(wanted)
+        assert ("which is" in str(deciding[0].expected)) is decides.endswith("-interval")
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "status"),
+    [
+        ("seed", "equals = 42", "PASS"),
+        ("seed", "equals = 41", "FAIL"),
+        ("seed", "at_least = 42", "PASS"),
+        ("seed", "at_least = 42.5", "FAIL"),
+        ("seed", "at_most = 42", "PASS"),
+        ("seed", "at_most = 41.5", "FAIL"),
+        ("seed", "at_least = 41\nat_most = 43", "PASS"),
+        ("seed", "one_of = [41, 42]", "PASS"),
+        ("seed", "one_of = [40, 41]", "FAIL"),
+        ("optimizer", 'contains = "DA"', "PASS"),
+        ("optimizer", 'contains = "sgd"', "FAIL"),
+        ("optimizer", "at_least = 0", "FAIL"),
+        ("use_distributed_optimizer", "at_least = 0", "FAIL"),
+        ("use_distributed_optimizer", "equals = true", "PASS"),
+        ("use_distributed_optimizer", "equals = false", "FAIL"),
+    ],
+)
+def test_a_setting_at_its_border(name: str, wanted: str, status: str, make_run: Make, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        f'schema = "nlp-bench/rules/1"\nmodels = ["175"]\n[rules.one]\ncheck = "setting"\nname = "{name}"\nwhy = "x"\n{wanted}\n'
+    )
+    rules = judged(make_run(), str(tmp_path / "own.toml")).rules
+    assert rules is not None
+    assert [one.status.value for one in rules.findings] == [status]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "alike"),
+    [
+        (True, "true", True), (True, 1, False), (0, False, False), (1, 1.0, True), (1e9, 1e9 + 0.5, True),
+        (1.0, 1.0 + 1e-8, False), ("Adam", "adam", True), ("adam", "sgd", False), (42, "42", True),
+    ],
+)  # fmt: skip
+def test_two_statements_of_one_setting(first: float | str, second: float | str, alike: bool) -> None:
+    assert same(first, second) is same(second, first) is alike
 
 
 def test_equal_evidence_is_one_object() -> None:
@@ -10,3 +171,7 @@ def test_equal_evidence_is_one_object() -> None:
 def test_equal_values_of_different_types_stay_apart() -> None:
     values = [evidence("bf16", Status.PASS, value).value for value in (1, True, 1.0)]
     assert [type(value) for value in values] == [int, bool, float]
+
+
+def test_a_value_has_the_digits_that_a_person_reads() -> None:
+    assert [shown(value) for value in ("y" * 120, "y" * 121, 0.1 + 0.2)] == ["y" * 120, "y" * 117 + "...", "0.3"]
