@@ -231,7 +231,9 @@ def test_a_controller_that_is_late_makes_one_job(slurm: Sandbox, stub_run: Stub,
     submit = Submit(stub_run("ok"), tmp_path, slurm.environment)
     os.kill(slurm.controller(), signal.SIGSTOP)
     try:
-        first = submit.start(shim(tmp_path / "bin", "squeue", "exit 0"))  # the look before sbatch is answered
+        first = submit.start(
+            shim(tmp_path / "bin", "squeue", "echo 'nlp-bench|JOBID|COMMENT'; exit")
+        )  # the look before sbatch is answered
         submit.until((submit.run_dir / "submit.json").exists)
         time.sleep(1)  # sbatch has sent its request
         kill(first, group=True)

@@ -172,14 +172,21 @@ def test_a_nonce_reaches_the_log_or_is_refused(megatron: Path, tmp_path: Path) -
     assert (other.nonce, replace(other, nonce=run.nonce)) == ("another", run)
 
 
+@pytest.fixture
+def in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "ask", slurm_answers)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-95]")
+
+
 def slurm_answers(*command: str, **_: object) -> str:
     if command[:3] == ("scontrol", "show", "hostnames"):
-        return "\n".join(f"n{i}" for i in range(96))
+        before, *_, behind = command[3].split(",")
+        return "\n".join([before, *(f"n{i}" for i in range(96)), behind])
     return "".join(f"NodeName={n} Arch=x86_64 NodeAddr={n}.cluster NodeHostName={n}\n" for n in command[3].split(","))
 
 
+@pytest.mark.usefixtures("in_a_job")
 def test_rendezvous_from_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "ask", slurm_answers)
     monkeypatch.setenv("SLURM_JOB_ID", "41234")
     monkeypatch.setenv("SLURM_NODEID", "2")
     found = meet(offline("175", "juwels-booster"))
@@ -187,8 +194,8 @@ def test_rendezvous_from_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.local_address, found.is_host) == ("n2i", False)
 
 
+@pytest.mark.usefixtures("in_a_job")
 def test_without_a_suffix_the_addresses_are_slurms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "ask", slurm_answers)
     run = offline("175", "slurm-sandbox")
     assert rendezvous.addresses(run)[1] == "n1.cluster"
     static = replace(run, system=replace(run.system, network=Network(rendezvous="static")))
@@ -197,8 +204,8 @@ def test_without_a_suffix_the_addresses_are_slurms(monkeypatch: pytest.MonkeyPat
     assert "--rdzv_backend static --node_rank 2 --rdzv_endpoint n0.cluster:" in line
 
 
-def test_wrong_allocation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "ask", slurm_answers)
+@pytest.mark.usefixtures("in_a_job")
+def test_wrong_allocation_is_refused() -> None:
     with pytest.raises(NlpBenchError, match=r"allocated 96 node\(s\).*run.json asks for 8"):
         meet(offline("13", "juwels-booster"))
 

@@ -27,13 +27,14 @@ def run() -> Run:
 @pytest.fixture
 def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A controller that does not answer once."""
-    answer = 'if [[ $2 == hostnames ]]; then printf "n1\\nn2\\n"; exit; fi\n'
+    answer = 'if [[ $2 == hostnames ]]; then printf "%s\\n" ${3//,/ }; exit; fi\n'
     answer += f'if mkdir "{tmp_path}/asked" 2> /dev/null; then echo "{AWAY}" >&2; exit 1; fi\n'
     answer += 'for name in n1 n2; do echo "NodeName=$name Arch=x NodeAddr=10.0.0.${name#n} Port=1"; done\n'
     (tmp_path / "scontrol").write_text(f"#!/bin/bash\n{answer}")
     (tmp_path / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.delenv("NLP_BENCH_NODES", raising=False)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n1,n2")
     return tmp_path / "asked"
 
 

@@ -31,8 +31,13 @@ class FakeSlurm:
     def __init__(self, tools: Path) -> None:
         self.tools, self.jobs = tools, tools / "jobs"
         self.jobs.touch()
-        self.squeue(f'cat "{self.jobs}"')
+        self.squeue(self.listing)
         self.sbatch('echo "$number"')
+
+    @property
+    def listing(self) -> str:
+        """What squeue prints of the jobs in the form that it is asked for."""
+        return f"echo 'nlp-bench|JOBID|COMMENT'; sed -E 's/^([0-9]+) /nlp-bench|\\1|/' '{self.jobs}'"
 
     def _program(self, name: str, text: str) -> None:
         (self.tools / name).write_text(f"#!/bin/bash\n{text}\n")
@@ -190,7 +195,7 @@ def test_a_chain_that_was_cut_off_is_completed_by_the_command_that_is_printed(
     folder.write_submission(script.parent, ["7"], parts_left=2, comment="nlp-bench:1")
     with pytest.raises(NlpBenchError, match=r"nlp-bench submit --run \S+ --run-dir \S+$"):
         hand_over(run, script)
-    fake.squeue(f'cat "{fake.jobs}"')
+    fake.squeue(fake.listing)
     fake.jobs.write_text("7 nlp-bench:1\n")
     assert hand_over(run, script) == ["7", "8", "9"]
     assert is_submitted(folder.read_submission(script.parent))
@@ -206,7 +211,7 @@ def test_a_job_that_slurm_has_forgotten_is_known_by_its_log(fake: FakeSlurm, run
 def test_an_earlier_folder_of_this_name_is_another_run(fake: FakeSlurm, run: Run, script: Path) -> None:
     """Its job has ended: Slurm still knows it, and the new run does not take it for its own."""
     assert sbatch.new_comment(script.parent) != sbatch.new_comment(script.parent)
-    fake.squeue(f'case " $* " in *states=all*) cat "{fake.jobs}" ;; esac')
+    fake.squeue(f'case " $* " in *states=all*) {fake.listing} ;; *) echo "nlp-bench|JOBID|COMMENT" ;; esac')
     first = hand_over(run, script)
     (script.parent / "submit.json").unlink()
     assert hand_over(run, script) != first

@@ -221,7 +221,11 @@ def test_slurm_is_asked_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     program(tmp_path, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     disabled = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
-    program(tmp_path, "sacct", f'case " $* " in *" -c "*) echo "TIMEOUT|0:15" ;; *) {disabled} ;; esac')
+    program(
+        tmp_path,
+        "sacct",
+        f'case " $* " in *" -c "*) printf "JobID|State|ExitCode\\n7|TIMEOUT|0:15\\n" ;; *) {disabled} ;; esac',
+    )
     job = slurm.look("7")
     assert job
     assert (job.state, job.source) == ("TIMEOUT", "sacct -c")

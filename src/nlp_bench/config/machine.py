@@ -7,6 +7,7 @@ import socket
 import subprocess
 
 from nlp_bench.config import catalog
+from nlp_bench.config.slurm_text import plain
 from nlp_bench.config.system import Detect, System
 from nlp_bench.errors import UsageError
 
@@ -52,7 +53,7 @@ def slurm_cluster() -> str | None:
     if named and not os.path.exists(named):  # noqa: PTH110  # a word of the environment; scontrol would search the network
         return None
     config = ask("scontrol", "show", "config")
-    found = re.search(r"^ClusterName\s*=\s*(\S+)", config or "", re.MULTILINE)
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", plain(config or ""), re.MULTILINE)
     return found.group(1) if found and shutil.which("sbatch") else None
 
 

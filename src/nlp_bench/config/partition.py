@@ -2,6 +2,7 @@
 
 from nlp_bench.config.machine import ask, scontrol_field
 from nlp_bench.config.run import Run
+from nlp_bench.config.slurm_text import records
 from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import UsageError
 
@@ -12,16 +13,14 @@ def check(run: Run) -> None:
     Silent where Slurm does not list its partitions: sbatch then decides.
     """
     listing = ask("scontrol", "show", "partition", "--oneliner")
-    if listing is None:
+    found = records(listing or "", "PartitionName")
+    if not found:
         return
-    found = {scontrol_field(line, "PartitionName"): line for line in listing.splitlines() if line.strip()}
     if "," in run.launch.queue:
         return  # a list of partitions: Slurm takes the first that fits
     queue = run.launch.queue or next((name for name, line in found.items() if "Default=YES" in line), "")
     if queue not in found:
-        raise UsageError(
-            f"launch.queue: Slurm has no partition {queue!r} (it has: {', '.join(sorted(filter(None, found)))})"
-        )
+        raise UsageError(f"launch.queue: Slurm has no partition {queue!r} (it has: {', '.join(sorted(found))})")
     _check_nodes(run, queue, found[queue])
     longest = seconds_of(scontrol_field(found[queue], "MaxTime"))
     wanted = seconds_of(run.launch.timelimit)

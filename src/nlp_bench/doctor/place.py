@@ -12,6 +12,7 @@ from nlp_bench.config import catalog, machine
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
+from nlp_bench.config.slurm_text import plain
 from nlp_bench.config.system import System
 from nlp_bench.doctor.asking import Answer, ask
 from nlp_bench.errors import NlpBenchError, UsageError
@@ -143,7 +144,7 @@ def is_absent(answer: Answer) -> bool:
 
 def cluster_name(config: str) -> str | None:
     """Return the ClusterName in the output of `scontrol show config`."""
-    found = re.search(r"^ClusterName\s*=\s*(\S+)", config, re.MULTILINE)
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", plain(config), re.MULTILINE)
     return found.group(1) if found else None
 
 

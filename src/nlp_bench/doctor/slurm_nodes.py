@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from nlp_bench.config.machine import scontrol_field
+from nlp_bench.config.slurm_text import MARK, records, rows
 from nlp_bench.doctor.asking import ask
 from nlp_bench.doctor.place import Place
 from nlp_bench.errors import NlpBenchError
@@ -45,10 +46,11 @@ class Node:
 
 def partition_nodes(queue: str) -> list[Node]:
     """Return the nodes of a partition, in Slurm's order, each with its state. Raises NlpBenchError where Slurm does not say."""
-    names = ask("sinfo", "--noheader", "--Node", "--partition", queue, "--format=%N")
-    if not names.is_good:
+    names = ask("sinfo", "--Node", "--partition", queue, f"--format={MARK}%N")
+    listed = rows(names.out, 1) if names.is_good else None
+    if listed is None:
         raise NlpBenchError(f"sinfo does not list partition {queue}: {names.said}; try `scontrol ping`")
-    return nodes_of(",".join(dict.fromkeys(names.out.split())))
+    return nodes_of(",".join(dict.fromkeys(name.strip() for (name,) in listed)))
 
 
 def nodes_of(words: str) -> list[Node]:
@@ -56,17 +58,17 @@ def nodes_of(words: str) -> list[Node]:
     if not words:
         return []
     answer = ask("scontrol", "show", "node", words, "--oneliner")
-    known = [_node(line) for line in answer.out.splitlines() if line.startswith("NodeName=")]
+    known = [_node(line) for line in records(answer.out, "NodeName").values()]
     if not answer.is_good or not known:
         raise NlpBenchError(f"scontrol does not know the nodes {words}: {answer.said}; `sinfo -N` lists them")
-    return list({node.name: node for node in known}.values())
+    return known
 
 
 def queue_of(place: Place, partitions: str) -> str:
     """Return the partition of the run, else the system's, else Slurm's default one in `scontrol show partition`."""
     named = place.run.launch.queue if place.run else (place.system.slurm.queue if place.system else "")
-    lines = partitions.splitlines()
-    return named or next((scontrol_field(line, "PartitionName") for line in lines if "Default=YES" in line), "")
+    found = records(partitions, "PartitionName").items()
+    return named or next((name for name, line in found if "Default=YES" in line), "")
 
 
 def _node(line: str) -> Node:

@@ -2,6 +2,7 @@
 
 from nlp_bench.config import partition
 from nlp_bench.config.machine import scontrol_field
+from nlp_bench.config.slurm_text import records
 from nlp_bench.doctor.asking import ask
 from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
 from nlp_bench.doctor.place import Place
@@ -16,7 +17,7 @@ def check(place: Place) -> Finding:
     if not place.is_slurm or not place.slurm.is_good:
         return skipped("Slurm does not answer (see slurm)" if place.is_slurm else "the run does not go through Slurm")
     listing = ask("scontrol", "show", "partition", "--oneliner")
-    lines = {scontrol_field(line, "PartitionName"): line for line in listing.out.splitlines() if line.strip()}
+    lines = records(listing.out, "PartitionName")
     queues = queue_of(place, listing.out).split(",")
     missing = [queue for queue in queues if queue not in lines]
     if missing:

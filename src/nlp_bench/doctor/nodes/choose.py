@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from nlp_bench.config.machine import ask as answer_of
+from nlp_bench.config.slurm_text import hostnames, hostnames_command
 from nlp_bench.doctor.place import Place
 from nlp_bench.doctor.slurm_nodes import Node, nodes_of, partition_nodes, queue_of
 from nlp_bench.errors import NlpBenchError, UsageError
@@ -59,7 +60,7 @@ def _allocated(place: Place, which: str) -> Choice:
     if which != "all":
         raise UsageError("--nodes: inside an allocation all of its nodes are tested: --nodes all")
     words = place.variables.get("SLURM_JOB_NODELIST", "")
-    names = (answer_of("scontrol", "show", "hostnames", words) or "").split()
+    names = hostnames(answer_of(*hostnames_command(words)) or "")
     if not names:
         raise NlpBenchError(f"--nodes: Slurm does not tell the nodes of this allocation ({words!r})")
     return Choice(names=tuple(names), number=len(names))

@@ -2,12 +2,12 @@
 
 import hashlib
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from nlp_bench.config.machine import NoAnswerError, ask
+from nlp_bench.config.machine import NoAnswerError, ask, scontrol_field
 from nlp_bench.config.run import Run
+from nlp_bench.config.slurm_text import hostnames, hostnames_command, own_nodes, records
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.scheduler import slurm
 
@@ -53,12 +53,15 @@ def addresses(run: Run) -> list[str]:
 
 
 def _ask_slurm(suffix: str) -> list[str]:
-    names = (ask("scontrol", "show", "hostnames", timeout_s=30) or "").split()
+    nodes = own_nodes()
+    names = hostnames(ask(*hostnames_command(nodes), timeout_s=30) or "") if nodes else []
+    if names is None:
+        raise NlpBenchError(f"scontrol does not write out the nodes {nodes}; look at `scontrol show hostnames {nodes}`")
     if suffix:
         return [name + suffix for name in names]
     listing = slurm.patiently(lambda: _shown(names)) if names else None
-    by_name = dict(re.findall(r"^NodeName=(\S+) .*?\bNodeAddr=(\S+)", listing or "", re.MULTILINE))
-    return [by_name.get(name, name) for name in names]
+    shown = records(listing or "", "NodeName")
+    return [scontrol_field(shown.get(name, ""), "NodeAddr") or name for name in names]
 
 
 def _shown(names: list[str]) -> str | None:

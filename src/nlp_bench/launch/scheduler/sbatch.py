@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from nlp_bench.config.slurm_text import plain
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import ambient
 from nlp_bench.launch.scheduler import slurm
@@ -22,7 +23,6 @@ SETTLE_S = 3.0
 """Seconds between two answers "not there": a request that Slurm had received but not yet worked on has become a job by then."""
 UNSURE = re.compile(r"contact|timed out|connection|socket|zero bytes|communication|unexpected message", re.IGNORECASE)
 """What sbatch says where the controller may have taken the job all the same, for example "Socket timed out on send/recv operation"."""
-COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 NUMBER = re.compile(r"^\s*(?:Submitted batch job\s+)?(\d+)(?:;\S+)?(?: on cluster \S+)?\s*$", re.MULTILINE)
 """The job's number as `--parsable` prints it, or as a wrapper of the site that does not know the option does."""
 
@@ -91,7 +91,7 @@ def submit(script: Path, account: str, comment: str, *, lock: int) -> str:
     said = (done.stderr or done.stdout).strip()
     if done.returncode and not UNSURE.search(said):
         raise NlpBenchError(f"sbatch refused {script}: {said}; nothing was submitted")
-    numbers = NUMBER.findall(COLOUR.sub("", done.stdout.replace("\r", "\n")))
+    numbers = NUMBER.findall(plain(done.stdout))
     if done.returncode == 0 and len(set(numbers)) == 1:
         return str(numbers[0])
     return _found(comment, script, f"sbatch said: {said or 'nothing'}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from nlp_bench.config.machine import scontrol_field
+from nlp_bench.config.slurm_text import MARK, accounted, is_accounting, records, rows
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import ambient
 from nlp_bench.launch.scheduler.states import GONE
@@ -80,18 +81,18 @@ def look(job_id: str, *, timeout_s: float = ASK_TIMEOUT_S) -> Job | None:
     None means that Slurm does not answer at present.
     """
     code, out, err = ask("scontrol", "show", "job", job_id, "--oneliner", timeout_s=timeout_s)
-    if code == 0 and "JobState=" in out:
-        return _shown(out, job_id)
+    shown = next((line for line in records(out, "JobId").values() if " JobState=" in line), None)
+    if code == 0 and shown:
+        return _shown(shown, job_id)
     if "Invalid job id" not in err:
         return None
-    code, out, err = ask("sacct", "-X", "-n", "-P", "-j", job_id, "-o", "State,ExitCode")
-    if code and "accounting storage is disabled" not in err:
-        return None
-    if code == 0 and "|" in out:
-        return _accounted(out, "sacct", job_id)
-    code, out, _ = ask("sacct", "-c", "-n", "-P", "-j", job_id, "-o", "State,ExitCode")
-    if code == 0 and "|" in out:
-        return _accounted(out, "sacct -c", job_id)
+    for source in ("sacct", "sacct -c"):
+        code, out, err = ask(*source.split(), "-X", "-P", "-j", job_id, "-o", "JobID,State,ExitCode")
+        if code == 0 and (found := accounted(out, job_id)):
+            return _accounted(*found, source, job_id)
+        is_off = code != 0 and (source == "sacct -c" or "accounting storage is disabled" in err)
+        if not is_off and not (code == 0 and is_accounting(out)):
+            return None
     return Job(state=GONE, reason="", exit_status=None, job_id=job_id)
 
 
@@ -113,8 +114,7 @@ def _shown(out: str, job_id: str) -> Job:
     )
 
 
-def _accounted(out: str, source: str, job_id: str) -> Job:
-    state, exit_code = out.splitlines()[-1].split("|")[:2]
+def _accounted(state: str, exit_code: str, source: str, job_id: str) -> Job:
     return Job(
         state=state, reason="", exit_status=_status(exit_code), exit_code=exit_code, job_id=job_id, source=source
     )
@@ -144,10 +144,11 @@ def _time(word: str) -> dt.datetime | None:
 
 def is_queued(job_id: str) -> bool | None:
     """Whether squeue lists the job as waiting or running; None where it does not answer."""
-    code, out, err = ask("squeue", "--noheader", "--jobs", job_id, "--format=%i")
+    code, out, err = ask("squeue", "--jobs", job_id, f"--format={MARK}%i")
     if code:
         return False if "Invalid job id" in err else None
-    return job_id in out.split()
+    found = rows(out, 1)
+    return None if found is None else [job_id] in found
 
 
 def comments(*, ended: bool) -> list[tuple[int, str]]:
@@ -156,11 +157,12 @@ def comments(*, ended: bool) -> list[tuple[int, str]]:
     Raises SilentError where Slurm does not answer: that is not "none".
     """
     states = ["--states=all"] if ended else []
-    code, out, err = ask("squeue", "--me", "--noheader", *states, "--format=%i %k")
-    if code:
-        raise SilentError(f"squeue: {err.strip() or 'no answer'}")
-    words = [line.split(maxsplit=1) for line in out.splitlines()]
-    return sorted((int(pair[0]), pair[1].strip()) for pair in words if len(pair) == 2 and pair[0].isdigit())
+    code, out, err = ask("squeue", "--me", *states, f"--format={MARK}%i|%k")
+    found = rows(out, 2) if code == 0 else None
+    if found is None:
+        said = "not in the form that it was asked for, as a wrapper of the site may" if code == 0 else "no answer"
+        raise SilentError(f"squeue: {err.strip() or said}")
+    return sorted((int(pair[0]), pair[1]) for pair in found if len(pair) == 2 and pair[0].isdigit())
 
 
 def patiently(question: Callable[[], Answer]) -> Answer:

@@ -1,0 +1,69 @@
+"""What Slurm's commands answer, told apart from what a site's wrapper, a module or a colour setting prints around it.
+
+Each question carries a mark that comes back in the answer: a first field of our own (`--format`), names around a list of nodes, or
+the key with which a line of `scontrol show` begins. Lines without it are not read; an answer without it is no answer.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+
+MARK = "nlp-bench|"
+"""The first field of each line that squeue and sinfo are asked for, their header included: `--format=nlp-bench|%i|%k`."""
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))|[\x00-\x08\x0b-\x1f]")
+"""Colours, titles of windows and other control characters, but line ends and tabs. Source: ECMA-48, 5.4 and 8.3.89."""
+_HEADERS = ("JOBID", "NODELIST")
+"""What squeue prints above %i, and sinfo above %N."""
+_BEFORE, _BEHIND = "nlp-bench-before", "nlp-bench-behind"
+_NODE = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
+
+
+def plain(text: str) -> str:
+    """Return `text` without control sequences; a carriage return ends a line."""
+    return _ESCAPE.sub("", text.replace("\r", "\n"))
+
+
+def records(out: str, key: str) -> dict[str, str]:
+    """Return the lines of `scontrol show ... --oneliner` that begin with `key`=NAME, by name."""
+    lines = re.findall(rf"^{key}=(\S+)(.*)$", plain(out), re.MULTILINE)
+    return {name: f"{key}={name}{rest}" for name, rest in lines}
+
+
+def rows(out: str, fields: int) -> list[list[str]] | None:
+    """Return the fields of squeue's or sinfo's lines behind MARK, without the header; None where there is no marked line.
+
+    The header shows an answer without rows to be one; the last field may hold bars.
+    """
+    found = [line.partition(MARK) for line in plain(out).splitlines()]
+    marked = [rest.rstrip().split("|", fields - 1) for before, mark, rest in found if mark and not before.strip()]
+    return [row for row in marked if row[0].strip() not in _HEADERS] if marked else None
+
+
+def accounted(out: str, job_id: str) -> tuple[str, str] | None:
+    """Return state and exit code of a job in `sacct -P -o JobID,State,ExitCode`; None where no line has that form."""
+    found = re.findall(rf"^{re.escape(job_id)}\|([A-Z_]+(?: by \S+|\+)?)\|(\d+:\d+)$", plain(out), re.MULTILINE)
+    return found[-1] if found else None
+
+
+def is_accounting(out: str) -> bool:
+    """Whether sacct has answered, be it with no job: its header is there."""
+    return "JobID|State|ExitCode" in plain(out).splitlines()
+
+
+def hostnames_command(nodes: str) -> tuple[str, ...]:
+    """Return the command that writes out a list of nodes ("node[1-3]"), between two names that are no nodes."""
+    return "scontrol", "show", "hostnames", f"{_BEFORE},{nodes},{_BEHIND}"
+
+
+def hostnames(out: str) -> list[str] | None:
+    """Return the nodes in the answer to `hostnames_command`; None where it is not one."""
+    lines = [line.strip() for line in plain(out).splitlines()]
+    if lines.count(_BEFORE) != 1 or lines.count(_BEHIND) != 1:
+        return None
+    names = [line for line in lines[lines.index(_BEFORE) + 1 : lines.index(_BEHIND)] if line]
+    return names if names and all(map(_NODE.fullmatch, names)) else None
+
+
+def own_nodes(variables: Mapping[str, str] = os.environ) -> str:
+    """Return the list of the nodes of the job that this process is part of; empty outside of one."""
+    return variables.get("SLURM_JOB_NODELIST") or variables.get("SLURM_NODELIST") or ""
