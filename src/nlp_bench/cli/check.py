@@ -50,7 +50,6 @@ def requested(options: argparse.Namespace) -> tuple[Request, bool]:
 def run(options: argparse.Namespace) -> int:
     """Check, print and, with --output, write run.json."""
     from nlp_bench.config.catalog import find, root
-    from nlp_bench.config.machine import slurm_cluster
     from nlp_bench.config.resolve import resolve, resolve_system
     from nlp_bench.config.run import read_run
     from nlp_bench.config.summary import summary
@@ -68,7 +67,9 @@ def run(options: argparse.Namespace) -> int:
         print(_machine(options.what, system))
         return 0
     # Without --output nothing is going to run here, and a named system may be checked where no Slurm answers.
-    is_elsewhere = bool(request.system and request.launcher is None and not options.output) and slurm_cluster() is None
+    is_elsewhere = bool(request.system and request.launcher is None and not options.output) and not _slurm_answers(
+        str(request.system)
+    )
     resolved = resolve(request, ask_scheduler=not (options.offline or is_rehearsal or is_elsewhere))
     check_arguments(resolved)
     program_words(resolved)  # refuses what the other trainer cannot do
@@ -91,6 +92,17 @@ def run(options: argparse.Namespace) -> int:
     for deviation in resolved.deviations:
         print(f"nlp-bench: warning: {deviation}: not the benchmark", file=sys.stderr)
     return 0
+
+
+def _slurm_answers(system: str) -> bool:
+    """Whether there is a Slurm to ask for what is checked; for a machine without one, nobody is asked."""
+    from nlp_bench.config.catalog import load_system
+    from nlp_bench.config.machine import NoAnswerError, slurm_cluster
+
+    try:
+        return load_system(system).launcher == "slurm" and slurm_cluster() is not None
+    except NoAnswerError:
+        return False
 
 
 def _check_repeats(text: str) -> None:

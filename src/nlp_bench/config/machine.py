@@ -52,7 +52,12 @@ def slurm_cluster() -> str | None:
     named = os.environ.get("SLURM_CONF")
     if named and not os.path.exists(named):  # noqa: PTH110  # a word of the environment; scontrol would search the network
         return None
-    config = ask("scontrol", "show", "config")
+    try:
+        config = ask("scontrol", "show", "config")
+    except NoAnswerError as error:
+        raise NoAnswerError(
+            f"{error}, or train on this machine, which needs no Slurm: --system local (tag local)"
+        ) from error
     found = re.search(r"^ClusterName\s*=\s*(\S+)", plain(config or ""), re.MULTILINE)
     return found.group(1) if found and shutil.which("sbatch") else None
 

@@ -31,8 +31,11 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     `ask_scheduler` False leaves out the refusals that Slurm decides (`submit --print`, `check --offline`).
     """
     model = catalog.load_model(request.model or "tiny")
-    needed = request.launcher != "local" and (ask_scheduler or request.system is None)
-    cluster = machine.slurm_cluster() if needed else None
+    named = request.system or os.environ.get("NLP_BENCH_SYSTEM")
+    is_local = request.launcher == "local" or (
+        request.launcher is None and named is not None and catalog.load_system(named).launcher == "local"
+    )
+    cluster = machine.slurm_cluster() if not is_local and (ask_scheduler or not named) else None
     system = _system(request, cluster)
     launcher = _launcher(request, system, cluster, ask_scheduler=ask_scheduler)
     layout = system.layout.get(model.name, Layout())
@@ -119,9 +122,8 @@ def for_another_job(run: Run, request: Request) -> Run:
 
 def resolve_system(request: Request) -> System:
     """Return the system that a request names, or that this machine is."""
-    if request.system is not None or request.launcher == "local":
-        return _system(request, None)
-    return _system(request, machine.slurm_cluster())
+    is_named = request.system is not None or request.launcher == "local" or "NLP_BENCH_SYSTEM" in os.environ
+    return _system(request, None if is_named else machine.slurm_cluster())
 
 
 def _first(*values: Value | None) -> Value:

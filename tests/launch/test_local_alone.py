@@ -1,0 +1,87 @@
+"""A run on this machine asks nothing of Slurm: not of one whose controller is down, nor of one that hangs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from faults.stand_in import STUB
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = ("scontrol", "squeue", "sacct", "sinfo", "sbatch", "srun", "scancel")
+RUN = ("--model", "tiny", "--iterations", "4", "--data-path", "mock")
+
+
+class Machine:
+    """A login node with Slurm's commands on PATH, whose controller does not answer; each call is written down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.calls = folder, folder / "calls"
+        (folder / "bin").mkdir()
+        for name in COMMANDS:
+            said = "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)"
+            (folder / "bin" / name).write_text(f'#!/bin/sh\necho "$0 $*" >> {self.calls}\necho "{said}" >&2\nexit 1\n')
+            (folder / "bin" / name).chmod(0o755)
+
+    def __call__(self, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "NLP_BENCH"))}
+        own = {
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT / 'src'}:{STUB}",
+            "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT),
+        }  # fmt: skip
+        return subprocess.run(
+            [sys.executable, "-m", "nlp_bench", *words], env={**clean, **own, **variables}, cwd=self.folder,
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+LOCAL = ((("--launcher", "local"), {}), (("--system", "local"), {}), ((), {"NLP_BENCH_SYSTEM": "local"}))
+
+
+@pytest.mark.parametrize(("words", "variables"), LOCAL)
+def test_a_check(machine: Machine, words: tuple[str, ...], variables: dict[str, str]) -> None:
+    for command in (("check", *RUN), ("check", "--print", "environment")):
+        assert machine(*command, *words, **variables).returncode == 0
+    assert not machine.calls.exists(), machine.calls.read_text()
+
+
+def test_a_run_from_submission_to_report(machine: Machine) -> None:
+    inside = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1"}  # a terminal inside a job
+    run_dir = machine.folder / "run"
+    done = machine("submit", *RUN, "--system", "local", "--run-dir", str(run_dir), **inside)
+    assert (done.returncode, done.stdout) == (0, "VALID\n"), done.stderr
+    assert json.loads((run_dir / "outcome.json").read_text())["sources"]["slurm"] is None
+    for command in ("sync", "watch", "measure", "report"):
+        told = machine(command, str(run_dir), **inside)
+        assert told.returncode == 0, (command, told.stderr)
+    assert not machine.calls.exists(), machine.calls.read_text()
+
+
+def test_a_chain_and_a_run_that_fails_ask_nothing_either(machine: Machine) -> None:
+    words = (*RUN, "--system", "local", "--run-dir", str(machine.folder / "run"))
+    done = machine("submit", *words, "--chain", "2", NLP_BENCH_STUB="exit 3")
+    assert done.returncode == 1
+    assert done.stdout.startswith("FAILED: exit status 3"), done.stdout
+    assert not machine.calls.exists(), machine.calls.read_text()
+
+
+def test_where_nothing_is_named_the_remedy_is(machine: Machine) -> None:
+    """Not to ask is not "there is none": on a login node a training must not start by itself."""
+    done = machine("submit", *RUN, "--run-dir", str(machine.folder / "run"))
+    assert done.returncode == 2
+    assert "Unable to contact slurm controller" in done.stderr
+    assert "or train on this machine, which needs no Slurm: --system local (tag local)" in done.stderr
+
+
+def test_another_machine_is_checked_all_the_same(machine: Machine) -> None:
+    done = machine("check", "--model", "13", "--system", "juwels-booster")
+    assert done.returncode == 0, done.stderr
+    assert "no Slurm answers here: partition, nodes and time limit were not asked for" in done.stderr
