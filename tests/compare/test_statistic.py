@@ -174,6 +174,39 @@ def test_without_scatter_nothing_is_said() -> None:
     assert statistic(flat, flat).verdict is Verdict.NO_INTERVAL
 
 
+def alike(number: int) -> Pool:
+    """Return runs that do not differ at all: what they scatter by is not known."""
+    return Pool(runs=one_run() * number)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_one_side_without_an_interval_says_nothing(number: int) -> None:
+    bare = Pool(runs=(replace(one_run()[0], estimate=None),)) if number == 1 else alike(number)
+    for pair in ((bare, Pool(runs=one_run())), (Pool(runs=one_run()), bare)):
+        found = statistic(*pair)
+        assert (found.verdict, found.ratio, found.both_sides) == (Verdict.NO_INTERVAL, None, None)
+        assert found.value == pytest.approx(1)
+    assert statistic(bare, spread(4, 0.01)).ratio is not None  # what the others scatter by holds for it
+
+
+def test_other_runs_of_the_machine_join_unless_these_scatter_more() -> None:
+    known = Scatter(cv=0.01, degrees=9)
+    one, few = Pool(runs=one_run()), spread(3, 0.01)
+    own = Scatter.of(few)
+    assert own is not None
+    joined = statistic(one, few, known=known)
+    assert joined.is_used
+    assert joined.scatter == Scatter(cv=math.sqrt((9 * 0.01**2 + 2 * own.cv**2) / 11), degrees=11)
+    wild = statistic(one, spread(3, 0.1), known=known)
+    assert (wild.is_used, wild.known, wild.scatter) == (False, known, Scatter.of(spread(3, 0.1)))
+    alone = statistic(one, one, known=known)
+    assert alone.ratio is not None
+    # one against one: the t of 9 degrees of freedom, the scatter of both
+    assert math.log(alone.ratio.high) == pytest.approx(2.262157 * 0.01 * math.sqrt(2), rel=1e-5)
+    assert alone.both_sides is not None
+    assert math.log(alone.both_sides.high) == pytest.approx(1.833113 * 0.01 * math.sqrt(2), rel=1e-5)
+
+
 def test_more_comparisons_make_wider_intervals() -> None:
     source = random.Random(8)  # noqa: S311  # a repeatable test
     one, two = runs(source, 4, 0.01), runs(source, 4, 0.01)
@@ -181,6 +214,7 @@ def test_more_comparisons_make_wider_intervals() -> None:
     assert alone is not None
     assert among is not None
     assert among.low < alone.low < alone.high < among.high
+    assert statistic(one, two, 10).level == pytest.approx(0.995)
 
 
 def shown(low: float, high: float) -> Statistic:

@@ -114,6 +114,28 @@ def test_the_last_attempt_is_judged(run_dir: Path) -> None:
     assert outcome_of(run_dir)[0] == "INCOMPLETE"
 
 
+@pytest.mark.parametrize(("missing", "remarks"), [((), []), ((1030, 1040), ["8 of 10 expected lines are whole"])])
+@pytest.mark.parametrize(("first", "iterations"), [(1010, 1100), (1010, 1095), (1007, 1096)])
+def test_a_run_that_goes_on_owes_the_lines_from_its_checkpoint_on(
+    run_dir: Path, missing: tuple[int, ...], remarks: list[str], first: int, iterations: int
+) -> None:
+    change(run_dir, "run.json", training={"iterations": iterations, "log_interval": 10})
+    change(run_dir, "run.json", tuning={"train_args": ["--load", "checkpoints"]})
+    numbers = [number for number in (first, *range(1020, 1100, 10), iterations) if number not in missing]
+    line = "[default3]: iteration {0}/ {1} | elapsed time per iteration (s): {2} | global batch size: 96 | lm loss: {3} |\n"
+    log = [line.format(n, iterations, 9 if n == first else 5.3 + n % 3 / 100, 9 - n / 1000) for n in numbers]
+    (run_dir / "job.out").write_text("".join(log))
+    entry = measure_folder(run_dir, "job.out").entry
+    assert entry.outcome is Outcome.VALID
+    assert [one for one in entry.reasons if "expected lines" in one] == remarks
+    assert entry.throughput is not None
+    excluded = entry.throughput.window.to_json()["excluded"]
+    assert excluded == [{"iterations": [1001, first], "why": "warm-up"}]
+    change(run_dir, "run.json", tuning={})
+    expected = -(-iterations // 10)
+    assert f"{len(numbers)} of {expected} expected lines are whole" in measure_folder(run_dir, "x").entry.reasons
+
+
 def test_measure_without_an_outcome_names_sync(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run_dir / "outcome.json").unlink()
     assert main(["measure", str(run_dir)]) == 1
