@@ -1,6 +1,8 @@
 """What a log states twice and differently is told, and proves nothing against a limit."""
 
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -74,3 +76,86 @@ def test_one_hold_up_between_few_lines_is_no_forgery(tmp_path: Path, held_up_s: 
     assert [(found.code, found.weight) for found in entry.contradictions] == [(Code.STAMPS_VS_TIME_SLOW, weight)]
     assert entry.has_number == (weight is Weight.DOUBT)
     assert judged(entry, 20_000_000, 1000).word == NOT_PROVEN
+
+
+def lines_of(number: int, **columns: Callable[[int], float]) -> list[str]:
+    """Return lines that agree, but for `columns`, functions of the iteration."""
+    of = {
+        "elapsed": lambda i: 5 + 0.001 * (i * 7 % 11), "loss": lambda i: 9 - 0.001234 * i, "rate": lambda i: 1e-5 * i, "skipped": lambda _: 0,
+        "tokens": lambda i: 96 * 2048 * i,
+    } | columns  # fmt: skip
+    return [
+        f"iteration {i}/ {number} | consumed samples: {96 * i} | consumed tokens: {of['tokens'](i):.0f} | "
+        f"elapsed time per iteration (s): {of['elapsed'](i):.4f} | learning rate: {of['rate'](i):.3E} | global batch size: 96 | "
+        f"lm loss: {of['loss'](i):.6E} | number of skipped iterations: {of['skipped'](i)} |\n"
+        for i in range(1, number + 1)
+    ]
+
+
+def without(lines: list[str], *numbers: int) -> list[str]:
+    return [line for number, line in enumerate(lines, 1) if number not in numbers]
+
+
+def of_two_ranks(factor: float) -> list[str]:
+    """Return the lines of two processes, of which the second is slower."""
+    both = zip(lines_of(40), lines_of(40, elapsed=lambda i: factor * (5 + 0.001 * (i * 7 % 11))), strict=True)
+    return [f"[default{rank}]:{line}" for pair in both for rank, line in enumerate(pair)]
+
+
+def after_a_start(factor: float, number: int = 8) -> list[str]:
+    """Return a start of `number` lines whose times are other ones, and a second one that counts."""
+    return [*lines_of(40, elapsed=lambda i: factor * (5 + 0.001 * (i * 7 % 11)))[:number], *lines_of(40)]
+
+
+FLAT = {"loss": lambda _: 9.12345}
+ROUND = {"loss": lambda _: 6.93}
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (lines_of(40), None),
+        (without(lines_of(400), 200), (Code.MISSING_LINES, "remark", (200,), "1 of 400 lines between")),
+        (without(lines_of(400), 200, 300), (Code.MISSING_LINES, "doubt", (200, 299), "2 of 400 lines between")),
+        (without(lines_of(40), 20, 21), (Code.MISSING_LINES, "doubt", (20,), "2 of 40 lines between")),
+        (after_a_start(1.04), None),
+        (after_a_start(1.06), (Code.ATTEMPTS_DIFFER, "doubt", (1,), "takes 1.06 times as long per token")),
+        (after_a_start(0.94), (Code.ATTEMPTS_DIFFER, "remark", (1,), "takes 0.94")),
+        (after_a_start(2, 7), None),
+        (of_two_ranks(1.009), None),
+        (of_two_ranks(1.012), (Code.RANKS_DIFFER, "doubt", ANY, "for 40 of 40 iterations: the slowest one's are 1.012 times")),
+        (lines_of(40, rate=lambda i: 0 if i <= 36 else 1e-5), None),
+        (lines_of(40, rate=lambda i: 0 if i <= 37 else 1e-5), (Code.LEARNING_RATE_ZERO, "doubt", (), "in 37 of 40 lines")),
+        (lines_of(40, rate=lambda _: 0), (Code.LEARNING_RATE_ZERO, "doubt", (), "in all 40 lines")),
+        (lines_of(9, **FLAT), None),
+        (lines_of(10, **FLAT), (Code.LOSS_DOES_NOT_MOVE, "doubt", (), "the loss is 9.12345 in all 10 lines")),
+        (lines_of(99, **ROUND), None),
+        (lines_of(100, **ROUND), (Code.LOSS_DOES_NOT_MOVE, "doubt", (), "the loss is 6.93 in all 100 lines")),
+        (lines_of(20, loss=lambda i: 9.12345 + i % 3), None),
+        (lines_of(20, loss=lambda i: 9.12345 + i % 2), (Code.LOSS_DOES_NOT_MOVE, "doubt", (), "the loss has 2 value(s) in 20 lines")),
+        (lines_of(40, loss=lambda i: 9 - 0.001234 * (i - 11 * (i in {31, 32}))), None),
+        (lines_of(40, loss=lambda i: 9 - 0.001234 * (i - 11 * (i in {31, 32, 33}))),
+         (Code.REPEATED_LINES, "doubt", (31, 32, 33), "3 of 40 lines have the loss and the time of another one")),
+        (lines_of(40, skipped=lambda i: int(i <= 15)), None),
+        (lines_of(40, skipped=lambda i: int(i <= 16)), (Code.SKIPPED_UPDATES, "doubt", ANY, "40 % of the iterations skipped")),
+        (lines_of(40, skipped=lambda i: int(i <= 36)), (Code.SKIPPED_UPDATES, "void", ANY, "90 % of the iterations skipped")),
+        (lines_of(19, skipped=lambda _: 1), (Code.SKIPPED_UPDATES, "doubt", ANY, "every iteration skipped")),
+        (lines_of(20, skipped=lambda _: 1), (Code.SKIPPED_UPDATES, "void", ANY, "every iteration skipped")),
+        (lines_of(40, tokens=lambda i: 0.5 * 96 * 2048 * i), (Code.TOKENS_VS_SAMPLES, "void", (), "grow by 0.5 times the sequence length")),
+        (lines_of(40, tokens=lambda i: 2 * 96 * 2048 * i), None),
+        (lines_of(400, elapsed=lambda i: 0 if i == 30 else 5 + 0.001 * (i * 7 % 11)), (Code.MISSING_LINES, "remark", (31,), "1 of 400 lines")),
+    ],
+)  # fmt: skip
+def test_each_contradiction_at_its_border(
+    lines: list[str], found: tuple[Code, str, tuple[int, ...], str] | None, tmp_path: Path
+) -> None:
+    (tmp_path / "job.out").write_text("".join(lines))
+    (entry,) = measure_log(str(tmp_path / "job.out"), Overrides(sequence_length=2048, num_gpus=384))
+    if found is None:
+        assert entry.contradictions == ()
+        return
+    code, weight, numbers, words = found
+    (said,) = entry.contradictions
+    assert (said.code, said.weight.value, said.lines) == (code, weight, numbers)
+    assert words in said.text
+    assert entry.has_number is (weight != "void")
