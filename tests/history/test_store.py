@@ -1,5 +1,6 @@
 """The file of the history: nothing lost, nothing twice, nothing of others touched."""
 
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -118,6 +119,38 @@ def test_what_is_no_history_is_refused_and_stays(tmp_path: Path) -> None:
             with pytest.raises(NlpBenchError, match=message), opened(path):
                 pass
         assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM runs; END",
+        "CREATE VIEW runs2 AS SELECT * FROM runs",
+        "CREATE INDEX late ON runs (key) WHERE ended_s > 0",
+        "ALTER TABLE runs ADD COLUMN twice AS (ended_s * 2)",
+        "ALTER TABLE runs RENAME TO others; CREATE VIEW runs AS SELECT * FROM others",
+        "CREATE TABLE further (x)",
+    ],
+)
+def test_a_file_whose_tables_are_not_ours_is_refused_and_stays(tmp_path: Path, row: Make, hostile: str) -> None:
+    """A trigger deleted the rows, and `history add` said "added"."""
+    file = tmp_path / "h"
+    with open_to_write(file) as store:
+        store.add([row(1, 100.0)])
+        store.connection.executescript(hostile)
+    for opened in (open_to_write, open_to_read):
+        with pytest.raises(NlpBenchError, match="is not as nlp-bench makes it"), opened(file):
+            pass
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
+
+
+def test_what_sqlite_itself_makes_is_no_foreign_table(tmp_path: Path, row: Make) -> None:
+    with open_to_write(tmp_path / "h") as store:
+        store.add([row(1, 100.0)])
+        store.connection.execute("ANALYZE")
+    with open_to_write(tmp_path / "h") as store:
+        assert store.count() == 1
 
 
 def test_reading_makes_no_file(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Sources: https://www.sqlite.org/wal.html (write-ahead log; all writers on one ho
 
 import contextlib
 import errno
+import functools
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError
 from nlp_bench.files import locked
 from nlp_bench.history.row import COLUMNS, SHORT, Row
+from nlp_bench.show.escape import one_line
 
 REMEDIES_OF_SQLITE = {
     "database or disk is full": REMEDIES[errno.ENOSPC],
@@ -164,6 +166,7 @@ def _reader(path: Path) -> sqlite3.Connection:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("PRAGMA trusted_schema = OFF")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
@@ -173,6 +176,26 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         raise NlpBenchError(
             f"{path} has version {version} of the history's tables, this nlp-bench reads up to {VERSION}; install a newer one"
         )
+    if not is_empty and (foreign := _schema(connection) ^ _own_schema()):
+        kind, name, _ = min(foreign)
+        raise NlpBenchError(
+            f"{path}: its {one_line(kind)} {one_line(name)[:80]!r} is not as nlp-bench makes it: a trigger, a view or a rule of somebody else "
+            "may change what is written or read; nothing of it was used; keep the runs in a new --file"
+        )
+
+
+def _schema(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    """Return kind, name and definition of all that the file holds, but for what SQLite itself makes."""
+    sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' OR type NOT IN ('table', 'index')"
+    return set(connection.execute(sql))
+
+
+@functools.cache
+def _own_schema() -> set[tuple[str, str, str]]:
+    """Return what a history holds: as it is made."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        _create(connection)
+        return _schema(connection)
 
 
 def _create(connection: sqlite3.Connection) -> None:
