@@ -107,7 +107,8 @@ check_torch() { # a CPU build on a GPU machine would train on the CPU
     { say "error: $accelerator was asked for, but torch in $venv is a CPU build"; exit 1; }
 }
 
-exec 9>> "$link.lock"
+# Another user's finished environment is used as it is: who may only read its lock waits on it just so.
+if [[ -e $link.lock && ! -w $link.lock ]]; then exec 9< "$link.lock"; else exec 9>> "$link.lock"; fi
 flock 9 # two JUBE points, or two people, never build one environment at the same time
 if ! is_ready key; then
   say "setting up $venv for $accelerator (a few minutes, once)"
@@ -135,6 +136,8 @@ PYTHONPATH=$root/src "$venv/bin/python" "$root/src/nlp_bench/__main__.py" build 
   say "the compiled reader of logs was not built: large logs are read more slowly"
 require_own "$link" # it took minutes
 require_own "$link.new"
-ln -sfn -- "$(basename -- "$venv")" "$link.new"
-mv -T -- "$link.new" "$link"
+if [[ $(readlink -- "$link") != "$(basename -- "$venv")" ]]; then
+  ln -sfn -- "$(basename -- "$venv")" "$link.new"
+  mv -T -- "$link.new" "$link"
+fi
 say "$link is ready"

@@ -9,6 +9,8 @@ import os
 import secrets
 import select
 import stat
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +20,10 @@ from nlp_bench.errors import NlpBenchError, explained
 
 PIPE_S = 10.0
 """Seconds in which something must come out of a pipe that is named: without a writer, opening it would wait for ever."""
+
+
+PATIENCE_S = 3.0
+"""Seconds after which it is said that a lock is waited for."""
 
 
 def open_for_reading(path: Path) -> BinaryIO:
@@ -172,16 +178,30 @@ def _remove(folder: Path) -> None:
 def locked(path: Path, remedy: str) -> Iterator[None]:
     """Hold the lock file `path`, made with its folder, so that two processes do not make the same thing.
 
-    Raises NlpBenchError naming the path and the `remedy` when it cannot be written.
+    Another user's is held as well where it may be read; a wait of some seconds is said. Raises NlpBenchError naming the path and the
+    `remedy` when it can be neither made nor opened.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = path.open("w")
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except PermissionError:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise NlpBenchError(f"cannot write {path}: {error.strerror}; {remedy}") from error
-    with handle:
+    with os.fdopen(handle, "rb"):
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)  # released by the system even if this process is killed
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                said = f"nlp-bench: waiting for the process that holds {path}"
+                timer = threading.Timer(PATIENCE_S, print, [said], {"file": sys.stderr})
+                timer.daemon = True
+                timer.start()
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX)  # released by the system even if that process is killed
+                finally:
+                    timer.cancel()
         except OSError as error:  # ENOLCK: a file server without locks
             raise NlpBenchError(f"cannot lock {path}: {error.strerror}; {remedy}") from error
         yield

@@ -10,10 +10,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from nlp_bench.errors import explained
 from nlp_bench.show.escape import end_of, one_line
 
 MAX_DEPTH = 64
 """Folders in folders that are looked into; a path has at most 4096 bytes on Linux."""
+NAME_IT = "; name it to have it read too"
 MAX_NAMED = 3
 """Folders that are named one by one as passed over."""
 JUBE_FILES = ("configuration.xml", "workpackages.xml")
@@ -36,12 +38,12 @@ def walk(top: Path, *, problems: list[OSError] | None = None) -> Iterator[tuple[
             continue
         met.add(real)
         if depth > MAX_DEPTH:
-            passed.append(f"{end_of(str(folder), 160)} lies more than {MAX_DEPTH} folders deep")
+            passed.append(f"{end_of(str(folder), 160)} lies more than {MAX_DEPTH} folders deep{NAME_IT}")
             continue
         try:
             names, folders, linked = _inside(folder)
         except OSError as error:
-            (problems.append(error) if problems is not None else passed.append(f"{folder}: {error.strerror}"))
+            (problems.append(error) if problems is not None else passed.append(f"{folder}: {explained(error)}"))
             continue
         yield folder, names
         left += [(path, depth + 1) for path in reversed(folders)]
@@ -50,7 +52,7 @@ def walk(top: Path, *, problems: list[OSError] | None = None) -> Iterator[tuple[
             if target.is_relative_to(within):
                 links.insert(0, (path, depth + 1))
             elif target not in Path(within).parents:  # a link back up shows nothing that was not asked for
-                passed.append(f"{path} is a link to {target}, outside {top}")
+                passed.append(f"{path} is a link to {target}, outside {top}{NAME_IT}")
     _say(tuple(passed), str(top))
 
 
@@ -81,6 +83,6 @@ def _jube_run(top: Path) -> Path | None:
 @functools.cache  # who looks again every few seconds is told once
 def _say(passed: tuple[str, ...], top: str) -> None:
     for words in passed[:MAX_NAMED]:
-        print(f"nlp-bench: passed over: {one_line(words)}; name it to have it read too", file=sys.stderr)
+        print(f"nlp-bench: passed over: {one_line(words)}", file=sys.stderr)
     if more := len(passed) - MAX_NAMED > 0 and len(passed) - MAX_NAMED:
         print(f"nlp-bench: passed over: {more} more folders below {one_line(top)}", file=sys.stderr)

@@ -8,10 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.users import as_user, open_folder
 
+__all__ = ["open_folder"]
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmark/env/setup_venv.sh"
 PYTHON = """#!/bin/bash
@@ -57,13 +60,15 @@ def tools(tmp_path: Path) -> Path:
     return folder
 
 
-def setup(tmp_path: Path, tools: Path | None, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """Run the script for an environment in `tmp_path`; without `tools` Python and pip are the real ones."""
+def setup(
+    tmp_path: Path, tools: Path | None, *words: str, before: Sequence[str] = (), **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run the script, behind the words `before`, for an environment in `tmp_path`; without `tools` Python and pip are the real ones."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "NLP_BENCH_VENV": str(tmp_path / "env/.venv")}
     environment["NLP_BENCH_PYTHON"] = sys.executable
     if tools:
         environment |= {"NLP_BENCH_PYTHON": str(tools / "python"), "PATH": f"{tools}:{environment['PATH']}"}
-    command = ["bash", str(SCRIPT), "--system", "local", *words]
+    command = [*before, "bash", str(SCRIPT), "--system", "local", *words]
     return subprocess.run(command, env={**environment, **variables}, capture_output=True, text=True, timeout=200, check=False)  # fmt: skip
 
 
@@ -167,3 +172,13 @@ def test_a_finished_one_is_taken_at_once(tmp_path: Path, tools: Path) -> None:
     done = setup(tmp_path, tools, DIE_AT="venv-begin")
     assert done.returncode == 0
     assert done.stderr.splitlines() == [f"nlp-bench: {tmp_path}/env/.venv is ready"]
+
+
+def test_a_finished_one_of_another_user_is_taken_as_it_is(open_folder: Path, tools: Path) -> None:
+    before = as_user(12345)
+    assert setup(open_folder, tools).returncode == 0
+    (open_folder / "env/.venv.lock").chmod(0o644)
+    done = setup(open_folder, None, before=before)
+    assert (done.returncode, done.stderr.splitlines()[-1:]) == (0, [f"nlp-bench: {open_folder}/env/.venv is ready"]), (
+        done.stderr
+    )

@@ -116,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _advise(report: "Report") -> None:
     """Say of our own runs that did not end well where to look and what to type; a plain log pays for no launcher."""
-    entries = [entry for entry in report.entries if (Path(entry.source) / "outcome.json").is_file()]
+    entries = [entry for entry in report.entries if _is_file(f"{entry.source}/outcome.json")]
     if entries:
         from nlp_bench.launch.end.advice import of_entry
 
@@ -129,8 +129,16 @@ def _advise_on_speed(report: "Report") -> None:
     from nlp_bench.logs.scan import LARGE_BYTES, why_slow
 
     paths = {Path(entry.source) for entry in report.entries}
-    if sum(path.stat().st_size for path in paths if path.is_file()) > LARGE_BYTES and (words := why_slow()):
+    if sum(path.stat().st_size for path in paths if _is_file(path)) > LARGE_BYTES and (words := why_slow()):
         print(f"nlp-bench: {words}", file=sys.stderr)
+
+
+def _is_file(path: Path | str) -> bool:
+    """Whether it is a file that we may see; pathlib raises where another user has closed its folder."""
+    try:
+        return Path(path).is_file()
+    except OSError:
+        return False
 
 
 def _view(options: argparse.Namespace, report: "Report") -> "View | None":

@@ -1,4 +1,4 @@
-"""The file of the history: SQLite in write-ahead mode, so that many processes of one machine may write at once.
+"""The file of the history: SQLite in write-ahead mode, with a lock file beside it, so that many processes and users may write and read.
 
 Sources: https://www.sqlite.org/wal.html (write-ahead log; all writers on one host), https://www.sqlite.org/pragma.html
 (application_id and user_version, by which the file says what it is and which version of its tables it has).
@@ -6,6 +6,7 @@ Sources: https://www.sqlite.org/wal.html (write-ahead log; all writers on one ho
 
 import contextlib
 import errno
+import fcntl
 import functools
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError
+from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
 from nlp_bench.files import locked
 from nlp_bench.history.row import COLUMNS, SHORT, Row
 from nlp_bench.show.escape import one_line
@@ -21,7 +22,7 @@ from nlp_bench.show.escape import one_line
 REMEDIES_OF_SQLITE = {
     "database or disk is full": REMEDIES[errno.ENOSPC],
     "disk I/O error": f"{REMEDIES[errno.EIO]}; or {REMEDIES[errno.ENOSPC]}",  # a full disk is told so, too
-    "attempt to write a readonly database": REMEDIES[errno.EROFS],
+    "attempt to write a readonly database": "you may not write to it, or its file system can only be read: check the owner and the rights (`ls -ld`), or give another --file",
 }
 """What SQLite says of the operating system's errors, which it hides, and what a person can do."""
 
@@ -120,19 +121,22 @@ def open_to_write(path: Path) -> Iterator[Store]:
 
     Raises NlpBenchError when it cannot be written, is no history or is newer than this program.
     """
-    with _told(path):
-        with locked(path.with_name(f"{path.name}.lock"), "give a --file in a folder that you may write to"):
-            connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
-            try:
-                _check(connection, path)
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
-                _create(connection)
-            except BaseException:
-                connection.close()
-                raise
+    with _told(path), locked(lock_of(path), "give a --file in a folder that you may write to"):
+        # With the rights of the umask: a file that SQLite makes is never writable for a group. Where this is refused, SQLite would leave
+        # files of ours beside that of another user, which shut him out.
+        path.open("ab").close()
+        connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
         with contextlib.closing(connection):
+            _check(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            _create(connection)
             yield Store(connection, path)
+
+
+def lock_of(path: Path) -> Path:
+    """Return the lock file of a history: one writer at a time, or readers."""
+    return path.with_name(f"{path.name}.lock")
 
 
 @contextlib.contextmanager
@@ -143,22 +147,39 @@ def open_to_read(path: Path) -> Iterator[Store]:
     """
     if not path.is_file():
         raise UsageError(f"--file {path} does not exist; fill it with: nlp-bench history add PATH --file {path}")
-    with _told(path):
+    with _told(path), _no_writer(path):
+        path.open("rb").close()  # SQLite does not say why it cannot
         connection = _reader(path)
         with contextlib.closing(connection):
             _check(connection, path)
             yield Store(connection, path)
 
 
+@contextlib.contextmanager
+def _no_writer(path: Path) -> Iterator[None]:
+    """Wait for a writer and keep others out, where there is a lock file that we may open."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            fcntl.flock(stack.enter_context(lock_of(path).open("rb")), fcntl.LOCK_SH)
+        yield
+
+
 def _reader(path: Path) -> sqlite3.Connection:
-    uri = path.absolute().as_uri()
-    connection = sqlite3.connect(f"{uri}?mode=ro", timeout=WAIT_S, uri=True)
+    """Open the file so that nothing is written beside it: SQLite's files of a mere reader would shut out the owner.
+
+    Only what a writer that was killed has left in its write-ahead log needs them.
+    """
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    log = path.with_name(f"{path.name}-wal")
+    if not log.exists() or not log.stat().st_size:
+        return sqlite3.connect(f"{uri}&immutable=1", uri=True)
+    connection = sqlite3.connect(uri, timeout=WAIT_S, uri=True)
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
         # In a folder that may not be written the log's shared memory cannot be made; nobody writes there then.
         connection.close()
-        return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True)
+        return sqlite3.connect(f"{uri}&immutable=1", uri=True)
     except sqlite3.DatabaseError:
         connection.close()
         raise
@@ -221,3 +242,5 @@ def _told(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         remedy = REMEDIES_OF_SQLITE.get(str(error), "is it a history of nlp-bench, and may you write there?")
         raise NlpBenchError(f"{path}: {error}; {remedy}; nothing of it was changed") from error
+    except OSError as error:
+        raise NlpBenchError(f"{path}: {explained(error)}; nothing of it was changed") from error

@@ -52,6 +52,8 @@ def is_held(run_dir: Path) -> bool:
     """Whether a process of this machine works in the folder, or what it has started does."""
     try:
         handle = os.open(run_dir / NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:  # another user's: nobody can tell, and a run that may go on must not be ended
+        return True
     except OSError:
         return False
     try:

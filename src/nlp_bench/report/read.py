@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.logs.reader import Progress
 from nlp_bench.logs.source import is_packed, open_log
 from nlp_bench.measure.curves import curves_of
@@ -54,6 +54,8 @@ def read_item(item: Item, wish: Wish, progress: Progress | None = None) -> Read:
         return _read(item, wish, progress)
     except NlpBenchError as error:
         return broken(item, str(error))
+    except OSError as error:
+        return broken(item, f"cannot read {error.filename or item.path}: {explained(error)}")
     except Exception as error:  # noqa: BLE001  # a fault of this program in one log must not cost the other 9999
         return broken(item, f"reading failed: {type(error).__name__}: {error}")
 

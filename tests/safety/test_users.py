@@ -1,0 +1,124 @@
+"""Several users on one machine, for real: nobody reads what another did not open, and nobody's files are in another's way."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.ours import log_of_ours, write_our_run
+from support.users import ROOT, as_user, open_folder
+
+__all__ = ["open_folder"]
+ANNA, BERT, GROUP = 20001, 20002, 20003
+As = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def shared(open_folder: Path) -> Path:
+    """Return a folder of both users' group, whose files belong to it (setgid)."""
+    folder = open_folder / "shared"
+    folder.mkdir()
+    os.chown(folder, 0, GROUP) if os.getuid() == 0 else None
+    folder.chmod(0o2775)
+    return folder
+
+
+@pytest.fixture
+def run_as(shared: Path) -> As:
+    """Return how a user runs nlp-bench in the shared folder."""
+
+    def run(uid: int, *words: str, umask: int = 0o022) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.run(
+            [*as_user(uid, GROUP), sys.executable, "-m", "nlp_bench", *words], cwd=shared, umask=umask, capture_output=True, text=True,
+            check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"},
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    as_user(ANNA)  # skips where that cannot be
+    return run
+
+
+def owned(folder: Path, uid: int) -> Path:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, uid, GROUP)
+    return folder
+
+
+def runs(folder: Path) -> list[str]:
+    """Write three runs, of different logs."""
+    for number in range(3):
+        (write_our_run(folder / f"run{number}") / "job.out").write_text("start\n" * number + log_of_ours())
+    return [f"run{number}" for number in range(3)]
+
+
+def test_a_history_of_a_group_takes_the_runs_of_both(run_as: As, shared: Path) -> None:
+    first, second, third = runs(shared)
+    for uid, run in ((ANNA, first), (BERT, second), (ANNA, third)):
+        done = run_as(uid, "history", "add", run, "--file", "h", umask=0o002)
+        assert done.returncode == 0, done.stderr
+        assert run_as(BERT, "history", "list", "--file", "h").returncode == 0
+    listed = json.loads(run_as(ANNA, "history", "list", "--file", "h", "--format", "json").stdout)
+    assert len(listed["runs"]) == 3
+    assert sorted(path.name for path in shared.iterdir() if path.is_file()) == ["h", "h.lock"]
+
+
+def test_a_reader_of_a_history_and_one_who_may_not_write_it_do_not_shut_out_its_owner(run_as: As, shared: Path) -> None:
+    """SQLite left files of the reader beside it, which its owner could not write."""
+    first, second, third = runs(shared)
+    assert run_as(ANNA, "history", "add", first, "--file", "h").returncode == 0
+    assert run_as(BERT, "history", "list", "--file", "h").returncode == 0
+    refused = run_as(BERT, "history", "add", second, "--file", "h")
+    assert (refused.returncode, "h: Permission denied; you have no right to it" in refused.stderr) == (1, True)
+    assert run_as(ANNA, "history", "add", third, "--file", "h").returncode == 0
+    (shared / "h").chmod(0o600)
+    unread = run_as(BERT, "history", "list", "--file", "h")
+    assert (unread.returncode, "h: Permission denied" in unread.stderr) == (1, True)
+
+
+def test_what_another_user_closed_is_a_row_and_the_rest_is_reported(run_as: As, shared: Path) -> None:
+    closed, log, _ = runs(shared)
+    (shared / closed).chmod(0o700)
+    (shared / log / "job.out").chmod(0o600)
+    owned(shared / closed, ANNA)
+    owned(shared / log, ANNA)
+    done = run_as(BERT, "report", ".", "--format", "json")
+    found = {run["source"]: (run["outcome"], " ".join(run["reasons"])[:60]) for run in json.loads(done.stdout)["runs"]}
+    assert done.returncode == 1
+    assert found == {
+        "run0": ("REFUSED", "cannot read run0: Permission denied"),
+        "run1": ("UNKNOWN", "cannot read run1/job.out: Permission denied; you have no right to it: "[:60]),
+        "run2": ("VALID", ""),
+    }
+    assert "error" not in done.stderr
+    for words in (("sync", "."), ("watch", "--once", ".")):
+        assert "passed over: run0: Permission denied" in run_as(BERT, *words).stderr
+
+
+def test_a_run_whose_lock_nobody_else_may_open_is_not_taken_for_ended(run_as: As, shared: Path) -> None:
+    """Only the lock says that a run of this machine goes on; the group may write its folder."""
+    run = shared / runs(shared)[0]
+    (run / "outcome.json").unlink()
+    submitted = {
+        "schema": "nlp-bench/submit/1", "job_id": None, "job_ids": [], "parts_left": 0, "pid": 1, "host": os.uname().nodename,
+        "submitted": "2026-01-01T00:00:00+00:00",
+    }  # fmt: skip
+    (run / "submit.json").write_text(json.dumps(submitted))
+    owned(run, ANNA).chmod(0o2775)
+    with (run / ".lock").open("w") as lock:
+        (run / ".lock").chmod(0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "running here" in run_as(BERT, "sync", "run0").stdout
+    assert not (run / "outcome.json").exists()
+
+
+def test_data_that_one_user_made_another_uses(run_as: As) -> None:
+    words = ("data", "--output", "d", "--documents", "20", "--vocab-size", "260")
+    made = run_as(ANNA, *words)
+    assert (made.returncode, made.stdout.strip().endswith("(made)")) == (0, True), made.stderr
+    again = run_as(BERT, *words)
+    assert (again.returncode, again.stdout.strip().endswith("(already there)")) == (0, True), again.stderr
