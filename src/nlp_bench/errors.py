@@ -40,6 +40,8 @@ REMEDIES = {
     errno.EPERM: "the system forbids it: check the owner and the rights (`ls -ld`)",
     errno.EIO: "the disk or the file server reports an error: ask its operator, and repeat elsewhere",
     errno.ESTALE: "the file server has lost the file: repeat",
+    errno.ENOLCK: "this file system has no locks: name a file of another one, a local one for example",
+    errno.ENOTSUP: "this file system cannot do that: name a file of another one, a local one for example",
     errno.ENOENT: "check that the folder exists",
     errno.ENOTDIR: "a part of the path is a file",
     errno.EISDIR: "it is a folder; name a file",

@@ -91,9 +91,13 @@ def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
             with os.fdopen(handle, "wb") as stream:
                 yield stream
                 stream.flush()
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):  # nothing is replaced, or a file system without modes (CIFS)
                     os.fchmod(stream.fileno(), path.stat().st_mode & 0o777)
-                os.fsync(stream.fileno())
+                try:
+                    os.fsync(stream.fileno())
+                except OSError as error:
+                    if error.errno not in {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}:  # those cannot flush at all
+                        raise
             place(temporary)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -104,7 +108,12 @@ def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
 
 
 def _replaced(temporary: Path, path: Path) -> bool:
-    temporary.replace(path)
+    own = temporary.stat().st_ino
+    try:
+        temporary.replace(path)
+    except FileNotFoundError:  # NFS: the answer was lost, and the request, sent again, found it done
+        if path.stat().st_ino != own:
+            raise
     return True
 
 
@@ -203,7 +212,7 @@ def locked(path: Path, remedy: str) -> Iterator[None]:
                 finally:
                     timer.cancel()
         except OSError as error:  # ENOLCK: a file server without locks
-            raise NlpBenchError(f"cannot lock {path}: {error.strerror}; {remedy}") from error
+            raise NlpBenchError(f"cannot lock {path}: {explained(error)}") from error
         yield
 
 

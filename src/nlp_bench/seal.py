@@ -322,7 +322,7 @@ def _submission(folder: _Folder) -> _Judged:
 def _opening(folder: _Folder) -> _Judged:
     parts = folder.log.parts
     if not parts:
-        if folder.must_be_opened:
+        if folder.must_be_opened and (folder.path / LOG).exists():
             return State.BROKEN, f"{LOG} has no opening line of the trainer: it is not this run's, or was changed"
         return State.MISSING, ""
     stated = {part.run_sha256 for part in parts}
@@ -380,6 +380,8 @@ def _at_end(folder: _Folder, name: str) -> _Judged:
     if stated is None and not (folder.is_valid and folder.submitted is not None):
         return State.MISSING, ""
     path = folder.path / name
+    if not path.exists():
+        return State.BROKEN, f"{name} is missing, or not seen from here yet; put the original back"
     if isinstance(stated, dict) and isinstance(size := stated.get("bytes"), int) and size >= 0 and path.is_file():
         is_same_size = path.stat().st_size >= size if name == LOG else path.stat().st_size == size
         if is_same_size and _sha256(path, size) == stated.get("sha256"):

@@ -120,6 +120,11 @@ def test_cancelled_while_pending(run: Run, tmp_path: Path) -> None:
 def test_first_error_is_the_evidence(run: Run, tmp_path: Path) -> None:
     err = "[default1]:Traceback (most recent call last):\n[default1]:ValueError: bad shape\n[default0]:RuntimeError: peer gone\n"
     assert decide(run, folder(tmp_path, last=4, err=err), exit_status=1, state=None).evidence == "ValueError: bad shape"
+    err = "E1123 01:46:50.790000 31013 torch/distributed/elastic/multiprocessing/tail_log.py:154] OSError: [Errno 122] Disk quota exceeded\n"
+    ending = decide(
+        run, folder(tmp_path, last=4, err=err), exit_status=0, state=None
+    )  # torchrun could not write the log
+    assert ending.evidence == "OSError: [Errno 122] Disk quota exceeded"
 
 
 def test_every_prefix_of_a_good_log_is_incomplete(run: Run, tmp_path: Path, each_case: Timer) -> None:

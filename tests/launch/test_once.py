@@ -90,6 +90,7 @@ def hand_over(run: Run, script: Path, jobs: int = 1) -> list[str]:
         "echo 7", "echo '7;cluster'", "echo 'Submitted batch job 7'", "echo 'Submitted batch job 7 on cluster big'", "echo '  7 '",
         "printf '7\\r\\n'", "printf '\\e[32m7\\e[0m\\n'", "echo 'Welcome to node 12'; echo 7", "echo 7; echo 'charged to: project'",
         "echo", "echo 'job 7 is 8'", "printf '\\xff\\n7\\n'", "printf '12\\n7\\n'",
+        "echo 'Project balance (core-h):'; echo 12; echo 'job 7 was accepted'", "echo 12; echo 7; exit 1", "echo 'Submitted batch job 7'; exit 1",
     ],
 )  # fmt: skip
 def test_the_number_is_found_in_whatever_sbatch_prints(fake: FakeSlurm, run: Run, script: Path, answer: str) -> None:

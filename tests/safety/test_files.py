@@ -338,6 +338,28 @@ def test_an_error_of_the_system_is_a_sentence_not_a_traceback(
         assert "check that the folder exists" not in said  # each has a remedy of its own
 
 
+def test_a_memory_that_is_used_up_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from nlp_bench.cli import main as command_line
+
+    def fail(_: list[str]) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(command_line, "_dispatch", fail)
+    assert command_line.main(["x"]) == 1
+    assert capsys.readouterr().err.startswith("nlp-bench: error: the memory is used up: check `free -h`, `ulimit -v`")
+
+
+@pytest.mark.parametrize("zone", ["XXX-99:99", "Foo/Bar", ":/nonexistent"])
+def test_a_time_zone_that_is_none(zone: str) -> None:
+    code = "from nlp_bench.clock import now, stamp; print(now(), stamp())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "TZ": zone}, capture_output=True, text=True, check=True
+    )
+    assert "+" in done.stdout
+
+
 def wait_until_it_sleeps(pid: int) -> None:
     num_asleep, end = 0, time.monotonic() + 60
     while num_asleep < 5:

@@ -59,6 +59,9 @@ def _told(error: BaseException) -> int:
         _drop_what_is_left()
     if isinstance(error, BrokenPipeError):
         return 141  # the reader (head, less) has gone: nothing is left to say
+    if isinstance(error, MemoryError):
+        _say("error: the memory is used up: check `free -h`, `ulimit -v` and the job's --mem; the output is not whole")
+        return 1
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         _say(f"error: {where}{explained(error)}; the output is not whole")

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print one line per run: its outcome, or the state of its job."""
-    from nlp_bench.errors import NlpBenchError
+    from nlp_bench.errors import NlpBenchError, explained
     from nlp_bench.launch.end.advice import short
     from nlp_bench.launch.follow.runs import find_runs
     from nlp_bench.launch.follow.sync import sync, sync_script, wait
@@ -50,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
             ending = wait(folder, poll_s=options.every) if options.wait else None
             ending, state = (ending, "ended") if ending else sync(folder)
         except (NlpBenchError, OSError) as error:  # one damaged folder must not hide the others
-            print(f"nlp-bench: error: {error}", file=sys.stderr)
+            said = f"{folder}: {explained(error)}" if isinstance(error, OSError) else error
+            print(f"nlp-bench: error: {said}", file=sys.stderr)
             num_faults += 1
             continue
         print(f"{one_line(folder)}: {ending.text() if ending else state}")

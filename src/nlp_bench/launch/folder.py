@@ -111,7 +111,8 @@ def prepare(run: Run, *, root: Path, run_dir: Path) -> Path:
     script = run_dir / "submit.job"
     write_text(script, script_text(run, root=root, run_dir=run_dir), errors="surrogateescape")
     mode = script.stat().st_mode
-    script.chmod(mode | (mode & 0o444) >> 2)  # who may read it may start it
+    with contextlib.suppress(PermissionError):  # a file system without modes, CIFS; it is read all the same
+        script.chmod(mode | (mode & 0o444) >> 2)  # who may read it may start it
     return script
 
 

@@ -149,7 +149,7 @@ def killed_submit(submission: dict[str, Any] | None) -> str | None:
         return None
     if " submit" in _command(submission["pid"]):
         return None
-    return f"the launcher was killed: nlp-bench submit (process {submission['pid']}) ended before its training"
+    return f"the launcher was killed, or could not write: nlp-bench submit (process {submission['pid']}) ended before its training"
 
 
 def blamed(ending: Ending, submission: dict[str, Any] | None) -> Ending:

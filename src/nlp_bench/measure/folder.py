@@ -8,7 +8,7 @@ from typing import Any
 from nlp_bench import marker, schemas, seal
 from nlp_bench.config.run import Run
 from nlp_bench.config.table import check_types
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.errors import NlpBenchError, explained
 from nlp_bench.files import read_json, refuse_types
 from nlp_bench.launch.end.evidence import enough_at, says_finished
 from nlp_bench.launch.end.script_record import read_record
@@ -53,8 +53,15 @@ def measure_folder(
 
     `redacted` names files of a bundle in which secrets were blacked out: their hashes are no longer those of the chain of evidence.
 
-    Raises NlpBenchError when run.json or outcome.json is missing or unreadable; every end of the run is an entry.
+    Raises NlpBenchError when run.json or outcome.json is missing, or a file is unreadable; every end of the run is an entry.
     """
+    try:
+        return _measured(folder, source, ended, redacted)
+    except OSError as error:  # a disk, or a file server that has lost the file
+        raise NlpBenchError(f"cannot read {folder}: {explained(error)}") from error
+
+
+def _measured(folder: Path, source: str, ended: dict[str, Any] | None, redacted: frozenset[str]) -> FolderMeasurement:
     run = read_json(folder / "run.json", schemas.RUN)
     asked = Asked.of(run, folder / "run.json")
     asked = replace(asked, enough_at=enough_at(folder) if asked.until is not None else None)

@@ -15,7 +15,7 @@ MEMORY_LIMIT = re.compile(
 )
 """Slurm's own watch on memory (OverMemoryKill), whose job ends as FAILED or CANCELLED. Source: slurmstepd of Slurm 22.05."""
 ERROR = re.compile(
-    r"^(?:\[(?P<local>\w+)\]: ?)?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: error: .*|nlp[-_]bench[\w. ]*: error: .*|\S*: line \d+: .*: (?:command not found|No such file or directory)))$"
+    r"^(?:\[(?P<local>\w+)\]: ?|[EF]\d{4} [^\]]*\] )?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: error: .*|nlp[-_]bench[\w. ]*: error: .*|\S*: line \d+: .*: (?:command not found|No such file or directory)))$"
 )
 ROOT_CAUSE = re.compile(
     r"Root Cause \(first observed failure\):.*?time\s*: (\S+).*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", re.DOTALL

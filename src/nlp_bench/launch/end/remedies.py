@@ -119,7 +119,7 @@ SPECIAL: dict[Outcome, tuple[Remedy, ...]] = {
         ),
         Remedy(
             reason="the launcher was killed",
-            text="somebody, or Linux for lack of memory (dmesg tells), killed nlp-bench submit: its training was ended with it",
+            text="somebody, or Linux for lack of memory (dmesg tells), killed nlp-bench submit, or its disk was full or read-only (df -h); its training was ended with it",
             commands=(AGAIN, LOOK),
         ),
         Remedy(

@@ -24,7 +24,7 @@ class ScriptRecord:
     restarts: int
     """How often Slurm had started the job anew before."""
     elapsed_s: int | None = None
-    """Seconds from the begin of the script to its end; None where an earlier version has written it."""
+    """Seconds from the begin of the script to its end; None where its clock was set back, or an earlier version has written it."""
 
 
 def own_record(exit_status: int, signal: str, elapsed_s: int | None) -> ScriptRecord:
@@ -56,4 +56,6 @@ def read_record(run_dir: Path, job_id: str | None) -> ScriptRecord | None:
         return None
     if record["job_id"] != job_id:
         return None
+    if (record["elapsed_s"] or 0) < 0:  # bash counts by the time of day
+        record["elapsed_s"] = None
     return ScriptRecord(**{field.name: record[field.name] for field in fields(ScriptRecord)})

@@ -43,7 +43,9 @@ def sync(run_dir: Path) -> tuple[Ending | None, str]:
         marker.repair(run_dir)
         return read_ending(run_dir), "ended"
     if marker.remove_bare(run_dir):
-        print(f"nlp-bench: {run_dir}/{marker.MARKER} was not written by nlp-bench; removed", file=sys.stderr)
+        print(
+            f"nlp-bench: {run_dir}/{marker.MARKER} stands for no outcome.json that is there; removed", file=sys.stderr
+        )
     submission = read_submission(run_dir)
     if submission is None:
         return None, "not submitted"

@@ -23,8 +23,10 @@ SETTLE_S = 3.0
 """Seconds between two answers "not there": a request that Slurm had received but not yet worked on has become a job by then."""
 UNSURE = re.compile(r"contact|timed out|connection|socket|zero bytes|communication|unexpected message", re.IGNORECASE)
 """What sbatch says where the controller may have taken the job all the same, for example "Socket timed out on send/recv operation"."""
-NUMBER = re.compile(r"^\s*(?:Submitted batch job\s+)?(\d+)(?:;\S+)?(?: on cluster \S+)?\s*$", re.MULTILINE)
-"""The job's number as `--parsable` prints it, or as a wrapper of the site that does not know the option does."""
+PARSABLE = re.compile(r"\s*(\d+)(?:;\S+)?\s*")
+"""All that sbatch prints with `--parsable`; a number among other lines may be anything, a project's balance for example."""
+IN_WORDS = re.compile(r"^\s*Submitted batch job\s+(\d+)(?: on cluster \S+)?\s*$", re.MULTILINE)
+"""The job's number as a wrapper of the site prints it that does not know the option."""
 
 
 def new_comment(run_dir: Path) -> str:
@@ -89,11 +91,13 @@ def submit(script: Path, account: str, comment: str, *, lock: int) -> str:
     except OSError as error:
         raise NlpBenchError(f"sbatch cannot be started: {error.strerror}; nothing was submitted") from error
     said = (done.stderr or done.stdout).strip()
-    if done.returncode and not UNSURE.search(said):
+    shown = plain(done.stdout)
+    is_unsure = UNSURE.search(said) or re.search(r"\d", shown)  # a number: a hook of the site failed behind sbatch
+    if done.returncode and not is_unsure:
         raise NlpBenchError(f"sbatch refused {script}: {said}; nothing was submitted")
-    numbers = NUMBER.findall(plain(done.stdout))
-    if done.returncode == 0 and len(set(numbers)) == 1:
-        return str(numbers[0])
+    numbers = set(IN_WORDS.findall(shown) or PARSABLE.findall(shown if PARSABLE.fullmatch(shown) else ""))
+    if done.returncode == 0 and len(numbers) == 1:
+        return str(numbers.pop())
     return _found(comment, script, f"sbatch said: {said or 'nothing'}")
 
 
