@@ -1,98 +1,27 @@
 """Blacks out what looks like a secret in texts, keeping every line where it was; the secret itself is never shown.
 
-Records of a run (environment.json, command.txt, run.json) and bundles go through it. The shapes of tokens are those that their issuers publish (GitHub `ghp_`, Hugging Face
-`hf_`, AWS `AKIA`, GitLab `glpat-`, Slack `xox`, NVIDIA `nvapi-`, JSON web tokens `eyJ`). It is a net, not a proof.
+Records of a run (environment.json, command.txt, run.json) and bundles go through it, by the rules of `redact_rules`. It is a net, not a proof.
 """
 
+import bisect
+import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
+from nlp_bench.redact_rules import MAX_WORD, RULES, Rule, is_harmless, is_secret_value, is_secret_variable
+
 MARK = b"[redacted]"
-SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL|JWT", re.IGNORECASE)
-"""What stands in the name of a variable whose value is a secret."""
-SECRET_END = re.compile(r"_(?:PASS|PAT|PWD|KEY|AUTH)$", re.IGNORECASE)
-"""With what such a name may end."""
 _CHUNK_BYTES = 4 << 20
-_VALUE = rb"""(?P<value>\\?"(?:[^"\\\n]|\\.)+"|'[^'\n]+'|[^\s"',;|&)\]}]+)"""
-_IS = rb"""(?:\\?["']?\s{0,3}[=:]\s{0,3}|\s\.{2,}\s)"""
-_HARMLESS = re.compile(
-    rb"""\\?["']?(?:\*{3,}|none|null|true|false|yes|no|<\w*>|\$\{?\w+\}?|\[redacted\]?)?\\?["']?""", re.IGNORECASE
-)
-_NUMBER = re.compile(rb"""["']?[-+.,\d%/eE]*["']?""")
-_NAME = rb"(?:api[_-]?key|apikey|passw(?:or)?d|passphrase|secret(?:[_-]?(?:access[_-]?)?key)?|credentials?|(?:access|auth|hf|hub|wandb|github|gitlab|api|refresh|private|ngc|comet|neptune|mlflow)[_-]?token)"
-
-
-class _Rule(NamedTuple):
-    kind: str
-    needles: tuple[bytes, ...]
-    """One of these stands in every text that the form matches (in lower case where the form does not mind the case)."""
-    form: "re.Pattern[bytes]"
-    is_harmless: Callable[[bytes], bool]
-
-
-def _never(_: bytes) -> bool:
-    return False
-
-
-def _is_word(value: bytes) -> bool:
-    return bool(_HARMLESS.fullmatch(value))
-
-
-def _is_word_or_number(value: bytes) -> bool:
-    # TOKENS=4096 counts tokens, it is no secret.
-    return _is_word(value) or bool(_NUMBER.fullmatch(value))
-
-
-_UPPER = SECRET.pattern.upper().encode()
-RULES = (
-    _Rule(
-        "private key",
-        (b"private key",),
-        re.compile(rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<value>(?:(?!-----).){1,20000})", re.DOTALL | re.IGNORECASE),
-        _never,
-    ),
-    _Rule(
-        "token",
-        (b"hf_", b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_", b"glpat-", b"akia", b"asia", b"xox", b"nvapi-", b"eyj", b"sk-"),
-        re.compile(
-            rb"(?<![A-Za-z0-9])(?P<value>hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|glpat-[\w-]{16,}|(?:AKIA|ASIA)[0-9A-Z]{16}"
-            rb"|xox[abprs]-[\w-]{10,}|nvapi-[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}|sk-[\w-]{20,})"
-        ),
-        _never,
-    ),
-    _Rule("user and password in a URL", (b"://",), re.compile(rb"://(?P<value>[^\s/@:\"'<>]{1,200}:[^\s/@\"'<>]{1,500})@"), _never),
-    _Rule(
-        "authorization",
-        (b"bearer ", b"basic "),
-        re.compile(rb"(?:authorization\W{1,6})(?:bearer|basic) (?P<value>[\w+/=.~-]{6,})", re.IGNORECASE),
-        _never,
-    ),
-    _Rule(
-        "value of a secret's name",
-        (b"token", b"secret", b"passw", b"api_key", b"apikey", b"credential", b"jwt"),
-        re.compile(rb"(?<![A-Za-z0-9_])[A-Z0-9_]{0,64}(?:" + _UPPER + rb")[A-Z0-9_]{0,64}" + _IS + _VALUE),
-        _is_word_or_number,
-    ),
-    _Rule(
-        "value of a secret's name",
-        (b"key", b"passw", b"passphrase", b"secret", b"credential", b"token"),
-        re.compile(_NAME + _IS + _VALUE, re.IGNORECASE),
-        _is_word,
-    ),
-    _Rule(
-        "value of a secret's name",
-        (b"_pass", b"_pat", b"_pwd", b"_key", b"_auth"),
-        re.compile(rb"(?<![A-Za-z0-9_])[A-Z0-9][A-Z0-9_]{0,64}_(?:PASS|PAT|PWD|KEY|AUTH)=" + _VALUE),
-        _is_word_or_number,
-    ),
-    _Rule(
-        "value of a secret's option",
-        (b"--",),
-        re.compile(rb"--(?:[\w-]{0,40}[_-])?(?:" + _NAME + rb"|token)(?:=|\s{1,3}|',\s{0,2}')" + _VALUE, re.IGNORECASE),
-        _is_word_or_number,
-    ),
-)  # fmt: skip
+_REACH = 32 << 10
+"""Longer than what any rule looks at: so much of a chunk is searched again with the next one."""
+_CONTEXT = 128
+_MAX_HELD = 8
+"""Chunks that are held back at most for a secret without an end."""
+_COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
+_CUT = re.compile(rb"""(?:[,;&|)\]}]|\\[nrt])+(?:$|\\{0,3}["']?[\w.-]{1,40}\\{0,3}["']?[=:])""")
+_REST = re.compile(rb"[^\s\"'<>`]*")
+_QUOTE = re.compile(rb"""b?\\{0,3}["']""")
 
 
 class Redaction(NamedTuple):
@@ -104,51 +33,43 @@ class Redaction(NamedTuple):
     """What it looked like."""
 
 
+class _Span(NamedTuple):
+    begin: int
+    end: int
+    kind: str
+    since: int
+    """Where that begins by which it was known."""
+
+
 def redact(source: BinaryIO, target: BinaryIO) -> list[Redaction]:
-    """Copy `source` to `target` without secrets and return what was blacked out; no line is added or lost."""
-    found, number = [], 1
-    for chunk in _chunks(source):
-        text, redactions = redact_text(chunk)
-        found += [Redaction(number + line - 1, kind) for line, kind in redactions]
-        number += chunk.count(b"\n")
-        target.write(text)
-    return found
+    """Copy `source` to `target` without secrets and return what was blacked out; no line is added or lost.
 
-
-def _chunks(source: BinaryIO) -> Iterator[bytes]:
-    """Yield about _CHUNK_BYTES each, cut behind a line end where there is one."""
-    rest = b""
-    while block := source.read(_CHUNK_BYTES):
-        text = rest + block
-        end = text.rfind(b"\n") + 1
-        if not end and len(text) < 8 * _CHUNK_BYTES:
-            rest = text
-            continue
-        end = end or len(text)
-        yield text[:end]
-        rest = text[end:]
-    if rest:
-        yield rest
+    UTF-16 is searched by the lower byte of each character.
+    """
+    found: list[Redaction] = []
+    text, line, width, low = b"", 1, 0, 0
+    while True:
+        block = source.read(_CHUNK_BYTES)
+        text += block
+        if not width:
+            width, low = _width(text[:4096])
+        narrow = text[low::width]
+        spans = _spans(narrow)
+        end = _end(narrow, spans) if block and len(text) < _MAX_HELD * _CHUNK_BYTES else len(narrow)
+        spans = [span for span in spans if span.end <= end]
+        target.write(_without(text[: end * width], spans, width, low))
+        found += _numbered(narrow, spans, line)
+        line += narrow.count(b"\n", 0, end)
+        text = text[end * width :]
+        if not block:
+            target.write(text)  # half a character
+            return found
 
 
 def redact_text(text: bytes) -> tuple[bytes, list[Redaction]]:
     """Return `text` without secrets, and what was blacked out with its line in `text`."""
-    found: list[Redaction] = []
-    lower = text.lower()
-    for rule in RULES:
-        if not any(needle in lower for needle in rule.needles):
-            continue
-        parts, end = [], 0
-        for match in rule.form.finditer(text):
-            if rule.is_harmless(match["value"]):
-                continue
-            line = text.count(b"\n", 0, match.start("value")) + 1
-            found.append(Redaction(line, rule.kind))
-            parts += [text[end : match.start("value")], _black(match["value"])]
-            end = match.end("value")
-        if parts:
-            text = b"".join([*parts, text[end:]])
-    return text, sorted(set(found))
+    spans = _spans(text)
+    return _without(text, spans, 1, 0), _numbered(text, spans, 1)
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -157,9 +78,7 @@ def is_secret(name: str, value: str) -> bool:
     Words such as true, numbers, other variables (`$NAME`) and absolute paths are none: TOKENIZERS_PARALLELISM=false.
     """
     raw = value.encode("utf-8", "surrogateescape")
-    if (SECRET.search(name) or SECRET_END.search(name)) and not (_is_word_or_number(raw) or value.startswith("/")):
-        return True
-    return bool(redact_text(raw)[1])
+    return is_secret_variable(name.encode("utf-8", "surrogateescape"), raw) or bool(_spans(raw))
 
 
 def without_secrets(text: str) -> str:
@@ -167,6 +86,105 @@ def without_secrets(text: str) -> str:
     return redact_text(text.encode("utf-8", "surrogateescape"))[0].decode("utf-8", "surrogateescape")
 
 
-def _black(value: bytes) -> bytes:
-    quote = value[:2] if value[:2] == b'\\"' else value[:1] if value[:1] in b"\"'" else b""
-    return quote + MARK + quote + b"\n" * value.count(b"\n")
+def _width(head: bytes) -> tuple[int, int]:
+    """Return how many bytes a character has, and which of them is the lower one."""
+    for low in (0, 1):
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")[low]) or head[1 - low :: 2].count(0) > 0.4 * len(head):
+            return 2, low
+    return 1, 0
+
+
+def _end(text: bytes, spans: Sequence[_Span]) -> int:
+    """Return up to where nothing that follows can change what is a secret; behind a line end where there is one."""
+    end = max(0, len(text) - _REACH)
+    end = text.rfind(b"\n", 0, end) + 1 or end
+    for span in reversed(spans):
+        if span.since < end < span.end:
+            end = text.rfind(b"\n", 0, span.since) + 1 or span.since
+    return end
+
+
+def _spans(text: bytes) -> list[_Span]:
+    """Return what is a secret in `text`, in order and without overlaps; colours within are looked through."""
+    plain, places, lost = _plain(text)
+    lower = plain.lower()
+    found = sorted(span for rule in RULES for span in _of_rule(rule, plain, lower))
+    spans: list[_Span] = []
+    for begin, end, kind, since in found:
+        if spans and begin < spans[-1].end:
+            spans[-1] = spans[-1]._replace(end=max(end, spans[-1].end))
+        else:
+            spans.append(_Span(begin, end, kind, since))
+    if not places:
+        return spans
+    begins = [[place + lost[bisect.bisect_right(places, place)] for place in (s.begin, s.since)] for s in spans]
+    ends = [s.end + lost[bisect.bisect_left(places, s.end)] for s in spans]
+    return [_Span(begin, end, s.kind, since) for s, (begin, since), end in zip(spans, begins, ends, strict=True)]
+
+
+def _plain(text: bytes) -> tuple[bytes, list[int], list[int]]:
+    """Return `text` without colours, the places in it where one stood, and how many bytes were lost before each (and behind the last)."""
+    places: list[int] = []
+    lost = [0]
+    if b"\x1b[" in text:
+        for match in _COLOUR.finditer(text):
+            places.append(match.start() - lost[-1])
+            lost.append(lost[-1] + match.end() - match.start())
+    return _COLOUR.sub(b"", text) if places else text, places, lost
+
+
+@functools.cache
+def _form(rule: Rule) -> "re.Pattern[bytes]":
+    return re.compile(re.escape(rule.lead) + rule.form)
+
+
+def _of_rule(rule: Rule, text: bytes, lower: bytes) -> Iterator[_Span]:
+    searched, place = lower if rule.is_lower else text, 0
+    if len(text) < _REACH and rule.lead not in searched:  # most texts are short: a form is made once it is needed
+        return
+    while match := _form(rule).search(searched, place):
+        since = max(0, match.start() - _CONTEXT)
+        begin, end = _extent(text, *match.span("value")) if rule.is_named else match.span(1 if match.re.groups else 0)
+        value = text[begin:end]
+        if rule.is_named:
+            name, sep = text[match.start() : match.end("name")], text[slice(*match.span("sep"))]
+            is_found = is_secret_value(text[since : match.start()], name, sep, value)
+            place = end if is_found else match.end("name")
+            if is_found and end - begin == MAX_WORD:
+                end = place = _REST.match(text, end).end()  # type: ignore[union-attr]  # it matches nothing too
+        else:
+            is_found = not (is_harmless(value) or (rule.behind and not rule.behind.search(text, since, match.start())))
+            place = match.end()
+        if is_found and rule.parts:
+            yield from (_Span(*part.span(), rule.name, since) for part in rule.parts.finditer(text, begin, end))
+        elif is_found:
+            yield _Span(begin, end, rule.name, since)
+
+
+def _extent(text: bytes, begin: int, end: int) -> tuple[int, int]:
+    """Return the place of a value without its quotes; one without quotes ends where the next name begins."""
+    value = text[begin:end]
+    quote = _QUOTE.match(value)
+    if quote:
+        inner = value[quote.end() :].rstrip(b"\\\"'")
+        return begin + quote.end(), begin + quote.end() + len(inner)
+    cut = _CUT.search(value)
+    return begin, begin + cut.start() if cut and cut.start() else end
+
+
+def _without(text: bytes, spans: Sequence[_Span], width: int, low: int) -> bytes:
+    parts, end = [], 0
+    mark = MARK if width == 1 else MARK.decode().encode(("utf-16-le", "utf-16-be")[low])
+    for span in spans:
+        parts += [text[end : span.begin * width], mark]
+        end = span.end * width
+    return b"".join([*parts, text[end:]])
+
+
+def _numbered(text: bytes, spans: Sequence[_Span], line: int) -> list[Redaction]:
+    found, end = [], 0
+    for span in spans:
+        line += text.count(b"\n", end, span.begin)
+        end = span.begin
+        found.append(Redaction(line, span.kind))
+    return sorted(set(found))

@@ -136,7 +136,7 @@ def test_the_command_line_prints_the_line_for_the_bid(
     assert main(["bundle", str(our_run), "--output", archive]) == 0
     printed = capsys.readouterr()
     digest = printed.out.split("SHA-256 of manifest.json: ")[1].strip()
-    assert "blacked out: runs/001/job.err line 1: token" in printed.err
+    assert "blacked out: runs/001/job.err line 1: Hugging Face token" in printed.err
     assert "abcdefghij" not in printed.out + printed.err
     assert main(["verify", archive, "--digest", digest]) == 0
     assert "VERIFIED" in capsys.readouterr().out
