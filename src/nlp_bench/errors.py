@@ -1,6 +1,7 @@
 """The errors that a person sees: each names the field, the value, the rule and the remedy."""
 
 import errno
+import os
 
 
 class NlpBenchError(Exception):
@@ -56,5 +57,19 @@ REMEDIES = {
 def explained(error: OSError) -> str:
     """Return what the operating system said and what a person can do about it."""
     said = error.strerror or str(error) or type(error).__name__
+    if link := next((link for name in (error.filename2, error.filename) if (link := _dead_link(name))), ""):
+        return f"{said}; {link}"
     remedy = REMEDIES.get(error.errno or 0, "check that the folder exists, is writable and has room")
     return f"{said}; {remedy}"
+
+
+def _dead_link(name: object) -> str:
+    """Return which link on the way to a file leads nowhere, and what to do; "" where none does."""
+    if not isinstance(name, str | os.PathLike):
+        return ""
+    path = os.path.abspath(name)  # noqa: PTH100  # pathlib's own raises for a link to itself
+    while path != os.path.dirname(path):  # noqa: PTH120
+        if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
+            return f"{path} is a link to {os.readlink(path)}, which does not exist: make that, or remove the link (rm)"  # noqa: PTH115
+        path = os.path.dirname(path)  # noqa: PTH120
+    return ""

@@ -65,14 +65,15 @@ def write_bytes(path: Path, content: bytes, *, once: bool = False) -> bool:
     placed = []
     with _written(path, lambda temporary: placed.append((_first if once else _replaced)(temporary, path))) as stream:
         stream.write(content)
-    return placed[0]
+    return not placed or placed[0]
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
     """Yield a stream whose bytes stand at `path` once the block has ended well: temporary file beside it, fsync, os.replace.
 
-    The mode is that of a new file under the caller's umask, or that of the file which is replaced. Raises NlpBenchError
+    The mode is that of a new file under the caller's umask, or that of the file which is replaced; a link is replaced, not followed, and
+    what lies in /dev or /proc is written to as it is. Raises NlpBenchError
     naming the path and what the operating system said; an older file at `path` is then untouched. A process that is
     killed may leave the temporary file, whose name begins with a dot and ends in .part; nothing reads it.
     """
@@ -85,6 +86,10 @@ def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
     """Yield the stream of a temporary file beside `path`; once it is whole and on the disk, `place` gives it its name."""
     temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.part")  # a file name may have 255 bytes
     try:
+        if _is_of_the_system(path):  # /dev/null, /dev/stdout, /dev/fd/63 of >(command): written to, never replaced
+            with path.open("wb") as stream:
+                yield stream
+            return
         # The kernel applies the umask: asking for it with os.umask would change it for every thread meanwhile.
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
@@ -92,7 +97,9 @@ def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
                 yield stream
                 stream.flush()
                 with contextlib.suppress(OSError):  # nothing is replaced, or a file system without modes (CIFS)
-                    os.fchmod(stream.fileno(), path.stat().st_mode & 0o777)
+                    older = path.lstat().st_mode
+                    if stat.S_ISREG(older):  # a link is replaced, wherever it leads
+                        os.fchmod(stream.fileno(), older & 0o777)
                 try:
                     os.fsync(stream.fileno())
                 except OSError as error:
@@ -105,6 +112,11 @@ def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
             raise
     except OSError as error:
         raise NlpBenchError(f"cannot write {path}: {explained(error)}; nothing of it was changed") from error
+
+
+def _is_of_the_system(path: Path) -> bool:
+    folder = Path(os.path.realpath(path.parent))
+    return folder == Path("/dev") or folder.is_relative_to("/proc")
 
 
 def _replaced(temporary: Path, path: Path) -> bool:
@@ -197,7 +209,7 @@ def locked(path: Path, remedy: str) -> Iterator[None]:
         except PermissionError:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise NlpBenchError(f"cannot write {path}: {error.strerror}; {remedy}") from error
+        raise NlpBenchError(f"cannot write {path}: {explained(error)}; or {remedy}") from error
     with os.fdopen(handle, "rb"):
         try:
             try:

@@ -106,5 +106,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_submitted
         "--run-dir: there is not writable: Read-only file system; the file system can only be read here: name a folder"
         in said
     )
-    assert "--run-dir: cannot create new: Read-only file system; name a writable folder" in said
+    assert (
+        "--run-dir: cannot create new: Read-only file system; the file system can only be read here: name a folder of another one; or name another folder"
+        in said
+    )
     assert not (tmp_path / "asked").exists()

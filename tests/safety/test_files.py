@@ -408,3 +408,52 @@ def test_a_pipe_into_which_somebody_writes_is_a_log(tmp_path: Path) -> None:
     with open_log(str(tmp_path / "pipe")) as source:
         assert b"".join(bytes(block.data[block.begin : block.end]) for block in source.blocks()).decode() == text
     writer.join()
+
+
+@pytest.mark.parametrize("target", ["x", "nowhere/at/all", "folder"])
+def test_a_link_is_replaced_and_never_followed(tmp_path: Path, target: str) -> None:
+    """One to itself ended with "cannot write", one to a folder made the new file executable."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "x").symlink_to(target)
+    before = os.umask(0o022)
+    try:
+        write_text(tmp_path / "x", "new")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").read_text() == "new"
+    assert stat.S_IMODE((tmp_path / "x").lstat().st_mode) == 0o644
+    assert not list((tmp_path / "folder").iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "RUN", "--output", "LINK"),
+        ("report", "RUN", "--output", "LINK/below"),
+        ("bundle", "RUN", "--output", "LINK"),
+        ("check", "--model", "tiny", "--system", "local", "--nodes", "1", "--output", "LINK"),
+        ("plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8", "--output", "LINK/below"),
+        ("data", "--output", "LINK"),
+        ("history", "add", "RUN", "--file", "LINK"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("target", ["/nowhere/at/all", "link"])
+def test_a_link_that_leads_nowhere_is_named_with_its_target(
+    tmp_path: Path, words: tuple[str, ...], target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was "File exists; give a folder that you may write to"."""
+    link, run = tmp_path / "link", write_our_run(tmp_path / "run")
+    link.symlink_to(target)
+    assert main([word.replace("RUN", str(run)).replace("LINK", str(link)) for word in words]) > 0
+    assert (
+        f"{link} is a link to {target}, which does not exist: make that, or remove the link" in capsys.readouterr().err
+    )
+    assert link.is_symlink()
+
+
+def test_what_the_system_has_open_is_written_to_and_stays(tmp_path: Path) -> None:
+    """As root, --output /dev/null or /dev/stdout put a plain file in its place; /dev/fd does no harm where that comes back."""
+    with (tmp_path / "x").open("wb") as stream:
+        write_text(Path(f"/dev/fd/{stream.fileno()}"), "text")
+    assert (tmp_path / "x").read_text() == "text"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from nlp_bench.cli.options import add_allow_measured, add_sizes, add_tokens, overrides_of, use_one_thread
 from nlp_bench.config.values import OneOf
-from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.errors import NlpBenchError, UsageError, explained
 
 if TYPE_CHECKING:
     from nlp_bench.export.subject import Subject
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             options.output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(
-                f"--output {options.output} cannot be made: {error.strerror}; give another folder"
+                f"--output {options.output} cannot be made: {explained(error)}; or give another folder"
             ) from error
         for name, text in documents:
             write_text(options.output / name, text)

@@ -42,7 +42,9 @@ def new_folder(root: Path, run: Run) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            raise UsageError(f"--run-dir: cannot create {folder}: {error.strerror}; name a writable folder") from error
+            raise UsageError(
+                f"--run-dir: cannot create {folder}: {explained(error)}; or name another folder"
+            ) from error
         return folder
     raise NlpBenchError(f"{base}: 999 runs of this second exist already")
 
@@ -60,7 +62,7 @@ def writable_folder(path: Path, *, may_have_ended: bool = False) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--run-dir: cannot create {path}: {error.strerror}; name a writable folder") from error
+        raise UsageError(f"--run-dir: cannot create {path}: {explained(error)}; or name another folder") from error
     try:  # os.access knows neither a full disk nor a file server that trusts no root
         with tempfile.TemporaryFile(dir=path) as trial:
             trial.write(b"\0" * TRIAL_BYTES)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.errors import NlpBenchError, explained
 
 NAME = ".lock"
 POLL_S = 0.5
@@ -28,7 +28,7 @@ def held(run_dir: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterat
     try:
         handle = os.open(run_dir / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise NlpBenchError(f"cannot write {run_dir / NAME}: {error.strerror}; name a writable folder") from error
+        raise NlpBenchError(f"cannot write {run_dir / NAME}: {explained(error)}; or name a writable folder") from error
     try:
         while not _taken(handle):
             on_wait()

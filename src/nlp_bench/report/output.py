@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import UsageError, explained
 from nlp_bench.files import write_bytes, write_json, write_text
 from nlp_bench.packages import is_missing
 from nlp_bench.report.formats import as_csv, html, markdown
@@ -38,7 +38,7 @@ def prepare(folder: Path) -> None:
             pass
     except OSError as error:
         raise UsageError(
-            f"--output {folder} cannot be written: {error.strerror}; give a folder that you may write to"
+            f"--output {folder} cannot be written: {explained(error)}; or give a folder that you may write to"
         ) from error
 
 

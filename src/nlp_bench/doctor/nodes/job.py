@@ -16,7 +16,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.doctor.nodes import EXPECTED, NODE_SCHEMA, PLAN, PLAN_SCHEMA, RECORDS, earlier
 from nlp_bench.doctor.nodes.choose import Choice
 from nlp_bench.doctor.place import Place
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import UsageError, explained
 from nlp_bench.files import read_object, write_json, write_text
 from nlp_bench.launch import lock
 from nlp_bench.launch.folder import interpreter
@@ -50,7 +50,7 @@ def prepare(place: Place, choice: Choice, folder: Path | None, *, join_s: float 
     try:
         (folder / RECORDS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--output: cannot create {folder}: {error.strerror}; name a writable folder") from error
+        raise UsageError(f"--output: cannot create {folder}: {explained(error)}; or name a writable folder") from error
     run = _run(place.run, choice)
     plan = {
         "schema": PLAN_SCHEMA,
