@@ -73,10 +73,20 @@ def test_what_a_command_starts(trap: Path) -> None:
 
 @since_3_11
 @pytest.mark.torchrun
-def test_the_ranks_of_a_run(trap: Path) -> None:
-    """The run's folder is the current one of each rank."""
+@pytest.mark.parametrize("snapshot", ["true", "false"])
+def test_the_ranks_of_a_run(trap: Path, snapshot: str) -> None:
+    """The run's folder is the current one of each rank; a copy of the code in it opens it no further."""
     words = "submit --model tiny --launcher local --data-path mock --gpus-per-node 2 --iterations 4 --log-interval 2"
-    done = run(trap, sys.executable, str(ROOT / "src/nlp_bench/__main__.py"), *words.split(), "--run-dir", str(trap))
+    done = run(
+        trap,
+        sys.executable,
+        str(ROOT / "src/nlp_bench/__main__.py"),
+        *words.split(),
+        "--run-dir",
+        str(trap),
+        "--snapshot-code",
+        snapshot,
+    )
     assert done.stdout.startswith("VALID"), done.stdout + done.stderr
     assert sprung(trap) == ""
 

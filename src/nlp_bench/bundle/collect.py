@@ -23,7 +23,8 @@ SUFFIXES = frozenset(
     {".json", ".jsonl", ".out", ".err", ".txt", ".job", ".log", ".csv", ".toml", ".yaml", ".yml", ".patch"}
 )
 """Text files of a run folder that go along; others (checkpoints, traces) do not."""
-RANKS = "ranks"
+RANKS, SNAPSHOT = "ranks", "snapshot"
+"""Folders of a run: what each rank printed, and a copy of the code with the site's system files, which stays at home."""
 MAX_FILES = 20_000
 _DERIVED = frozenset({RESULT, "metrics.txt"})
 """Not copied: they are derived again from the log."""
@@ -111,7 +112,7 @@ def _take_run(item: Item, collected: Collected, *, with_ranks: bool) -> None:
 def _files(folder: Path, *, with_ranks: bool, depth: int = 0) -> Iterator[tuple[Path, str]]:
     """Yield the text files of a run folder with their names in it; links lead to other steps and are not followed."""
     for path in sorted(folder.iterdir()):
-        if path.is_symlink() or path.name.startswith("."):
+        if path.is_symlink() or path.name.startswith(".") or (not depth and path.name == SNAPSHOT):
             continue
         if path.is_dir() and depth < 4 and (depth or path.name != RANKS or with_ranks):
             yield from (

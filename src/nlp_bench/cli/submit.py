@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nlp_bench.config.limits import add_limit_arguments
 from nlp_bench.config.request import add_request_arguments
-from nlp_bench.config.values import UnlessDefault, size
+from nlp_bench.config.values import UnlessDefault, size, switch
 
 if TYPE_CHECKING:
     from nlp_bench.config.run import Run
@@ -65,6 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_limit_arguments(parser)
     parser.add_argument(
+        "--snapshot-code",
+        type=UnlessDefault(switch),
+        nargs="?",
+        const=True,
+        metavar="true|false",
+        help="copy the code into the run's folder: the job runs it as it is now, whatever becomes of the checkout while it waits",
+    )
+    parser.add_argument(
         "--no-follow", action="store_true", help="leave no background process that waits for the job's end"
     )
 
@@ -83,6 +91,7 @@ def _show(options: argparse.Namespace) -> int:
     from nlp_bench.launch.chain import with_wishes
     from nlp_bench.launch.expected import foretell
     from nlp_bench.launch.folder import environment_folder, script_text
+    from nlp_bench.launch.snapshot import folder_of
 
     resolved, wishes = _resolved(options)
     place = options.run_dir or root() / "reports" / "runs" / f"TIME_{resolved.model.name}_{resolved.system.name}"
@@ -96,7 +105,8 @@ def _show(options: argparse.Namespace) -> int:
                 f"no virtual environment is set up here: the script calls the Python that printed it; before it is submitted: {remedy}"
             ]
         )
-    print(script_text(resolved, root=root(), run_dir=place.absolute()), end="")
+    code = folder_of(place.absolute()) if options.snapshot_code else None
+    print(script_text(resolved, root=root(), run_dir=place.absolute(), code=code), end="")
     return 0
 
 
@@ -131,7 +141,7 @@ def _submit(options: argparse.Namespace) -> int:
             return _say_submitted(job_ids(earlier), run_dir)
         resolved = with_wishes(resolved, run_dir, wishes)
         print(f"nlp-bench: run folder {run_dir}", file=sys.stderr)
-        script = folder.prepare(resolved, root=root(), run_dir=run_dir)
+        script = folder.prepare(resolved, root=root(), run_dir=run_dir, is_snapshot=bool(options.snapshot_code))
         _say(foretell(resolved, run_dir))
         try:
             submitted = submit(resolved, script, follow=not options.no_follow, jobs=wishes.chain, lock=handle)

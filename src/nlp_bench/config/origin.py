@@ -9,18 +9,27 @@ from nlp_bench import __version__
 from nlp_bench.config import catalog
 from nlp_bench.config.machine import NoAnswerError, ask
 from nlp_bench.config.run import Origin
+from nlp_bench.files import read_object
+
+SNAPSHOT = "snapshot.json"
+"""What says in a copy of the code (`nlp-bench submit --snapshot-code`) which commit it is of."""
 
 
 def origin() -> Origin:
     """Return the version and the checkout's commit, marked "+changes" where tracked files differ from it; None for an installed package."""
     checkout = catalog.checkout()
-    commit = commit_of(checkout) if checkout else None
+    if checkout and (
+        kept := read_object(checkout / SNAPSHOT)
+    ):  # its folder may lie in another commit's checkout by now
+        commit = kept.get("commit") if isinstance(kept.get("commit"), str) else None
+    else:
+        commit = commit_of(checkout) if checkout else None
     return Origin(version=__version__, commit=commit, code_sha256=code_sha256())
 
 
-def code_sha256() -> str:
-    """Return one SHA-256 over the names and contents of all Python files of this package, as they are on disk now."""
-    package, digest = Path(nlp_bench.__file__).parent, hashlib.sha256()
+def code_sha256(package: Path | None = None) -> str:
+    """Return one SHA-256 over the names and contents of all Python files of a package, by default of this one, as they are on disk now."""
+    package, digest = package or Path(nlp_bench.__file__).parent, hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         if path.parent.name == "shipped":  # setup.py, which only an installed package has inside
             continue

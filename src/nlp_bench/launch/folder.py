@@ -9,11 +9,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from nlp_bench.build.environment import build_folder
 from nlp_bench.clock import now, stamp
 from nlp_bench.config import catalog
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_json, refuse_types, write_json, write_text
+from nlp_bench.launch import snapshot
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.environment import variables
 from nlp_bench.launch.script import job_script
@@ -97,21 +99,30 @@ def interpreter(root: Path) -> str:
     return str(python) if python.exists() else sys.executable
 
 
-def script_text(run: Run, *, root: Path, run_dir: Path) -> str:
-    """Return the job script of `run` from the template jube/submit.job.in."""
+def script_text(run: Run, *, root: Path, run_dir: Path, code: Path | None = None) -> str:
+    """Return the job script of `run` from the template jube/submit.job.in; `code` is the snapshot that the job imports, if any."""
     template = catalog.part("jube/submit.job.in").read_text(encoding="utf-8")
-    return job_script(run, template=template, root=root, run_dir=run_dir, python=interpreter(root))
+    return job_script(
+        run,
+        template=template,
+        root=root,
+        run_dir=run_dir,
+        python=interpreter(root),
+        code=code,
+        builds=build_folder(root),
+    )
 
 
-def prepare(run: Run, *, root: Path, run_dir: Path) -> Path:
-    """Write run.json and submit.job into the folder and return the script's path."""
+def prepare(run: Run, *, root: Path, run_dir: Path, is_snapshot: bool = False) -> Path:
+    """Write run.json and submit.job into the folder, with `is_snapshot` also the code, and return the script's path."""
     refuse_importable(run_dir)
+    code = snapshot.take(run, run_dir) if is_snapshot else None
     sealed = sha256_of(run.write(run_dir))
     earlier = read_submission(run_dir)  # of a submission that was cut off
     if earlier and earlier["run_sha256"] != sealed:
         write_json(run_dir / "submit.json", {**earlier, "schema": SUBMIT_SCHEMA, "run_sha256": sealed})
     script = run_dir / "submit.job"
-    write_text(script, script_text(run, root=root, run_dir=run_dir), errors="surrogateescape")
+    write_text(script, script_text(run, root=root, run_dir=run_dir, code=code), errors="surrogateescape")
     mode = script.stat().st_mode
     with contextlib.suppress(PermissionError):  # a file system without modes, CIFS; it is read all the same
         script.chmod(mode | (mode & 0o444) >> 2)  # who may read it may start it

@@ -12,13 +12,26 @@ from nlp_bench.launch.environment import software_lines
 TOKEN = re.compile(r"#([A-Z][A-Z_]*)#")
 
 
-def job_script(run: Run, *, template: str, root: Path, run_dir: Path, python: str) -> str:
+def job_script(  # noqa: PLR0913  # one fact each
+    run: Run,
+    *,
+    template: str,
+    root: Path,
+    run_dir: Path,
+    python: str,
+    code: Path | None = None,
+    builds: Path | None = None,
+) -> str:
     """Return the text of the job script; nothing outside the arguments is looked at.
 
+    `code` is what the job imports in place of the checkout, which still holds the compiled kernels, in `builds`.
     A `#SBATCH` line whose token has no value disappears, a token with several lines repeats its line.
     Raises NlpBenchError when the template holds a token that is not known.
     """
     tokens = _directives(run) | _commands(run, root, run_dir, python)
+    if code:
+        tokens["ROOT"], tokens["PYTHONPATH"] = [shlex.quote(str(code))], [shlex.quote(str(code / "src"))]
+        tokens["BUILDS"] = [f"export NLP_BENCH_BUILD_DIR={shlex.quote(str(builds or root / 'build'))}"]
     lines: list[str] = []
     for line in template.splitlines():
         lines += _render(line, tokens)
@@ -108,5 +121,6 @@ def _commands(run: Run, root: Path, run_dir: Path, python: str) -> dict[str, lis
         "RUN_DIR": [shlex.quote(str(run_dir))],
         "ROOT": [shlex.quote(str(root))],
         "PYTHONPATH": [shlex.quote(str(root / "src"))],
+        "BUILDS": [],
         "SOFTWARE": _software(run),
     }
