@@ -41,7 +41,8 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "rules": (("rules/*.py",), ("tests/rules",)),
     "launch/end": (
         ("launch/end/*.py",),
-        ("tests/launch/test_ending.py", "tests/launch/test_advice.py", "tests/launch/test_blame.py"),
+        ("tests/launch/test_ending.py", "tests/launch/test_advice.py", "tests/launch/test_blame.py",
+         "tests/launch/test_retry.py", "tests/launch/test_reused.py", "tests/launch/test_truth.py", "tests/measure/test_until.py"),
     ),
     "bundle": (("bundle/*.py",), ("tests/bundle",)),
     "layout": (("config/layout.py", "train/settings/parallel.py"), ("tests/config/test_nodes.py", "tests/config/test_resolve.py", "tests/train/test_arguments.py", "tests/plan/test_of_run.py",
@@ -238,7 +239,12 @@ class Trees:
         options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "support.callers", f"--basetemp={tree}-tmp"]
         command = [sys.executable, "-m", "pytest", *options, *tests]
         paths = os.pathsep.join((str(tree / "src"), str(tree / "tests")))
-        environment = {**os.environ, "PYTHONPATH": paths, "CALLERS": str(self.folder / "callers.json")}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": paths,
+            "CALLERS": str(self.folder / "callers.json"),
+            "REHEARSED": str(self.folder),
+        }
         if mutant:
             environment["FIRST"] = f"{mutant.file}::{mutant.function}"
         began = time.monotonic()

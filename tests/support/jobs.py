@@ -53,9 +53,14 @@ class Case:
 
 
 def sample(number: int, seed: int) -> list[Case]:
-    """Draw until `number` configurations pass the trainer's own checks."""
-    chance, cases = random.Random(seed), []  # noqa: S311  # no secret
-    while len(cases) < number:
+    """Draw `number` cases."""
+    chance = random.Random(seed)  # noqa: S311  # no secret
+    return [drawn(chance) for _ in range(number)]
+
+
+def drawn(chance: random.Random) -> Case:
+    """Draw until a configuration passes the trainer's own checks."""
+    while True:
         words, world_size = draw(chance)
         try:
             settings = parse(as_words(words))
@@ -68,8 +73,7 @@ def sample(number: int, seed: int) -> list[Case]:
         replica = chance.randrange(layout.data_parallel_size) * tensor * context
         # of context-parallel ranks the first, whose late chunk sees the whole sequence: the fullest, as the planner says
         rank = stage * (world_size // stages) + replica + chance.randrange(tensor)
-        cases.append(Case(settings=settings, world_size=world_size, rank=rank))
-    return cases
+        return Case(settings=settings, world_size=world_size, rank=rank)
 
 
 def as_words(words: Words) -> list[str]:

@@ -33,8 +33,8 @@ def _late(z: Sizes) -> Numbers:
     return np.where(z.parts > 1, 2 * z.parts / (2 * z.parts + 1), 1.0)
 
 
-def attention_forward(t: Tape, z: Sizes, *, keep: bool = True) -> None:
-    """Allocate what the forward pass does; with `keep` only what the backward pass needs is left behind."""
+def attention_forward(t: Tape, z: Sizes) -> None:
+    """Allocate what the forward pass does, and leave what the backward pass needs."""
     joined, before, shared = z.queries + 2 * z.keys, t.level, z.parts > 1
     everybody = np.where(shared, 2 * z.keys * z.parts, 0.0)
     t.take(joined)
@@ -46,14 +46,13 @@ def attention_forward(t: Tape, z: Sizes, *, keep: bool = True) -> None:
     t.give(everybody)
     t.briefly(np.where(z.scores > 0, _separate(z), 0.0))
     t.take(z.queries, z.logarithms)
-    t.take(np.where(z.scores > 0, z.queries + 2 * _expanded(z) + z.scores_kept * z.scores, 0.0) if keep else 0.0)
+    t.take(np.where(z.scores > 0, z.queries + 2 * _expanded(z) + z.scores_kept * z.scores, 0.0))
     t.briefly(np.where(shared, z.queries, 0.0))
     t.give(everybody)
     t.take(np.where(shared, z.queries, 0.0))
     t.briefly(np.where(shared, z.queries, 0.0))
-    if keep:
-        t.briefly(z.stream)  # the projection's output, before the caller's variables go
-        t.level = before + attention_kept(z)
+    t.briefly(z.stream)  # the projection's output, before the caller's variables go
+    t.level = before + attention_kept(z)
 
 
 def _separate(z: Sizes) -> Numbers:

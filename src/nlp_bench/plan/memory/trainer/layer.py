@@ -26,15 +26,12 @@ class LayerMemory:
     """Peak of the backward pass above what lived before; what is kept and the gradient of the output lived."""
     late: Numbers
     """The same from where the gradient of the output is needed no more."""
-    forward_without: Numbers
-    """Peak of a forward pass that keeps nothing."""
 
 
 def layer_memory(z: Sizes) -> LayerMemory:
     """Follow one layer forward and backward."""
-    first, without = Tape(), Tape()
+    first = Tape()
     _forward(first, z)
-    _forward_without(without, z)
     kept = first.level  # its output takes the place of its input
     back = Tape()
     _feed_forward_backward(back, z)
@@ -45,7 +42,6 @@ def layer_memory(z: Sizes) -> LayerMemory:
         forward=first.peak,
         backward=np.maximum(early, back.peak),
         late=back.peak,
-        forward_without=without.peak,
     )
 
 
@@ -68,22 +64,6 @@ def _reduced(t: Tape, z: Sizes) -> None:
     t.take(z.stream)
     t.take(np.where(z.split, z.share, 0.0))
     t.give(np.where(z.split, z.stream, 0.0))
-
-
-def _forward_without(t: Tape, z: Sizes) -> None:
-    """Do the same under a checkpoint: only what the next operators read lives on."""
-    t.take(z.share)
-    attention_forward(t, z, keep=False)
-    _reduced(t, z)
-    t.level = z.share * 2 + np.zeros(())  # its own variable holds the normalised input
-    t.take(z.share, z.mask)
-    t.give(z.share, z.share)
-    t.take(z.share, z.joined)
-    t.take(z.inner)
-    t.give(z.joined)
-    _reduced(t, z)
-    t.give(z.inner)
-    t.take(z.share, z.mask)
 
 
 def _feed_forward_backward(t: Tape, z: Sizes) -> None:

@@ -59,17 +59,19 @@ def rank_memory(c: Configurations, stage: Stage, constants: Constants, blocks: B
 
 
 def _recomputed(c: Configurations, z: Sizes, layer: LayerMemory) -> LayerMemory:
-    """Return the layer as it is, or under full recompute: it keeps its input alone, and its backward pass runs it again."""
+    """Return the layer as it is, or under full recompute: it keeps its input alone, and its backward pass runs it again.
+
+    Its first forward pass then keeps less than that second one, whose peak is the greater: the one stands for both.
+    """
     full = c.spread.recompute == FULL
     again = layer.kept  # its own output lives on, its input lived before
     late = again + layer.late
     backward = np.maximum(layer.forward, again + layer.backward)
     return LayerMemory(
         kept=np.where(full, z.share, layer.kept),
-        forward=np.where(full, layer.forward_without, layer.forward),
+        forward=layer.forward,
         backward=np.where(full, backward, layer.backward),
         late=np.where(full, late, layer.late),
-        forward_without=layer.forward_without,
     )
 
 
