@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +17,9 @@ import pytest
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.train.arguments import parse
+from nlp_bench.train.checkpoint.digests import damaged, refuse_damaged
 from nlp_bench.train.checkpoint.folder import LAST_FILE, RECORD, TRACKER, checkpoint_path, clear, newest, publish, whole
-from nlp_bench.train.checkpoint.record import describe, write_record
+from nlp_bench.train.checkpoint.record import describe, read_record, write_record
 from nlp_bench.train.checkpoint.safety import INDEX, check_index
 from nlp_bench.train.checkpoint.start import check_start
 from nlp_bench.train.layout import Layout
@@ -232,11 +234,63 @@ def test_every_layout_goes_on_from_every_other(train: Train, alone: Any, tmp_pat
     assert curve == pytest.approx(losses(whole_run)[2:], abs=1e-4)
 
 
+def flip(file: Path, place: int) -> None:
+    with file.open("r+b") as stream:
+        stream.seek(place)
+        (byte,) = stream.read(1)
+        stream.seek(place)
+        stream.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.torchrun
+def test_a_flipped_bit_is_named_with_the_command_that_takes_the_older_one(
+    train: Train, alone: Any, tmp_path: Path
+) -> None:
+    """Anywhere: in weights, in torch's index, in the record itself. Torch reads most of them without a word."""
+    whole_run, folder = alone
+    for iteration in (4, 6):
+        shutil.copytree(checkpoint_path(folder, iteration), checkpoint_path(tmp_path, iteration))
+    (tmp_path / TRACKER).write_text("6\n")
+    path = checkpoint_path(tmp_path, 6)
+    record = read_record(path)
+    files = [file for file in path.iterdir() if file.name != RECORD]
+    assert (
+        {file.name for file in files} == set(record["files"]) >= {".metadata", "common.pt", "__0_0.distcp", LAST_FILE}
+    )
+    assert damaged(path, record, 0, 1) == []
+    for file in files:
+        size = file.stat().st_size
+        for place in (0, size // 3, size // 2, size - 1):
+            flip(file, place)
+            assert [text.split(":")[0] for text in damaged(path, record, 0, 1)] == [file.name], (file, place)
+            assert sorted(damaged(path, record, 0, 2) + damaged(path, record, 1, 2)) == damaged(path, record, 0, 1)
+            flip(file, place)
+    other = record | {"layout": record["layout"] | {"world_size": 3}}
+    assert [text.split(":")[0] for text in damaged(path, other, 0, 1)] == [RECORD]
+    assert (
+        damaged(path, {name: record[name] for name in ("iteration", "layout")}, 0, 1) == []
+    )  # of before there were sums
+    shard = path / "__0_0.distcp"
+    flip(shard, shard.stat().st_size // 2)
+    ended = train(1, f"{BASE} --load", str(tmp_path))
+    assert ended.code != 0
+    assert f"{path} is damaged: __0_0.distcp: it is not what was saved" in ended.stderr
+    command = f"echo 4 > {tmp_path / TRACKER}"
+    assert f"take the next older one and repeat: {command}" in ended.stderr
+    subprocess.run(["bash", "-c", command], check=True)
+    assert losses(train(1, f"{BASE} --load", str(tmp_path))) == pytest.approx(losses(whole_run)[4:], abs=1e-6)
+    shutil.rmtree(checkpoint_path(tmp_path, 4))
+    with pytest.raises(NlpBenchError, match=r"no older one is there: bring the file back"):
+        refuse_damaged(path, ["x"])
+
+
 @pytest.mark.torchrun
 def test_a_checkpoint_holds_the_last_update_of_every_replica(train: Train, tmp_path: Path) -> None:
     """With --overlap-param-gather it reaches the other replicas in the next forward pass only, and 16-bit weights are no shards."""
     words = f"{BASE} --bf16 --overlap-grad-reduce --overlap-param-gather"
     whole_run = train(2, f"{words} --save-interval 5 --save", str(tmp_path / "all"))
+    five = checkpoint_path(tmp_path / "all", 5)
+    assert {path.name for path in five.iterdir()} - {RECORD} == set(read_record(five)["files"])  # those of both ranks
     rest = train(2, f"{words} --load", str(copy_of(tmp_path / "all", 5, tmp_path / "five")))
     assert losses(rest) == pytest.approx(losses(whole_run)[5:], abs=1e-6)
 

@@ -7,7 +7,7 @@ from functools import partial
 from multiprocessing import get_context
 from multiprocessing.managers import SyncManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from megatron.core import dist_checkpointing, parallel_state
@@ -20,12 +20,15 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.orphans import die_with_parent
+from nlp_bench.train.checkpoint.digests import damaged, own_sums, refuse_damaged, with_sums
 from nlp_bench.train.checkpoint.folder import checkpoint_path, clear, publish
 from nlp_bench.train.checkpoint.record import describe, write_record
 from nlp_bench.train.checkpoint.safety import check_index, only_weights
 from nlp_bench.train.checkpoint.state import restore, sharded_state
 from nlp_bench.train.trainer import Trainer
 from nlp_bench.train.world import wait_for_all
+
+Value = TypeVar("Value")
 
 
 class Store:
@@ -97,8 +100,10 @@ class Store:
             self._manager.shutdown()
 
     def _publish(self, iteration: int, record: dict[str, Any]) -> None:
+        path = checkpoint_path(self._folder, iteration)
+        sums = _gathered(own_sums(path, dist.get_rank(), dist.get_world_size()))
         if dist.get_rank() == 0:
-            write_record(checkpoint_path(self._folder, iteration), record)
+            write_record(path, with_sums(record, {name: entry for part in sums for name, entry in part.items()}))
             publish(self._folder, iteration, self._trainer.settings.keep_checkpoints)
         wait_for_all()
 
@@ -113,6 +118,13 @@ class Store:
             self._manager.start(initializer=die_with_parent)
             filesystem_async._results_queue = self._manager.Queue()  # noqa: SLF001  # it makes one only where there is none
             filesystem_async._process_memory = lambda: 0  # noqa: SLF001  # for a debug line; without psutil it hangs every save
+
+
+def _gathered(own: Value) -> list[Value]:
+    """Return what each rank has to say, on every rank."""
+    said: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(said, own)
+    return said
 
 
 def _make_room(folder: Path, iteration: int) -> None:
@@ -144,6 +156,8 @@ def load(trainer: Trainer, path: Path, record: dict[str, Any]) -> None:
 
     Raises NlpBenchError where a file is missing, damaged, or holds what no checkpoint holds.
     """
+    problems = _gathered(damaged(path, record, dist.get_rank(), dist.get_world_size()))
+    refuse_damaged(path, [problem for part in problems for problem in part])
     if dist.get_rank() == 0:
         check_index(path)
     wait_for_all()  # no rank reads what has not been looked at

@@ -1,0 +1,101 @@
+"""A check sum of each file of a checkpoint, written at save and compared at load: torch's format has none that torch compares.
+
+CRC-32 (zlib, ISO 3309): what is guarded against is a bit that flips on disk or on the way, not a forger. It sees every error of up to 32 bits
+in a row, any other with all but 2^-32, and is the fastest in Python's standard library: 6.7 GB/s on a core of an AMD EPYC, where SHA-256 has 2.0
+with the processor's own instructions, BLAKE2b 1.3.
+"""
+
+import json
+import re
+import shlex
+import zlib
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.train.checkpoint.folder import NAME, RECORD, TRACKER, whole
+
+OF_A_RANK = re.compile(r"__(\d+)_\d+\.distcp")
+"""A shard: torch names it after the rank that wrote it."""
+BLOCK_BYTES = 8 << 20
+Sums = dict[str, dict[str, int | str]]
+
+
+def own_sums(path: Path, rank: int, world_size: int) -> Sums:
+    """Return size in bytes and CRC-32 of the files that this rank wrote; rank 0 takes those of no rank along. Raises OSError."""
+    return {
+        file.name: sum_of(file)
+        for file in sorted(path.iterdir())
+        if file.is_file() and file.name != RECORD and _writer(file.name, world_size) == rank
+    }
+
+
+def _writer(name: str, world_size: int) -> int:
+    found = OF_A_RANK.fullmatch(name)
+    return int(found[1]) if found and int(found[1]) < world_size else 0
+
+
+def sum_of(file: Path) -> dict[str, int | str]:
+    """Return the size of a file in bytes and its CRC-32 in hexadecimal. Raises OSError."""
+    crc, size, block = 0, 0, memoryview(bytearray(BLOCK_BYTES))
+    with file.open("rb", buffering=0) as stream:
+        while count := stream.readinto(block):
+            crc, size = zlib.crc32(block[:count], crc), size + count
+    return {"bytes": size, "crc32": f"{crc:08x}"}
+
+
+def with_sums(record: dict[str, Any], sums: Sums) -> dict[str, Any]:
+    """Return the checkpoint's record with the sums of its files, and one of itself."""
+    record = {**record, "files": dict(sorted(sums.items()))}
+    return {**record, "crc32": _of_record(record)}
+
+
+def _of_record(record: dict[str, Any]) -> str:
+    plain = {name: value for name, value in record.items() if name != "crc32"}
+    return f"{zlib.crc32(json.dumps(plain, sort_keys=True).encode()):08x}"
+
+
+def damaged(path: Path, record: dict[str, Any], rank: int, world_size: int) -> list[str]:
+    """Return what is wrong with this rank's share of the files that the record names, in sentences; rank 0 looks at the record too.
+
+    A checkpoint of before the sums were kept says nothing.
+    """
+    stated = record.get("files")
+    if not isinstance(stated, dict):
+        return []
+    found = []
+    if rank == 0 and record.get("crc32") != _of_record(record):
+        found.append(
+            f"{RECORD}: it is not what was written (CRC-32 {_of_record(record)}, it says {record.get('crc32')})"
+        )
+    for name in sorted(stated)[rank::world_size]:
+        try:
+            is_now = sum_of(path / name)
+        except OSError as error:
+            found.append(f"{name}: {error.strerror}")
+            continue
+        if is_now != stated[name]:
+            found.append(
+                f"{name}: it is not what was saved ({_in_words(is_now)}, {RECORD} says {_in_words(stated[name])})"
+            )
+    return found
+
+
+def _in_words(entry: Any) -> str:
+    known = entry if isinstance(entry, dict) else {}
+    return f"{known.get('bytes')} bytes, CRC-32 {known.get('crc32')}"
+
+
+def refuse_damaged(path: Path, problems: list[str]) -> None:
+    """Raise NlpBenchError naming the damaged files, and the command that takes the next older checkpoint, unless there are no problems."""
+    if not problems:
+        return
+    own = int(path.name.removeprefix("iter_")) if NAME.fullmatch(path.name) else 0
+    older = [number for one in whole(path.parent) if (number := int(one.name.removeprefix("iter_"))) < own]
+    remedy = (
+        f"take the next older one and repeat: echo {older[-1]} > {shlex.quote(str(path.parent / TRACKER))}"
+        if older
+        else "no older one is there: bring the file back from a copy, or begin anew without --load"
+    )
+    more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+    raise NlpBenchError(f"load: {path} is damaged: {'; '.join(problems[:3])}{more}; {remedy}")
