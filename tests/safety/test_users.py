@@ -31,10 +31,12 @@ def shared(open_folder: Path) -> Path:
 def run_as(shared: Path) -> As:
     """Return how a user runs nlp-bench in the shared folder."""
 
-    def run(uid: int, *words: str, umask: int = 0o022) -> "subprocess.CompletedProcess[str]":
+    def run(
+        uid: int, *words: str, umask: int = 0o022, variables: dict[str, str] | None = None
+    ) -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
             [*as_user(uid, GROUP), sys.executable, "-m", "nlp_bench", *words], cwd=shared, umask=umask, capture_output=True, text=True,
-            check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"},
+            check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"} | (variables or {}),
         )  # fmt: skip
         assert "Traceback" not in done.stderr, done.stderr
         return done
@@ -116,9 +118,40 @@ def test_a_run_whose_lock_nobody_else_may_open_is_not_taken_for_ended(run_as: As
     assert not (run / "outcome.json").exists()
 
 
-def test_data_that_one_user_made_another_uses(run_as: As) -> None:
+def test_data_that_one_user_made_another_uses(run_as: As, shared: Path) -> None:
     words = ("data", "--output", "d", "--documents", "20", "--vocab-size", "260")
-    made = run_as(ANNA, *words)
+    made = run_as(ANNA, *words, variables={"TMPDIR": str(shared)}, umask=0o002)
     assert (made.returncode, made.stdout.strip().endswith("(made)")) == (0, True), made.stderr
     again = run_as(BERT, *words)
     assert (again.returncode, again.stdout.strip().endswith("(already there)")) == (0, True), again.stderr
+    # Torch would have made TMPDIR/torchinductor_NAME, from which it loads code, whoever was there first.
+    assert {
+        path.name: path.stat().st_mode & 0o777 for path in shared.iterdir() if path.name != "d" and path.is_dir()
+    } == {f"nlp-bench-{ANNA}": 0o700}
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o700])
+def test_a_cache_that_somebody_else_made_first_is_not_used(shared: Path, mode: int) -> None:
+    code = "import os; from nlp_bench.cli.surroundings import VARIABLE, keep_caches_private as keep; keep(); print(os.environ[VARIABLE])"
+    shared.chmod(0o1777)
+    words = as_user(ANNA)
+    squatted = shared / f"nlp-bench-{ANNA}"
+    squatted.mkdir()
+    squatted.chmod(mode)
+    os.chown(squatted, BERT, GROUP)
+    variables = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "TMPDIR": str(shared)}
+    done = subprocess.run(
+        [*words, sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True
+    )
+    folder = Path(done.stdout.strip()).parent
+    assert (folder.parent, folder.stat().st_uid, folder.stat().st_mode & 0o777) == (shared, ANNA, 0o700)
+    assert f"{squatted} is not yours alone" in done.stderr
+
+
+def test_a_current_folder_that_has_gone_is_named(tmp_path: Path) -> None:
+    words = f'mkdir gone; cd gone; rmdir ../gone; "{sys.executable}" -m nlp_bench check --model tiny --system local'
+    done = subprocess.run(
+        ["bash", "-c", words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert "nlp-bench: error: the current folder: No such file or directory" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -7,13 +7,17 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from nlp_bench import __version__
 from nlp_bench.cli.parser import SUBCOMMANDS, module_of, parser_of, verbs
-from nlp_bench.cli.surroundings import settle
+from nlp_bench.cli.surroundings import keep_caches_private, settle
 from nlp_bench.errors import NlpBenchError, UsageError, explained, nearest
+
+WITH_TORCH = {"build", "data", "launch", "plan", "rehearse"}
+"""Subcommands that compile with torch, or start what does, on this node."""
 
 
 class _StoppedError(SystemExit):
@@ -25,9 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
 
     Stopped from outside it is 128 and the signal's number (130, 143), as a shell has it; 141 where the reader has gone.
     """
+    words = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
         settle()
-    words = sys.argv[1:] if arguments is None else arguments
+        if words and words[0] in WITH_TORCH:
+            keep_caches_private()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a file name may hold what the terminal's encoding has no sign for
     came: list[int] = []
@@ -63,7 +69,13 @@ def _told(error: BaseException) -> int:
         _say("error: the memory is used up: check `free -h`, `ulimit -v` and the job's --mem; the output is not whole")
         return 1
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename is not None else ""
+        where = (
+            f"{error.filename}: "
+            if error.filename is not None
+            else ""
+            if Path().stat().st_nlink
+            else "the current folder: "
+        )
         _say(f"error: {where}{explained(error)}; the output is not whole")
         return 1
     raise error

@@ -1,7 +1,13 @@
-"""What a program inherits from where it is typed, made the same everywhere: encoding of names, three open streams, nothing to import here."""
+"""What a program inherits from where it is typed, made the same everywhere: encoding of names, three open streams, nothing to import here, private caches."""
 
+import contextlib
 import os
+import stat
 import sys
+from pathlib import Path
+
+VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+"""Where torch keeps what it compiles, and loads it from; one's own choice stays."""
 
 
 def settle() -> None:
@@ -20,6 +26,26 @@ def settle() -> None:
     if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # the same words again, no shell
+
+
+def keep_caches_private() -> None:
+    """Let torch compile into a folder of this user alone.
+
+    Its own choice is /tmp/torchinductor_NAME: whoever makes that first can put code there which every rank of NAME would load.
+    """
+    if VARIABLE in os.environ:
+        return
+    import tempfile
+
+    with contextlib.suppress(OSError):  # no folder for temporary files: torch says so where it needs one
+        folder = Path(tempfile.gettempdir()) / f"nlp-bench-{os.getuid()}"
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            print(f"nlp-bench: {folder} is not yours alone: torch's cache is a new folder", file=sys.stderr)
+            folder = Path(tempfile.mkdtemp(prefix="nlp-bench-"))
+        os.environ[VARIABLE] = str(folder / "torchinductor")
 
 
 def _is_open(number: int) -> bool:

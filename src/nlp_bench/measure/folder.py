@@ -58,7 +58,7 @@ def measure_folder(
     try:
         return _measured(folder, source, ended, redacted)
     except OSError as error:  # a disk, or a file server that has lost the file
-        raise NlpBenchError(f"cannot read {folder}: {explained(error)}") from error
+        raise NlpBenchError(f"cannot read {error.filename or folder}: {explained(error)}") from error
 
 
 def _measured(folder: Path, source: str, ended: dict[str, Any] | None, redacted: frozenset[str]) -> FolderMeasurement:
