@@ -98,6 +98,8 @@ def check(words: list[str], folder: Path) -> None:
     if "--help" in words:
         return
     options = parser.parse_args(words[2:])
+    assert getattr(options, "model", None) in {None, "tiny"}
+    assert getattr(options, "system", None) in {None, "slurm-sandbox"}
     if words[1] == "submit":
         run = for_another_job(read_run(options.run), from_options(options))
         run, wishes = taken_up(run, Wishes(load=options.load))

@@ -107,6 +107,18 @@ def after_a_start(factor: float, number: int = 8) -> list[str]:
     return [*lines_of(40, elapsed=lambda i: factor * (5 + 0.001 * (i * 7 % 11)))[:number], *lines_of(40)]
 
 
+def dumped(**arguments: int) -> list[str]:
+    """Return lines behind a dump of arguments."""
+    dump = [f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in arguments.items()]
+    return ["------------------------ arguments ------------------------\n", *dump, *lines_of(40)]
+
+
+LAYOUT = {
+    "tensor_model_parallel_size": 2,
+    "pipeline_model_parallel_size": 4,
+    "data_parallel_size": 48,
+    "world_size": 384,
+}
 FLAT = {"loss": lambda _: 9.12345}
 ROUND = {"loss": lambda _: 6.93}
 
@@ -143,6 +155,16 @@ ROUND = {"loss": lambda _: 6.93}
         (lines_of(20, skipped=lambda _: 1), (Code.SKIPPED_UPDATES, "void", ANY, "every iteration skipped")),
         (lines_of(40, tokens=lambda i: 0.5 * 96 * 2048 * i), (Code.TOKENS_VS_SAMPLES, "void", (), "grow by 0.5 times the sequence length")),
         (lines_of(40, tokens=lambda i: 2 * 96 * 2048 * i), None),
+        (dumped(**LAYOUT, global_batch_size=96, seq_length=2048, max_position_embeddings=2048), None),
+        (dumped(global_batch_size=90), (Code.ARGUMENTS_VS_LINES, "doubt", (2,), "global batch size is 96 in the lines and 90 in the arguments")),
+        (dumped(global_batch_size=64), (Code.ARGUMENTS_VS_LINES, "void", (2,), "global batch size is 96 in the lines and 64 in the arguments")),
+        (dumped(global_batch_size=100), (Code.ARGUMENTS_VS_ARGUMENTS, "doubt", (), "batch is 100 and, further on, 96")),
+        (dumped(**LAYOUT | {"data_parallel_size": 24}), (Code.ARGUMENTS_VS_ARGUMENTS, "doubt", (), "TP x PP x CP x DP is 192, the world 384")),
+        (dumped(**LAYOUT | {"data_parallel_size": 24}, context_parallel_size=2), None),
+        (dumped(**LAYOUT, micro_batch_size=2), None),
+        (dumped(**LAYOUT, micro_batch_size=3), (Code.ARGUMENTS_VS_ARGUMENTS, "doubt", (), "a batch of 96 is no multiple with micro_batch_size 3")),
+        (dumped(seq_length=2048, max_position_embeddings=2000),
+         (Code.ARGUMENTS_VS_ARGUMENTS, "doubt", (), "2048 tokens do not fit with seq_length 2048, max_position_embeddings 2000")),
         (lines_of(400, elapsed=lambda i: 0 if i == 30 else 5 + 0.001 * (i * 7 % 11)), (Code.MISSING_LINES, "remark", (31,), "1 of 400 lines")),
     ],
 )  # fmt: skip

@@ -56,9 +56,14 @@ def test_a_chain_of_files_and_a_model_beside_them(tmp_path: Path) -> None:
 
 
 def test_comments_and_order_do_not_change_the_digest(tmp_path: Path) -> None:
-    one = load(write(tmp_path, OWN + "[rules.report-time]\nlimit_s = 400\n[rules.window]\nat_least = 9\n", "a.toml"))
+    text = "[rules.report-time]\nlimit_s = 400\ntokens = 1000\n[rules.window]\nat_least = 9\n"
+    one = load(write(tmp_path, OWN + text, "a.toml"))
     other = load(
-        write(tmp_path, OWN + "# ours\n[rules.window]\nat_least = 9\n[rules.report-time]\nlimit_s = 400\n", "b.toml")
+        write(
+            tmp_path,
+            OWN + "# ours\n[rules.window]\nat_least = 9\n[rules.report-time]\ntokens = 1000\nlimit_s = 400\n",
+            "b.toml",
+        )
     )
     assert one.digest == other.digest
 

@@ -94,9 +94,38 @@ def test_a_log_of_times_shows_nothing_else(tmp_path: Path) -> None:
     assert said[-3].endswith("over the whole 95 % interval, which is not known")
 
 
+def test_what_a_log_leaves_out_is_named_one_by_one(make_run: Make, tmp_path: Path) -> None:
+    lines = (make_run() / "job.out").read_text().splitlines(keepends=True)
+    words = ("number of parameters", " hidden_dropout ..", "vocab_size ..", " tensor_model_parallel_size ..")
+    (tmp_path / "a.log").write_text("".join(line for line in lines if not any(word in line for word in words)))
+    with asked_for("jupiter-nlp"):
+        (entry,) = measure_log(str(tmp_path / "a.log"), Overrides())
+    assert entry.rules is not None
+    named = {"shape", "training", "parameter-count"}
+    said = {
+        f"{one.rule}: {e.sentence()}"
+        for one in entry.rules.findings
+        if one.rule in named
+        for e in one.evidence
+        if e.status
+    }
+    assert {one for one in said if "not stated" in one} == {
+        "shape: vocab_size is not stated, expected 50257",
+        "training: hidden_dropout is not stated, expected 0.1",
+        "parameter-count: num_parameters is not stated, expected 174579671040 by the shape, to 1 %",
+    }
+
+
 @pytest.mark.parametrize("decides", ["steady", "sustained", "reference", "steady-interval", "sustained-interval"])
 def test_each_time_is_held_against_the_limit(decides: str, make_run: Make, tmp_path: Path) -> None:
-    folder = make_run()
+    throttled = (
+        6.1,
+        *(5.2 + 0.01 * (n % 3) for n in range(11)),
+        7.0,
+        7.01,
+        7.02,
+    )  # which leaves intervals without proof
+    folder = make_run() if decides.endswith("-interval") else make_run(seconds=throttled)
     entry = measure_folder(folder, "run").entry
     name = decides.removesuffix("-interval")
     rate = getattr(entry, name)
