@@ -32,7 +32,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 ROOT = Path(__file__).resolve().parents[1]
-EQUIVALENT = Path("tests/data/equivalent_mutants.json")
+EQUIVALENT = Path("tests/equivalent_mutants.json")
 """[{"file", "before", "after", "reason"}]: the line that the change touches, stripped, before and after it."""
 
 AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

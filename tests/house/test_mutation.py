@@ -51,8 +51,7 @@ def test_what_tests_do_not_see_survives_until_somebody_has_looked(checkout: Path
     assert said[0] == "survived: src/made/up.py:2 comparison"
     assert (checkout / "src/made/up.py").read_text() == AGE
     line = {"file": "src/made/up.py", "before": "return age >= 18", "after": "return (age > 18)", "reason": "made up"}
-    (checkout / "tests/data").mkdir()
-    (checkout / "tests/data/equivalent_mutants.json").write_text(json.dumps([line]))
+    (checkout / "tests/equivalent_mutants.json").write_text(json.dumps([line]))
     code, said, done_again = mutate(checkout)
     assert (code, done_again) == (1, ""), "what was found before is not tried again"
     assert said[-1].startswith("src/made/up.py: 2 of 4 mutants noticed (50%; 0 by a timeout), 1 equivalent")

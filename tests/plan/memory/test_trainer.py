@@ -10,7 +10,9 @@ from support.jobs import Case, sample
 from nlp_bench.plan.configurations import RECOMPUTE, SHARDING, Configurations
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.memory.peak import peak_memory
+from nlp_bench.plan.memory.trainer.ends import end_memory
 from nlp_bench.plan.memory.trainer.rank import rank_memory
+from nlp_bench.plan.memory.trainer.sizes import sizes_of
 from nlp_bench.plan.work.stages import stage_of, telling_stages
 
 CONSTANTS = read_constants()
@@ -42,6 +44,13 @@ def test_the_fullest_rank_is_the_greatest(c: Configurations) -> None:
     memory = peak_memory(c, CONSTANTS)
     ranks = [rank_memory(c, stage, CONSTANTS).total for stage in telling_stages(c)]
     assert np.allclose(memory.total - memory.parts["overhead"], np.max(ranks, axis=0), rtol=1e-12)
+
+
+def test_a_micro_batch_on_the_device_is_int64(c: Configurations) -> None:
+    """Each sample with the token behind its last one, and the positions of a context-parallel rank's part."""
+    n, s = c.network, c.spread
+    tokens = s.micro_batch_size * (n.sequence_length + 1) + n.sequence_length / s.context
+    assert np.array_equal(end_memory(c, sizes_of(c, CONSTANTS)).batch, 8 * tokens)
 
 
 def test_full_recompute_keeps_less_and_sharing_the_optimizer_too(c: Configurations) -> None:

@@ -24,9 +24,10 @@ TABLE = read_toml(root() / "benchmark" / "plan.toml", "nlp-bench/plan/1")["memor
     ("changes", "number"),
     [
         ({}, 0),
-        ({"num_gpus": 8, "data": 8}, 2),
-        ({"num_gpus": 8, "tensor": 8}, 2),
-        ({"num_gpus": 8, "pipeline": 8}, 3),
+        ({"num_gpus": 2, "data": 2}, 2),
+        ({"num_gpus": 2, "tensor": 2}, 2),
+        ({"num_gpus": 2, "pipeline": 2}, 3),
+        ({"num_gpus": 2, "context": 2}, 3),
         ({"num_gpus": 64, "tensor": 4, "pipeline": 4, "context": 2, "data": 2}, 6),
     ],
 )
@@ -77,6 +78,7 @@ def test_every_constant_has_a_source() -> None:
         ("context_bytes", {"value": True, "source": "a page"}, "True is not a number"),
         ("context_bytes", {"value": -1, "source": "a page"}, "-1 is not a number"),
         ("context_bytes", {"value": float("nan"), "source": "a page"}, "nan is not a number"),
+        ("context_bytes", {"value": float("inf"), "source": "a page"}, "inf is not a number"),
         ("contxt_bytes", {"value": 1, "source": "a page"}, "no constant 'contxt_bytes'"),
     ],
 )
