@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.ours import Bundle
 
+from nlp_bench.bundle.unpack import MAX_BYTES
 from nlp_bench.bundle.verify import verify
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
@@ -98,6 +99,28 @@ def test_a_folder_with_a_link_is_refused(bundle: Bundle) -> None:
     (folder / "runs/001/job.out").unlink()
     (folder / "runs/001/job.out").symlink_to("/etc/hostname")
     with pytest.raises(UsageError, match="is a link or a device"):
+        verify(folder)
+
+
+def test_a_folder_above_the_limit_is_refused_before_it_is_read(bundle: Bundle) -> None:
+    folder = bundle().path
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert verify(folder, max_bytes=size).is_verified
+    with pytest.raises(UsageError, match=f"more than {size - 1} bytes or .* files; --max-bytes allows more"):
+        verify(folder, max_bytes=size - 1)
+    with (folder / "runs/001/zeros").open("wb") as stream:
+        stream.truncate(MAX_BYTES)  # takes no place on the disk
+    with pytest.raises(UsageError, match="--max-bytes allows more"):
+        verify(folder)
+
+
+def test_a_folder_of_too_many_files_is_refused(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = bundle().path
+    count = sum(1 for _ in folder.rglob("*"))
+    monkeypatch.setattr("nlp_bench.bundle.unpack.MAX_FILES", count)
+    assert verify(folder).is_verified
+    (folder / "one_more").touch()
+    with pytest.raises(UsageError, match=f"bytes or {count} files"):
         verify(folder)
 
 

@@ -108,6 +108,8 @@ def test_a_job_of_a_stranger_is_no_word_of_slurms_commands(tmp_path: Path, job_i
         ("WANDB_API_KEY", SECRET, True), ("MY_PAT", SECRET, True), ("DB_PASS", SECRET, True), ("SSH_KEY", SECRET, True), ("PROXY", f"http://me:{SECRET}@host", True),
         ("X", f"hf_{SECRET}", True), ("TOKENIZERS_PARALLELISM", "false", False), ("HF_TOKEN_PATH", "/secrets/x", False), ("NUM_TOKENS", "4096", False),
         ("PWD", "here", False), ("NCCL_DEBUG", "INFO", False), ("WANDB_API_KEY", "$WANDB_API_KEY", False), ("MONKEY", "banana", False),
+        ("NCCL_CONF_PASSPHRASE", "two words", True), ("MYSQL_PWD", "a/b", True), ("SSHPASS", "x1", True), ("DB_PASSWORD", "12345", True), ("A_PASSWORD", "/3kf+d==", True),
+        ("TOKENIZER_MODEL", "gpt2", False), ("BOS_TOKEN", "<s>", False), ("I_MPI_PIN", "omp", False), ("SSH_KEY", "/p/home/me/id", False),
     ],
 )  # fmt: skip
 def test_what_is_a_secret(name: str, value: str, secret: bool) -> None:
@@ -142,14 +144,25 @@ def test_a_secret_is_kept_by_name_and_still_reaches_the_ranks(tmp_path: Path, ru
 def test_no_record_of_a_run_holds_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NLP_BENCH_PROXY", f"http://me:{SECRET}@host")
     monkeypatch.setenv("SLURM_JWT", SECRET)
-    monkeypatch.setenv("NCCL_X_PASS", SECRET)
+    secret = (
+        "NCCL_X_PASS",
+        "NCCL_CONF_PASSPHRASE",
+        "SLURM_X_COOKIE",
+        "TORCH_X_WEBHOOK",
+        "PYTHON_X_AUTH",
+        "CUDA_X_SAS",
+        "NLP_BENCH_X_DSN",
+    )
+    for name in secret:
+        monkeypatch.setenv(name, f"two words {SECRET}")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     added = {"WANDB_API_KEY": SECRET, "HF_TOKEN": "$HF_TOKEN", "A": "it's"}
     write_provenance(tmp_path, ["torchrun", "--wandb-api-key", SECRET, "--lr", "1"], added, "")
     texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert not [name for name, text in texts.items() if SECRET in text]
     assert json.loads(texts["environment.json"])["variables"]["NCCL_DEBUG"] == "INFO"
-    assert json.loads(texts["environment.json"])["variables"]["SLURM_JWT"] == "***"
+    variables = json.loads(texts["environment.json"])["variables"]
+    assert {name: variables[name] for name in ("SLURM_JWT", *secret)} == dict.fromkeys(("SLURM_JWT", *secret), "***")
     assert "--lr 1" in texts["command.txt"]
     done = subprocess.run(
         ["bash", "-c", texts["command.txt"]],

@@ -12,7 +12,20 @@ from nlp_bench.bundle.collect import Collected, collect, opened_file, plain_name
 from nlp_bench.bundle.derive import RESULT, Derived, derive, held_to, measure
 from nlp_bench.bundle.differences import differences
 from nlp_bench.bundle.digests import line_digests
-from nlp_bench.bundle.manifest import LINES, MANIFEST, REPORT, REPORT_TEXT, RULES, SUMS, File, Manifest, Member, Options
+from nlp_bench.bundle.manifest import (
+    LINES,
+    MANIFEST,
+    REPORT,
+    REPORT_TEXT,
+    RULES,
+    SUMS,
+    USUAL_TOKENS,
+    File,
+    Manifest,
+    Member,
+    Options,
+    place_of,
+)
 from nlp_bench.bundle.signature import path_of, sign
 from nlp_bench.bundle.software import tables, write_software
 from nlp_bench.errors import NlpBenchError, UsageError, explained
@@ -120,20 +133,22 @@ def _with_rules(collected: Collected, options: Options) -> Options:
 
 def _check_survival(collected: Collected, derived: Derived, overrides: Overrides) -> None:
     """Measure the originals too: what was blacked out must not have been part of a number."""
-    touched = {redaction["file"] for redaction in collected.redactions}
     for member, item, entries in zip(collected.members, collected.originals, derived.entries, strict=True):
-        if not any(path == member.path or path.startswith(f"{member.path}/") for path in touched):
+        inside = [r for r in collected.redactions if f"{r['file']}/".startswith(f"{member.path}/")]
+        if not inside:
             continue
         originals, _ = measure(item.folder if member.is_ours else item.file, member.kind, overrides)
         before, after = ([_rates(entry) for entry in found] for found in (originals, entries))
         for difference in differences(after, before, f"{member.path}: runs"):
-            where = ", ".join(sorted(touched))
-            raise NlpBenchError(f"{difference}: blacking out secrets ({where}) changes the number; remove them by hand")
+            raise NlpBenchError(
+                f"without its secrets the log gives another number: {difference}; take the secret out of the line that is measured "
+                f"by hand ({'; '.join(map(place_of, inside))})"
+            )
 
 
 def _rates(entry: RunEntry) -> dict[str, Any]:
-    rates: dict[str, Any] = {"outcome": entry.outcome.value, "reference": entry.reference, "steady": entry.steady}
-    return rates
+    record = entry.to_json(USUAL_TOKENS)
+    return {name: record[name] for name in ("outcome", "num_records", "tokens_per_second")}
 
 
 def _write_records(collected: Collected, derived: Derived, options: Options) -> Manifest:

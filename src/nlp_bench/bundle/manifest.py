@@ -101,6 +101,12 @@ def redacted(redactions: Sequence[Mapping[str, Any]], member: Member) -> frozens
     return frozenset(path[len(folder) :] for path in paths if path[: len(folder)] == folder)
 
 
+def place_of(redaction: Mapping[str, Any]) -> str:
+    """Return file, lines (the first ten) and rule of what was blacked out."""
+    lines = ", ".join(map(str, redaction["lines"][:10])) + (" ..." if redaction["count"] > 10 else "")
+    return f"{redaction['file']} line {lines}: {redaction['kind']}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class File:
     """One file of the bundle."""

@@ -4,9 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nlp_bench.bundle.make import Made
+from nlp_bench.bundle.manifest import Manifest, place_of
 from nlp_bench.bundle.verify import Verification
 from nlp_bench.seal import State
 from nlp_bench.show.escape import one_line
+from nlp_bench.show.grid import Column, as_text, json_text
 
 NOT_PROVEN = (
     "not proven by this: who measured, on which machine, and that the log as a whole is genuine; "
@@ -32,12 +34,36 @@ def made_text(made: Made) -> str:
 def made_talk(made: Made) -> Iterator[str]:
     """Yield what the maker should look at before handing the bundle over."""
     for redaction in made.manifest.redactions:
-        lines = ", ".join(map(str, redaction["lines"][:10])) + (" ..." if redaction["count"] > 10 else "")
-        yield f"blacked out: {redaction['file']} line {lines}: {redaction['kind']}"
+        yield f"blacked out: {place_of(redaction)}"
     yield from made.remarks
     without = sum(not entry.has_number for entry in made.entries)
     if without:
         yield f"{without} of {len(made.entries)} run(s) have no number: the bundle proves how they ended"
+
+
+def redactions_text(manifest: Manifest, *, is_json: bool) -> str:
+    """Return a row for each line that was blacked out, by the name of the file that the bundle was made from; as JSON one entry per file and rule."""
+    found = [{**redaction, "file": _original(manifest, redaction["file"])} for redaction in manifest.redactions]
+    if is_json:
+        return json_text({"schema": "nlp-bench/redactions/1", "redactions": found})
+    rows = [(entry["file"], str(line), entry["kind"]) for entry in found for line in entry["lines"]]
+    rows += [
+        (entry["file"], f"{more} more", entry["kind"])
+        for entry in found
+        if (more := entry["count"] - len(entry["lines"]))
+    ]
+    if not rows:
+        return "nothing is blacked out\n"
+    file, line, rule = zip(*rows, strict=True)
+    columns = [Column(heading="file", cells=file, is_text=True), Column(heading="line", cells=line)]
+    return "\n".join([*as_text([*columns, Column(heading="rule", cells=rule, is_text=True)]), ""])
+
+
+def _original(manifest: Manifest, path: str) -> str:
+    for member in manifest.runs:
+        if f"{path}/".startswith(f"{member.path}/"):
+            return member.name + path[len(member.path) :]
+    return path
 
 
 def numbers_text(numbers: Mapping[str, Any]) -> str:
