@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,9 @@ from pathlib import Path
 import pytest
 from support.ours import log_of_ours, write_our_run
 from support.users import ROOT, as_user, open_folder
+
+from nlp_bench.config.resolve import resolve
+from soak.commands import TINY
 
 __all__ = ["open_folder"]
 ANNA, BERT, GROUP = 20001, 20002, 20003
@@ -101,16 +105,33 @@ def test_what_another_user_closed_is_a_row_and_the_rest_is_reported(run_as: As, 
         assert "passed over: run0: Permission denied" in run_as(BERT, *words).stderr
 
 
-def test_a_run_whose_lock_nobody_else_may_open_is_not_taken_for_ended(run_as: As, shared: Path) -> None:
-    """Only the lock says that a run of this machine goes on; the group may write its folder."""
-    run = shared / runs(shared)[0]
+def undecided(shared: Path) -> Path:
+    """Write Anna's run of this machine, of which only the lock says whether it goes on."""
+    write_our_run(run := shared / "run0")
+    resolve(TINY, ask_scheduler=False).write(run)
     (run / "outcome.json").unlink()
     submitted = {
         "schema": "nlp-bench/submit/1", "job_id": None, "job_ids": [], "parts_left": 0, "pid": 1, "host": os.uname().nodename,
         "submitted": "2026-01-01T00:00:00+00:00",
     }  # fmt: skip
     (run / "submit.json").write_text(json.dumps(submitted))
-    owned(run, ANNA).chmod(0o2775)
+    return owned(run, ANNA)
+
+
+def test_how_another_users_run_ended_is_said_where_it_cannot_be_recorded(run_as: As, shared: Path) -> None:
+    undecided(shared)
+    for words in (("sync", "."), ("watch", "--once", ".")):
+        done = run_as(BERT, *words)
+        assert done.returncode == 1
+        assert re.search(
+            r"run0: UNKNOWN: .*; but cannot write .*outcome.json: Permission denied; you have no", done.stderr
+        )
+
+
+def test_a_run_whose_lock_nobody_else_may_open_is_not_taken_for_ended(run_as: As, shared: Path) -> None:
+    """Only the lock says that a run of this machine goes on; the group may write its folder."""
+    run = undecided(shared)
+    run.chmod(0o2775)
     with (run / ".lock").open("w") as lock:
         (run / ".lock").chmod(0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)

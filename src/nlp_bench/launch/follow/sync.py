@@ -143,7 +143,10 @@ def _settle(  # noqa: PLR0913  # one fact each
     known = chain.job_ids(submission) if submission else []
     slurm.cancel(others if others is not None else [job_id for job_id in known if job_id != own_id])
     job_id = own_id or (submission["job_id"] if submission else None)
-    write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id, attempts=retry.attempts(submission))
+    try:
+        write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id, attempts=retry.attempts(submission))
+    except NlpBenchError as error:  # another user's run: how it ended is known all the same
+        raise NlpBenchError(f"{run_dir}: {ending.text()}; but {error}") from error
     return read_ending(run_dir), "ended"
 
 
