@@ -196,6 +196,7 @@ def test_thin_samples_are_said_and_the_counters_still_add_up(
 def test_the_clocks_of_the_nodes_are_compared(tmp_path: Path, before: str, remark: str) -> None:
     folder = write_machine_run(tmp_path / "run", [Node("n1"), Node("n2")], before=before)
     assert energy(folder).remarks == (remark,)
+    assert energy(write_machine_run(tmp_path / "one", [Node("n1")], before=before)).remarks == ()
 
 
 def test_cpu_packages_that_go_round(tmp_path: Path) -> None:

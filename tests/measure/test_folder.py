@@ -217,6 +217,13 @@ def test_changed_frozen_parameters_are_said(run_dir: Path) -> None:
     assert measure_folder(run_dir, "job.out").entry.reasons == ("not the benchmark as defined: num_layers 96 -> 4",)
 
 
+@pytest.mark.parametrize(("asked", "stated"), [("none", None), ("full", "full")])
+def test_no_recompute_is_no_setting(run_dir: Path, asked: str, stated: str | None) -> None:
+    change(run_dir, "run.json", training={"iterations": 50, "log_interval": 10, "recompute": asked})
+    workload = measure_folder(run_dir, "job.out").entry.workload
+    assert workload.value("recompute_granularity") == stated
+
+
 def test_rows_of_a_sweep_over_a_switch_tell_it(run_dir: Path) -> None:
     change(
         run_dir,
