@@ -13,6 +13,7 @@ from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.launch.end.ending import decide, read_ending, write_ending
 from nlp_bench.launch.follow.sync import sync
+from nlp_bench.launch.scheduler.slurm import Job
 from nlp_bench.launch.scheduler.states import DONE, MEANING, RUNNING, WAITING, meaning
 from nlp_bench.outcome import Outcome
 
@@ -99,6 +100,29 @@ def test_decision(
     ending = decide(run, folder(tmp_path, **log), exit_status=exit_status, state=state)  # type: ignore[arg-type]
     assert ending.outcome.value == outcome
     assert reason is None or reason in ending.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("err", "signal", "outcome"),
+    [
+        ("", "USR1", Outcome.TIMEOUT),
+        (CANCELLED.format(""), "USR1", Outcome.TIMEOUT),
+        (CANCELLED.format(" DUE TO PREEMPTION"), "USR1", Outcome.PREEMPTED),
+        (CANCELLED.format(""), "TERM", Outcome.CANCELLED),
+    ],
+)
+def test_a_job_that_was_told_of_its_end_was_out_of_time_unless_slurm_knows_better(
+    run: Run, tmp_path: Path, err: str, signal: str, outcome: Outcome
+) -> None:
+    assert decide(run, folder(tmp_path, last=8, err=err), exit_status=143, signal=signal).outcome is outcome
+
+
+def test_of_what_is_too_short_and_was_suspended_the_first_is_said(run: Run, tmp_path: Path) -> None:
+    job = Job(state="COMPLETED", reason="", exit_status=0, suspended_s=12.0)
+    for last, outcome in ((38, Outcome.INCOMPLETE), (40, Outcome.INVALID)):
+        found = decide(run, folder(tmp_path, last=last), exit_status=0, job=job)
+        assert (found.outcome, found.sources["log"]["starts"]) == (outcome, 1)
+    assert decide(run, folder(tmp_path, last=None), exit_status=0, job=job).sources["log"]["starts"] == 0
 
 
 def test_a_script_that_was_told_to_stop_was_cancelled(run: Run, tmp_path: Path) -> None:

@@ -81,6 +81,15 @@ def test_a_run_of_ours_shows_all_that_the_rules_ask_for(make_run: Make) -> None:
     assert "training: lr is 0.0001 (run.json and log line N)" in said
 
 
+def test_a_note_names_three_broken_rules_and_counts_the_others(make_run: Make) -> None:
+    slow = (6.0, *(5.80 + 0.01 * (n % 3) for n in range(14)))
+    broken = {"torch": "2.9.0.dev1", "commit": "5" * 40 + "+changes", "seconds": slow}
+    for more, words in (({}, "; report-time: "), ({"skipped": 1}, "; and 1 more; ")):
+        (note,) = (one for one in measure_folder(make_run(**broken, **more), "run").entry.remarks if "INVALID" in one)
+        assert words in note
+        assert ("and" in note.split("; ")[-2].split()[:1]) is bool(more)
+
+
 def test_a_log_of_times_shows_nothing_else(tmp_path: Path) -> None:
     line = "iteration {0}/ 9 | elapsed time per iteration (s): 5.0 | global batch size: 96 |\n"
     (tmp_path / "a.log").write_text(line.format(1) + line.format(2))
