@@ -255,6 +255,12 @@ def test_an_entry_that_was_not_measured_is_judged_too() -> None:
     assert entry.rules is not None
     assert entry.rules.result == "NOT SHOWN"
     assert entry.reasons == ("nothing",)
+    assert finding(entry, "report-time").reason() == (
+        "report-time: time_to_report_s is not stated: nothing was measured, expected at most 560 s"
+    )
+    assert finding(entry, "window").reason() == (
+        "window: intervals_in_window is not stated: nothing was measured, expected at least 5"
+    )
 
 
 def test_log_of_keeps_the_shape_of_the_trainer() -> None:

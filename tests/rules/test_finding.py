@@ -106,11 +106,12 @@ def test_a_log_of_times_shows_nothing_else(tmp_path: Path) -> None:
 def test_what_a_log_leaves_out_is_named_one_by_one(make_run: Make, tmp_path: Path) -> None:
     lines = (make_run() / "job.out").read_text().splitlines(keepends=True)
     words = ("number of parameters", " hidden_dropout ..", "vocab_size ..", " tensor_model_parallel_size ..")
+    words += ("bf16", "fp16", "params_dtype")
     (tmp_path / "a.log").write_text("".join(line for line in lines if not any(word in line for word in words)))
     with asked_for("jupiter-nlp"):
         (entry,) = measure_log(str(tmp_path / "a.log"), Overrides())
     assert entry.rules is not None
-    named = {"shape", "training", "parameter-count"}
+    named = {"shape", "training", "parameter-count", "precision"}
     said = {
         f"{one.rule}: {e.sentence()}"
         for one in entry.rules.findings
@@ -122,6 +123,7 @@ def test_what_a_log_leaves_out_is_named_one_by_one(make_run: Make, tmp_path: Pat
         "shape: vocab_size is not stated, expected 50257",
         "training: hidden_dropout is not stated, expected 0.1",
         "parameter-count: num_parameters is not stated, expected 174579671040 by the shape, to 1 %",
+        "precision: precision is not stated, expected one of fp64, fp32, bf16, fp16",
     }
 
 

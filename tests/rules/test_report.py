@@ -96,6 +96,7 @@ def test_the_explanation_lists_each_rule_with_its_evidence(make_run: Make, capsy
     assert re.search(r"num_layers is 40 \(log line \d+\), expected 96", out)
     assert "  PASS      exit-status: outcome is VALID (outcome.json); exit_status is 0 (outcome.json)" in out
     assert "run.json and the log describe one run" in out
+    assert "  free      tensor_model_parallel_size " in out
 
 
 @pytest.mark.parametrize("name", ["jupiter", "gone.toml", ""])
