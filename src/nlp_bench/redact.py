@@ -9,7 +9,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from nlp_bench.redact_rules import MAX_WORD, RULES, Rule, is_harmless, is_secret_value, is_secret_variable
+from nlp_bench.redact_rules import (
+    MAX_WORD,
+    OF_A_NAME,
+    RULES,
+    Rule,
+    is_harmless,
+    is_password,
+    is_secret_value,
+    is_secret_variable,
+)
 
 MARK = b"[redacted]"
 _CHUNK_BYTES = 4 << 20
@@ -21,6 +30,7 @@ _MAX_HELD = 8
 _COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 _CUT = re.compile(rb"""(?:[,;&|)\]}]|\\[nrt])+(?:$|\\{0,3}["']?[\w.-]{1,40}\\{0,3}["']?[=:])""")
 _REST = re.compile(rb"[^\s\"'<>`]*")
+_LINE = re.compile(rb"[^\n]{0,4000}")
 _QUOTE = re.compile(rb"""b?\\{0,3}["']""")
 
 
@@ -144,7 +154,7 @@ def _of_rule(rule: Rule, text: bytes, lower: bytes) -> Iterator[_Span]:
         return
     while match := _form(rule).search(searched, place):
         since = max(0, match.start() - _CONTEXT)
-        begin, end = _extent(text, *match.span("value")) if rule.is_named else match.span(1 if match.re.groups else 0)
+        begin, end = _extent(text, match) if rule.is_named else match.span(1 if match.re.groups else 0)
         value = text[begin:end]
         if rule.is_named:
             name, sep = text[match.start() : match.end("name")], text[slice(*match.span("sep"))]
@@ -161,13 +171,26 @@ def _of_rule(rule: Rule, text: bytes, lower: bytes) -> Iterator[_Span]:
             yield _Span(begin, end, rule.name, since)
 
 
-def _extent(text: bytes, begin: int, end: int) -> tuple[int, int]:
-    """Return the place of a value without its quotes; one without quotes ends where the next name begins."""
+def _extent(text: bytes, match: "re.Match[bytes]") -> tuple[int, int]:
+    """Return the place of a value without its quotes; one without quotes ends where the next name begins.
+
+    Where the quotes stand around name and value (`'A_TOKEN=two words'`, as `set -x` prints it), or a password behind its name has a line to itself (as `env`
+    prints it), it may have blanks.
+    """
+    begin, end = match.span("value")
     value = text[begin:end]
-    quote = _QUOTE.match(value)
-    if quote:
+    if quote := _QUOTE.match(value):
         inner = value[quote.end() :].rstrip(b"\\\"'")
         return begin + quote.end(), begin + quote.end() + len(inner)
+    if text[slice(*match.span("sep"))] == b"=":
+        before = text[max(0, match.start() - _CONTEXT) : match.start()].rstrip(OF_A_NAME)
+        opened, in_line = before[-1:], before.rpartition(b"\n")[2].rstrip()
+        is_opened, is_alone = opened in {b"'", b'"'}, not in_line or in_line.endswith(b"]:")
+        if is_opened or (is_alone and is_password(text[max(0, match.start() - 32) : match.end("name")])):
+            line = _LINE.match(text, begin)[0].rstrip()  # type: ignore[index]  # it matches nothing too
+            length = line.find(opened) if is_opened else len(line)
+            if length > 0:
+                return begin, begin + length
     cut = _CUT.search(value)
     return begin, begin + cut.start() if cut and cut.start() else end
 

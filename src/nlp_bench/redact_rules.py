@@ -13,7 +13,7 @@ _VALUE = (
     rb"""(?P<value>b?\\{1,3}"[^"\\\n]{1,4000}\\{1,3}"|b?"(?:[^"\\\n]|\\.){1,4000}"|b?'[^'\n]{1,4000}'|[^\s"'<>`]{1,%d})"""
     % MAX_WORD
 )
-_IS = rb"""(?P<sep>\\{0,3}["']?\]?[ \t]{0,3}(?:=>|:=|[=:])[ \t]{0,3}|[ \t]\.{2,}[ \t]|>(?=[^<\n]{1,500}</)|[ \t]+(?:\||\xe2\x94\x82)[ \t]+|[ \t]{1,3}|["'],[ \t]{0,2}(?=["']))"""
+_IS = rb"""(?P<sep>\\{0,3}["']?\]?[ \t]{0,3}(?:=>|:=|[=:](?!=))[ \t]{0,3}|[ \t]\.{2,}[ \t]|>(?=[^<\n]{1,500}</)|[ \t]+(?:\||\xe2\x94\x82)[ \t]+|[ \t]{1,3}|["'],[ \t]{0,2}(?=["']))"""
 
 _OF_KEY = re.compile(
     rb"[A-Za-z0-9+/=]{40,}|(?:^|(?<=[\]:>|])|(?<=[\]:>|] ))[A-Za-z0-9+/=]{4,}(?=(?:\\n|\s)*$)", re.MULTILINE
@@ -75,12 +75,16 @@ MUNGE|MUNGE:|[A-Za-z0-9+/=]{40,}
 """Issuer, lead and rest of the tokens that are known by their form."""
 _WORD = rb"""['"]?(?P<value>[^\s'"|;&]+)"""
 _LINE = rb"[^\n|;&]{0,300}?"
+_TO_A_LOGIN = (
+    rb"""['"]?(?P<value>[^\s'"|]{4,})['"]?[ \t]*\|[^\n|;]{0,100}?(?:sudo -s|-stdin|passwd|--with-token|login)"""
+)
 RULES = (
     *(Rule(f"{issuer} token", lead.encode(), rb"(?<![A-Za-z0-9]" + re.escape(lead.encode()) + rb")" + rest.encode()) for issuer, lead, rest in (row.split("|", 2) for row in _TOKENS.split("\n") if row)),
     Rule("private key", b"-----BEGIN ", rb"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?P<value>(?s:(?:(?!-----).){1,20000}))", parts=_OF_KEY),
     Rule("user and password in a URL", b"://", rb"(?P<value>[^\s/@:\"'<>]{0,200}:(?!\d{1,5}(?:[/?#]|$))(?:(?!://)[^\s\"'<>]){1,500})@(?=[\w\[.-])"),
     Rule("user or token in a URL", b"http", rb"s?://(?P<value>[^\s/@:?#\"'<>]{8,500})@", is_lower=True),
     Rule("signature of a URL", b"sig", rb"(?:(?<=[?&;]sig)|nature(?<=[?&;-]signature))=(?P<value>[^\s&\"'<>]{6,})", is_lower=True),
+    Rule("key of a URL", b"key=", rb"(?<=[?&]key=)(?P<value>[^\s&\"'<>]{16,})", is_lower=True),
     Rule("webhook", b"hook", rb"[\w.-]{0,40}/(?P<value>[^\s\"'<>]{16,})", is_lower=True, behind=re.compile(rb"https?://[^\s\"'<>]*$")),
     Rule("webhook", b"api.telegram.org/bot", rb"(?P<value>[^\s/\"'<>]{10,})", is_lower=True),
     Rule("authorization", b"authorization", rb"""\\{0,3}["']?\s{0,3}[:=]\s{0,3}\\{0,3}["']?(?:(?:bearer|basic|token|digest|apikey|negotiate|bot)[ \t]+)?(?P<value>[^"'\n\\]{6,})""", is_lower=True),
@@ -88,13 +92,16 @@ RULES = (
     Rule("cookie", b"cookie: ", rb"(?P<value>[^\s\"';]{3,}=[^\n\"']{6,})", is_lower=True),
     Rule("cookie", b"magic-cookie-1", rb"\s+(?P<value>[0-9a-f]{32})", is_lower=True),
     Rule("key of an account", b'"key"', rb'[ \t]*:[ \t]*"(?P<value>[0-9a-f]{32,})"', is_lower=True),
+    Rule("key of an account", b"api key ", rb"(?P<value>[0-9a-f]{32,})", is_lower=True),
     Rule("password of a command", b"curl", rb"[^\n]{0,300}?\s(?:-u|--user|--proxy-user)[ =]?['\"]?[^\s:'\"]{1,100}:(?P<value>[^\s'\"]+)", is_lower=True),
     *(Rule("password of a command", lead, _LINE + rb"\s-p[ \t]{0,2}" + _WORD, is_lower=True) for lead in (b"mysql", b"mariadb", b"sshpass", b" login", b"ipmitool")),
     Rule("password of a command", b"redis-cli", _LINE + rb"\s-a[ \t]{1,2}" + _WORD, is_lower=True),
     Rule("password of a command", b"ldap", rb"\w{1,20} " + _LINE + rb"\s-w[ \t]{0,2}" + _WORD, is_lower=True),
     Rule("password of a command", b"smbclient", _LINE + rb"\s-u[ \t]{0,2}[^\s%]{1,100}%" + _WORD, is_lower=True),
     Rule("password of a command", b" login", rb"(?:(?<=wandb login)|(?<=vault login))(?:[ \t]+--?[\w-]+(?:=\S+)?){0,4}[ \t]+['\"]?(?P<value>[\w.=-]{16,})", is_lower=True),
-    Rule("password of a command", b"echo ", rb"""(?:-n[ \t]+)?['"]?(?P<value>[^\s'"|]{4,})['"]?[ \t]*\|[^\n|;]{0,100}?(?:sudo -s|-stdin|passwd|--with-token|login)""", is_lower=True),
+    Rule("password of a command", b"<<<", rb"""[ \t]*['"]?(?P<value>[^\s'"<]{6,})""", behind=re.compile(rb"(?:-token|-stdin|login|passwd|sudo)[^\n|;]*$")),
+    Rule("password of a command", b"printf ", rb"""['"]?%s(?:\\n)?['"]? """ + _TO_A_LOGIN, is_lower=True),
+    Rule("password of a command", b"echo ", rb"""(?:-n[ \t]+)?""" + _TO_A_LOGIN, is_lower=True),
     *(
         Rule("value of a secret's name", lead, rb"(?P<name>" + right + rb")" + _IS + _VALUE, is_lower=True, is_named=True)
         for lead, right in (
@@ -105,13 +112,15 @@ RULES = (
     ),
 )  # fmt: skip
 
-_PASSWORD = re.compile(rb"passw|passphrase|passcode|storepass|sshpass|[_.-](?:pass|pwd)$")
+_PASSWORD = re.compile(
+    rb"passw|passphrase|passcode|storepass|sshpass|[_.-]pwd$|(?:db|user|admin|root|ftp|smtp|mail|mysql|redis|proxy|http|ldap|login)[_.-]?pass$"
+)
 _NAME = re.compile(
     rb"secret|credential|api[_. -]?key|webhook|jwt|cookie|(?:access|account|private|shared|auth|encryption|signing|master|license|ssh|client|consumer|subscription|storage|wandb"
     rb"|openai|hf|ngc|comet|neptune|azure|aws|nvidia)[_.-]?key|(?:access|auth|hf|hub|wandb|github|gitlab|api|refresh|private|ngc|comet|neptune|mlflow|session|security|identity"
     rb"|bearer|job|registry|bot|deploy|oauth|personal|login|service|id)[_.-]?token$"
 )
-_VARIABLE = re.compile(rb"token(?!i[sz]|s(?![a-z]))|_(?:pat|key|auth|sas|dsn|creds?|sig)$")
+_VARIABLE = re.compile(rb"token(?!i[sz]|s(?![a-z]))|_(?:pass|pat|key|auth|sas|dsn|creds?|sig)$")
 _OF_MODEL = re.compile(
     rb"(?:bos|eos|pad|unk|sep|cls|mask|special|image|eod|sot|eot|next|last|new|num|per|max|prefix|suffix|stop|start|end)_?token|token_?(?:id|type|dispatcher|drop|count|idx|index)"
 )
@@ -126,7 +135,7 @@ _RANDOM = re.compile(rb"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[\w+/=.~:%!@#$^&*?-]{8,}"
 _BASE64 = re.compile(rb"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9+/=]{8,}")
 _PASS_OPTION = re.compile(rb"-pass(?:in|out)?\s+$")
 _BEHIND_A_LOGIN = re.compile(rb"(?:machine|login|user|account)\s+\S+\s+$")
-_OF_A_NAME = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+OF_A_NAME = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 
 def is_harmless(value: bytes) -> bool:
@@ -137,20 +146,27 @@ def is_harmless(value: bytes) -> bool:
 def is_secret_variable(name: bytes, value: bytes) -> bool:
     """Return whether a variable of the environment holds a secret by its name; paths, words and (behind other names than a password's) numbers are none."""
     lower = name.lower()
-    is_password = bool(_PASSWORD.search(lower))
-    if _OF_MODEL.search(lower) or not (is_password or _NAME.search(lower) or _VARIABLE.search(lower)):
+    is_pass = is_password(name)
+    if _OF_MODEL.search(lower) or not (is_pass or _NAME.search(lower) or _VARIABLE.search(lower)):
         return False
-    return not (is_harmless(value) or _PATH.fullmatch(value) or (not is_password and _NUMBER.fullmatch(value)))
+    return not (is_harmless(value) or _PATH.fullmatch(value) or (not is_pass and _NUMBER.fullmatch(value)))
+
+
+def is_password(name: bytes) -> bool:
+    """Return whether what is called `name` is a password or a phrase, which may have blanks in it."""
+    return bool(_PASSWORD.search(name.lower()))
 
 
 def is_secret_value(before: bytes, name: bytes, sep: bytes, value: bytes) -> bool:
     """Return whether `value` is a secret, which stands behind `name` and `sep`; `before` is what stands in front of the name."""
-    front = before.rstrip(_OF_A_NAME)
+    front = before.rstrip(OF_A_NAME)
     name, before = before[len(front) :] + name, front
     if before[-4:].lower() == b"api ":  # API key: ...
         name = b"api_" + name
     value, lower, how = value.strip(b"\\\"'"), name.lower().lstrip(b"-"), sep.strip()
-    if how in {b"", b"',", b'",'} and not (name.startswith(b"--") or before.rstrip().endswith((b"setenv", b"ENV"))):
+    if how in {b"", b"',", b'",'} and not (
+        name.startswith(b"--") or before.rstrip().endswith((b"setenv", b"ENV", b" set"))
+    ):
         return lower == b"password" and bool(_BEHIND_A_LOGIN.search(before)) and not is_harmless(value)
     if before.endswith(b"://"):  # the rule of URLs sees to it
         return False
@@ -158,9 +174,9 @@ def is_secret_value(before: bytes, name: bytes, sep: bytes, value: bytes) -> boo
         return _is_secret_of_a_word(before, name, sep, value)
     is_random = bool(_RANDOM.fullmatch(value)) and not _PATH.fullmatch(value)
     is_prose = how == b":" or not how.strip(b"|\xe2\x94\x82")
-    if name.isupper() or _PASSWORD.search(lower) or _NAME.search(lower):
+    if name.isupper() or is_password(name) or _NAME.search(lower):
         is_known = is_secret_variable(name, value)
-        return is_known and (is_random or not is_prose or name.isupper() or bool(_PASSWORD.search(lower)))
+        return is_known and (is_random or not is_prose or name.isupper() or is_password(name))
     return (
         b"token" in lower
         and not _OF_MODEL.search(lower)

@@ -8,8 +8,16 @@ export WANDB_API_KEY=«{X}»
 export MY_TOKEN='«{X}»'
 + HF_TOKEN=«{X}»
 export MLFLOW_TRACKING_PASSWORD=«ab/cd+{X}==»
-NCCL_CONF_PASSPHRASE=«two-words»
+NCCL_CONF_PASSPHRASE=«two words»
+[default0]: DB_PASSWORD=«two words {X}»
++ export 'NCCL_CONF_PASSPHRASE=«two words {X}»'
+['--password=«two words {X}»', '--lr=1']
 SLURM_JWT=«{X}»
+aws configure set aws_secret_access_key «{X}»
+gh auth login --with-token <<< «{X}»
+printf '%s' «{X}» | docker login --password-stdin
+wandb: logged in with api key «{HEX}»
+https://maps.example.org/x?key=«{X}»&y=1
 SLURM_JWT=«{X * 40}» next
 COMET_API_KEY=«{X}» NEPTUNE_API_TOKEN=«{X}»
 setenv NGC_API_KEY «{X}»
@@ -66,7 +74,7 @@ wandb login «{HEX}»
 wandb login --relogin --host=https://wandb.example.org «{HEX}»
 mysql -u root -p«{X}» runs
 mysqldump -h db -p «{X}»
-SSHPASS=«{X}» sshpass -e ssh node1
++ SSHPASS=«{X}» sshpass -e ssh node1
 sshpass -p «{X}» ssh node1
 sshpass -p'«{X}»' ssh node1
 docker login -u me -p «{X}» nvcr.io
@@ -124,6 +132,7 @@ tokens per second: 36361.6 | tokens: 20000000 | consumed_tokens=1,024 | tokens/s
 TOKENS=4096 TOKENIZERS_PARALLELISM=false use_auth_token=False
 --tokens 20000000 --tokenizer-model gpt2 --api-key $API_KEY --eos-token 2
 bos_token='<s>', eos_token='<|endoftext|>', pad_token="[PAD]", unk_token=<unk2> EOS_TOKEN=</s>
+forward_pass: 12.3 ms | backward_pass=0.5s, per_pass = settings.size, if tokens_per_key == 0: x <<< 1234567
 Estimated FLOPs per token: 1.392002e+08
 https://example.org:8080/path https://example.org:8080/@scope/pkg git+https://github.com/NVIDIA/apex@0123456789abcdef
 ssh://git@github.com/x.git tcp://10.0.0.1:29500 rsync me@node1:/scratch/x
