@@ -126,7 +126,9 @@ def _submit(options: argparse.Namespace) -> int:
     folder.preflight(with_wishes(resolved, Path(), wishes), root())
     if wishes.load:
         check_checkpoint(with_wishes(resolved, Path(), wishes), wishes.load)
-    folder.refuse_pattern(resolved, options.run_dir or root())
+    folder.refuse_name(
+        resolved, root(), options.run_dir or root() / "reports/runs", is_snapshot=bool(options.snapshot_code)
+    )
     is_step = options.run is not None
     run_dir = folder.run_folder(root(), resolved, options.run_dir, may_have_ended=is_step)
     with lock.held(run_dir, on_wait=Waiting(run_dir)) as handle:

@@ -21,6 +21,7 @@ from nlp_bench.launch.environment import variables
 from nlp_bench.launch.script import job_script
 from nlp_bench.packages import is_missing, remedy
 from nlp_bench.seal import sha256_of
+from nlp_bench.show.escape import one_line
 
 SUBMIT_SCHEMA = "nlp-bench/submit/1"
 LATER_FIELDS = {
@@ -76,16 +77,24 @@ def writable_folder(path: Path, *, may_have_ended: bool = False) -> Path:
     return path.resolve()
 
 
-def refuse_pattern(run: Run, path: Path) -> None:
-    """Raise UsageError for a folder whose job would be lost: Slurm takes % and backslash of the path of job.out for its file patterns.
+def refuse_name(run: Run, root: Path, run_dir: Path, *, is_snapshot: bool = False) -> None:
+    """Raise UsageError for a working folder or a run's folder whose name would lose the run, naming the character and the remedy.
 
-    Source: sbatch's manual, FILENAME PATTERN, and a job in such a folder (Slurm 22.05: it fails without a log).
+    A colon divides PYTHONPATH, which the job gets the code by; % and backslash are Slurm's patterns in the path of job.out. Sources:
+    Python's manual, "PYTHONPATH"; sbatch's, FILENAME PATTERN, and a job in such a folder (Slurm 22.05: it fails without a log).
     """
-    found = next((sign for sign in str(path.resolve()) if sign in "%\\"), None)
-    if found and run.launch.launcher == "slurm":
-        raise UsageError(
-            f"--run-dir: {path.resolve()} holds {found!r}, which Slurm takes for a pattern in the name of the log; name another folder"
-        )
+    run_dir = run_dir.resolve()
+    divides = "which divides PYTHONPATH: the ranks would not find the code"
+    rules = [("the working folder", root, ":", f"{divides}; rename or move it")]
+    if is_snapshot:
+        rules.append(("--run-dir", run_dir, ":", f"{divides} of --snapshot-code; name another folder"))
+    if run.launch.launcher == "slurm":
+        pattern = "which Slurm takes for a pattern in the name of the log; name another folder"
+        rules.append(("--run-dir", run_dir, "%\\", pattern))
+    for field, path, signs, why in rules:
+        found = next((sign for sign in str(path) if sign in signs), None)
+        if found:
+            raise UsageError(f"{field}: {one_line(path)} holds {found!r}, {why}")
 
 
 def environment_folder(root: Path) -> Path:
