@@ -106,30 +106,33 @@ def run(words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "told", "printed"),
     [
-        ("report RUN | head -n 1", 141, ""),
-        ("report RUN --format html | true", 141, ""),
-        ("--help | true", 141, ""),
-        ("report RUN > /dev/full", 1, "No space left on device"),
-        ("report --help > /dev/full", 1, "No space left on device"),
-        ("history add --help > /dev/full", 1, "No space left on device"),
-        ("--version > /dev/full", 1, "No space left on device"),
-        ("watch --help | true", 141, ""),
-        ("--help >&-", 0, "stdout is closed"),
-        ("report RUN >&-", 0, "stdout is closed"),
-        ("report RUN > /dev/null 2>&-", 0, ""),
-        ("report RUN <&-", 0, ""),
-        ("measure RUN <&- >&- 2>&-", 0, ""),
+        ("report RUN | head -n 1", 141, "", "steady"),
+        ("report RUN --format html | true", 141, "", None),
+        ("--help | true", 141, "", None),
+        ("report RUN > /dev/full", 1, "No space left on device", None),
+        ("report --help > /dev/full", 1, "No space left on device", None),
+        ("history add --help > /dev/full", 1, "No space left on device", None),
+        ("--version > /dev/full", 1, "No space left on device", None),
+        ("watch --help | true", 141, "", None),
+        ("--help >&-", 0, "stdout is closed", None),
+        ("report RUN >&-", 0, "stdout is closed", None),
+        ("report RUN 2>&-", 0, "", "34063"),
+        ("report RUN <&-", 0, "", "34063"),
+        ("measure RUN <&- >&- 2>&-", 0, "", None),
     ],
 )
-def test_streams_that_are_closed(tmp_path: Path, words: str, status: int, told: str) -> None:
+def test_streams_that_are_closed(tmp_path: Path, words: str, status: int, told: str, printed: str | None) -> None:
     folder = write_our_run(tmp_path / "run")
     done = run("nlp_bench " + words.replace("RUN", str(folder)))
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
     assert told in done.stderr
+    assert not done.stdout if printed is None else printed in done.stdout
     assert done.returncode in {status, 0 if "head" in words else status}  # head may be slower than what it reads
+    if told == "":  # nothing is wrong, and nothing more is said than of streams that are open
+        assert "error" not in done.stderr
     assert not words.startswith("measure") or b"34063" in (folder / "metrics.txt").read_bytes()
 
 

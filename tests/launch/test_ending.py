@@ -183,6 +183,34 @@ def test_all_words_of_slurm_are_known() -> None:
     assert {meaning("PENDING"), meaning("COMPLETING"), meaning("COMPLETED")} == {WAITING, RUNNING, DONE}
 
 
+def test_a_clean_exit_has_nothing_to_say(run: Run, tmp_path: Path) -> None:
+    """Done behind the last iteration, with status 0: no errors, whatever stands in the log."""
+    said = "[default0]: training finished: 40 iterations"
+    place = folder(tmp_path, err="srun: error: a warning of a plugin")
+    with (place / "job.out").open("a") as log:
+        log.write(f"{said}\n")
+    ending = decide(run, place, exit_status=0)
+    assert (ending.outcome, ending.reasons, ending.evidence) == (Outcome.VALID, [], None)
+    assert ending.sources["decided_by"] == "exit status and log"
+    broken = decide(run, place, exit_status=3)
+    assert (broken.outcome, broken.sources["decided_by"]) == (Outcome.VALID, "end of the training in the log")
+    assert broken.reasons == [
+        "completed with errors: exit status 3 behind the last iteration, when the training was done"
+    ]
+
+
+def test_the_end_of_a_long_log_counts(run: Run, tmp_path: Path) -> None:
+    """More than 2 MB of it: what stands at its begin is not read, what stands at its end is."""
+    flood = "a warning that somebody prints in a loop\n" * 60_000
+    early = f"{CANCELLED.format(' DUE TO TIME LIMIT')}\nRuntimeError: of the begin\n"
+    place = folder(tmp_path, last=8, err=f"{early}{flood}RuntimeError: of the end\n")
+    with (place / "job.out").open("a") as log:
+        log.write(f"{flood}{LINE.format(10, '1.0E+00')}\n")
+    ending = decide(run, place, exit_status=5)
+    assert (ending.outcome, ending.evidence) == (Outcome.FAILED, "RuntimeError: of the end")
+    assert ending.reasons == ["exit status 5, last iteration 10"]
+
+
 def test_outcomes_are_few() -> None:
     assert len(Outcome) <= 14
 

@@ -170,6 +170,24 @@ def test_a_silent_slurm_behind_sbatch_keeps_the_intent(fake: FakeSlurm, run: Run
     assert len(fake.jobs.read_text().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("submission", "is_whole"),
+    [
+        (None, False),
+        ({"job_ids": [], "comment": None, "parts_left": 0}, False),  # a local run
+        (
+            {"job_ids": [], "comment": "nlp-bench:1", "parts_left": 1},
+            False,
+        ),  # an intent: killed before sbatch had answered
+        ({"job_ids": ["7"], "comment": "nlp-bench:1", "parts_left": 2}, False),  # a chain that was cut off
+        ({"job_ids": ["7"], "comment": "nlp-bench:1", "parts_left": 0}, True),
+        ({"job_ids": ["7"], "comment": None, "parts_left": 0}, True),  # of a version that kept no comment
+    ],
+)
+def test_which_submissions_are_whole(submission: dict[str, object] | None, is_whole: bool) -> None:
+    assert is_submitted(submission) is is_whole
+
+
 def test_sync_completes_a_submission_that_was_cut_off(fake: FakeSlurm, run: Run, script: Path) -> None:
     hand_over(run, script)
     folder.write_submission(script.parent, [], parts_left=1, comment=fake.jobs.read_text().split()[1])
