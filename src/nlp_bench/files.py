@@ -167,6 +167,8 @@ def replace_folder(folder: Path, output: Path) -> None:
     if output.exists():  # a folder cannot be renamed over another one that holds files
         older = _older(output)
         _remove(older)
+        if older.exists():  # another user's, who alone can remove it
+            older.rename(older.with_name(f"{older.name}.{secrets.token_hex(6)}"))
         output.rename(older)
         try:
             folder.rename(output)

@@ -169,6 +169,22 @@ def test_a_cache_that_somebody_else_made_first_is_not_used(shared: Path, mode: i
     assert f"{squatted} is not yours alone" in done.stderr
 
 
+def test_what_was_set_aside_of_another_user_is_in_nobodys_way(shared: Path) -> None:
+    """Data that a group makes anew in turn: each can set the other's aside, and not remove it."""
+    shared.chmod(0o2775)
+    for name, uid in ((".d.old", ANNA), ("d", BERT), ("new", BERT)):
+        (shared / name).mkdir()
+        (shared / name / "x").write_text(name)
+        if os.getuid() == 0:
+            owned(shared / name, uid)
+    code = "from pathlib import Path; from nlp_bench.files import replace_folder as put; put(Path('new'), Path('d'))"
+    done = subprocess.run(
+        [*as_user(BERT, GROUP), sys.executable, "-c", code], cwd=shared, capture_output=True, text=True, check=False,
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    assert (done.returncode, (shared / "d/x").read_text()) == (0, "new"), done.stderr
+
+
 def test_a_current_folder_that_has_gone_is_named(tmp_path: Path) -> None:
     words = f'mkdir gone; cd gone; rmdir ../gone; "{sys.executable}" -m nlp_bench check --model tiny --system local'
     done = subprocess.run(
