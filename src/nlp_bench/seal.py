@@ -166,12 +166,16 @@ def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
     return SealedLog(parts=parts, stray_line=stray, last_record_end=last, marking_lines=frozenset(marking))
 
 
+LONGEST_BYTES = 1 << 20
+"""What is taken for one line at most: a bar without line ends, or the hole of a sparse file, may be larger than the memory."""
+
+
 def sealed_log_of(path: Path) -> SealedLog:
     """Return what the plain log at `path` says, nothing where there is none. Raises OSError."""
     if not path.is_file():
         return NO_LOG
     with path.open("rb") as stream:
-        return read_sealed_log(stream)
+        return read_sealed_log(iter(lambda: stream.readline(LONGEST_BYTES), b""))
 
 
 def _said(raw: bytes) -> list[bytes]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.sandbox import Sandbox
 
+from nlp_bench.config.origin import commit_of
 from nlp_bench.config.run import Run
 
 Stub = Callable[..., Run]
@@ -113,3 +114,18 @@ def test_a_job_of_slurm_is_the_same(slurm: Sandbox, stub_run: Stub, tmp_path: Pa
     assert found["variables"].items() >= {name: KEPT[name] for name in ("NCCL_DEBUG", "JUBE_EXEC_SHELL")}.items()
     assert found["variables"]["SLURM_JOB_ID"] == ended["job_id"]
     assert "SLURM_EXPORT_ENV" not in found["variables"] or found["variables"]["SLURM_EXPORT_ENV"] != "NONE"
+
+
+def test_the_git_of_a_hook_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIT_DIR of a hook or of a build server names another repository, and a folder below one is not that one."""
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", "-C", str(tmp_path), *identity, "commit", "--quiet", "--allow-empty", "-m", "a"], check=True)
+    (tmp_path / "unpacked").mkdir()
+    ours = commit_of(ROOT)
+    assert commit_of(tmp_path) is not None
+    assert commit_of(tmp_path / "unpacked") is None
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
+    assert commit_of(ROOT) == ours
+    assert commit_of(tmp_path / "unpacked") is None

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.launch.folder import prepare
+from nlp_bench.seal import sealed_log_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -86,3 +88,17 @@ def test_a_log_that_is_not_seen_yet_was_not_changed(tmp_path: Path, capsys: pyte
     (tmp_path / "away").rename(folder / "job.out")
     assert main(["measure", str(folder)]) == 0
     assert "outcome: VALID" in capsys.readouterr().out
+
+
+def test_a_log_with_a_hole_is_read_in_little_memory(tmp_path: Path) -> None:
+    """A sparse file: what was never written reads as one line of zeros, larger than the memory."""
+    folder = write_our_run(tmp_path / "run")
+    seal_run(folder)
+    before = sealed_log_of(folder / "job.out")
+    os.truncate(folder / "job.out", 100 << 20)
+    tracemalloc.start()
+    after = sealed_log_of(folder / "job.out")
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 20 << 20
+    assert [part.closed for part in after.parts] == [part.closed for part in before.parts] != [None]

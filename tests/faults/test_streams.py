@@ -1,12 +1,17 @@
 """Where a command is typed does not change what it says: locales, terminals, streams that are closed."""
 
+import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.ours import write_our_run
+from support.ours import log_of_ours, write_our_run
+
+from nlp_bench.config.run import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 POINTS = ROOT / "reports/reference/published_points/points.csv"
@@ -144,3 +149,72 @@ def test_the_command_itself_settles_its_surroundings(tmp_path: Path) -> None:
     )
     assert plain.stdout.splitlines()[1].startswith("Läufe,")
     assert (other.returncode, other.stdout) == (0, plain.stdout), folder
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("PYTHONINSPECT", "1"), ("PYTHONOPTIMIZE", "2"), ("PYTHONIOENCODING", "utf-16")]
+)
+def test_a_wish_for_other_programs_is_not_heeded(name: str, value: str) -> None:
+    """A prompt behind the end would be the exit code; without docstrings the help is cut; a log in UTF-16 is read by nobody."""
+    asked = run("nlp_bench report --help && nlp_bench report nowhere.log", **{name: value})
+    plain = run("nlp_bench report --help && nlp_bench report nowhere.log")
+    assert (asked.returncode, asked.stdout, asked.stderr) == (2, plain.stdout, plain.stderr)
+
+
+def test_a_slow_reader_of_a_stream_that_does_not_block_gets_all(tmp_path: Path) -> None:
+    for number in range(40):
+        (tmp_path / f"{number}.log").write_text(log_of_ours())
+    words = [sys.executable, "-m", "nlp_bench", "report", str(tmp_path), "--format", "json"]
+    expected = subprocess.run(words, env=kept(), capture_output=True, check=True, timeout=60).stdout
+    out, into = os.pipe()
+    os.set_blocking(into, False)
+    with subprocess.Popen(words, env=kept(), stdout=into) as process:
+        os.close(into)
+        time.sleep(3)  # the pipe is full long before
+        with os.fdopen(out, "rb") as stream:
+            assert len(stream.read()) == len(expected) > 1 << 16
+    assert process.returncode == 0
+
+
+def test_an_exit_status_that_the_caller_ignores_is_seen(stub_run: Callable[..., Run], tmp_path: Path) -> None:
+    """With SIGCHLD ignored, as some daemons leave it, Linux throws exit statuses away and Python takes them for 0."""
+    run_dir, words = submitted(stub_run("late 7", launcher="local"), tmp_path)
+    environment = {**kept(), "NLP_BENCH_VENV": sys.prefix}
+    words = ["env", "--ignore-signal=CHLD", *words]
+    done = subprocess.run(words, env=environment, capture_output=True, check=False, timeout=120)
+    assert done.stdout == b"FAILED: exit status 7, last iteration 4\n"
+    assert json.loads((run_dir / "outcome.json").read_text())["exit_status"] == 7
+
+
+def test_signals_that_the_caller_has_blocked_are_heard(stub_run: Callable[..., Run], tmp_path: Path) -> None:
+    run_dir, words = submitted(stub_run("hang", launcher="local"), tmp_path)
+    block = ["env", "--block-signal=TERM", "--block-signal=INT", "--block-signal=HUP"]
+    environment = {**kept(), "NLP_BENCH_VENV": sys.prefix}
+    with subprocess.Popen(
+        [*block, *words], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        end = time.monotonic() + 60
+        while not (run_dir / "job.out").exists() or "iteration " not in (run_dir / "job.out").read_text():
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        process.terminate()
+        try:
+            process.wait(20)
+        finally:
+            process.kill()
+    assert json.loads((run_dir / "outcome.json").read_text())["outcome"] == "CANCELLED"
+
+
+def submitted(run: Run, folder: Path) -> tuple[Path, list[str]]:
+    """Return the folder of a run and the command that submits it."""
+    words = [
+        sys.executable,
+        "-m",
+        "nlp_bench",
+        "submit",
+        "--run",
+        str(run.write(folder)),
+        "--run-dir",
+        str(folder / "run"),
+    ]
+    return folder / "run", words

@@ -1,6 +1,7 @@
 """Exactly once: what is recorded before sbatch, how its answers are read, and what a Slurm that is silent does not mean."""
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch import folder, lock
+from nlp_bench.launch import folder, local, lock
 from nlp_bench.launch.end.ending import Ending, write_ending
 from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.scheduler import sbatch, slurm
@@ -271,7 +272,42 @@ def test_a_file_system_without_locks(
     monkeypatch.setattr(fcntl, "flock", refuse)
     with lock.held(tmp_path):
         assert "has no locks" in capsys.readouterr().err
-    assert not lock.is_held(tmp_path)
+    assert lock.is_held(tmp_path) is None
+
+
+def local_run(run: Run, tmp_path: Path, **fields: object) -> Path:
+    """Return the folder of a local run that this process, as `submit`, has begun."""
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    run.write(run_dir)
+    folder.write_submission(run_dir, [], script_pid=os.getpid())
+    path = run_dir / "submit.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    return run_dir
+
+
+def test_without_locks_the_process_says_that_a_run_goes_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lustre mounted without flock: a sync must not end the run of a living submit."""
+    monkeypatch.setattr(lock, "is_held", lambda _: None)
+    monkeypatch.setattr(local, "_command", lambda _: "python -m nlp_bench submit --run run.json")
+    run_dir = local_run(run, tmp_path)
+    assert sync(run_dir) == (None, "running here")
+    monkeypatch.setattr(local, "_command", lambda _: "")
+    ending, _ = sync(run_dir)
+    assert ending is not None
+    assert ending.reasons[0].startswith("the launcher was killed")
+
+
+def test_a_run_of_another_container_of_this_name_goes_on(run: Run, tmp_path: Path) -> None:
+    """Its process numbers say nothing here and its lock may not reach here; behind a restart the run counts as ended after an hour."""
+    run_dir = local_run(run, tmp_path, place="another-start pid:[4026531836]")
+    ending, state = sync(run_dir)
+    assert (ending, state[:43]) == (None, "running on another machine or container tha")
+    for path in run_dir.iterdir():
+        os.utime(path, (0, time.time() - 3700))
+    assert sync(run_dir)[0] is not None
 
 
 def test_two_at_once_submit_once(fake: FakeSlurm, run: Run, script: Path) -> None:

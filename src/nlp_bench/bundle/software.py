@@ -6,6 +6,7 @@ from typing import Any
 
 from nlp_bench import __version__
 from nlp_bench.config import catalog
+from nlp_bench.config.origin import git
 
 PATCH, UNTRACKED = "software/uncommitted.patch", "software/untracked.txt"
 DATA = "data"
@@ -42,7 +43,7 @@ def checkout() -> tuple[Path | None, str | None]:
 
 def _git(root: Path, *words: str) -> bytes | None:
     """Return what git prints, None where it does not answer; its index is not touched."""
-    command = ["git", "--no-optional-locks", "-C", str(root), *words]
+    command = [*git(root), "--no-optional-locks", *words]
     try:
         return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):

@@ -1,7 +1,8 @@
-"""What a program inherits from where it is typed, made the same everywhere: encoding of names, three open streams, nothing to import here, private caches."""
+"""What a program inherits from where it is typed, made the same everywhere: encoding, streams, signals, nothing to import, private caches."""
 
 import contextlib
 import os
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -9,21 +10,31 @@ from pathlib import Path
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 """Where torch keeps what it compiles, and loads it from; one's own choice stays."""
 
+NOT_OURS = ("PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONOPTIMIZE")
+"""Wishes for other programs: a prompt in the place of the exit code, a log in UTF-16, trainers without their assertions."""
+
 
 def settle() -> None:
-    """Go on in Python's UTF-8 mode where the locale has another encoding, and without a closed standard stream.
+    """Go on in Python's UTF-8 mode where the locale has another encoding, without a closed standard stream, NOT_OURS or odd signals.
 
     In the locale C or a Latin-1 one, Python would read names of files and write results in that encoding: other bytes than
-    elsewhere. A file that is opened while a standard stream is closed would get its number, and what a child prints. Replaces
-    this process, at most once; the mode is inherited by children. Source: PEP 540.
+    elsewhere. A file that is opened while a standard stream is closed would get its number, and what a child prints; a stream that
+    its owner has made non-blocking would lose what its reader is slow to take. Where SIGCHLD is ignored the exit status of every
+    child is lost and reads as 0, and a blocked SIGTERM is never heard, by no rank either. Replaces this process, at most once;
+    children inherit all of it. Source: PEP 540, wait(2).
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.environ["PYTHONSAFEPATH"] = "1"  # no Python that is started from here imports from its current folder (3.11)
     for number in (0, 1, 2):
         if not _is_open(number):
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number: this one
             if number == 1:
                 print("nlp-bench: stdout is closed: what would be printed there is lost", file=sys.stderr)
-    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        os.set_blocking(number, True)
+    is_other = sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1"
+    taken_out = {name: os.environ.pop(name, "") for name in NOT_OURS}
+    if is_other or any(taken_out.values()):
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # the same words again, no shell
 

@@ -38,12 +38,17 @@ def code_sha256(package: Path | None = None) -> str:
     return digest.hexdigest()
 
 
+def git(checkout: Path) -> tuple[str, ...]:
+    """Return git's first words for this very folder: not for one above it, nor for the one that GIT_DIR names, as in a hook."""
+    return ("git", "-C", str(checkout), f"--git-dir={checkout / '.git'}", f"--work-tree={checkout}")
+
+
 def commit_of(checkout: Path) -> str | None:
     """Return the commit of a git checkout, marked; None outside of one, "unknown" where git does not answer."""
     with contextlib.suppress(NoAnswerError):
-        commit = (ask("git", "-C", str(checkout), "rev-parse", "HEAD") or "").strip()
+        commit = (ask(*git(checkout), "rev-parse", "HEAD") or "").strip()
         if not commit:
             return None
-        status = ask("git", "-C", str(checkout), "status", "--porcelain", "--untracked-files=no")
+        status = ask(*git(checkout), "status", "--porcelain", "--untracked-files=no")
         return commit + ("+unknown" if status is None else "+changes" if status.strip() else "")
     return "unknown"

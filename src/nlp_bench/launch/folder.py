@@ -26,7 +26,7 @@ from nlp_bench.show.escape import one_line
 SUBMIT_SCHEMA = "nlp-bench/submit/1"
 LATER_FIELDS = {
     "job_ids": [], "parts_left": 0, "comment": None, "script_pid": None, "attempts": [], "given_up": None,
-    "run_sha256": None,
+    "run_sha256": None, "place": None,
 }  # fmt: skip
 """Fields of submit.json that the records of older versions lack."""
 TRIAL_BYTES = 65536
@@ -205,12 +205,21 @@ def write_submission(  # noqa: PLR0913  # one fact each
         "pid": os.getpid(),
         "script_pid": script_pid,
         "host": socket.gethostname(),
+        "place": place(),
         "submitted": submitted or now(),
         "attempts": attempts or [],
         "given_up": given_up,
         "run_sha256": earlier.get("run_sha256") or (sha256_of(run_json) if run_json.is_file() else None),
     }
     write_json(run_dir / "submit.json", record)
+
+
+def place() -> str | None:
+    """Return what tells this machine and container from others of the same host name: Linux's start and its space of process numbers."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    return None
 
 
 def read_submission(run_dir: Path) -> dict[str, Any] | None:
@@ -228,6 +237,7 @@ def read_submission(run_dir: Path) -> dict[str, Any] | None:
         attempts=list,
         given_up=str | None,
         run_sha256=str | None,
+        place=str | None,
     )
     for attempt in record["attempts"]:
         if not isinstance(attempt, dict):

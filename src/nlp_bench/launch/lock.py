@@ -48,8 +48,8 @@ def _taken(handle: int) -> bool:
     return True
 
 
-def is_held(run_dir: Path) -> bool:
-    """Whether a process of this machine works in the folder, or what it has started does."""
+def is_held(run_dir: Path) -> bool | None:
+    """Whether a process of this machine works in the folder, or what it has started does; None on a file system without locks."""
     try:
         handle = os.open(run_dir / NAME, os.O_RDONLY | os.O_CLOEXEC)
     except PermissionError:  # another user's: nobody can tell, and a run that may go on must not be ended
@@ -61,7 +61,7 @@ def is_held(run_dir: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return False
+        return None
     finally:
         os.close(handle)
     return False

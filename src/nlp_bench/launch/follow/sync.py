@@ -19,7 +19,7 @@ from nlp_bench.launch import chain, local, lock
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.end.evidence import PENDING, Evidence, gather
 from nlp_bench.launch.end.script_record import ScriptRecord, own_record, read_record, write_record
-from nlp_bench.launch.folder import is_intent, read_submission, write_submission
+from nlp_bench.launch.folder import is_intent, place, read_submission, write_submission
 from nlp_bench.launch.follow import retry
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.states import DONE, GONE, HELD, RUNNING, WAITING, is_known, meaning
@@ -27,6 +27,8 @@ from nlp_bench.outcome import Outcome
 
 GONE_S = 300
 """Seconds for which Slurm must answer "not there" before a job without a record counts as lost."""
+ELSEWHERE_S = 3600
+"""Seconds without a word after which a local run counts as ended whose machine was started anew, or is another of the same name."""
 UNKNOWN_S = 6 * 3600
 """Seconds after which a job that squeue still lists, in a state that nobody knows, counts as lost."""
 CUT_OFF = "the submission was cut off"
@@ -214,7 +216,11 @@ def _waited_s(submission: dict[str, Any]) -> float:
 def _local_state(run_dir: Path, submission: dict[str, Any]) -> str | None:
     if submission.get("host") != socket.gethostname():
         return f"running on {submission.get('host')}"
-    if not lock.is_held(run_dir):
+    is_other = submission["place"] not in {None, place()} and place() is not None
+    if is_other and not _rested(run_dir, ELSEWHERE_S):  # a restart of this machine is another place, too
+        return f"running on another machine or container that is called {submission['host']}"
+    is_held = lock.is_held(run_dir)
+    if is_held is False or (is_held is None and local.killed_submit(submission)):
         return None
     local.end_orphan(run_dir)
     return "running here"
