@@ -73,6 +73,7 @@ def test_a_run_that_keeps_all_rules_is_valid_and_says_so_in_one_note(make_run: M
         ({"choices": {"data_path": "mock"}}, "data", "data is mock data (log line N)"),
         ({"log_model": "13"}, "agreement", "tensor_model_parallel_size is 2 (log line N), expected 8"),
         ({"without": (4, 7)}, "whole-log", "missing_intervals is 2 of 15, the first after iteration 30"),
+        ({"without": tuple(range(2, 15, 2))}, "whole-log", "missing_intervals is 7 of 15, the first after iteration 10"),
         ({"without": (1,)}, "whole-log", "missing_intervals is 1 of 15"),
         ({"skipped": 1}, "skipped-iterations", "skipped_iterations is 15 (log line N), expected at most 0 % of 150"),
         ({"loss": float("nan")}, "finite-loss", "lm loss is nan at iteration 10"),
@@ -206,6 +207,11 @@ def test_silence_of_run_json_and_log_is_no_agreement(make_run: Make) -> None:
     found = finding(ours(folder), "agreement")
     assert found.status is NOT_SHOWN
     assert "settings_in_common is not stated: run.json and the log have" in without_lines(found.reason())
+
+
+def test_three_lines_show_that_none_is_missing(make_run: Make) -> None:
+    assert finding(ours(make_run(choices={"iterations": 30})), "whole-log").status is PASS
+    assert finding(ours(make_run(choices={"iterations": 20})), "whole-log").status is NOT_SHOWN
 
 
 def test_few_intervals_are_not_enough_evidence(make_run: Make) -> None:

@@ -164,6 +164,25 @@ def test_each_time_is_held_against_the_limit(decides: str, make_run: Make, tmp_p
         assert ("which is" in str(deciding[0].expected)) is decides.endswith("-interval")
 
 
+def test_what_a_rule_cannot_compare_is_not_shown(make_run: Make, tmp_path: Path) -> None:
+    folder, own = make_run(), tmp_path / "own.toml"
+    log = folder / "job.out"
+    log.write_text(
+        log.read_text().replace("global batch size:    96", "global batch size:    90", 1)
+    )  # no reference then
+    own.write_text(
+        'schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n[rules.report-time]\ndecides = "reference"\n'
+        '[rules.precision]\norder = [["fp64"]]\n'
+    )
+    with asked_for(str(own)):
+        (entry,) = measure_log(str(log), Overrides())
+    assert entry.rules is not None
+    found = {one.rule: one for one in entry.rules.findings}
+    assert found["report-time"].status is found["precision"].status is Status.NOT_SHOWN
+    reason = "precision: precision is not stated: bf16 is not in the rule's order, expected bf16 or better"
+    assert found["precision"].reason() == reason
+
+
 @pytest.mark.parametrize(
     ("name", "wanted", "status"),
     [

@@ -154,12 +154,34 @@ FULL = "--recompute-granularity full --recompute-method"
         ("--ddp-bucket-size 9", "ddp_bucket_size: needs --overlap-grad-reduce"),
         ("--ddp-bucket-size 9 --ddp-num-buckets 2", "ddp_bucket_size: 9 and ddp_num_buckets 2 exclude each other"),
         ("--tp-comm-overlap", "tp_comm_overlap: needs --sequence-parallel"),
+        (
+            "--tp-comm-overlap --sequence-parallel",
+            "tp_comm_overlap: needs --sequence-parallel and --tensor-model-parallel-size above 1",
+        ),
+        (
+            "--context-parallel-size 2 --model-family bert",
+            "context_parallel_size: 2 is for gpt; bert has no causal sequence to share",
+        ),
     ],
 )
 def test_a_layout_that_does_not_divide_is_named_with_its_rule(words: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         changed(words)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"{PP2} --no-overlap-p2p-communication",
+        f"--num-layers 8 --num-virtual-stages-per-pipeline-rank 2 {PP4} --no-overlap-p2p-communication",
+        "--tp-comm-overlap --sequence-parallel --tensor-model-parallel-size 2 --kernels te",
+        "--context-parallel-size 2",
+    ],
+)
+def test_what_is_just_legal_is_taken(words: str) -> None:
+    changed(words)
+    assert not changed("").no_overlap_p2p_communication
 
 
 @pytest.mark.parametrize(
