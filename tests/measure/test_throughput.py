@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nlp_bench.logs.record import Attempt, LogRecord, Records
-from nlp_bench.measure.estimate import student_t
+from nlp_bench.measure.estimate import student_cdf, student_t, variance_ratio_tail
 from nlp_bench.measure.interval import estimate_of
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
 from nlp_bench.measure.span import Spans, iterations_per_record, spans_of
@@ -117,6 +117,18 @@ def test_student_t() -> None:
     assert student_t(0.975, 2) == pytest.approx(4.302653, abs=1e-6)
     assert student_t(0.975, 60) == pytest.approx(2.000298, abs=1e-6)
     assert student_t(0.95, 7.5) == pytest.approx(1.876, abs=1e-3)
+
+
+@pytest.mark.parametrize("degrees", [1, 2.5, 10, 300])
+def test_the_distributions_are_those_of_scipy(degrees: float) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for t in (-30, -3, -0.1, 0, 0.05, 0.5, 1, 4, 30):
+        assert student_cdf(t, degrees) == pytest.approx(stats.t.cdf(t, degrees), rel=1e-9, abs=1e-12)
+    for ratio in (0.05, 0.5, 1, 2, 9):
+        for other in (1, 4, 50):
+            assert variance_ratio_tail(ratio, degrees, other) == pytest.approx(
+                stats.f.sf(ratio, degrees, other), rel=1e-8
+            )
 
 
 def covered(rho: float, num_records: int, seed: int) -> list[float]:
