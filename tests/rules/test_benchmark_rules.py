@@ -94,6 +94,14 @@ def test_a_broken_rule_names_value_place_and_rule(make_run: Make, broken: dict[s
     assert (entry.outcome is Outcome.VALID) is keeps_number
 
 
+def test_a_run_that_goes_on_from_a_checkpoint_owes_no_lines_before_it(make_run: Make) -> None:
+    choices = {"train_args": "--load /checkpoints"}
+    whole = finding(ours(make_run(choices=choices, without=tuple(range(1, 6)))), "whole-log")
+    assert (whole.status, whole.evidence[0].value) == (PASS, "0 of 10")
+    torn = finding(ours(make_run(choices=choices, without=(*range(1, 6), 9))), "whole-log")
+    assert (torn.status, torn.evidence[0].value) == (FAIL, "1 of 10, the first after iteration 80")
+
+
 def without_lines(text: str) -> str:
     """Return `text` without the numbers of log lines, which every new argument of the trainer moves."""
     return re.sub(r"log lines? \d+( to \d+)?", "log line N", text)

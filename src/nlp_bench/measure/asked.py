@@ -1,5 +1,6 @@
 """What run.json asked for, as far as the measurement needs it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,12 @@ def _positive(run: dict[str, Any], dotted: str, path: Path) -> int:
             f"{path}: {dotted} is {value!r}, expected a whole number from 1 to 10^15; make it with: nlp-bench check"
         )
     return value
+
+
+def goes_on(run: Mapping[str, Any]) -> bool:
+    """Say whether run.json asks to go on from a checkpoint, so that the log begins behind iteration 1."""
+    given = lookup(run, "tuning.train_args")
+    return isinstance(given, list) and "--load" in given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +56,13 @@ class Asked:
     @classmethod
     def of(cls, run: dict[str, Any], path: Path) -> "Asked":
         """Read the four values; raises NlpBenchError that names the file, the field and the value."""
-        given, until = lookup(run, "tuning.train_args"), lookup(run, "tuning.until")
+        until = lookup(run, "tuning.until")
         return cls(
             sequence_length=_positive(run, "batch.sequence_length", path),
             global_batch_size=_positive(run, "batch.global_batch_size", path),
             iterations=_positive(run, "training.iterations", path),
             log_interval=_positive(run, "training.log_interval", path),
-            goes_on=isinstance(given, list) and "--load" in given,
+            goes_on=goes_on(run),
             until=percent(f"{path}: tuning.until", until) if isinstance(until, str) else None,
             num_gpus=None if lookup(run, "parallel.num_gpus") is None else _positive(run, "parallel.num_gpus", path),
         )

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nlp_bench.measure.asked import goes_on
 from nlp_bench.measure.entry import has_placeholder_loss, why_broken
 from nlp_bench.measure.summary import median
 from nlp_bench.rules.finding import Evidence, Status
@@ -113,8 +114,9 @@ class WholeLog(Rule):
         steps = np.diff(iterations)
         every = self._log_interval(subject, steps)
         gaps = np.maximum(np.rint(steps / every) - 1, 0)
-        # Only a run of ours is known to begin with its first iteration.
-        before = max(np.rint(iterations[0] / every) - 1, 0) if subject.run else 0
+        # Only a run of ours is known to begin with its first iteration, unless it goes on from a checkpoint.
+        begins = subject.run is not None and not goes_on(subject.run)
+        before = max(np.rint(iterations[0] / every) - 1, 0) if begins else 0
         count, total = int(gaps.sum() + before), int(gaps.sum() + before) + len(iterations)
         first = int(np.argmax(gaps))
         where = f", the first after iteration {iterations[first]:.0f}" if gaps.any() else ""
