@@ -114,12 +114,14 @@ def read_log(  # noqa: PLR0913  # the options of nlp-bench report
     num_gpus: int | None = None,
     gpu: str | None = None,
     precision: str | None = None,
+    pattern: str | Sequence[str] = (),
     rules: str | None = None,
 ) -> Log:
     """Read the one run of a log (any dialect; plain, gzip, xz, zstd, bzip2), of a run folder, or of a file of both.
 
     `sequence_length` (tokens), `global_batch_size` (samples) and `num_gpus` stand in for what the log does not say, `gpu` (name) and
-    `precision` (bf16, fp8, …) too, for the peak that MFU is a share of. `rules` names rules that the run is held to (benchmark/rules).
+    `precision` (bf16, fp8, …) too, for the peak that MFU is a share of. `pattern`
+    describes the lines of an unknown program by regular expressions (docs/logs.md). `rules` names rules that the run is held to (benchmark/rules).
 
     A log that can give no number is a Log whose outcome is REFUSED. Raises NlpBenchError where the path cannot be read, where an argument
     is wrong, and where the path holds several runs (differently configured ones in one file, or a folder): `read_logs` gives them all.
@@ -131,6 +133,7 @@ def read_log(  # noqa: PLR0913  # the options of nlp-bench report
         num_gpus=num_gpus,
         gpu=gpu,
         precision=precision,
+        pattern=pattern,
         rules=rules,
     )
     if len(logs) != 1:
@@ -145,6 +148,7 @@ def read_logs(  # noqa: PLR0913  # likewise
     num_gpus: int | None = None,
     gpu: str | None = None,
     precision: str | None = None,
+    pattern: str | Sequence[str] = (),
     rules: str | None = None,
 ) -> list[Log]:
     """Read every run of all paths: logs, folders of logs or runs, patterns such as "runs/**/*.log"; arguments as of `read_log`.
@@ -156,6 +160,7 @@ def read_logs(  # noqa: PLR0913  # likewise
         sequence_length=_count("sequence_length", sequence_length),
         global_batch_size=_count("global_batch_size", global_batch_size),
         num_gpus=_count("num_gpus", num_gpus),
+        pattern=(pattern,) if isinstance(pattern, str) else tuple(pattern),
     )
     if not paths:
         raise UsageError("paths: none is given; give a log, a folder, or a pattern")

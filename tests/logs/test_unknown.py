@@ -1,29 +1,25 @@
-"""Programs that nobody has described: read where their numbers agree, refused where they may mean two things.
+"""Programs that nobody has described: what states tokens per second outright is read, all else by --pattern, and nothing else.
 
 Every invented program trains with 64 samples of 2048 tokens in 0.512 s on 8 devices: 256 000 tokens per second, 32 000 of each.
 """
 
+import json
 import time
 from functools import partial
 from pathlib import Path
 
 import pytest
-from support.unknown_logs import (
-    DEVICES,
-    FOREIGN,
-    NOTHING,
-    RATE,
-    READ,
-    REFUSED,
-    log,
-)
+from support.unknown_logs import DEVICES, FOREIGN, NOTHING, RATE, READ, REFUSED, UNREAD, log
 
+from nlp_bench.cli.main import main
+from nlp_bench.errors import UsageError
 from nlp_bench.logs.reader import read_log
-from nlp_bench.logs.unknown.meaning import meaning
 from nlp_bench.measure import foreign
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
+
+FULL = Overrides(global_batch_size=64, sequence_length=2048, num_gpus=8)
 
 
 def entry(tmp_path: Path, text: str, options: Overrides = NOTHING) -> RunEntry:
@@ -41,7 +37,7 @@ def said(found: RunEntry) -> str:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No program is known."""
-    monkeypatch.setattr(foreign, "read_log", partial(read_log, only="unknown"))
+    monkeypatch.setattr(foreign, "read_log", lambda path, **_: partial(read_log, only="unknown")(path))
 
 
 @pytest.mark.parametrize("name", READ)
@@ -51,81 +47,33 @@ def test_read(tmp_path: Path, name: str) -> None:
     found = entry(tmp_path, text, options)
     assert found.dialect == "unknown"
     assert found.steady == pytest.approx(RATE, rel=2e-3), said(found)
-    assert "read by its units" in said(found)
+    assert "no known program" in said(found)
+
+
+@pytest.mark.parametrize("name", UNREAD)
+@pytest.mark.usefixtures("alone")
+def test_what_is_not_stated_outright_is_not_read(tmp_path: Path, name: str) -> None:
+    text, _ = UNREAD[name]
+    for options in (NOTHING, FULL):
+        found = entry(tmp_path, text, options)
+        assert not found.has_number, (found.steady, said(found))
+        assert "--pattern" in said(found)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.usefixtures("alone")
 def test_refused(tmp_path: Path, name: str) -> None:
-    text, options, word = REFUSED[name]
+    text, options = REFUSED[name]
     found = entry(tmp_path, text, options)
     assert not found.has_number, (found.steady, said(found))
-    assert word in said(found)
 
 
 @pytest.mark.parametrize("name", FOREIGN)
 @pytest.mark.usefixtures("alone")
 def test_no_training(tmp_path: Path, name: str) -> None:
-    for options in (NOTHING, Overrides(global_batch_size=64, sequence_length=2048, num_gpus=8)):
+    for options in (NOTHING, FULL):
         found = entry(tmp_path, FOREIGN[name], options)
         assert not found.has_number, (found.steady, found.dialect, said(found))
-
-
-@pytest.mark.parametrize(
-    ("name", "unit", "meant"),
-    [
-        ("tokens_per_second", "", "tokens_rate"),
-        ("TokensPerSec", "", "tokens_rate"),
-        ("perf/tok_s", "", "tokens_rate"),
-        ("", "toks/sec", "tokens_rate"),
-        ("throughput", "tokens/s", "tokens_rate"),
-        ("global throughput", "tokens/s", "tokens_rate total"),
-        ("throughput/device/tokens_per_second", "", "tokens_rate device"),
-        ("tokens per GPU (tokens/s/GPU)", "", "tokens_rate device"),
-        ("tgs (tokens/gpu/second)", "", "tokens_rate device"),
-        ("tokens per chip per second", "", "tokens_rate device"),
-        ("", "samples/s/p", "samples_rate device"),
-        ("tokens/s/node", "", "tokens_rate node"),
-        ("CurrSamplesPerSec", "", "samples_rate"),
-        ("It/sec", "", "steps_rate"),
-        ("elapsed time per iteration", "ms", "step_time"),
-        ("train_step_timing in s", "", "step_time"),
-        ("", "s/it", "step_time"),
-        ("elapsed", "s", "time"),
-        ("total time", "s", "clock total"),
-        ("global_step", "", "counter"),
-        ("num_input_tokens_seen", "", "seen_tokens"),
-        ("per_device_train_batch_size", "", "micro_batch"),
-        ("total batch size", "tokens", "step_tokens total"),
-        ("total train batch size", "", "global_batch total"),
-        ("throughput", "", "rate"),
-        ("val_tokens_per_sec", "", None),
-        ("data_time", "s", None),
-        ("forward", "ms", None),
-        ("max tokens/s", "", None),
-        ("TFLOP/s/device", "", None),
-        ("step_time_ms", "s", None),
-        ("tokens/s", "samples/s", None),
-        ("memory", "GB", None),
-    ],
-)
-def test_meaning(name: str, unit: str, meant: str | None) -> None:
-    found = meaning(name, unit)
-    assert (f"{found.kind} {found.place}".strip() if found else None) == meant
-
-
-@pytest.mark.parametrize(
-    ("line", "sure"),
-    [
-        ("tok/s 256000 | 512 ms/step", "high"),
-        ("tok/s 256000", "medium"),
-        ("tokens/s 256000 | 32000 tokens/s/gpu", "high"),
-    ],
-)
-@pytest.mark.usefixtures("alone")
-def test_how_sure(tmp_path: Path, line: str, sure: str) -> None:
-    found = entry(tmp_path, log(lambda n: f"step {n} | loss 2.31 | {line}"))
-    assert f"({sure})" in said(found)
 
 
 @pytest.mark.usefixtures("alone")
@@ -142,6 +90,57 @@ def test_a_known_program_is_believed_instead(tmp_path: Path) -> None:
     assert entry(tmp_path, text, DEVICES).dialect == "torchtitan"
 
 
+PATTERNS: dict[str, tuple[str, ...]] = {
+    "value_before_unit": (r"\[ *(?P<iteration>\d+)/(?P<total_iterations>\d+)\].*\((?P<elapsed_ms>[\d.]+) ms/step, (?P<tokens_per_second>[\d.]+k) tok/s",),
+    "bare_number_in_front": (r"^(?P<iteration>\d+) \| .*\| (?P<tokens_per_second>\d+) tok/s",),
+    "samples_and_length": (r"step (?P<iteration>\d+): .* (?P<samples_per_second>[\d.]+) samples/s", r"seq_len=(?P<sequence_length>\d+)"),
+    "iterations_per_second": (r"Iter (?P<iteration>\d+): .*It/sec (?P<iterations_per_second>[\d.]+)",),
+    "microseconds": (r"step=(?P<iteration>\d+) .*step_time_us=(?P<elapsed_us>\d+)",),
+    "device_rate_and_world": (r"step (?P<iteration>\d+) .* (?P<tokens_per_second_per_device>\d+)$", r"world_size = (?P<num_devices>\d+)"),
+    "tokens_seen_and_clock": (r"step (?P<iteration>\d+) .*tokens_seen (?P<consumed_tokens>\d+) elapsed (?P<clock_s>[\d.]+)s",),
+    "tokens_seen_and_clock_text": (r"step (?P<iteration>\d+) .*tokens: (?P<consumed_tokens>\d+) \| elapsed: (?P<clock_clock>\S+)",),
+    "comma_separated_values": (r"^(?P<iteration>\d+),[\d.]+,[\d.]+,(?P<tokens_per_second>[\d.]+)$",),
+    "table": (r"^\| (?P<iteration>\d+) \| (?P<lm_loss>[\d.]+) \| (?P<tokens_per_second>[\d,]+) \|",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_person_describes_the_lines(tmp_path: Path, name: str) -> None:
+    text, options = {**READ, **UNREAD}[name]
+    given = Overrides(**{**vars(options), "num_gpus": None, "pattern": PATTERNS[name]})
+    found = entry(tmp_path, text, given)
+    assert found.dialect == "pattern"
+    assert found.steady == pytest.approx(RATE, rel=2e-3), said(found)
+
+
+def test_a_pattern_is_marked_as_supplied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(UNREAD["table"][0])
+    (pattern,) = PATTERNS["table"]
+    assert main(["report", str(path), "--pattern", pattern, "--format", "json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["supplied"] == [{"name": "pattern", "value": pattern, "logged": None, "changes_rate": True}]
+    assert main(["report", str(path), "--pattern", pattern]) == 0
+    assert f"--pattern {pattern}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("patterns", "words"),
+    [
+        (("step (?P<iteration>",), "no regular expression"),
+        ((r"step \d+",), "no named group"),
+        ((r"(?P<iteration>\d+) (?P<token_per_second>\d+)",), "did you mean tokens_per_second?"),
+        ((r"(?P<iteration>\d+)",), "time or a rate"),
+        ((r"(?P<elapsed_s>\d+)", r"(?P<tokens_per_second>\d+)"), "one expression"),
+        ((r"(?P<elapsed_s>\d+)", r"(?P<lm_loss>\d+)"), "no fact of a whole log"),
+    ],
+)
+def test_a_pattern_that_says_nothing_is_refused(patterns: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UsageError, match="pattern: ") as refused:
+        Overrides(pattern=patterns)
+    assert words in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -152,7 +151,7 @@ def test_a_known_program_is_believed_instead(tmp_path: Path) -> None:
         "step " + "1:" * (1 << 19) + "\n",
         "tokens/s" * (1 << 17) + "1\n",
         ("step " + "1 " * 4000 + "\n") * 500,
-        "".join(f"step {'x' * (n % 97)}{n} of loss y{n}z\n" for n in range(100_000)),
+        "".join(f"step {'x' * (n % 97)}{n} of loss y{n}z tok\n" for n in range(100_000)),
     ],
     ids=["digits", "blanks", "commas", "words", "clocks", "units", "numbers", "forms"],
 )

@@ -13,6 +13,7 @@ from nlp_bench.cli.options import (
     add_allow_measured,
     add_format,
     add_history_file,
+    add_pattern,
     add_sizes,
     add_tokens,
     overrides_of,
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_allow_measured(parser, "take as repeats of each other")
     add_tokens(parser)
     add_sizes(parser)
+    add_pattern(parser)
     add_history_file(parser)
     add_format(parser, "table", "json", "markdown")
 

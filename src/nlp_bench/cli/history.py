@@ -17,6 +17,7 @@ from nlp_bench.cli.options import (
     add_allow_measured,
     add_format,
     add_history_file,
+    add_pattern,
     add_sizes,
     overrides_of,
     say_written,
@@ -88,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_allow_measured(parser, "trend and variance: count")
     add_sizes(parser)
+    add_pattern(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -70,6 +70,18 @@ def add_sizes(container: Container) -> None:
     container.add_argument("--num-gpus", type=size, metavar="N", help=f"GPUs of the run, {what}")
 
 
+def add_pattern(container: Container) -> None:
+    """Add --pattern."""
+    container.add_argument(
+        "--pattern",
+        action="append",
+        default=[],
+        metavar="REGEX",
+        help="how to read the lines of an unknown program: a regular expression whose groups are named by what they hold: "
+        r"'step (?P<iteration>\d+) .* (?P<elapsed_ms>[\d.]+) ms'; again for what stands in other lines (docs/logs.md has the names)",
+    )
+
+
 def add_allow_measured(container: Container, what: str) -> None:
     """Add --allow-measured; `what` says what it allows."""
     container.add_argument(
@@ -102,5 +114,8 @@ def overrides_of(options: argparse.Namespace) -> "Overrides":
     from nlp_bench.measure.sizes import Overrides  # --help stays light
 
     return Overrides(
-        sequence_length=options.sequence_length, global_batch_size=options.global_batch_size, num_gpus=options.num_gpus
+        sequence_length=options.sequence_length,
+        global_batch_size=options.global_batch_size,
+        num_gpus=options.num_gpus,
+        pattern=tuple(getattr(options, "pattern", ())),
     )

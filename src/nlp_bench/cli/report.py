@@ -15,6 +15,7 @@ from nlp_bench.cli.options import (
     add_allow_measured,
     add_format,
     add_limit,
+    add_pattern,
     add_rules,
     add_sizes,
     add_tokens,
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     log = parser.add_argument_group("what a log may not say")
     add_sizes(log)
+    add_pattern(log)
     log.add_argument("--gpu", metavar="NAME", help="name of the GPU, for its peak (MFU)")
     log.add_argument("--precision", type=OneOf(*FORMATS), metavar="WORD", help=f"number format: {', '.join(FORMATS)}")
     asked = parser.add_argument_group("what is asked")

@@ -72,8 +72,6 @@ class Findings:
         """Numbers of lines that hold torn records, the first ones of many."""
         self.impossible_lines: set[int] = set()
         """Numbers of lines with a time or rate that cannot be one, the first ones of many."""
-        self.doubted: frozenset[int] = frozenset()
-        """Numbers of lines that a dialect with better knowledge calls torn; told to a last resort before it finishes."""
 
     def record(self, line: Line, values: Mapping[str, float], *, label: bytes = b"", is_whole: bool = True) -> None:
         """Take one record: quantities of `quantity.ROW` in their units.

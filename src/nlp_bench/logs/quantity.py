@@ -67,7 +67,7 @@ OPTIONS = {
 }
 """The command line options that supply a fact."""
 
-_UNITS = {
+UNITS = {
     "elapsed_ms": ("elapsed_s", 1000.0),
     "elapsed_us": ("elapsed_s", 1e6),
     "clock_ms": ("clock_s", 1000.0),
@@ -130,5 +130,5 @@ def in_unit(name: str, value: float) -> tuple[str, float]:
     """
     if name == "iterations_per_second":
         return "elapsed_s", 1 / value if value else float("inf")
-    quantity, divisor = _UNITS.get(name, (name, 1.0))
+    quantity, divisor = UNITS.get(name, (name, 1.0))
     return quantity, value / divisor if divisor != 1.0 else value

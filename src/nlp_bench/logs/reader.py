@@ -11,6 +11,7 @@ from nlp_bench.logs.events import EVENTS
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.lost import Lookalikes
 from nlp_bench.logs.machine import MACHINE
+from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.record import EndMark, Log
 from nlp_bench.logs.scan import Line, Rows, Scanner
 from nlp_bench.logs.separators import Separators, misread_points
@@ -32,13 +33,15 @@ _NUM_SURE = 3
 Progress = Callable[[Source], None]
 
 
-def read_log(path: str, *, only: str | None = None, progress: Progress | None = None) -> Log:
+def read_log(
+    path: str, *, only: str | None = None, pattern: tuple[str, ...] = (), progress: Progress | None = None
+) -> Log:
     """Read the log at `path` (plain, gzip, xz, zstd or bzip2; `-` is standard input), streaming.
 
-    `only` names the one dialect that the log is known to have; `progress` is called about once per MiB. Raises UsageError when
-    the log cannot be opened. Bytes that are no text never raise: they are no record.
+    `only` names the one dialect that the log is known to have; `pattern` are regular expressions that describe its lines instead
+    (`pattern_dialect`); `progress` is called about once per MiB. Raises UsageError when the log cannot be opened. Bytes that are no text never raise: they are no record.
     """
-    reading = _Reading(only)
+    reading = _Reading(_first_search(only, pattern))
     with open_log(path) as source:
         for block in source.blocks():
             rows, lines = reading.scanner.scan(block)
@@ -134,19 +137,21 @@ _search = cache(_Search)
 
 
 @cache
-def _first_search(only: str | None) -> _Search:
-    """Return the search for every dialect, or for the one called `only`, and for what is true of any log."""
+def _first_search(only: str | None, pattern: tuple[str, ...]) -> _Search:
+    """Return the search for every dialect, or for the one called `only` or described by `pattern`, and for what is true of any log."""
+    if pattern:
+        return _Search((pattern_dialect(pattern), *_BESIDE))
     return _Search((*(d for d in all_dialects() if only in {None, d.name}), *_BESIDE))
 
 
 class _Reading:
     """The candidates of one log, each made for the first line with its words, and the search for these."""
 
-    def __init__(self, only: str | None) -> None:
+    def __init__(self, search: _Search) -> None:
         self._is_known = False
         self._separators = Separators()
         self._waiting: list[tuple[_Candidate, Line]] = []
-        self._search = _first_search(only)
+        self._search = search
         self._beside = tuple(map(_Candidate, _BESIDE))
         self._machine, self._settings, self._events, self._ends = self._beside
         num_dialects = len(self._search.dialects) - len(self._beside)
@@ -208,9 +213,7 @@ class _Reading:
         for candidate in (*candidates, *self._beside):
             if candidate not in last:
                 candidate.finish()
-        torn = frozenset(number for candidate in candidates for number in candidate.findings.torn_lines)
         for candidate in last:
-            candidate.findings.doubted = torn
             candidate.finish()
         speaking = [candidate.findings for candidate in candidates if not candidate.findings.is_silent]
         names = {findings.dialect.name for findings in speaking if findings.num_records or findings.has_refused}

@@ -42,7 +42,7 @@ def measure_log(path: str, overrides: Overrides, progress: Progress | None = Non
 
     Raises UsageError when it cannot be opened; a log that gives no number is an entry with outcome REFUSED.
     """
-    log = read_log(path, progress=progress)
+    log = read_log(path, pattern=overrides.pattern, progress=progress)
     source = "standard input" if path == "-" else one_line(path)
     if log.refusal or not log.attempts:
         return [_refused(source, log, overrides)]
@@ -89,7 +89,7 @@ def _why_nothing(log: Log) -> str:
     if not log.num_bytes:
         return EMPTY
     torn = f" ({log.num_torn} cut or spliced)" if log.num_torn else ""
-    return f"{NOTHING}{torn}, and none that states tokens per second or a time and a batch; see: nlp-bench report --dialects"
+    return f"{NOTHING}{torn}, and none that states tokens per second; --dialects lists the dialects, --pattern describes other lines"
 
 
 def _configuration(attempt: Attempt) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.record import Attempt
 
@@ -27,6 +28,13 @@ class Overrides:
     """Samples per iteration, `--global-batch-size`."""
     num_gpus: int | None = None
     """GPUs of the whole run, `--num-gpus`."""
+    pattern: tuple[str, ...] = ()
+    """Regular expressions of its lines, `--pattern`: nothing else of it is read then. Raises UsageError for one that is wrong."""
+
+    def __post_init__(self) -> None:
+        """Refuse a wrong pattern before any log is opened."""
+        if self.pattern:
+            pattern_dialect(self.pattern)
 
 
 @dataclass(frozen=True, kw_only=True)

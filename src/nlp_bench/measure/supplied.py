@@ -19,7 +19,7 @@ class Supplied:
     """One value of the command line that the log does not show, or contradicts."""
 
     name: str
-    """Name of the quantity: sequence_length, global_batch_size, num_gpus, gpu or precision."""
+    """Name of the quantity: sequence_length, global_batch_size, num_gpus, gpu or precision; pattern for a description of its lines."""
     value: int | str
     """What was supplied."""
     logged: int | str | None
@@ -45,20 +45,27 @@ class Supplied:
 
 def supplied_sizes(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> tuple[Supplied, ...]:
     """Return the sizes of `overrides` that `attempt` does not state in the same way; `sizes` are those that were used."""
-    given = {name: value for name, value in vars(overrides).items() if value}
+    described = tuple(
+        Supplied(name="pattern", value=text, logged=None, changes_rate=True) for text in overrides.pattern
+    )
+    given = {name: value for name, value in vars(overrides).items() if value and name != "pattern"}
     if not given:
-        return ()
+        return described
     logged, _ = stated(attempt)
-    return tuple(
+    return described + tuple(
         Supplied(
             name=name,
             value=value,
             logged=logged[name],
-            changes_rate=not _same_rates(sizes, sizes_of(attempt, replace(overrides, **{name: None}))),
+            changes_rate=not _same_rates(sizes, sizes_of(attempt, _without(overrides, name))),
         )
         for name, value in given.items()
         if logged[name] != value
     )
+
+
+def _without(overrides: Overrides, name: str) -> Overrides:
+    return Overrides(**{**vars(overrides), name: None})
 
 
 def _same_rates(used: Sizes, without: Sizes) -> bool:
@@ -82,7 +89,7 @@ def against_log(supplied: tuple[Supplied, ...], attempt: Attempt, sizes: Sizes, 
         for each in supplied
         if each.logged
     ]
-    if said or overrides == Overrides() or not sizes.has_times:
+    if said or replace(overrides, pattern=()) == Overrides() or not sizes.has_times:
         return said
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = sizes.tokens / stated(attempt)[1]

@@ -1,26 +1,174 @@
-"""The log of a program that nobody has described; what reads it is in `logs/unknown/`."""
+"""A program that nobody has described: only lines that state tokens per second outright are read; `--pattern` says how to read others."""
 
-from nlp_bench.logs.dialect import Dialect, Parser
+import re
+
+import numpy as np
+
+from nlp_bench.logs.clean import label_of, pieces
+from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.quantity import number
+from nlp_bench.logs.scan import Line
+
+_MAX_BYTES = 2048
+_STEP = re.compile(
+    rb"(?<![a-z])(?:global|train(?:ing|er)?)?[_ /.]?(?:step|iter(?:ation)?|update)s?\b[\"']?\s?[:=#]?\s{0,8}[\[\"'(]?\s{0,8}"
+    rb"(?P<iteration>\d{1,15})(?![\d.,]\d)(?:\s{0,3}(?:/|of)\s{0,3}(?P<total_iterations>\d{1,15})(?![\d.]))?",
+    re.IGNORECASE,
+)
+_DEVICE = rb"(?:gpu|device|dev|npu|tpu|hpu|xpu|chip|rank|accelerator|core|die|gcd|worker|card)s?\b"
+_PER = rb"(?: ?/ ?|[_ -]?per[_ -]?)"
+_DIGITS = rb"\d(?:[\d,]{0,20}\d)?(?:\.\d{0,12})?(?:e[-+]?\d{1,3})?"
+_RATE = re.compile(
+    # 256.0k tokens/s
+    rb"(?:(?<![\w./])(?P<before>" + _DIGITS + rb")(?P<scale_before>[km])? ?)?"
+    rb"(?<![a-z])(?P<prefix>[km])?(?P<unit>tok(?:en)?s?(?P<device_inside>"
+    + _PER
+    + _DEVICE
+    + rb")?"
+    + _PER
+    + rb"s(?:ec(?:ond)?s?)?)(?![a-z])"
+    rb"(?P<device>[ ,(\[]{0,2}" + _PER + _DEVICE + rb"|[ (\[]{1,2}per[ -]" + _DEVICE + rb")?(?! ?/| ?per )"
+    # tokens/s: 256,000
+    rb"(?:[)\]\"']{0,2}(?P<sign>\s?[:=]\s{0,8}|\s{1,8}))?(?:[\[\"'(]?(?P<behind>"
+    + _DIGITS
+    + rb")(?P<scale_behind>[km])?"
+    rb"(?P<device_behind> ?/ ?" + _DEVICE + rb"| per " + _DEVICE + rb")?(?![\w.'_/]|[ ]\d{3}\b))?",
+    re.IGNORECASE,
+)
+_PER_DEVICE = re.compile(
+    rb"(?:per|/)[ _-]?(?:gpu|device|npu|tpu|hpu|xpu|chip|rank|accelerator|gcd|card)", re.IGNORECASE
+)
+_LOSS = re.compile(
+    rb"loss[\"']?\]?\s?[:=]?\s{0,4}\[?(?P<lm_loss>[-+]?[\d.]{1,20}(?:e[-+]?\d{1,3})?|nan|inf)(?![\w.])", re.IGNORECASE
+)
+_HEADING = re.compile(rb"(?<![a-z])(?:e?val|evaluat\w{1,5}|validati\w{1,4})(?![a-z])|_eval\b", re.IGNORECASE)
+_NAMED = re.compile(rb"[A-Za-z_)\]\"'][:= \t]{1,9}$")
+_TRAINS = re.compile(rb"loss|nll|cost|ppl|perplexity", re.IGNORECASE)
+_OTHER = re.compile(
+    rb"\be?val(?:id(?:ation)?|uat\w{1,5})?(?![a-z-])|(?<![a-z])(?:dev|test)[_ /]|infer|generat|rollout|prompt|prefill|decod|sampling|tokeniz|preproc"
+    rb"|sav(?:e|ed|ing)\b|checkpoint|teacher|student|data ?load|forward-only|corpus|actor|reward|\bmax\b|\bmin\b|\baverage|\bavg|\bmean|\bmedian|\bpeak",
+    re.IGNORECASE,
+)
+_RANK = re.compile(
+    rb"^\W{0,4}(?:rank|local_rank)?\W{0,3}(?P<rank>\d{1,6})\W{0,2}:|rank\W{0,2}(?P<other>\d{1,6})", re.IGNORECASE
+)
+_MANY = re.compile(
+    rb"(?:world[_ ]size|num[_ ](?:gpus|devices|processes)|\bgpus|\bdevices|\bworld)\W{1,40}(?P<number>\d{1,6})|(?P<times> x )\d{1,6} ?"
+    + _DEVICE
+    + rb"|\beach\b",
+    re.IGNORECASE,
+)
+_SCALES = {b"": 1.0, b"k": 1e3, b"m": 1e6}
+_OF_A_DEVICE, _OF_ALL = "tokens_per_second_per_device", "tokens_per_second"
+_NOT_SAID = (
+    "the log is of no known program; its lines state tokens per second, but not whether of one device or of all of them: say it by --pattern, "
+    "with a group (?P<tokens_per_second>...) or (?P<tokens_per_second_per_device>...) (docs/logs.md)"
+)
+_TWO_RATES = "the log is of no known program, and its lines state two different rates: say by --pattern which is the training's (docs/logs.md)"
 
 
-def _parser() -> Parser:
-    from nlp_bench.logs.unknown.parser import UnknownParser  # noqa: PLC0415  # only a log that nobody else knows pays for it
+_ASIDE = (
+    "the log is of no known program, and lines behind the heading of an evaluation (line {line}) look like those of the training: say by "
+    "--pattern which lines are the training's (docs/logs.md)"
+)
+_ALONE = "the log is of no known program, and states tokens per second in one line only; --pattern takes it as a record (docs/logs.md)"
+_LEAST = 2
 
-    return UnknownParser()
+
+class _Stated:
+    """Remembers what the log says of its processes and of evaluations."""
+
+    def __init__(self) -> None:
+        self.has_many = self.has_ranks = False
+        self.heading = 0
+
+    def take(self, line: Line, findings: Findings) -> None:
+        """Read a line with the number of a step, a loss and a rate."""
+        for whole in pieces(line.text):
+            text = whole[:_MAX_BYTES]
+            many = _MANY.search(text)
+            self.has_many = self.has_many or bool(many and many["number"] != b"1")
+            trains, step = _TRAINS.search(text), _STEP.search(text)
+            if not trains and not self.heading and _HEADING.search(text):
+                self.heading = line.number
+            if not step or not trains or _OTHER.search(text):
+                continue
+            rates, is_whole = _rates(text, is_ended=line.is_ended or len(whole) > _MAX_BYTES)
+            if any(len(numbers) > 1 for numbers in rates.values()):
+                findings.refuse(_TWO_RATES)
+            if not rates:
+                continue
+            if self.heading:
+                findings.refuse(_ASIDE.format(line=self.heading))
+            rank, loss = _RANK.search(text), _LOSS.search(text)
+            self.has_ranks = self.has_ranks or bool(rank and int(rank["rank"] or rank["other"]))
+            stated = {**step.groupdict(), **(loss.groupdict() if loss else {})}
+            counts = {name: found for name, value in stated.items() if value and (found := number(value)) is not None}
+            row = {name: numbers[0] for name, numbers in rates.items() if is_whole}
+            findings.record(line, {**counts, **row}, label=label_of(text[: step.start()]), is_whole=is_whole)
+
+    def finish(self, findings: Findings) -> None:
+        """Refuse a single line, and a rate that may be of one of several devices."""
+        if 0 < findings.num_records < _LEAST:
+            findings.refuse(_ALONE)
+        if (self.has_many or self.has_ranks) and _is_given(findings, _OF_ALL) and not _is_given(findings, _OF_A_DEVICE):
+            findings.refuse(_NOT_SAID)
+            return
+        findings.remark(
+            "no known program: the tokens per second that its lines state are taken, those of no device alone as of the whole machine"
+        )
+
+
+def _is_given(findings: Findings, name: str) -> bool:
+    return bool(np.isfinite(findings.column(name)).any())
+
+
+def _rates(text: bytes, *, is_ended: bool) -> tuple[dict[str, list[float]], bool]:
+    """Return the different rates of a line by quantity, and whether none of them may be cut short."""
+    values: dict[str, list[float]] = {}
+    is_whole = True
+    for found in _RATE.finditer(text):
+        has_sign = bool(found["sign"] and found["sign"].strip())
+        # `loss 2.31 tokens/s 256000`: the number in front has a name of its own.
+        is_behind = found["behind"] and (
+            has_sign or not found["before"] or _NAMED.search(text[: found.start("before")])
+        )
+        digits = found["behind"] if is_behind else None if has_sign else found["before"]
+        scale = (found["scale_behind"] if is_behind else found["scale_before"]) or found["prefix"] or b""
+        value = number(digits) if digits else None
+        if value is None:
+            continue
+        is_device = found["device_inside"] or found["device"] or (is_behind and found["device_behind"])
+        is_device = is_device or _PER_DEVICE.search(text[max(0, found.start("unit") - 40) : found.start("unit")])
+        numbers = values.setdefault(_OF_A_DEVICE if is_device else _OF_ALL, [])
+        numbers += {value * _SCALES[scale.lower()]}.difference(numbers)
+        is_whole = is_whole and (is_ended or found.end() < len(text))
+    return values, is_whole
 
 
 DIALECTS = (
     Dialect(
         name="unknown",
-        title="any other program: read by the names and units on its lines",
-        source="none: the vocabulary of nlp_bench/logs/unknown/words.py",
-        example="[train] update 100 | loss 2.310 | 0.512 s/update | 256.0k tokens/s",
-        trap="a rate may be of a device or of all, a time of a step or of an interval: believed only where the numbers agree",
-        needles=tuple(
-            b"tok Tok step Step iter Iter loss Loss ample batch Batch BATCH seq Seq SEQ world World WORLD gpus GPUs evices "
-            b"nodes NODES nproc arallel valid Valid VALID evalu Evalu EVALU _eval raining".split()
+        title="any other program whose lines state tokens per second",
+        source="none",
+        example="[train] update 100 | loss 2.310 | 256.0k tokens/s",
+        trap="a rate of one device looks like that of all: refused where the log tells of several, `--pattern` says it",
+        needles=(
+            b"tok",
+            b"Tok",
+            b"TOK",
+            b"world",
+            b"World",
+            b"gpus",
+            b"GPUs",
+            b"evices",
+            b"processes",
+            b"valuat",
+            b"alidat",
+            b"_eval",
         ),
-        parser=_parser,
+        parser=_Stated,
         yields_to=("*",),
     ),
 )
