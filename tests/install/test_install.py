@@ -164,7 +164,6 @@ def call(command: Path, folder: Path, *words: str) -> "subprocess.CompletedProce
         ("rehearse --model tiny --system juwels-booster --nodes 1 --tp 1 --pp 1", "train"),
         ("plan calibrate --output constants.toml", "train"),
         ("submit --system local", "train"),
-        ("plan fit points.csv", "fit"),
         ("plan --model 13 --system juwels-booster --nodes 8 --plot plan.png", "report"),
     ],
 )  # fmt: skip

@@ -37,7 +37,7 @@ class Constant:
 
     @property
     def fitted(self) -> bool:
-        """Whether `nlp-bench plan fit` moves it."""
+        """Whether the fit (research/planner) moves it."""
         return self.prior is not None and self.spread is not None
 
 
@@ -106,7 +106,7 @@ class Constants:
         )
 
     def fitted(self) -> tuple[str, ...]:
-        """Return the names that `nlp-bench plan fit` moves."""
+        """Return the names that the fit (research/planner) moves."""
         return tuple(name for name, one in self.time.items() if one.fitted)
 
     def by_generation(self, name: str) -> Numbers:

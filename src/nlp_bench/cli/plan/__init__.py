@@ -1,7 +1,7 @@
 """Rank every legal configuration of a model on a machine by its predicted report time, with memory and an interval.
 
-Nothing is measured and no job is started. The global batch stays as the benchmark has it. `nlp-bench plan predict`, `calibrate`,
-`learn` and `fit` have options of their own. Exit code 0: found; 1: nothing fits; 2: a wrong word, or no legal configuration.
+Nothing is measured and no job is started. The global batch stays as the benchmark has it. `nlp-bench plan predict`, `calibrate`
+and `learn` have options of their own. Exit code 0: found; 1: nothing fits; 2: a wrong word, or no legal configuration.
 """
 
 import argparse
@@ -17,7 +17,7 @@ EXAMPLE = """nlp-bench plan --model 175 --system juwels-booster --nodes 96
   nlp-bench plan --model 175 --system juwels-booster --tp 4 --pp 16 --vpp 6 --why
   nlp-bench plan --model 175 --system juwels-booster --emit-jube sweep.yaml && jube run sweep.yaml
   nlp-bench plan --model-size auto --days 5 --tokens 300B --nodes 20 --system dgx-a100"""
-VERBS = ("predict", "calibrate", "learn", "fit")
+VERBS = ("predict", "calibrate", "learn")
 """`nlp-bench plan VERB --help` has the options of each; one file here per verb."""
 
 

@@ -36,7 +36,7 @@ FITTED = (
     "deepspeed_buffer_bytes",
     "internevo_state_bytes",
 )
-"""Constants that `nlp_bench.plan.memory.published.fit` finds; the others are published figures or rules."""
+"""Constants that research/planner/memory.py finds; the others are published figures or rules."""
 
 
 def memory_constants(table: Mapping[str, Any], where: str = "benchmark/plan.toml") -> MemoryConstants:

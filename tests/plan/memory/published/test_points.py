@@ -11,9 +11,9 @@ from nlp_bench.config.catalog import root
 from nlp_bench.plan.constants import Constants, read_constants
 from nlp_bench.plan.memory.answer import Memory
 from nlp_bench.plan.memory.constants import FITTED
-from nlp_bench.plan.memory.published.fit import Peaks, fit_memory, relative_errors
 from nlp_bench.plan.memory.published.peak import published_memory
 from nlp_bench.plan.points.points import Points, points_of, read_rows
+from research.planner.memory import Peaks, fit_memory, relative_errors
 
 POINTS = root() / "reports" / "reference" / "published_points" / "points.csv"
 Rows = list[dict[str, str]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nlp_bench.plan.configurations import Numbers
-from nlp_bench.plan.fit.data import Measured
+from research.planner.data import Measured
 
 LEAST_ROWS = 20
 """Rows of a sweep for which ranks are told."""

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from nlp_bench.plan.configurations import Configurations, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.fit.data import Measured
 from nlp_bench.plan.seconds.step import step_seconds
+from research.planner.data import Measured
 
 SCATTER = 0.06
 """Residual of the logarithm from which a row counts less (soft L1): twice what identical configurations differ by."""

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from nlp_bench.plan.configurations import Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.fit.data import Measured
-from nlp_bench.plan.fit.solve import seconds_of, solve
-from nlp_bench.plan.fit.validate import SHARE, quantile
 from nlp_bench.plan.reach import Reach, Term, chip_of, seen_of, sizes_of
+from research.planner.data import Measured
+from research.planner.solve import seconds_of, solve
+from research.planner.validate import SHARE, quantile
 
 _ENDS = (0.3, 0.7)
 """Shares of a cell's rows beyond which the small and the large of a size are left out."""

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.fit.data import Measured
-from nlp_bench.plan.fit.scores import Score
-from nlp_bench.plan.fit.solve import Variant
-from nlp_bench.plan.fit.validate import held_out, mean_score
+from research.planner.data import Measured
+from research.planner.scores import Score
+from research.planner.solve import Variant
+from research.planner.validate import held_out, mean_score
 
 _NOTHING = 1e-9
 SHARE = 2 / 3

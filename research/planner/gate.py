@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from nlp_bench.plan.configurations import Configurations, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.fit.data import Measured
-from nlp_bench.plan.fit.solve import seconds_of
 from nlp_bench.plan.work.products import head_products, layer_core, layer_products, tokens
+from research.planner.data import Measured
+from research.planner.solve import seconds_of
 
 MOST_MFU = 0.75
 """Share of the data sheet's peak beyond what any published training reaches: 0.63 is the most of the published points."""

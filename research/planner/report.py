@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.fit.ablate import Ablation
-from nlp_bench.plan.fit.data import Measured
-from nlp_bench.plan.fit.reach import Intervals, coverages
-from nlp_bench.plan.fit.scores import Score, rankings, score_of
-from nlp_bench.plan.fit.solve import seconds_of
-from nlp_bench.plan.fit.validate import Held, coverage, held_out, mean_score, out_of_fit, without_source
 from nlp_bench.plan.memory.constants import FITTED as FITTED_MEMORY
 from nlp_bench.show.grid import Column, as_text
+from research.planner.ablate import Ablation
+from research.planner.data import Measured
+from research.planner.reach import Intervals, coverages
+from research.planner.scores import Score, rankings, score_of
+from research.planner.solve import seconds_of
+from research.planner.validate import Held, coverage, held_out, mean_score, out_of_fit, without_source
 
 BASELINES = (
     ("24-parameter roofline (fit on 1/3, another split)", "9.6", "14.1", "29.2"),

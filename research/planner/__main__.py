@@ -7,19 +7,34 @@ with the reason, until its cell in the column `looked_at` says who has looked. N
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from nlp_bench.plan.constants import Constants
-    from nlp_bench.plan.fit.data import Measured
+import numpy as np
 
-EXAMPLE = """nlp-bench plan fit reports/reference/published_points/points.csv --cross-validate
-  nlp-bench plan fit reports/reference/published_points/points.csv --output benchmark/plan.toml"""
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.plan.constants import Constants, read_constants
+from research.planner.ablate import ablations
+from research.planner.data import Measured, read_measured
+from research.planner.file import write_fit
+from research.planner.gate import held_back
+from research.planner.reach import intervals
+from research.planner.report import ablation_table, accuracy, constants_table, interval_tables
+from research.planner.solve import solve
+
+EXAMPLE = """example:
+  python -m research.planner reports/reference/published_points/points.csv --cross-validate
+  python -m research.planner reports/reference/published_points/points.csv --output benchmark/plan.toml"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `nlp-bench plan fit`."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Do what the command line asks; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m research.planner",
+        description=__doc__,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument(
         "points", metavar="POINTS.csv", type=Path, help="table of measured points (docs/accuracy.md has the columns)"
     )
@@ -37,18 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ablate", action="store_true", help="print what each term of the model is worth (some minutes)"
     )
+    options = parser.parse_args(words)
+    try:
+        return _run(options)
+    except NlpBenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
 
 
-def run(options: argparse.Namespace) -> int:
-    """Fit, print, write; return the exit code."""
-    import os
-
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from nlp_bench.plan.constants import read_constants
-    from nlp_bench.plan.fit.data import read_measured
-    from nlp_bench.plan.fit.report import ablation_table, accuracy, constants_table
-    from nlp_bench.plan.fit.solve import solve
-
+def _run(options: argparse.Namespace) -> int:
     constants = read_constants()
     measured = _trusted(read_measured(options.points, constants), constants)
     fitted = solve(measured, constants)
@@ -56,36 +68,29 @@ def run(options: argparse.Namespace) -> int:
     if options.cross_validate:
         print("\n" + "\n".join(accuracy(measured, constants, fitted)))
     if options.ablate:
-        from nlp_bench.plan.fit.ablate import ablations
-
         print("\n" + "\n".join(ablation_table(ablations(measured, constants))))
     if options.intervals or options.output:
-        from nlp_bench.plan.fit.reach import intervals
-        from nlp_bench.plan.fit.report import interval_tables
-
         learned = intervals(measured, constants, fitted)
         if options.intervals:
             print("\n" + "\n".join(interval_tables(learned, measured, constants)))
     if options.output:
-        from nlp_bench.plan.fit.written import write_fit
-
         write_fit(options.output, options.points, learned, fitted)
-        print(f"nlp-bench: constants of {len(measured)} rows: {options.output}", file=sys.stderr)
+        print(f"constants of {len(measured)} rows: {options.output}", file=sys.stderr)
     return 0
 
 
-def _trusted(measured: "Measured", constants: "Constants") -> "Measured":
+def _trusted(measured: Measured, constants: Constants) -> Measured:
     """Return the rows that nothing speaks against, and say which are held back."""
-    import numpy as np
-
-    from nlp_bench.plan.fit.gate import held_back
-
     held = held_back(measured, constants)
     for one, reason in held.items():
-        print(f"nlp-bench: held back: {one}: {reason}", file=sys.stderr)
+        print(f"held back: {one}: {reason}", file=sys.stderr)
     if held:
         print(
-            "nlp-bench: compare them with their source; mend the row, or write into its column looked_at who has looked and what it says",
+            "compare them with their source; mend the row, or write into its column looked_at who has looked and what it says",
             file=sys.stderr,
         )
     return measured.take(np.array([one not in held for one in measured.ids])) if held else measured
+
+
+if __name__ == "__main__":
+    sys.exit(main())

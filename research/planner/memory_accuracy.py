@@ -1,8 +1,7 @@
-# ruff: noqa: INP001  # scripts, not a package
 """How well is memory predicted? Published peaks against predictions, cross-validated by groups, and the answers for runs that ran or failed.
 
-    python benchmark/perf/memory_accuracy.py                       (a few seconds)
-    python benchmark/perf/memory_accuracy.py --points POINTS.csv   (other rows with the same columns)
+    python -m research.planner.memory_accuracy                       (a few seconds)
+    python -m research.planner.memory_accuracy --points POINTS.csv   (other rows with the same columns)
 
 A group is what differs in nothing but scale, version or date; each row is predicted with constants that were fitted without its group.
 """
@@ -17,15 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from trainer_vs_torch import positive
 
 from nlp_bench.config import catalog
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.plan.constants import Constants, read_constants
 from nlp_bench.plan.memory.constants import FITTED
-from nlp_bench.plan.memory.published.fit import PRIORS, Peaks, cross_validate, fit_memory, relative_errors
 from nlp_bench.plan.memory.published.peak import published_memory
 from nlp_bench.plan.points.points import Points, points_of, read_rows
+from research.planner.memory import PRIORS, Peaks, cross_validate, fit_memory, relative_errors
 
 GROUP = ("model", "gpu", "precision", "tp", "pp", "cp", "mbs", "seq", "recompute")
 POINTS = "reports/reference/published_points/points.csv"
@@ -36,7 +34,7 @@ def main() -> int:
     """Fit, cross-validate, print; return 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=Path, default=catalog.root() / POINTS, help=f"default: {POINTS}")
-    parser.add_argument("--seeds", type=positive, default=5, help="so many splits into three folds (default: 5)")
+    parser.add_argument("--seeds", type=int, default=5, help="so many splits into three folds (default: 5)")
     options = parser.parse_args()
     constants = read_constants()
     try:

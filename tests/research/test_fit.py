@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 from support.planning import constants
 
-from nlp_bench.cli.main import main
+from nlp_bench.cli.main import main as nlp_bench
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.plan.fit.ablate import ablations
-from nlp_bench.plan.fit.data import Measured, read_measured
-from nlp_bench.plan.fit.file import MARK, with_fit
-from nlp_bench.plan.fit.gate import MOST_MFU, held_back, model_flops_utilisation
-from nlp_bench.plan.fit.reach import coverages, intervals
-from nlp_bench.plan.fit.scores import rankings, score_of
-from nlp_bench.plan.fit.solve import Variant, seconds_of, solve
-from nlp_bench.plan.fit.validate import coverage, held_out, interval_ends, splits
+from research.planner.__main__ import main
+from research.planner.ablate import ablations
+from research.planner.data import Measured, read_measured
+from research.planner.file import MARK, with_fit
+from research.planner.gate import MOST_MFU, held_back, model_flops_utilisation
+from research.planner.reach import coverages, intervals
+from research.planner.scores import rankings, score_of
+from research.planner.solve import Variant, seconds_of, solve
+from research.planner.validate import coverage, held_out, interval_ends, splits
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 POINTS = ROOT / "reports/reference/published_points/points.csv"
 MEDIAN, MACRO, P90 = 0.0363, 0.0493, 0.1191
 """Of the committed constants on the points that they were fitted on: docs/accuracy.md."""
@@ -121,7 +122,7 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
         writer = csv.DictWriter(stream, table[0])
         writer.writeheader()
         writer.writerows(table)
-    assert main(["plan", "fit", str(few), "--cross-validate", "--intervals", "--output", str(output)]) == 0
+    assert main([str(few), "--cross-validate", "--intervals", "--output", str(output)]) == 0
     shown = capsys.readouterr().out
     assert "fitted on times, 3 on memory" in shown
     assert "cold: data sheets and expectations alone" in shown
@@ -131,7 +132,7 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     above = [whole.partition(MARK)[0].count("\n") for whole in (text, (ROOT / "benchmark/plan.toml").read_text())]
     assert above[0] == above[1]
     assert 0 < text.count("[[seen]]") < (ROOT / "benchmark/plan.toml").read_text().count("[[seen]]")
-    assert main(["plan", "predict", str(POINTS), "--output", str(tmp_path / "p.csv"), "--cold"]) == 0
+    assert nlp_bench(["plan", "predict", str(POINTS), "--output", str(tmp_path / "p.csv"), "--cold"]) == 0
 
 
 def test_what_is_no_table_of_measured_points(tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ def test_rows_that_cannot_be_are_held_back_until_somebody_has_looked(tmp_path: P
 
 def test_the_fit_says_what_it_holds_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, output = altered(tmp_path, MLPERF_056={"iter_time_s": "0.020854"}), tmp_path / "plan.toml"
-    assert main(["plan", "fit", str(path), "--output", str(output)]) == 0
+    assert main([str(path), "--output", str(output)]) == 0
     said = capsys.readouterr().err
     assert "held back: MLPERF-056: 0.2" in said
     assert "write into its column looked_at" in said

@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from nlp_bench.plan.configurations import Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.fit.data import Measured
-from nlp_bench.plan.fit.scores import Score, mean_of, score_of
-from nlp_bench.plan.fit.solve import WHOLE, Variant, seconds_of, solve
+from research.planner.data import Measured
+from research.planner.scores import Score, mean_of, score_of
+from research.planner.solve import WHOLE, Variant, seconds_of, solve
 
 SEEDS = 5
 SHARE = 0.9

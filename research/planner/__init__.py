@@ -1,0 +1,1 @@
+"""How the constants of the planner are fitted to published measurements; no part of the package."""

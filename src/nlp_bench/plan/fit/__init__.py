@@ -1,1 +1,0 @@
-"""Constants of the time model from published points, and how well they predict what they have not seen."""
