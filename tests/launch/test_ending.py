@@ -33,6 +33,16 @@ def folder(path: Path, *, last: int | None = 40, loss: str = "1.0E+00", err: str
     return path
 
 
+def test_a_log_that_has_lost_its_beginning_is_no_valid_run(tmp_path: Path, run: Run) -> None:
+    lines = (folder(tmp_path) / "job.out").read_text().splitlines(keepends=True)
+    (tmp_path / "job.out").write_text("".join(lines[8:]))
+    cut = decide(run, tmp_path, exit_status=0)
+    assert cut.outcome is Outcome.INVALID
+    assert "job.out begins with iteration 16, not with iteration 2 or before" in cut.text()
+    words = dataclasses.replace(run.tuning, train_args=("--load", "/checkpoints"))
+    assert decide(dataclasses.replace(run, tuning=words), tmp_path, exit_status=0).outcome is Outcome.VALID
+
+
 @pytest.mark.parametrize(
     ("log", "exit_status", "state", "outcome", "reason"),
     [

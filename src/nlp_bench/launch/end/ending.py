@@ -51,6 +51,8 @@ class Facts:
 
     iterations: int
     """Iterations that the run owes: those of run.json, fewer where its own --until was met before."""
+    first_iteration: int | None
+    """The last iteration that the first line of the log may be of; None where the run may go on from a checkpoint."""
     exit_status: int | None
     """Exit status of the job; None where it is lost."""
     job: Job | None
@@ -94,7 +96,7 @@ def decide(  # noqa: PLR0913  # one fact each
     """Decide how a run ended; `job` (or its `state` alone) is what Slurm says, None where there is none or it does not answer.
 
     The first rule that speaks decides, in this order: memory that Slurm watches, what Slurm did to the job, what Slurm wrote into
-    its log, a loss that is not finite, the exit status, what the log lacks, a suspension.
+    its log, a loss that is not finite, the exit status, what the log lacks at its end and its beginning, a suspension.
     """
     if job is None and state is not None:
         job = Job(state=state, reason="", exit_status=exit_status)
@@ -102,6 +104,7 @@ def decide(  # noqa: PLR0913  # one fact each
     is_enough = run.tuning.until is not None and log.is_finished and log.enough_at == log.last_iteration
     facts = Facts(
         iterations=(log.last_iteration or 0) if is_enough else run.training.iterations,
+        first_iteration=None if {"--load", "--save"} & {*run.tuning.train_args} else run.training.log_interval,
         exit_status=exit_status,
         job=job,
         signal=signal,
@@ -197,7 +200,7 @@ def _finished(facts: Facts) -> Ending | None:
     """Return the end of a program that broke down behind its last iteration: its number stands, and how it ended is said."""
     if facts.exit_status in {0, None} or facts.signal or not facts.log.is_finished:
         return None
-    if (facts.log.last_iteration or 0) < facts.iterations or facts.log.slurm_outcome:
+    if (facts.log.last_iteration or 0) < facts.iterations or facts.log.slurm_outcome or _beheaded(facts):
         return None
     reason = f"completed with errors: {_in_words(facts.exit_status or 0)} behind the last iteration, when the training was done"
     return Ending(outcome=Outcome.VALID, reasons=[reason], evidence=facts.log.error)
@@ -222,6 +225,18 @@ def _short(facts: Facts) -> Ending | None:
     return Ending(outcome=Outcome.INCOMPLETE, reasons=[reason], evidence=facts.log.error)
 
 
+def _beheaded(facts: Facts) -> Ending | None:
+    """Return the end of a run whose log has lost its beginning: what is left may be the fast part."""
+    first, latest = facts.log.first_iteration, facts.first_iteration
+    if first is None or latest is None or first <= latest or facts.log.num_starts > 1:
+        return None
+    reason = (
+        f"job.out begins with iteration {first}, not with iteration {latest} or before: it was emptied, moved or cut while the run wrote to it; "
+        "run it again, and keep programs that rotate logs away from the folder"
+    )
+    return Ending(outcome=Outcome.INVALID, reasons=[reason])
+
+
 def _suspended(facts: Facts) -> Ending | None:
     suspended_s = facts.job.suspended_s if facts.job else None
     if not suspended_s:
@@ -239,6 +254,7 @@ RULES: dict[str, Callable[[Facts], Ending | None]] = {
     FINISHED: _finished,
     "exit status": _exit_status,
     "iterations in the log": _short,
+    "beginning of the log": _beheaded,
     "Slurm's suspension": _suspended,
 }
 """The rules in their order, under the names that outcome.json gives them as `decided_by`."""

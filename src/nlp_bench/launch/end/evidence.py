@@ -96,6 +96,8 @@ class Evidence:
     """Whether the trainer said behind its last iteration that it was done."""
     enough_at: int | None = None
     """The iteration after which the trainer said that --until was met."""
+    first_iteration: int | None = None
+    """Iteration of the first line of the last start."""
     num_starts: int = 0
     """Starts of the ranks in the log that have iterations: torchrun may restart them inside a job."""
 
@@ -112,6 +114,7 @@ def gather(run_dir: Path) -> Evidence:
     broken = records.first_broken()
     return Evidence(
         last_iteration=records[-1].iteration if records else None,
+        first_iteration=records[0].iteration if records else None,
         error=_first_error(lines, err),
         slurm=notice.group(0) if notice else node,
         slurm_outcome=_meaning(notice, node),
