@@ -92,7 +92,9 @@ def test_srun_gets_a_second_try_only_where_nothing_began(slurm: Sandbox, stub_ru
 def test_a_controller_that_dies_before_the_step_costs_no_job(slurm: Sandbox, stub_run: Stub, tmp_path: Path) -> None:
     """The real srun's own failure: it gives up while the controller is away."""
     run = stub_run("ok", "--mem=200", timelimit="00:10:00")
-    started = Started(slurm, run, tmp_path / "away", f"if {ONCE}; then kill -9 {slurm.controller()}; fi")
+    pid = slurm.controller()
+    gone = f"kill {pid}; while kill -0 {pid} 2> /dev/null; do sleep 0.1; done"  # killed by 9, it may not have saved that the job runs
+    started = Started(slurm, run, tmp_path / "away", f"if {ONCE}; then {gone}; fi")
     err = started.run_dir / "job.err"
 
     def come_back() -> None:
