@@ -94,8 +94,10 @@ def test_a_trend_leaves_them_out_and_says_so(
 def test_logs_of_two_programs_are_no_repeats() -> None:
     settings = {name: Setting(value, "the log") for name, value in {**DUMP, "num_gpus": 8}.items()}
     runs = [
-        Observation(source=program, outcome=Outcome.VALID, seconds_per_token=1e-5, settings=settings, program=program)
-        for program in ("megatron-lm", "nemo-2", "megatron-lm")
+        Observation(
+            source=program, outcome=Outcome.VALID, seconds_per_token=seconds, settings=settings, program=program
+        )
+        for program, seconds in (("megatron-lm", 1e-5), ("nemo-2", 1e-5), ("megatron-lm", 1.01e-5))
     ]
     for trust in (False, True):
         assert sorted(len(pool.runs) for pool in pooled(runs, trust=trust, allow_measured=True)) == [1, 2]

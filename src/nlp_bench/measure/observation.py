@@ -86,6 +86,8 @@ class Observation:
     """The same with its uncertainty within the run, None where that cannot be given."""
     num_intervals: int | None = None
     """Logged intervals of the steady window."""
+    sustained_tokens_per_second: float | None = None
+    """Over the wall clock, None where the log has none."""
     ending_seconds_per_token: float | None = None
     """The same at the slower speed at which the run ends, None where it ends as it ran."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
@@ -107,11 +109,17 @@ class Observation:
             seconds_per_token=1 / measured.steady if measured else None,
             estimate=measured.estimate if measured else None,
             num_intervals=len(measured.window.spans) if measured else None,
+            sustained_tokens_per_second=entry.sustained,
             ending_seconds_per_token=measured.ending_seconds_per_token if measured else None,
             settings=settings_of(entry),
             program=entry.dialect,
             reasons=entry.reasons,
         )
+
+    @property
+    def numbers(self) -> tuple[object, ...]:
+        """What two different runs do not have in common to the last digit."""
+        return (self.estimate or self.seconds_per_token, self.num_intervals, self.sustained_tokens_per_second)
 
     @property
     def scatter(self) -> float | None:

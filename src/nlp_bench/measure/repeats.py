@@ -185,14 +185,12 @@ def _contradicts_nothing(known: Mapping[str, Setting], other: Mapping[str, Setti
 def _pool(group: Sequence[Observation]) -> Pool:
     runs: list[Observation] = []
     copies: list[Observation] = []
-    met: set[Estimate] = set()
+    met: set[tuple[object, ...]] = set()
     for run in group:
         if run.seconds_per_token is None:
             continue
-        is_copy = run.estimate is not None and run.estimate in met
-        (copies if is_copy else runs).append(run)
-        if run.estimate:
-            met.add(run.estimate)
+        (copies if run.numbers in met else runs).append(run)
+        met.add(run.numbers)
     failed = tuple(run for run in group if run.seconds_per_token is None)
     return Pool(runs=tuple(runs), without_number=failed, copies=tuple(copies))
 
