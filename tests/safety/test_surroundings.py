@@ -1,6 +1,7 @@
 """Every subcommand without the environment, with a home that may not be read, by a user whom nobody knows: words, no traceback."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,14 @@ def test_a_home_that_may_not_be_read_is_said_once_and_passed_over(open_folder: P
         home.chmod(0o700)
     assert found == EXPECTED
     assert said.count(f"{home}/.config/nlp-bench may not be read: what lies there is passed over") == 1
+
+
+def test_out_of_an_archive_it_says_what_to_do(tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "package"), "zip", ROOT / "src", "nlp_bench")
+    words = "import sys; from nlp_bench.cli.main import main; sys.exit(main(['check', '--model', '13', '--offline']))"
+    done = subprocess.run(
+        [sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": archive}, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "cannot run out of an archive" in done.stderr
+    assert "pip install" in done.stderr

@@ -22,8 +22,15 @@ WORKFLOW = Path("benchmark/jube/nlp_benchmark.yaml")
 
 
 def shipped() -> Path:
-    """Return the folder that the shipped files lie in as in a checkout: inside an installed package, else the checkout itself."""
+    """Return the folder that the shipped files lie in as in a checkout: inside an installed package, else the checkout itself.
+
+    Raises UsageError where the package is imported from an archive, in which its files cannot be opened.
+    """
     package = Path(str(files("nlp_bench")))
+    if not package.is_dir():
+        raise UsageError(
+            f"nlp-bench cannot run out of an archive ({package}): install it (pip install nlp_bench-*.whl)"
+        )
     inside = package / "shipped"
     return inside if inside.is_dir() else package.parents[1]
 
