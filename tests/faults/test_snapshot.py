@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -77,7 +78,10 @@ def test_the_copy_is_what_the_run_was_resolved_with(stub_run: Stub, tmp_path: Pa
     assert not list(tmp_path.glob(".snapshot*"))
     refuse_importable(tmp_path, (3, 10))  # the folder of the run gives nothing to import
     script = (tmp_path / "submit.job").read_text()
-    assert f"\nexport NLP_BENCH_BUILD_DIR={ROOT / 'build'}\n" in script or "NLP_BENCH_BUILD_DIR" in os.environ
+    assert (
+        f"\nexport NLP_BENCH_BUILD_DIR={shlex.quote(str(ROOT / 'build'))}\n" in script
+        or "NLP_BENCH_BUILD_DIR" in os.environ
+    )
     before = (package / "seal.py").stat().st_mtime_ns
     prepare(run, root=ROOT, run_dir=tmp_path, is_snapshot=True)  # of a submission that was cut off
     assert (package / "seal.py").stat().st_mtime_ns == before

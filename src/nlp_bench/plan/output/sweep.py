@@ -54,9 +54,11 @@ def sweep_text(rows: list[Row], problem: Problem, *, model: str, system: str) ->
             f"--emit-jube: {root} holds no {catalog.WORKFLOW}; make a working folder by `nlp-bench init DIR` and call it there"
         )
     text = (root / catalog.WORKFLOW).read_text(encoding="utf-8")
+    home = str((root / catalog.WORKFLOW).parent)
     text = text.replace("$jube_benchmark_home/../..", str(root)).replace(
         "$jube_benchmark_home/..", str(root / "benchmark")
     )
+    text = text.replace("$jube_benchmark_home", home)  # the folder whose name is looked at
     text, parts = text.replace('init_with: "../../', f'init_with: "{root}/'), f"{root}/jube/parameters.yaml"
     values = _values(rows, problem, model=model, system=system)
     values["nlp_bench"] = f'"\\"{root}/benchmark/env/nlp-bench\\""'
