@@ -37,6 +37,7 @@ CHANGES = (
     (re.compile(r"\d+ files, \d+ bytes|\d+ hashes"), "FILES"),
     (re.compile(r".*checkout has uncommitted changes.*\n"), ""),
     (re.compile(r"'([^' ]*CHECKOUT[^' ]*)'"), r"\1"),
+    (re.compile(r"CHECKOUT/\.venv[^/ ]*/bin/python\b|'PYTHON'"), "PYTHON"),
     (re.compile(r"(?<=--job-name=nlp-bench-13-)[0-9a-f]{6}\b"), "RANDOM"),
     (re.compile(r"^(files\[\d+\]\.size)=\d+$", re.MULTILINE), r"\1=SIZE"),
 )
