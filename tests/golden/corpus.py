@@ -83,11 +83,7 @@ def still(text: str, folder: Path) -> str:
     """Return `text` without folders of this machine, hashes and times."""
     for path, word in ((folder, "FOLDER"), (ROOT, "CHECKOUT"), (samples_folder(), "SAMPLES")):
         text = text.replace(str(path), word)
-    text = (
-        text.replace(sys.executable, "PYTHON")
-        .replace("CHECKOUT/.venv/bin/python", "PYTHON")
-        .replace("'PYTHON'", "PYTHON")
-    )
+    text = text.replace(sys.executable, "PYTHON")
     for pattern, word in CHANGES:
         text = pattern.sub(word, text)
     return LONG_NUMBER.sub(lambda found: f"{float(found[0]):.9g}", text)
