@@ -134,8 +134,8 @@ def measure_matmul(session: Session) -> None:
 
 def peak_tflops(device: str) -> float | None:
     """Return the dense bf16 peak of the data sheet, None where the table has no such device."""
+    from nlp_bench.config.accelerators import peak_of  # noqa: PLC0415
     from nlp_bench.errors import NlpBenchError  # noqa: PLC0415  # --help stays fast
-    from nlp_bench.measure.accelerators import peak_of  # noqa: PLC0415
 
     try:
         return peak_of(device, "bf16").tflops

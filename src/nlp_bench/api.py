@@ -18,9 +18,9 @@ from nlp_bench.compare.gate import Gate
 from nlp_bench.compare.side import Side, Wanted, with_scatter
 from nlp_bench.compare.text import record as compare_record
 from nlp_bench.compare.text import table as compare_table
+from nlp_bench.config.accelerators import FORMATS
 from nlp_bench.config.values import MAX_COUNT
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.measure.accelerators import FORMATS
 from nlp_bench.measure.contradiction import Contradiction
 from nlp_bench.measure.efficiency import Given, with_given
 from nlp_bench.measure.entry import RunEntry

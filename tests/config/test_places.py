@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.config import catalog
-from nlp_bench.measure.accelerators import accelerators
+from nlp_bench.config.accelerators import accelerators
 
 SHIPPED = Path(__file__).resolve().parents[2] / "benchmark"
 

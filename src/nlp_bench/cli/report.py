@@ -23,9 +23,9 @@ from nlp_bench.cli.options import (
     say_written,
     use_one_thread,
 )
+from nlp_bench.config.accelerators import FORMATS
 from nlp_bench.config.values import OneOf, price, size
 from nlp_bench.errors import UsageError
-from nlp_bench.measure.accelerators import FORMATS
 
 if TYPE_CHECKING:
     from nlp_bench.report.table import Report

@@ -20,10 +20,11 @@ REHEARSAL = "rehearsal.json"
 def expected(run: Run) -> "Outlook | str":
     """Return the prediction of a run, or in a sentence why there is none."""
     try:
-        from nlp_bench.plan.answer.outlook import outlook_or_reason  # noqa: PLC0415  # a login node may have no numpy
+        from nlp_bench.measure.throughput import REPORT_TOKENS  # noqa: PLC0415  # a login node may have no numpy
+        from nlp_bench.plan.answer.outlook import outlook_or_reason  # noqa: PLC0415  # likewise
     except ImportError as error:
         return f"no prediction: Python's package {error.name} is not installed here"
-    return outlook_or_reason(run)
+    return outlook_or_reason(run, REPORT_TOKENS)
 
 
 def foretell(run: Run, run_dir: Path | None) -> list[str]:

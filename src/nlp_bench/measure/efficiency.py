@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from nlp_bench.config.accelerators import Peak, peak_of, variants
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.flops import num_parameters
-from nlp_bench.measure.accelerators import Peak, peak_of, variants
 from nlp_bench.measure.counting import flops_per_token, stated_countings
 from nlp_bench.measure.shape import Shaped, shaped
 

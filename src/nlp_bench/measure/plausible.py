@@ -6,9 +6,9 @@ https://arxiv.org/abs/2001.08361, section 2.1: forward 2, backward 4). It is a l
 
 import numpy as np
 
+from nlp_bench.config.accelerators import bound_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.logs.record import Attempt, Records
-from nlp_bench.measure.accelerators import bound_of
 from nlp_bench.measure.sizes import Sizes
 
 ANY_PEAK_TFLOPS = 50_000.0

@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from nlp_bench.config.accelerators import TABLE, Accelerator, accelerators, variants
 from nlp_bench.errors import UsageError
-from nlp_bench.measure.accelerators import TABLE, Accelerator, accelerators, variants
 
 _POWER = re.compile(r"(?<![0-9])(\d{3,4}) ?W\b", re.IGNORECASE)
 _CLOCK_OF_POWER = 0.4

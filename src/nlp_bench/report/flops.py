@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from nlp_bench.config.accelerators import Peak
 from nlp_bench.flops import ModelShape, Recompute, num_parameters
 from nlp_bench.flops_families import T5Shape
-from nlp_bench.measure.accelerators import Peak
 from nlp_bench.measure.counting import COUNTS, flops_per_token
 from nlp_bench.measure.efficiency import Efficiency, field_of
 from nlp_bench.measure.entry import RunEntry

@@ -43,7 +43,7 @@ def _rank(options: argparse.Namespace, problem: "Problem") -> int:
 
 def _rehearsed(options: argparse.Namespace, found: "Answer") -> tuple[str, ...]:
     """Rehearse the best ones, and say on a terminal how far it is."""
-    from nlp_bench.plan.answer.rehearsed import rehearse_rows
+    from nlp_bench.rehearse.planned import rehearse_rows
 
     count = min(options.rehearse, len(found.rows))
     system = _word(found.problem.system.name, options.system)

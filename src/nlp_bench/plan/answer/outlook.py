@@ -7,7 +7,6 @@ import numpy as np
 
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.measure.throughput import REPORT_TOKENS
 from nlp_bench.plan.answer.answer import GIB, costs
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.forecast import forecast
@@ -22,8 +21,10 @@ SCHEMA = "nlp-bench/forecast/1"
 class Outlook:
     """The prediction of one run. Nothing in it is measured."""
 
+    tokens: int
+    """Tokens of the training whose time is predicted."""
     report_s: float
-    """Predicted seconds of a training on the report's tokens."""
+    """Predicted seconds of that training."""
     low_s: float
     """Lower end of its 90 % interval."""
     high_s: float
@@ -63,21 +64,21 @@ class Outlook:
         return {
             "schema": SCHEMA,
             "what": "predicted before the run, not measured",
-            "tokens": REPORT_TOKENS,
             **vars(self),
         }
 
 
-def outlook(run: Run) -> Outlook:
-    """Predict one run. Raises UsageError where the planner knows its model, machine or number format not."""
+def outlook(run: Run, tokens: int) -> Outlook:
+    """Predict one run and the time of a training on `tokens`. Raises UsageError where the planner knows its model, machine or number format not."""
     constants = read_constants()
     c = configuration_of(run, constants)
     found, gpu = forecast(c, constants), run.system.gpu
     total, memory = _only(found.seconds.total), found.memory
     samples = run.batch.global_batch_size * run.batch.sequence_length
-    times = [REPORT_TOKENS / samples * _only(value) for value in (found.seconds.total, found.low, found.high)]
+    times = [tokens / samples * _only(value) for value in (found.seconds.total, found.low, found.high)]
     shares = {name: _only(part) / total for name, part in found.seconds.parts.items()}
     return Outlook(
+        tokens=tokens,
         report_s=times[0],
         low_s=times[1],
         high_s=times[2],
@@ -93,12 +94,12 @@ def outlook(run: Run) -> Outlook:
     )
 
 
-def outlook_or_reason(run: Run) -> Outlook | str:
+def outlook_or_reason(run: Run, tokens: int) -> Outlook | str:
     """Return the prediction of a run, or in a sentence why there is none: no run is refused for lack of a prediction."""
     if run.system.accelerator != "cuda":
         return "no prediction: a CPU run (nlp-bench plan calibrate measures what one needs)"
     try:
-        return outlook(run)
+        return outlook(run, tokens)
     except NlpBenchError as error:
         return f"no prediction: {error}"
     except Exception as error:  # noqa: BLE001  # a fault of the planner must not stop a job that would run

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from nlp_bench.config.accelerators import FORMATS, Accelerator, accelerators, bound_of, peak_of
 from nlp_bench.errors import UsageError
-from nlp_bench.measure.accelerators import FORMATS, Accelerator, accelerators, bound_of, peak_of
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from nlp_bench.config.request import add_request_arguments, from_options
 from nlp_bench.config.resolve import resolve
 from nlp_bench.plan.answer.answer import GIB, Answer, Row
 from nlp_bench.plan.bid.command import run_words
+from nlp_bench.rehearse.rehearsal import rehearse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +35,6 @@ class Rehearsed:
 
 def rehearse_rows(answer: Answer, count: int, *, model: str, system: str) -> Iterator[Rehearsed]:
     """Rehearse the fullest ranks of the first `count` rows, one row after the other; some seconds each."""
-    from nlp_bench.rehearse.rehearsal import rehearse  # noqa: PLC0415  # imports torch
-
     parser = argparse.ArgumentParser()
     add_request_arguments(parser)
     for row in answer.rows[:count]:
