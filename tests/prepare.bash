@@ -1,15 +1,17 @@
 # shellcheck shell=bash
 # Install what the tests need; then python, JUBE and Slurm are on PATH. Sourced by tests/run.sh and tests/soak/run.sh,
-# which set `root` (the checkout) and stand in it.
+# which set `root` (the checkout) and stand in it. With `quick` set: the Python environment alone.
 say() { echo "${0#"$root"/}: $*" >&2; }
 
 need=()
-command -v slurmctld > /dev/null && command -v slurmd > /dev/null || need+=(slurm-wlm)
-command -v munged > /dev/null || need+=(munge)
-command -v shellcheck > /dev/null || need+=(shellcheck)
-command -v jube > /dev/null || need+=(jube)
-command -v chromium > /dev/null || command -v google-chrome > /dev/null || need+=(chromium)
-command -v flock > /dev/null || need+=(util-linux)
+if [[ -z ${quick:-} ]]; then
+  command -v slurmctld > /dev/null && command -v slurmd > /dev/null || need+=(slurm-wlm)
+  command -v munged > /dev/null || need+=(munge)
+  command -v shellcheck > /dev/null || need+=(shellcheck)
+  command -v jube > /dev/null || need+=(jube)
+  command -v chromium > /dev/null || command -v google-chrome > /dev/null || need+=(chromium)
+  command -v flock > /dev/null || need+=(util-linux)
+fi
 if ((${#need[@]})); then
   if [[ $(id -u) == 0 ]] && command -v apt-get > /dev/null; then
     say "installing ${need[*]}"
@@ -22,8 +24,10 @@ if ((${#need[@]})); then
 fi
 
 NLP_BENCH_SYSTEM=local bash benchmark/env/setup_venv.sh --extra test
-# shellcheck source=benchmark/env/jube.bash
-source benchmark/env/jube.bash
-nlp_bench_find_jube "$root"
+if [[ -z ${quick:-} ]]; then
+  # shellcheck source=benchmark/env/jube.bash
+  source benchmark/env/jube.bash
+  nlp_bench_find_jube "$root"
+fi
 bin=$(nlp_bench_venv "$root")/bin
 export PATH=$bin:$PATH

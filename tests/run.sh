@@ -1,21 +1,30 @@
 #!/usr/bin/env bash
 # Install what the tests need and run them all: linters, types, unit tests, real torchrun, real Slurm, real JUBE.
+#   bash tests/run.sh                         all of them, files beside each other
+#   bash tests/run.sh --quick [arguments]     those without Slurm, JUBE, torchrun and a browser; none of these is installed
 #   bash tests/run.sh [pytest arguments]      for example: bash tests/run.sh tests/logs -k ansi
-# Without arguments files run beside each other, one per core and at most four: many tests wait for programs.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
+quick=
+if [[ ${1:-} == --quick ]]; then quick=1 && shift; fi
 # shellcheck source=tests/prepare.bash
 source tests/prepare.bash
 
+cores=$(nproc)
+workers=$((cores < 4 ? cores : 4))
+if [[ $quick ]]; then
+  say "ruff, pytest"
+  ruff check --quiet .
+  exec python -m pytest -n "$workers" -m "not slurm and not jube and not torchrun and not browser" "$@"
+fi
 if (($# == 0)); then
   say "shellcheck, ruff, mypy"
   git ls-files -co --exclude-standard '*.sh' '*.bash' .ci/run benchmark/env/nlp-bench | xargs -d '\n' shellcheck -x
   ruff check --quiet .
   ruff format --check --quiet .
   mypy
-  cores=$(nproc)
-  set -- -n "$((cores < 4 ? cores : 4))" --dist loadfile
+  set -- -n "$workers" --dist loadfile
 fi
 say "pytest"
 exec python -m pytest "$@"

@@ -36,19 +36,12 @@ def test_functions_are_small() -> None:
     assert {name: n for name, n in lengths.items() if n > 80} == {}
 
 
-def test_every_path_of_the_readme_exists_and_every_source_stands_in_it() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    tree = text.split("<!-- tree -->")[1]
-    listed = {
-        line.split()[0]
-        for line in tree.splitlines()
-        if line.startswith(("  ", "benchmark", "src", "jube", "tests", "reports"))
-    }
-    rooms = {path.relative_to(ROOT).parent.as_posix() for path in sources()} - {"src/nlp_bench"}
-    for room in rooms:
-        assert f"{room}/" in listed, f"{room}/ is missing in the README's tree"
-    for name in listed:
-        assert (ROOT / name).exists(), f"the README's tree names {name}, which does not exist"
+def test_every_package_stands_in_the_architecture_and_every_path_of_it_exists() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("<!-- tree -->")[1]
+    listed = set(re.findall(r"`([\w./]+)`", "\n".join(line.split("|")[1] for line in text.splitlines() if "|" in line)))
+    assert [name for name in sorted(listed) if not (ROOT / name).exists()] == []
+    packages = {path.relative_to(ROOT).parts[2] for path in sources() if len(path.relative_to(ROOT).parts) > 3}
+    assert {f"src/nlp_bench/{name}/" for name in packages} - listed == set()
 
 
 def site_words() -> list[str]:

@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from support.browsing import CHROMIUM, Seen, browser, contrast, looked_at, simulated_log
+from support.browsing import NEEDS_BROWSER, Seen, browser, contrast, looked_at, simulated_log
 
 from nlp_bench.cli.main import main
 
 pytest.importorskip("playwright", reason="the browser is driven by the package playwright (extra `test`)")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine (Debian: apt-get install chromium)"
-)
+pytestmark = NEEDS_BROWSER
 DESK, PHONE = (1280, 900), (390, 844)
 VIEWS = [(*DESK, "light"), (*DESK, "dark"), (*PHONE, "light"), (*PHONE, "dark")]
 

@@ -105,3 +105,4 @@ def test_folders_in_folders_without_end_are_bounded_and_the_rest_is_read(tmp_pat
         ("plan", "--learn", str(tmp_path), "--model", "tiny", "--system", "local", "--nodes", "1"),
     ):
         assert nlp_bench(*words).returncode > 0, words
+    subprocess.run(["rm", "-rf", str(tmp_path / "n")], check=True)  # too deep for pytest, which would fail to tidy up

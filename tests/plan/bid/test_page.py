@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browsing import CHROMIUM, browser, contrast, looked_at
+from support.browsing import NEEDS_BROWSER, browser, contrast, looked_at
 
 from nlp_bench.plan.answer.answer import Answer
 from nlp_bench.plan.bid.bid import Files, bid
 from nlp_bench.plan.bid.output import sheet
 
 pytest.importorskip("playwright", reason="the browser is driven by the package playwright (extra `test`)")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine (Debian: apt-get install chromium)"
-)
+pytestmark = NEEDS_BROWSER
 
 
 @pytest.fixture(scope="module")

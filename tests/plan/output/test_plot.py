@@ -97,6 +97,7 @@ def test_other_endings_are_refused(answered: Answer, tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.browser
 def test_in_a_browser(started: Any, answered: Answer, tmp_path: Path, scheme: str) -> None:
     path = tmp_path / "plan.svg"
     write_plot(plan_chart(answered), path)
