@@ -9,9 +9,9 @@ import pytest
 from support.native import compiled
 
 from nlp_bench.config.request import Request
-from nlp_bench.doctor.asking import Answer
 from nlp_bench.doctor.place import Place, look_around
 from nlp_bench.machine.nvml import Nvml
+from nlp_bench.programs import Answer
 
 SOURCE = Path(__file__).resolve().parents[1] / "support/fake_nvml.c"
 SLURM_ANSWERS = Answer(code=0, out="ClusterName = here\nSLURM_VERSION = 22.05.8\n", err="", elapsed_s=0.01)

@@ -174,7 +174,7 @@ def test_a_nonce_reaches_the_log_or_is_refused(megatron: Path, tmp_path: Path) -
 
 @pytest.fixture
 def in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "ask", slurm_answers)
+    monkeypatch.setattr(rendezvous, "ask_slurm", slurm_answers)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-95]")
 
 
@@ -211,7 +211,7 @@ def test_wrong_allocation_is_refused() -> None:
 
 
 def test_the_job_script_hands_the_addresses_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "ask", lambda *_, **__: None)  # as in a container
+    monkeypatch.setattr(rendezvous, "ask_slurm", lambda *_, **__: None)  # as in a container
     monkeypatch.setenv("NLP_BENCH_NODES", " ".join(f"10.0.0.{n}" for n in range(8)))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_NODEID", "3")

@@ -4,12 +4,12 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 
 from nlp_bench.config import catalog
 from nlp_bench.config.slurm_text import plain
 from nlp_bench.config.system import Detect, System
 from nlp_bench.errors import UsageError
+from nlp_bench.programs import ask
 
 ANSWER_S = 10.0
 """Seconds that a scheduler has to answer; a healthy one takes a few hundredths."""
@@ -23,22 +23,17 @@ class NoAnswerError(UsageError):
     """A program is there, but it did not answer in time."""
 
 
-def ask(*command: str, timeout_s: float = ANSWER_S) -> str | None:
-    """Run a short command; return its stdout, or None where it is missing or fails.
+def ask_slurm(*command: str, timeout_s: float = ANSWER_S) -> str | None:
+    """Return the stdout of one of Slurm's commands, or None where it is missing or fails.
 
     Raises NoAnswerError when it does not end in time, or when Slurm's controller does not answer: "cannot ask" is not "not there".
     """
-    if shutil.which(command[0]) is None:
-        return None
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise NoAnswerError(f"`{' '.join(command)}` did not answer within {timeout_s:g} s; try again later") from error
-    except OSError:
-        return None
-    if done.returncode and NO_CONTROLLER.search(done.stderr):
-        raise NoAnswerError(f"`{' '.join(command)}`: {done.stderr.strip()}; try again later")
-    return done.stdout if done.returncode == 0 else None
+    answer = ask(*command, timeout_s=timeout_s)
+    if answer.is_late:
+        raise NoAnswerError(f"{answer.err}; try again later")
+    if answer.code and NO_CONTROLLER.search(answer.err):
+        raise NoAnswerError(f"`{' '.join(command)}`: {answer.err.strip()}; try again later")
+    return answer.out if answer.is_good else None
 
 
 def scontrol_field(line: str, name: str) -> str:
@@ -53,7 +48,7 @@ def slurm_cluster() -> str | None:
     if named and not os.path.exists(named):  # noqa: PTH110  # a word of the environment; scontrol would search the network
         return None
     try:
-        config = ask("scontrol", "show", "config")
+        config = ask_slurm("scontrol", "show", "config")
     except NoAnswerError as error:
         raise NoAnswerError(
             f"{error}, or train on this machine, which needs no Slurm: --system local (tag local)"
@@ -96,8 +91,10 @@ def _matches(detect: Detect, host: str, cluster: str | None) -> bool:
 
 def num_gpus() -> int:
     """Return how many GPUs nvidia-smi lists; 0 where there is none."""
-    listing = ask("nvidia-smi", "-L", timeout_s=20) if shutil.which("nvidia-smi") else None
-    return sum(line.startswith("GPU ") for line in (listing or "").splitlines())
+    answer = ask("nvidia-smi", "-L", timeout_s=20)
+    if answer.is_late:
+        raise NoAnswerError(f"{answer.err}; try again later")
+    return sum(line.startswith("GPU ") for line in answer.out.splitlines()) if answer.is_good else 0
 
 
 def cpu_ranks() -> int:

@@ -1,15 +1,14 @@
 """Which nlp-bench this is: version and commit."""
 
-import contextlib
 import hashlib
 from pathlib import Path
 
 import nlp_bench
 from nlp_bench import __version__
 from nlp_bench.config import catalog
-from nlp_bench.config.machine import NoAnswerError, ask
 from nlp_bench.config.run import Origin
 from nlp_bench.files import read_object
+from nlp_bench.programs import ask
 
 SNAPSHOT = "snapshot.json"
 """What says in a copy of the code (`nlp-bench submit --snapshot-code`) which commit it is of."""
@@ -45,10 +44,13 @@ def git(checkout: Path) -> tuple[str, ...]:
 
 def commit_of(checkout: Path) -> str | None:
     """Return the commit of a git checkout, marked; None outside of one, "unknown" where git does not answer."""
-    with contextlib.suppress(NoAnswerError):
-        commit = (ask(*git(checkout), "rev-parse", "HEAD") or "").strip()
-        if not commit:
-            return None
-        status = ask(*git(checkout), "status", "--porcelain", "--untracked-files=no")
-        return commit + ("+unknown" if status is None else "+changes" if status.strip() else "")
-    return "unknown"
+    head = ask(*git(checkout), "rev-parse", "HEAD")
+    if head.is_late:
+        return "unknown"
+    if not head.is_good or not head.out.strip():
+        return None
+    status = ask(*git(checkout), "status", "--porcelain", "--untracked-files=no")
+    if status.is_late:
+        return "unknown"
+    mark = "+unknown" if not status.is_good else "+changes" if status.out.strip() else ""
+    return head.out.strip() + mark

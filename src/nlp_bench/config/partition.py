@@ -1,6 +1,6 @@
 """What the partition allows: its name, its nodes, its longest time; asked of Slurm before anything is submitted."""
 
-from nlp_bench.config.machine import ask, scontrol_field
+from nlp_bench.config.machine import ask_slurm, scontrol_field
 from nlp_bench.config.run import Run
 from nlp_bench.config.slurm_text import records
 from nlp_bench.config.values import seconds_of
@@ -12,7 +12,7 @@ def check(run: Run) -> None:
 
     Silent where Slurm does not list its partitions: sbatch then decides.
     """
-    listing = ask("scontrol", "show", "partition", "--oneliner")
+    listing = ask_slurm("scontrol", "show", "partition", "--oneliner")
     found = records(listing or "", "PartitionName")
     if not found:
         return

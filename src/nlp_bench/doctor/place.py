@@ -14,9 +14,9 @@ from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.config.slurm_text import plain
 from nlp_bench.config.system import System
-from nlp_bench.doctor.asking import Answer, ask
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.machine.nvml import Nvml, NvmlError
+from nlp_bench.programs import Answer, ask
 
 SET_UP = "pip install 'nlp-bench[train]'; or, with an environment of its own, a working folder: nlp-bench init DIR"
 """How an installed package gets what a training needs."""

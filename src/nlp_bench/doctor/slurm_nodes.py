@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from nlp_bench.config.machine import scontrol_field
 from nlp_bench.config.slurm_text import MARK, records, rows
-from nlp_bench.doctor.asking import ask
 from nlp_bench.doctor.place import Place
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.programs import ask
 
 DOWN = (
     "DOWN",

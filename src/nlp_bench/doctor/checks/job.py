@@ -2,11 +2,11 @@
 
 import re
 
-from nlp_bench.doctor.asking import ask
 from nlp_bench.doctor.finding import Finding, failed, ok, skipped
 from nlp_bench.doctor.place import Place
 from nlp_bench.launch.folder import script_text
 from nlp_bench.launch.scheduler.sbatch import without_overrides
+from nlp_bench.programs import ask
 
 
 def check(place: Place) -> Finding:

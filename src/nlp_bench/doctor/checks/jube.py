@@ -3,10 +3,10 @@
 import re
 import sys
 
-from nlp_bench.doctor.asking import ask
 from nlp_bench.doctor.finding import Finding, failed, ok, warning
 from nlp_bench.doctor.place import Place
 from nlp_bench.launch.folder import environment_folder
+from nlp_bench.programs import ask
 
 TESTED = ("2.5.1", "2.7.1")
 """The versions that the tests run benchmark/jube/nlp_benchmark.yaml with, from `jube run` to the table."""

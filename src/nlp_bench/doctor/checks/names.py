@@ -4,11 +4,11 @@ import ipaddress
 import re
 import socket
 
-from nlp_bench.doctor.asking import ask
 from nlp_bench.doctor.finding import Finding, failed, ok, warning
 from nlp_bench.doctor.place import Place
 from nlp_bench.doctor.slurm_nodes import Node, nodes_of, partition_nodes, queue_of
 from nlp_bench.machine.addresses import look_up
+from nlp_bench.programs import ask
 
 WITHIN_S = 2.0
 """Seconds for all names together; a resolver that takes longer holds up every connection of a large job."""

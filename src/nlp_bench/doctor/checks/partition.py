@@ -3,10 +3,10 @@
 from nlp_bench.config import partition
 from nlp_bench.config.machine import scontrol_field
 from nlp_bench.config.slurm_text import records
-from nlp_bench.doctor.asking import ask
 from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
 from nlp_bench.doctor.place import Place
 from nlp_bench.doctor.slurm_nodes import partition_nodes, queue_of
+from nlp_bench.programs import ask
 
 SHOWN = 10
 """Nodes that are named; a machine that is down altogether has thousands."""

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from nlp_bench.config.machine import ask as answer_of
+from nlp_bench.config.machine import ask_slurm
 from nlp_bench.config.slurm_text import hostnames, hostnames_command
 from nlp_bench.doctor.place import Place
 from nlp_bench.doctor.slurm_nodes import Node, nodes_of, partition_nodes, queue_of
@@ -41,7 +41,7 @@ def choose(place: Place, which: str) -> Choice:
         if int(which) < 1:
             raise UsageError(f"--nodes: {which} is less than 1")
         return Choice(names=(), number=int(which))
-    queue = queue_of(place, answer_of("scontrol", "show", "partition", "--oneliner") or "")
+    queue = queue_of(place, ask_slurm("scontrol", "show", "partition", "--oneliner") or "")
     if which == "all":
         nodes = partition_nodes(queue)
     elif LISTED.fullmatch(which):
@@ -60,7 +60,7 @@ def _allocated(place: Place, which: str) -> Choice:
     if which != "all":
         raise UsageError("--nodes: inside an allocation all of its nodes are tested: --nodes all")
     words = place.variables.get("SLURM_JOB_NODELIST", "")
-    names = hostnames(answer_of(*hostnames_command(words)) or "")
+    names = hostnames(ask_slurm(*hostnames_command(words)) or "")
     if not names:
         raise NlpBenchError(f"--nodes: Slurm does not tell the nodes of this allocation ({words!r})")
     return Choice(names=tuple(names), number=len(names))

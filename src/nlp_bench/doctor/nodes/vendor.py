@@ -8,7 +8,7 @@ import re
 import shutil
 from typing import Any
 
-from nlp_bench.doctor.asking import ask
+from nlp_bench.programs import ask
 
 LIMIT_S = 240.0
 LEVEL = "1"

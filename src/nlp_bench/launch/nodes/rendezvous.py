@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from nlp_bench.config.machine import NoAnswerError, ask, scontrol_field
+from nlp_bench.config.machine import NoAnswerError, ask_slurm, scontrol_field
 from nlp_bench.config.run import Run
 from nlp_bench.config.slurm_text import hostnames, hostnames_command, own_nodes, records
 from nlp_bench.errors import NlpBenchError
@@ -54,7 +54,7 @@ def addresses(run: Run) -> list[str]:
 
 def _ask_slurm(suffix: str) -> list[str]:
     nodes = own_nodes()
-    names = hostnames(ask(*hostnames_command(nodes), timeout_s=30) or "") if nodes else []
+    names = hostnames(ask_slurm(*hostnames_command(nodes), timeout_s=30) or "") if nodes else []
     if names is None:
         raise NlpBenchError(f"scontrol does not write out the nodes {nodes}; look at `scontrol show hostnames {nodes}`")
     if suffix:
@@ -67,7 +67,7 @@ def _ask_slurm(suffix: str) -> list[str]:
 def _shown(names: list[str]) -> str | None:
     """Ask for the nodes; a controller that is restarted just now is asked again, for the job would be lost without it."""
     try:
-        return ask("scontrol", "show", "node", ",".join(names), "--oneliner", timeout_s=30)
+        return ask_slurm("scontrol", "show", "node", ",".join(names), "--oneliner", timeout_s=30)
     except NoAnswerError as error:
         raise slurm.SilentError(str(error)) from error
 

@@ -3,18 +3,19 @@
 import datetime as dt
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from nlp_bench import programs
 from nlp_bench.config.machine import scontrol_field
 from nlp_bench.config.slurm_text import MARK, accounted, is_accounting, records, rows
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import ambient
 from nlp_bench.launch.scheduler.states import GONE
+from nlp_bench.programs import Answer
 
 ASK_TIMEOUT_S = 20
 PATIENCE_S = 120
@@ -26,7 +27,7 @@ REUSED = "its number is another job's by now"
 WORK_DIR = re.compile(r" WorkDir=(.*?)(?: [A-Z]\w*=|$)", re.MULTILINE)
 """The folder of a job in `scontrol show job --oneliner`; its name may hold blanks."""
 
-Answer = TypeVar("Answer")
+Found = TypeVar("Found")
 
 
 class SilentError(NlpBenchError):
@@ -80,18 +81,18 @@ def look(job_id: str, *, timeout_s: float = ASK_TIMEOUT_S) -> Job | None:
 
     None means that Slurm does not answer at present.
     """
-    code, out, err = ask("scontrol", "show", "job", job_id, "--oneliner", timeout_s=timeout_s)
-    shown = next((line for line in records(out, "JobId").values() if " JobState=" in line), None)
-    if code == 0 and shown:
+    answer = ask("scontrol", "show", "job", job_id, "--oneliner", timeout_s=timeout_s)
+    shown = next((line for line in records(answer.out, "JobId").values() if " JobState=" in line), None)
+    if answer.is_good and shown:
         return _shown(shown, job_id)
-    if "Invalid job id" not in err:
+    if "Invalid job id" not in answer.err:
         return None
     for source in ("sacct", "sacct -c"):
-        code, out, err = ask(*source.split(), "-X", "-P", "-j", job_id, "-o", "JobID,State,ExitCode")
-        if code == 0 and (found := accounted(out, job_id)):
+        answer = ask(*source.split(), "-X", "-P", "-j", job_id, "-o", "JobID,State,ExitCode")
+        if answer.is_good and (found := accounted(answer.out, job_id)):
             return _accounted(*found, source, job_id)
-        is_off = code != 0 and (source == "sacct -c" or "accounting storage is disabled" in err)
-        if not is_off and not (code == 0 and is_accounting(out)):
+        is_off = not answer.is_good and (source == "sacct -c" or "accounting storage is disabled" in answer.err)
+        if not is_off and not (answer.is_good and is_accounting(answer.out)):
             return None
     return Job(state=GONE, reason="", exit_status=None, job_id=job_id)
 
@@ -144,10 +145,10 @@ def _time(word: str) -> dt.datetime | None:
 
 def is_queued(job_id: str) -> bool | None:
     """Whether squeue lists the job as waiting or running; None where it does not answer."""
-    code, out, err = ask("squeue", "--jobs", job_id, f"--format={MARK}%i")
-    if code:
-        return False if "Invalid job id" in err else None
-    found = rows(out, 1)
+    answer = ask("squeue", "--jobs", job_id, f"--format={MARK}%i")
+    if not answer.is_good:
+        return False if "Invalid job id" in answer.err else None
+    found = rows(answer.out, 1)
     return None if found is None else [job_id] in found
 
 
@@ -157,15 +158,15 @@ def comments(*, ended: bool) -> list[tuple[int, str]]:
     Raises SilentError where Slurm does not answer: that is not "none".
     """
     states = ["--states=all"] if ended else []
-    code, out, err = ask("squeue", "--me", *states, f"--format={MARK}%i|%k")
-    found = rows(out, 2) if code == 0 else None
+    answer = ask("squeue", "--me", *states, f"--format={MARK}%i|%k")
+    found = rows(answer.out, 2) if answer.is_good else None
     if found is None:
-        said = "not in the form that it was asked for, as a wrapper of the site may" if code == 0 else "no answer"
-        raise SilentError(f"squeue: {err.strip() or said}")
+        said = "not in the form that it was asked for, as a wrapper of the site may" if answer.is_good else "no answer"
+        raise SilentError(f"squeue: {answer.err.strip() or said}")
     return sorted((int(pair[0]), pair[1]) for pair in found if len(pair) == 2 and pair[0].isdigit())
 
 
-def patiently(question: Callable[[], Answer]) -> Answer:
+def patiently(question: Callable[[], Found]) -> Found:
     """Put a question until Slurm answers, with growing pauses, for PATIENCE_S; then SilentError goes on."""
     end, pause_s = time.monotonic() + PATIENCE_S, 1.0
     while True:
@@ -185,16 +186,10 @@ def cancel(job_ids: list[str]) -> None:
         ask("scancel", *job_ids)
 
 
-def ask(*command: str, timeout_s: float | None = None) -> tuple[int, str, str]:
-    """Run one of Slurm's commands; return its exit status, stdout and stderr, 255 where it cannot be run or does not end."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s or ASK_TIMEOUT_S,
-            env=ambient.without(os.environ, ambient.OF_QUESTIONS), stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 255, "", str(error)
-    return done.returncode, done.stdout, done.stderr
+def ask(*command: str, timeout_s: float | None = None) -> Answer:
+    """Return the answer of one of Slurm's commands, which get none of the variables that change their answers."""
+    variables = ambient.without(os.environ, ambient.OF_QUESTIONS)
+    return programs.ask(*command, timeout_s=timeout_s or ASK_TIMEOUT_S, variables=variables)
 
 
 def _status(exit_code: str) -> int | None:

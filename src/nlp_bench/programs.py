@@ -1,4 +1,4 @@
-"""Questions to other programs: bounded in time, and "cannot ask" told apart from "says no"."""
+"""Questions to other programs: bounded in time, and "cannot be asked" told apart from "says no"."""
 
 import shutil
 import subprocess
@@ -12,16 +12,18 @@ ANSWER_S = 12.0
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a program said."""
+    """What a program answered, or why it could not be asked."""
 
     code: int | None
-    """Exit status; None where it is not there, did not start or did not end in time."""
-    out: str
+    """Exit status; None where the program could not be asked: it is missing, did not start or did not end in time."""
+    out: str = ""
     """Its stdout."""
-    err: str
+    err: str = ""
     """Its stderr, or why there is no exit status."""
-    elapsed_s: float
+    elapsed_s: float = 0.0
     """Seconds until it had answered."""
+    is_late: bool = False
+    """Whether it did not end in time: somebody may be there, but does not answer."""
 
     @property
     def is_good(self) -> bool:
@@ -37,10 +39,14 @@ class Answer:
 def ask(
     *command: str, timeout_s: float = ANSWER_S, stdin: str = "", variables: Mapping[str, str] | None = None
 ) -> Answer:
-    """Run `command` and return what it said; a fault is an answer, too: nothing is raised."""
+    """Run `command` and return what it answered; nothing is raised. `variables` are its whole environment."""
     begin = time.monotonic()
+
+    def unasked(why: str, *, is_late: bool = False) -> Answer:
+        return Answer(code=None, err=why, elapsed_s=time.monotonic() - begin, is_late=is_late)
+
     if shutil.which(command[0]) is None:
-        return Answer(code=None, out="", err=f"{command[0]} is not on PATH", elapsed_s=0.0)
+        return unasked(f"{command[0]} is not on PATH")
     try:
         done = subprocess.run(
             command,
@@ -53,9 +59,7 @@ def ask(
             env=None if variables is None else dict(variables),
         )
     except subprocess.TimeoutExpired:
-        why = f"`{' '.join(command)}` did not answer within {timeout_s:g} s"
-        return Answer(code=None, out="", err=why, elapsed_s=time.monotonic() - begin)
+        return unasked(f"`{' '.join(command)}` did not answer within {timeout_s:g} s", is_late=True)
     except OSError as error:
-        why = f"{command[0]} does not start: {error.strerror}"
-        return Answer(code=None, out="", err=why, elapsed_s=time.monotonic() - begin)
+        return unasked(f"{command[0]} does not start: {error.strerror}")
     return Answer(code=done.returncode, out=done.stdout, err=done.stderr, elapsed_s=time.monotonic() - begin)
