@@ -72,7 +72,7 @@ class Log:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why it has no number, or what to know about it. `--sequence-length N` in one is `sequence_length=N` of `read_log`."""
-        return self.entry.reasons
+        return self.entry.reason_texts
 
     @property
     def global_batch_size(self) -> int | None:

@@ -18,6 +18,7 @@ from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.end.remedies import SPECIAL
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 
 REASONS = {
     "completed with errors": "completed with errors: exit status 3 behind the last iteration, when the training was done",
@@ -158,7 +159,9 @@ def test_one_line_for_lists(folder: Path) -> None:
 
 def test_a_row_of_a_report_shows_the_evidence(folder: Path) -> None:
     (folder / "outcome.json").write_text(json.dumps({"evidence": "RuntimeError: boom"}))
-    row = RunEntry(source=str(folder), dialect="nlp-bench", outcome=Outcome.FAILED, reasons=("exit status 1",))
+    row = RunEntry(
+        source=str(folder), dialect="nlp-bench", outcome=Outcome.FAILED, reasons=(Reason("any", "exit status 1"),)
+    )
     assert "evidence: RuntimeError: boom; log: " in (of_entry(row) or "")
     assert of_entry(RunEntry(source=str(folder), dialect="nlp-bench", outcome=Outcome.VALID)) is None
     assert of_entry(RunEntry(source="job.out", dialect="nlp-bench", outcome=Outcome.FAILED)) is None

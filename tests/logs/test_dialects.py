@@ -25,9 +25,9 @@ def test_fixture(tmp_path: Path, name: str, fixture: dict[str, Any], case: dict[
     entries = measure_log(str(path), Overrides(**case.get("options", {})))
     entry = max(entries, key=lambda e: (e.has_number, e.num_records or 0))
     assert entry.dialect == fixture["dialect"]
-    assert entry.outcome.value == case["outcome"], entry.reasons
+    assert entry.outcome.value == case["outcome"], entry.reason_texts
     for word in case.get("says", ()):
-        assert word in " ".join((*entry.reasons, *entry.remarks))
+        assert word in " ".join((*entry.reason_texts, *entry.remarks))
     for key in ("num_records", "num_gpus", "global_batch_size", "sequence_length"):
         if key in case:
             assert getattr(entry, key) == case[key], key

@@ -43,8 +43,8 @@ def test_slow_lines_that_cannot_be_read(path: Path, ms: str, every: int) -> None
     )
     assert entry.outcome is Outcome.REFUSED
     assert not entry.has_number
-    assert f"{120 // every} of 120 training lines" in entry.reasons[0]
-    assert f"lines {every}, {2 * every}, " in entry.reasons[0]
+    assert f"{120 // every} of 120 training lines" in entry.reason_texts[0]
+    assert f"lines {every}, {2 * every}, " in entry.reason_texts[0]
 
 
 def test_lines_that_are_cut_before_their_time(path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_small_share_is_said_and_borne(path: Path) -> None:
     entry = measured(path, "".join(line(i, "?" if i in {50, 100, 150} else "") for i in range(1, 201)))
     assert entry.has_number
     assert read_log(str(path)).attempts[0].num_lost == 3
-    assert any("3 cut or spliced" in reason for reason in entry.reasons)
+    assert any("3 cut or spliced" in reason for reason in entry.reason_texts)
 
 
 @pytest.mark.parametrize("num_bad", [1, 2])

@@ -57,7 +57,7 @@ def test_a_step_faster_than_the_accelerators_peak_is_refused(tmp_path: Path) -> 
     path.write_text(f"NVIDIA A100-SXM4-40GB\nTotal number of parameters in billions: 70.0\n{STEP}")
     (entry,) = measure_log(str(path), Overrides(num_gpus=8))
     assert (entry.outcome.value, entry.has_number) == ("REFUSED", False)
-    assert "more than the 312 of A100" in entry.reasons[0]
+    assert "more than the 312 of A100" in entry.reason_texts[0]
     path.write_text(f"NVIDIA A100-SXM4-40GB\nTotal number of parameters in billions: 7.0\n{STEP}")
     (entry,) = measure_log(str(path), Overrides(num_gpus=8))
     assert entry.outcome.value == "MEASURED"

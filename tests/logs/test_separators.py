@@ -166,8 +166,8 @@ def test_points_that_nothing_else_explains(
     path.write_text("".join(megatron_line(i, ms).replace("(ms)", unit) for i, ms in enumerate(times, 1)))
     (entry,) = measure_log(str(path), Overrides(sequence_length=128, num_gpus=1))
     assert entry.outcome is Outcome.REFUSED
-    assert "elapsed time per iteration: 39 of 60 lines" in entry.reasons[0]
-    assert "line 4)" in entry.reasons[0]
+    assert "elapsed time per iteration: 39 of 60 lines" in entry.reason_texts[0]
+    assert "line 4)" in entry.reason_texts[0]
 
 
 @pytest.mark.parametrize(

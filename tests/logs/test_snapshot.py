@@ -120,7 +120,7 @@ def test_the_reason_stands_in_the_entry(tmp_path: Path) -> None:
     path.write_bytes(b"".join(record % number for number in range(1, 6000)))
     assert len(read_log(str(path), progress=append_once(path)).attempts[0].records) == 5999
     (entry,) = measure_log(str(path), Overrides(), progress=lambda _: os.truncate(path, 1000))
-    assert any("the file was cut while it was read" in reason for reason in entry.reasons)
+    assert any("the file was cut while it was read" in reason for reason in entry.reason_texts)
 
 
 def append_once(path: Path) -> Callable[[object], None]:

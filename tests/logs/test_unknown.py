@@ -31,7 +31,7 @@ def entry(tmp_path: Path, text: str, options: Overrides = NOTHING) -> RunEntry:
 def said(found: RunEntry) -> str:
     """Everything that a reader of the number is told."""
     of_log = found.provenance.remarks if found.provenance else ()
-    return " ".join((*found.reasons, *found.remarks, *of_log))
+    return " ".join((*found.reason_texts, *found.remarks, *of_log))
 
 
 @pytest.fixture

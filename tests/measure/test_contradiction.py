@@ -32,7 +32,7 @@ def measured(folder: Path, *, grown: int = 96, skipped: int = 0, wall_s: float =
 
 def test_a_log_that_agrees_with_itself_says_nothing(tmp_path: Path) -> None:
     entry = measured(tmp_path, wall_s=5.03)
-    assert entry.reasons == ()
+    assert entry.reason_texts == ()
     assert judged(entry, 20_000_000, 1000).word == "PASS"
 
 
@@ -45,7 +45,7 @@ def test_a_log_that_agrees_with_itself_says_nothing(tmp_path: Path) -> None:
 )
 def test_a_contradiction_is_told_and_proves_nothing(tmp_path: Path, what: dict[str, float], said: str) -> None:
     entry = measured(tmp_path, **what)
-    assert any(said in reason for reason in entry.reasons), entry.reasons
+    assert any(said in reason for reason in entry.reason_texts), entry.reason_texts
     assert judged(entry, 20_000_000, 1000).word == NOT_PROVEN
 
 
@@ -59,7 +59,7 @@ def test_time_from_line_to_line_that_no_line_logs_leaves_no_number(tmp_path: Pat
 def test_a_training_that_never_updated_its_weights_is_none(tmp_path: Path) -> None:
     entry = measured(tmp_path, skipped=1, stamps=False)
     assert (entry.outcome, entry.has_number) == (Outcome.INVALID, False)
-    assert "every iteration skipped the update" in entry.reasons[0]
+    assert "every iteration skipped the update" in entry.reason_texts[0]
     assert judged(entry, 20_000_000, 1000).word == NOT_PROVEN
 
 

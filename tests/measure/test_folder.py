@@ -18,7 +18,7 @@ from nlp_bench.outcome import Outcome
 def outcome_of(folder: Path) -> tuple[str, str]:
     entry = measure_folder(folder, "job.out").entry
     assert entry.has_number == (entry.outcome is Outcome.VALID)
-    return entry.outcome.value, "; ".join(entry.reasons)
+    return entry.outcome.value, "; ".join(entry.reason_texts)
 
 
 def change(folder: Path, name: str, **values: object) -> None:
@@ -127,13 +127,13 @@ def test_a_run_that_goes_on_owes_the_lines_from_its_checkpoint_on(
     (run_dir / "job.out").write_text("".join(log))
     entry = measure_folder(run_dir, "job.out").entry
     assert entry.outcome is Outcome.VALID
-    assert [one for one in entry.reasons if "expected lines" in one] == remarks
+    assert [one for one in entry.reason_texts if "expected lines" in one] == remarks
     assert entry.throughput is not None
     excluded = entry.throughput.window.to_json()["excluded"]
     assert excluded == [{"iterations": [1001, first], "why": "warm-up"}]
     change(run_dir, "run.json", tuning={})
     expected = -(-iterations // 10)
-    assert f"{len(numbers)} of {expected} expected lines are whole" in measure_folder(run_dir, "x").entry.reasons
+    assert f"{len(numbers)} of {expected} expected lines are whole" in measure_folder(run_dir, "x").entry.reason_texts
 
 
 def test_measure_without_an_outcome_names_sync(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,7 +214,9 @@ def test_an_entry_cannot_carry_a_number_that_it_must_not(run_dir: Path) -> None:
 
 def test_changed_frozen_parameters_are_said(run_dir: Path) -> None:
     change(run_dir, "run.json", deviations=["num_layers 96 -> 4"])
-    assert measure_folder(run_dir, "job.out").entry.reasons == ("not the benchmark as defined: num_layers 96 -> 4",)
+    assert measure_folder(run_dir, "job.out").entry.reason_texts == (
+        "not the benchmark as defined: num_layers 96 -> 4",
+    )
 
 
 @pytest.mark.parametrize(("asked", "stated"), [("none", None), ("full", "full")])

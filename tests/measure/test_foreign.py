@@ -27,13 +27,13 @@ def test_the_dump_gives_sequence_and_gpus(measure: Call, published: str) -> None
     (entry,) = measure(DUMP + published)
     assert (entry.sequence_length, entry.num_gpus, entry.outcome.value) == (2048, 384, "MEASURED")
     assert round(entry.tokens_per_second_per_gpu, 1) == 94.7
-    assert entry.reasons == ("the log stops at iteration 50 of 3125000",)
+    assert entry.reason_texts == ("the log stops at iteration 50 of 3125000",)
 
 
 def test_without_a_sequence_length_it_is_refused(measure: Call, published: str) -> None:
     (entry,) = measure(published)
     assert (entry.outcome.value, entry.has_number) == ("REFUSED", False)
-    assert "--sequence-length" in entry.reasons[0]
+    assert "--sequence-length" in entry.reason_texts[0]
     assert entry.num_gpus is None
 
 
@@ -44,8 +44,8 @@ def test_without_batch_size_both_options_are_named(measure: Call, published: str
         .replace("samples per", "x per")
     )
     (entry,) = measure(text)
-    assert "--sequence-length" in entry.reasons[0]
-    assert "--global-batch-size" in entry.reasons[0]
+    assert "--sequence-length" in entry.reason_texts[0]
+    assert "--global-batch-size" in entry.reason_texts[0]
     (entry,) = measure(text, sequence_length=2048, global_batch_size=96)
     assert round(entry.reference, 1) == 34063.4
 
@@ -60,7 +60,9 @@ def test_milliseconds_give_the_same(measure: Call, published: str) -> None:
 
 def test_an_option_against_the_log_is_said(measure: Call, published: str) -> None:
     (entry,) = measure(DUMP + published, sequence_length=1024, global_batch_size=48, num_gpus=4)
-    for option, remark in zip(("--sequence-length", "--global-batch-size", "--num-gpus"), entry.reasons, strict=False):
+    for option, remark in zip(
+        ("--sequence-length", "--global-batch-size", "--num-gpus"), entry.reason_texts, strict=False
+    ):
         assert option in remark
     assert round(entry.reference, 1) == round(34063.43 / 4, 1)
 
@@ -76,27 +78,27 @@ def test_an_option_against_the_log_is_said(measure: Call, published: str) -> Non
 def test_a_log_without_records(measure: Call, text: str, reason: str) -> None:
     (entry,) = measure(text)
     assert (entry.outcome.value, entry.dialect) == ("REFUSED", None)
-    assert reason in entry.reasons[0]
+    assert reason in entry.reason_texts[0]
 
 
 def test_a_nan_loss_is_invalid(measure: Call, published: str) -> None:
     (entry,) = measure(published.replace("8.110270E+00", "nan"), sequence_length=2048)
     assert (entry.outcome.value, entry.has_number) == ("INVALID", False)
-    assert "iteration 50" in entry.reasons[0]
+    assert "iteration 50" in entry.reason_texts[0]
 
 
 def test_a_cut_last_line_counts_with_its_finished_fields(measure: Call, published: str) -> None:
     cut = published[: published.rindex("lm loss: 8.11") + 11]
     (entry,) = measure(cut, sequence_length=2048)
     assert round(entry.reference, 1) == 34063.4
-    assert entry.reasons[0] == "1 cut or spliced record(s): of these at most finished fields are used"
+    assert entry.reason_texts[0] == "1 cut or spliced record(s): of these at most finished fields are used"
 
 
 def test_of_several_attempts_the_longest_is_measured(measure: Call, published: str) -> None:
     text = published + "".join(published.replace("5.3551", "5.4000").splitlines(keepends=True)[1:3])
     (entry,) = measure(text, sequence_length=2048)
     assert round(entry.reference, 1) == 34063.4
-    assert "2 attempts" in entry.reasons[0]
+    assert "2 attempts" in entry.reason_texts[0]
 
 
 def test_several_configurations_give_several_entries(measure: Call, published: str) -> None:

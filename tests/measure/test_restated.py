@@ -124,5 +124,5 @@ def test_a_run_whose_lines_were_changed_has_no_number(tmp_path: Path) -> None:
     assert (entry.outcome, entry.has_number) == (Outcome.INVALID, False)
     assert (
         "line 3 contradicts itself: the time per iteration is 5.3051 s, but samples per second 17.927"
-        in entry.reasons[0]
+        in entry.reason_texts[0]
     )

@@ -102,4 +102,4 @@ def test_what_cannot_be_true(seconds: float, facts: dict[str, float | str], word
     found = attempt({"elapsed_s": seconds, "tokens": 10000.0}, **facts)
     sizes = sizes_of(found, Overrides())
     why = why_implausible(found, sizes, 10000 / seconds)
-    assert why is None if words is None else why is not None and words in why
+    assert why is None if words is None else why is not None and words in why.text

@@ -11,6 +11,7 @@ from nlp_bench.measure.interval import estimate_of
 from nlp_bench.measure.sensitivity import sensitivity
 from nlp_bench.measure.steadiness import Steadiness, num_more, steadiness_of
 from nlp_bench.measure.window import find_window
+from nlp_bench.reason import texts
 
 
 def steadiness(times: "np.typing.ArrayLike") -> Steadiness:
@@ -42,7 +43,7 @@ def test_drift_and_modes_are_told() -> None:
     changing = steadiness(1 + NOISE / 3 + 0.1 * (np.arange(400) // 7 % 2))
     assert changing.modes is not None
     assert changing.modes[1] - changing.modes[0] == pytest.approx(0.1 / 1.05, rel=0.1)
-    assert "two modes" in " ".join(changing.warnings())
+    assert "two modes" in " ".join(texts(changing.warnings()))
 
 
 def test_a_slowdown_at_the_end_is_told_with_its_size() -> None:
@@ -55,7 +56,7 @@ def test_a_warm_up_of_more_than_a_tenth_of_the_run_is_doubted() -> None:
     times = 1 + NOISE[:100]
     times[:25] += 0.3
     assert steadiness(times).long_warm_up == pytest.approx(0.24, abs=0.001)
-    assert "24.0 % of the intervals are left out as warm-up" in " ".join(steadiness(times).warnings())
+    assert "24.0 % of the intervals are left out as warm-up" in " ".join(texts(steadiness(times).warnings()))
     times = 1 + NOISE[:100]
     times[:10] += 0.3
     assert steadiness(times).long_warm_up is None

@@ -48,7 +48,7 @@ def test_what_the_guide_tells_to_write_is_read(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "acme.log").write_text(asked["log"])
     for case in asked["case"]:
         (entry,) = measure_log(str(tmp_path / "acme.log"), Overrides(**case.get("options", {})))
-        assert (entry.dialect, entry.outcome.value) == ("acme", case["outcome"]), entry.reasons
-        assert all(word in " ".join(entry.reasons) for word in case.get("says", ()))
+        assert (entry.dialect, entry.outcome.value) == ("acme", case["outcome"]), entry.reason_texts
+        assert all(word in " ".join(entry.reason_texts) for word in case.get("says", ()))
         for name in {"steady", "num_records", "num_gpus"} & set(case):
             assert getattr(entry, name) == pytest.approx(case[name], rel=1e-3)

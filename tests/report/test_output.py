@@ -15,6 +15,7 @@ from nlp_bench.cli.main import main
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 from nlp_bench.report.frame import frame
 from nlp_bench.report.glossary import MEANING, columns_markdown, files_markdown, records_markdown
 from nlp_bench.report.output import FILES, PLOTS, write_report
@@ -48,7 +49,7 @@ def test_one_good_and_one_failed_run(make_run: Make, tmp_path: Path, capsys: pyt
 
 
 def entry(**more: int) -> RunEntry:
-    return RunEntry(source="x", outcome=Outcome.FAILED, reasons=("it failed",), **more)
+    return RunEntry(source="x", outcome=Outcome.FAILED, reasons=(Reason("any", "it failed"),), **more)
 
 
 @pytest.mark.parametrize("entries", [[], [entry()], [entry(), entry(num_records=3)]])

@@ -22,6 +22,7 @@ from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 from nlp_bench.report.page.page import page
 from nlp_bench.report.page.section import Section, render
 from nlp_bench.report.plots import CHARTS, in_files
@@ -152,7 +153,14 @@ def test_standard_output_and_file_are_one(log: Path, tmp_path: Path, capsys: pyt
 def evil_entry(log: Path, text: str) -> RunEntry:
     entry = measure_log(str(log), SEQUENCE)[0]
     assert entry.throughput
-    fields = {**vars(entry), "source": text, "model": text, "dialect": text, "reasons": (text,), "remarks": (text,)}
+    fields = {
+        **vars(entry),
+        "source": text,
+        "model": text,
+        "dialect": text,
+        "reasons": (Reason("any", text),),
+        "remarks": (text,),
+    }
     fields["curves"] = curves_of(entry.records, entry.throughput)
     return RunEntry(**{name: value for name, value in fields.items() if name in RunEntry.__dataclass_fields__})
 
@@ -162,7 +170,7 @@ def test_words_of_strangers_stay_words(log: Path, text: str) -> None:
     entries = [
         evil_entry(log, text),
         evil_entry(log, text),
-        RunEntry(source=text, outcome=Outcome.FAILED, reasons=(text,)),
+        RunEntry(source=text, outcome=Outcome.FAILED, reasons=(Reason("any", text),)),
     ]
     evil = page(Report(entries=entries, tokens=TOKENS))
     tame = page(Report(entries=[evil_entry(log, "x"), evil_entry(log, "x"), entries[2]], tokens=TOKENS))
@@ -205,7 +213,9 @@ def test_only_our_script_and_style_may_run(log: Path) -> None:
     assert not re.search(r"https?:|@import|url\(", text)
 
 
-@pytest.mark.parametrize("entries", [[], [RunEntry(source="x", outcome=Outcome.FAILED, reasons=("it <b>failed</b>",))]])
+@pytest.mark.parametrize(
+    "entries", [[], [RunEntry(source="x", outcome=Outcome.FAILED, reasons=(Reason("any", "it <b>failed</b>"),))]]
+)
 def test_without_a_number_it_says_so(entries: list[RunEntry]) -> None:
     found = Elements(page(Report(entries=entries, tokens=TOKENS, limit_s=560.0)))
     assert "no valid run" in found.text

@@ -91,7 +91,7 @@ def test_a_log_that_kills_its_reader_is_a_row_and_the_others_are_read(folder: Pa
         (entry,) = result.entries
         assert entry.source == item.path
         expected = "killed" if item.path.endswith("pipe") else "training line" if "50.txt" in item.path else ""
-        assert expected in " ".join(entry.reasons)
+        assert expected in " ".join(entry.reason_texts)
         assert entry.has_number == (not expected and "51.log" not in item.path)
     assert shown
 

@@ -17,6 +17,7 @@ from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 from nlp_bench.rules.apply import asked_for, judged
 from nlp_bench.rules.file import defaults_of, load
 from nlp_bench.rules.finding import Finding, Status
@@ -149,7 +150,7 @@ def test_the_log_of_another_run_never_has_a_number(make_run: Make) -> None:
     assert entry.outcome is Outcome.INVALID
     assert not entry.has_number
     assert {found.code for found in entry.contradictions} >= {Code.ARGUMENTS_VS_RUN}
-    assert without_lines(entry.reasons[0]) == "TP is 2 in the log (log line N) but 8 in run.json"
+    assert without_lines(entry.reason_texts[0]) == "TP is 2 in the log (log line N) but 8 in run.json"
     assert entry.provenance is not None
     assert entry.provenance.arithmetic is None
 
@@ -160,7 +161,7 @@ def test_a_small_model_under_a_large_name_is_found_in_its_log_alone(make_run: Ma
     assert entry.rules is not None
     assert entry.rules.model == "13"
     assert entry.outcome is Outcome.INVALID
-    assert without_lines(entry.reasons[0]).startswith(
+    assert without_lines(entry.reason_texts[0]).startswith(
         "rule broken: parameter-count: num_parameters is 124439808 (log line N)"
     )
 
@@ -265,10 +266,10 @@ def test_the_default_of_a_model_is_the_file_that_says_so() -> None:
 
 def test_an_entry_that_was_not_measured_is_judged_too() -> None:
     with asked_for("jupiter-nlp"):
-        entry = judged(RunEntry(source="x", outcome=Outcome.REFUSED, reasons=("nothing",)))
+        entry = judged(RunEntry(source="x", outcome=Outcome.REFUSED, reasons=(Reason("any", "nothing"),)))
     assert entry.rules is not None
     assert entry.rules.result == "NOT SHOWN"
-    assert entry.reasons == ("nothing",)
+    assert entry.reason_texts == ("nothing",)
     assert finding(entry, "report-time").reason() == (
         "report-time: time_to_report_s is not stated: nothing was measured, expected at most 560 s"
     )

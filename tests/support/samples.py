@@ -80,7 +80,7 @@ def _problem_of_refusal(sample: Sample, entries: list[RunEntry]) -> str | None:
         return f"has a number ({[e.steady for e in entries]}), expected {sample.row['expected_outcome']}"
     if all(entry.outcome is not Outcome.REFUSED for entry in entries):
         return f"ended {[e.outcome.value for e in entries]}, expected REFUSED"
-    said = " ".join(entry.reasons[0] for entry in entries if entry.reasons)
+    said = " ".join(entry.reason_texts[0] for entry in entries if entry.reason_texts)
     lacking = [OPTION[name] for name in sample.missing if OPTION[name] not in said]
     return f"the refusal does not name {lacking}: {said}" if lacking else None
 
@@ -88,7 +88,7 @@ def _problem_of_refusal(sample: Sample, entries: list[RunEntry]) -> str | None:
 def _problem_of_value(sample: Sample, entries: list[RunEntry]) -> str | None:
     measured = [entry for entry in entries if entry.has_number]
     if not measured:
-        return f"refused: {[entry.reasons for entry in entries]}"
+        return f"refused: {[entry.reason_texts for entry in entries]}"
     entry = max(measured, key=lambda e: e.num_records or 0)
     for name, found, column, tolerance in (
         ("steady", entry.steady, "tokens_per_s", STEADY_TOLERANCE),

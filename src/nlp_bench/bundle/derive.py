@@ -17,6 +17,7 @@ from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.result import result_record
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 from nlp_bench.report.explain import explain
 from nlp_bench.report.formats import table
 from nlp_bench.report.quote import with_quotes
@@ -104,13 +105,18 @@ def measure(
     try:
         found = measure_folder(path, one_line(path), redacted=redacted_files)
     except NlpBenchError as error:
-        return [RunEntry(source=one_line(path), outcome=Outcome.UNKNOWN, reasons=(one_line(error),))], None
+        why = Reason("unreadable", one_line(error))
+        return [RunEntry(source=one_line(path), outcome=Outcome.UNKNOWN, reasons=(why,))], None
     return [found.entry], result_record(replace(found, entry=replace(found.entry, source="job.out")))
 
 
 def _placeless(entry: RunEntry, where: str) -> RunEntry:
-    words = {name: tuple(text.replace(where, "") for text in getattr(entry, name)) for name in ("reasons", "remarks")}
-    return replace(entry, source=entry.source.replace(where, ""), **words)  # type: ignore[arg-type]  # two fields of texts
+    return replace(
+        entry,
+        source=entry.source.replace(where, ""),
+        reasons=tuple(Reason(reason.code, reason.text.replace(where, "")) for reason in entry.reasons),
+        remarks=tuple(text.replace(where, "") for text in entry.remarks),
+    )
 
 
 def _plain(record: dict[str, Any], where: str) -> dict[str, Any]:

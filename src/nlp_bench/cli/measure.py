@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if not_ended is None and measured.entry.outcome is not Outcome.VALID:
         ending = Ending(
             outcome=measured.entry.outcome,
-            reasons=list(measured.entry.reasons),
+            reasons=list(measured.entry.reason_texts),
             evidence=measured.ended.get("evidence"),
         )
         print(advice(ending, folder).text(), file=sys.stderr)

@@ -84,7 +84,7 @@ def subjects(
             if entry.throughput is not None and is_allowed:
                 found.append(Subject(entry=entry, tokens=tokens, **records))
             elif not item.is_found or entry.dialect:
-                why = "; ".join(entry.reasons[:2])
+                why = "; ".join(entry.reason_texts[:2])
                 refused.append(f"{entry.source}: {entry.outcome.value}, {_why_not(entry)}: {why}")
     return found, refused
 

@@ -99,5 +99,5 @@ def _versions(subject: Subject) -> Iterator[str]:
 def _notes(subjects: Sequence[Subject]) -> Iterator[str]:
     yield "steady: tokens / time over the window of iterations; reference: batch x sequence / mean of every logged time."
     for number, subject in enumerate(subjects, start=1):
-        for text in (*subject.entry.reasons, *subject.entry.remarks):
+        for text in (*subject.entry.reason_texts, *subject.entry.remarks):
             yield f"- run {number}: {_of(text)}"

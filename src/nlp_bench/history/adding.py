@@ -47,7 +47,7 @@ def add_runs(paths: Sequence[str], file: Path, *, name: str = "", overrides: Ove
 
 def _why_not(entry: RunEntry) -> str | None:
     if entry.outcome in {Outcome.REFUSED, Outcome.UNKNOWN}:
-        return "; ".join(entry.reasons) or entry.outcome.value
+        return "; ".join(entry.reason_texts) or entry.outcome.value
     if entry.published_tokens_per_second is not None:
         return "a published value is no run; compare it with: nlp-bench report"
     return None

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from nlp_bench.reason import Reason
+
 GROSS = 1.25
 """A number that another statement of the same log makes so many times slower is taken away."""
 MAX_LINES = 20
@@ -87,6 +89,11 @@ class Contradiction:
     """One sentence with both values."""
     lines: tuple[int, ...] = ()
     """Lines of the log that show it, counted from 1, the first MAX_LINES of them; empty where it is true of the log as a whole."""
+
+    @property
+    def reason(self) -> Reason:
+        """The same as a reason of the run."""
+        return Reason(self.code.name.lower().replace("_", "-"), self.text)
 
     def to_json(self) -> dict[str, Any]:
         """Return one object of `contradictions` in nlp-bench/report/1."""

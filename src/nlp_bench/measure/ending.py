@@ -13,6 +13,7 @@ import numpy as np
 from nlp_bench.logs.endings import OUTSIDE, decisive
 from nlp_bench.logs.record import Attempt, EndMark, Log, Records
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 from nlp_bench.show.escape import one_line
 
 
@@ -47,12 +48,17 @@ class LogEnd:
     """VALID, MEASURED, or why it has no number."""
     shown: Shown
     """Why."""
-    reason: str | None = None
+    text: str | None = None
     """The same in a sentence; None for VALID."""
     remark: str | None = None
     """An error behind the end."""
     mark: EndMark | None = None
     """The line that shows it."""
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why it is not VALID."""
+        return Reason(self.shown.value, self.text) if self.text else None
 
     @property
     def proves(self) -> bool:
@@ -87,7 +93,7 @@ def end_of(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogEnd:
         f"line {mark.line_number}, behind the last iteration: {one_line(mark.text)}" if mark and is_failure else None
     )
     for shown, reason in _lacking(log, attempts[0], measured, is_done=is_done):
-        return LogEnd(outcome=Outcome.MEASURED, shown=shown, reason=reason, remark=remark, mark=mark)
+        return LogEnd(outcome=Outcome.MEASURED, shown=shown, text=reason, remark=remark, mark=mark)
     return LogEnd(outcome=Outcome.VALID, shown=Shown.ENDED, remark=remark, mark=mark)
 
 
@@ -102,11 +108,11 @@ def _broken_off(log: Log, attempts: Sequence[Attempt], mark: EndMark) -> LogEnd:
     where = f"{_stop(attempts[-1].records)}, and line {mark.line_number} says: {one_line(mark.text)}"
     if mark.outcome in OUTSIDE:
         reason = f"the run was ended from outside ({mark.outcome.value}): {where}"
-        return LogEnd(outcome=Outcome.MEASURED, shown=Shown.ENDED_FROM_OUTSIDE, reason=reason, mark=mark)
+        return LogEnd(outcome=Outcome.MEASURED, shown=Shown.ENDED_FROM_OUTSIDE, text=reason, mark=mark)
     if _is_excerpt(log, attempts[0]):  # a few lines cut out of a run
         reason = f"an excerpt of a run that failed: {where}"
-        return LogEnd(outcome=Outcome.MEASURED, shown=Shown.CRASHED, reason=reason, mark=mark)
-    return LogEnd(outcome=mark.outcome, shown=Shown.CRASHED, reason=where, mark=mark)
+        return LogEnd(outcome=Outcome.MEASURED, shown=Shown.CRASHED, text=reason, mark=mark)
+    return LogEnd(outcome=mark.outcome, shown=Shown.CRASHED, text=where, mark=mark)
 
 
 def _lacking(log: Log, first: Attempt, measured: Attempt, *, is_done: bool) -> Iterator[tuple[Shown, str]]:

@@ -17,6 +17,7 @@ from nlp_bench.measure.supplied import Supplied, supplied_accelerators
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
 from nlp_bench.measure.workload import Workload
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason, texts
 from nlp_bench.seal import Finding
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class RunEntry:
     """Dialect of the log, "reference-table" for published values, None when unknown."""
     outcome: Outcome
     """How it ended."""
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
     """Why there is no number, or what to know about it."""
     contradictions: tuple[Contradiction, ...] = ()
     """What speaks against the number; `reasons` has the sentences."""
@@ -97,6 +98,11 @@ class RunEntry:
             raise ValueError(f"{self.source}: a run that ended {self.outcome.value} carries a number")
 
     @property
+    def reason_texts(self) -> tuple[str, ...]:
+        """The sentences of `reasons`."""
+        return tuple(texts(self.reasons))
+
+    @property
     def has_number(self) -> bool:
         """Say whether the run has any tokens per second."""
         return self.reference is not None or self.throughput is not None
@@ -154,7 +160,7 @@ class RunEntry:
             "source": self.source,
             "dialect": self.dialect,
             "outcome": self.outcome.value,
-            "reasons": list(self.reasons),
+            "reasons": list(self.reason_texts),
             "contradictions": [found.to_json() for found in self.contradictions],
             "num_records": self.num_records,
             "global_batch_size": self.global_batch_size,
@@ -194,10 +200,10 @@ class RunEntry:
         }
 
 
-def why_broken(records: Records) -> str | None:
+def why_broken(records: Records) -> Reason | None:
     """Return what `LogRecord.why_broken` says of the first broken record, with its line; None when all are sound."""
     record = records.first_broken()
-    return f"{record.why_broken()} (line {record.line_number})" if record else None
+    return Reason("loss-not-finite", f"{record.why_broken()} (line {record.line_number})") if record else None
 
 
 def has_placeholder_loss(records: Records) -> bool:

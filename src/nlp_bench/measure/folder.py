@@ -28,6 +28,7 @@ from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.verdict import judge, notes
 from nlp_bench.measure.workload import Workload, lookup, workload_of
 from nlp_bench.outcome import Outcome, read_word
+from nlp_bench.reason import Reason
 from nlp_bench.rules.apply import judged
 from nlp_bench.show.escape import one_line
 
@@ -69,12 +70,12 @@ def _measured(folder: Path, source: str, ended: dict[str, Any] | None, redacted:
     ended = ended or _outcome(folder)
     refuse_types({"reasons": [], **ended}, folder / "outcome.json", reasons=list | None)
     given = read_word(ended.get("outcome"), folder / "outcome.json")
-    reasons = [one_line(reason) for reason in ended.get("reasons") or []]
+    reasons = [Reason("ended", one_line(text)) for text in ended.get("reasons") or []]
     log, sealed = _read(folder)
     attempt = _last_attempt(log)
     records = attempt.records
     seals = seal.check(folder, is_valid=given is Outcome.VALID, redacted=redacted, log=sealed)
-    outcome, why = _objection(folder, ended, given, seals, redacted) or (given, "")
+    outcome, why = _objection(folder, ended, given, seals, redacted) or (given, None)
     if outcome is Outcome.VALID:
         outcome, why = judge(asked, log, records)
     seen = asked.throughput(log, attempt) if log and (outcome is Outcome.VALID or _is_changed(seals)) else None
@@ -85,7 +86,7 @@ def _measured(folder: Path, source: str, ended: dict[str, Any] | None, redacted:
     found = reconcile(said) if said else ()
     void = voiding(found)
     if void and throughput:
-        outcome, why, throughput = Outcome.INVALID, void.text, None
+        outcome, why, throughput = Outcome.INVALID, void.reason, None
     entry = RunEntry(
         source=source,
         dialect=log.dialect if log else None,
@@ -113,8 +114,9 @@ def _measured(folder: Path, source: str, ended: dict[str, Any] | None, redacted:
     return FolderMeasurement(run=run, ended=ended, entry=entry, elapsed_s=script.elapsed_s if script else None)
 
 
-def _deviations(run: dict[str, Any]) -> list[str]:
-    return [f"not the benchmark as defined: {one_line(deviation)}" for deviation in run.get("deviations") or []]
+def _deviations(run: dict[str, Any]) -> list[Reason]:
+    said = (one_line(deviation) for deviation in run.get("deviations") or [])
+    return [Reason("deviation", f"not the benchmark as defined: {text}") for text in said]
 
 
 def _is_changed(seals: tuple[seal.Finding, ...]) -> bool:
@@ -172,18 +174,21 @@ def _statements(  # noqa: PLR0913  # one statement each
 
 def _objection(
     folder: Path, ended: dict[str, Any], given: Outcome, seals: tuple[seal.Finding, ...], redacted: frozenset[str]
-) -> tuple[Outcome, str] | None:
+) -> tuple[Outcome, Reason] | None:
     """Return what the records say against the outcome that is given: a changed one, an exit status, a broken link."""
     changed = None if seal.OUTCOME in redacted else marker.contradiction(folder)
     if changed:
-        return Outcome.INVALID, changed
+        return Outcome.INVALID, Reason("changed-outcome", changed)
     status = ended.get("exit_status")
     if given is not Outcome.VALID:
         return None
     if isinstance(status, int) and status and not says_finished(folder):
-        return Outcome.FAILED, f"outcome.json says VALID, and that the job ended with exit status {status}"
+        text = f"outcome.json says VALID, and that the job ended with exit status {status}"
+        return Outcome.FAILED, Reason("exit-status", text)
     broken = "; ".join(one_line(finding.text) for finding in seals if finding.state is seal.State.BROKEN)
-    return (Outcome.INVALID, f"the chain of evidence is broken: {broken}") if broken else None
+    if not broken:
+        return None
+    return Outcome.INVALID, Reason("broken-seal", f"the chain of evidence is broken: {broken}")
 
 
 def _provenance(asked: Asked, log: Log | None, attempt: Attempt, throughput: Throughput | None) -> Provenance | None:

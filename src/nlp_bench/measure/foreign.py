@@ -22,6 +22,7 @@ from nlp_bench.measure.supplied import against_log, supplied_sizes
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.workload import workload_of
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 from nlp_bench.rules.apply import judged
 from nlp_bench.seal import SealedLog
 from nlp_bench.show.escape import one_line
@@ -31,8 +32,8 @@ _WORDS = {
     "global_batch_size": "global batch size",
     "num_devices": "number of GPUs",
 }
-EMPTY, NOTHING = "the file is empty", "no whole training line of a known dialect"
-"""How the reason begins where a file has nothing to do with training."""
+NOTHING = frozenset({"empty-file", "no-training-line"})
+"""Codes of the reason where a file has nothing to do with training."""
 MANY_ATTEMPTS, SHORT_ATTEMPT = 5, 3
 """So many starts of so few records each are no restarts."""
 
@@ -69,27 +70,37 @@ def _refused(source: str, log: Log, overrides: Overrides) -> RunEntry:
     reason = _why_nothing(log)
     if log.refusal:
         options = [_option(name) for name in log.refusal.missing]
-        reason = log.refusal.reason + (f"; not in the log: {' and '.join(options)}" if options else "")
+        missing = f"; not in the log: {' and '.join(options)}" if options else ""
+        reason = Reason("refused-by-dialect", log.refusal.reason + missing)
     mark = decisive(log.ends)
-    ended = [] if mark is None or mark.outcome is Outcome.VALID else [f"line {mark.line_number}: {one_line(mark.text)}"]
+    is_failure = mark is not None and mark.outcome is not Outcome.VALID
+    ended = [Reason("end-mark", f"line {mark.line_number}: {one_line(mark.text)}")] if mark and is_failure else []
     return RunEntry(
         source=source,
         dialect=log.dialect,
         outcome=Outcome.REFUSED,
-        reasons=(reason, *ended, *log.remarks, *(text for text in log_reasons(log) if text not in reason)),
+        reasons=(reason, *ended, *_remarks_of(log), *(each for each in log_reasons(log) if each.code != reason.code)),
         num_records=sum(len(attempt.records) for attempt in log.attempts),
         attempts=log.numbered(log.attempts),
         provenance=provenance_of(log, None, None, None, overrides),
     )
 
 
-def _why_nothing(log: Log) -> str:
+def _remarks_of(log: Log) -> list[Reason]:
+    return [Reason("dialect", text) for text in log.remarks]
+
+
+def _why_nothing(log: Log) -> Reason:
     if log.damage:
-        return f"no training line; {one_line(log.damage)}"
+        return Reason("damaged", f"no training line; {one_line(log.damage)}")
     if not log.num_bytes:
-        return EMPTY
+        return Reason("empty-file", "the file is empty")
     torn = f" ({log.num_torn} cut or spliced)" if log.num_torn else ""
-    return f"{NOTHING}{torn}, and none that states tokens per second; --dialects lists the dialects, --pattern describes other lines"
+    return Reason(
+        "no-training-line",
+        f"no whole training line of a known dialect{torn}, and none that states tokens per second; "
+        "--dialects lists the dialects, --pattern describes other lines",
+    )
 
 
 def _configuration(attempt: Attempt) -> tuple[object, ...]:
@@ -102,16 +113,16 @@ def _configuration(attempt: Attempt) -> tuple[object, ...]:
     )
 
 
-def log_reasons(log: Log) -> list[str]:
-    """Return what was left out of a log, one sentence each."""
-    reasons = []
-    if log.num_torn:
-        reasons.append(f"{log.num_torn} cut or spliced record(s): of these at most finished fields are used")
-    if log.num_impossible:
-        reasons.append(f"{log.num_impossible} time(s) or rate(s) of 0, below 0 or not finite are left out")
-    if log.damage:
-        reasons.append(one_line(log.damage))
-    return reasons
+def log_reasons(log: Log) -> list[Reason]:
+    """Return what was left out of a log."""
+    said = {
+        "cut-lines": log.num_torn
+        and f"{log.num_torn} cut or spliced record(s): of these at most finished fields are used",
+        "impossible-values": log.num_impossible
+        and f"{log.num_impossible} time(s) or rate(s) of 0, below 0 or not finite are left out",
+        "damaged": log.damage and one_line(log.damage),
+    }
+    return [Reason(code, text) for code, text in said.items() if text]
 
 
 def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overrides, sealed: SealedLog) -> RunEntry:
@@ -119,14 +130,15 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
     records, last = attempt.records, attempt.records[-1]
     sizes = sizes_of(attempt, overrides)
     supplied = supplied_sizes(attempt, sizes, overrides)
-    reasons = [*log.remarks, *against_log(supplied, attempt, sizes, overrides), *log_reasons(log)]
+    reasons = [*_remarks_of(log), *against_log(supplied, attempt, sizes, overrides), *log_reasons(log)]
     if len(attempts) > 1:
         where = f"iterations {records[0].iteration} to {last.iteration}, from line {records[0].line_number}"
-        reasons.append(f"{len(attempts)} attempts of this training in the log; the longest is measured ({where})")
+        text = f"{len(attempts)} attempts of this training in the log; the longest is measured ({where})"
+        reasons.append(Reason("several-attempts", text))
     broken = None if has_placeholder_loss(records) else why_broken(records)
     ending = end_of(log, attempts, attempt)
     ended = None if ending.outcome.has_number else ending.reason
-    refusal = _mixed(log) or (None if sizes.is_measurable else why_not(attempt, sizes))
+    refusal = _mixed(log) or (None if sizes.is_measurable else Reason("no-size", why_not(attempt, sizes)))
     is_refused = broken or ended or refusal
     throughput = None if is_refused else measure_records(records, sizes, habits_of(log, attempt))
     if throughput:
@@ -150,8 +162,8 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
     void = voiding(found)
     if doubts(found):
         ending = ending.doubted()
-    first = broken or ended or refusal or (void.text if void else None)
-    reasons += [each.text for each in found if each is not void]
+    first = broken or ended or refusal or (void.reason if void else None)
+    reasons += [each.reason for each in found if each is not void]
     reasons += [ending.reason] if ending.reason and not first else []
     return RunEntry(
         source=source,
@@ -182,13 +194,14 @@ def _outcome(ending: LogEnd, *, is_invalid: bool, is_refused: bool) -> Outcome:
     return Outcome.REFUSED if is_refused and ending.outcome.has_number else ending.outcome
 
 
-def _mixed(log: Log) -> str | None:
+def _mixed(log: Log) -> Reason | None:
     """Say that several programs or processes wrote into the log at once, where iterations jump back all the time."""
     lengths = [len(attempt.records) for attempt in log.attempts]
     if len(lengths) < MANY_ATTEMPTS or np.median(lengths) > SHORT_ATTEMPT:
         return None
     words = f"the iterations jump back {len(lengths) - 1} times in {sum(lengths)} records"
-    return f"{words}: several programs or processes write into this log at once; separate them, then give one at a time"
+    text = f"{words}: several programs or processes write into this log at once; separate them, then give one at a time"
+    return Reason("several-writers", text)
 
 
 def _option(name: str) -> str:
@@ -219,24 +232,24 @@ def why_not(attempt: Attempt, sizes: Sizes) -> str:
     return f"not in the log: {' and '.join(_option(name) for name in missing)}"
 
 
-def _only_warm_up(measured: Throughput, counts_from: int) -> str | None:
+def _only_warm_up(measured: Throughput, counts_from: int) -> Reason | None:
     """Say that the first iteration alone was timed, where that is so: a number of it would be one of the start-up."""
     window = measured.window
     if len(measured.spans) > 1 or window.last_iteration > counts_from:
         return None
-    return f"the only time is that of the first iteration ({counts_from}), which is warm-up; a longer log is needed"
+    text = f"the only time is that of the first iteration ({counts_from}), which is warm-up; a longer log is needed"
+    return Reason("only-warm-up", text)
 
 
-def _about(attempt: Attempt, measured: Throughput, counts_from: int) -> list[str]:
+def _about(attempt: Attempt, measured: Throughput, counts_from: int) -> list[Reason]:
     """Return what qualifies a number: no interval, warm-up inside."""
-    said = [measured.why_no_interval] if measured.why_no_interval else []
+    said = [Reason("no-interval", measured.why_no_interval)] if measured.why_no_interval else []
     said += measured.steadiness.warnings()
     if len(measured.spans) == 1 and measured.window.first_iteration <= counts_from < measured.window.last_iteration:
-        said.append("the only interval holds the first iteration, so that warm-up is inside")
+        said.append(Reason("warm-up-inside", "the only interval holds the first iteration, so that warm-up is inside"))
     elif len(attempt.records) == 1 and attempt.records[0].iteration > counts_from and not attempt.count("log_interval"):
-        said.append(
-            f"the only record may stand for all iterations up to {attempt.records[0].iteration}, warm-up included"
-        )
+        text = f"the only record may stand for all iterations up to {attempt.records[0].iteration}, warm-up included"
+        said.append(Reason("warm-up-inside", text))
     return said
 
 

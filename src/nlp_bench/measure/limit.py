@@ -109,8 +109,8 @@ def _why_not_proven(entry: RunEntry, tokens: int, limit_s: float) -> list[str]:
     if interval is None or measured is None:
         return [_why_no_interval(entry)]
     ending = measured.ending_seconds_per_token
-    if entry.ending and entry.ending.reason and not entry.ending.proves:
-        return [entry.ending.reason]
+    if entry.ending and entry.ending.text and not entry.ending.proves:
+        return [entry.ending.text]
     if found := doubts(entry.contradictions):
         return [each.text for each in found]
     reason = why_not_proven(interval, limit_s, None if ending is None else tokens * ending)

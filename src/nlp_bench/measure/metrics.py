@@ -39,7 +39,7 @@ def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> st
     entry = measured.entry
     values: dict[str, object] = {
         "outcome": entry.outcome.value,
-        "reason": "; ".join(entry.reasons).replace(",", ";") or None,  # JUBE's csv does not quote
+        "reason": "; ".join(entry.reason_texts).replace(",", ";") or None,  # JUBE's csv does not quote
         "job_id": measured.ended.get("job_id"),
         **{key: lookup(measured.run, dotted) for key, dotted in FROM_RUN.items()},
         "job_elapsed": clock(measured.elapsed_s) if measured.elapsed_s is not None else None,

@@ -113,7 +113,7 @@ class Observation:
             ending_seconds_per_token=measured.ending_seconds_per_token if measured else None,
             settings=settings_of(entry),
             program=entry.dialect,
-            reasons=entry.reasons,
+            reasons=entry.reason_texts,
         )
 
     @property

@@ -10,6 +10,7 @@ from nlp_bench.config.accelerators import bound_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.logs.record import Attempt, Records
 from nlp_bench.measure.sizes import Sizes
+from nlp_bench.reason import Reason
 
 ANY_PEAK_TFLOPS = 50_000.0
 """Above this no device that is sold computes in any format (2026)."""
@@ -18,24 +19,27 @@ LARGE_MODEL_S = 0.005
 """Launching the kernels of a model of LARGE_PARAMETERS, forward and backward, takes longer than this."""
 
 
-def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) -> str | None:
+def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) -> Reason | None:
     """Return why `tokens_per_second` (whole machine) cannot be true by what the log says of model and devices, else None."""
     # A log that states no count may show the shape: what GPT layers of it have at least.
     parameters, devices = attempt.fact("parameters") or attempt.fact("least_parameters"), sizes.num_devices
     stated = _median(attempt.records, "model_tflops") or _median(attempt.records, "tflops")
     if stated and stated > ANY_PEAK_TFLOPS:
-        return f"implausible: the log states {stated:.0f} TFLOP/s per device, more than any device has"
+        return Reason(
+            "implausible", f"implausible: the log states {stated:.0f} TFLOP/s per device, more than any device has"
+        )
     if not parameters:
         return None
     elapsed = float(np.nanmedian(sizes.elapsed_s)) if sizes.has_times else None
     if elapsed and parameters >= LARGE_PARAMETERS and elapsed < LARGE_MODEL_S:
         words = f"an iteration of {elapsed * 1000:.3g} ms for {parameters / 1e9:.3g} billion parameters"
-        return f"implausible: {words} is the dispatch, not the work"
+        return Reason("implausible", f"implausible: {words} is the dispatch, not the work")
     name, peak = _peak(attempt)
     needed = 6 * parameters * tokens_per_second / devices / 1e12 if devices else 0.0
     if needed > peak:
         formula = f"6 x {parameters:.4g} parameters x {tokens_per_second:.2f} tokens/s / {devices} devices"
-        return f"implausible: {formula} = {needed:.0f} TFLOP/s per device, more than the {peak:.0f} of {name}"
+        text = f"implausible: {formula} = {needed:.0f} TFLOP/s per device, more than the {peak:.0f} of {name}"
+        return Reason("implausible", text)
     return None
 
 

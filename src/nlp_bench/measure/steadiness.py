@@ -16,6 +16,7 @@ from nlp_bench.measure.changes import held, levels
 from nlp_bench.measure.estimate import Estimate, student_cdf, student_t
 from nlp_bench.measure.summary import median
 from nlp_bench.measure.window import MAX_MARKED, Window
+from nlp_bench.reason import Reason, texts
 
 Column = NDArray[np.float64]
 STALL_FACTOR = 1.5
@@ -84,41 +85,44 @@ class Steadiness:
         """Return all fields by name."""
         return asdict(self)
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Reason]:
         """Return one sentence for each thing that casts doubt on the number itself."""
         said = []
         if self.slowdown is not None:
-            said.append(
+            text = (
                 f"the run is {100 * self.slowdown:.1f} % slower after the window and does not recover: "
                 "the sustained rate may be lower (throttling?); a longer run tells"
             )
+            said.append(Reason("slow-end", text))
         if self.long_warm_up is not None:
-            said.append(
+            text = (
                 f"{100 * self.long_warm_up:.1f} % of the intervals are left out as warm-up: the machine may be as slow again; "
                 "a longer run tells"
             )
+            said.append(Reason("long-warm-up", text))
         if self.refused_mark:
-            said.append(
+            text = (
                 f"lines speak of a {self.refused_mark} in so many slow intervals that leaving them out would excuse more than "
                 f"{100 * MAX_MARKED:.0f} % of the run's time: these intervals count"
             )
+            said.append(Reason("refused-mark", text))
         if self.drift is not None:
             word = "slower" if self.drift > 0 else "faster"
-            said.append(
-                f"drift: the run gets {100 * abs(self.drift):.1f} % {word} from one end of the window to the other"
-            )
+            text = f"drift: the run gets {100 * abs(self.drift):.1f} % {word} from one end of the window to the other"
+            said.append(Reason("drift", text))
         if self.modes:
             low, high = self.modes
-            said.append(
+            text = (
                 f"two modes: intervals take either {100 * (1 - low):.1f} % less or {100 * (high - 1):.1f} % more than the "
                 "mean; the machine changes between two states"
             )
+            said.append(Reason("two-modes", text))
         return said
 
     def words(self) -> list[str]:
         """Return the warnings, and what else a reader of the number should know."""
         if not self.num_stalls:
-            return self.warnings()
+            return texts(self.warnings())
         where = ", ".join(
             f"{s.first_iteration}{'' if s.last_iteration == s.first_iteration else f'-{s.last_iteration}'} ({s.factor:.1f} x)"
             for s in self.stalls
@@ -131,7 +135,7 @@ class Steadiness:
         )
         stalls += f" {100 * self.stall_share:.1f} % of its time and count{'s' if self.num_stalls == 1 else ''}: "
         stalls += f"{'iteration' if self.num_stalls == 1 and '-' not in where else 'iterations'} {where}{more}"
-        return [*self.warnings(), stalls]
+        return [*texts(self.warnings()), stalls]
 
 
 def steadiness_of(window: Window, estimate: Estimate | None) -> Steadiness:

@@ -7,6 +7,7 @@ import numpy as np
 
 from nlp_bench.logs.record import Attempt
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated
+from nlp_bench.reason import Reason
 
 if TYPE_CHECKING:
     from nlp_bench.measure.entry import RunEntry
@@ -82,10 +83,13 @@ def supplied_accelerators(entry: "RunEntry") -> tuple[Supplied, ...]:
     )
 
 
-def against_log(supplied: tuple[Supplied, ...], attempt: Attempt, sizes: Sizes, overrides: Overrides) -> list[str]:
+def against_log(supplied: tuple[Supplied, ...], attempt: Attempt, sizes: Sizes, overrides: Overrides) -> list[Reason]:
     """Return what the options say against the log: it changes the number, so it is a reason in every format."""
     said = [
-        f"the option --{each.name.replace('_', '-')} {each.value} is used although the log says {each.logged}"
+        Reason(
+            "option-against-log",
+            f"the option --{each.name.replace('_', '-')} {each.value} is used although the log says {each.logged}",
+        )
         for each in supplied
         if each.logged
     ]
@@ -94,8 +98,6 @@ def against_log(supplied: tuple[Supplied, ...], attempt: Attempt, sizes: Sizes, 
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = sizes.tokens / stated(attempt)[1]
     ratio = np.nanmedian(ratios) if np.isfinite(ratios).any() else 1.0
-    return (
-        [f"the options give {ratio:.4g} times the tokens that the log itself counts"]
-        if abs(ratio - 1) > _TOLERANCE
-        else []
-    )
+    if abs(ratio - 1) <= _TOLERANCE:
+        return []
+    return [Reason("option-against-log", f"the options give {ratio:.4g} times the tokens that the log itself counts")]

@@ -10,6 +10,7 @@ from typing import Any
 from nlp_bench.files import read_object
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 from nlp_bench.show.escape import one_line
 
 FAMILY = "nlp-bench/"
@@ -44,7 +45,7 @@ def refused(path: Path, source: str) -> RunEntry | None:
     page = path.with_suffix(".html")
     if page.is_file():
         reason += f"; its table is in {page}"
-    return RunEntry(source=source, outcome=Outcome.REFUSED, reasons=(one_line(reason),))
+    return RunEntry(source=source, outcome=Outcome.REFUSED, reasons=(Reason("earlier-record", one_line(reason)),))
 
 
 def _sources(family: str, record: dict[str, Any], path: Path) -> list[str]:

@@ -24,7 +24,7 @@ def _run(entry: RunEntry, report: Report, *, spoken: bool) -> Iterator[str]:
     tokens = report.tokens
     found = entry.provenance or Provenance()
     yield f"{entry.source}: {entry.outcome.value}, dialect {entry.dialect or 'unknown'}"
-    for text in (*entry.reasons, *entry.remarks):
+    for text in (*entry.reason_texts, *entry.remarks):
         yield _line("note", text)
     yield from _records(entry, found)
     if entry.throughput:

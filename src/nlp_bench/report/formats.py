@@ -41,7 +41,7 @@ def _with_reasons(report: Report, lines: list[str], source: grid.Column) -> list
     head = [*lines[: first - 2], lines[first - 2].ljust(after) + "reason", "-" * MAX_WIDTH]
     for line, entry in zip(lines[first:], report.entries, strict=True):
         begin = after if entry.has_number else instead
-        why = (entry.reasons or entry.remarks or ("",))[0]
+        why = (entry.reason_texts or entry.remarks or ("",))[0]
         head.append(line.ljust(begin) + shortened(why, max(MAX_WIDTH - begin, MIN_REASON)))
     return [line.rstrip() for line in head]
 

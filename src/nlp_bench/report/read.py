@@ -8,9 +8,10 @@ from nlp_bench.logs.reader import Progress
 from nlp_bench.logs.source import is_packed, open_log
 from nlp_bench.measure.curves import curves_of
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.foreign import EMPTY, NOTHING, measure_log
+from nlp_bench.measure.foreign import NOTHING, measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 from nlp_bench.report.earlier import refused
 from nlp_bench.report.find import Item, Kind
 from nlp_bench.report.lean import lean
@@ -63,7 +64,8 @@ def read_item(item: Item, wish: Wish, progress: Progress | None = None) -> Read:
 def broken(item: Item, reason: str) -> Read:
     """Return the row of an item that could not be read."""
     outcome = Outcome.UNKNOWN if item.kind is Kind.RUN else Outcome.REFUSED
-    return Read(entries=(RunEntry(source=one_line(item.path), outcome=outcome, reasons=(one_line(reason),)),))
+    why = Reason("unreadable", one_line(reason))
+    return Read(entries=(RunEntry(source=one_line(item.path), outcome=outcome, reasons=(why,)),))
 
 
 def _read(item: Item, wish: Wish, progress: Progress | None) -> Read:
@@ -91,7 +93,7 @@ def _read(item: Item, wish: Wish, progress: Progress | None) -> Read:
 
 def _is_silent(entry: RunEntry) -> bool:
     # A second reason tells of something in the file that was read: torn records, a cut compressed stream.
-    return entry.dialect is None and len(entry.reasons) == 1 and entry.reasons[0].startswith((EMPTY, NOTHING))
+    return entry.dialect is None and len(entry.reasons) == 1 and entry.reasons[0].code in NOTHING
 
 
 def _is_binary(path: str) -> bool:
@@ -115,7 +117,8 @@ def _read_run(item: Item, overrides: Overrides) -> RunEntry:
         entry = measure_folder(item.folder, one_line(item.path)).entry
     except NlpBenchError as error:
         # An unfinished or damaged run stays a row, also when it is alone: `report` shows what became of runs.
-        return RunEntry(source=one_line(item.path), outcome=Outcome.UNKNOWN, reasons=(one_line(error),))
+        why = Reason("unreadable", one_line(error))
+        return RunEntry(source=one_line(item.path), outcome=Outcome.UNKNOWN, reasons=(why,))
     if overrides == Overrides():
         return entry
     ignored = (

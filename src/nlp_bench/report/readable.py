@@ -76,7 +76,7 @@ def readable(report: Report, *, style: Style = TEXT) -> list[Column]:
     ]
     if style is not TEXT and is_many(report):
         after = max(index for index, name in enumerate(names) if name in BRIEF) + 1
-        whys = tuple("; ".join((*entry.reasons, *entry.remarks)) for entry in report.entries)
+        whys = tuple("; ".join((*entry.reason_texts, *entry.remarks)) for entry in report.entries)
         columns.insert(after, Column(heading="reason", cells=whys, is_text=True))
     return columns
 
@@ -173,7 +173,7 @@ def notes(report: Report) -> list[str]:
 
 
 def _told_of_each(report: Report) -> Iterator[str]:
-    said = ("; ".join((*entry.reasons, *entry.remarks)) for entry in report.entries)
+    said = ("; ".join((*entry.reason_texts, *entry.remarks)) for entry in report.entries)
     for what, names in _grouped(report, said).items():
         alike = [f"{names[0]} and {len(names) - 1} more"] if len(names) > MAX_ALIKE else names
         yield from (f"{name}: {what}" for name in alike)
@@ -193,7 +193,9 @@ def _tally(report: Report) -> Iterator[str]:
     entries = report.entries
     numbered = sum(entry.has_number for entry in entries)
     yield f"{len(entries):,} runs: {counts(report)}; {numbered:,} have a number, {len(entries) - numbered:,} have none."
-    whys = Counter(entry.reasons[0] for entry in entries if entry.reasons and not entry.has_number).most_common()
+    whys = Counter(
+        entry.reason_texts[0] for entry in entries if entry.reason_texts and not entry.has_number
+    ).most_common()
     told = [(why, count) for why, count in whys[:MAX_WHYS] if count > 1]
     yield from (f"no number ({count}): {why}" for why, count in told)
     if len(told) < len(whys):

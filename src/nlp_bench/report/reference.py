@@ -11,6 +11,7 @@ from nlp_bench.measure.published import Published
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import Setting, Workload
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 from nlp_bench.show.escape import one_line
 
 DIALECT = "reference-table"
@@ -119,9 +120,11 @@ def _entry(row: _Row) -> RunEntry:
     rate = row.number("tokens_per_second")
     published_s = row.number("time_to_report_in_seconds")
     time_s = time_to_report_s(REPORT_TOKENS, rate)
-    reasons = ["published value, raw log not available"] if rate else ["no published tokens per second"]
+    words = "published value, raw log not available" if rate else "no published tokens per second"
+    reasons = [Reason("published", words)]
     if time_s and published_s and abs(time_s - published_s) > 0.005 + 1e-9:
-        reasons.append(f"published time {published_s:.2f} s, recomputed {time_s:.2f} s")
+        text = f"published time {published_s:.2f} s, recomputed {time_s:.2f} s"
+        reasons.append(Reason("published-otherwise", text))
     size, nodes = row.number("model_size_billion"), row.count("nodes")
     model = row.text("model") or (f"{size:g}B" if size else None)
     name = f"{row.text('system') or row.path.parent.name} {model or 'unknown model'} {nodes or 'unknown'} nodes"

@@ -7,6 +7,7 @@ from nlp_bench.logs.source import Source
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 from nlp_bench.report.find import Group, Item, find
 from nlp_bench.report.lean import MAX_DRAWN
 from nlp_bench.report.passed import PassedOver
@@ -71,7 +72,7 @@ def _assembled(group: Group, results: list[Read]) -> tuple[list[RunEntry], Passe
     passed = PassedOver(folder=one_line(group.path), no_training_line=tuple(silent), binary=tuple(binary))
     if group.items and not entries:
         reason = f"none of its {len(group.items)} file(s) holds a training line of a known dialect; see: nlp-bench report --dialects"
-        entries = [RunEntry(source=passed.folder, outcome=Outcome.REFUSED, reasons=(reason,))]
+        entries = [RunEntry(source=passed.folder, outcome=Outcome.REFUSED, reasons=(Reason("no-log", reason),))]
     return entries, passed
 
 

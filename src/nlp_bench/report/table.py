@@ -119,7 +119,7 @@ class Report:
             "window_last_iteration": measured.window.last_iteration if measured else None,
             "dialect": entry.dialect,
             "rules": entry.rules.result if entry.rules else None,
-            "reasons": "; ".join(entry.reasons) or None,
+            "reasons": "; ".join(entry.reason_texts) or None,
             **(entry.efficiency.cells() if entry.efficiency else dict.fromkeys(efficiency.COLUMNS)),
         }
         if self.limit_s is not None:

@@ -14,6 +14,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.workload import lookup
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 from nlp_bench.rules.judgement import NOT_SHOWN, VALID, Judgement
 
 VARIABLE = "NLP_BENCH_RULES"
@@ -69,7 +70,7 @@ def _marked(entry: RunEntry, judgement: Judgement) -> RunEntry:
     voiding = judgement.voiding()
     if not voiding:
         return replace(entry, rules=judgement, remarks=(*entry.remarks, judgement.note()))
-    reasons = tuple(f"rule broken: {finding.reason()}" for finding in voiding)
+    reasons = tuple(Reason("broken-rule", f"rule broken: {finding.reason()}") for finding in voiding)
     provenance = entry.provenance and replace(
         entry.provenance, window_first_record=None, window_last_record=None, arithmetic=None
     )

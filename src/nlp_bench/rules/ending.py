@@ -21,7 +21,7 @@ class FiniteLoss(Rule):
         records, expected = subject.records, "a finite number in every line"
         broken = None if subject.run is None and has_placeholder_loss(records) else why_broken(records)
         if broken:
-            return [decided("lm_loss", broken, expected, _lines(subject), passes=False)]
+            return [decided("lm_loss", broken.text, expected, _lines(subject), passes=False)]
         if not records.has("lm_loss").any():
             return [missing("lm_loss", expected)]
         count = int(records.has("lm_loss").sum())

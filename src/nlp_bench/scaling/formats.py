@@ -150,7 +150,11 @@ def _days(place: Place) -> str:
 def _unplaced(report: ScalingReport) -> list[str]:
     lines = []
     for entry in report.unplaced:
-        reason = entry.reasons[0] if entry.reasons and not entry.has_number else "the number of GPUs is not in the log"
+        reason = (
+            entry.reason_texts[0]
+            if entry.reason_texts and not entry.has_number
+            else "the number of GPUs is not in the log"
+        )
         lines.append(f"{entry.source}: not placed, {reason}")
     return lines
 

@@ -95,7 +95,7 @@ class Point:
             return "; ".join(self.contradictions)
         whose = "{}: " if self.tokens_per_second else ""
         causes = dict.fromkeys(
-            whose.format(e.source) + (f"{e.outcome.value}: {e.reasons[0]}" if e.reasons else e.outcome.value)
+            whose.format(e.source) + (f"{e.outcome.value}: {e.reason_texts[0]}" if e.reason_texts else e.outcome.value)
             for e in self.failed
         )
         return "; ".join(causes) or None

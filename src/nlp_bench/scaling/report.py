@@ -45,7 +45,7 @@ class ScalingReport:
                 for curve in self.curves
             ],
             "unplaced": [
-                {"source": entry.source, "outcome": entry.outcome.value, "reasons": list(entry.reasons)}
+                {"source": entry.source, "outcome": entry.outcome.value, "reasons": list(entry.reason_texts)}
                 for entry in self.unplaced
             ],
         }

@@ -69,7 +69,7 @@ def _document(report: SweepReport, style: Style) -> str:
         )
         notes = [style.sentence(note) for note in notes_of(sweep)]
         blocks += [notes] if notes else []
-    unplaced = [f"{entry.source}: not placed, {_why(entry.reasons)}" for entry in report.unplaced]
+    unplaced = [f"{entry.source}: not placed, {_why(entry.reason_texts)}" for entry in report.unplaced]
     for lines in (unplaced, legend() if report.sweeps else []):
         if lines:
             blocks.append([style.sentence(line) for line in lines])

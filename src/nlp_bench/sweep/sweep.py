@@ -157,7 +157,7 @@ class SweepReport:
             "tokens": self.tokens,
             "sweeps": [sweep_json(sweep, self.tokens) for sweep in self.sweeps],
             "unplaced": [
-                {"source": entry.source, "outcome": entry.outcome.value, "reasons": list(entry.reasons)}
+                {"source": entry.source, "outcome": entry.outcome.value, "reasons": list(entry.reason_texts)}
                 for entry in self.unplaced
             ],
         }

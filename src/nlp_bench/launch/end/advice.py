@@ -125,4 +125,4 @@ def of_entry(entry: RunEntry) -> str | None:
         return None
     evidence = read_object(folder / OUTCOME).get("evidence")
     shown = f"evidence: {one_line(evidence)}; " if isinstance(evidence, str) and evidence else ""
-    return shown + short(Ending(outcome=entry.outcome, reasons=list(entry.reasons)), folder)
+    return shown + short(Ending(outcome=entry.outcome, reasons=list(entry.reason_texts)), folder)

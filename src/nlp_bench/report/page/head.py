@@ -75,7 +75,7 @@ def seconds(value: float | None) -> str:
 
 
 def _why(entry: RunEntry) -> str:
-    reasons = "; ".join(entry.reasons)
+    reasons = "; ".join(entry.reason_texts)
     return f" {pill(entry.outcome.value)} {html_text(reasons)}"
 
 

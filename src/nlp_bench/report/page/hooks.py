@@ -31,7 +31,7 @@ def notes(entry: RunEntry, report: Report) -> Section | None:
         said = said[1:] if is_head else said
         said += [ONE_RUN] if len(report.entries) == 1 else []
     told = " ".join(said)
-    said += [text for text in dict.fromkeys((*entry.reasons, *entry.remarks)) if text not in told]
+    said += [text for text in dict.fromkeys((*entry.reason_texts, *entry.remarks)) if text not in told]
     return Section(title="In words", words=said) if said else None
 
 
