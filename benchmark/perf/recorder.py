@@ -3,7 +3,7 @@
 
     python benchmark/perf/recorder.py --seconds 30 --gpus 4
 
-On a node with GPUs it asks the real driver; `--library` names another one, as the tests' stand-in.
+On a node with GPUs it asks the real driver; LD_LIBRARY_PATH may name a folder with another one, as the tests' stand-in.
 """
 
 import argparse
@@ -22,13 +22,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--gpus", type=int, default=0)
-    parser.add_argument("--library", default="libnvidia-ml.so.1")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         recorder = subprocess.Popen(
             [
-                sys.executable, "-m", "nlp_bench.machine.sampler", folder, "--parent", str(os.getpid()),
-                "--gpus", str(options.gpus), "--library", options.library,
+                sys.executable, "-m", "nlp_bench.machine.recorder", folder, "--parent", str(os.getpid()),
+                "--gpus", str(options.gpus),
             ],
             env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         )  # fmt: skip

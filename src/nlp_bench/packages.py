@@ -9,6 +9,7 @@ EXTRAS = {
     "numpy": "",
     "backports": "",
     "shtab": "",
+    "pynvml": "",
     "torch": "train",
     "megatron": "train",
     "tokenizers": "train",
@@ -21,7 +22,7 @@ EXTRAS = {
 }
 """Module to the extra of this package that brings it; none for what every installation has."""
 
-_NAMES = {"backports": "backports.zstd"}
+_NAMES = {"backports": "backports.zstd", "pynvml": "nvidia-ml-py"}
 
 
 def installed_version(package: str) -> str | None:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.build import build_environment, items, maker, verify
-from nlp_bench.build.environment import RECORD, build_warning
-from nlp_bench.build.key import Apex, Extras, Machine, folder_name, this_machine
+from nlp_bench.build import build_environment, maker, verify
+from nlp_bench.build.environment import RECORD, Apex, Extras, Machine, build_warning, folder_name, this_machine
 from nlp_bench.build.maker import make_build
 from nlp_bench.build.providers import check_installed
 from nlp_bench.cli.main import main
@@ -26,7 +25,7 @@ GPU = Machine(nlp_bench="1", python="cpython-311", torch="2.6.0", megatron_core=
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NLP_BENCH_BUILD_DIR", str(tmp_path))
-    monkeypatch.setattr(items, "_python", lambda _: 0)  # importing torch again and again proves nothing here
+    monkeypatch.setattr(maker, "_python", lambda _: 0)  # importing torch again and again proves nothing here
     monkeypatch.setattr(maker.verify, "verify", lambda _site, _log: [])  # the same
     return tmp_path
 
@@ -69,7 +68,7 @@ def test_a_build_that_died_is_wiped(built: Path) -> None:
 def test_a_killed_build_lets_the_next_one_in(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from nlp_bench.build import maker\n"
-        "from nlp_bench.build.key import Extras, this_machine\n"
+        "from nlp_bench.build.environment import Extras, this_machine\n"
         "maker.dataset_helper = lambda folder: (print('locked', flush=True), time.sleep(60))\n"
         "maker.make_build(Path(sys.argv[1]), this_machine(), Extras(), print)"
     )
@@ -124,7 +123,7 @@ def apex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Apex:
 
 
 def test_apex_is_compiled_for_the_architecture_into_its_own_folder(tmp_path: Path, apex: Apex) -> None:
-    said = items.apex_extensions(tmp_path, GPU, apex)
+    said = maker.apex_extensions(tmp_path, GPU, apex)
     assert said == f"built (commit {apex.commit[:12]} for architecture 9.0)"
     assert (tmp_path / "site-packages" / "apex.py").read_text() == "ARCH = '9.0'"
 
@@ -137,10 +136,10 @@ def test_a_failing_apex_names_the_log_and_leaves_no_manifest(built: Path, apex: 
 
 def test_apex_without_a_gpu_or_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = Apex(source="there", commit="1")
-    assert items.apex_extensions(tmp_path, this_machine("cpu"), wanted).startswith("skipped (no GPU and no --arch")
+    assert maker.apex_extensions(tmp_path, this_machine("cpu"), wanted).startswith("skipped (no GPU and no --arch")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NlpBenchError, match="apex: nvcc is not on PATH"):
-        items.apex_extensions(tmp_path, GPU, wanted)
+        maker.apex_extensions(tmp_path, GPU, wanted)
 
 
 def wheel(folder: Path, name: str, version: str, needs: str = "") -> Path:
@@ -166,17 +165,17 @@ def test_transformer_engine_comes_with_what_is_not_there_and_nothing_twice(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     wheel(tmp_path, "small_need", "3.0")
     wheel(tmp_path, "fake_engine", "2.0", "Requires-Dist: small-need\nRequires-Dist: numpy\n")
-    said = items.transformer_engine(tmp_path, GPU, "fake_engine==2.0")
+    said = maker.transformer_engine(tmp_path, GPU, "fake_engine==2.0")
     assert said == "built (fake_engine==2.0 for architecture 9.0)"
     assert {path.name for path in (tmp_path / "site-packages").glob("*.py")} == {"fake_engine.py", "small_need.py"}
 
 
 def test_transformer_engine_without_a_gpu_or_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert items.transformer_engine(tmp_path, GPU, "").startswith("skipped (no --te")
-    assert items.transformer_engine(tmp_path, this_machine("cpu"), "it").startswith("skipped (no GPU and no --arch")
+    assert maker.transformer_engine(tmp_path, GPU, "").startswith("skipped (no --te")
+    assert maker.transformer_engine(tmp_path, this_machine("cpu"), "it").startswith("skipped (no GPU and no --arch")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NlpBenchError, match="transformer engine: nvcc is not on PATH"):
-        items.transformer_engine(tmp_path, GPU, "it")
+        maker.transformer_engine(tmp_path, GPU, "it")
 
 
 def test_a_kernel_that_takes_its_process_along_is_wrong_and_the_next_ones_are_still_tried(
@@ -214,7 +213,7 @@ def test_a_job_is_told_what_was_switched_off(built: Path, monkeypatch: pytest.Mo
 def test_operators_without_a_compiler_are_skipped_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    assert "THE TRAINER WILL RUN UNFUSED" in items.elementwise_operators(tmp_path, GPU)
+    assert "THE TRAINER WILL RUN UNFUSED" in maker.elementwise_operators(tmp_path, GPU)
 
 
 def test_a_wrong_architecture_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.native import compiled
+from support.native import compiled, load_nvml
 
 from nlp_bench.config.request import Request
 from nlp_bench.doctor.place import Place, look_around
@@ -46,7 +46,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 def four_gpus(library: str, monkeypatch: pytest.MonkeyPatch) -> Nvml:
     monkeypatch.setenv("FAKE_GPUS", "4")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return Nvml(library)
+    load_nvml(monkeypatch, library)
+    return Nvml()
 
 
 @pytest.fixture

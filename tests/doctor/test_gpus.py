@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.build.key import Machine
+from nlp_bench.build.environment import Machine
 from nlp_bench.doctor.checks import cuda, fabric, gpu_health, gpu_processes, gpus, nccl
 from nlp_bench.doctor.place import Place
 from nlp_bench.machine.nvml import Nvml

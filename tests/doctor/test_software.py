@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from support.jube_versions import both_jubes
 
-from nlp_bench.build.environment import MANIFEST, SCHEMA
-from nlp_bench.build.key import this_machine
+from nlp_bench.build.environment import MANIFEST, SCHEMA, this_machine
 from nlp_bench.doctor.checks import build, environment, jube, locks, python
 from nlp_bench.doctor.place import Place
 from nlp_bench.files import write_json
@@ -131,12 +130,12 @@ def test_builds(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert build.check(place()).evidence == ("never finished: kernels-half",)
     whole = tmp_path / "kernels-whole"
     whole.mkdir()
-    record = {"schema": SCHEMA, "machine": vars(this_machine("cpu")), "verified": [{"name": "gelu", "passed": True}]}
+    record = {"schema": SCHEMA, "machine": vars(this_machine("cpu")), "verified": [{"kernel": "gelu", "passed": True}]}
     write_json(whole / MANIFEST, record | {"machine": {"torch": "0.1"}})
     assert "for other versions" in build.check(place()).summary
     write_json(whole / MANIFEST, record)
     assert build.check(place()).summary == "kernels-whole fits"
-    write_json(whole / MANIFEST, record | {"verified": [{"name": "gelu", "passed": False}]})
+    write_json(whole / MANIFEST, record | {"verified": [{"kernel": "gelu", "passed": False}]})
     assert "gelu failed" in build.check(place()).summary
 
 

@@ -9,7 +9,7 @@ typedef struct { char old[16]; unsigned domain, bus, device, id, subsystem; char
 static struct board { int index, is_mig; } boards[8], mig = {1, 1};
 static const unsigned buses[8] = {0x07, 0x0f, 0x47, 0x4e, 0x87, 0x90, 0xb7, 0xbd};
 
-int nvmlInit_v2(void) { return 0; }
+int nvmlInitWithFlags(unsigned flags) { (void)flags; return 0; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = (unsigned)atoi(getenv("FAKE_GPUS")); return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *device)
 {

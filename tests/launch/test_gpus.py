@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.native import load_nvml
 
 from nlp_bench.config.binding import Binding
 from nlp_bench.config.request import Request
@@ -23,7 +24,8 @@ BUS = [number << 8 for number in (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD
 @pytest.fixture
 def nvml(gpu_library: str, monkeypatch: pytest.MonkeyPatch) -> Nvml:
     monkeypatch.setenv("FAKE_GPUS", "8")
-    return Nvml(gpu_library)
+    load_nvml(monkeypatch, gpu_library)
+    return Nvml()
 
 
 def run_on(system: str, **binding: object) -> Run:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nlp_bench.build.compiler import has_c_compiler
+from nlp_bench.build.providers import has_c_compiler
 from nlp_bench.logs import scan
 from nlp_bench.logs.scan import Grammar, Line, Rows, Scanner, label_of
 from nlp_bench.logs.source import Block

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.native import compiled
+from support.native import compiled, load_nvml
 
 SOURCE = Path(__file__).resolve().parents[1] / "support/fake_nvml.c"
 
@@ -15,11 +15,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def four_gpus(library: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The library of a node with four GPUs."""
+def four_gpus(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with four GPUs, in this process and those that it starts."""
     monkeypatch.setenv("FAKE_GPUS", "4")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(Path(library).parent))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return library
+    load_nvml(monkeypatch, library)
 
 
 def put(root: Path, name: str, text: str) -> None:

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.machine.meters import Meters
+from nlp_bench.machine.meters import Meters, packages
 from nlp_bench.machine.node import host_facts, load_1min, node_name
-from nlp_bench.machine.rapl import packages
 
 SLURM = {
     "SLURM_JOB_ID": "4711",
@@ -66,12 +65,13 @@ def test_rapl_that_one_cannot_read_is_no_meter(node: Path) -> None:
     )
 
 
-def meters(root: Path, library: str, *, num_gpus: int, visible: str | None = None) -> Meters:
-    return Meters(root, num_gpus=num_gpus, visible=visible, library=library)
+def meters(root: Path, *, num_gpus: int, visible: str | None = None) -> Meters:
+    return Meters(root, num_gpus=num_gpus, visible=visible)
 
 
-def test_the_meters_of_the_gpus_that_ranks_use(node: Path, four_gpus: str) -> None:
-    found = meters(node, four_gpus, num_gpus=2, visible="1,3")
+@pytest.mark.usefixtures("four_gpus")
+def test_the_meters_of_the_gpus_that_ranks_use(node: Path) -> None:
+    found = meters(node, num_gpus=2, visible="1,3")
     assert [gpu["is_used"] for gpu in found.to_json()["gpus"]] == [False, True, False, True]
     assert found.columns[:3] == ["load_1min", "gpu1_energy_mj", "gpu1_power_w"]
     assert found.columns[-2:] == ["cpu0_energy_uj", "cpu1_energy_uj"]
@@ -81,21 +81,19 @@ def test_the_meters_of_the_gpus_that_ranks_use(node: Path, four_gpus: str) -> No
     assert found.to_json()["no_meter"] is None
 
 
-def test_why_there_is_no_meter(tmp_path: Path, four_gpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("four_gpus")
+def test_why_there_is_no_meter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     none = "no RAPL on this node (no package in /sys/class/powercap)"
-    assert meters(tmp_path, four_gpus, num_gpus=0).to_json()["no_meter"] == f"no meter: the run uses no GPU; {none}"
-    lost = meters(tmp_path, "libnot-there.so", num_gpus=4)
-    assert (
-        lost.to_json()["no_meter"]
-        == f"no meter: no NVIDIA driver on this node (libnot-there.so cannot be loaded); {none}"
-    )
-    assert lost.columns == ["load_1min"]
-    few = meters(tmp_path, four_gpus, num_gpus=6).to_json()
+    assert meters(tmp_path, num_gpus=0).to_json()["no_meter"] == f"no meter: the run uses no GPU; {none}"
+    few = meters(tmp_path, num_gpus=6).to_json()
     assert (few["no_meter"], few["meter_remarks"][0]) == (None, "NVML shows 4 of the 6 GPUs of the ranks")
     monkeypatch.setenv("FAKE_OLD", "1")
-    assert "GPU 0 has no energy counter (nvmlDeviceGetTotalEnergyConsumption: Not Supported)" in str(
-        meters(tmp_path, four_gpus, num_gpus=1).to_json()["no_meter"]
-    )
+    old = str(meters(tmp_path, num_gpus=1).to_json()["no_meter"])
+    assert "GPU 0 has no energy counter (nvmlDeviceGetTotalEnergyConsumption: Not Supported)" in old
+    monkeypatch.setenv("FAKE_BROKEN", "1")
+    lost = meters(tmp_path, num_gpus=4)
+    assert lost.to_json()["no_meter"] == f"no meter: nvmlInit: Driver Not Loaded; {none}"
+    assert lost.columns == ["load_1min"]
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").touch()
-    assert "AMD GPUs" in str(meters(tmp_path, "libnot-there.so", num_gpus=4).to_json()["no_meter"])
+    assert "AMD GPUs" in str(meters(tmp_path, num_gpus=4).to_json()["no_meter"])

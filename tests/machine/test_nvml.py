@@ -1,14 +1,18 @@
 """NVIDIA's library through its C types, and which of its GPUs a run uses."""
 
+import sys
+
 import pytest
+from support.native import load_nvml
 
 from nlp_bench.machine.nvml import Nvml, NvmlError, used_gpus
 
 UUIDS = ["GPU-a1", "GPU-b2", "GPU-c3", "GPU-d4"]
 
 
-def test_a_gpu_says_what_it_is(four_gpus: str) -> None:
-    nvml = Nvml(four_gpus)
+@pytest.mark.usefixtures("four_gpus")
+def test_a_gpu_says_what_it_is() -> None:
+    nvml = Nvml()
     assert len(nvml.handles) == 4
     assert nvml.gpu(1) == {
         "index": 1,
@@ -27,11 +31,12 @@ def test_a_gpu_says_what_it_is(four_gpus: str) -> None:
     assert nvml.driver() == {"driver": "535.104.05", "cuda_driver": "12.2", "nvml": "12.535.104.05"}
 
 
+@pytest.mark.usefixtures("four_gpus")
 @pytest.mark.parametrize("is_old", [False, True])
-def test_a_sample(four_gpus: str, monkeypatch: pytest.MonkeyPatch, is_old: bool) -> None:
+def test_a_sample(monkeypatch: pytest.MonkeyPatch, is_old: bool) -> None:
     if is_old:
         monkeypatch.setenv("FAKE_OLD", "1")
-    nvml = Nvml(four_gpus)
+    nvml = Nvml()
     energy, *others = nvml.sample(nvml.handles[2])
     assert others == [120.0, 1410, 4, 61]
     assert (energy is None) == is_old
@@ -45,15 +50,28 @@ def test_a_sample(four_gpus: str, monkeypatch: pytest.MonkeyPatch, is_old: bool)
         assert later >= energy > 2**32  # a counter of 64 bits
 
 
-def test_no_driver() -> None:
-    with pytest.raises(NvmlError, match=r"no NVIDIA driver on this node \(libnot-there.so cannot be loaded\)"):
-        Nvml("libnot-there.so")
+def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_nvml(monkeypatch, None)
+    monkeypatch.setattr("ctypes.CDLL.__init__", no_library)
+    with pytest.raises(NvmlError, match=r"no NVIDIA driver on this node \(libnvidia-ml.so.1 cannot be loaded\)"):
+        Nvml()
 
 
-def test_a_driver_that_is_not_loaded(four_gpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_library(*_: object, **__: object) -> None:
+    raise OSError("cannot open shared object file")
+
+
+def test_a_binding_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(NvmlError, match="nvidia-ml-py is not installed: pip install nvidia-ml-py"):
+        Nvml()
+
+
+@pytest.mark.usefixtures("four_gpus")
+def test_a_driver_that_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_BROKEN", "1")
-    with pytest.raises(NvmlError, match="nvmlInit_v2: Driver Not Loaded"):
-        Nvml(four_gpus)
+    with pytest.raises(NvmlError, match="nvmlInit: Driver Not Loaded"):
+        Nvml()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 from nlp_bench import files
 from nlp_bench.build import maker
-from nlp_bench.build.key import Extras, this_machine
+from nlp_bench.build.environment import Extras, this_machine
 from nlp_bench.data import shards
 from nlp_bench.data.indexed import check_indexed
 from nlp_bench.data.maker import DataRequest, make_data

@@ -21,7 +21,7 @@ from nlp_bench.launch.folder import prepare as prepare_run
 from nlp_bench.launch.folder import read_submission, write_submission
 from nlp_bench.launch.nodes.provenance import write_provenance
 from nlp_bench.launch.rehearsal import row
-from nlp_bench.machine import sampler
+from nlp_bench.machine import recorder
 from nlp_bench.machine.node import node_name
 from nlp_bench.outcome import Outcome
 from soak.writer import Writer, command, prepared_once
@@ -83,13 +83,13 @@ def _marker_is_ours(folder: Path) -> str | None:
 def _facts(folder: Path) -> None:
     import threading
 
-    options = sampler.parse([str(folder), "--parent", "1", "--library", "none"])
+    options = recorder.parse([str(folder), "--parent", "1"])
     (folder / "machine").mkdir(exist_ok=True)
     stop = threading.Event()
     stop.set()  # one sample
     try:
-        sampler.record(options, folder / "machine/node1", stop)
-    except OSError as error:  # of the lines; the sampler records it, and the run goes on
+        recorder.record(options, folder / "machine/node1", stop)
+    except OSError as error:  # of the lines; the recorder notes it, and the run goes on
         raise NlpBenchError(f"cannot write {folder / 'machine'}: {explained(error)}") from error
 
 

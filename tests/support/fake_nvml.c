@@ -18,7 +18,7 @@ static int text(char *to, unsigned size, const char *from)
 }
 static int give(unsigned *to, unsigned value) { *to = value; return 0; }
 
-int nvmlInit_v2(void) { return getenv("FAKE_BROKEN") ? 9 : 0; } /* NVML_ERROR_DRIVER_NOT_LOADED */
+int nvmlInitWithFlags(unsigned flags) { (void)flags; return getenv("FAKE_BROKEN") ? 9 : 0; } /* NVML_ERROR_DRIVER_NOT_LOADED */
 const char *nvmlErrorString(int status) { return status == 3 ? "Not Supported" : status == 9 ? "Driver Not Loaded" : "Other"; }
 int nvmlDeviceGetCount_v2(unsigned *count) { return give(count, (unsigned)atoi(getenv("FAKE_GPUS"))); }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *device)
@@ -81,6 +81,7 @@ int nvmlDeviceGetNvLinkState(device_t device, unsigned link, unsigned *is_active
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(device_t device, unsigned *count, process_t *infos)
 {
+  if (*count < (unsigned)is_sick(device)) return 7; /* NVML_ERROR_INSUFFICIENT_SIZE */
   *count = (unsigned)is_sick(device);
   if (is_sick(device)) infos[0] = (process_t){.pid = 1, .used = 1ull << 30};
   return 0;

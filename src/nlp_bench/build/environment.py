@@ -1,12 +1,21 @@
-"""What a launcher must export so that ranks find what was built; cheap, for every start of a job."""
+"""What a build depends on, and what a launcher must export so that ranks find it; no torch is imported, for every start of a job asks."""
 
+import hashlib
+import importlib.util
+import json
 import os
-from dataclasses import asdict
+import re
+import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.build.key import this_machine
-from nlp_bench.files import parse_json
+from nlp_bench import __version__
+from nlp_bench.bounded import answers
+from nlp_bench.files import read_object
+from nlp_bench.machine.node import text_of
+from nlp_bench.machine.nvml import Nvml, NvmlError
+from nlp_bench.packages import installed_version
 
 SCHEMA = "nlp-bench/build/1"
 MANIFEST = "build.json"
@@ -14,6 +23,102 @@ CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 SITE = "site-packages"
 RECORD = "NLP_BENCH_BUILD_RECORD"
 """The variable that tells ranks where the record of the build is: kernels that failed in it are switched off."""
+DRIVER_S = 20.0
+"""Seconds for the driver to name its GPU: one that has fallen off the bus may hang."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The software and the GPU that compiled kernels must fit."""
+
+    nlp_bench: str
+    """Version of this program: its operators are compiled too."""
+    python: str
+    """Python's tag for compiled modules, for example cpython-311."""
+    torch: str
+    """Version of torch; "absent" without it."""
+    megatron_core: str
+    """Version of megatron-core; "absent" without it."""
+    cuda: str
+    """CUDA version that torch was built for; "none" for a CPU build."""
+    arch: str
+    """Compute capability of the GPU, for example 9.0; "cpu" where there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Apex:
+    """Which Apex is compiled."""
+
+    source: str
+    """Git URL or folder."""
+    commit: str
+    """Commit that is checked out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extras:
+    """What is compiled on top of torch's own kernels."""
+
+    apex: Apex | None = None
+    """NVIDIA Apex, or none."""
+    transformer_engine: str = ""
+    """Transformer Engine as pip names it; empty: none."""
+
+
+def this_machine(arch: str | None = None) -> Machine:
+    """Return what a build here must fit; `arch` replaces the GPU that the driver names, for building where no GPU is."""
+    cuda = _torch_cuda()
+    named = arch or (answers({"gpu": _compute_capability}, DRIVER_S).get("gpu") if cuda != "none" else None)
+    return Machine(
+        nlp_bench=__version__,
+        python=sys.implementation.cache_tag or "unknown",
+        torch=installed_version("torch") or "absent",
+        megatron_core=installed_version("megatron-core") or "absent",
+        cuda=cuda,
+        arch=named or "cpu",
+    )
+
+
+def _compute_capability() -> str | None:
+    """Return the first GPU's, None without a driver or a GPU."""
+    try:
+        nvml = Nvml()
+        major, minor = nvml.ask("nvmlDeviceGetCudaComputeCapability", nvml.handles[0])
+    except (NvmlError, IndexError):
+        return None
+    return f"{major}.{minor}"
+
+
+def _torch_cuda() -> str:
+    found = importlib.util.find_spec("torch")  # looks for the package, does not run it
+    if found is None or found.origin is None:
+        return "none"
+    known = re.search(r"^cuda\b.*=\s*'([\d.]+)'", text_of(Path(found.origin).with_name("version.py")), re.MULTILINE)
+    return known.group(1) if known else "none"
+
+
+def folder_name(machine: Machine, extras: Extras) -> str:
+    """Return `kernels-` and 12 hexadecimal digits that change with anything in `machine` or `extras`."""
+    parts = json.dumps([asdict(machine), asdict(extras)], sort_keys=True)
+    return f"kernels-{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
+
+
+def build_folder(root: Path) -> Path:
+    """Return the folder that holds the builds of the checkout `root`."""
+    return Path(os.environ.get("NLP_BENCH_BUILD_DIR") or root / "build").resolve()
+
+
+def finished_builds(parent: Path) -> dict[Path, dict[str, Any]]:
+    """Return the records of the finished builds in `parent`, by their folders."""
+    records = {path.parent: read_object(path) for path in sorted(parent.glob(f"kernels-*/{MANIFEST}"))}
+    return {folder: record for folder, record in records.items() if record.get("schema") == SCHEMA}
+
+
+def failed_trials(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the kernels of a build's record that gave wrong results."""
+    trials = record.get("verified")
+    found = trials if isinstance(trials, list) else []
+    return [trial for trial in found if isinstance(trial, dict) and not trial.get("passed")]
 
 
 def build_environment(root: Path) -> dict[str, str]:
@@ -21,14 +126,14 @@ def build_environment(root: Path) -> dict[str, str]:
 
     `root` is the repository; NLP_BENCH_BUILD_DIR replaces its folder `build`.
     """
-    fitting = [
-        folder for folder, record in _finished(build_folder(root)) if record["machine"] == asdict(this_machine())
-    ]
+    builds = finished_builds(build_folder(root))
+    here = asdict(this_machine()) if builds else {}
+    fitting = [folder for folder, record in builds.items() if record.get("machine") == here]
     if not fitting:
         return {}
     folder = max(fitting, key=lambda path: (path / MANIFEST).stat().st_mtime)
     variables = {name: str(folder / cache) for name, cache in CACHES.items() if (folder / cache).is_dir()}
-    if any(not trial["passed"] for trial in _records(folder)):
+    if failed_trials(builds[folder]):
         variables[RECORD] = str(folder / MANIFEST)
     if (folder / SITE).is_dir():
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder / SITE), os.environ.get("PYTHONPATH")]))
@@ -41,26 +146,4 @@ def build_warning(environment: dict[str, str]) -> str | None:
         return None
     from nlp_bench.build.verify import Trial, warning  # noqa: PLC0415  # only where there is something to say
 
-    return warning([Trial(**trial) for trial in _records(Path(environment[RECORD]).parent)])
-
-
-def _records(folder: Path) -> list[dict[str, Any]]:
-    verified = parse_json((folder / MANIFEST).read_text(encoding="utf-8")).get("verified", [])
-    return verified if isinstance(verified, list) else []
-
-
-def build_folder(root: Path) -> Path:
-    """Return the folder that holds the builds."""
-    return Path(os.environ.get("NLP_BENCH_BUILD_DIR") or root / "build").resolve()
-
-
-def _finished(parent: Path) -> list[tuple[Path, dict[str, Any]]]:
-    found = []
-    for path in parent.glob(f"kernels-*/{MANIFEST}"):
-        try:
-            record = parse_json(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue  # somebody is removing it, or a newer program wrote it: then it is none of ours
-        if isinstance(record, dict) and record.get("schema") == SCHEMA:
-            found.append((path.parent, record))
-    return found
+    return warning([Trial(**trial) for trial in failed_trials(read_object(Path(environment[RECORD])))])

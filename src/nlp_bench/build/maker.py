@@ -1,15 +1,26 @@
 """One build: under a lock, in its own folder, and finished only when its manifest is there."""
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
 from nlp_bench.build import verify
-from nlp_bench.build.environment import MANIFEST, SCHEMA, SITE
-from nlp_bench.build.items import apex_extensions, dataset_helper, elementwise_operators, sees_gpu, transformer_engine
-from nlp_bench.build.key import Extras, Machine, folder_name
-from nlp_bench.files import locked, read_json, write_json
+from nlp_bench.build.environment import CACHES, MANIFEST, SCHEMA, SITE, Apex, Extras, Machine, folder_name
+from nlp_bench.build.providers import has_c_compiler
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import locked, parse_json, read_json, write_json
+from nlp_bench.packages import remedy
+
+HELPER = "from megatron.core.datasets import helpers_cpp"
+"""Succeeds where megatron-core's C++ index builder is compiled."""
+WARM_UP = (
+    "--num-layers 1 --hidden-size 128 --num-attention-heads 2 --seq-length 128 --max-position-embeddings 128 "
+    "--position-embedding-type rope --vocab-size 512 --mock-data --micro-batch-size 1 --train-iters 2 --lr 1e-4 --bf16"
+)
 
 
 def make_build(parent: Path, machine: Machine, extras: Extras, say: Callable[[str], None]) -> Path:
@@ -24,7 +35,7 @@ def make_build(parent: Path, machine: Machine, extras: Extras, say: Callable[[st
             record = read_json(folder / MANIFEST, SCHEMA)
             for name, text in record["items"].items():
                 say(f"{name}: {text if text.startswith('skipped') else 'already there'}")
-            _show([verify.Trial(**trial) for trial in record.get("verified", [])], say)
+            verify.show([verify.Trial(**trial) for trial in record.get("verified", [])], say)
             return folder
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -39,8 +50,9 @@ def make_build(parent: Path, machine: Machine, extras: Extras, say: Callable[[st
             done[name] = make()
             say(f"{name}: {done[name]}")
         trials = _verified(folder, machine, say)
-        _show(trials, say)
-        record = {"machine": asdict(machine), **asdict(extras), "items": done, "verified": verify.records(trials)}
+        verify.show(trials, say)
+        verified = [asdict(trial) for trial in trials]
+        record = {"machine": asdict(machine), **asdict(extras), "items": done, "verified": verified}
         write_json(folder / MANIFEST, {"schema": SCHEMA, **record})
     return folder
 
@@ -54,9 +66,116 @@ def _verified(folder: Path, machine: Machine, say: Callable[[str], None]) -> lis
     return verify.verify(folder / SITE, folder / "verify.log")
 
 
-def _show(trials: list[verify.Trial], say: Callable[[str], None]) -> None:
-    if not trials:
-        return
-    for line in [*verify.table(trials), verify.warning(trials)]:
-        if line:
-            say(line)
+def dataset_helper(folder: Path) -> str:
+    """Compile megatron-core's C++ index builder if its wheel came without; raises NlpBenchError when that fails."""
+    if _python(HELPER) == 0:
+        return "already there"
+    place = "import megatron.core.datasets as d; print(d.__path__[0])"
+    answer = subprocess.run([sys.executable, "-W", "ignore", "-c", place], capture_output=True, text=True, check=False)
+    if answer.returncode:
+        return f"skipped (megatron-core is not installed: {remedy('megatron')}; in a checkout: bash benchmark/env/setup_venv.sh)"
+    _run(["make", "-C", answer.stdout.strip()], folder / "dataset_helper.log", {})
+    if _python(HELPER):
+        raise NlpBenchError("dataset helper: compiled, but it cannot be imported; is this make's Python another one?")
+    return "built"
+
+
+def apex_extensions(folder: Path, machine: Machine, apex: Apex | None) -> str:
+    """Compile Apex with its C++ and CUDA extensions into the build's own folder; raises NlpBenchError when that fails."""
+    if apex is None:
+        return "skipped (no --apex; torch's fused AdamW, LayerNorm and gradient norm replace it)"
+    if machine.arch == "cpu":
+        return "skipped (no GPU and no --arch; Apex is for CUDA)"
+    if shutil.which("nvcc") is None:
+        raise NlpBenchError("apex: nvcc is not on PATH, and Apex compiles CUDA; load the CUDA module")
+    source, log = folder / "apex", folder / "apex.log"
+    _run(["git", "clone", "--quiet", apex.source, str(source)], log, {})
+    _run(["git", "-C", str(source), "checkout", "--quiet", apex.commit], log, {})
+    _run(["git", "-C", str(source), "submodule", "update", "--quiet", "--init", "--recursive"], log, {})
+    settings = {
+        "TORCH_CUDA_ARCH_LIST": machine.arch,
+        "MAX_JOBS": _jobs(),
+        "APEX_CPP_EXT": "1",  # Apex since 2025 reads the environment, the older ones the build options below
+        "APEX_CUDA_EXT": "1",
+    }
+    options = ["--config-settings", "--build-option=--cpp_ext", "--config-settings", "--build-option=--cuda_ext"]
+    pip = [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--no-cache-dir"]
+    _run([*pip, *options, "--target", str(folder / SITE), str(source)], log, settings)
+    shutil.rmtree(source)
+    return f"built (commit {apex.commit[:12]} for architecture {machine.arch})"
+
+
+def transformer_engine(folder: Path, machine: Machine, wanted: str) -> str:
+    """Install Transformer Engine into the build's own folder, its torch part compiled here; raises NlpBenchError when that fails.
+
+    `wanted` is a requirement of pip. The kernels come ready-made in its wheel; what binds them to torch is compiled for this
+    torch, for the architecture of NVTE_CUDA_ARCHS (https://github.com/NVIDIA/TransformerEngine, installation from PyPI).
+    """
+    if not wanted:
+        return "skipped (no --te; torch's kernels replace it, except 8-bit floats)"
+    if machine.arch == "cpu":
+        return "skipped (no GPU and no --arch; Transformer Engine is for CUDA)"
+    if shutil.which("nvcc") is None:
+        raise NlpBenchError(
+            "transformer engine: nvcc is not on PATH, and its torch part is compiled; load the CUDA module"
+        )
+    settings = {"NVTE_FRAMEWORK": "pytorch", "NVTE_CUDA_ARCHS": machine.arch.replace(".", ""), "MAX_JOBS": _jobs()}
+    log, plan = folder / "transformer_engine.log", folder / "transformer_engine.json"
+    pip = [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-cache-dir"]
+    _run([*pip, "--dry-run", "--report", str(plan), wanted], log, settings)
+    _run([*pip, "--no-deps", "--target", str(folder / SITE), *_not_there_yet(plan, wanted)], log, settings)
+    return f"built ({wanted} for architecture {machine.arch})"
+
+
+def _not_there_yet(plan: Path, wanted: str) -> list[str]:
+    """Return what pip would install on top of this environment: with --target alone it would install torch once more.
+
+    Format: https://pip.pypa.io/en/stable/reference/installation-report/.
+    """
+    report = parse_json(plan.read_text(encoding="utf-8"))
+    named = [one["metadata"] for one in report["install"] if not one.get("is_direct")]
+    direct = [wanted] if any(one.get("is_direct") for one in report["install"]) else []
+    return [*direct, *(f"{one['name']}=={one['version']}" for one in named)]
+
+
+def _jobs() -> str:
+    return os.environ.get("MAX_JOBS", str(min(16, len(os.sched_getaffinity(0)))))
+
+
+def elementwise_operators(folder: Path, machine: Machine) -> str:
+    """Let torch.compile make the trainer's fused operators once, on one rank; raises NlpBenchError when that fails."""
+    if machine.arch == "cpu":
+        return "skipped (no GPU; on a CPU the eager operators are as fast)"
+    if machine.cuda == "none":
+        return "skipped (this torch has no CUDA)"
+    if not has_c_compiler():
+        return "skipped (no C compiler, which torch.compile needs: THE TRAINER WILL RUN UNFUSED; install gcc)"
+    if not sees_gpu():
+        return "skipped (no GPU here; the first iterations of the first run compile them)"
+    caches = {name: str(folder / cache) for name, cache in CACHES.items()}
+    for path in caches.values():
+        Path(path).mkdir()
+    _run([sys.executable, "-m", "nlp_bench.train", *WARM_UP.split()], folder / "operators.log", caches)
+    return "built"
+
+
+def sees_gpu() -> bool:
+    """Return whether torch sees a GPU here."""
+    return _python("import torch, sys; sys.exit(not torch.cuda.is_available())") == 0
+
+
+def _python(code: str) -> int:
+    return subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, check=False).returncode
+
+
+def _run(command: list[str], log: Path, settings: dict[str, str]) -> None:
+    with log.open("ab") as stream:
+        try:
+            code = subprocess.run(
+                command, stdout=stream, stderr=stream, env={**os.environ, **settings}, check=False
+            ).returncode
+        except OSError as error:
+            raise NlpBenchError(f"build: cannot run {command[0]}: {error.strerror}") from error
+    if code:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+        raise NlpBenchError(f"build: {command[0]} ended with status {code}; the whole log is {log}\n{tail}")

@@ -1,7 +1,9 @@
-"""Which makers of kernels are installed, found without importing torch or them: Transformer Engine and NVIDIA Apex."""
+"""What is installed that makes kernels, found without importing it: Transformer Engine, NVIDIA Apex, a C compiler."""
 
 import importlib.metadata
 import importlib.util
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -69,3 +71,8 @@ def _missing_apex() -> str | None:
             f"{BUILD} --apex SOURCE`, or use --kernels torch"
         )
     return None
+
+
+def has_c_compiler() -> bool:
+    """Return whether CC names one, or cc, gcc or clang is on PATH; torch.compile needs one for every kernel that it makes for a GPU."""
+    return "CC" in os.environ or any(shutil.which(name) for name in ("cc", "gcc", "clang"))

@@ -3,8 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.build.providers import NAMES, missing
@@ -75,7 +75,11 @@ def _run(provider: str, names: list[str], environment: dict[str, str], log: Path
             )
             text, end = ended.stdout, f"the process ended with status {ended.returncode}"
         except subprocess.TimeoutExpired as error:
-            text, end = _decoded(error.stdout), f"no answer within {LIMIT_S} s"
+            said = error.stdout or ""
+            text, end = (
+                said if isinstance(said, str) else said.decode(errors="replace"),
+                f"no answer within {LIMIT_S} s",
+            )
     lines = [parse_json(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
     done = [Trial(provider=provider, **line) for line in lines if "starts" not in line]
     if len(done) < len(names):
@@ -84,13 +88,11 @@ def _run(provider: str, names: list[str], environment: dict[str, str], log: Path
     return done
 
 
-def _decoded(output: str | bytes | None) -> str:
-    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
-
-
-def records(trials: Iterable[Trial]) -> list[dict[str, object]]:
-    """Return the trials for the build's record."""
-    return [asdict(trial) for trial in trials]
+def show(trials: Sequence[Trial], say: Callable[[str], None]) -> None:
+    """Say one line per kernel, and the warning where one is wrong; nothing without trials."""
+    for line in [*table(trials), warning(trials)] if trials else ():
+        if line:
+            say(line)
 
 
 def table(trials: Iterable[Trial]) -> list[str]:

@@ -8,7 +8,7 @@ from nlp_bench.config.options import add_fields
 from nlp_bench.config.request import Request
 
 if TYPE_CHECKING:
-    from nlp_bench.build.key import Machine
+    from nlp_bench.build.environment import Machine
     from nlp_bench.config.system import System
 
 EXAMPLE = "nlp-bench build --apex https://github.com/NVIDIA/apex --te --arch 9.0"
@@ -52,8 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
         print(build_scanner())
         return 0
-    from nlp_bench.build.environment import build_folder
-    from nlp_bench.build.key import Apex, Extras
+    from nlp_bench.build.environment import Apex, Extras, build_folder
     from nlp_bench.build.maker import make_build
     from nlp_bench.config.catalog import load_system, root
     from nlp_bench.config.run import read_run
@@ -71,7 +70,7 @@ def _machine(arch: str | None, system: "System | None") -> "Machine":
     """Return what is built for; a login node without a GPU builds for the system's nodes."""
     import re
 
-    from nlp_bench.build.key import this_machine
+    from nlp_bench.build.environment import this_machine
     from nlp_bench.errors import UsageError
 
     if arch and not re.fullmatch(r"\d+\.\d+", arch):

@@ -83,7 +83,7 @@ def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: li
     from nlp_bench.launch.nodes.reach import check_meeting
     from nlp_bench.launch.nodes.supervise import supervise
     from nlp_bench.launch.nodes.torchrun import rank_environment
-    from nlp_bench.machine.start import start_recorder
+    from nlp_bench.machine.recorder import start_recorder
 
     check_meeting(rendezvous)
     foreign = ambient.taken_out(os.environ, ambient.OF_RANKS, resolved.system.environment)

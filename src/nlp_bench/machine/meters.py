@@ -1,52 +1,90 @@
-"""The meters of one node: its GPUs, its CPU packages, and why one is missing."""
+"""The meters of one node: its GPUs by NVML, its CPU packages by RAPL, and why one is missing.
 
+RAPL: Linux, Documentation/power/powercap/powercap.rst and the driver intel_rapl (which serves AMD's processors, too): each zone has
+`name`, `energy_uj` and `max_energy_range_uj`, at which the counter begins again. Since Linux 5.10 `energy_uj` is for root alone.
+"""
+
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nlp_bench.machine.form import header
-from nlp_bench.machine.node import load_1min
+from nlp_bench.machine.node import load_1min, text_of
 from nlp_bench.machine.nvml import Nvml, NvmlError, used_gpus
-from nlp_bench.machine.rapl import packages
+
+
+@dataclass(frozen=True)
+class Package:
+    """One CPU package whose counter can be read."""
+
+    name: str
+    """Name of the zone, "package-0"."""
+    counter: Path
+    """Its file `energy_uj`."""
+    range_uj: int
+    """The counter begins again after this many microjoules."""
+
+    def energy_uj(self) -> int | None:
+        """Return the counter in microjoules, None when it cannot be read just now."""
+        return _number(self.counter)
+
+
+def packages(root: Path) -> tuple[list[Package], str | None]:
+    """Return the CPU packages of the node whose file system begins at `root`, and why there are none."""
+    # Sub-zones (core, uncore, dram) are parts of a package or beside it, psys holds them all: one boundary, no double count.
+    zones = sorted((root / "sys/class/powercap").glob("intel-rapl:*/name"))
+    found = {path.parent: name for path in zones if (name := text_of(path).strip()).startswith("package")}
+    if not found:
+        return [], "no RAPL on this node (no package in /sys/class/powercap)"
+    if any(_number(zone / "energy_uj") is None for zone in found):
+        return [], "RAPL cannot be read by this user (energy_uj in /sys/class/powercap; an administrator can allow it)"
+    read = [
+        Package(name, zone / "energy_uj", _number(zone / "max_energy_range_uj") or 0) for zone, name in found.items()
+    ]
+    return read, None
+
+
+def _number(path: Path) -> int | None:
+    text = text_of(path).strip()
+    return int(text) if text.isdecimal() else None
 
 
 class Meters:
     """What can be read on this node while the ranks run."""
 
-    def __init__(self, root: Path, *, num_gpus: int, visible: str | None, library: str) -> None:
-        """Look for the GPUs of `num_gpus` ranks (0: none is asked for) and for the CPU packages below `root`."""
+    def __init__(self, root: Path, *, num_gpus: int, visible: str | None) -> None:
+        """Look for the GPUs of `num_gpus` ranks (0: none is asked for) and for the CPU packages below `root`.
+
+        `visible` is CUDA_VISIBLE_DEVICES.
+        """
         self._root = root
         self._nvml: Nvml | None = None
         self.gpus: list[dict[str, Any]] = []
-        self.driver: dict[str, str | None] = {}
         self.reasons: list[str] = []
         if num_gpus:
-            self._look_for_gpus(num_gpus, visible, library)
+            self._look_for_gpus(num_gpus, visible)
         else:
             self.reasons.append("the run uses no GPU")
         self._packages, why = packages(root)
         if why:
             self.reasons.append(why)
 
-    def _look_for_gpus(self, num_gpus: int, visible: str | None, library: str) -> None:
+    def _look_for_gpus(self, num_gpus: int, visible: str | None) -> None:
         try:
-            nvml = Nvml(library)
+            self._nvml = nvml = Nvml()
         except NvmlError as error:
             # A meter of AMD's GPUs (amdsmi) is not implemented: their nodes are told apart by their driver.
             is_amd = (self._root / "dev/kfd").exists()
             self.reasons.append("AMD GPUs: their meter (amdsmi) is not implemented" if is_amd else str(error))
             return
-        self._nvml = nvml
-        self.driver = nvml.driver()
         every = [nvml.gpu(index) for index in range(len(nvml.handles))]
         used = used_gpus(visible, [gpu["uuid"] or "" for gpu in every], num_gpus)
         self.gpus = [{**gpu, "is_used": gpu["index"] in used} for gpu in every]
         if len(used) < num_gpus:
             self.reasons.append(f"NVML shows {len(used)} of the {num_gpus} GPUs of the ranks")
-        self.reasons += [
-            f"GPU {gpu['index']} has no energy counter ({gpu['no_energy_counter']})"
-            for gpu in self._used
-            if gpu["no_energy_counter"]
-        ]
+        for gpu in self._used:
+            if gpu["no_energy_counter"]:
+                self.reasons.append(f"GPU {gpu['index']} has no energy counter ({gpu['no_energy_counter']})")
 
     @property
     def _used(self) -> list[dict[str, Any]]:
@@ -59,20 +97,19 @@ class Meters:
 
     def sample(self) -> list[float | None]:
         """Return the values of this moment."""
-        values: list[float | None] = [load_1min(self._root)]
-        for gpu in self._used if self._nvml else []:
-            assert self._nvml  # noqa: S101  # for the type checker
-            values += self._nvml.sample(self._nvml.handles[gpu["index"]])
+        values = [load_1min(self._root)]
+        if self._nvml:
+            for gpu in self._used:
+                values += self._nvml.sample(self._nvml.handles[gpu["index"]])
         return values + [package.energy_uj() for package in self._packages]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the objects `gpus`, `cpu_packages` and `no_meter` of nlp-bench/machine/1."""
+        """Return versions of the driver and the objects `gpus`, `cpu_packages` and `no_meter` of nlp-bench/machine/1."""
         has_meter = bool(self._packages) or any(not gpu["no_energy_counter"] for gpu in self._used)
-        why = "; ".join(self.reasons)
         return {
-            **self.driver,
+            **(self._nvml.driver() if self._nvml else {}),
             "gpus": self.gpus,
             "cpu_packages": [{"name": p.name, "range_uj": p.range_uj} for p in self._packages],
-            "no_meter": None if has_meter else f"no meter: {why}",
+            "no_meter": None if has_meter else f"no meter: {'; '.join(self.reasons)}",
             "meter_remarks": self.reasons if has_meter else [],
         }

@@ -21,32 +21,40 @@ def node_name(variables: Mapping[str, str]) -> str:
 
 def cpu_model(root: Path = Path("/")) -> str | None:
     """Return the CPU's model name, None where Linux does not tell it."""
-    return _first(r"^model name\s*:\s*(.+)$", _text(root / "proc/cpuinfo"))
+    return _first(r"^model name\s*:\s*(.+)$", text_of(root / "proc/cpuinfo"))
+
+
+def memory_bytes(name: str, root: Path = Path("/")) -> int | None:
+    """Return a field of /proc/meminfo, such as MemTotal; None where Linux does not tell it."""
+    found = _first(rf"^{name}:\s+(\d+) kB", text_of(root / "proc/meminfo"))
+    return int(found) * 1024 if found else None
 
 
 def host_facts(root: Path, variables: Mapping[str, str]) -> dict[str, Any]:
     """Return the facts of the node whose file system begins at `root`; unknown is None, a list may be empty."""
-    cpuinfo = _text(root / "proc/cpuinfo")
-    memory_kib = _first(r"^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"))
-    boot_s = _first(r"^btime (\d+)", _text(root / "proc/stat"))
+    cpuinfo = text_of(root / "proc/cpuinfo")
+    boot_s = _first(r"^btime (\d+)", text_of(root / "proc/stat"))
+    sockets = re.findall(r"^physical id\s*:\s*(\d+)", cpuinfo, re.MULTILINE)
+    cores = re.findall(r"^core id\s*:\s*(\d+)", cpuinfo, re.MULTILINE)
+    governors = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
     uname = os.uname()
     return {
         "host": socket.gethostname(),
         "cpu": {
             "model": cpu_model(root),
             "architecture": uname.machine,
-            "sockets": len(set(re.findall(r"^physical id\s*:\s*(\d+)", cpuinfo, re.MULTILINE))) or None,
-            "cores": _cores(cpuinfo),
+            "sockets": len(set(sockets)) or None,
+            "cores": len(set(zip(sockets, cores, strict=False))) or None,
             "threads": len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE)) or None,
             "usable_threads": len(os.sched_getaffinity(0)),
-            "scaling_governor": _different(root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")),
+            "scaling_governor": sorted({text for path in governors if (text := text_of(path).strip())}),
         },
-        "memory_bytes": int(memory_kib) * 1024 if memory_kib else None,
+        "memory_bytes": memory_bytes("MemTotal", root),
         "num_numa_nodes": len(list(root.glob("sys/devices/system/node/node[0-9]*"))) or None,
         "kernel": uname.release,
-        "operating_system": _first(r'^PRETTY_NAME="?([^"\n]+)', _text(root / "etc/os-release")),
+        "operating_system": _first(r'^PRETTY_NAME="?([^"\n]+)', text_of(root / "etc/os-release")),
         "boot_time_unix_s": int(boot_s) if boot_s else None,
-        "boot_id": _text(root / "proc/sys/kernel/random/boot_id").strip() or None,
+        "boot_id": text_of(root / "proc/sys/kernel/random/boot_id").strip() or None,
         "infiniband": infiniband(root),
         "modules": [name for name in variables.get("LOADEDMODULES", "").split(":") if name],
         "slurm": {
@@ -63,14 +71,14 @@ def infiniband(root: Path) -> list[dict[str, Any]]:
     """Return the ports of InfiniBand adapters (RoCE ones, too): device, port, state, rate and link layer as Linux words them."""
     ports = []
     for path in sorted(root.glob("sys/class/infiniband/*/ports/*")):
-        state = _text(path / "state").strip()
+        state = text_of(path / "state").strip()
         ports.append(
             {
                 "device": path.parts[-3],
                 "port": path.name,
                 "state": state.partition(":")[2].strip() or state or None,  # "4: ACTIVE"
-                "rate": _text(path / "rate").strip() or None,
-                "link_layer": _text(path / "link_layer").strip() or None,
+                "rate": text_of(path / "rate").strip() or None,
+                "link_layer": text_of(path / "link_layer").strip() or None,
             }
         )
     return ports
@@ -78,19 +86,8 @@ def infiniband(root: Path) -> list[dict[str, Any]]:
 
 def load_1min(root: Path) -> float | None:
     """Return the processes that want to run, as the mean of the last minute: other people's work shows in it."""
-    text = _first(r"^(\d+\.\d+) ", _text(root / "proc/loadavg"))
+    text = _first(r"^(\d+\.\d+) ", text_of(root / "proc/loadavg"))
     return float(text) if text else None
-
-
-def _cores(cpuinfo: str) -> int | None:
-    """Return the physical cores: pairs of socket and core, where the processor tells them."""
-    sockets = re.findall(r"^physical id\s*:\s*(\d+)", cpuinfo, re.MULTILINE)
-    cores = re.findall(r"^core id\s*:\s*(\d+)", cpuinfo, re.MULTILINE)
-    return len(set(zip(sockets, cores, strict=False))) or None
-
-
-def _different(paths: Any) -> list[str]:
-    return sorted({text for path in paths if (text := _text(path).strip())})
 
 
 def _first(pattern: str, text: str) -> str | None:
@@ -98,7 +95,8 @@ def _first(pattern: str, text: str) -> str | None:
     return found.group(1).strip() if found else None
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """Return what a file holds, "" where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nlp_bench.machine.node import text_of
+
 CPU, NODE, PCI = "sys/devices/system/cpu", "sys/devices/system/node", "sys/bus/pci/devices"
 
 
@@ -87,7 +89,7 @@ def read_topology(root: Path = Path("/"), allowed: Iterable[int] | None = None) 
 def gpu_node(address: int, root: Path = Path("/")) -> int | None:
     """Return the NUMA node of the PCI device at `address` (domain, bus, device and function in 16, 8, 5 and 3 bits); None: unknown."""
     name = f"{address >> 16:04x}:{address >> 8 & 0xFF:02x}:{address >> 3 & 0x1F:02x}.{address & 0x7}"
-    text = _text(root / PCI / name / "numa_node")
+    text = text_of(root / PCI / name / "numa_node").strip()
     return int(text) if text.isdecimal() else None  # -1: the firmware does not tell
 
 
@@ -95,24 +97,17 @@ def _nodes(root: Path) -> dict[int, int]:
     """Return the NUMA node of each CPU; a node of memory alone (a GPU's, on Grace Hopper) has no CPU."""
     node_of = {}
     for path in root.glob(f"{NODE}/node[0-9]*"):
-        for cpu in parse_cpus(_text(path / "cpulist")):
+        for cpu in parse_cpus(text_of(path / "cpulist")):
             node_of[cpu] = int(path.name.removeprefix("node"))
     return node_of
 
 
 def _threads(root: Path, cpu: int) -> frozenset[int]:
     folder = root / CPU / f"cpu{cpu}" / "topology"
-    text = _text(folder / "core_cpus_list") or _text(folder / "thread_siblings_list")
+    text = text_of(folder / "core_cpus_list") or text_of(folder / "thread_siblings_list")
     return parse_cpus(text) | {cpu}
 
 
 def _socket(root: Path, cpu: int) -> int:
-    text = _text(root / CPU / f"cpu{cpu}" / "topology" / "physical_package_id")
+    text = text_of(root / CPU / f"cpu{cpu}" / "topology" / "physical_package_id").strip()
     return int(text) if text.isdecimal() else 0
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return ""

@@ -2,15 +2,14 @@
 
 import pytest
 
+from nlp_bench.machine.timing import Cpu, pick, summary, timed
 from nlp_bench.plan.calibrate.attention import attention_tasks
-from nlp_bench.plan.calibrate.device import Cpu, pick
 from nlp_bench.plan.calibrate.launch import launch_tasks
 from nlp_bench.plan.calibrate.measurement import Task
 from nlp_bench.plan.calibrate.products import WAYS, product_tasks
 from nlp_bench.plan.calibrate.ranks import Ranks
 from nlp_bench.plan.calibrate.streams import copy_tasks, layer_tasks, step_tasks
 from nlp_bench.plan.calibrate.tasks import groups
-from nlp_bench.plan.calibrate.timing import summary, timed
 
 
 def smallest(tasks: list[Task]) -> Task:

@@ -2,25 +2,21 @@
 
 from dataclasses import asdict
 
-from nlp_bench.build.environment import MANIFEST, SCHEMA, build_folder
-from nlp_bench.build.key import this_machine
+from nlp_bench.build.environment import build_folder, failed_trials, finished_builds, this_machine
 from nlp_bench.doctor.finding import Finding, ok, skipped, warning
 from nlp_bench.doctor.place import Place
-from nlp_bench.files import read_object
 
 
 def check(place: Place) -> Finding:
     """Look for a finished build that fits, and for kernels that failed in it; torch's own kernels need none."""
     parent = build_folder(place.root)
     remedy = place.bash("src/compile_build.sh", "nlp-bench build")
-    folders = sorted(parent.glob("kernels-*"))
-    records = {folder: read_object(folder / MANIFEST) for folder in folders}
-    half = [folder.name for folder, record in records.items() if record.get("schema") != SCHEMA]
-    finished = [(folder, record) for folder, record in records.items() if record.get("schema") == SCHEMA]
+    finished = finished_builds(parent)
+    half = sorted(path.name for path in parent.glob("kernels-*") if path not in finished)
     if place.is_login_node and place.accelerator == "cuda":
         return skipped(f"{len(finished)} finished build(s) in {parent}; which one fits, the compute nodes know")
     here = asdict(this_machine(None if place.accelerator == "cuda" else "cpu"))
-    fitting = [(folder, record) for folder, record in finished if record.get("machine") == here]
+    fitting = [(folder, record) for folder, record in finished.items() if record.get("machine") == here]
     facts = [f"never finished: {', '.join(half)}"] if half else []
     if not fitting:
         other = (
@@ -28,12 +24,7 @@ def check(place: Place) -> Finding:
         )
         return warning(f"{other}: the ranks compile or do without", *facts, remedy=remedy)
     folder, record = fitting[-1]
-    trials = record.get("verified", [])
-    bad = (
-        [str(t.get("name", "?")) for t in trials if isinstance(t, dict) and not t.get("passed")]
-        if isinstance(trials, list)
-        else []
-    )
+    bad = [str(trial.get("kernel", "?")) for trial in failed_trials(record)]
     if bad:
         return warning(
             f"{folder.name}: {', '.join(bad)} failed when compared with torch, and are switched off",

@@ -4,7 +4,7 @@ NVIDIA, "CUDA Compatibility": a program of CUDA 12.x runs on any driver that sup
 on one of an older major version.
 """
 
-from nlp_bench.build.key import Machine, this_machine
+from nlp_bench.build.environment import Machine, this_machine
 from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
 from nlp_bench.doctor.place import Place
 

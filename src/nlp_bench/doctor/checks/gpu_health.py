@@ -1,17 +1,17 @@
 """What the GPUs remember of faults, and what slows them at this moment.
 
-Functions and enumerations of NVIDIA's nvml.h: nvmlDeviceGetTotalEccErrors (NVML_MEMORY_ERROR_TYPE_UNCORRECTED 1; volatile 0: since
-the driver was loaded), nvmlDeviceGetRetiredPagesPendingStatus (before Ampere), nvmlDeviceGetRemappedRows (since Ampere),
-nvmlDeviceGetNvLinkState. Remedies: NVIDIA's "GPU Memory Error Management" and "Dynamic Page Retirement".
+NVML's nvmlDeviceGetTotalEccErrors (volatile: since the driver was loaded), nvmlDeviceGetRetiredPagesPendingStatus (before Ampere),
+nvmlDeviceGetRemappedRows (since Ampere: corrected, uncorrected, pending, failed), nvmlDeviceGetNvLinkState. Remedies: NVIDIA's "GPU Memory Error Management" and "Dynamic Page Retirement".
 """
 
-import ctypes
+from typing import Any
 
 from nlp_bench.doctor.finding import Finding, failed, ok, skipped, together, warning
 from nlp_bench.doctor.place import Place
-from nlp_bench.machine.nvml import THROTTLE_REASONS, Nvml, NvmlError
+from nlp_bench.machine.nvml import THROTTLE_REASONS, Nvml
 
 UNCORRECTED, VOLATILE = 1, 0
+"""NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC."""
 MAX_LINKS = 18
 """NVML_NVLINK_MAX_LINKS."""
 
@@ -37,12 +37,12 @@ def check(place: Place) -> Finding:
 
 def _gpu(nvml: Nvml, index: int) -> list[Finding]:
     handle, found = nvml.handles[index], []
-    errors = _number(nvml, "nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE, kind=ctypes.c_ulonglong)
+    errors = nvml.maybe("nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE)
     if errors:
         found.append(
             failed(f"GPU {index}: {errors} uncorrected ECC error(s) since the driver was loaded", remedy=_reset(index))
         )
-    if _number(nvml, "nvmlDeviceGetRetiredPagesPendingStatus", handle):
+    if nvml.maybe("nvmlDeviceGetRetiredPagesPendingStatus", handle):
         found.append(failed(f"GPU {index}: a memory page waits to be retired", remedy=_reset(index)))
     found += _rows(nvml, index)
     gpu = nvml.gpu(index)
@@ -74,30 +74,19 @@ def _gpu(nvml: Nvml, index: int) -> list[Finding]:
 
 
 def _rows(nvml: Nvml, index: int) -> list[Finding]:
-    words = [ctypes.c_uint() for _ in range(3)]  # corrected, uncorrected, pending; the last one says that it failed
-    is_broken = _number(nvml, "nvmlDeviceGetRemappedRows", nvml.handles[index], *words)
+    *_, is_pending, is_broken = nvml.maybe("nvmlDeviceGetRemappedRows", nvml.handles[index]) or (0, 0)
     found = []
     if is_broken:
         found.append(
             failed(f"GPU {index}: remapping a memory row failed", remedy="the board has to be replaced: tell the site")
         )
-    if words[2].value:
+    if is_pending:
         found.append(failed(f"GPU {index}: a memory row waits to be remapped", remedy=_reset(index)))
     return found
 
 
-def _number(
-    nvml: Nvml, name: str, handle: ctypes.c_void_p, *words: int | ctypes.c_uint, kind: type = ctypes.c_uint
-) -> int | None:
-    given = [ctypes.c_int(word) if isinstance(word, int) else ctypes.byref(word) for word in words]
-    try:
-        return nvml.number(name, handle, *given, kind=kind)
-    except NvmlError:
-        return None
-
-
-def _links(nvml: Nvml, handle: ctypes.c_void_p) -> int | None:
-    states = [_number(nvml, "nvmlDeviceGetNvLinkState", handle, link) for link in range(MAX_LINKS)]
+def _links(nvml: Nvml, handle: Any) -> int | None:
+    states = [nvml.maybe("nvmlDeviceGetNvLinkState", handle, link) for link in range(MAX_LINKS)]
     known = [state for state in states if state is not None]
     return sum(known) if known else None
 

@@ -14,7 +14,7 @@ def check(place: Place) -> Finding:
             f"the ranks need GPUs: {place.no_nvml or 'the driver lists none'}",
             remedy="nvidia-smi; else --system of a CPU machine",
         )
-    kinds = [place.nvml.text("nvmlDeviceGetName", handle) or "unknown" for handle in place.nvml.handles]
+    kinds = [place.nvml.maybe("nvmlDeviceGetName", handle) or "unknown" for handle in place.nvml.handles]
     driver = place.nvml.driver()
     told = [f"{name}={place.variables[name]}" for name in TOLD if name in place.variables]
     facts = [f"{len(kinds)} x {' / '.join(dict.fromkeys(kinds))}", f"driver {driver['driver']}", *told]

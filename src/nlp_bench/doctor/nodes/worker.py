@@ -84,7 +84,7 @@ def _devices(folder: Path, accelerator: str) -> list[dict[str, Any]]:
     )  # one core speaks for its CPU: threads that wait for each other measure other people's load
     with _turn(folder):
         return [
-            {"device": str(one), "gemm": rates.gemm(one), "memory": rates.memory(one)}
+            {"device": str(one.place), "gemm": rates.gemm(one), "memory": rates.memory(one)}
             for one in rates.devices(accelerator)
         ]
 

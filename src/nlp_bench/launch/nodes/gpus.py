@@ -5,8 +5,8 @@ word that fits nothing ends the list), NVIDIA MIG User Guide, "CUDA Device Enume
 Slurm sets: its gres guide and srun's manual page, "OUTPUT ENVIRONMENT VARIABLES".
 """
 
-import ctypes
 from collections.abc import Mapping
+from typing import Any
 
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
@@ -16,25 +16,6 @@ from nlp_bench.machine.nvml import Nvml, NvmlError
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 TOLD = (VISIBLE, "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND")
 """Variables that decide or tell which GPUs a task has; an error quotes those that are set."""
-
-
-class PciInfo(ctypes.Structure):
-    """nvmlPciInfo_t of nvml.h (version 3); `value` is the address as `topology.gpu_node` takes it."""
-
-    _fields_ = (
-        ("busIdLegacy", ctypes.c_char * 16),
-        ("domain", ctypes.c_uint),
-        ("bus", ctypes.c_uint),
-        ("device", ctypes.c_uint),
-        ("pciDeviceId", ctypes.c_uint),
-        ("pciSubSystemId", ctypes.c_uint),
-        ("busId", ctypes.c_char * 32),
-    )
-
-    @property
-    def value(self) -> int:
-        """Domain, bus and device in one number; a GPU is its device's function 0."""
-        return int(self.domain) << 16 | int(self.bus) << 8 | int(self.device) << 3
 
 
 def open_nvml() -> Nvml | None:
@@ -93,22 +74,21 @@ def _place(nvml: Nvml | None, word: str) -> tuple[str, int | None] | None:
     if word.isdecimal():
         found = [int(word)] if int(word) < len(nvml.handles) else []
     else:
-        uuids = [nvml.text("nvmlDeviceGetUUID", handle) or "" for handle in nvml.handles]
+        uuids = [nvml.maybe("nvmlDeviceGetUUID", handle) or "" for handle in nvml.handles]
         found = [index for index, uuid in enumerate(uuids) if word and uuid.startswith(word)]
     return (str(found[0]), _address(nvml, nvml.handles[found[0]])) if len(found) == 1 else None
 
 
 def _mig(nvml: Nvml, word: str) -> tuple[str, int | None] | None:
     try:
-        part = nvml.number("nvmlDeviceGetHandleByUUID", word.encode(), kind=ctypes.c_void_p)
-        board = nvml.number("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", ctypes.c_void_p(part), kind=ctypes.c_void_p)
+        part = nvml.ask("nvmlDeviceGetHandleByUUID", word)
+        board = nvml.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part)
     except NvmlError:
         return None
-    return word, _address(nvml, ctypes.c_void_p(board))
+    return word, _address(nvml, board)
 
 
-def _address(nvml: Nvml, handle: ctypes.c_void_p) -> int | None:
-    try:
-        return nvml.number("nvmlDeviceGetPciInfo_v3", handle, kind=PciInfo)
-    except NvmlError:
-        return None
+def _address(nvml: Nvml, handle: Any) -> int | None:
+    """Return domain, bus and device in one number, as `topology.gpu_node` takes it; a GPU is its device's function 0."""
+    pci = nvml.maybe("nvmlDeviceGetPciInfo", handle)
+    return None if pci is None else pci.domain << 16 | pci.bus << 8 | pci.device << 3

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from nlp_bench import clock
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.machine.timing import pick
 from nlp_bench.packages import lacking
-from nlp_bench.plan.calibrate.device import pick
 from nlp_bench.plan.calibrate.ranks import Ranks
 from nlp_bench.plan.calibrate.record import Calibration
 from nlp_bench.plan.calibrate.session import Session

@@ -5,10 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from nlp_bench.plan.calibrate.device import Device
+from nlp_bench.machine.timing import Device, timed
 from nlp_bench.plan.calibrate.measurement import Call, Measurement, Task
 from nlp_bench.plan.calibrate.ranks import Ranks
-from nlp_bench.plan.calibrate.timing import timed
 
 LEAST_SLICE_S = 0.03
 """Time of one task at least; where there is less, fewer tasks are taken."""

@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.machine.timing import summary
 from nlp_bench.plan.calibrate.measurement import Measurement
-from nlp_bench.plan.calibrate.timing import summary
 
 RUNS = ((2, 1), (8, 1), (2, 4), (8, 4))
 """Layers and micro-batches of each run: three unknowns, see `Overhead`."""

@@ -9,7 +9,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.utils import is_torch_min_version
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nlp_bench.build.compiler import has_c_compiler
+from nlp_bench.build.providers import has_c_compiler
 from nlp_bench.train.kernels.kernels import Modules
 from nlp_bench.train.kernels.processor import Column, Gate, Row
 from nlp_bench.train.settings import Settings

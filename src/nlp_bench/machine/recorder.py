@@ -1,46 +1,92 @@
 """The recorder of one node: what it is, once; energy, power, clocks and throttle reasons, once per second.
 
-`nlp-bench launch` starts it beside torchrun as `python -m nlp_bench.machine.sampler RUN_DIR --parent PID ...`. It ends with the
+`nlp-bench launch` starts it beside torchrun as `python -m nlp_bench.machine.recorder RUN_DIR --parent PID ...`. It ends with the
 process of that number, writes into RUN_DIR/machine alone, and nobody waits for it or asks for its exit status.
 """
 
 import argparse
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from nlp_bench.errors import UsageError
 from nlp_bench.files import write_json, write_text
 from nlp_bench.machine.form import ERROR, FACTS, FOLDER, SAMPLES, SCHEMA, TIME
 from nlp_bench.machine.meters import Meters
 from nlp_bench.machine.node import host_facts, node_name
-from nlp_bench.machine.nvml import LIBRARY
 
+if TYPE_CHECKING:
+    from nlp_bench.config.run import Run
+
+INTERVAL = "NLP_BENCH_SAMPLE_S"
+"""Variable: seconds between two samples (default 1); 0 records nothing."""
+FASTEST_S, SLOWEST_S = 0.05, 60.0
 LOOK_S = 0.1
 """Seconds between two looks at whether torchrun is still there."""
 LAST_S = 2.0
 """Seconds for the last sample; then the process ends, whatever a driver does."""
 
 
+def interval_s() -> float:
+    """Return the seconds between two samples; raises UsageError for a word that is no number from 0 to 60."""
+    text = os.environ.get(INTERVAL, "1")
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if value != 0 and not FASTEST_S <= value <= SLOWEST_S:
+        raise UsageError(
+            f"{INTERVAL}: {text!r} is no number of seconds from {FASTEST_S:g} to {SLOWEST_S:g}; leave it out for 1, or set 0 to record nothing"
+        )
+    return value
+
+
+def recorder_command(run: "Run", run_dir: Path, parent: int, every_s: float) -> list[str]:
+    """Return the command that starts the recorder for the process `parent`."""
+    gpus = run.parallel.gpus_per_node if run.system.accelerator == "cuda" else 0
+    return [
+        sys.executable, "-m", "nlp_bench.machine.recorder", str(run_dir),
+        "--parent", str(parent), "--gpus", str(gpus), "--interval-s", f"{every_s:g}",
+    ]  # fmt: skip
+
+
+def start_recorder(run: "Run", run_dir: Path) -> None:
+    """Start it as a child of this process, which then becomes torchrun; a node where it cannot start runs without.
+
+    It has no stream of ours: the log must end with the ranks. Raises UsageError for a wrong NLP_BENCH_SAMPLE_S.
+    """
+    every_s = interval_s()
+    if not every_s:
+        return
+    nothing = subprocess.DEVNULL
+    try:
+        subprocess.Popen(
+            recorder_command(run, run_dir, os.getpid(), every_s), stdin=nothing, stdout=nothing, stderr=nothing
+        )
+    except OSError as error:
+        print(f"nlp-bench: the recorder of this node cannot start: {error.strerror}", file=sys.stderr)
+
+
 def parse(words: list[str]) -> argparse.Namespace:
     """Return the options."""
-    parser = argparse.ArgumentParser(prog="python -m nlp_bench.machine.sampler", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m nlp_bench.machine.recorder", description=__doc__)
     parser.add_argument("run_dir", type=Path, help="folder of the run")
     parser.add_argument("--parent", type=int, required=True, help="end when the process of this number has ended")
     parser.add_argument("--gpus", type=int, default=0, help="GPUs that the ranks of this node use")
     parser.add_argument("--interval-s", type=float, default=1.0, help="seconds between two samples")
     parser.add_argument("--root", type=Path, default=Path("/"), help="where sys, proc, etc and dev are")
-    parser.add_argument("--library", default=LIBRARY, help="NVIDIA's management library")
     return parser.parse_args(words)
 
 
 def record(options: argparse.Namespace, stem: Path, stop: threading.Event) -> None:
     """Write `stem`.json, then a line of `stem`.samples.csv every `interval_s` until `stop` is set, and one more."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    meters = Meters(options.root, num_gpus=options.gpus, visible=visible, library=options.library)
+    meters = Meters(options.root, num_gpus=options.gpus, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
     facts = {
         "schema": SCHEMA,
         "node": stem.name,
@@ -84,10 +130,8 @@ def main(words: list[str] | None = None) -> int:
     """Record until the parent ends; return 0, or 1 when recording failed, which machine/NODE.error.txt then tells."""
     options = parse(sys.argv[1:] if words is None else words)
     stop, signals = threading.Event(), list[int]()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(
-            number, lambda caught, _frame: signals.append(caught)
-        )  # setting `stop` in a handler could deadlock
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # setting `stop` in a handler could deadlock
+        signal.signal(number, lambda caught, _frame: signals.append(caught))
     threading.Thread(target=_end_with, args=(options.parent, signals, stop), daemon=True).start()
     stem = options.run_dir / FOLDER / node_name(os.environ)
     try:
