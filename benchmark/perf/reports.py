@@ -113,9 +113,12 @@ def write_runs(folder: Path, number: int) -> int:
     from nlp_bench.files import write_json  # noqa: PLC0415
     from nlp_bench.launch.arguments import training_arguments  # noqa: PLC0415
     from nlp_bench.train.arguments import parse  # noqa: PLC0415
-    from nlp_bench.train.dump import argument_lines  # noqa: PLC0415
     from nlp_bench.train.layout import Layout  # noqa: PLC0415
-    from nlp_bench.train.logline import Interval, format_line  # noqa: PLC0415
+    from nlp_bench.train.logline import (  # noqa: PLC0415
+        Interval,
+        argument_lines,
+        format_line,
+    )
 
     dice = random.Random(1)  # noqa: S311  # the same runs each time
     run = resolve(Request(model="tiny", system="local", iterations=60), ask_scheduler=False)

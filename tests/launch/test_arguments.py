@@ -21,8 +21,8 @@ from nlp_bench.launch.nodes import rendezvous
 from nlp_bench.launch.nodes.rendezvous import meet
 from nlp_bench.launch.nodes.torchrun import program_words, torchrun_command
 from nlp_bench.train.arguments import parse
-from nlp_bench.train.dump import argument_lines
 from nlp_bench.train.layout import Layout
+from nlp_bench.train.logline import argument_lines
 
 
 def offline(model: str, system: str, **choices: object) -> Run:

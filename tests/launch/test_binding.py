@@ -10,7 +10,7 @@ import pytest
 
 from nlp_bench.config.binding import Binding
 from nlp_bench.errors import UsageError
-from nlp_bench.launch.nodes.binding import VARIABLE
+from nlp_bench.machine.binding import VARIABLE
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 MINE = sorted(os.sched_getaffinity(0))
@@ -85,9 +85,7 @@ def test_none_says_where_the_rank_is() -> None:
 
 def test_without_a_launcher_nothing_is_said() -> None:
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE} | {"PYTHONPATH": str(SRC)}
-    code = (
-        "from nlp_bench.launch.nodes.binding import bind_rank; import sys; print(bind_rank(), 'torch' in sys.modules)"
-    )
+    code = "from nlp_bench.machine.binding import bind_rank; import sys; print(bind_rank(), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "None False\n"
 

@@ -191,7 +191,7 @@ def test_a_cache_of_the_data_runs_no_code(tmp_path: Path) -> None:
         warnings.simplefilter("ignore")  # megatron-core's, of packages that are not installed
         from megatron.core.datasets import blended_dataset, gpt_dataset
 
-        from nlp_bench.train.samples.index_cache import guard
+        from nlp_bench.train.samples import guard
     guard()
     pwned, bomb = tmp_path / "pwned", tmp_path / "x.npy"
     for content in (pickle.dumps(Bomb(pwned)), b"", b"\x93NUMPY"):

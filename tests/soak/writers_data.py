@@ -103,8 +103,7 @@ def _tracker_before(folder: Path) -> None:
 
 
 def _tracker(folder: Path) -> None:
-    from nlp_bench.train.checkpoint.folder import publish
-    from nlp_bench.train.checkpoint.record import SCHEMA, write_record
+    from nlp_bench.train.checkpoint.folder import SCHEMA, publish, write_record
 
     path = folder / "iter_0000010"
     path.mkdir(exist_ok=True)

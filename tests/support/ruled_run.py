@@ -11,9 +11,8 @@ from nlp_bench.config.run import Run
 from nlp_bench.flops import legacy_flops_per_iteration, model_flops_per_token, num_parameters
 from nlp_bench.launch.arguments import training_arguments
 from nlp_bench.train.arguments import parse
-from nlp_bench.train.dump import argument_lines, fact_lines
 from nlp_bench.train.layout import Layout, model_shape
-from nlp_bench.train.logline import Interval, format_line
+from nlp_bench.train.logline import Interval, argument_lines, fact_lines, format_line
 
 COMMIT = "5" * 40
 VERSIONS = "nlp-bench 0.1.0, Python 3.11.7, torch {torch}, megatron-core 0.16.1, CUDA 12.6"

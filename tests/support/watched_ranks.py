@@ -32,9 +32,9 @@ def watch_rank(number: int, ranks: int, port: int, words: list[str]) -> RankRepo
     from nlp_bench.rehearse.tracker import Tracker
     from nlp_bench.train import world
     from nlp_bench.train.arguments import parse
-    from nlp_bench.train.job import Job
     from nlp_bench.train.kernels import choose_kernels
     from nlp_bench.train.layout import Layout, Rank
+    from nlp_bench.train.model import Job
     from nlp_bench.train.trainer import Trainer
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))

@@ -17,11 +17,21 @@ import pytest
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.train.arguments import parse
-from nlp_bench.train.checkpoint.digests import damaged, refuse_damaged
-from nlp_bench.train.checkpoint.folder import LAST_FILE, RECORD, TRACKER, checkpoint_path, clear, newest, publish, whole
-from nlp_bench.train.checkpoint.record import describe, read_record, write_record
-from nlp_bench.train.checkpoint.safety import INDEX, check_index
-from nlp_bench.train.checkpoint.start import check_start
+from nlp_bench.train.checkpoint.folder import (
+    LAST_FILE,
+    RECORD,
+    TRACKER,
+    check_start,
+    checkpoint_path,
+    clear,
+    describe,
+    newest,
+    publish,
+    read_record,
+    whole,
+    write_record,
+)
+from nlp_bench.train.checkpoint.integrity import INDEX, check_index, damaged, refuse_damaged
 from nlp_bench.train.layout import Layout
 
 Train = Callable[..., Any]

@@ -129,7 +129,7 @@ def test_a_vocabulary_padded_for_more_tensor_ranks_is_another_model(train: Train
 def test_two_chunks_per_rank_make_the_work_even_and_the_sequence_whole(rank: int) -> None:
     import torch
 
-    from nlp_bench.train.context import in_order, own_chunks
+    from nlp_bench.train.attention import in_order, own_chunks
 
     parts, sequence = 3, torch.arange(12)
     chunks = sequence.chunk(2 * parts)
@@ -168,9 +168,8 @@ def test_what_the_rules_let_pass_is_what_megatron_core_takes() -> None:
     import torch
     from megatron.core.transformer.transformer_block import get_num_layers_to_build
 
-    from nlp_bench.train.job import Job
     from nlp_bench.train.kernels import choose_kernels
-    from nlp_bench.train.transformer import transformer_config
+    from nlp_bench.train.model import Job, transformer_config
 
     draw, device, taken = random.Random(5), torch.device("cpu"), 0  # noqa: S311  # no secret
     for _ in range(700):

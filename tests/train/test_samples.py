@@ -11,7 +11,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
-from nlp_bench.train.settings.spans import SpanSizes
+from nlp_bench.train.settings.shape import SpanSizes
 
 SHAPE = (
     "--num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 "
@@ -25,9 +25,8 @@ BERT = f"{SHAPE} --model-family bert"
 def megatron() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # megatron-core's, of packages that are not installed
-        import nlp_bench.train.families.relative
-        import nlp_bench.train.samples.masked
-        import nlp_bench.train.samples.spans  # noqa: F401
+        import nlp_bench.train.families.bert
+        import nlp_bench.train.families.t5  # noqa: F401
 
 
 def settled(words: str) -> tuple[Settings, Layout]:
@@ -36,8 +35,8 @@ def settled(words: str) -> tuple[Settings, Layout]:
 
 
 def test_a_t5_sample_is_the_text_with_every_span_in_the_answer() -> None:
-    from nlp_bench.train.samples.rows import open_rows
-    from nlp_bench.train.samples.spans import open_spans
+    from nlp_bench.train.families.t5 import open_spans
+    from nlp_bench.train.samples import open_rows
 
     settings, layout = settled(T5)
     samples = open_spans(settings, layout)
@@ -76,7 +75,7 @@ def test_what_cannot_be_cut_into_samples_is_refused(words: str, message: str) ->
 
 
 def test_a_bert_sample_hides_a_share_of_two_texts() -> None:
-    from nlp_bench.train.samples.masked import open_masked
+    from nlp_bench.train.families.bert import open_masked
 
     settings, layout = settled(BERT)
     samples = open_masked(settings, layout)
@@ -98,7 +97,7 @@ def test_a_bert_sample_hides_a_share_of_two_texts() -> None:
 
 
 def test_mock_tokens_are_as_unequal_as_words_and_the_same_every_time() -> None:
-    from nlp_bench.train.samples.rows import MockRows
+    from nlp_bench.train.samples import MockRows
 
     rows = MockRows(512, 100, 1)
     counts = np.bincount(np.stack([rows.row(i) for i in range(64)]).ravel(), minlength=100)
@@ -110,7 +109,7 @@ def test_mock_tokens_are_as_unequal_as_words_and_the_same_every_time() -> None:
 def test_the_buckets_of_relative_positions_are_megatron_cores() -> None:
     from megatron.core.models.common.embeddings.relative_pos_embedding import RelativePositionEmbedding
 
-    from nlp_bench.train.families.relative import buckets
+    from nlp_bench.train.families.t5 import buckets
 
     theirs = RelativePositionEmbedding._relative_position_bucket
     positions = torch.arange(300)

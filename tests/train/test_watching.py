@@ -24,15 +24,11 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.logline import Interval
-from nlp_bench.train.watching.console import Console
-from nlp_bench.train.watching.memory import memory_text
-from nlp_bench.train.watching.phases import PHASES, TIMERS, PhaseSum, phases_of, table_lines
-from nlp_bench.train.watching.profiler import check_window
-from nlp_bench.train.watching.progress import Progress
 from nlp_bench.train.watching.startup import StartUp, process_start_s
 from nlp_bench.train.watching.startup import now_s as boot_s
-from nlp_bench.train.watching.tensorboard import TensorBoard
-from nlp_bench.train.watching.timers import StreamTimer, Timers
+from nlp_bench.train.watching.timing import PHASES, TIMERS, PhaseSum, StreamTimer, Timers, phases_of, table_lines
+from nlp_bench.train.watching.watchers import Console, Progress, check_window, memory_text
+from nlp_bench.train.watching.writers import TensorBoard
 
 MODEL = (
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
@@ -301,7 +297,7 @@ def test_a_window_that_no_rank_reaches_is_refused() -> None:
 
 
 def test_weights_and_biases_must_be_there_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nlp_bench.train.settings.watching.find_spec", lambda _: None)
+    monkeypatch.setattr("nlp_bench.train.settings.run.find_spec", lambda _: None)
     with pytest.raises(UsageError, match="wandb_project: the package wandb is not installed; pip install wandb"):
         settings("--wandb-project p")
 

@@ -140,8 +140,11 @@ def check_checkpoint(run: Run, folder: Path) -> None:
     """Refuse at the terminal what the trainer would refuse in the job: no checkpoint in `folder`, or one of another model."""
     from nlp_bench.launch.arguments import training_arguments  # noqa: PLC0415  # 100 options: only where a checkpoint is named
     from nlp_bench.train.arguments import parse  # noqa: PLC0415
-    from nlp_bench.train.checkpoint.folder import TRACKER, newest  # noqa: PLC0415
-    from nlp_bench.train.checkpoint.start import check_start  # noqa: PLC0415
+    from nlp_bench.train.checkpoint.folder import (  # noqa: PLC0415
+        TRACKER,
+        check_start,
+        newest,
+    )
     from nlp_bench.train.layout import Layout  # noqa: PLC0415
 
     if run.tuning.trainer != "nlp-bench":

@@ -6,7 +6,7 @@ from nlp_bench.config.tuning import Tuning
 from nlp_bench.errors import UsageError
 from nlp_bench.train.arguments import flag
 from nlp_bench.train.settings import Settings
-from nlp_bench.train.settings.schedule import ScheduleSettings
+from nlp_bench.train.settings.run import ScheduleSettings
 from nlp_bench.train.settings.shape import ShapeSettings
 
 OWN_OPTION = (

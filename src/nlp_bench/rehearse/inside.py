@@ -12,9 +12,9 @@ from nlp_bench.rehearse.like_gpu import like_gpu
 from nlp_bench.rehearse.pretended import pretended_world
 from nlp_bench.rehearse.report import RankReport
 from nlp_bench.rehearse.without_data import TrackerOfShapes, TrackerWithoutData
-from nlp_bench.train.job import Job
 from nlp_bench.train.kernels import choose_kernels
 from nlp_bench.train.layout import Layout
+from nlp_bench.train.model import Job
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.trainer import Trainer
 

@@ -45,7 +45,7 @@ def next_iteration(trainer: Trainer, tracker: Tracker, static: dict[str, int]) -
 
 
 def _votes(trainer: Trainer) -> tuple[bool, ...]:
-    """Return as many votes as the training loop casts (train/checkpoint/stop.py, `asks`)."""
+    """Return as many votes as the training loop casts (train/checkpoint/keeper.py, `asks`)."""
     settings = trainer.settings
     asked = settings.exit_duration_in_mins is not None or settings.exit_signal_handler
     return (False, False) if asked else ()

@@ -17,8 +17,8 @@ from nlp_bench.rehearse.compiler import compile_for, one_kernel
 from nlp_bench.rehearse.gpu_dropout import dropout
 from nlp_bench.rehearse.gpu_norms import Norm
 from nlp_bench.rehearse.tracker import Tracker
-from nlp_bench.train import attention, context
-from nlp_bench.train.kernels import choice, loss, native
+from nlp_bench.train import attention
+from nlp_bench.train.kernels import choice, native
 
 ATTENTION = "flash attention where it applies, else memory-efficient attention"
 CHECK = "_device_dtype_check_for_fused"
@@ -61,10 +61,9 @@ def like_gpu(tracker: Tracker) -> Iterator[None]:
             (native, "order_attention", lambda *_: ATTENTION),  # asks the GPU for its generation
             (native, "Norm", Norm),
             (choice, "native_way", gpu_products.way_of(tracker)),  # tries a product on the device
-            (loss, "vocab_parallel_loss", loss.shared_loss),  # the other way is for CPUs
+            (native, "vocab_parallel_loss", native.shared_loss),  # the other way is for CPUs
             (attention, "scaled_dot_product_attention", attend),
-            (context, "scaled_dot_product_attention", attend),
-            (context, "_lower_right", lambda *_: gpu_attention.LOWER_RIGHT),  # flash attention has it without a mask
+            (attention, "_lower_right", lambda *_: gpu_attention.LOWER_RIGHT),  # flash attention has it without a mask
             (torch.nn.functional, "dropout", dropout),
         ):
             stack.enter_context(patch.object(place, name, stand_in))

@@ -11,10 +11,10 @@ import warnings
 
 from nlp_bench.build.providers import check_installed
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch.nodes.binding import bind_rank
+from nlp_bench.machine.binding import bind_rank
 from nlp_bench.orphans import die_with_parent
 from nlp_bench.train.arguments import parse
-from nlp_bench.train.checkpoint.start import check_start
+from nlp_bench.train.checkpoint.folder import check_start
 from nlp_bench.train.layout import Layout, Rank
 from nlp_bench.train.settings.data import check_files
 
@@ -39,8 +39,8 @@ def main(words: list[str] | None = None) -> int:
         if rank.rank == rank.world_size - 1:  # the rank that writes the log
             print(all_done, flush=True)
         return 0
-    if binding and (rank.rank == rank.world_size - 1 or "WARNING" in binding):
-        print(binding, flush=True)
+    if binding and (rank.rank == rank.world_size - 1 or not binding.is_complete):
+        print(binding.line, flush=True)
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # overlaps tensor-parallel communication in order
     if "PYTORCH_ALLOC_CONF" not in os.environ:  # the name since torch 2.9, which the user's word may have
         os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # no holes in the memory

@@ -1,29 +1,39 @@
-"""The training loop of one rank: it steps, logs, tells the watchers, and ends the same way on every rank."""
+"""The training loop of one rank: it steps, measures, logs, tells the watchers, and ends the same way on every rank."""
 
 import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from nlp_bench import seal
-from nlp_bench.train import dump, world
+from nlp_bench.flops import legacy_flops_per_iteration, model_flops_per_token
+from nlp_bench.train import world
 from nlp_bench.train.checkpoint.keeper import Keeper
-from nlp_bench.train.facts import facts_of
-from nlp_bench.train.job import Job
 from nlp_bench.train.kernels import choose_kernels
-from nlp_bench.train.layout import Layout, Rank
-from nlp_bench.train.logline import format_line
-from nlp_bench.train.meter import Meter
+from nlp_bench.train.kernels.recompute import recompute_text
+from nlp_bench.train.layout import Layout, Rank, model_shape
+from nlp_bench.train.logline import Interval, argument_lines, data_text, fact_lines, format_line, versions
+from nlp_bench.train.model import Job
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.trainer import Step, Trainer
-from nlp_bench.train.watching.chosen import watchers_of
-from nlp_bench.train.watching.console import Console
-from nlp_bench.train.watching.scalars import scalars_of
 from nlp_bench.train.watching.startup import STARTUP
-from nlp_bench.train.watching.watcher import Ending, Say, Watcher
+from nlp_bench.train.watching.timing import PhaseReport
+from nlp_bench.train.watching.watchers import (
+    Console,
+    Ending,
+    Garbage,
+    MemoryReport,
+    Profiler,
+    Progress,
+    Say,
+    StartUpReport,
+    Watcher,
+    peak_bytes,
+)
+from nlp_bench.train.watching.writers import MlLog, TensorBoard, WeightsBiases, scalars_of
 
 NAN_EXIT_CODE = 3
 
@@ -43,7 +53,7 @@ def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) 
     console = Console() if rank.rank == rank.world_size - 1 else None
     say = console.say if console else _silence
     say(seal.opening_line(os.environ.get(seal.VARIABLE), settings.nonce))
-    say("\n".join(dump.argument_lines(settings, layout) + dump.fact_lines(facts_of(trainer))))
+    say("\n".join(argument_lines(settings, layout) + fact_lines(facts_of(trainer))))
     keeper = Keeper(trainer, say, started_s, writes_log=console is not None)
     STARTUP.mark("facts")
     first = keeper.begin() + 1
@@ -115,3 +125,129 @@ def _ending(last: int, iteration: int, step: Step, keeper: Keeper) -> Ending | N
 
 def _finished(iteration: int) -> Ending:
     return Ending(iteration=iteration, code=0, text=f" training finished: {iteration} iterations")
+
+
+@dataclass
+class _Tally:
+    """What the iterations since the last log line add up to."""
+
+    losses: list[float] = field(default_factory=list)
+    num_iterations: int = 0
+    num_skipped: int = 0
+    num_nan: int = 0
+
+    def add(self, step: Step) -> None:
+        self.num_iterations += 1
+        self.num_skipped += step.skipped
+        self.num_nan += step.is_nan
+        if not step.skipped or step.is_nan:
+            self.losses.append(step.loss)
+
+
+class Meter:
+    """Adds up the iterations and takes their time."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        """Begin to measure now."""
+        self._trainer = trainer
+        settings, layout = trainer.settings, trainer.layout
+        shape = model_shape(settings, layout)
+        self._model_flops = model_flops_per_token(shape) * layout.global_batch_size * settings.seq_length
+        recompute = settings.granularity is not None
+        self._legacy_flops = legacy_flops_per_iteration(shape, layout.global_batch_size, recompute=recompute)
+        self._tally, self._since_s = _Tally(), self._now_s()
+
+    def add(self, step: Step) -> None:
+        """Take one iteration."""
+        self._tally.add(step)
+
+    def leave_out(self, seconds: float) -> None:
+        """Let what has just taken so long be no part of any iteration: a checkpoint is not training."""
+        self._since_s += seconds
+
+    def read(self, iteration: int, step: Step) -> Interval:
+        """Return the interval that ends with `iteration`, and begin the next; every rank must call it."""
+        now_s, unix_time_s = self._now_s(), time.time()
+        tally, elapsed_s = self._tally, (now_s - self._since_s) / self._tally.num_iterations
+        self._tally, self._since_s = _Tally(), now_s  # the time of logging counts: it is part of the run
+        trainer, layout = self._trainer, self._trainer.layout
+        return Interval(
+            iteration=iteration,
+            train_iters=layout.train_iters,
+            consumed_samples=iteration * layout.global_batch_size,
+            elapsed_s=elapsed_s,
+            learning_rate=trainer.learning_rate,
+            global_batch_size=layout.global_batch_size,
+            loss=sum(tally.losses) / len(tally.losses) if tally.losses else None,
+            loss_scale=trainer.loss_scale,
+            grad_norm=step.grad_norm,
+            num_skipped=tally.num_skipped,
+            num_nan=tally.num_nan,
+            legacy_flops=self._legacy_flops,
+            model_flops=self._model_flops,
+            sequence_length=trainer.settings.seq_length,
+            num_gpus=layout.world_size,
+            peak_bytes=world.greatest(peak_bytes(trainer.device), trainer.device),
+            unix_time_s=unix_time_s,
+        )
+
+    def _now_s(self) -> float:
+        if self._trainer.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+
+def facts_of(trainer: Trainer) -> dict[str, str]:
+    """Return the facts in the order in which they are printed; every rank must call it."""
+    settings, on_gpu = trainer.settings, trainer.device.type == "cuda"
+    return {
+        "versions": versions(torch.version.cuda),
+        "device": torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads per rank",
+        "backend": torch.distributed.get_backend(),
+        **trainer.job.kernels.describe(),
+        "optimizer": trainer.optimizer_name,
+        "recompute": recompute_text(settings),
+        "initial weights": "same for every layout" if settings.use_cpu_initialization or not on_gpu else "by layout",
+        "data": data_text(settings),
+        **trainer.family.facts(trainer.job),
+        "number of parameters": f"{trainer.num_parameters()}",
+        "clocks of the ranks": f"within {_clock_spread_s(trainer.device):.6f} s after a barrier",
+    }
+
+
+def _clock_spread_s(device: torch.device) -> float:
+    """Return how far the clocks of the ranks are apart, at most: they are read as all leave a reduction. All ranks call it."""
+    world.greatest(0, device)
+    now_us = time.time_ns() // 1000
+    return (world.greatest(now_us, device) + world.greatest(-now_us, device)) / 1e6
+
+
+def watchers_of(trainer: Trainer, say: Say, console: Console | None) -> list[Watcher]:
+    """Return the watchers of this rank in the order in which they hear of events; `console` is the logging rank's alone.
+
+    The start-up comes first, before any other has done anything; who adds to an interval's numbers comes before who writes
+    them; progress comes last, below all lines.
+    """
+    settings, layout = trainer.settings, trainer.layout
+    everywhere: list[Watcher] = [StartUpReport(say)]
+    if settings.manual_gc:
+        everywhere.append(Garbage(settings))
+    if settings.profile:
+        everywhere.append(Profiler(settings, layout, trainer.device, say))
+    everywhere.append(MemoryReport(trainer.device, settings.pipeline_model_parallel_size, say))
+    if settings.timing_log_level:
+        everywhere.append(PhaseReport(trainer, say))
+    return everywhere + ([] if console is None else _writers(trainer, settings, console))
+
+
+def _writers(trainer: Trainer, settings: Settings, console: Console) -> list[Watcher]:
+    writers: list[Watcher] = []
+    if settings.tensorboard_dir:
+        writers.append(TensorBoard(settings, console.say))
+    if settings.wandb_project:
+        writers.append(WeightsBiases(settings, trainer.layout, console.say))
+    if settings.mllog:
+        writers.append(MlLog(settings, trainer.layout, trainer.device.type, console.say))
+    if settings.progress == "on" or (settings.progress == "auto" and console.is_terminal):
+        writers.append(Progress(console, settings, trainer.layout))
+    return writers

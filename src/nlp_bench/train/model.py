@@ -1,18 +1,179 @@
-"""The parts of the model that this rank holds, wrapped for data parallelism."""
+"""From the settings to this rank's parts of the model: configuration, layers, initial weights, data parallelism; all megatron-core's."""
 
-from collections.abc import Callable
-from typing import Any
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
+from megatron.core.transformer.attention import (
+    CrossAttention,
+    CrossAttentionSubmodules,
+    SelfAttention,
+    SelfAttentionSubmodules,
+)
+from megatron.core.transformer.enums import AttnMaskType
+from megatron.core.transformer.identity_op import IdentityOp
+from megatron.core.transformer.mlp import MLP, MLPSubmodules
 from megatron.core.transformer.module import Float16Module
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
+from torch.nn.functional import gelu, silu
 
-from nlp_bench.train.families.family import Family, Place
-from nlp_bench.train.job import Job
-from nlp_bench.train.transformer import transformer_config
-from nlp_bench.train.weights import draw_weights
+from nlp_bench.train.attention import ContextAttention, FusedAttention
+from nlp_bench.train.kernels import Kernels
+from nlp_bench.train.kernels.kernels import Modules
+from nlp_bench.train.kernels.recompute import RecomputedMLP, recompute, recomputed_modules
+from nlp_bench.train.layout import Layout
+from nlp_bench.train.settings import Settings
+
+if TYPE_CHECKING:
+    from nlp_bench.train.families import Family
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One rank's work."""
+
+    settings: Settings
+    """What was asked for."""
+    layout: Layout
+    """What follows from it and the number of ranks."""
+    kernels: Kernels
+    """Which kernels compute."""
+    device: torch.device
+    """The GPU of this rank, or the CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Which part of the model is meant."""
+
+    first: bool
+    """Whether it holds the embedding."""
+    last: bool
+    """Whether it holds the output layer."""
+    virtual_stage: int | None
+    """Its number among this rank's parts; None without interleaving."""
+
+
+def transformer_config(job: Job) -> TransformerConfig:
+    """Translate the settings into megatron-core's configuration."""
+    settings, layout = job.settings, job.layout
+    return TransformerConfig(
+        num_layers=settings.stack_depth,
+        hidden_size=settings.hidden_size,
+        ffn_hidden_size=settings.ffn_width,
+        num_attention_heads=settings.num_attention_heads,
+        kv_channels=settings.head_width,
+        num_query_groups=settings.query_groups,
+        normalization=settings.normalization,
+        layernorm_epsilon=settings.norm_epsilon,
+        add_bias_linear=not settings.disable_bias_linear,
+        gated_linear_unit=settings.gated,
+        activation_func=silu if settings.swiglu else gelu,
+        attention_dropout=settings.attention_dropout,
+        hidden_dropout=settings.hidden_dropout,
+        init_method_std=settings.init_method_std,
+        tensor_model_parallel_size=settings.tensor_model_parallel_size,
+        context_parallel_size=settings.context_parallel_size,
+        cp_comm_type=settings.cp_comm_type if settings.context_parallel_size > 1 else None,
+        sequence_parallel=layout.sequence_parallel,
+        params_dtype=getattr(torch, settings.params_dtype),
+        bf16=settings.bf16,
+        fp16=settings.fp16,
+        **_pipeline(job),
+        **recompute(settings),
+        **job.kernels.fusions(settings),
+    )
+
+
+def _pipeline(job: Job) -> dict[str, Any]:
+    settings = job.settings
+    if settings.pipeline_model_parallel_size == 1:
+        return {}
+    interleaved = job.layout.virtual_stages > 1
+    overlap = interleaved and not settings.no_overlap_p2p_communication
+    return {
+        "pipeline_model_parallel_size": settings.pipeline_model_parallel_size,
+        "virtual_pipeline_model_parallel_size": job.layout.virtual_stages if interleaved else None,
+        "num_layers_in_first_pipeline_stage": settings.decoder_first_pipeline_num_layers,
+        "num_layers_in_last_pipeline_stage": settings.decoder_last_pipeline_num_layers,
+        "microbatch_group_size_per_vp_stage": settings.microbatch_group_size_per_virtual_pipeline_stage,
+        "pipeline_dtype": getattr(torch, settings.params_dtype),
+        "deallocate_pipeline_outputs": not overlap or job.device.type == "cuda",  # gloo reads them until they are sent
+        "overlap_p2p_comm": overlap,
+        "overlap_p2p_comm_warmup_flush": overlap and settings.overlap_p2p_communication_warmup_flush,
+        "batch_p2p_comm": not overlap,
+    }
+
+
+CHECKPOINT_NAMES = {
+    "input_layernorm.": "self_attention.linear_qkv.layer_norm_",
+    "pre_mlp_layernorm.": "mlp.linear_fc1.layer_norm_",
+}
+"""Names of the normalisations in a checkpoint: those of Transformer Engine, which holds them in the linear layer behind, so that
+a checkpoint of one provider is read by the others. `draw_weights` needs no such table: it tells a normalisation by its ending."""
+
+
+def stack(
+    job: Job, config: TransformerConfig, virtual_stage: int | None, mask: AttnMaskType
+) -> TransformerBlockSubmodules:
+    """Return the layers of this rank's (virtual) stage and the normalisation behind them."""
+    layers = [layer(job, mask)] * get_num_layers_to_build(config, virtual_stage)
+    return TransformerBlockSubmodules(layer_specs=layers, layer_norm=job.kernels.norm)
+
+
+def layer(job: Job, mask: AttnMaskType, *, cross: bool = False) -> ModuleSpec:
+    """Return one layer: normalisation, self-attention, normalisation, feed-forward block.
+
+    `cross` puts a normalisation and an attention to another stack's output between the two, as T5's decoder has them.
+    """
+    settings, use = job.settings, job.kernels.modules
+    rotation = {"rotated_width": settings.rotated_width, "rotary_base": settings.rotary_base}
+    fused = {"fused_rotary": "rotary" in job.kernels.compiled}
+    column, norm = use.norm_column or use.column, IdentityOp if use.norm_column else use.norm
+    feedforward = RecomputedMLP if "mlp" in recomputed_modules(settings) else MLP
+    attention = SelfAttentionSubmodules(
+        linear_qkv=column,
+        core_attention=ModuleSpec(use.attention or _core(job), params=rotation | fused),
+        linear_proj=use.row,
+    )
+    parts = TransformerLayerSubmodules(
+        input_layernorm=norm,
+        self_attention=ModuleSpec(SelfAttention, params={"attn_mask_type": mask}, submodules=attention),
+        self_attn_bda=get_bias_dropout_add,
+        pre_mlp_layernorm=norm,
+        mlp=ModuleSpec(
+            feedforward, submodules=MLPSubmodules(linear_fc1=column, linear_fc2=use.row, activation_func=use.gate)
+        ),
+        mlp_bda=get_bias_dropout_add,
+        sharded_state_dict_keys_map={} if use.norm_column else dict(CHECKPOINT_NAMES),
+    )
+    if cross:
+        parts.pre_cross_attn_layernorm, parts.cross_attention = use.norm, _cross_attention(use)
+        parts.cross_attn_bda = get_bias_dropout_add
+    return ModuleSpec(TransformerLayer, submodules=parts)
+
+
+def _core(job: Job) -> type[FusedAttention]:
+    return ContextAttention if job.settings.context_parallel_size > 1 else FusedAttention
+
+
+def _cross_attention(use: Modules) -> ModuleSpec:
+    attention = CrossAttentionSubmodules(
+        linear_q=use.column,
+        linear_kv=use.column,
+        core_attention=ModuleSpec(FusedAttention),  # positions of two stacks are not compared: nothing is rotated
+        linear_proj=use.row,
+    )
+    return ModuleSpec(CrossAttention, params={"attn_mask_type": AttnMaskType.padding}, submodules=attention)
 
 
 def places(job: Job) -> list[Place]:
@@ -29,7 +190,7 @@ def places(job: Job) -> list[Place]:
     ]
 
 
-def build_model(job: Job, family: Family) -> list[DistributedDataParallel]:
+def build_model(job: Job, family: "Family") -> list[DistributedDataParallel]:
     """Return this rank's parts, with their initial weights, ready for `forward_backward`."""
     config, settings = transformer_config(job), job.settings
     chunks = []
@@ -76,3 +237,57 @@ def _communication(chunks: list[torch.nn.Module], job: Job) -> DistributedDataPa
 
 def _one_or_all(calls: list[Callable[..., Any]]) -> Any:
     return calls if len(calls) > 1 else calls[0]  # the schedules without interleaving take one call
+
+
+OUTPUT_LAYERS = ("linear_proj.weight", "linear_fc2.weight")
+
+
+def draw_weights(model: torch.nn.Module, settings: Settings) -> None:
+    """Overwrite every parameter of this rank by its share of the weights that one rank alone would have.
+
+    Weights are normal with `init_method_std`, those that write to the residual stream divided by sqrt(2 * layers of the stack);
+    biases are 0 and normalisation weights 1 (Radford et al. 2019; Megatron-LM does the same).
+    """
+    with torch.no_grad():
+        for name, parameter in _global_names(model, tied=not settings.untie_embeddings_and_output_weights):
+            if parameter.dim() == 1:
+                parameter.fill_(float("norm" in name and name.endswith("weight")))
+            else:
+                scale = 1 / math.sqrt(2 * _depth(name, settings)) if name.endswith(OUTPUT_LAYERS) else 1.0
+                parameter.copy_(_share(name, parameter, settings.seed, settings.init_method_std * scale))
+
+
+def _depth(name: str, settings: Settings) -> int:
+    own = settings.decoder_num_layers if name.startswith("decoder.") else settings.encoder_num_layers
+    return own or settings.num_layers
+
+
+def _global_names(model: torch.nn.Module, *, tied: bool) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    for name, parameter in model.named_parameters():
+        if name.startswith(("decoder.layers.", "encoder.layers.")):
+            stack, _, index, rest = name.split(".", 3)
+            layer = model.get_submodule(f"{stack}.layers.{index}")
+            yield f"{stack}.layers.{int(layer.layer_number) - 1}.{rest}", parameter  # type: ignore[arg-type]
+        elif tied and name == "output_layer.weight":
+            yield "embedding.word_embeddings.weight", parameter
+        else:
+            yield name, parameter
+
+
+def _share(name: str, parameter: torch.nn.Parameter, seed: int, deviation: float) -> torch.Tensor:
+    parallel = getattr(parameter, "tensor_model_parallel", False)
+    ranks = parallel_state.get_tensor_model_parallel_world_size() if parallel else 1
+    dimension, stride = getattr(parameter, "partition_dim", 0), getattr(parameter, "partition_stride", 1)
+    shape = list(parameter.shape)
+    if ranks > 1:
+        shape[dimension] *= ranks
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    whole = torch.empty(shape).normal_(0.0, deviation, generator=generator)
+    if ranks == 1:
+        return whole
+    rank = parallel_state.get_tensor_model_parallel_rank()
+    pieces = torch.split(
+        whole, parameter.shape[dimension] // stride, dim=dimension
+    )  # stride 2: gate and value of SwiGLU
+    return torch.cat(pieces[rank::ranks], dim=dimension)

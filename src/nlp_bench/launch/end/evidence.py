@@ -58,7 +58,7 @@ FINISHED = re.compile(
 )
 """The line behind the last iteration: our trainer's, or Megatron-LM's."""
 ENOUGH = re.compile(r"^(?:\[\w+\]: ?)? ?until \S+: enough after iteration (\d+) of \d+: ")
-"""Our trainer's line before that one, where --until ended the training (train/until.py)."""
+"""Our trainer's line before that one, where --until ended the training (train/checkpoint/keeper.py)."""
 KILLED = "killed by SIGKILL: mostly Linux, out of memory (dmesg tells); try a smaller micro batch, or more ranks"
 """SIGKILL leaves no word of its own in the log."""
 STARTED, STARTED_ERR = "\nSubmitted batch job ", "nlp-bench: begin of job "

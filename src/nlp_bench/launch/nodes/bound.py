@@ -6,7 +6,7 @@ torchrun ... --no-python python -m nlp_bench.launch.nodes.bound -- python pretra
 import os
 import sys
 
-from nlp_bench.launch.nodes.binding import bind_rank
+from nlp_bench.machine.binding import bind_rank
 from nlp_bench.orphans import die_with_parent
 
 USAGE = "usage: python -m nlp_bench.launch.nodes.bound -- COMMAND [ARGUMENT ...]"
@@ -20,9 +20,9 @@ def main(words: list[str]) -> int:
         return 0 if command else 2
     if "TORCHELASTIC_RUN_ID" in os.environ:  # a rank of torchrun, whose death would leave it behind
         die_with_parent()
-    line = bind_rank()
-    if line:
-        print(line, flush=True)
+    binding = bind_rank()
+    if binding:
+        print(binding.line, flush=True)
     try:
         os.execvp(command[0], command)  # noqa: S606  # the point: no shell in between
     except OSError as error:

@@ -8,9 +8,9 @@ from typing import Any
 
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch.nodes.binding import VARIABLE
 from nlp_bench.launch.nodes.gpus import VISIBLE, open_nvml, require_gpus, visible_gpus
 from nlp_bench.launch.nodes.placement import cpus_of_rank
+from nlp_bench.machine.binding import VARIABLE
 from nlp_bench.machine.topology import format_cpus, gpu_node, read_topology
 
 

@@ -1,17 +1,19 @@
 """What the training loop asks: where to begin, whether to stop, and to keep what has been trained."""
 
 import shlex
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from nlp_bench.train.checkpoint.record import read_record
-from nlp_bench.train.checkpoint.start import found_checkpoint
-from nlp_bench.train.checkpoint.stop import Stop
+from nlp_bench.measure.anytime import Bound, ConfidenceSequence, percent
+from nlp_bench.train import world
+from nlp_bench.train.checkpoint.folder import found_checkpoint, read_record
+from nlp_bench.train.logline import Interval
+from nlp_bench.train.settings import Settings
 from nlp_bench.train.trainer import Trainer
-from nlp_bench.train.until import Until
 
 
 class Keeper:
@@ -93,3 +95,74 @@ class Keeper:
         when = f"every {settings.save_interval} iterations and at the end" if settings.save_interval else "at the end"
         how = ", while the training goes on" if settings.async_save else ""
         return f"written to {Path(settings.save).absolute()} {when}{how}"
+
+
+class Stop:
+    """Time limit, signal and exit interval of one rank."""
+
+    def __init__(self, settings: Settings, started_s: float) -> None:
+        """Watch from `started_s` (time.monotonic) on; with --exit-signal-handler SIGTERM no longer ends this process."""
+        self._settings, self._started_s = settings, started_s
+        self._signalled = False
+        if settings.exit_signal_handler:
+            signal.signal(signal.SIGTERM, self._take)
+
+    def asks(self) -> tuple[bool, ...]:
+        """Return whether a signal came to this rank and whether its time is over; nothing where neither is watched."""
+        limit = self._settings.exit_duration_in_mins
+        if limit is None and not self._settings.exit_signal_handler:
+            return ()
+        return self._signalled, limit is not None and time.monotonic() - self._started_s > 60 * limit
+
+    def reason(self, iteration: int, votes: tuple[bool, ...]) -> str | None:
+        """Return what ends the training after this iteration, None when it goes on; `votes` are the answers of all ranks to `asks`.
+
+        One rank that is late or was told to stop is enough: one clock, or a signal to one node, must not end only some of them.
+        """
+        s, (signalled, late) = self._settings, votes or (False, False)
+        if signalled:
+            return "exit-signal-handler: SIGTERM came"
+        if late:
+            return f"exit-duration-in-mins {s.exit_duration_in_mins}"
+        if s.exit_interval and iteration % s.exit_interval == 0:
+            return f"exit-interval {s.exit_interval}"
+        return None
+
+    def _take(self, _number: int, _frame: object) -> None:
+        self._signalled = True
+
+
+class Until:
+    """What --until asks, on one rank; without the option it asks nothing and no rank waits for another."""
+
+    def __init__(self, settings: Settings, device: torch.device, *, decides: bool) -> None:
+        """Every rank makes one; one of them `decides`."""
+        self._word, self._device, self._decides = settings.until, device, decides
+        self._sequence = (
+            ConfidenceSequence(percent("until", settings.until), settings.log_interval)
+            if settings.until is not None
+            else None
+        )
+        self._bound: Bound | None = None
+
+    def is_enough(self, interval: Interval) -> bool:
+        """Take one log line; say whether the training ends with it: the same on every rank, and every rank must call it."""
+        if self._sequence is None:
+            return False
+        # The digits that the log shows decide, so that the log alone can prove the decision.
+        if self._decides and self._sequence.add(interval.iteration, round(interval.elapsed_s, 4)):
+            self._bound = self._sequence.bound()
+        enough = self._decides and self._bound is not None and self._bound.is_enough
+        return bool(world.greatest(int(enough), self._device))
+
+    def text(self, iteration: int, train_iters: int) -> str:
+        """Return the line that ends the log: whether it was enough, after which iteration; empty without the option.
+
+        `launch/end/evidence.py` reads its beginning.
+        """
+        if self._sequence is None:
+            return ""
+        enough = self._bound is not None and self._bound.is_enough
+        known = self._bound.text() if self._bound else "too few lines to bound the mean"
+        word = "enough" if enough else "not enough"
+        return f" until {self._word}: {word} after iteration {iteration} of {train_iters}: {known}\n"

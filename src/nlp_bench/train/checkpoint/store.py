@@ -20,10 +20,8 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.orphans import die_with_parent
-from nlp_bench.train.checkpoint.digests import damaged, own_sums, refuse_damaged, with_sums
-from nlp_bench.train.checkpoint.folder import checkpoint_path, clear, publish
-from nlp_bench.train.checkpoint.record import describe, write_record
-from nlp_bench.train.checkpoint.safety import check_index, only_weights
+from nlp_bench.train.checkpoint.folder import checkpoint_path, clear, describe, publish, write_record
+from nlp_bench.train.checkpoint.integrity import check_index, damaged, only_weights, own_sums, refuse_damaged, with_sums
 from nlp_bench.train.checkpoint.state import restore, sharded_state
 from nlp_bench.train.trainer import Trainer
 from nlp_bench.train.world import wait_for_all

@@ -1,7 +1,42 @@
-"""The kinds of networks that can be trained; each is a file here, and nothing else in the trainer tells them apart."""
+"""The kinds of networks that can be trained: one file each, which holds the network, its samples and its loss."""
 
-from nlp_bench.train.families.family import Family
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from megatron.core.transformer.transformer_config import TransformerConfig
+
+from nlp_bench.train.model import Job, Place
+from nlp_bench.train.samples import Batch, Samples
 from nlp_bench.train.settings import Settings
+
+Loss = Callable[[Any], tuple[torch.Tensor, torch.Tensor]]
+"""From the model's output to the loss that is differentiated and the one that is logged; both are means over a micro-batch."""
+
+
+class Family(ABC):
+    """A kind of network."""
+
+    @abstractmethod
+    def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
+        """Return one part of the model, with megatron-core's `set_input_tensor`, `pre_process` and `post_process`."""
+
+    @abstractmethod
+    def open_samples(self, job: Job) -> Samples:
+        """Return the training data; every rank calls it at the same time."""
+
+    @abstractmethod
+    def forward(self, job: Job, batch: Batch | None, model: Any) -> tuple[Any, Loss]:
+        """Run one micro-batch through one part of the model, wrapped as it is; `batch` is None where `reads` says no."""
+
+    def facts(self, _job: Job) -> dict[str, str]:
+        """Return what the log says of tokens and FLOPs."""
+        return {"model FLOPs": "3 x forward, causal attention counted as half"}
+
+    def reads(self, _job: Job, place: Place) -> bool:
+        """Whether this part of the model needs the micro-batch."""
+        return place.first or place.last
 
 
 def family_of(settings: Settings) -> Family:

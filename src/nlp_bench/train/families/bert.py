@@ -2,20 +2,29 @@
 
 Devlin et al. 2019, https://arxiv.org/abs/1810.04805, with Megatron-LM's order of the layers: the normalisation stands in front of
 each block instead of behind it (Shoeybi et al. 2019, https://arxiv.org/abs/1909.08053, section 5.3).
+Samples are those of section 3.1 and appendix A.2: of the tokens to be guessed 80 % are replaced by [MASK] and 10 % by a random token; in half of
+the samples the second text is that of another place. The texts are consecutive tokens, as megatron-core's GPTDataset cuts them:
+its BERT dataset needs a WordPiece vocabulary and documents cut into sentences.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from megatron.core.tensor_parallel.mappings import gather_from_sequence_parallel_region
+from megatron.core.transformer.enums import AttnMaskType
+from megatron.core.transformer.transformer_block import TransformerBlock
 from megatron.core.transformer.transformer_config import TransformerConfig
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, gelu
 
-from nlp_bench.train.families.bert_part import BertPart
-from nlp_bench.train.families.family import Family, Loss, Place
-from nlp_bench.train.families.part import mean_over
-from nlp_bench.train.job import Job
-from nlp_bench.train.samples import Batch, Samples
-from nlp_bench.train.samples.masked import open_masked
+from nlp_bench.train.families import Family, Loss
+from nlp_bench.train.families.part import Part, key_mask, mean_over
+from nlp_bench.train.layout import Layout
+from nlp_bench.train.model import Job, Place, stack
+from nlp_bench.train.samples import Batch, Rows, Samples, Tokens, open_rows, padded
+from nlp_bench.train.settings import Settings
+from nlp_bench.train.settings.data import wordpiece_numbers
 
 Output = tuple[torch.Tensor, torch.Tensor | None]
 """Losses of the tokens [b, s], and the two logits of the next-sentence prediction [b, 2] where there is one."""
@@ -53,3 +62,183 @@ class Bert(Family):
     def reads(self, job: Job, place: Place) -> bool:
         """Whether this part needs the micro-batch: every one must know where real samples are padded."""
         return place.first or place.last or not job.settings.mock_data
+
+
+class BertPart(Part):
+    """Written here because megatron-core's BertModel knows neither other attention modules than its own nor virtual stages."""
+
+    def __init__(self, job: Job, config: TransformerConfig, place: Place) -> None:
+        """Build the layers that this stage holds."""
+        binary = not job.settings.bert_no_binary_head
+        super().__init__(job, config, place, num_token_types=2 if binary else 0, output_bias=True)
+        self.encoder = TransformerBlock(
+            config,
+            stack(job, config, place.virtual_stage, AttnMaskType.padding),
+            pre_process=place.first,
+            post_process=place.last,
+            vp_stage=place.virtual_stage,
+        )
+        if place.last:
+            self.lm_head = _TokenHead(job, config)
+            self.binary_head = _BinaryHead(config) if binary else None
+        if place.first or place.last:
+            self.setup_embeddings_and_output_layer()
+
+    def set_input_tensor(self, input_tensor: Any) -> None:
+        """Take what the stage before has sent; the schedule calls this before `forward`."""
+        super().set_input_tensor(input_tensor)
+        self.encoder.set_input_tensor(self.input_tensor)
+
+    def forward(
+        self,
+        tokens: torch.Tensor | None,
+        types: torch.Tensor | None,
+        labels: torch.Tensor | None,
+        mask: torch.Tensor | None,
+    ) -> Any:
+        """Return what the next stage gets, [s, b, h], or on the last one losses [b, s] and logits [b, 2] (or None).
+
+        `mask` [b, s] is True at real tokens; None where all are real. `types` [b, s] is 0 in the first text, 1 in the second.
+        """
+        hidden = self.embed(tokens, types) if self.pre_process and tokens is not None else None
+        hidden = self.encoder(hidden, key_mask(mask))
+        if not self.post_process or labels is None:
+            return hidden
+        logits = self.binary_head(hidden) if self.binary_head is not None else None
+        return self.token_losses(self.lm_head(hidden), labels), logits
+
+
+class _TokenHead(torch.nn.Module):
+    """A linear layer, GELU and a normalisation in front of the output layer."""
+
+    def __init__(self, job: Job, config: TransformerConfig) -> None:
+        super().__init__()
+        self.dense = _linear(config, config.hidden_size)
+        for parameter in self.dense.parameters():
+            parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]  # each rank sees a share
+        self.layer_norm = job.kernels.norm(config, config.hidden_size, config.layernorm_epsilon)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        normed: torch.Tensor = self.layer_norm(gelu(self.dense(hidden)))
+        return normed
+
+
+class _BinaryHead(torch.nn.Module):
+    """A linear layer and tanh over the first token, then two logits."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.pooler = _linear(config, config.hidden_size)
+        self.logits = _linear(config, 2)
+        self.sequence_parallel = config.sequence_parallel
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        first = hidden[:1]
+        if self.sequence_parallel:  # the first token is the first rank's; all compute the same with it
+            first = gather_from_sequence_parallel_region(first, tensor_parallel_output_grad=False)
+        logits: torch.Tensor = self.logits(torch.tanh(self.pooler(first[0])))
+        return logits
+
+
+def _linear(config: TransformerConfig, width: int) -> torch.nn.Linear:
+    device: Any = torch.cuda.current_device()
+    linear = torch.nn.Linear(config.hidden_size, width, device=device, dtype=config.params_dtype)
+    draw: Any = config.init_method
+    draw(linear.weight)
+    torch.nn.init.zeros_(linear.bias)
+    return linear
+
+
+NUM_SPECIAL = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Special:
+    """The tokens that frame and mask a text."""
+
+    cls: int
+    """In front of both texts."""
+    sep: int
+    """Behind each of them."""
+    mask: int
+    """In place of a token that is to be guessed."""
+
+    @classmethod
+    def of(cls, settings: Settings, vocab_size: int) -> "Special":
+        """Return those of a WordPiece vocabulary file; without one the last three tokens of the vocabulary."""
+        known = wordpiece_numbers(settings)
+        if known:
+            return cls(cls=known["[CLS]"], sep=known["[SEP]"], mask=known["[MASK]"])
+        return cls(cls=vocab_size - 3, sep=vocab_size - 2, mask=vocab_size - 1)
+
+
+class MaskedSamples:
+    """Pairs of texts with masked tokens; which ones depends on the seed and the sample's number alone."""
+
+    def __init__(self, rows: Rows, special: Special, settings: Settings, layout: Layout) -> None:
+        """`rows` are texts of seq_length - 3 tokens (seq_length - 2 without the second text)."""
+        self._rows, self._special, self._settings, self._layout = rows, special, settings, layout
+        self._pairs = not settings.bert_no_binary_head
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def sample(self, index: int) -> Batch:
+        """Return sample `index`, padded with 0.
+
+        tokens, labels int64 [seq_length], mask bool (True at real tokens), loss_mask bool (True where a token is to be guessed);
+        with the next-sentence prediction types int64 [seq_length] (0 in the first text, 1 in the second) and is_random int64 [].
+        """
+        random = np.random.default_rng((self._settings.seed, index))
+        row = self._rows.row(index)
+        length = len(row)
+        if not self._settings.mock_data and random.random() < self._settings.short_seq_prob:
+            length = int(random.integers(2, length + 1))
+        texts, is_random = self._texts(row[:length], random)
+        framed = [np.array([self._special.cls], dtype=np.int64)]
+        for text in texts:
+            framed += [text, np.array([self._special.sep], dtype=np.int64)]
+        whole = np.concatenate(framed)
+        tokens, chosen = self._masked(whole, random)
+        names = {"tokens": tokens, "labels": np.where(chosen, whole, 0)}
+        batch = {name: padded(values, self._settings.seq_length)[0] for name, values in names.items()}
+        batch["mask"] = padded(whole, self._settings.seq_length)[1]
+        batch["loss_mask"] = padded(chosen.astype(np.int64), self._settings.seq_length)[0].bool()
+        if self._pairs:
+            types = np.arange(len(whole)) > len(texts[0]) + 1
+            batch["types"] = padded(types.astype(np.int64), self._settings.seq_length)[0]
+            batch["is_random"] = torch.tensor(int(is_random))
+        return batch
+
+    def _texts(self, row: Tokens, random: np.random.Generator) -> tuple[list[Tokens], bool]:
+        if not self._pairs:
+            return [row], False
+        place = int(random.integers(1, len(row)))
+        is_random = bool(random.random() < 0.5)
+        if not is_random:
+            return [row[:place], row[place:]], False
+        other = self._rows.row(int(random.integers(len(self._rows))))
+        return [row[:place], other[: len(row) - place]], True
+
+    def _masked(self, tokens: Tokens, random: np.random.Generator) -> tuple[Tokens, np.ndarray]:
+        """Return the tokens as the network reads them, and which of them it has to guess."""
+        special = (self._special.cls, self._special.sep)
+        candidates = np.flatnonzero(~np.isin(tokens, special))
+        count = min(max(1, round(len(candidates) * self._settings.mask_prob)), len(candidates))
+        places = random.choice(candidates, count, replace=False)
+        fate = random.random(count)
+        read = tokens.copy()
+        read[places[fate < 0.8]] = self._special.mask
+        changed = places[fate >= 0.9]
+        read[changed] = random.integers(self._layout.vocab_size, size=len(changed))
+        chosen = np.zeros(len(tokens), dtype=bool)
+        chosen[places] = True
+        return read, chosen
+
+
+def open_masked(settings: Settings, layout: Layout) -> Samples:
+    """Return the samples; every rank calls it at the same time."""
+    frame = 2 if settings.bert_no_binary_head else 3
+    special = Special.of(settings, layout.vocab_size)
+    rows = open_rows(settings, layout, settings.seq_length - frame, layout.vocab_size - NUM_SPECIAL)
+    return MaskedSamples(rows, special, settings, layout)

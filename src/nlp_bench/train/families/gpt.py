@@ -7,12 +7,12 @@ from megatron.core.models.gpt import GPTModel
 from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from nlp_bench.train.blocks import stack
-from nlp_bench.train.context import own_part
-from nlp_bench.train.families.family import Family, Loss, Place
-from nlp_bench.train.job import Job
-from nlp_bench.train.samples import Batch, Samples
-from nlp_bench.train.samples.gpt import open_gpt
+from nlp_bench.train.attention import own_part
+from nlp_bench.train.families import Family, Loss
+from nlp_bench.train.layout import Layout
+from nlp_bench.train.model import Job, Place, stack
+from nlp_bench.train.samples import Batch, Rows, Samples, open_rows
+from nlp_bench.train.settings import Settings
 
 
 class Gpt(Family):
@@ -55,3 +55,23 @@ class Gpt(Family):
 def _mean(losses: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     loss = losses.float().mean()
     return loss, loss.detach().clone()  # the schedule scales the first one in place
+
+
+class GptSamples:
+    """One row per sample, one token longer than the sequence: each token but the last is read, each but the first guessed."""
+
+    def __init__(self, rows: Rows) -> None:
+        """Take the rows [sequence length + 1]."""
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def sample(self, index: int) -> Batch:
+        """Return sample `index`: tokens int64 [seq_length + 1]."""
+        return {"tokens": torch.from_numpy(self._rows.row(index))}
+
+
+def open_gpt(settings: Settings, layout: Layout) -> Samples:
+    """Return the samples; every rank calls it at the same time."""
+    return GptSamples(open_rows(settings, layout, settings.seq_length + 1, layout.vocab_size))

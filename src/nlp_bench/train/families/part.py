@@ -9,8 +9,7 @@ from megatron.core.tensor_parallel import ColumnParallelLinear
 from megatron.core.transformer.enums import ModelType
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from nlp_bench.train.families.family import Place
-from nlp_bench.train.job import Job
+from nlp_bench.train.model import Job, Place
 
 
 class Part(LanguageModule):  # type: ignore[misc]  # megatron-core has no types

@@ -1,20 +1,312 @@
 """T5 and mT5: an encoder that reads in both directions and a decoder that attends to it.
 
 Raffel et al. 2020, https://arxiv.org/abs/1910.10683; Xue et al. 2021, https://arxiv.org/abs/2010.11934 (mT5: another vocabulary).
-Normalisation, initial weights and scaled attention are Megatron-LM's, as in the models of BigNLP.
+Normalisation, initial weights and scaled attention are Megatron-LM's, as in the models of BigNLP. Samples are those of section 3.1.4:
+spans of a text are cut out, 15 % of the tokens in spans of 3 on average, and the decoder restores them; a text is as long as makes the
+encoder's input full (megatron-core's T5 dataset needs a WordPiece vocabulary and pads).
 """
 
+import copy
+import math
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
+from megatron.core import parallel_state
+from megatron.core.dist_checkpointing.mapping import ShardedStateDict
+from megatron.core.dist_checkpointing.utils import replace_prefix_for_sharding
+from megatron.core.tensor_parallel.mappings import scatter_to_tensor_model_parallel_region
+from megatron.core.transformer.enums import AttnMaskType
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_block import (
+    TransformerBlock,
+    TransformerBlockSubmodules,
+    get_num_layers_to_build,
+)
 from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
+from megatron.core.transformer.utils import sharded_state_dict_default
+from megatron.core.utils import make_sharded_tensor_for_checkpoint, scaled_init_method_normal
 
-from nlp_bench.train.families.family import Family, Loss, Place
-from nlp_bench.train.families.part import mean_over
-from nlp_bench.train.families.t5_part import T5Part
-from nlp_bench.train.job import Job
-from nlp_bench.train.samples import Batch, Samples
-from nlp_bench.train.samples.spans import open_spans
+from nlp_bench.train.families import Family, Loss
+from nlp_bench.train.families.part import Part, key_mask, mean_over
+from nlp_bench.train.layout import Layout
+from nlp_bench.train.model import Job, Place, layer
+from nlp_bench.train.samples import Batch, Rows, Samples, Tokens, open_rows, padded
+from nlp_bench.train.settings import Settings
+from nlp_bench.train.settings.shape import SpanSizes, span_sizes
+
+START = 0
+"""First token of the decoder's input: T5's padding token, which is 0."""
+
+
+class SpanSamples:
+    """Texts with spans cut out; which ones depends on the seed and the sample's number alone."""
+
+    def __init__(self, rows: Rows, sizes: SpanSizes, settings: Settings, layout: Layout) -> None:
+        """`rows` are texts of `sizes.text` tokens."""
+        self._rows, self._sizes, self._settings = rows, sizes, settings
+        self._first_sentinel = layout.vocab_size - settings.vocab_extra_ids
+        self._end = self._first_sentinel - 1  # as the data's documents end: with the last token of the vocabulary
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def sample(self, index: int) -> Batch:
+        """Return sample `index`, padded with 0.
+
+        encoder_tokens int64 [seq_length] and encoder_mask bool (True at real tokens); decoder_tokens, labels int64 and loss_mask
+        bool [decoder_seq_length].
+        """
+        random = np.random.default_rng((self._settings.seed, index))
+        text, sizes = self._rows.row(index), self._sizes
+        if not self._settings.mock_data and random.random() < self._settings.short_seq_prob:
+            sizes = SpanSizes.of(int(random.integers(2, sizes.text + 1)), self._settings.mask_prob)
+        source, target = self._cut(text[: sizes.text], sizes, random)
+        encoder_tokens, encoder_mask = padded(source, self._settings.seq_length)
+        labels, loss_mask = padded(target, self._settings.decoder_seq_length or 0)
+        decoder_tokens = torch.cat((torch.tensor([START]), labels[:-1]))
+        return {
+            "encoder_tokens": encoder_tokens,
+            "encoder_mask": encoder_mask,
+            "decoder_tokens": decoder_tokens,
+            "labels": labels,
+            "loss_mask": loss_mask,
+        }
+
+    def _cut(self, text: Tokens, sizes: SpanSizes, random: np.random.Generator) -> tuple[Tokens, Tokens]:
+        kept = _parts(sizes.text - sizes.cut, sizes.spans, random)
+        removed = _parts(sizes.cut, sizes.spans, random)
+        bounds = np.cumsum(np.stack((kept, removed), axis=1).ravel())[:-1]
+        pieces = np.split(text, bounds)  # kept and removed ones take turns, a kept one is first
+        source: list[Tokens] = []
+        target: list[Tokens] = []
+        for number in range(sizes.spans):
+            sentinel = np.array([self._first_sentinel + number], dtype=np.int64)
+            source += [pieces[2 * number], sentinel]
+            target += [sentinel, pieces[2 * number + 1]]
+        end = np.array([self._end], dtype=np.int64)
+        return np.concatenate([*source, end]), np.concatenate([*target, end])
+
+
+def open_spans(settings: Settings, layout: Layout) -> Samples:
+    """Return the samples; every rank calls it at the same time."""
+    sizes = span_sizes(settings)
+    rows = open_rows(settings, layout, sizes.text, layout.vocab_size - settings.vocab_extra_ids - 1)
+    return SpanSamples(rows, sizes, settings, layout)
+
+
+def _parts(total: int, count: int, random: np.random.Generator) -> Tokens:
+    """Divide `total` tokens at random into `count` parts of at least one."""
+    cuts = np.sort(random.choice(total - 1, count - 1, replace=False)) + 1
+    return np.diff(np.concatenate(([0], cuts, [total])))
+
+
+NUM_BUCKETS = 32
+FARTHEST = 128
+"""Megatron-LM's defaults of --relative-attention-num-buckets and --relative-attention-max-distance, and T5's own values."""
+
+
+class RelativeBias(torch.nn.Module):
+    """A table [buckets, heads]; every part of the model holds a copy, and the copies stay equal."""
+
+    def __init__(self, config: TransformerConfig, place: Place, length: int, *, both_directions: bool) -> None:
+        """`length` is that of the sequence whose tokens are compared with each other."""
+        super().__init__()
+        device: Any = torch.cuda.current_device()
+        shape = (NUM_BUCKETS, config.num_attention_heads)
+        self.weight = torch.nn.Parameter(torch.empty(shape, device=device, dtype=config.params_dtype))
+        draw: Any = config.init_method
+        draw(self.weight)
+        marks: Any = self.weight
+        marks.pipeline_parallel = True  # megatron-core sums the gradients over the pipeline stages
+        marks.shared_embedding = True  # a bucket of its own, cut in the same way on all of them
+        marks.shared = not place.first  # counted once in the norm of the gradient
+        self._copy = (place.virtual_stage or 0) * config.pipeline_model_parallel_size
+        self._copy += parallel_state.get_pipeline_model_parallel_rank()
+        self._buckets = buckets(length, both_directions=both_directions).to(device)
+
+    def forward(self, unused_by: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the bias of this rank's heads, [1, heads, s, s].
+
+        Where no layer uses the table, return the hidden state `unused_by` as it is, with a gradient of 0 for the table:
+        reductions and gatherings that overlap wait for every parameter.
+        """
+        if unused_by is not None:
+            return unused_by + 0 * self.weight.sum()
+        bias = torch.nn.functional.embedding(self._buckets, self.weight)
+        local: torch.Tensor = scatter_to_tensor_model_parallel_region(bias)
+        return local.permute(2, 0, 1)[None].contiguous()
+
+    def sharded_state_dict(
+        self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: dict[str, Any] | None = None
+    ) -> ShardedStateDict:
+        """Return the table as one of several copies, of which a checkpoint keeps one."""
+        del metadata
+        replica = (
+            self._copy,
+            parallel_state.get_tensor_model_parallel_rank(),
+            parallel_state.get_data_parallel_rank(with_context_parallel=True),
+        )
+        name = f"{prefix}weight"
+        return {name: make_sharded_tensor_for_checkpoint(self.weight, name, sharded_offsets, replica_id=replica)}
+
+
+def buckets(length: int, *, both_directions: bool) -> torch.Tensor:
+    """Return the bucket of each pair of query and key, int64 [length, length].
+
+    Half of the buckets (of each direction) are one distance each, the others grow logarithmically up to FARTHEST, which the
+    last one holds with all beyond. Raffel et al. 2020, section 2.1.
+    """
+    positions = torch.arange(length)
+    distance = positions[None, :] - positions[:, None]  # key - query
+    count = NUM_BUCKETS // 2 if both_directions else NUM_BUCKETS
+    later = (distance > 0).long() * count if both_directions else torch.zeros_like(distance)
+    distance = distance.abs() if both_directions else (-distance).clamp(min=0)
+    exact = count // 2
+    growth = torch.log(distance.clamp(min=1) / exact) / math.log(FARTHEST / exact)
+    far = (exact + (growth * (count - exact)).long()).clamp(max=count - 1)
+    return later + torch.where(distance < exact, distance, far)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Which layers of a stack are meant."""
+
+    first: int
+    """Number of the first one in its stack, counted from 0."""
+    count: int
+    """How many."""
+    depth: int
+    """Layers of the whole stack."""
+    recomputed: int | None = None
+    """What remains of --recompute-num-layers for this run; None where nothing is recomputed."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the stack ends here, with a normalisation."""
+        return self.first + self.count == self.depth
+
+
+class RunOfLayers(TransformerBlock):  # type: ignore[misc]  # megatron-core has no types
+    """megatron-core's block of layers, whose layers are counted within their own stack instead of over the pipeline."""
+
+    def __init__(self, config: TransformerConfig, layer: ModuleSpec, norm: type, span: Span, stage: int | None) -> None:
+        """Build `span.count` layers like `layer`, and the normalisation where the stack ends."""
+        own = copy.copy(config)  # what is set there later (gradient hooks) is asked of the model's, not of a layer's
+        own.output_layer_init_method = scaled_init_method_normal(config.init_method_std, span.depth)
+        if span.recomputed is not None:
+            own.recompute_num_layers = span.recomputed
+        super().__init__(
+            own,
+            TransformerBlockSubmodules(layer_specs=[layer] * span.count, layer_norm=norm),
+            pre_process=True,  # its input is handed over, not received
+            post_process=span.is_last,
+            vp_stage=stage,
+        )
+        for number, module in enumerate(self.layers, span.first + 1):
+            module.layer_number = number
+
+    def sharded_state_dict(
+        self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: dict[str, Any] | None = None
+    ) -> ShardedStateDict:
+        """Return the parameters under their numbers in the stack, so that a checkpoint fits any layout."""
+        found: ShardedStateDict = {}
+        for index, one in enumerate(self.layers):
+            here = f"{prefix}layers.{index}."
+            part = one.sharded_state_dict(here, sharded_offsets, metadata)
+            replace_prefix_for_sharding(part, here, f"{prefix}layers.{one.layer_number - 1}.")
+            found |= part
+        if self.final_layernorm is not None:
+            norm = f"{prefix}final_layernorm."
+            found |= sharded_state_dict_default(
+                self.final_layernorm, norm, sharded_offsets, metadata, tp_group=self.tp_group
+            )
+        return found
+
+
+class T5Part(Part):
+    """Encoder and decoder tokens travel through the pipeline as one tensor, [encoder's; decoder's] along the sequence.
+
+    So each stage sends one tensor of one size, and all of megatron-core's schedules apply: encoder layers change the first
+    part of it, decoder layers the second and read the first. megatron-core 0.16.1 itself has no pipeline for its T5Model.
+    """
+
+    def __init__(self, job: Job, config: TransformerConfig, place: Place) -> None:
+        """Build the layers that this stage holds."""
+        super().__init__(job, config, place)
+        settings, stage = job.settings, place.virtual_stage
+        self.lengths = [settings.seq_length, settings.decoder_seq_length or 0]
+        if job.layout.sequence_parallel:
+            self.lengths = [length // settings.tensor_model_parallel_size for length in self.lengths]
+        encoder, decoder = spans(job, config, stage)
+        self.encoder = self.decoder = None
+        if encoder.count:
+            kind = layer(job, AttnMaskType.padding)
+            self.encoder = RunOfLayers(config, kind, job.kernels.norm, encoder, stage)
+        if decoder.count:
+            kind = layer(job, AttnMaskType.causal, cross=True)
+            self.decoder = RunOfLayers(config, kind, job.kernels.norm, decoder, stage)
+        self.encoder_bias = self.decoder_bias = None
+        if settings.position_embedding_type == "relative":
+            config.has_cond_embedder = True  # megatron-core then sums the gradients of the copies that all stages hold
+            self.encoder_bias = RelativeBias(config, place, settings.seq_length, both_directions=True)
+            self.decoder_bias = RelativeBias(config, place, settings.decoder_seq_length or 0, both_directions=False)
+        if place.first or place.last:
+            self.setup_embeddings_and_output_layer()
+
+    def forward(
+        self,
+        encoder_tokens: torch.Tensor | None,
+        decoder_tokens: torch.Tensor | None,
+        labels: torch.Tensor | None,
+        encoder_mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Return what the next stage gets, [encoder + decoder tokens, b, h], or on the last one the losses [b, decoder tokens].
+
+        `encoder_mask` [b, encoder tokens] is True at real tokens; None where all are real.
+        """
+        if encoder_tokens is not None and decoder_tokens is not None and self.pre_process:
+            text, answer = self.embed(encoder_tokens), self.embed(decoder_tokens)
+        else:
+            received: Any = self.input_tensor
+            text, answer = received.split(self.lengths)
+        hidden = key_mask(encoder_mask)
+        if self.encoder is not None:
+            text = self.encoder(text, _joined(hidden, self.encoder_bias))
+        if self.decoder is not None:  # behind a padded answer nothing counts, so causal attention needs no mask
+            answer = self.decoder(answer, _joined(None, self.decoder_bias), context=text, context_mask=hidden)
+        for table, used in ((self.encoder_bias, self.encoder), (self.decoder_bias, self.decoder)):
+            if table is not None and used is None:
+                answer = table(answer)
+        if not self.post_process or labels is None:
+            return torch.cat((text, answer))
+        return self.token_losses(answer, labels)
+
+
+def spans(job: Job, config: TransformerConfig, stage: int | None) -> tuple[Span, Span]:
+    """Return the layers of the encoder and of the decoder that this (virtual) stage holds: all in order, the encoder's first."""
+    settings = job.settings
+    depths = (settings.encoder_num_layers or settings.num_layers, settings.decoder_num_layers or settings.num_layers)
+    begin = get_transformer_layer_offset(config, stage, parallel_state.get_pipeline_model_parallel_rank())
+    end = begin + get_num_layers_to_build(config, stage)
+    found = []
+    remaining = config.recompute_num_layers if config.recompute_method == "block" else None
+    for low, high in pairwise((0, depths[0], sum(depths))):
+        first, last = max(begin, low), min(end, high)
+        count = max(0, last - first)
+        found.append(Span(first=max(0, first - low), count=count, depth=high - low, recomputed=remaining))
+        remaining = None if remaining is None else max(0, remaining - count)
+    return found[0], found[1]
+
+
+def _joined(mask: torch.Tensor | None, table: RelativeBias | None) -> torch.Tensor | None:
+    if table is None:
+        return mask
+    bias: torch.Tensor = table()
+    return bias if mask is None else bias.masked_fill(mask, -torch.inf)
 
 
 class T5(Family):

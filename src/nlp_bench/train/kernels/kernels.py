@@ -59,7 +59,7 @@ class Kernels:
             "bias_dropout_fusion": "dropout add" in self.compiled,
             "use_te_activation_func": settings.gated and self.modules.gate is not None,  # whoever's it is
             "cross_entropy_loss_fusion": self.fused_loss,
-            "cross_entropy_fusion_impl": "native",  # replaced by ours: kernels/loss.py
+            "cross_entropy_fusion_impl": "native",  # replaced by ours: kernels/native.py
             "gradient_accumulation_fusion": self.accumulate_in_gemm,
             "masked_softmax_fusion": False,  # there is no score matrix
             "persist_layer_norm": self.provider == "apex",

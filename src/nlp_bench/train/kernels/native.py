@@ -1,17 +1,22 @@
-"""torch's own kernels: which attention kernel is asked first, what is compiled, and the normalisation."""
+"""torch's own kernels: attention, normalisation, matrix products that add weight gradients and biases, cross entropy, and what is compiled."""
 
 import contextlib
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+import torch.distributed as dist
+from megatron.core.models.common.language_module import language_module
+from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear, layers
 from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.utils import is_torch_min_version
+from torch.amp import custom_fwd
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nlp_bench.build.providers import has_c_compiler
 from nlp_bench.train.kernels.kernels import Modules
-from nlp_bench.train.kernels.processor import Column, Gate, Row
+from nlp_bench.train.kernels.processor import Column, Gate, Row, loss_in_place
 from nlp_bench.train.settings import Settings
 
 CUDNN_FIRST = {(9, 0), (10, 0)}
@@ -93,3 +98,162 @@ def compiled_operators(settings: Settings, device: torch.device, off: frozenset[
     kinds = frozenset(kind for kind in unwanted if not unwanted[kind] and kind not in failed)
     text = f"torch.compile: {', '.join(sorted(kinds)) or 'nothing'}"
     return kinds, text + (f"; not fused: {', '.join(apart)}" if apart else "")
+
+
+Accumulate = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
+"""From the inputs [n, k], the gradient of the outputs [n, m] and the sum [m, k], to which their product is added."""
+Linear: Any = layers.LinearWithGradAccumulationAndAsyncCommunication
+
+
+def in_one_product(inputs: torch.Tensor, gradient: torch.Tensor, total: torch.Tensor) -> None:
+    """Let cuBLAS add 16-bit inputs' product to a float32 sum (torch.addmm's out_dtype, torch 2.8 or later; on CUDA only)."""
+    torch.addmm(total, gradient.t(), inputs, out_dtype=torch.float32, out=total)
+
+
+def in_two_steps(inputs: torch.Tensor, gradient: torch.Tensor, total: torch.Tensor) -> None:
+    """Make the product in float32, then add it."""
+    total.add_(torch.mm(gradient.t(), inputs, out_dtype=torch.float32))
+
+
+def same_type(inputs: torch.Tensor, gradient: torch.Tensor, total: torch.Tensor) -> None:
+    """Add where inputs and sum have one type."""
+    total.addmm_(gradient.t(), inputs)
+
+
+WAYS: dict[str, Accumulate] = {
+    "added to their float32 sum by the matrix product itself (torch.addmm, out_dtype)": in_one_product,
+    "made in float32, then added": in_two_steps,
+}
+
+
+def native_way(device: torch.device, dtype: torch.dtype) -> tuple[str, Accumulate] | None:
+    """Return in words and as a function how torch can sum weight gradients here, the fastest that gives a right result."""
+    if dtype == torch.float32:
+        return "added to their sum by the matrix product itself (torch.addmm_)", same_type
+    for words, way in WAYS.items():
+        if _right(way, device, dtype):
+            return words, way
+    return None
+
+
+def _right(way: Accumulate, device: torch.device, dtype: torch.dtype) -> bool:
+    inputs = torch.ones(32, 16, device=device, dtype=dtype)
+    gradient = torch.full((32, 8), 0.5, device=device, dtype=dtype)
+    total = torch.ones(8, 16, device=device)
+    try:
+        way(inputs, gradient, total)
+    except (RuntimeError, TypeError, NotImplementedError):  # torch before 2.8, or a device without such a product
+        return False
+    return bool((total == 17).all())  # 1 + 32 * 0.5: exact in every type
+
+
+def install_accumulation(way: Accumulate) -> None:
+    """Let megatron-core's linear layers call `way`; it looks for Apex's extension by this name."""
+    layers.fused_weight_gradient_mlp_cuda = SimpleNamespace(wgrad_gemm_accum_fp32=way, wgrad_gemm_accum_fp16=same_type)
+    layers._grad_accum_fusion_available = True  # noqa: SLF001  # what it found out at its import
+
+
+def install_bias() -> None:
+    """Let the matrix product of megatron-core's linear layers add the bias (cuBLASLt's epilogue): one pass less over the output."""
+    layers.LinearWithGradAccumulationAndAsyncCommunication = BiasInProduct
+
+
+class BiasInProduct(Linear):  # type: ignore[misc]
+    """megatron-core's linear layer; only the forward pass of one with a bias and without sequence parallelism differs."""
+
+    @staticmethod
+    @custom_fwd(device_type="cuda")  # type: ignore[untyped-decorator]
+    def forward(  # noqa: PLR0913, PLR0917  # megatron-core's arguments
+        ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, accumulate: bool,
+        allreduce_dgrad: bool, sequence_parallel: bool, grad_output_buffer: Any, wgrad_deferral_limit: Any, tp_group: Any,
+    ) -> torch.Tensor:  # fmt: skip
+        """Return inputs [s, b, k] times weight [m, k] transposed, plus bias [m]."""
+        rest = (accumulate, allreduce_dgrad, sequence_parallel, grad_output_buffer, wgrad_deferral_limit, tp_group)
+        if bias is None or sequence_parallel:
+            return Linear.forward(ctx, inputs, weight, bias, *rest)  # type: ignore[no-any-return]
+        ctx.save_for_backward(inputs, weight)
+        ctx.main_grad = getattr(weight, "main_grad", None) if accumulate else None
+        ctx.use_bias, ctx.gradient_accumulation_fusion, ctx.allreduce_dgrad = True, accumulate, allreduce_dgrad
+        ctx.sequence_parallel, ctx.tp_group = False, tp_group
+        ctx.grad_output_buffer, ctx.wgrad_deferral_limit = grad_output_buffer, wgrad_deferral_limit
+        product = torch.addmm(bias, inputs.flatten(0, -2), weight.t())
+        return product.view(*inputs.shape[:-1], -1)
+
+
+FUSED_NAME = "fused_vocab_parallel_cross_entropy"
+"""The name under which megatron-core's models look their fused loss up."""
+
+
+def install_loss(*, compiled: bool) -> None:
+    """Let megatron-core's models use `vocab_parallel_loss`, `compiled` by torch or as it stands."""
+    for name, function in (("sums", sums), ("gradient", gradient)):
+        setattr(_VocabParallelLoss, name, staticmethod(torch.compile(function) if compiled else function))
+    setattr(language_module, FUSED_NAME, vocab_parallel_loss)
+
+
+def vocab_parallel_loss(logits: torch.Tensor, target: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """Return -log softmax(logits)[target] per token, float32 [s, b].
+
+    `logits` are this rank's columns [s, b, v / tp]; they are overwritten in the backward pass. `target` [s, b] counts over
+    the whole vocabulary; `group` are the tensor-parallel ranks.
+    """
+    if logits.device.type == "cpu" and group.size() == 1 and logits.dtype == torch.float32:
+        return loss_in_place(logits, target)  # takes a third less time there than torch's cross entropy
+    return shared_loss(logits, target, group)
+
+
+def shared_loss(logits: torch.Tensor, target: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """Do the same by our own operators, on any device and any number of ranks."""
+    return _VocabParallelLoss.apply(logits, target, group)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def sums(logits: torch.Tensor, local: torch.Tensor, greatest: torch.Tensor) -> torch.Tensor:
+    """Return sum(exp(logits - greatest)) and the target's logit, 0 where another rank has it: [2, s, b] in float32."""
+    width = logits.shape[-1]
+    total = (logits - greatest.unsqueeze(-1)).exp_().sum(-1)
+    ours = (local >= 0) & (local < width)
+    picked = logits.gather(-1, local.clamp(0, width - 1).unsqueeze(-1)).squeeze(-1).float()
+    return torch.stack((total, torch.where(ours, picked, torch.zeros_like(picked))))
+
+
+def gradient(logits: torch.Tensor, local: torch.Tensor, log_total: torch.Tensor, upper: torch.Tensor) -> None:
+    """Write (softmax - one-hot(target)) * upper over `logits`; `log_total` [s, b] is the logarithm of the softmax's sum."""
+    columns = torch.arange(logits.shape[-1], device=logits.device)
+    softmax = (logits.float() - log_total.unsqueeze(-1)).exp()
+    logits.copy_((softmax - (columns == local.unsqueeze(-1)).float()) * upper.unsqueeze(-1))
+
+
+def gradient_in_place(logits: torch.Tensor, local: torch.Tensor, log_total: torch.Tensor, upper: torch.Tensor) -> None:
+    """Do the same for float32 without a compiler: four passes over the logits and no other tensor of their size."""
+    width = logits.shape[-1]
+    ours = ((local >= 0) & (local < width)).float().unsqueeze(-1)
+    logits.sub_(log_total.unsqueeze(-1)).exp_()
+    logits.scatter_add_(-1, local.clamp(0, width - 1).unsqueeze(-1), -ours)
+    logits.mul_(upper.unsqueeze(-1))
+
+
+class _VocabParallelLoss(torch.autograd.Function):
+    """Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867: the softmax from its maximum and its sum alone."""
+
+    sums = staticmethod(sums)
+    gradient = staticmethod(gradient)
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, target: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+        local = target - group.rank() * logits.shape[-1]
+        greatest = logits.amax(-1).float()
+        if group.size() > 1:
+            dist.all_reduce(greatest, op=dist.ReduceOp.MAX, group=group)
+        both = _VocabParallelLoss.sums(logits, local, greatest)
+        if group.size() > 1:
+            dist.all_reduce(both, group=group)
+        log_total = both[0].log() + greatest
+        ctx.save_for_backward(logits, local, log_total)
+        return log_total - both[1]
+
+    @staticmethod
+    def backward(ctx: Any, upper: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        logits, local, log_total = ctx.saved_tensors
+        plain = _VocabParallelLoss.gradient is gradient and logits.dtype == torch.float32
+        (gradient_in_place if plain else _VocabParallelLoss.gradient)(logits, local, log_total, upper)
+        return logits, None, None

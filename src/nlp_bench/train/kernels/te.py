@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from nlp_bench.errors import UsageError
-from nlp_bench.train.attention import FusedAttention, rotary
-from nlp_bench.train.context import ContextAttention
+from nlp_bench.train.attention import ContextAttention, FusedAttention, rotary
 from nlp_bench.train.kernels.kernels import Modules
 from nlp_bench.train.settings import Settings
 

@@ -12,9 +12,8 @@ from torch.nn import functional as F  # noqa: N812  # its usual name
 from torch.nn.functional import scaled_dot_product_attention
 
 from nlp_bench.train.attention import rotary, rotary_table
-from nlp_bench.train.kernels import apex, native, optimizers
-from nlp_bench.train.kernels.loss import install_loss, shared_loss
-from nlp_bench.train.kernels.products import native_way
+from nlp_bench.train.kernels import apex, choice, native
+from nlp_bench.train.kernels.native import install_loss, native_way, shared_loss
 from nlp_bench.train.kernels.trial import Pair
 
 TOKENS, WIDTH, HEADS, WORDS = 128, 256, 4, 1000
@@ -186,7 +185,7 @@ def adamw(provider: str, device: torch.device, _dtype: torch.dtype) -> list[Pair
     """Two steps of AdamW (Loshchilov and Hutter 2019, algorithm 2) in float32; the result is the change of the weights."""
     start, rate, decay, betas, epsilon = _random(device, torch.float32, WIDTH, WIDTH), 1e-2, 0.1, (0.9, 0.95), 1e-8
     parameter = torch.nn.Parameter(start.clone())
-    kind, foreign = optimizers.adam_of(provider)
+    kind, foreign = choice.adam_of(provider)
     options = {"adam_w_mode": True} if foreign else {"fused": True}
     optimizer = kind([parameter], lr=rate, betas=betas, eps=epsilon, weight_decay=decay, **options)
     weights, first, second = start.double(), torch.zeros_like(start).double(), torch.zeros_like(start).double()
@@ -204,7 +203,7 @@ def grad_norm(provider: str, device: torch.device, _dtype: torch.dtype) -> list[
     """Take the norm of several tensors together, and scale them in place."""
     tensors = [_random(device, torch.float32, size, WIDTH) for size in (1, 17, 300)]
     together = torch.cat([one.flatten() for one in tensors]).double()
-    applier, norm_of, scale = optimizers.norm_of_provider(provider)
+    applier, norm_of, scale = choice.norm_of_provider(provider)
     flag = torch.zeros(1, dtype=torch.int32, device=device)
     found, _ = applier(norm_of, flag, [tensors], False)
     applier(scale, flag, [tensors, tensors], 0.5)

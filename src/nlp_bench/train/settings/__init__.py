@@ -5,14 +5,20 @@ One file per group of settings; each holds its fields and the rules that need no
 
 from dataclasses import dataclass
 
-from nlp_bench.train.settings.checkpoint import CheckpointSettings, check_checkpoint
 from nlp_bench.train.settings.data import DataSettings, check_data
 from nlp_bench.train.settings.kernels import KernelSettings, check_kernels
-from nlp_bench.train.settings.length import LengthSettings, check_length
 from nlp_bench.train.settings.parallel import ParallelSettings, check_parallel
-from nlp_bench.train.settings.schedule import ScheduleSettings, check_schedule
+from nlp_bench.train.settings.run import (
+    CheckpointSettings,
+    LengthSettings,
+    ScheduleSettings,
+    WatchingSettings,
+    check_checkpoint,
+    check_length,
+    check_schedule,
+    check_watching,
+)
 from nlp_bench.train.settings.shape import ShapeSettings, check_shape
-from nlp_bench.train.settings.watching import WatchingSettings, check_watching
 
 GROUPS = (
     ShapeSettings, DataSettings, ParallelSettings, LengthSettings, ScheduleSettings, KernelSettings, CheckpointSettings,

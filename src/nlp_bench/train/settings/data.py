@@ -9,7 +9,7 @@ from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_json
 from nlp_bench.train.settings.rules import one_of, positive, require, share
-from nlp_bench.train.settings.spans import span_sizes
+from nlp_bench.train.settings.shape import span_sizes
 
 if TYPE_CHECKING:
     from nlp_bench.train.settings import Settings

@@ -4,8 +4,6 @@ import os
 import time
 from pathlib import Path
 
-from nlp_bench.train.watching.watcher import Say, Watcher
-
 LEAST_S = 0.05
 """Shorter parts are not named; they are in the sum."""
 
@@ -51,19 +49,3 @@ class StartUp:
 
 STARTUP = StartUp(process_start_s(os.getpid()))
 """The start-up of this process: there is one, and its parts end in files that do not know each other."""
-
-
-class StartUpReport(Watcher):
-    """Prints the start-up after the first iteration."""
-
-    def __init__(self, say: Say, startup: StartUp = STARTUP) -> None:
-        """Begin to wait for the first iteration."""
-        self._say, self._startup, self._is_told = say, startup, False
-
-    def after(self, iteration: int) -> None:  # noqa: ARG002  # whichever is the first of this process
-        """Print it once."""
-        if not self._is_told:
-            self._is_told = True
-            self._startup.mark("first iteration")
-            is_torchrun = "TORCHELASTIC_RUN_ID" in os.environ  # then the parent is its agent
-            self._say(self._startup.text(process_start_s(os.getppid()) if is_torchrun else None))

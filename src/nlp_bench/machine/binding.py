@@ -1,0 +1,119 @@
+"""Each rank's CPUs: shared out once per node by the launcher, taken by each rank itself at its very start.
+
+The launcher knows the GPUs and its own affinity, which the ranks inherit; the rank only reads a variable, so that nothing
+heavy is imported before the threads of torch and NCCL are started on the right cores.
+"""
+
+import ctypes
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from errno import ENOSYS
+
+from nlp_bench.files import parse_json
+from nlp_bench.machine.topology import format_cpus, parse_cpus
+
+VARIABLE = "NLP_BENCH_BINDING"
+"""JSON object: mode, memory and for each local rank `cpus` (a list as taskset reads it) and `nodes` (its NUMA nodes, the GPU's
+own first), or `why` nothing is bound."""
+
+PREFERRED, BIND = 1, 2
+"""MPOL_PREFERRED (one node, others when it is full), MPOL_BIND (these nodes only) of linux/mempolicy.h."""
+NUMBER = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261}
+"""__NR_set_mempolicy by machine: arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h, powerpc's table."""
+MAX_NODES = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """How a rank came to its CPUs and memory."""
+
+    line: str
+    """For the log: " > binding: unique_contiguous, NUMA 3, CPUs 36-47 (12)"."""
+    is_complete: bool
+    """Whether the rank has what the launcher gave it."""
+
+
+def bind_rank(variables: Mapping[str, str] = os.environ) -> Binding | None:
+    """Take this rank's CPUs and memory, as the launcher shared them out; call it before torch is imported.
+
+    Returns None where no launcher set NLP_BENCH_BINDING. It never ends the run: what cannot be done is said in the line and on
+    stderr.
+    """
+    text = variables.get(VARIABLE)
+    if text is None:
+        return None
+    try:
+        plan = parse_json(text)
+        if "why" in plan:
+            return _incomplete(f"nothing is bound: {plan['why']}")
+        if plan["mode"] == "none":
+            return Binding(line=f" > binding: none, {_here()}", is_complete=True)
+        share = plan["ranks"][int(variables.get("LOCAL_RANK", "0"))]
+        problems = [_take_cpus(share["cpus"]), _take_memory(plan["memory"], share["nodes"])]
+        nodes = ",".join(map(str, share["nodes"]))
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        return _incomplete(f"nothing is bound: {VARIABLE} is {text!r} ({type(error).__name__}: {error})")
+    memory = "" if plan["memory"] == "local" else f", memory {plan['memory']}"
+    if any(problems):
+        return _incomplete("; ".join(filter(None, problems)))
+    return Binding(line=f" > binding: {plan['mode']}, NUMA {nodes}, {_here()}{memory}", is_complete=True)
+
+
+def _take_cpus(cpus: str) -> str | None:
+    """Move all threads of this process to `cpus`; return what went wrong."""
+    wanted = parse_cpus(cpus)
+    try:
+        for thread in os.listdir("/proc/self/task"):  # noqa: PTH208  # names are all that is wanted
+            os.sched_setaffinity(int(thread), wanted)
+    except OSError as error:
+        return f"CPUs {cpus} cannot be taken ({error.strerror}; cgroup, cpuset or offline CPUs?)"
+    return None
+
+
+def _take_memory(memory: str, nodes: list[int]) -> str | None:
+    """Prefer or demand the memory of `nodes`; return what went wrong."""
+    if memory == "local":
+        return None
+    try:
+        set_memory_policy(memory, nodes)
+    except OSError as error:
+        places = ",".join(map(str, nodes))
+        return (
+            f"memory {memory} of NUMA {places} cannot be set ({error.strerror}; containers often forbid set_mempolicy)"
+        )
+    return None
+
+
+def set_memory_policy(policy: str, nodes: list[int]) -> None:
+    """Take new pages from `nodes`: "preferred" (from the first of them if it has any) or "bind" (from no other).
+
+    Holds for this thread and all that it starts, so it must be called before other threads exist. Raises OSError, EPERM
+    in a container whose seccomp profile forbids it.
+    """
+    number = NUMBER.get(platform.machine())
+    if number is None:
+        raise OSError(ENOSYS, os.strerror(ENOSYS))
+    mode, wanted = (PREFERRED, nodes[:1]) if policy == "preferred" else (BIND, nodes)
+    bits = ctypes.sizeof(ctypes.c_ulong) * 8
+    mask = (ctypes.c_ulong * (MAX_NODES // bits))()
+    for node in wanted:
+        mask[node // bits] |= 1 << node % bits
+    library = ctypes.CDLL(None, use_errno=True)
+    # One bit more than there are: the kernel takes one off (manual page, NOTES)
+    if library.syscall(ctypes.c_long(number), ctypes.c_int(mode), mask, ctypes.c_ulong(MAX_NODES + 1)):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def _here() -> str:
+    cpus = os.sched_getaffinity(0)
+    return f"CPUs {format_cpus(cpus)} ({len(cpus)})"
+
+
+def _incomplete(problem: str) -> Binding:
+    line = f" > binding: WARNING: {problem}; this rank runs on {_here()}"
+    print(f"nlp-bench:{line}", file=sys.stderr, flush=True)
+    return Binding(line=line, is_complete=False)

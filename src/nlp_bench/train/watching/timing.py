@@ -1,0 +1,286 @@
+"""Where the time of an iteration goes: forward, backward, communication, optimizer, data, over all ranks.
+
+The timers are started and stopped by megatron-core 0.16.1 (`config.timers`), by the names in PHASES: pipeline_parallel/schedules.py and
+p2p_communication.py, distributed/finalize_model_grads.py, optimizer/optimizer.py and distrib_optimizer.py. megatron-core's own
+(megatron/core/timers.py) synchronise the GPU and may wait for all ranks at each start and stop, which slows the training that they
+measure. These record CUDA events in the stream instead and read them once they have passed. Between two events lies what the stream
+did or waited for: a receive that stalls it, a batch that comes late. What runs beside the computation (overlapped reductions, gathers
+and sends) is in none of them: only its rest that is waited for. Tensor- and context-parallel communication is inside forward and
+backward.
+"""
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from nlp_bench.train.logline import Interval
+from nlp_bench.train.watching.watchers import Ending, Say, Scalars, Watcher, gather
+
+if TYPE_CHECKING:
+    from nlp_bench.train.trainer import Trainer
+
+T = TypeVar("T")
+
+
+class HostTimer:
+    """Seconds between start and stop by the clock of the host, which on the CPU is the time of the work."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._since_s = 0.0
+
+    def start(self, barrier: bool = False) -> None:  # noqa: ARG002  # megatron-core's signature; nobody is waited for
+        """Begin."""
+        self._since_s = time.perf_counter()
+
+    def stop(self, barrier: bool = False) -> None:  # noqa: ARG002
+        """End."""
+        self.seconds += time.perf_counter() - self._since_s
+
+    def settle(self) -> None:
+        """Add what has passed: everything."""
+
+
+class StreamTimer:
+    """Seconds that the GPU's current stream took between start and stop."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._begun: Any = None
+        self._open: deque[tuple[Any, Any]] = deque()
+        self._free: list[Any] = []
+
+    def start(self, barrier: bool = False) -> None:  # noqa: ARG002
+        """Put an event into the stream."""
+        self._begun = self._event()
+
+    def stop(self, barrier: bool = False) -> None:  # noqa: ARG002
+        """Put a second one."""
+        self._open.append((self._begun, self._event()))
+
+    def settle(self) -> None:
+        """Add the spans whose end the GPU has passed; the others wait for the next call."""
+        while self._open and self._open[0][1].query():
+            begin, end = self._open.popleft()
+            self.seconds += begin.elapsed_time(end) / 1000  # milliseconds
+            self._free += [begin, end]
+
+    def _event(self) -> Any:
+        event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+
+class Timers:
+    """The timers of one rank by name: what megatron-core calls as `config.timers(name, log_level=2).start()`."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Begin without timers."""
+        self._kind = StreamTimer if device.type == "cuda" else HostTimer
+        self._timers: dict[str, HostTimer | StreamTimer] = {}
+
+    def __call__(self, name: str, log_level: int | None = None) -> HostTimer | StreamTimer:  # noqa: ARG002  # all are kept
+        """Return the timer of this name."""
+        if name not in self._timers:
+            self._timers[name] = self._kind()
+        return self._timers[name]
+
+    def settle(self) -> None:
+        """Let each timer add what has passed."""
+        for timer in self._timers.values():
+            timer.settle()
+
+    def take(self) -> dict[str, float]:
+        """Return the seconds since the last call by name; on a GPU the caller has synchronised."""
+        self.settle()
+        seconds = {name: timer.seconds for name, timer in self._timers.items()}
+        for timer in self._timers.values():
+            timer.seconds = 0.0
+        return seconds
+
+    def timed(self, name: str, items: Iterator[T]) -> Iterator[T]:
+        """Yield from `items`, timing how long each is waited for."""
+        timer = self(name)
+        while True:
+            timer.start()
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+            timer.stop()
+            yield item
+
+
+DATA = "batch-generator"
+PHASES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "forward": ("forward-compute", ("forward-compute",)),
+    "backward": ("backward-compute", ("backward-compute",)),
+    "pipeline waits": (
+        "pipeline-communication",
+        (
+            "forward-recv",
+            "forward-send",
+            "backward-recv",
+            "backward-send",
+            "forward-send-backward-recv",
+            "backward-send-forward-recv",
+            "forward-send-forward-recv",
+            "backward-send-backward-recv",
+            "forward-backward-send-forward-backward-recv",
+        ),
+    ),
+    "gradient reduction": (
+        "grads-reduction",
+        (
+            "all-grads-sync",
+            "conditional-embedder-grads-all-reduce",
+            "non-tensor-parallel-grads-all-reduce",
+            "embedding-grads-all-reduce",
+        ),
+    ),
+    "optimizer": (
+        "optimizer",
+        (
+            "optimizer-copy-to-main-grad",
+            "optimizer-unscale-and-check-inf",
+            "optimizer-clip-main-grad",
+            "optimizer-count-zeros",
+            "optimizer-inner-step",
+            "optimizer-copy-main-to-model-params",
+        ),
+    ),
+    "parameter gathering": ("params-all-gather", ("params-all-gather",)),
+    "data": (DATA, (DATA,)),
+}
+"""Phase to its name in the log and the timers that add up to it; the data's time is taken out of the forward pass."""
+TIMERS = tuple(dict.fromkeys(timer for _, timers in PHASES.values() for timer in timers))
+NOTABLE = 0.05
+"""Share by which a rank's computation must exceed that of its pipeline stage to be named."""
+
+Row = Sequence[float]
+"""Seconds of one rank, in the order of TIMERS or of PHASES."""
+
+
+def phases_of(row: Row) -> dict[str, float]:
+    """Return the seconds of each phase from the seconds of each of TIMERS."""
+    seconds = dict(zip(TIMERS, row, strict=True))
+    phases = {phase: sum(seconds[name] for name in names) for phase, (_, names) in PHASES.items()}
+    return phases | {"forward": max(0.0, phases["forward"] - phases["data"])}
+
+
+def table_lines(table: Sequence[tuple[str, Sequence[float]]]) -> list[str]:
+    """Return the lines for timers and their seconds per iteration on each rank; those that never ran are left out.
+
+    The form is Megatron-LM's (megatron/core/timers.py, _get_global_min_max_time_string), of ranks that have the timer.
+    """
+    lines = [" (min, max) time across ranks (ms):"]
+    for name, seconds in table:
+        known = [1000 * one for one in seconds if one > 0]
+        if known:
+            lines.append(f"    {(name + ' ').ljust(48, '.')}: ({min(known):.2f}, {max(known):.2f})")
+    return lines
+
+
+class PhaseSum:
+    """All intervals but the first, which holds the first iteration, and those that are spoilt, unless there are no others."""
+
+    def __init__(self, num_stages: int) -> None:
+        """Begin with nothing."""
+        self._num_stages, self._has_good, self._num_intervals = num_stages, False, 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._seconds, self._num_iterations = 0.0, 0
+        self._rows: list[list[float]] = []
+
+    def add(self, rows: Sequence[Row], seconds: float, num_iterations: int, *, spoilt: bool = False) -> None:
+        """Add an interval: seconds [rank][phase] and its length."""
+        is_good = self._num_intervals > 0 and not spoilt
+        self._num_intervals += 1
+        if self._has_good and not is_good:
+            return
+        if is_good and not self._has_good:
+            self._has_good = True
+            self._clear()
+        sums = self._rows or [[0.0] * len(PHASES) for _ in rows]
+        self._rows = [[a + b for a, b in zip(old, new, strict=True)] for old, new in zip(sums, rows, strict=True)]
+        self._seconds += seconds
+        self._num_iterations += num_iterations
+
+    def lines(self) -> list[str]:
+        """Return the shares of the time, mean over the ranks, and the rank that computes slower than its pipeline stage."""
+        if not self._seconds:
+            return []
+        whole_s = max(self._seconds, *map(sum, self._rows))  # the first interval begins earlier on some ranks
+        means = [statistics.fmean(column) / whole_s for column in zip(*self._rows, strict=True)]
+        shares = dict(zip(PHASES, means, strict=True))
+        shares["other"] = max(0.0, 1 - sum(means))
+        where = f"{self._num_iterations} iterations, mean of {len(self._rows)} ranks"
+        return [f" > time went to: {_listed(shares)} ({where})", *self._slowest()]
+
+    def _slowest(self) -> list[str]:
+        names = list(PHASES)
+        compute = [row[names.index("forward")] + row[names.index("backward")] for row in self._rows]
+        size = len(compute) // self._num_stages
+        medians = [statistics.median(compute[i : i + size]) for i in range(0, len(compute), size)]
+        excess = [one / medians[rank // size] - 1 if medians[rank // size] else 0.0 for rank, one in enumerate(compute)]
+        worst = max(range(len(excess)), key=excess.__getitem__)
+        if excess[worst] < NOTABLE:
+            return []
+        stage = f"of pipeline stage {worst // size}" if self._num_stages > 1 else "of all"
+        return [f" > slowest rank: {worst}, forward and backward {100 * excess[worst]:.0f} % above the median {stage}"]
+
+
+def _listed(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.items() if share >= 0.0005)
+
+
+class PhaseReport(Watcher):
+    """Prints a table after each log line, in Megatron-LM's form, and one sentence at the end."""
+
+    def __init__(self, trainer: "Trainer", say: Say) -> None:
+        """Hand the timers to everything that starts them."""
+        self._say, self._device = say, trainer.device
+        self._details = trainer.settings.timing_log_level > 1
+        self._num_stages = trainer.settings.pipeline_model_parallel_size
+        self._timers = Timers(trainer.device)
+        for config in (trainer.model[0].config, *_optimizer_configs(trainer)):
+            config.timers = self._timers
+        trainer.watch_data(lambda batches: self._timers.timed(DATA, batches))
+        self._num_iterations, self._sum = 0, PhaseSum(self._num_stages)
+        window = (trainer.settings.profile_step_start, trainer.settings.profile_step_end)
+        self._profiled = range(*window) if trainer.settings.profile else range(0)
+
+    def after(self, iteration: int) -> None:  # noqa: ARG002
+        """Read the events that have passed."""
+        self._num_iterations += 1
+        self._timers.settle()
+
+    def interval(self, interval: Interval, scalars: Scalars) -> None:
+        """Gather the interval's seconds and print them."""
+        own, count = self._timers.take(), self._num_iterations
+        rows = gather([own.get(name, 0.0) for name in TIMERS], self._device)
+        self._num_iterations = 0
+        phases = [list(phases_of(row).values()) for row in rows]
+        names = [name for name, _ in PHASES.values()]
+        table = [(name, [row[i] / count for row in phases]) for i, name in enumerate(names)]
+        if self._details:
+            table += [(f"timer {name}", [row[i] / count for row in rows]) for i, name in enumerate(TIMERS)]
+        self._say("\n".join(table_lines(table)))
+        scalars |= {f"{name}-time": max(seconds) for name, seconds in table if max(seconds) > 0}
+        slowed = any(i in self._profiled for i in range(interval.iteration - count + 1, interval.iteration + 1))
+        self._sum.add(phases, interval.elapsed_s * count, count, spoilt=slowed)
+
+    def end(self, ending: Ending) -> None:  # noqa: ARG002
+        """Print what the time went to."""
+        for line in self._sum.lines():
+            self._say(line)
+
+
+def _optimizer_configs(trainer: "Trainer") -> Iterator[object]:
+    for part in getattr(trainer.optimizer, "chained_optimizers", [trainer.optimizer]):
+        yield part.config

@@ -1,0 +1,325 @@
+"""What watches a training without being part of it: console, progress, memory, profiler, garbage collector."""
+
+import gc
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+import torch.distributed as dist
+
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.seal import LogSeal
+from nlp_bench.train.layout import Layout
+from nlp_bench.train.logline import Interval
+from nlp_bench.train.settings import Settings
+from nlp_bench.train.watching.startup import STARTUP, StartUp, process_start_s
+from nlp_bench.train.world import wait_for_all
+
+Say = Callable[[str], None]
+"""Prints lines of the log; does nothing on ranks that do not log."""
+Scalars = dict[str, float]
+"""Numbers of one interval by the tag under which they are drawn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How the training ended; the same on every rank."""
+
+    iteration: int
+    """Last iteration, counted from 1 over all jobs of a chain."""
+    code: int
+    """Exit code: 0, or that of a loss that is not finite."""
+    text: str
+    """One sentence for the log."""
+
+
+class Watcher:
+    """Is told of each event of the training, in the order of the list; overrides what it wants to know.
+
+    A watcher that talks with other ranks stands in the list of every rank. The time of `before`, `after` and `interval`
+    counts: it is part of the run.
+    """
+
+    def before(self, iteration: int) -> None:
+        """Hear that `iteration` begins."""
+
+    def after(self, iteration: int) -> None:
+        """Hear that the weights are updated; the time until this returns belongs to `iteration`."""
+
+    def interval(self, interval: Interval, scalars: Scalars) -> None:
+        """Hear that a log line was printed; `scalars` may be added to for the watchers that follow."""
+
+    def end(self, ending: Ending) -> None:
+        """Hear that all ranks have stopped in good order."""
+
+    def close(self) -> None:
+        """Keep what is not on disk yet: called at every end, also after an error, without the other ranks."""
+
+
+class Console:
+    """Writes both, so that they do not run into each other."""
+
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        """Use these streams; default: stdout and stderr."""
+        self._out, self._err = out or sys.stdout, err or sys.stderr
+        self.seal = LogSeal()
+        """What was said so far, for the line that closes the log."""
+        self.is_terminal = self._err.isatty()
+        self._width = 0
+
+    def say(self, text: str) -> None:
+        """Print lines of the log, in one write: torchrun's `--tee` passes on what it finds, whole or not."""
+        self.wipe()
+        self.seal.take(text)
+        self._out.write(f"{text}\n")
+        self._out.flush()
+
+    def show(self, text: str) -> None:
+        """Put `text` in place of the last progress; without a terminal it is a line of its own."""
+        if self.is_terminal:
+            text = text[: max(self._columns() - 1, 1)]  # a line that wraps could not be wiped away
+            self._err.write("\r" + text.ljust(self._width))
+            self._width = len(text)
+        else:
+            self._err.write(text + "\n")
+        self._err.flush()
+
+    def wipe(self) -> None:
+        """Take the progress away."""
+        if self._width:
+            self._err.write("\r" + " " * self._width + "\r")
+            self._err.flush()
+            self._width = 0
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._err.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
+
+
+class Garbage(Watcher):
+    """Collects on all ranks after the same iterations, as Megatron-LM's --manual-gc does."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Switch the collector off."""
+        self._every = settings.manual_gc_interval
+        gc.disable()
+        gc.collect()
+
+    def after(self, iteration: int) -> None:
+        """Collect where the interval says so."""
+        if self._every and iteration % self._every == 0:
+            gc.collect()
+
+    def close(self) -> None:
+        """Switch the collector on again."""
+        gc.enable()
+
+
+STEP_S = 0.2
+"""Shortest time between two drawings."""
+
+
+class Progress(Watcher):
+    """Redraws one line on a terminal; elsewhere, when it is asked for, prints a line with each log line."""
+
+    def __init__(
+        self, console: Console, settings: Settings, layout: Layout, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin before the first iteration."""
+        self._console, self._clock = console, clock
+        self._tokens = layout.global_batch_size * settings.seq_length
+        self._last_iteration = layout.train_iters
+        self._first: tuple[int, float] | None = None
+        self._drawn_s = float("-inf")
+
+    def after(self, iteration: int) -> None:
+        """Draw, if the last drawing is not too fresh."""
+        now_s = self._clock()
+        self._first = self._first or (iteration, now_s)  # the first iteration takes longer than the others
+        if self._console.is_terminal and now_s - self._drawn_s >= STEP_S:
+            self._drawn_s = now_s
+            self._console.show(self.text(iteration, now_s))
+
+    def interval(self, interval: Interval, scalars: Scalars) -> None:  # noqa: ARG002
+        """Draw again below the log line."""
+        self._console.show(self.text(interval.iteration, self._clock()))
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._console.wipe()
+
+    def text(self, iteration: int, now_s: float) -> str:
+        """Return "iteration 34 of 40, 85 %, 12345 tokens/s, 8 s left"; the rate is known from the second iteration on."""
+        words = [f"iteration {iteration} of {self._last_iteration}", f"{100 * iteration // self._last_iteration} %"]
+        first, since_s = self._first or (iteration, now_s)
+        if iteration > first and now_s > since_s:
+            seconds = (now_s - since_s) / (iteration - first)
+            left = f"{_time((self._last_iteration - iteration) * seconds)} left"
+            words += [f"{self._tokens / seconds:.0f} tokens/s", left]
+        return ", ".join(words)
+
+
+def _time(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    return f"{round(whole / 60)} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+MOST_LISTED = 8
+"""Ranks up to which each is named; of more the least, the middle and the most."""
+GIB = 2**30
+
+
+def peak_bytes(device: torch.device) -> int:
+    """Return the greatest memory of this process so far: torch's tensors on a GPU, the resident set on the CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts KiB
+
+
+class MemoryReport(Watcher):
+    """Gathers and prints; the ranks of a pipeline stage follow each other (megatron-core's order tp-cp-ep-dp-pp)."""
+
+    def __init__(self, device: torch.device, num_stages: int, say: Say) -> None:
+        """Begin; `num_stages` is the pipeline's."""
+        self._device, self._num_stages, self._say = device, num_stages, say
+        self._told = ""
+
+    def after(self, iteration: int) -> None:
+        """Tell the first iteration's."""
+        if not self._told:
+            self._told = memory_text(self._gather(), self._num_stages)
+            self._say(f" > memory after iteration {iteration}, {self._told}")
+
+    def end(self, ending: Ending) -> None:
+        """Tell the end's, where it is another."""
+        now = memory_text(self._gather(), self._num_stages)
+        if now != self._told:
+            self._say(f" > memory at the end, after iteration {ending.iteration}, {now}")
+
+    def _gather(self) -> list[list[float]]:
+        reserved = [torch.cuda.max_memory_reserved()] if self._device.type == "cuda" else []
+        return gather([peak_bytes(self._device), *reserved], self._device)
+
+
+def memory_text(rows: Sequence[Sequence[float]], num_stages: int) -> str:
+    """Return the numbers for the log from bytes [rank][allocated, reserved], or [rank][resident set]."""
+    names = ("peak resident set",) if len(rows[0]) == 1 else ("peak allocated", "peak reserved")
+    columns = list(zip(*rows, strict=True))
+    parts = [f"{name} {_spread(column)}" for name, column in zip(names, columns, strict=True)]
+    if num_stages > 1 and len(rows) > MOST_LISTED:
+        size = len(rows) // num_stages
+        stages = (max(columns[0][i : i + size]) for i in range(0, len(rows), size))
+        parts.append("by pipeline stage " + " ".join(map(_gib, stages)))
+    return "GiB: " + "; ".join(parts)
+
+
+def _spread(column: Sequence[float]) -> str:
+    if len(column) == 1:
+        return _gib(column[0])
+    if len(column) <= MOST_LISTED:
+        return "by rank " + " ".join(map(_gib, column))
+    least, most = min(column), max(column)
+    ends = [f"{_gib(one)} (rank {column.index(one)})" for one in (least, most)]
+    return f"{ends[0]} to {ends[1]}, median {_gib(statistics.median(column))}"
+
+
+def _gib(number: float) -> str:
+    return f"{number / GIB:.2f}"
+
+
+def gather(numbers: Sequence[float], device: torch.device) -> list[list[float]]:
+    """Return the `numbers` of each rank, in the order of the ranks; every rank calls it with as many."""
+    own = torch.tensor(numbers, dtype=torch.float64, device=device)
+    found = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(found, own)
+    rows: list[list[float]] = torch.stack(found).tolist()
+    return rows
+
+
+class Profiler(Watcher):
+    """Records on the ranks that were asked for; every rank waits until the traces are written."""
+
+    def __init__(self, settings: Settings, layout: Layout, device: torch.device, say: Say) -> None:
+        """Prepare; raises UsageError for iterations or ranks that there are not, NlpBenchError for a folder that cannot be."""
+        self._start, self._end = settings.profile_step_start, settings.profile_step_end
+        self._ranks, self._say = settings.profile_ranks, say
+        self._folder = Path(settings.profile_dir or "profile")
+        check_window(settings, layout)
+        self._rank, self._on_gpu = dist.get_rank(), device.type == "cuda"
+        self._recording: Any = None
+        if self._rank in self._ranks:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise NlpBenchError(
+                    f"profile_dir: cannot make {self._folder}: {error.strerror}; name another folder"
+                ) from error
+
+    def before(self, iteration: int) -> None:
+        """Mark an iteration of the window, and begin to record with the first."""
+        if self._start <= iteration < self._end:
+            ranks = " ".join(map(str, self._ranks))
+            self._say(f" profiling iteration {iteration} on {'rank' if len(self._ranks) == 1 else 'ranks'} {ranks}")
+            if self._rank in self._ranks and self._recording is None:
+                activities = [torch.profiler.ProfilerActivity.CPU]
+                activities += [torch.profiler.ProfilerActivity.CUDA] if self._on_gpu else []
+                self._recording = torch.profiler.profile(activities=activities)
+                self._recording.start()
+
+    def after(self, iteration: int) -> None:
+        """End the window with its last iteration."""
+        if iteration == self._end - 1:
+            self.close()
+            wait_for_all()  # the time of writing belongs to the iteration that is marked, on every rank
+            self._say(f" > profile: {self._folder}/rank*.json.gz (open in ui.perfetto.dev or chrome://tracing)")
+
+    def close(self) -> None:
+        """Write the trace, also of a window that the end of the training has cut."""
+        recording, self._recording = self._recording, None
+        if recording is None:
+            return
+        if self._on_gpu:
+            torch.cuda.synchronize()
+        recording.stop()
+        path = self._folder / f"rank{self._rank}_iterations_{self._start}-{self._end - 1}.json.gz"
+        try:
+            recording.export_chrome_trace(str(path))
+        except OSError as error:
+            print(f"nlp_bench.train: the profile {path} cannot be written: {error.strerror}", flush=True)
+
+
+def check_window(settings: Settings, layout: Layout) -> None:
+    """Raise UsageError where the window begins after the training, or a rank to record is none of its ranks."""
+    start, last = settings.profile_step_start, layout.train_iters
+    if start > last:
+        raise UsageError(f"profile_step_start: {start} is after the last iteration = {last}; give an earlier one")
+    missing = [rank for rank in settings.profile_ranks if rank >= layout.world_size]
+    if missing:
+        raise UsageError(f"profile_ranks: {missing[0]} is none of the ranks 0 to {layout.world_size - 1}")
+
+
+class StartUpReport(Watcher):
+    """Prints the start-up after the first iteration."""
+
+    def __init__(self, say: Say, startup: StartUp = STARTUP) -> None:
+        """Begin to wait for the first iteration."""
+        self._say, self._startup, self._is_told = say, startup, False
+
+    def after(self, iteration: int) -> None:  # noqa: ARG002  # whichever is the first of this process
+        """Print it once."""
+        if not self._is_told:
+            self._is_told = True
+            self._startup.mark("first iteration")
+            is_torchrun = "TORCHELASTIC_RUN_ID" in os.environ  # then the parent is its agent
+            self._say(self._startup.text(process_start_s(os.getppid()) if is_torchrun else None))

@@ -1,0 +1,227 @@
+"""The numbers of each interval for TensorBoard, Weights & Biases and MLPerf's events.
+
+TensorBoard's files are written through tensorboardX, which needs protobuf only, where the package tensorboard needs grpcio and a server; by its
+synchronous writer: the public SummaryWriter hands events to a thread through a queue of ten; where that thread dies of a full disk, the
+eleventh event waits for ever, and with it a training of thousands of ranks. It also rewrites tags (`lm loss` becomes `lm_loss`).
+`:::MLLOG` events have the form of mlcommons/logging (mlperf_logging/mllog/mllog.py). Keys are its constants; `tracked_stats` with
+`train_step_time` and `reduced_train_loss` is what NVIDIA/mlperf-common's callbacks add. They are no MLPerf submission: nothing is
+evaluated and no target is reached.
+"""
+
+import contextlib
+import json
+import math
+import socket
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.train.layout import Layout
+from nlp_bench.train.logline import Interval, tera_per_gpu
+from nlp_bench.train.settings import Settings
+from nlp_bench.train.watching.startup import STARTUP, now_s
+from nlp_bench.train.watching.watchers import Ending, Say, Scalars, Watcher
+
+VS_SAMPLES = ("lm loss", "learning-rate", "batch-size", "loss-scale", "grad-norm")
+"""Tags that are drawn over the samples as well, as `lm loss vs samples`."""
+
+
+def scalars_of(interval: Interval) -> Scalars:
+    """Return what the log line says; loss and gradient norm only where there are any."""
+    rate = interval.global_batch_size * interval.sequence_length / interval.elapsed_s
+    known = {
+        "lm loss": interval.loss,
+        "learning-rate": interval.learning_rate,
+        "batch-size": float(interval.global_batch_size),
+        "loss-scale": interval.loss_scale,
+        "grad-norm": interval.grad_norm,
+        "iteration-time": interval.elapsed_s,
+        "throughput": tera_per_gpu(interval.model_flops, interval),
+        "tokens-per-second": rate,
+        "mem-max-allocated-bytes": float(interval.peak_bytes),
+    }
+    return {tag: value for tag, value in known.items() if value is not None}
+
+
+FLUSH_S = 30.0
+"""Seconds between two syncs to disk; TensorBoard itself looks every 30 s."""
+
+
+class TensorBoard(Watcher):
+    """Writes the scalars of log lines; whatever goes wrong is said once and never ends the training."""
+
+    def __init__(self, settings: Settings, say: Say) -> None:
+        """Open a new event file in --tensorboard-dir."""
+        self._folder, self._every = str(settings.tensorboard_dir), settings.tensorboard_log_interval
+        self._say, self._flushed_s = say, time.monotonic()
+        self._writer: Any = None
+        try:
+            self._open()
+        except ImportError:
+            say(" > TensorBoard: nothing is written, the package is missing; pip install tensorboardX")
+        except OSError as error:
+            self._give_up(error)
+        else:
+            say(f" > TensorBoard: events in {self._folder}")
+
+    def _open(self) -> None:
+        from tensorboardX.event_file_writer import EventsWriter  # noqa: PLC0415  # an optional package
+        from tensorboardX.proto.event_pb2 import Event  # noqa: PLC0415
+        from tensorboardX.proto.summary_pb2 import Summary  # noqa: PLC0415
+
+        Path(self._folder).mkdir(parents=True, exist_ok=True)
+        self._event, self._summary = Event, Summary
+        self._writer = EventsWriter(str(Path(self._folder, "events")))
+
+    def interval(self, interval: Interval, scalars: Scalars) -> None:
+        """Write one event for the iteration and one for the samples."""
+        if self._writer is None or interval.iteration % self._every:
+            return
+        over_samples = {f"{tag} vs samples": scalars[tag] for tag in VS_SAMPLES if tag in scalars}
+        try:
+            self._write(interval.unix_time_s, interval.iteration, scalars)
+            self._write(interval.unix_time_s, interval.consumed_samples, over_samples)
+            if time.monotonic() - self._flushed_s > FLUSH_S:
+                self._writer.flush()
+                self._flushed_s = time.monotonic()
+        except OSError as error:
+            self._give_up(error)
+
+    def _write(self, unix_time_s: float, step: int, scalars: Scalars) -> None:
+        values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        self._writer.write_event(self._event(wall_time=unix_time_s, step=step, summary=self._summary(value=values)))
+
+    def _give_up(self, error: OSError) -> None:
+        self.close()
+        self._say(
+            f" > TensorBoard: nothing more is written on {socket.gethostname()}: {self._folder}: {error.strerror}; the "
+            "training goes on"
+        )
+
+    def close(self) -> None:
+        """Bring the rest to disk."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()
+            self._writer = None
+
+
+class WeightsBiases(Watcher):
+    """One run of Weights & Biases; its account, its server and its mode (WANDB_MODE) are the environment's."""
+
+    def __init__(self, settings: Settings, layout: Layout, say: Say) -> None:
+        """Start the run; raises NlpBenchError where it cannot be: it was asked for."""
+        import wandb  # noqa: PLC0415  # an optional package, which settings has looked for
+
+        try:
+            self._run: Any = wandb.init(
+                project=settings.wandb_project,
+                name=settings.wandb_exp_name,
+                dir=settings.wandb_save_dir,
+                config=asdict(settings) | asdict(layout),
+                settings=wandb.Settings(console="off", quiet=True),  # it would stand between the log and its reader
+            )
+        except Exception as error:
+            raise NlpBenchError(
+                f"wandb_project: Weights & Biases cannot start: {error}; log in with `wandb login`, set WANDB_MODE=offline to "
+                "write files only, or leave --wandb-project out"
+            ) from error
+        say(f" > Weights & Biases: {self._run.url or f'offline, files in {self._run.dir}'}")
+
+    def interval(self, interval: Interval, scalars: Scalars) -> None:
+        """Hand the numbers over; they are sent by a process of its own."""
+        self._run.log({**scalars, "samples vs steps": interval.consumed_samples}, step=interval.iteration)
+
+    def end(self, ending: Ending) -> None:
+        """Send the rest."""
+        self._finish(ending.code)
+
+    def close(self) -> None:
+        """Close a run that was broken off."""
+        self._finish(1)
+
+    def _finish(self, code: int) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            with contextlib.suppress(Exception):  # a lost connection is no failed training
+                run.finish(exit_code=code)
+
+
+POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
+FILE = "nlp_bench/train/watching/writers.py"
+
+
+class MlLog(Watcher):
+    """Prints one line per event into the log."""
+
+    def __init__(self, settings: Settings, layout: Layout, platform: str, say: Say) -> None:
+        """Print what is known before the first iteration; `platform` names the accelerator."""
+        self._say, self._batch = say, layout.global_batch_size
+        self._has_begun = False
+        init_s = time.time() - (now_s() - STARTUP.started_s)
+        self._print("init_start", START, time_s=init_s)
+        for key, value in (_submission(settings, platform) | _settings_events(settings, layout)).items():
+            self._print(key, POINT, value)
+
+    def before(self, iteration: int) -> None:
+        """Start the run with its first iteration."""
+        if not self._has_begun:
+            self._has_begun = True
+            samples = (iteration - 1) * self._batch
+            self._print("init_stop", END)
+            self._print("run_start", START)
+            self._print("block_start", START, samples_count=samples)
+
+    def interval(self, interval: Interval, scalars: Scalars) -> None:  # noqa: ARG002
+        """Print the seconds per iteration and the loss."""
+        stats = {"train_step_time": interval.elapsed_s}
+        if interval.loss is not None and math.isfinite(interval.loss):  # JSON has no other numbers
+            stats["reduced_train_loss"] = interval.loss
+        where = {"step": interval.iteration, "samples_count": interval.consumed_samples}
+        self._print("tracked_stats", POINT, stats, time_s=interval.unix_time_s, **where)
+
+    def end(self, ending: Ending) -> None:
+        """End the run."""
+        samples = ending.iteration * self._batch
+        self._print("block_stop", END, samples_count=samples)
+        self._print("run_stop", END, status="aborted" if ending.code else "success", samples_count=samples)
+
+    def _print(self, key: str, kind: str, value: Any = None, *, time_s: float | None = None, **metadata: Any) -> None:
+        event = {
+            "namespace": "",
+            "time_ms": round((time.time() if time_s is None else time_s) * 1000),
+            "event_type": kind,
+            "key": key,
+            "value": value,
+            "metadata": {"file": FILE, "lineno": 0, **metadata},
+        }
+        self._say(f":::MLLOG {json.dumps(event, allow_nan=False)}")
+
+
+def _submission(settings: Settings, platform: str) -> dict[str, Any]:
+    return {
+        "submission_benchmark": f"nlp_bench_{settings.model_family}",
+        "submission_org": "unknown",
+        "submission_division": "open",
+        "submission_status": "research",
+        "submission_platform": platform,
+    }
+
+
+def _settings_events(settings: Settings, layout: Layout) -> dict[str, Any]:
+    return {
+        "global_batch_size": layout.global_batch_size,
+        "max_sequence_length": settings.seq_length,
+        "gradient_accumulation_steps": layout.num_microbatches,
+        "seed": settings.seed,
+        "opt_name": settings.optimizer,
+        "opt_base_learning_rate": settings.lr,
+        "opt_end_learning_rate": settings.min_lr,
+        "opt_adamw_beta_1": settings.adam_beta1,
+        "opt_adamw_beta_2": settings.adam_beta2,
+        "opt_adamw_epsilon": settings.adam_eps,
+        "opt_adamw_weight_decay": settings.weight_decay,
+        "opt_gradient_clip_norm": settings.clip_grad,
+    }
