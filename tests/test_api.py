@@ -47,7 +47,7 @@ def log(tmp_path: Path) -> Path:
 def test_importing_is_light_and_the_names_stay_functions() -> None:
     code = """import sys, nlp_bench
 heavy = {"numpy", "pandas", "torch", "argparse"} & set(sys.modules)
-import nlp_bench.measure.entry, nlp_bench.compare.side, nlp_bench.plan.constants
+import nlp_bench.measure.entry, nlp_bench.analysis.comparison, nlp_bench.plan.constants
 assert dir(nlp_bench) == sorted([*nlp_bench.__all__, "__version__"])
 from nlp_bench import measure, compare, plan
 from nlp_bench.measure import entry

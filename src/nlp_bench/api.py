@@ -12,20 +12,21 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.compare.comparison import Comparison as Found
-from nlp_bench.compare.comparison import compare as compare_sides
-from nlp_bench.compare.gate import Gate
-from nlp_bench.compare.side import Side, Wanted, with_scatter
-from nlp_bench.compare.text import record as compare_record
-from nlp_bench.compare.text import table as compare_table
+from nlp_bench.analysis.comparison import Comparison as Found
+from nlp_bench.analysis.comparison import Side, Wanted, with_scatter
+from nlp_bench.analysis.comparison import compare as compare_sides
+from nlp_bench.analysis.comparison_text import record as compare_record
+from nlp_bench.analysis.comparison_text import table as compare_table
+from nlp_bench.analysis.contrast import Gate
+from nlp_bench.analysis.observation import Observation
 from nlp_bench.config.accelerators import FORMATS
 from nlp_bench.config.values import MAX_COUNT
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.contradiction import Contradiction
 from nlp_bench.measure.efficiency import Given, with_given
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.limit import Verdict, judged, sustained_time_ci95_s
-from nlp_bench.measure.observation import Observation
 from nlp_bench.measure.rows import Record, rows_of
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.supplied import Supplied
@@ -34,7 +35,6 @@ from nlp_bench.measure.window import Window
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.formats import table
 from nlp_bench.report.frame import frame, records_frame, typed_frame
-from nlp_bench.report.sources import read_sources
 from nlp_bench.report.table import Report
 from nlp_bench.rules.apply import asked_for
 from nlp_bench.rules.apply import judged as ruled

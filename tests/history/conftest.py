@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nlp_bench.history.row import Row
+from nlp_bench.analysis.history import Row
 
 Make = Callable[..., Row]
 

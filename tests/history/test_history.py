@@ -11,9 +11,9 @@ from support.published import write_run
 from support.repeated import write_log, write_runs
 from support.series import write_series_run
 
+from nlp_bench.analysis.history import Row
+from nlp_bench.analysis.store import Filter, open_to_read, open_to_write
 from nlp_bench.cli.main import main
-from nlp_bench.history.row import Row
-from nlp_bench.history.store import Filter, open_to_read, open_to_write
 
 Make = Callable[..., Row]
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from nlp_bench.analysis.history import COLUMNS, Row
+from nlp_bench.analysis.store import Filter, open_to_read, open_to_write
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.history.row import COLUMNS, Row
-from nlp_bench.history.store import Filter, open_to_read, open_to_write
 
 Make = Callable[..., Row]
 
 WRITER = """
 import sys
 from pathlib import Path
-from nlp_bench.history.row import Row
-from nlp_bench.history.store import open_to_write
+from nlp_bench.analysis.history import Row
+from nlp_bench.analysis.store import open_to_write
 for n in range(50):
     row = Row(key=f"{sys.argv[2]}-{n}", ended="", ended_s=n, source="", identity="", outcome="VALID")
     with open_to_write(Path(sys.argv[1])) as store:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from nlp_bench.history.row import Row
-from nlp_bench.history.text import trend_text
-from nlp_bench.history.trend import Kind, Trend, trends
+from nlp_bench.analysis.history import Row
+from nlp_bench.analysis.history_text import trend_text
+from nlp_bench.analysis.trend import Kind, Trend, trends
 
 Make = Callable[..., Row]
 

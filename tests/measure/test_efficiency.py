@@ -8,13 +8,13 @@ import pytest
 from support.published import published_log, write_run
 
 from nlp_bench.errors import UsageError
+from nlp_bench.inputs.reference import read_reference_table
 from nlp_bench.measure.efficiency import COLUMNS, NOTHING_GIVEN, Efficiency, Given, with_given
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.report.flops import efficiency_lines
-from nlp_bench.report.reference import read_reference_table
 
 REFERENCE = Path(__file__).resolve().parents[2] / "reports" / "reference" / "juwels_booster" / "results.csv"
 A100 = Given(gpu="NVIDIA A100-SXM4-40GB")

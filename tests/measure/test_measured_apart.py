@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from nlp_bench.analysis.observation import Observation
+from nlp_bench.analysis.repeats import pooled
 from nlp_bench.cli.main import main
-from nlp_bench.measure.observation import Observation
-from nlp_bench.measure.repeats import pooled
 from nlp_bench.measure.workload import Setting
 from nlp_bench.outcome import Outcome
 

@@ -8,15 +8,15 @@ import pytest
 from support.published import write_run
 from support.repeated import write_log, write_runs
 
+from nlp_bench.analysis.observation import Observation
+from nlp_bench.analysis.repeats import Pool, digest, identity, pool, pool_lines
+from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.estimate import student_t
 from nlp_bench.measure.folder import measure_folder
-from nlp_bench.measure.observation import Observation
-from nlp_bench.measure.repeats import Pool, digest, identity, pool, pool_lines
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import Setting, Workload
 from nlp_bench.outcome import Outcome
-from nlp_bench.report.sources import read_sources
 
 
 def read(*paths: Path, **given: int) -> list[RunEntry]:

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from nlp_bench.analysis.variance import Component, Cost, Level, RunMean, Unknown, components, plan
 from nlp_bench.measure.estimate import student_t
-from nlp_bench.measure.variance import Component, Cost, Level, RunMean, Unknown, components, plan
 
 ERROR, ITERATIONS = 0.001, 200
 COST = Cost(start_up_s=100, warm_up_iterations=20, seconds_per_iteration=1.0, num_gpus=4)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nlp_bench.cli.main import main
+from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
@@ -19,7 +20,6 @@ from nlp_bench.reason import Reason
 from nlp_bench.report.frame import frame
 from nlp_bench.report.glossary import MEANING, columns_markdown, files_markdown, records_markdown
 from nlp_bench.report.output import FILES, PLOTS, write_report
-from nlp_bench.report.sources import read_sources
 from nlp_bench.report.table import Report
 
 Make = Callable[..., Path]

@@ -17,6 +17,7 @@ from support.repeated import write_runs
 from support.series import write_series_run
 
 from nlp_bench.cli.main import main
+from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.curves import IN_WINDOW, Curve, curves_of
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.foreign import measure_log
@@ -24,12 +25,11 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.report.page.page import page
-from nlp_bench.report.page.section import Section, render
 from nlp_bench.report.plots import CHARTS, in_files
-from nlp_bench.report.sources import read_sources
 from nlp_bench.report.table import Report
 from nlp_bench.show.chart import Band, Chart, HeatMap, Rule, Series, strengths
 from nlp_bench.show.image import images
+from nlp_bench.show.page import Section, render
 from nlp_bench.show.scale import label, scales
 from nlp_bench.show.svg import WIDTH, figure
 

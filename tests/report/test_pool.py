@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from support.published import published_log
 
+from nlp_bench.inputs.find import Item, Kind
+from nlp_bench.inputs.pool import read_many
+from nlp_bench.inputs.read import Wish
+from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.report.find import Item, Kind
-from nlp_bench.report.pool import read_many
-from nlp_bench.report.read import Wish
-from nlp_bench.report.sources import read_sources
 from nlp_bench.report.table import Report
 
 OVERRIDES = Overrides(sequence_length=2048)
@@ -144,7 +144,7 @@ def test_readers_that_die_while_others_are_started_hold_nobody_up(folder: Path) 
 
 PROGRAM = """
 import sys
-from nlp_bench.report import sources
+from nlp_bench.inputs import sources
 sources.read_sources.__kwdefaults__["alone_s"] = 0
 from nlp_bench.cli.main import main
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from support.published import published_log
 
-from nlp_bench.report import progress
-from nlp_bench.report.progress import ProgressLine
+from nlp_bench.inputs import sources as progress
+from nlp_bench.inputs.sources import ProgressLine
 
 
 class Terminal(io.StringIO):
@@ -89,7 +89,7 @@ def test_a_real_terminal_sees_it_and_then_nothing(tmp_path: Path, alone_s: float
         member = gzip.compress(b"NCCL INFO noise that is no record\n" * 100_000, 1)
         (tmp_path / f"{number}.log").write_bytes(member * 40 + gzip.compress(published_log().encode()))
     program = (
-        "import sys; from nlp_bench.report import progress, sources; progress.QUIET_S = 0.05;"
+        "import sys; from nlp_bench.inputs import sources as progress, sources; progress.QUIET_S = 0.05;"
         f"sources.read_sources.__kwdefaults__['alone_s'] = {alone_s};"
         "from nlp_bench.cli.main import main; sys.exit(main(['report', sys.argv[1], '--sequence-length', '2048']))"
     )

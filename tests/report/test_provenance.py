@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from nlp_bench.inputs.read import lean, with_quotes
 from nlp_bench.logs.reader import read_log
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.provenance import Provenance, provenance_of
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.report.explain import explain
-from nlp_bench.report.lean import lean
-from nlp_bench.report.quote import with_quotes
 from nlp_bench.report.table import Report
 
 Entry = Callable[..., RunEntry]

@@ -12,9 +12,9 @@ import pytest
 from support.published import published_log
 
 from nlp_bench.cli.main import main
+from nlp_bench.inputs import read
+from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.report import read
-from nlp_bench.report.sources import read_sources
 from nlp_bench.report.table import Report
 
 SEQUENCE = ["--sequence-length", "2048"]

@@ -12,10 +12,10 @@ from support.ruled_run import Make
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
+from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.result import result_record
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.report.sources import read_sources
 from nlp_bench.rules.apply import VARIABLE, asked_for
 
 OWN = 'schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n'

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nlp_bench.report.reference import COLUMNS, is_reference_table, read_reference_table
-from nlp_bench.scaling.check import agrees
+from nlp_bench.analysis.scaling import agrees
+from nlp_bench.inputs.reference import COLUMNS, is_reference_table, read_reference_table
 
 Call = Callable[..., tuple[int, str, str]]
 REFERENCE = Path(__file__).parents[2] / "reports/reference"

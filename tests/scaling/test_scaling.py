@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from support.series import write_log, write_series_run
 
+from nlp_bench.analysis.scaling import scaling_of
+from nlp_bench.analysis.scaling_text import scaling_charts
 from nlp_bench.measure.estimate import ratio_of
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.scaling.charts import scaling_charts
-from nlp_bench.scaling.report import scaling_of
 
 Call = Callable[..., tuple[int, str, str]]
 

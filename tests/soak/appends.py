@@ -13,15 +13,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))  # this checkout, whatever is installed
 
-from nlp_bench.history.store import Filter, open_to_read
+from nlp_bench.analysis.store import Filter, open_to_read
 
 SRC = str(Path(__file__).resolve().parents[2] / "src")
 WRITER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from nlp_bench.history.row import Row
-from nlp_bench.history.store import open_to_write
+from nlp_bench.analysis.history import Row
+from nlp_bench.analysis.store import open_to_write
 for n in range(int(sys.argv[4])):
     row = Row(key=f"{sys.argv[3]}-{n}", ended="", ended_s=n, source="", identity="", outcome="VALID")
     with open_to_write(Path(sys.argv[2])) as store:

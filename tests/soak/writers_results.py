@@ -20,7 +20,6 @@ def _remember_images() -> None:
     """What is computed between two files takes seconds, and no kill there could harm one."""
     remember("nlp_bench.report.output", "_images")
     remember("nlp_bench.show.image", "images")
-    remember("nlp_bench.history.trend_plot", "trend_figures")
     remember("nlp_bench.plan.answer.answer", "answer")
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
+from nlp_bench.analysis.sweep import winners
 from nlp_bench.measure.estimate import Estimate
-from nlp_bench.sweep.winners import winners
 
 CASES = (
     ("all equal, 3 runs each", 5, 3, 0.0, 1.0),

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from support.series import write_log, write_series_run
 
+from nlp_bench.analysis.sweep import sweep_of
+from nlp_bench.analysis.sweep_text import sweep_charts
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.workload import Setting
 from nlp_bench.show.chart import Chart, HeatMap
-from nlp_bench.sweep.charts import sweep_charts
-from nlp_bench.sweep.sweep import sweep_of
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -3,8 +3,8 @@
 import pytest
 from support.winners_study import study
 
+from nlp_bench.analysis.sweep import winners
 from nlp_bench.measure.estimate import Estimate
-from nlp_bench.sweep.winners import winners
 
 
 def estimate(seconds: float, error: float, degrees: float = 10) -> Estimate:

@@ -11,12 +11,12 @@ from typing import Any, BinaryIO
 from nlp_bench.bundle.derive import RESULT
 from nlp_bench.bundle.manifest import LOG, RUN_FOLDER, Member, is_safe
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.inputs.find import Item, Kind, find
+from nlp_bench.inputs.read import Wish, read_item
 from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
 from nlp_bench.marker import MARKER
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.redact import Redaction, redact
-from nlp_bench.report.find import Item, Kind, find
-from nlp_bench.report.read import Wish, read_item
 from nlp_bench.show.escape import one_line
 
 SUFFIXES = frozenset(

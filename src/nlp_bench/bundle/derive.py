@@ -11,6 +11,7 @@ from typing import Any
 
 from nlp_bench.bundle.manifest import RUN_FOLDER, Member, Options, redacted
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.inputs.read import with_quotes
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
@@ -20,7 +21,6 @@ from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.report.explain import explain
 from nlp_bench.report.formats import table
-from nlp_bench.report.quote import with_quotes
 from nlp_bench.report.table import Report
 from nlp_bench.rules.apply import VARIABLE, asked_for, judged
 from nlp_bench.show.escape import one_line

@@ -62,10 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read both sides, compare, print; return the exit code."""
     use_one_thread()
-    from nlp_bench.compare.comparison import compare
-    from nlp_bench.compare.gate import Gate
-    from nlp_bench.compare.side import Wanted, read_sides
-    from nlp_bench.compare.text import FORMATS
+    from nlp_bench.analysis.comparison import Wanted, compare, read_sides
+    from nlp_bench.analysis.comparison_text import FORMATS
+    from nlp_bench.analysis.contrast import Gate
 
     asked = ((options.gate, False), (options.equivalent, True))
     gates = [Gate(percent=percent, strict=options.strict, equivalence=both) for percent, both in asked if percent]

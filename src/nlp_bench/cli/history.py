@@ -29,8 +29,8 @@ from nlp_bench.config.values import OneOf, count, duration
 from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
-    from nlp_bench.history.row import Row
-    from nlp_bench.history.store import Filter
+    from nlp_bench.analysis.history import Row
+    from nlp_bench.analysis.store import Filter
 
 EXAMPLE = """nlp-bench history add runs/tonight && nlp-bench compare history:last-10 runs/tonight --gate 3
   nlp-bench history add runs/acceptance --name acceptance
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Do it; return the exit code."""
     use_one_thread()
-    from nlp_bench.history import default_file
+    from nlp_bench.analysis.store import default_file
 
     action = options.action
     if options.allow_measured and action not in {"trend", "variance"}:
@@ -119,8 +119,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _add(options: argparse.Namespace, path: Path) -> int:
-    from nlp_bench.history.adding import add_runs
-    from nlp_bench.history.select import why_no_name
+    from nlp_bench.analysis.store import add_runs, why_no_name
 
     if not options.words:
         raise UsageError("history add: PATH is missing; give a run folder, a log or a folder of them")
@@ -135,7 +134,7 @@ def _add(options: argparse.Namespace, path: Path) -> int:
 
 
 def _filter(options: argparse.Namespace, last: int | None) -> "Filter":
-    from nlp_bench.history.store import Filter
+    from nlp_bench.analysis.store import Filter
 
     return Filter(
         name=options.name,
@@ -147,9 +146,9 @@ def _filter(options: argparse.Namespace, last: int | None) -> "Filter":
 
 
 def _list(options: argparse.Namespace, path: Path, form: str) -> int:
-    from nlp_bench.history.row import COLUMNS, SHORT
-    from nlp_bench.history.store import open_to_read
-    from nlp_bench.history.text import as_csv, as_json, listed
+    from nlp_bench.analysis.history import COLUMNS, SHORT
+    from nlp_bench.analysis.history_text import as_csv, as_json, listed
+    from nlp_bench.analysis.store import open_to_read
 
     default = LISTED if options.action == "list" and form == "table" else None
     with open_to_read(path) as store:
@@ -162,9 +161,9 @@ def _list(options: argparse.Namespace, path: Path, form: str) -> int:
 
 
 def _show(words: list[str], path: Path, form: str) -> int:
-    from nlp_bench.history.row import COLUMNS
-    from nlp_bench.history.store import Filter, open_to_read
-    from nlp_bench.history.text import as_json, shown
+    from nlp_bench.analysis.history import COLUMNS
+    from nlp_bench.analysis.history_text import as_json, shown
+    from nlp_bench.analysis.store import Filter, open_to_read
 
     if len(words) != 1 or not words[0].isdecimal() or len(words[0]) > 17:
         raise UsageError("history show takes one ID, the number in the first column of: nlp-bench history list")
@@ -177,9 +176,9 @@ def _show(words: list[str], path: Path, form: str) -> int:
 
 
 def _trend(options: argparse.Namespace, path: Path, form: str) -> int:
-    from nlp_bench.history.store import open_to_read
-    from nlp_bench.history.text import trend_json, trend_text
-    from nlp_bench.history.trend import trends
+    from nlp_bench.analysis.history_text import trend_json, trend_text
+    from nlp_bench.analysis.store import open_to_read
+    from nlp_bench.analysis.trend import trends
 
     if options.output:
         from nlp_bench.report.output import prepare
@@ -193,16 +192,16 @@ def _trend(options: argparse.Namespace, path: Path, form: str) -> int:
     print({"table": trend_text, "json": trend_json}[form](found), end="")
     _say_unplaced(rows, {row.identity for trend in found for row in trend.rows})
     if options.output:
-        from nlp_bench.history.output import write_trend
+        from nlp_bench.analysis.history_text import write_trend
 
         say_written(write_trend(found, rows, options.output))
     return 0
 
 
 def _variance(options: argparse.Namespace, path: Path, form: str) -> int:
-    from nlp_bench.history.row import COLUMNS
-    from nlp_bench.history.store import open_to_read
-    from nlp_bench.history.variance import START_UP_S, analyse, as_json, as_text
+    from nlp_bench.analysis.history import COLUMNS
+    from nlp_bench.analysis.store import open_to_read
+    from nlp_bench.analysis.variance import START_UP_S, analyse, as_json, as_text
     from nlp_bench.measure.anytime import percent
 
     within = percent("--within", options.within or "1%")

@@ -155,9 +155,9 @@ def _read(options: argparse.Namespace) -> "Report":
     from nlp_bench.report.views import check
 
     check(options)
+    from nlp_bench.inputs.sources import read_sources
     from nlp_bench.measure.efficiency import Given, with_given  # --help stays light
     from nlp_bench.report.energy import currency_of
-    from nlp_bench.report.sources import read_sources
     from nlp_bench.report.table import Report
     from nlp_bench.rules.apply import judged
 

@@ -9,12 +9,12 @@ from nlp_bench.bundle.derive import measure
 from nlp_bench.bundle.manifest import LOG, RUN_FOLDER
 from nlp_bench.errors import UsageError
 from nlp_bench.files import read_object
+from nlp_bench.inputs.find import Kind, find
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import lookup
 from nlp_bench.outcome import Outcome
-from nlp_bench.report.find import Kind, find
 
 Record = Mapping[str, Any]
 

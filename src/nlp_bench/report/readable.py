@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from nlp_bench.analysis.repeats import apart_line, repeat_lines
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.report.energy import energy_legend, price_notes, readable_energy
-from nlp_bench.report.repeated import apart_line, repeat_lines
 from nlp_bench.report.table import Report
 from nlp_bench.show.grid import TEXT, Column, Style
 
@@ -165,7 +165,7 @@ def notes(report: Report) -> list[str]:
     if not report.allow_measured and (apart := apart_line(report.entries)):
         lines.append(apart)
     if len(report.entries) > 1:
-        from nlp_bench.sweep.sweep import winner_notes  # noqa: PLC0415  # one run has no rival
+        from nlp_bench.analysis.sweep import winner_notes  # noqa: PLC0415  # one run has no rival
 
         lines += winner_notes(report.entries, allow_measured=report.allow_measured)
     lines += price_notes(report)

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from nlp_bench.analysis.repeats import Pool, repeats, repeats_json
+from nlp_bench.inputs.sources import PassedOver
 from nlp_bench.measure import efficiency
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.limit import judged
-from nlp_bench.measure.repeats import Pool
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.report.energy import energy_cells, price_json
-from nlp_bench.report.passed import PassedOver
-from nlp_bench.report.repeated import repeats, repeats_json
 
 COLUMNS = (
     "source",

@@ -66,9 +66,8 @@ def check(options: argparse.Namespace) -> None:
 
 def scaling_view(report: Report) -> View:
     """Return the curves of a report; raises UsageError where no run has the GPUs of the baseline."""
-    from nlp_bench.scaling.charts import scaling_charts  # noqa: PLC0415  # only --scaling needs it
-    from nlp_bench.scaling.formats import FORMATS  # noqa: PLC0415
-    from nlp_bench.scaling.report import scaling_of  # noqa: PLC0415
+    from nlp_bench.analysis.scaling import scaling_of  # noqa: PLC0415  # only --scaling needs it
+    from nlp_bench.analysis.scaling_text import FORMATS, scaling_charts  # noqa: PLC0415
 
     found = scaling_of(report.entries, report.tokens, report.baseline_gpus, allow_measured=report.allow_measured)
 
@@ -77,9 +76,8 @@ def scaling_view(report: Report) -> View:
 
 def sweep_view(report: Report) -> View:
     """Return the rankings of a report."""
-    from nlp_bench.sweep.charts import sweep_charts  # noqa: PLC0415  # only --sweep needs it
-    from nlp_bench.sweep.formats import FORMATS  # noqa: PLC0415
-    from nlp_bench.sweep.sweep import sweep_of  # noqa: PLC0415
+    from nlp_bench.analysis.sweep import sweep_of  # noqa: PLC0415  # only --sweep needs it
+    from nlp_bench.analysis.sweep_text import FORMATS, sweep_charts  # noqa: PLC0415
 
     found = sweep_of(report.entries, report.tokens, allow_measured=report.allow_measured)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Shape = Literal["dot", "cross", "plus", "square", "triangle", "diamond"]
+Shape = Literal["dot", "cross", "plus", "square", "triangle", "diamond", "circle"]
 EXCLUDED, LIMIT = -1, -2
 """Colours beside those of the runs, which are counted from 0."""
 NUM_COLOURS = 6
@@ -97,6 +97,8 @@ class Chart:
     """Axes with a logarithmic scale: "", "x", "y" or "xy"; all values on them are above 0."""
     x_ticks: Sequence[float] = ()
     """Values to label on the x axis, empty for round ones."""
+    x_names: Sequence[str] = ()
+    """Their labels, empty for the values themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,19 +25,19 @@ COLUMNS = 3
 _SETTINGS: dict[Any, Any] = {"svg.hashsalt": "nlp-bench", "text.parse_math": False}
 """A fixed salt: the same report gives the same bytes. A file name may hold dollar signs, which are no mathematics."""
 _COLOURS = {EXCLUDED: "#a8480b", LIMIT: "#b3261e"}
-_MARKERS = {"dot": ".", "cross": "x", "plus": "+", "square": "s", "triangle": "^", "diamond": "D"}
+_MARKERS = {"dot": ".", "cross": "x", "plus": "+", "square": "s", "triangle": "^", "diamond": "D", "circle": "o"}
 
 
-def images(*plots: Chart | HeatMap) -> dict[str, bytes]:
+def images(*plots: Chart | HeatMap, columns: int = COLUMNS) -> dict[str, bytes]:
     """Return the PNG and the SVG of a plot, or of several side by side, by file name: the key of the first."""
     with rc_context(_SETTINGS):
-        return _saved(_drawn(plots), plots[0].key)
+        return _saved(_drawn(plots, columns), plots[0].key)
 
 
-def _drawn(plots: Sequence[Chart | HeatMap]) -> Figure:
-    across = min(len(plots), COLUMNS)
+def _drawn(plots: Sequence[Chart | HeatMap], columns: int) -> Figure:
+    across = min(len(plots), columns)
     down = -(-len(plots) // across)
-    figure = Figure(figsize=(9, 4.5) if len(plots) == 1 else (4.2 * across, 2.8 * down), layout="constrained")
+    figure = Figure(figsize=(9, 4.5) if len(plots) == 1 else (max(9, 4.2 * across), 2.8 * down), layout="constrained")
     FigureCanvasAgg(figure)
     places = figure.subplots(down, across, squeeze=False).flat
     for axes in list(places)[len(plots) :]:
@@ -87,7 +87,7 @@ def _draw(axes: "Axes", chart: Chart, *, has_legend: bool) -> None:
         axes.set_yscale("log")
     axes.set_xlim(x.low, x.high)
     axes.set_ylim(y.low, y.high)
-    _set_ticks(axes.xaxis, x.ticks)
+    _set_ticks(axes.xaxis, x.ticks, chart.x_names)
     _set_ticks(axes.yaxis, y.ticks)
     axes.grid(axis="y", color="0.9")
     axes.set_axisbelow(True)
@@ -98,10 +98,11 @@ def _draw(axes: "Axes", chart: Chart, *, has_legend: bool) -> None:
         axes.legend(handles, names, fontsize="small", **place)
 
 
-def _set_ticks(axis: "Axis", ticks: tuple[float, ...]) -> None:
+def _set_ticks(axis: "Axis", ticks: tuple[float, ...], names: Sequence[str] = ()) -> None:
     axis.set_major_locator(FixedLocator(list(ticks)))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: label(value)))
+    shown = dict(zip(ticks, names, strict=True)) if names else {}
+    axis.set_major_formatter(FuncFormatter(lambda value, _: shown.get(value) or label(value)))
 
 
 def _draw_series(axes: "Axes", series: Series) -> None:
@@ -115,6 +116,7 @@ def _draw_series(axes: "Axes", series: Series) -> None:
         drawstyle="steps-post" if series.style == "step" else "default",
         color=colour,
         linewidth=1.2,
+        markerfacecolor="none" if series.shape == "circle" else colour,
         markersize=6 if marker in ".x+" else 4,
         label=_label(series.name),
     )

@@ -8,9 +8,9 @@ from nlp_bench.errors import UsageError
 from nlp_bench.plan.bid.bid import Bid
 from nlp_bench.plan.bid.page import page
 from nlp_bench.plan.bid.sheet import commitment, sections, signatures, title
-from nlp_bench.report.page.section import Section
 from nlp_bench.show.escape import escaped_markdown
 from nlp_bench.show.grid import Column, as_markdown, json_text
+from nlp_bench.show.page import Section
 
 WIDTH = 110
 """Letters of a line on a terminal."""

@@ -3,9 +3,8 @@
 from nlp_bench import __version__
 from nlp_bench.plan.bid.bid import Bid
 from nlp_bench.plan.bid.sheet import commitment, sections, signatures, title
-from nlp_bench.report.page.assets import asset, digest
-from nlp_bench.report.page.section import render
 from nlp_bench.show.escape import html_text
+from nlp_bench.show.page import asset, digest, render
 
 STYLE = """
 main, footer { max-width: 60rem; }

@@ -1,7 +1,7 @@
 """A bid as sections of words and rows, for a terminal, markdown and a page. "predicted" or "published" stands at every figure."""
 
 from nlp_bench.plan.bid.bid import Bid
-from nlp_bench.report.page.section import Section
+from nlp_bench.show.page import Section
 
 MOST_SHARES = 5
 PROOF = "with rehearse in place of submit the same line rehearses the job without a GPU"

@@ -127,7 +127,7 @@ def _mark(row: Row, name: str, colour: int, shape: Shape) -> Series:
 def write_plot(chart: Chart, path: Path) -> None:
     """Write the plot to FILE.svg (follows light and dark) or FILE.png; raises UsageError for another ending."""
     if path.suffix == ".svg":
-        from nlp_bench.report.page.assets import asset  # noqa: PLC0415  # only this option draws
+        from nlp_bench.show.page import asset  # noqa: PLC0415  # only this option draws
         from nlp_bench.show.standalone import svg_file  # noqa: PLC0415  # likewise
 
         write_text(path, svg_file(chart, asset("page.css")))

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
-from nlp_bench.report.page.section import is_number, shown
 from nlp_bench.report.readable import starred
 from nlp_bench.report.table import Report
 from nlp_bench.show import grid
 from nlp_bench.show.escape import html_text, shortened
+from nlp_bench.show.page import is_number, shown
 from nlp_bench.show.scale import Scale
 
 NUMBER = ("time_to_report_steady_s", "bar", "tokens_per_second_steady")

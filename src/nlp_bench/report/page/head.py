@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from nlp_bench.analysis.repeats import Pool, time_interval_s, word_over_runs
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, judged, verdict
-from nlp_bench.measure.repeats import Pool
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import SHAPE
 from nlp_bench.report.page.columns import counts, pill
-from nlp_bench.report.repeated import time_interval_s, word_over_runs
 from nlp_bench.report.table import Report
 from nlp_bench.show.escape import html_text
 

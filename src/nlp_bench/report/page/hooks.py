@@ -13,10 +13,10 @@ from nlp_bench.measure.workload import FREE, FROZEN, OURS
 from nlp_bench.report.energy import energy_lines
 from nlp_bench.report.explain import explain
 from nlp_bench.report.page.columns import title_of
-from nlp_bench.report.page.section import Section
 from nlp_bench.report.page.views import repeats, scaling, sweep
 from nlp_bench.report.table import Report
 from nlp_bench.report.words import sentences
+from nlp_bench.show.page import Section
 
 ONE_RUN = "This is one run: how much runs differ from each other is not in it; repeat it (repeats: 5) to know."
 

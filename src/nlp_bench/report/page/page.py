@@ -4,16 +4,15 @@ from collections.abc import Callable
 
 from nlp_bench import __version__
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.report.page.assets import asset, digest
 from nlp_bench.report.page.columns import FAR_APART, main_table, pill
 from nlp_bench.report.page.head import head, seconds, subject
 from nlp_bench.report.page.hooks import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
-from nlp_bench.report.page.section import Section, render
 from nlp_bench.report.plots import CHARTS, MAX_TOGETHER, drawable, many
 from nlp_bench.report.readable import is_many, legend
 from nlp_bench.report.table import Report
 from nlp_bench.show.chart import Chart
 from nlp_bench.show.escape import html_text
+from nlp_bench.show.page import Section, asset, digest, render
 
 MAX_DETAILED = 1000
 """Runs with details; of the others the table alone tells."""

@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator
 
-from nlp_bench.measure.repeats import Pool
+from nlp_bench.analysis.repeats import Pool, repeat_lines, time_interval_s, word_over_runs
+from nlp_bench.analysis.scaling import Curve, Place, scaling_of
+from nlp_bench.analysis.scaling_text import scaling_charts
+from nlp_bench.analysis.sweep import Sweep, sweep_of
+from nlp_bench.analysis.sweep_text import sweep_charts
 from nlp_bench.measure.throughput import time_to_report_s
-from nlp_bench.report.page.section import Section
-from nlp_bench.report.repeated import repeat_lines, time_interval_s, word_over_runs
 from nlp_bench.report.table import Report
-from nlp_bench.scaling.charts import scaling_charts
-from nlp_bench.scaling.curve import Curve, Place
-from nlp_bench.scaling.report import scaling_of
-from nlp_bench.sweep.charts import sweep_charts
-from nlp_bench.sweep.sweep import Sweep, sweep_of
+from nlp_bench.show.page import Section
 
 MAX_ROWS = 100
 """Of more, the first are listed; the table of results has all runs."""

@@ -1,0 +1,449 @@
+"""A against B: every configuration that both have, or the refusal to compare what did different work."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.analysis.contrast import Gate, Scatter, Statistic, Word, statistic, worst
+from nlp_bench.analysis.observation import MACHINE, Observation, is_known
+from nlp_bench.analysis.repeats import Pool, pooled
+from nlp_bench.errors import UsageError
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.measure.workload import FREE, FROZEN, Setting
+from nlp_bench.show.escape import one_line
+from nlp_bench.show.grid import Column, as_text
+
+MODEL = ("num_layers", "hidden_size", "seq_length")
+"""Who shows none of these does not show what was trained."""
+_PLACE = ("nodes", "gpus_per_node", "world_size")
+NOT_SHOWN = "not shown"
+
+Settings = Mapping[str, Setting]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """One name on which two configurations do not agree."""
+
+    name: str
+    """As Megatron-LM names the argument."""
+    a: Setting | None
+    """What A says, None where it does not."""
+    b: Setting | None
+    """What B says."""
+
+    def cells(self) -> tuple[str, str, str, str]:
+        """Return name, both values and where they stand."""
+        sources = [f"{side}: {found.source}" for side, found in (("A", self.a), ("B", self.b)) if found]
+        return self.name, _shown(self.a), _shown(self.b), "; ".join(sources)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as an object."""
+        values = {
+            side: None if found is None else {"value": found.value, "from": found.source}
+            for side, found in (("a", self.a), ("b", self.b))
+        }
+        return {"name": self.name, **values}
+
+
+def _shown(setting: Setting | None) -> str:
+    return NOT_SHOWN if setting is None else str(setting.value)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Differences:
+    """All of them, by what they mean."""
+
+    workload: tuple[Difference, ...]
+    """Frozen by the rules and not the same: these two did different work."""
+    not_shown: tuple[Difference, ...]
+    """Frozen by the rules and shown by one of them only, or the model shown by neither."""
+    free: tuple[Difference, ...]
+    """What a person may tune."""
+    machine: tuple[Difference, ...]
+    """Where they ran."""
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return len(self.workload) + len(self.not_shown) + len(self.free) + len(self.machine)
+
+
+def differences(a: Settings, b: Settings) -> Differences:
+    """Compare what is known of two configurations, name by name."""
+    frozen = [found for name in FROZEN if (found := _difference(name, a, b))]
+    neither = [] if _both_name_a_model(a, b) else [name for name in MODEL if name not in a and name not in b]
+    machine = tuple(dict.fromkeys((*MACHINE, *_PLACE)))
+    return Differences(
+        workload=tuple(found for found in frozen if found.a and found.b),
+        not_shown=(
+            *(Difference(name=name, a=None, b=None) for name in neither),
+            *(found for found in frozen if not (found.a and found.b)),
+        ),
+        free=tuple(found for name in FREE if name not in machine and (found := _difference(name, a, b))),
+        machine=tuple(found for name in machine if (found := _difference(name, a, b))),
+    )
+
+
+def same_machine(a: Settings, b: Settings) -> bool:
+    """Say whether nothing that is known of two configurations tells their machines apart."""
+    return not differences(a, b).machine
+
+
+def _difference(name: str, a: Settings, b: Settings) -> Difference | None:
+    one, two = a.get(name), b.get(name)
+    if one is None and two is None:
+        return None
+    return None if one and two and _word(one) == _word(two) else Difference(name=name, a=one, b=two)
+
+
+def _word(setting: Setting) -> Any:
+    return setting.value.casefold() if isinstance(setting.value, str) else setting.value
+
+
+def _both_name_a_model(a: Settings, b: Settings) -> bool:
+    return "model" in a and "model" in b and _word(a["model"]) == _word(b["model"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matching:
+    """Pairs, and what has none."""
+
+    pairs: tuple[tuple[Pool, Pool], ...]
+    """A's and B's pool of one configuration each."""
+    only_a: tuple[Pool, ...]
+    """Configurations that B does not have."""
+    only_b: tuple[Pool, ...]
+    """Configurations that A does not have."""
+
+
+def match(a: Sequence[Pool], b: Sequence[Pool]) -> Matching:
+    """Pair the only configurations of both; of several, those that are equal, first on the same machine, then on any.
+
+    A run that ended before its log said much states less than its partner: without a number it goes with the only one that it
+    nowhere contradicts.
+    """
+    if len(a) == 1 and len(b) == 1:
+        return Matching(pairs=((a[0], b[0]),), only_a=(), only_b=())
+    left_a, left_b, pairs = list(a), list(b), []
+    for without in ((), MACHINE):
+        keys_a, keys_b = _unique(left_a, without), _unique(left_b, without)
+        found = [(one, keys_b[key]) for key, one in keys_a.items() if key in keys_b]
+        left_a = [pool for pool in left_a if all(pool is not one for one, _ in found)]
+        left_b = [pool for pool in left_b if all(pool is not two for _, two in found)]
+        pairs += found
+    for two in [pool for pool in left_b if not pool.runs]:
+        alike = [one for one in left_a if _agree(one, two)]
+        if len(alike) == 1 and sum(_agree(alike[0], pool) for pool in left_b) == 1:
+            pairs.append((alike[0], two))
+            left_a = [pool for pool in left_a if pool is not alike[0]]
+            left_b = [pool for pool in left_b if pool is not two]
+    return Matching(pairs=tuple(pairs), only_a=tuple(left_a), only_b=tuple(left_b))
+
+
+def _agree(one: Pool, two: Pool) -> bool:
+    """Say whether both know their configuration, and the same of everything that both state."""
+    stated = dict(two.identity)
+    return (
+        is_known(one.settings)
+        and is_known(two.settings)
+        and all(stated.get(name, value) == value for name, value in one.identity if name not in MACHINE)
+    )
+
+
+def _unique(pools: Iterable[Pool], without: Sequence[str]) -> dict[object, Pool]:
+    found: dict[object, list[Pool]] = {}
+    for pool in pools:
+        key = tuple((name, value) for name, value in pool.identity if name not in without)
+        found.setdefault(key, []).append(pool)
+    return {key: same[0] for key, same in found.items() if len(same) == 1}
+
+
+HISTORY = "history:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the command line says about reading both sides."""
+
+    overrides: Overrides
+    """Sizes that logs do not state."""
+    trust: bool = False
+    """Whether a person vouches that logs which state little are of one workload."""
+    history: Path | None = None
+    """The file that `history:NAME` is looked up in, None for the default one."""
+    allow_measured: bool = False
+    """Whether logs that do not show how their run ended count as repeats of each other, too."""
+    scatter: str | None = None
+    """Repeated runs of A's machine, as a side is named."""
+
+    def pooled(self, runs: Iterable[Observation]) -> list[Pool]:
+        """Return the configurations of `runs`."""
+        return pooled(runs, trust=self.trust, allow_measured=self.allow_measured)
+
+    @property
+    def history_file(self) -> Path:
+        """The history; the default one is looked for only where a side is from it."""
+        from nlp_bench.analysis.store import default_file  # noqa: PLC0415  # logs need none
+
+        return self.history or default_file()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """A or B."""
+
+    label: str
+    """As it was named."""
+    pools: tuple[Pool, ...]
+    """Its configurations, also those whose runs have no number."""
+    unreadable: tuple[Observation, ...] = ()
+    """What is no run of any known configuration."""
+    repeats: tuple[Pool, ...] = ()
+    """Further runs that show what runs of the machine differ by; of one run of the history those before it."""
+
+    @classmethod
+    def of(
+        cls, label: str, runs: Iterable[Observation], wanted: Wanted, *, repeats: Iterable[Observation] = ()
+    ) -> "Side":
+        """Pool `runs`, and `repeats` apart."""
+        pools = wanted.pooled(runs)
+        lost = [pool for pool in pools if not pool.runs and not is_known(pool.settings)]
+        return cls(
+            label=one_line(label),
+            pools=tuple(pool for pool in pools if pool not in lost),
+            unreadable=tuple(run for pool in lost for run in pool.without_number),
+            repeats=tuple(wanted.pooled(repeats)),
+        )
+
+
+def read_sides(a: str, b: str, wanted: Wanted) -> tuple[Side, Side]:
+    """Read both sides; `history:last` means the runs before the other side's, of the same configuration.
+
+    Raises UsageError when both are from the history by `last`, when one cannot be read, when a name is not in the history, and when
+    `wanted.scatter` holds no repeats of A's machine.
+    """
+    first, second = _read_both(a, b, wanted)
+    word = wanted.scatter
+    if word is None:
+        return first, second
+    if _is_relative(word):
+        raise UsageError(
+            f"--scatter {word}: `last` means before the other side; give a path, a name or a configuration"
+        )
+    return with_scatter(first, _read(word, wanted), wanted, f"--scatter {word}"), second
+
+
+def with_scatter(first: Side, runs: Iterable[Observation], wanted: Wanted, name: str) -> Side:
+    """Return A with further runs of its machine, which show what runs differ by.
+
+    Raises UsageError, beginning with `name`, where `runs` holds no repeats of A's machine.
+    """
+    found = wanted.pooled(runs)
+    fitting = [pool for pool in found if any(same_machine(pool.settings, one.settings) for one in first.pools)]
+    if not any(pool.spread for pool in fitting):
+        what = "two runs of one configuration on A's machine that differ"
+        raise UsageError(f"{name} does not hold {what}; give a folder of repeats (repeats: 5 in JUBE) or history:NAME")
+    return replace(first, repeats=(*first.repeats, *fitting))
+
+
+def _read_both(a: str, b: str, wanted: Wanted) -> tuple[Side, Side]:
+    relative = [word for word in (a, b) if _is_relative(word)]
+    if len(relative) > 1:
+        raise UsageError(
+            f"{a} and {b}: `last` means before the other side; give one of them as a path, a name or a number"
+        )
+    if _is_relative(a):
+        second = _read(b, wanted, with_keys=True)
+        return _before(a, second, wanted), Side.of(b, second, wanted)
+    first = _read(a, wanted, with_keys=_is_relative(b))
+    other = _before(b, first, wanted) if _is_relative(b) else Side.of(b, _read(b, wanted), wanted)
+    return Side.of(a, first, wanted), other
+
+
+def _is_relative(word: str) -> bool:
+    return word.startswith(f"{HISTORY}last")
+
+
+def _read(word: str, wanted: Wanted, *, with_keys: bool = False) -> list[Observation]:
+    if word.startswith(HISTORY):
+        from nlp_bench.analysis.store import named  # noqa: PLC0415  # paths need no database
+
+        return named(wanted.history_file, word.removeprefix(HISTORY))
+    from nlp_bench.analysis.history import keyed  # noqa: PLC0415  # likewise
+    from nlp_bench.inputs.sources import read_sources  # noqa: PLC0415  # heavy
+
+    entries = read_sources([word], wanted.overrides).entries
+    return [keyed(entry) if with_keys else Observation.of(entry) for entry in entries]
+
+
+def _before(word: str, others: list[Observation], wanted: Wanted) -> Side:
+    from nlp_bench.analysis.store import before  # noqa: PLC0415  # paths need no database
+
+    runs, earlier = before(wanted.history_file, word.removeprefix(HISTORY), others)
+    which = runs[0].source if len(runs) == 1 else f"{len(runs)} runs, the latest {runs[-1].source}"
+    return Side.of(f"{word} ({which})", runs, wanted, repeats=earlier)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """One configuration."""
+
+    a: Pool
+    """A's runs."""
+    b: Pool
+    """B's runs."""
+    differences: Differences
+    """In what they differ."""
+    statistic: Statistic | None
+    """What their runs show, None where one of them has no run with a number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All of it."""
+
+    a: Side
+    """The first side: the baseline."""
+    b: Side
+    """The second side."""
+    compared: tuple[Compared, ...]
+    """The configurations of both, at least one."""
+    only_a: tuple[Pool, ...]
+    """What B does not have."""
+    only_b: tuple[Pool, ...]
+    """What A does not have."""
+    vouched: bool
+    """Whether a person says that the workload is the same where the logs do not show it."""
+    tokens: int
+    """Tokens of the hypothetical training."""
+    gates: tuple[Gate, ...] = ()
+    """What it is asked."""
+
+    @property
+    def has_vouched(self) -> bool:
+        """Say whether the comparison rests on somebody's word."""
+        return self.vouched and any(found.differences.not_shown for found in self.compared)
+
+    def word(self, gate: Gate) -> Word:
+        """Return what `gate` says of all configurations; one in which A has no number that B could miss decides nothing."""
+        words = [gate.word(found.statistic) for found in self.compared if found.a.runs]
+        # What was measured before and is not now must not look like a success.
+        return worst([*words, *([Word.NOT_PROVEN] if self.only_a else [])])
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 when a gate stops or, without one, a configuration has no number on a side, else 0."""
+        if self.gates:
+            return int(any(gate.stops(self.word(gate)) for gate in self.gates))
+        return int(any(found.statistic is None for found in self.compared))
+
+
+def compare(a: Side, b: Side, *, tokens: int, vouched: bool = False, gates: Sequence[Gate] = ()) -> Comparison:
+    """Compare two sides.
+
+    Raises UsageError, with the table of differences, when they did different work, when the logs do not show whether they did and
+    nobody vouches for it, and when nothing of A has a number.
+    """
+    for name, side in (("A", a), ("B", b)):
+        if not side.pools:
+            why = "; ".join(f"{run.source}: {'; '.join(run.reasons)}" for run in side.unreadable[:3])
+            raise UsageError(f"{name} {side.label} holds no run that could be compared: {why}")
+    found = match(a.pools, b.pools)
+    if not found.pairs:
+        raise UsageError(_no_match(a, b))
+    for one, two in found.pairs:
+        # Where one side has no number nobody divides: a run that ended before it said much is a failure, no question of trust.
+        _refuse(differences(one.settings, two.settings), vouched=vouched or not (one.runs and two.runs))
+    if not any(one.runs for one, _ in found.pairs):
+        raise UsageError(
+            f"A {a.label} has no measured run with a number, so that there is nothing to compare with; see: nlp-bench report"
+        )
+    number = sum(1 for one, two in found.pairs if one.runs and two.runs)
+    return Comparison(
+        a=a,
+        b=b,
+        compared=tuple(_compared(one, two, number, a.repeats) for one, two in found.pairs),
+        only_a=found.only_a,
+        only_b=found.only_b,
+        vouched=vouched,
+        tokens=tokens,
+        gates=tuple(gates),
+    )
+
+
+def _compared(a: Pool, b: Pool, number: int, repeats: Sequence[Pool]) -> Compared:
+    found = differences(a.settings, b.settings)
+    if not (a.runs and b.runs):
+        return Compared(a=a, b=b, differences=found, statistic=None)
+    own = {run.estimate for run in (*a.runs, *b.runs)}
+    others = [pool for pool in repeats if pool.runs and same_machine(a.settings, pool.settings)]
+    rest = [replace(pool, runs=tuple(run for run in pool.runs if run.estimate not in own)) for pool in others]
+    known = Scatter.joined([scatter for pool in rest if (scatter := Scatter.of(pool))])
+    shown = statistic(a, b, number, same_machine=same_machine(a.settings, b.settings), known=known)
+    return Compared(a=a, b=b, differences=found, statistic=shown)
+
+
+def _refuse(found: Differences, *, vouched: bool) -> None:
+    if found.workload:
+        what = "A and B did different work: no ratio of their speeds means anything"
+        raise UsageError(f"{what}\n{difference_table(found.workload)}\nCompare runs whose frozen parameters are equal.")
+    if found.not_shown and not vouched:
+        what = "A and B do not both show what they trained, so that nobody can see whether it was the same"
+        remedy = (
+            "If you know that it was, say so with --same-workload; the result will carry that it rests on your word."
+        )
+        raise UsageError(f"{what}\n{difference_table(found.not_shown)}\n{remedy}")
+
+
+def _no_match(a: Side, b: Side) -> str:
+    pairs = [(one, two) for one in a.pools for two in b.pools]
+    nearest = min((differences(one.settings, two.settings) for one, two in pairs), key=lambda found: found.number)
+    counts = f"A has {len(a.pools)} configuration(s), B {len(b.pools)}, and none is in both"
+    rows = (*nearest.workload, *nearest.not_shown, *nearest.free, *nearest.machine)
+    if not rows:
+        lost = (
+            "A log that states little stays alone, and so does one that is MEASURED; if these logs are repeats of one run, say so "
+            "with --same-workload or --allow-measured."
+        )
+        return f"{counts} once\n{lost}"
+    return (
+        f"{counts}; the nearest two differ in\n{difference_table(rows)}\nGive folders that hold one configuration each."
+    )
+
+
+def difference_columns(rows: Sequence[Difference]) -> list[Column]:
+    """Return the table name, A, B, source."""
+    cells = zip(*(row.cells() for row in rows), strict=True)
+    headings = ("name", "A", "B", "source")
+    return [
+        Column(heading=heading, cells=column, is_text=True) for heading, column in zip(headings, cells, strict=True)
+    ]
+
+
+def difference_table(rows: Sequence[Difference]) -> str:
+    """Return the same for a terminal."""
+    return "\n".join(f"  {line}" for line in as_text(difference_columns(rows)))
+
+
+def label(pool: Pool) -> str:
+    """Return a configuration in a few words: the model, the machine, batch and layout."""
+    value = {name: found.value for name, found in pool.settings.items()}
+    shape = (
+        f"{value['num_layers']} x {value['hidden_size']}" if {"num_layers", "hidden_size"} <= set(value) else "a model"
+    )
+    gpus = (
+        f"{value['num_gpus']} {'CPU' if value.get('accelerator') == 'cpu' else 'GPUs'}" if "num_gpus" in value else ""
+    )
+    short = {
+        "global_batch_size": "batch", "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp",
+        "micro_batch_size": "micro-batch",
+    }  # fmt: skip
+    layout = [f"{word} {value[name]}" for name, word in short.items() if name in value]
+    return ", ".join([str(value.get("model", shape)), *([gpus] if gpus else []), *layout])
+
+
+def machine_of(pool: Pool) -> str:
+    """Return where it ran, as far as it is known."""
+    return ", ".join(str(pool.settings[name].value) for name in MACHINE if name in pool.settings)

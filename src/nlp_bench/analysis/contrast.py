@@ -1,0 +1,267 @@
+"""Whether B is faster than A: the ratio of their rates with its interval, on the logarithm, from what runs differ by.
+
+Several runs on both sides: Student's t with the scatter of all runs together (pooled t) where it may be one and the same, else the wider
+of that and Welch's, which allows that one side scatters more. Which of the two is fixed before their means are looked at (`_method`): by
+whether both ran on the same machine, by their numbers, and by an F test of their scatters.
+One against several: a further run scatters like the several (their standard deviation * sqrt(1 + 1/n), n - 1 degrees of freedom),
+or more where its own scatter within is larger.
+One run each: the scatter within both. That proves nothing about two machines: runs of the same one differ too.
+Other runs of the same machine may say by how much (`Scatter`): their degrees of freedom are added, and one run each is enough.
+How often each is wrong, and what it finds: `tests/compare/calibration.py`, docs/compare.md.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from nlp_bench.analysis.repeats import Pool
+from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_t, variance_ratio_tail
+
+UNEQUAL = 0.02
+"""Of the F test that finds two scatters unequal; one-sided that the many scatter more than the few, or the compared runs more than others."""
+MOST_RUNS = 1.25
+"""Times as many runs as the other side has. Beyond it the pooled t is wrong often where the few scatter more, and finds little where the
+many do."""
+FEW_SCATTER = 0.3
+"""Of the F test, one-sided, that finds that the few scatter more."""
+USUAL_SCATTER = 0.01
+"""What runs are taken to differ by where nobody knows, when the runs that are missing are counted."""
+POWER = 0.8
+"""Share of the comparisons that shall decide with so many runs."""
+MAX_EACH = 200
+_EXACT = 1e-15
+"""Relative standard error of a side whose uncertainty stands on the other."""
+
+
+class Basis(Enum):
+    """What a comparison rests on."""
+
+    RUNS = "several runs each"
+    ONE_TO_SEVERAL = "one run against several"
+    ONE_EACH = "one run each"
+
+
+class Method(Enum):
+    """Whose scatter the interval is made of."""
+
+    POOLED = "pooled t"
+    WELCH = "Welch's t"
+    WIDER = "wider of Welch's t and pooled t"
+    FURTHER_RUN = "a further run"
+    WITHIN = "scatter within the runs"
+
+
+class Verdict(Enum):
+    """What it says about B."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    NONE_FOUND = "no difference found"
+    NEEDS_REPEATS = "not proven"
+    NO_INTERVAL = "no interval"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """What runs of one configuration differ by."""
+
+    cv: float
+    """Standard deviation / mean."""
+    degrees: float
+    """Degrees of freedom."""
+
+    @classmethod
+    def of(cls, pool: Pool) -> "Scatter | None":
+        """Return that of `pool`, None where it was not repeated or its runs do not differ at all."""
+        return cls(cv=pool.spread, degrees=len(pool.runs) - 1) if pool.spread else None
+
+    @classmethod
+    def joined(cls, parts: Sequence["Scatter"]) -> "Scatter | None":
+        """Return the scatter of all `parts`, taken for one and the same; None of none."""
+        degrees = math.fsum(part.degrees for part in parts)
+        if not parts:
+            return None
+        return cls(cv=math.sqrt(math.fsum(part.degrees * part.cv**2 for part in parts) / degrees), degrees=degrees)
+
+    def tail(self, other: "Scatter") -> float:
+        """Return the probability that this one is at least so much larger than `other` if both are the same."""
+        return variance_ratio_tail((self.cv / other.cv) ** 2, self.degrees, other.degrees)
+
+    def over(self, num_a: int, num_b: int, a: float, b: float) -> tuple[Estimate, Estimate]:
+        """Return the means `a` and `b`, in seconds per token, of so many runs that scatter so."""
+        error = self.cv * math.sqrt(1 / num_a + 1 / num_b)
+        # All uncertainty of the ratio stands on one side, with its degrees of freedom.
+        return (
+            Estimate(seconds_per_token=a, standard_error=error * a, degrees=self.degrees),
+            Estimate(seconds_per_token=b, standard_error=_EXACT * b, degrees=1.0),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistic:
+    """The comparison of two pools."""
+
+    value: float
+    """Rate of B / rate of A."""
+    ratio: Ratio | None
+    """The same with its interval, None where the runs do not show their scatter."""
+    both_sides: Ratio | None = None
+    """The same with the interval of two one-sided tests at 5 % each."""
+    basis: Basis
+    """What it rests on."""
+    method: Method = Method.POOLED
+    """Whose scatter."""
+    known: Scatter | None = None
+    """What other runs of the machine differ by, None where nobody knows."""
+    is_used: bool = False
+    """Whether that is part of the interval: not where the compared runs scatter more (F test)."""
+    scatter: Scatter | None = None
+    """What runs differ by, None where it is not known."""
+    level: float
+    """Of the interval: 95 % for all comparisons of one table together (Bonferroni)."""
+
+    @property
+    def is_provable(self) -> bool:
+        """Say whether it is known what runs of the same machine differ by: without, two runs prove nothing."""
+        return self.ratio is not None and self.method is not Method.WITHIN
+
+    @property
+    def verdict(self) -> Verdict:
+        """B is faster or slower when the whole interval is, and the scatter of runs is in it."""
+        if self.ratio is None:
+            return Verdict.NO_INTERVAL
+        if not self.is_provable:
+            return Verdict.NEEDS_REPEATS
+        return Verdict.FASTER if self.ratio.low > 1 else Verdict.SLOWER if self.ratio.high < 1 else Verdict.NONE_FOUND
+
+    def runs_each(self, threshold: float) -> int | None:
+        """Return how many runs of each side would tell a true ratio of `value` from `threshold` in `POWER` of the cases.
+
+        They are taken to scatter as these do, or by USUAL_SCATTER where that is not known. None above MAX_EACH.
+        """
+        cv, distance = self.scatter.cv if self.scatter else USUAL_SCATTER, abs(math.log(self.value / threshold))
+        for number in range(2, MAX_EACH + 1):
+            degrees = 2 * number - 2
+            factor = student_t(0.5 + self.level / 2, degrees) + student_t(POWER, degrees)
+            if factor * cv * math.sqrt(2 / number) <= distance:
+                return number
+        return None
+
+
+def statistic(
+    a: Pool, b: Pool, num_comparisons: int = 1, *, same_machine: bool = True, known: Scatter | None = None
+) -> Statistic:
+    """Compare two pools, each with at least one run; `known` is what other runs of the same machine differ by."""
+    wrong = (1 - LEVEL) / num_comparisons
+    first, second = a.tokens_per_second or math.nan, b.tokens_per_second or math.nan
+    number_a, number_b = len(a.runs), len(b.runs)
+    several = (number_a > 1) + (number_b > 1)
+    own = [scatter for pool in (a, b) if (scatter := Scatter.of(pool))]
+    used = known if known and all(scatter.tail(known) > UNEQUAL for scatter in own) else None
+    common = Scatter.joined([*own, *([used] if used else [])])
+    if several < 2:
+        method = Method.FURTHER_RUN if common else Method.WITHIN
+    else:
+        method = Method.POOLED if used or len(own) < 2 else _method(own, same_machine=same_machine)
+    pairs = [common.over(number_a, number_b, 1 / first, 1 / second)] if common and method is not Method.WELCH else []
+    if method is not Method.POOLED and a.estimate and b.estimate:
+        one, two = a.estimate, b.estimate
+        if common:
+            # Of one run the noise within it alone, which is the larger one where a run is short; its stalls are what runs differ by.
+            one, two = replace(one, uncertainty=None), replace(two, uncertainty=None)
+        pairs.append((one, two))
+    return Statistic(
+        value=second / first,
+        ratio=_widest(pairs, 1 - wrong),
+        both_sides=_widest(pairs, 1 - 2 * wrong),
+        basis=(Basis.ONE_EACH, Basis.ONE_TO_SEVERAL, Basis.RUNS)[several],
+        method=method,
+        known=known,
+        is_used=used is not None,
+        scatter=common,
+        level=1 - wrong,
+    )
+
+
+def _method(scatters: Sequence[Scatter], *, same_machine: bool) -> Method:
+    """Return the method for several runs each, by all that is known of them but their means."""
+    few, many = sorted(scatters, key=lambda scatter: scatter.degrees)
+    tail = few.tail(many)
+    if many.degrees + 1 <= MOST_RUNS * (few.degrees + 1):
+        is_one = UNEQUAL / 2 < tail < 1 - UNEQUAL / 2
+    elif tail > 1 - UNEQUAL:
+        return Method.WELCH
+    else:
+        is_one = tail > FEW_SCATTER
+    return Method.POOLED if is_one and same_machine else Method.WIDER
+
+
+def _widest(pairs: Iterable[tuple[Estimate, Estimate]], level: float) -> Ratio | None:
+    found = [ratio_of(one, two, level) for one, two in pairs]
+    return max(found, key=lambda ratio: ratio.high / ratio.low, default=None)
+
+
+class Word(Enum):
+    """What a gate says, the worst first."""
+
+    FAIL = "FAIL"
+    NOT_EQUIVALENT = "NOT EQUIVALENT"
+    NOT_PROVEN = "NOT PROVEN"
+    PASS = "PASS"  # noqa: S105  # no password
+    EQUIVALENT = "EQUIVALENT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """The rule."""
+
+    percent: float
+    """B may be slower by this much; above 0, below 100."""
+    strict: bool = False
+    """Whether what is not proven stops too."""
+    equivalence: bool = False
+    """Whether A may not be slower than B by more than that either: two one-sided tests at 5 % each (Schuirmann 1987,
+    doi:10.1007/BF01068419), which is an interval at 90 %."""
+
+    @property
+    def lowest(self) -> float:
+        """The least B/A that is allowed."""
+        return 1 - self.percent / 100
+
+    @property
+    def highest(self) -> float:
+        """The largest."""
+        return 1 / self.lowest if self.equivalence else math.inf
+
+    def word(self, found: Statistic | None) -> Word:
+        """Return FAIL when the whole interval is beyond the threshold, PASS when all of it is not, else NOT PROVEN.
+
+        None stands for a B without a number: it fails. Runs that do not show what runs differ by prove nothing.
+        """
+        good, bad = (Word.EQUIVALENT, Word.NOT_EQUIVALENT) if self.equivalence else (Word.PASS, Word.FAIL)
+        if found is None:
+            return bad
+        ratio = found.both_sides if self.equivalence else found.ratio
+        if ratio is None or not found.is_provable:
+            return Word.NOT_PROVEN
+        if ratio.high < self.lowest or ratio.low > self.highest:
+            return bad
+        return good if ratio.low >= self.lowest and ratio.high <= self.highest else Word.NOT_PROVEN
+
+    def runs_each(self, found: Statistic) -> int | None:
+        """Return how many runs of each side would decide, as `Statistic.runs_each` counts them; the nearer bound is the harder one."""
+        return found.runs_each(self.highest if self.equivalence and found.value > 1 else self.lowest)
+
+    def is_unexpected(self, found: Statistic | None) -> bool:
+        """Say whether B's runs are faster by more than the threshold: an improvement nobody expected is checked first."""
+        return found is not None and found.ratio is not None and found.ratio.low > 1 + self.percent / 100
+
+    def stops(self, word: Word) -> bool:
+        """Say whether a pipeline stops at this word."""
+        return word in {Word.FAIL, Word.NOT_EQUIVALENT} or (self.strict and word is Word.NOT_PROVEN)
+
+
+def worst(words: list[Word]) -> Word:
+    """Return the word of several comparisons, at least one."""
+    return min(words, key=list(Word).index)

@@ -1,0 +1,229 @@
+"""One run of the history: which run it is, and what the columns of its row hold."""
+
+import datetime as dt
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from nlp_bench import schemas
+from nlp_bench.analysis.observation import Observation, digest, settings_of
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import read_json
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.estimate import Estimate, Uncertainty
+from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
+from nlp_bench.measure.workload import Setting, lookup
+from nlp_bench.outcome import Outcome
+
+OUTCOME = "outcome.json"
+_BLOCK_BYTES = 1 << 20
+
+
+def keyed(entry: RunEntry) -> Observation:
+    """Return what `entry` observed, with the key that the history knows its run by."""
+    return replace(Observation.of(entry), key=key_of(entry))
+
+
+def key_of(entry: RunEntry) -> str:
+    """Return the SHA-256 of run.json and log; of several runs in one log, each with its first record.
+
+    An entry without a file (standard input) is told by its numbers. A run of ours that left no record is told by its outcome too: the
+    run.json of two repeats is the same.
+    """
+    found = hashlib.sha256()
+    for path in files_of(entry):
+        with path.open("rb") as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                found.update(block)
+        found.update(b"\0")
+    first = entry.provenance.first_record if entry.provenance else None
+    found.update(f"{first.line if first else None}".encode())
+    folder = run_folder(entry)
+    if folder and not first and (folder / OUTCOME).is_file():
+        found.update((folder / OUTCOME).read_bytes())
+    if not files_of(entry):
+        numbers = (entry.steady, entry.reference, entry.num_records, entry.throughput and entry.throughput.estimate)
+        found.update(f"{digest(entry)} {numbers}".encode())
+    return found.hexdigest()
+
+
+def files_of(entry: RunEntry) -> list[Path]:
+    """Return run.json and log of a run folder of ours, the log of others; empty where there is no file of that name."""
+    folder = run_folder(entry)
+    paths = [folder / "run.json", folder / "job.out"] if folder else [Path(entry.source)]
+    return [path for path in paths if path.is_file()]
+
+
+def run_folder(entry: RunEntry) -> Path | None:
+    """Return the run folder of ours that `entry` was read from, None for logs of others."""
+    path = Path(entry.source)
+    folder = path.parent if path.name == "job.out" else path
+    return folder if (folder / "run.json").is_file() else None
+
+
+_ESTIMATE = "estimate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One run."""
+
+    id: int = 0
+    """Its number in the file, 0 before it is there."""
+    key: str
+    """Which run it is: `history.key`."""
+    name: str = ""
+    """A name that a person gave to it and perhaps to others."""
+    added: str = ""
+    """When it came into the file, ISO 8601 with offset."""
+    ended: str
+    """When the run ended, else when its log was last written; ISO 8601 with offset."""
+    ended_s: float
+    """The same in seconds since 1970, to sort by."""
+    source: str
+    """Where it was read."""
+    nlp_bench_commit: str | None = None
+    """Of the checkout that ran it, where run.json tells."""
+    job_id: str | None = None
+    """Of the scheduler."""
+    system: str | None = None
+    """Name of the system file."""
+    model: str | None = None
+    """Name of the model."""
+    accelerator: str | None = None
+    """cuda or cpu."""
+    num_gpus: int | None = None
+    """GPUs or CPU ranks."""
+    identity: str
+    """Short name of workload, configuration and machine: equal for repeats."""
+    outcome: str
+    """How it ended."""
+    tokens_per_second_reference: float | None = None
+    """By the published formula."""
+    tokens_per_second_steady: float | None = None
+    """Over the steady window."""
+    ci95_low: float | None = None
+    """Lower end of its 95 % interval, tokens per second."""
+    ci95_high: float | None = None
+    """Upper end."""
+    time_to_report_s: float | None = None
+    """Seconds for 20 million tokens at the steady rate."""
+    standard_error: float | None = None
+    """Of the mean seconds per token within the run."""
+    degrees: float | None = None
+    """Its degrees of freedom."""
+    num_intervals: int | None = None
+    """Logged intervals of the window."""
+    settings: str = "{}"
+    """JSON of what is known of workload, configuration and machine: name to [value, source]."""
+    entry: str = "{}"
+    """JSON of the run's object in nlp-bench/report/1, and its `Estimate` as `estimate`."""
+
+    def observation(self) -> Observation:
+        """Return the run as one observation, as `Observation.of` does with a fresh entry."""
+        rate, error, degrees = self.tokens_per_second_steady, self.standard_error, self.degrees
+        estimate = None
+        entry: dict[str, Any] = json.loads(self.entry)
+        if parts := entry.get(_ESTIMATE):
+            made_of = parts["uncertainty"]
+            estimate = Estimate(**{**parts, "uncertainty": Uncertainty(**made_of) if made_of else None})
+        elif rate and error and degrees:  # of an earlier nlp-bench
+            estimate = Estimate(seconds_per_token=1 / rate, standard_error=error, degrees=degrees)
+        where = f"history run {self.id}"
+        known: dict[str, Any] = json.loads(self.settings)
+        return Observation(
+            source=f"{where}: {self.source}",
+            outcome=Outcome(self.outcome),
+            seconds_per_token=1 / rate if rate else None,
+            estimate=estimate,
+            num_intervals=self.num_intervals,
+            settings={name: Setting(value, f"{where}, {source}") for name, (value, source) in known.items()},
+            program=entry.get("dialect"),
+            reasons=tuple(entry.get("reasons", ())),
+            key=self.key,
+        )
+
+
+COLUMNS = tuple(field.name for field in fields(Row))
+SHORT = tuple(name for name in COLUMNS if name not in {"settings", "entry"})
+"""Without the two long texts."""
+
+
+def row_of(entry: RunEntry, *, name: str, added: str) -> Row:
+    """Return the row of a run that a report has read."""
+    low, high = entry.ci95 or (None, None)
+    measured = entry.throughput
+    estimate = measured.estimate if measured else None
+    settings = settings_of(entry)
+    system = settings.get("system")
+    row = Row(
+        key=key_of(entry),
+        name=name,
+        added=added,
+        **_files(entry, added),
+        source=_lasting(entry.source),
+        system=str(system.value) if system else None,
+        model=entry.model,
+        accelerator=entry.accelerator,
+        num_gpus=entry.num_gpus,
+        identity=digest(entry),
+        outcome=entry.outcome.value,
+        tokens_per_second_reference=entry.reference,
+        tokens_per_second_steady=entry.steady,
+        ci95_low=low,
+        ci95_high=high,
+        time_to_report_s=time_to_report_s(REPORT_TOKENS, entry.steady),
+        standard_error=estimate.standard_error if estimate else None,
+        degrees=estimate.degrees if estimate else None,
+        num_intervals=len(measured.window.spans) if measured else None,
+        settings=json.dumps({key: [found.value, found.source] for key, found in settings.items()}),
+        entry=json.dumps({**entry.to_json(REPORT_TOKENS), _ESTIMATE: asdict(estimate) if estimate else None}),
+    )
+    return _encodable(row)
+
+
+def _encodable(row: Row) -> Row:
+    """Return a row whose texts SQLite takes: one of a path that is no UTF-8 has its bytes as escapes."""
+    texts = {name: getattr(row, name) for name in COLUMNS if isinstance(getattr(row, name), str)}
+    changed = {name: text.encode("utf-8", "backslashreplace").decode() for name, text in texts.items()}
+    return replace(row, **changed)
+
+
+def _lasting(source: str) -> str:
+    # The history is read from other folders and on other days.
+    return str(Path(source).absolute()) if Path(source).exists() else source
+
+
+def _files(entry: RunEntry, added: str) -> dict[str, Any]:
+    """Return when the run ended, its commit and its job, as far as its files tell."""
+    folder, files = run_folder(entry), files_of(entry)
+    run = _record(folder / "run.json", schemas.RUN) if folder else {}
+    ending = _record(folder / "outcome.json", schemas.OUTCOME) if folder else {}
+    moment = _moment(ending.get("ended"))
+    if moment is None and files:
+        moment = dt.datetime.fromtimestamp(files[-1].stat().st_mtime, dt.timezone.utc).astimezone()
+    moment = moment or dt.datetime.fromisoformat(added)
+    job_id = ending.get("job_id")
+    return {
+        "ended": moment.isoformat(timespec="seconds"),
+        "ended_s": moment.timestamp(),
+        "nlp_bench_commit": lookup(run, "nlp_bench.commit"),
+        "job_id": None if job_id is None else str(job_id),
+    }
+
+
+def _record(path: Path, schema: str) -> dict[str, Any]:
+    try:
+        return read_json(path, schema)
+    except NlpBenchError:
+        return {}
+
+
+def _moment(text: object) -> dt.datetime | None:
+    try:
+        found = dt.datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.astimezone()

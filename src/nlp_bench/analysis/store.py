@@ -1,0 +1,377 @@
+"""The file of the history: SQLite in write-ahead mode, with a lock file beside it, so that many processes and users may write and read.
+
+Sources: https://www.sqlite.org/wal.html (write-ahead log; all writers on one host), https://www.sqlite.org/pragma.html
+(application_id and user_version, by which the file says what it is and which version of its tables it has).
+"""
+
+import contextlib
+import errno
+import fcntl
+import functools
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.analysis.history import COLUMNS, SHORT, Row, row_of
+from nlp_bench.analysis.history_text import name_of
+from nlp_bench.analysis.observation import Observation, digest_of, identity_of
+from nlp_bench.clock import now
+from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
+from nlp_bench.files import locked
+from nlp_bench.inputs.sources import read_sources
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.outcome import Outcome
+from nlp_bench.show.escape import one_line
+
+REMEDIES_OF_SQLITE = {
+    "database or disk is full": REMEDIES[errno.ENOSPC],
+    "disk I/O error": f"{REMEDIES[errno.EIO]}; or {REMEDIES[errno.ENOSPC]}",  # a full disk is told so, too
+    "attempt to write a readonly database": "you may not write to it, or its file system can only be read: check the owner and the rights (`ls -ld`), or give another --file",
+}
+"""What SQLite says of the operating system's errors, which it hides, and what a person can do."""
+
+VERSION = 1
+APPLICATION = 0x6E6C7062
+"""The letters nlpb."""
+WAIT_S = 60.0
+_TYPES = {"id": "INTEGER PRIMARY KEY", "key": "TEXT NOT NULL UNIQUE"}
+_REALS = {"ended_s", "degrees", "standard_error", "time_to_report_s", "ci95_low", "ci95_high"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """Which runs; None means all."""
+
+    ids: Sequence[int] | None = None
+    """Numbers."""
+    name: str | None = None
+    """Name that a person gave."""
+    identity: str | None = None
+    """Short name of the configuration, or its beginning."""
+    model: str | None = None
+    """Name of the model."""
+    system: str | None = None
+    """Name of the system."""
+    last: int | None = None
+    """The latest ones only."""
+
+    def where(self) -> tuple[str, list[Any]]:
+        """Return the condition of an SQL query and its values."""
+        parts: list[str] = []
+        values: list[Any] = []
+        for column in ("name", "model", "system"):
+            value = getattr(self, column)
+            if value is not None:
+                parts.append(f"{column} = ?")
+                values.append(value)
+        if self.identity is not None:
+            parts.append("substr(identity, 1, ?) = ?")
+            values += [len(self.identity), self.identity]
+        if self.ids is not None:
+            parts.append(f"id IN ({','.join('?' * len(self.ids))})")
+            values += self.ids
+        return " AND ".join(parts) or "1", values
+
+
+class Store:
+    """An open history."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self.connection, self.path = connection, path
+
+    def add(self, rows: Iterable[Row]) -> list[tuple[int, bool]]:
+        """Write rows; return for each its number and whether it is new. A run that is there already is measured anew.
+
+        All of them or, when the program is killed, none.
+        """
+        names = [column for column in COLUMNS if column != "id"]
+        # A name given before stays unless a new one is given; `added` stays.
+        keep = [name for name in names if name not in {"key", "added", "name"}]
+        sets = ", ".join(f"{name} = excluded.{name}" for name in keep)
+        named = "name = CASE excluded.name WHEN '' THEN name ELSE excluded.name END"
+        sql = (
+            f"INSERT INTO runs ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "  # noqa: S608  # our own words
+            f"ON CONFLICT (key) DO UPDATE SET {sets}, {named}"
+        )
+        found = []
+        with self.connection:
+            self.connection.execute("BEGIN IMMEDIATE")
+            for row in rows:
+                is_new = self._id(row.key) is None
+                self.connection.execute(sql, [getattr(row, name) for name in names])
+                found.append((self._id(row.key) or 0, is_new))
+        return found
+
+    def _id(self, key: str) -> int | None:
+        row = self.connection.execute("SELECT id FROM runs WHERE key = ?", [key]).fetchone()
+        return int(row[0]) if row else None
+
+    def rows(self, wanted: Filter, columns: Sequence[str] = SHORT) -> list[Row]:
+        """Return runs from the oldest to the latest; fields that are no `columns` are empty."""
+        where, values = wanted.where()
+        limit = "" if wanted.last is None else f" LIMIT {int(wanted.last)}"
+        sql = f"SELECT {', '.join(columns)} FROM runs WHERE {where} ORDER BY ended_s DESC, id DESC{limit}"  # noqa: S608  # our own words
+        found = [Row(**dict(zip(columns, row, strict=True))) for row in self.connection.execute(sql, values)]
+        return found[::-1]
+
+    def count(self) -> int:
+        """Return how many runs there are."""
+        return int(self.connection.execute("SELECT count(*) FROM runs").fetchone()[0])
+
+
+@contextlib.contextmanager
+def open_to_write(path: Path) -> Iterator[Store]:
+    """Open the history at `path`, made with its folder where there is none.
+
+    Raises NlpBenchError when it cannot be written, is no history or is newer than this program.
+    """
+    with _told(path), locked(lock_of(path), "give a --file in a folder that you may write to"):
+        # With the rights of the umask: a file that SQLite makes is never writable for a group. Where this is refused, SQLite would leave
+        # files of ours beside that of another user, which shut him out.
+        path.open("ab").close()
+        connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
+        with contextlib.closing(connection):
+            _check(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            _create(connection)
+            yield Store(connection, path)
+
+
+def lock_of(path: Path) -> Path:
+    """Return the lock file of a history: one writer at a time, or readers."""
+    return path.with_name(f"{path.name}.lock")
+
+
+@contextlib.contextmanager
+def open_to_read(path: Path) -> Iterator[Store]:
+    """Open the history at `path`; nothing is written.
+
+    Raises UsageError when there is none, NlpBenchError when it is no history or newer than this program.
+    """
+    if not path.is_file():
+        raise UsageError(f"--file {path} does not exist; fill it with: nlp-bench history add PATH --file {path}")
+    with _told(path), _no_writer(path):
+        path.open("rb").close()  # SQLite does not say why it cannot
+        connection = _reader(path)
+        with contextlib.closing(connection):
+            _check(connection, path)
+            yield Store(connection, path)
+
+
+@contextlib.contextmanager
+def _no_writer(path: Path) -> Iterator[None]:
+    """Wait for a writer and keep others out, where there is a lock file that we may open."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            fcntl.flock(stack.enter_context(lock_of(path).open("rb")), fcntl.LOCK_SH)
+        yield
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    """Open the file so that nothing is written beside it: SQLite's files of a mere reader would shut out the owner.
+
+    Only what a writer that was killed has left in its write-ahead log needs them.
+    """
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    log = path.with_name(f"{path.name}-wal")
+    if not log.exists() or not log.stat().st_size:
+        return sqlite3.connect(f"{uri}&immutable=1", uri=True)
+    connection = sqlite3.connect(uri, timeout=WAIT_S, uri=True)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        # In a folder that may not be written the log's shared memory cannot be made; nobody writes there then.
+        connection.close()
+        return sqlite3.connect(f"{uri}&immutable=1", uri=True)
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("PRAGMA trusted_schema = OFF")
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    if application != APPLICATION and not (is_empty and application == 0):
+        raise NlpBenchError(f"{path} is a database of another program; give the history's own --file")
+    if version > VERSION:
+        raise NlpBenchError(
+            f"{path} has version {version} of the history's tables, this nlp-bench reads up to {VERSION}; install a newer one"
+        )
+    if not is_empty and (foreign := _schema(connection) ^ _own_schema()):
+        kind, name, _ = min(foreign)
+        raise NlpBenchError(
+            f"{path}: its {one_line(kind)} {one_line(name)[:80]!r} is not as nlp-bench makes it: a trigger, a view or a rule of somebody else "
+            "may change what is written or read; nothing of it was used; keep the runs in a new --file"
+        )
+
+
+def _schema(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    """Return kind, name and definition of all that the file holds, but for what SQLite itself makes."""
+    sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' OR type NOT IN ('table', 'index')"
+    return set(connection.execute(sql))
+
+
+@functools.cache
+def _own_schema() -> set[tuple[str, str, str]]:
+    """Return what a history holds: as it is made."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        _create(connection)
+        return _schema(connection)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    hints = dict.fromkeys(COLUMNS, "TEXT") | dict.fromkeys(_REALS, "REAL") | _TYPES
+    hints |= {name: "REAL" for name in COLUMNS if name.startswith("tokens_per_second")}
+    hints |= dict.fromkeys(("num_gpus", "num_intervals"), "INTEGER")
+    columns = ", ".join(f"{name} {kind}" for name, kind in hints.items())
+    if connection.execute("PRAGMA user_version").fetchone()[0]:
+        return
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(f"CREATE TABLE IF NOT EXISTS runs ({columns})")
+        connection.execute("CREATE INDEX IF NOT EXISTS runs_by_time ON runs (ended_s, id)")
+        connection.execute("CREATE INDEX IF NOT EXISTS runs_by_identity ON runs (identity, ended_s)")
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        remedy = REMEDIES_OF_SQLITE.get(str(error), "is it a history of nlp-bench, and may you write there?")
+        raise NlpBenchError(f"{path}: {error}; {remedy}; nothing of it was changed") from error
+    except OSError as error:
+        raise NlpBenchError(f"{path}: {explained(error)}; nothing of it was changed") from error
+
+
+MAX_LAST = 500
+EARLIER = 20
+"""Runs before a single one that show what runs differ by."""
+_DIGEST = re.compile(r"[0-9a-f]{6,12}")
+_FORMS = "last (the run before the other side's), last-N (the N before), a number, a name, or a configuration (12 hex digits)"
+
+
+def named(path: Path, word: str) -> list[Observation]:
+    """Return the runs that `word` stands for: a name, a number, or the beginning of a configuration's short name.
+
+    Raises UsageError when there are none.
+    """
+    with open_to_read(path) as store:
+        rows = store.rows(Filter(name=word), COLUMNS) if word else []
+        if not rows and word.isdecimal():
+            rows = store.rows(Filter(ids=[int(word)]), COLUMNS) if len(word) < 18 else []
+        if not rows and _DIGEST.fullmatch(word):
+            rows = store.rows(Filter(identity=word), COLUMNS)
+    if not rows:
+        raise UsageError(f"history:{word} is not in {path}; give {_FORMS}; see: nlp-bench history list --file {path}")
+    return [row.observation() for row in rows]
+
+
+def before(path: Path, word: str, others: list[Observation]) -> tuple[list[Observation], list[Observation]]:
+    """Return, for each configuration of `others`, the last valid run (or the last N) that is none of them, and those before it.
+
+    Of the latter there are up to EARLIER where one run was asked for, and none where several were: those show themselves what runs
+    differ by.
+    `others` have keys. Where a run of `others` is in the history itself, only runs before it count. Raises UsageError when there
+    are none.
+    """
+    number = _number(word)
+    keys = {run.key for run in others}
+    found: list[Row] = []
+    earlier: list[Row] = []
+    with open_to_read(path) as store:
+        for identity in dict.fromkeys(digest_of(identity_of(run.settings)) for run in others):
+            rows = _last(store, identity, keys, number + (EARLIER if number == 1 else 0))
+            found += rows[-number:]
+            earlier += rows[:-number]
+    if not found:
+        raise UsageError(
+            f"history:{word}: {path} has no earlier valid run of this configuration; add one with: nlp-bench history add PATH"
+        )
+    return [row.observation() for row in found], [row.observation() for row in earlier]
+
+
+def _last(store: Store, identity: str, keys: set[str | None], number: int) -> list[Row]:
+    rows = store.rows(Filter(identity=identity))
+    own = [index for index, row in enumerate(rows) if row.key in keys]
+    earlier = rows[: own[0]] if own else rows
+    valid = [row for row in earlier if row.outcome == Outcome.VALID.value and row.tokens_per_second_steady]
+    return store.rows(Filter(ids=[row.id for row in valid[-number:]]), COLUMNS)
+
+
+def _number(word: str) -> int:
+    match = re.fullmatch(r"last(?:-([0-9]{1,4}))?", word)
+    number = int(match[1] or 1) if match else 0
+    if not 1 <= number <= MAX_LAST:
+        raise UsageError(f"history:{word[:40]} is unknown; give {_FORMS}; N is from 1 to {MAX_LAST}")
+    return number
+
+
+def why_no_name(word: str) -> str | None:
+    """Say why `word` cannot be a person's name for runs, None where it can."""
+    if not re.fullmatch(r"[A-Za-z][\w.-]{0,63}", word):
+        return "a name begins with a letter and holds letters, digits, ., - and _ (64 at most)"
+    if word.startswith("last") or _DIGEST.fullmatch(word):
+        return "the name could be taken for history:last or for a configuration"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added:
+    """What became of the paths."""
+
+    lines: tuple[str, ...]
+    """One per run that is in the history now."""
+    refused: tuple[str, ...]
+    """One per entry that is no ended run, with the reason."""
+
+
+def add_runs(paths: Sequence[str], file: Path, *, name: str = "", overrides: Overrides | None = None) -> Added:
+    """Add every ended run below `paths`, the failed ones too: they are part of what happened to the machine.
+
+    A log that gives no number and tells no end (REFUSED, UNKNOWN) and a published table are no runs. Raises NlpBenchError where
+    the file cannot be written; none of the runs is then added.
+    """
+    entries = read_sources(paths, overrides or Overrides()).entries
+    refusals = {index: why for index, entry in enumerate(entries) if (why := _why_not(entry))}
+    added = now()
+    rows = [row_of(entry, name=name, added=added) for index, entry in enumerate(entries) if index not in refusals]
+    found: list[tuple[int, bool]] = []
+    if rows:
+        with open_to_write(file) as store:
+            found = store.add(rows)
+    return Added(
+        lines=tuple(_line(row, *end) for row, end in zip(rows, found, strict=True)),
+        refused=tuple(f"{entries[index].source}: {why}" for index, why in refusals.items()),
+    )
+
+
+def _why_not(entry: RunEntry) -> str | None:
+    if entry.outcome in {Outcome.REFUSED, Outcome.UNKNOWN}:
+        return "; ".join(entry.reason_texts) or entry.outcome.value
+    if entry.published_tokens_per_second is not None:
+        return "a published value is no run; compare it with: nlp-bench report"
+    return None
+
+
+def _line(row: Row, number: int, is_new: bool) -> str:
+    rate = f" {row.tokens_per_second_steady:.2f} tokens/s" if row.tokens_per_second_steady else ""
+    what = "added" if is_new else "was there, measured anew"
+    return f"run {number} {what}: {row.identity} {name_of(row)} {row.outcome}{rate} ({one_line(row.source)})"
+
+
+def default_file() -> Path:
+    """Return reports/history.sqlite3 of the checkout."""
+    from nlp_bench.config.catalog import root  # noqa: PLC0415  # --help stays light
+
+    return root() / "reports" / "history.sqlite3"

@@ -1,0 +1,208 @@
+"""How the speed of one configuration developed: its level, runs that leave it, and where it changed for good.
+
+Single runs: a control chart with individual values (Shewhart 1931; Montgomery, Introduction to Statistical Quality Control, chapter 6). A
+run deviates when it lies beyond the mean of the level so far by more than a further run may, at 0.27 % (the classical three standard
+deviations), by Student's t because a level is short at first. MIN_LEVEL of them in a row on one side are a new level.
+Small changes that stay: after each run the split of the level so far that parts it best is tested by Student's t (the change-point
+model with unknown parameters: Hawkins, Qiu and Kang 2003, doi:10.1080/00224065.2003.11980233, a CUSUM that needs no known level), on
+times that are held to HELD robust standard deviations around their median, so that tails are no change (Huber 1964), with an error that
+allows for autocorrelation.
+How often both are wrong, and what they find, beside EWMA and CUSUM charts: `tests/compare/calibration.py`, docs/compare.md.
+"""
+
+import functools
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nlp_bench.analysis.history import Row
+from nlp_bench.analysis.repeats import percentage
+from nlp_bench.measure.autocorrelation import scatter_around
+from nlp_bench.measure.estimate import student_t
+
+ALPHA = 0.0027
+MIN_RUNS = 3
+"""So many runs make a level that a further one can be held against."""
+MIN_LEVEL = 5
+"""Runs that make a new level: machines of two speeds have some in a row at one of them."""
+SPLIT_ALPHA = 2e-4
+"""Of each split: a false level in 3 of 100 series of 60 runs."""
+HELD = 2.0
+_ENOUGH = 200
+"""From this number of runs on Student's t is near enough to its limit, and a change further back would have been seen."""
+
+
+class Kind(Enum):
+    """What a flag says about a run."""
+
+    DROP = "drop"
+    RISE = "rise"
+    NEW_LEVEL = "new level"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """A run that is not like those before it."""
+
+    row: Row
+    """The run."""
+    kind: Kind
+    """One run by itself (or the latest), or the first of a new level."""
+    change: float
+    """Its rate, of a new level the level's, / the rate of the level before - 1."""
+    num_before: int
+    """Runs of the level that it left."""
+
+    def sentence(self) -> str:
+        """Return it in words."""
+        where = f"{percentage(abs(self.change))} {'below' if self.change < 0 else 'above'} the level of the {self.num_before} runs before it"
+        what = "a new level begins, " if self.kind is Kind.NEW_LEVEL else ""
+        return f"run {self.row.id} ({self.row.ended}): {what}{where}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """Neighbouring runs of about one speed."""
+
+    rows: tuple[Row, ...]
+    """Its runs in the order of time, without the single ones that left it."""
+    mean: float
+    """Tokens per second: the inverse of the mean time per token."""
+    cv: float | None
+    """Sample standard deviation of the time per token / mean; None for one run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trend:
+    """One configuration over time."""
+
+    rows: tuple[Row, ...]
+    """Its valid runs in the order of time, at least one."""
+    levels: tuple[Level, ...]
+    """One after the other."""
+    flags: tuple[Flag, ...]
+    """In the order of time."""
+    num_failed: int
+    """Runs without a number."""
+
+
+class _Running:
+    """Mean and deviation of a level while it grows (Welford 1962, doi:10.1080/00401706.1962.10490022)."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.mean, self.squares, self.within = 0.0, 0.0, 0.0
+
+    def _add(self, row: Row) -> None:
+        self.rows.append(row)
+        value = _seconds(row)
+        change = value - self.mean
+        self.mean += change / len(self.rows)
+        self.squares += change * (value - self.mean)
+        self.within += (row.standard_error or 0.0) ** 2
+
+    def take(self, row: Row) -> Flag | None:
+        """Add `row`, unless it leaves the level: then return how."""
+        if not self._is_left_by(row):
+            self._add(row)
+            return None
+        change = self.mean / _seconds(row) - 1
+        return Flag(row=row, kind=Kind.DROP if change < 0 else Kind.RISE, change=change, num_before=len(self.rows))
+
+    def _is_left_by(self, row: Row) -> bool:
+        number = len(self.rows)
+        if number < MIN_RUNS:
+            return False
+        # Runs whose digits are rounded to one value scatter at least as each does within.
+        variance = max(self.squares / (number - 1), self.within / number)
+        bound = _factor(min(number, _ENOUGH), ALPHA) * math.sqrt(variance * (1 + 1 / number))
+        return abs(_seconds(row) - self.mean) > max(bound, 1e-9 * self.mean)
+
+    def level(self) -> Level:
+        number = len(self.rows)
+        cv = math.sqrt(self.squares / (number - 1)) / self.mean if number > 1 else None
+        return Level(rows=tuple(self.rows), mean=1 / self.mean, cv=cv)
+
+
+@functools.cache
+def _factor(number: int, alpha: float) -> float:
+    return student_t(1 - alpha / 2, number - 1)
+
+
+def _seconds(row: Row) -> float:
+    return 1 / (row.tokens_per_second_steady or math.nan)
+
+
+def trends(rows: Iterable[Row]) -> list[Trend]:
+    """Return one trend per configuration that has a number, the one with the latest run last; `rows` are in the order of time."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.identity, []).append(row)
+    found = [trend for group in groups.values() for trend in _trend(group)]
+    return sorted(found, key=lambda trend: trend.rows[-1].ended_s)
+
+
+def _trend(group: list[Row]) -> Iterator[Trend]:
+    rows = [row for row in group if row.tokens_per_second_steady]
+    if not rows:
+        return
+    levels: list[Level] = []
+    flags: list[Flag] = []
+    rest = rows
+    while rest:
+        change = _change(rest)
+        running = _Running()
+        left = [flag for row in rest[:change] if (flag := running.take(row))]
+        level = running.level()
+        if levels:
+            moved, num_before = level.mean / levels[-1].mean - 1, len(levels[-1].rows)
+            flags.append(Flag(row=rest[0], kind=Kind.NEW_LEVEL, change=moved, num_before=num_before))
+        levels.append(level)
+        flags += left
+        rest = rest[change:]
+    yield Trend(rows=tuple(rows), levels=tuple(levels), flags=tuple(flags), num_failed=len(group) - len(rows))
+
+
+def _change(rows: list[Row]) -> int:
+    """Return the index of the first run of the next level, the number of `rows` where all are of one."""
+    level, kinds = _Running(), list[Kind | None]()
+    seconds = np.array([_seconds(row) for row in rows])
+    for number, row in enumerate(rows, start=1):
+        flag = level.take(row)
+        kinds.append(flag.kind if flag else None)
+        if flag and kinds[-MIN_LEVEL:] == [flag.kind] * MIN_LEVEL:
+            return number - MIN_LEVEL
+        begin = max(0, number - _ENOUGH)
+        split = _split(seconds[begin:number])
+        if split:
+            return begin + split
+    return len(rows)
+
+
+def _split(seconds: NDArray[np.float64]) -> int | None:
+    """Return where `seconds` go over to another level, None where they do not or are too few to tell."""
+    number = len(seconds)
+    if number < 2 * MIN_LEVEL:
+        return None
+    middle = np.median(seconds)
+    # The correction for few values is that of the normal distribution (Croux and Rousseeuw 1992).
+    robust = 1.4826 * float(np.median(np.abs(seconds - middle))) * number / (number - 0.8)
+    held = np.clip(seconds - middle, -HELD * robust, HELD * robust)
+    left = np.arange(MIN_LEVEL, number - MIN_LEVEL + 1)
+    sums = np.cumsum(held)
+    between = (sums[left - 1] - left * sums[-1] / number) ** 2 * number / (left * (number - left))
+    best = int(np.argmax(between))
+    at = int(left[best])
+    scatter = scatter_around(np.concatenate([part - part.mean() for part in (held[:at], held[at:])]), 2)
+    within = scatter.variance * number / scatter.num_effective
+    # Where most times are the same to the last digit they are rounded, and say nothing about small changes.
+    is_other = robust > 0 and float(between[best]) > _factor(number - 1, SPLIT_ALPHA) ** 2 * within
+    if not is_other:
+        return None
+    # Where it is: the least absolute deviations from the medians of both parts, on the times as they are.
+    nearer = np.abs(seconds - np.median(seconds[:at])) - np.abs(seconds - np.median(seconds[at:]))
+    return MIN_RUNS + int(np.argmin(np.cumsum(nearer)[MIN_RUNS - 1 : -1]))

@@ -1,0 +1,487 @@
+"""Where the scatter of a benchmark comes from - iterations, runs, nodes, days - and what a number of a wanted precision costs.
+
+The model: ln(seconds per token) of a run = level + day + set of nodes + run + mean of its iterations, each a random effect of its own
+variance. The variances come by the method of moments from pairs of runs: half the squared difference of two runs, less what their iterations
+explain, is expected to be run + (nodes, if they ran on different ones) + (day, if on different days); least squares over all pairs. In balanced
+nested designs that is the classical analysis of variance; unbalanced and crossed ones need nothing else (Rao 1971, MINQUE with the identity,
+doi:10.1016/0047-259X(71)90001-7; Searle, Casella and McCulloch, Variance Components, 1992, chapters 5 and 11). Intervals are those variances
+under which the estimate would be among the lowest or highest 2.5 % (test inversion by simulation, normal effects, the other variances as estimated).
+"""
+
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nlp_bench.analysis.history import Row
+from nlp_bench.analysis.history_text import name_of, table
+from nlp_bench.measure.estimate import LEVEL, student_t
+
+NUM_SIMULATED = 2000
+MOST_RUNS = 200
+"""The latest ones are taken: the pairs grow with the square."""
+LEAST_ITERATIONS = 100
+"""Of a run that is planned: fewer show neither where its warm-up ends nor whether it stalls."""
+MOST_ITERATIONS = 10**6
+PLANNED_RUNS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50)
+Floats = NDArray[np.float64]
+
+
+class Level(Enum):
+    """What may differ."""
+
+    ITERATION = "iteration"
+    RUN = "run"
+    NODES = "nodes"
+    DAY = "day"
+
+
+class Unknown(Enum):
+    """Why a variance cannot be told."""
+
+    ONE = "all runs share one"
+    NOT_RECORDED = "not recorded for every run"
+    TOO_FEW = "fewer runs than two"
+    ENTANGLED = "it always differs as others do, and is part of them"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunMean:
+    """One run, as one mean."""
+
+    log_time: float
+    """Natural logarithm of its seconds per token."""
+    error: float
+    """Standard error of its mean within the run, as a share of the mean; autocorrelation allowed for."""
+    degrees: float
+    """Degrees of freedom of that."""
+    iterations: int
+    """Iterations that the mean is over, at least 1."""
+    nodes: str | None = None
+    """Which nodes it ran on, None where nobody recorded it."""
+    day: str | None = None
+    """Which day it ran."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Component:
+    """One source of scatter."""
+
+    levels: tuple[Level, ...]
+    """What differs; several where they never differ apart."""
+    num_members: int
+    """Different runs, sets of nodes or days."""
+    variance: float | None = None
+    """Of one iteration (as its share of the mean of a long run), one run, one set of nodes or one day; None where it cannot be told."""
+    low: float = 0.0
+    """Lower end of the 95 % interval of the variance."""
+    high: float = math.inf
+    """Upper end."""
+    why_unknown: Unknown | None = None
+    """Why there is no variance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a run costs beside its counted iterations."""
+
+    start_up_s: float
+    """Seconds of each job before its first iteration."""
+    warm_up_iterations: float
+    """Iterations of each run that are not counted."""
+    seconds_per_iteration: float
+    """Of a steady iteration."""
+    num_gpus: int | None
+    """GPUs of the job; None: hours of the whole machine are told."""
+
+    def hours(self, runs: int, iterations: int) -> float:
+        """Return GPU hours (hours of the job where the GPUs are not known)."""
+        seconds = self.start_up_s + (self.warm_up_iterations + iterations) * self.seconds_per_iteration
+        return runs * seconds * (self.num_gpus or 1) / 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Purchase:
+    """So many runs of so many iterations."""
+
+    runs: int
+    """Runs."""
+    iterations: int
+    """Counted iterations of each."""
+    hours: float
+    """What they cost together."""
+
+
+def components(runs: Sequence[RunMean]) -> tuple[Component, ...]:
+    """Return the variance of each level, iterations first; a level that cannot be told says why."""
+    runs = runs[-MOST_RUNS:]
+    found = [_of_iterations(runs)]
+    if len(runs) < 2:
+        return (*found, Component(levels=(Level.RUN,), num_members=len(runs), why_unknown=Unknown.TOO_FEW))
+    labels: dict[Level, list[str | None]] = {
+        Level.RUN: list(map(str, range(len(runs)))),
+        Level.NODES: [run.nodes for run in runs],
+        Level.DAY: [run.day for run in runs],
+    }
+    first, second = np.triu_indices(len(runs), 1)
+    columns: dict[tuple[Level, ...], Floats] = {}
+    unknown: list[Component] = []
+    for level, names in labels.items():
+        codes = np.unique([name or "" for name in names], return_inverse=True)[1]
+        column = (codes[first] != codes[second]).astype(float)
+        alike = next((key for key, other in columns.items() if np.array_equal(other, column)), None)
+        others = np.array(list(columns.values()))
+        why = (
+            Unknown.NOT_RECORDED if None in names
+            else Unknown.ONE if not column.any()
+            else Unknown.ENTANGLED if alike is None and len(others) and _depends(column, others)
+            else None
+        )  # fmt: skip
+        if why:
+            unknown.append(Component(levels=(level,), num_members=len({*names} - {None}), why_unknown=why))
+        elif alike:
+            both = (*alike, level)
+            columns[both] = columns.pop(alike)
+        else:
+            columns[(level,)] = column
+    members = {key: len(set(labels[key[-1]])) for key in columns}
+    return (*found, *_solved(runs, columns, members, {key: labels[key[-1]] for key in columns}), *unknown)
+
+
+def plan(found: Sequence[Component], within: float, cost: Cost, *, of_one_day: bool) -> list[Purchase]:
+    """Return by which numbers of runs, and with how many iterations each, the mean over runs is known to `within` at 95 %.
+
+    `of_one_day`: all runs on the same nodes and day, so that what those differ by is not in the number; else each run on its own. The interval
+    over runs is Student's t with one degree of freedom fewer than runs, as `report` has it. None where one run is all that is known.
+    """
+    if not any(Level.RUN in one.levels and one.variance is not None for one in found):
+        return []
+    by_run = sum(one.variance or 0.0 for one in found if Level.RUN in one.levels)
+    by_place = sum(one.variance or 0.0 for one in found if not {Level.RUN, Level.ITERATION} & set(one.levels))
+    by_iteration = next((one.variance or 0.0 for one in found if Level.ITERATION in one.levels), 0.0)
+    between = by_run if of_one_day else by_run + by_place
+    purchases = []
+    for runs in PLANNED_RUNS:
+        # half width = t sqrt((between + by_iteration / iterations) / runs)
+        left = runs * (within / student_t(0.5 + LEVEL / 2, runs - 1)) ** 2 - between
+        iterations = by_iteration / left if left > 0 else math.inf
+        if iterations <= MOST_ITERATIONS:
+            number = max(math.ceil(iterations), LEAST_ITERATIONS)
+            purchases.append(Purchase(runs=runs, iterations=number, hours=cost.hours(runs, number)))
+    return purchases
+
+
+def _depends(column: Floats, others: Floats) -> bool:
+    return int(np.linalg.matrix_rank(np.vstack([others, column]))) == len(others)
+
+
+def _of_iterations(runs: Sequence[RunMean]) -> Component:
+    """Return the variance of one iteration, pooled over the runs by their degrees of freedom, with its chi-square interval."""
+    weights = np.array([run.degrees for run in runs])
+    variances = np.array([run.iterations * run.error**2 for run in runs])
+    if not len(runs) or weights.sum() <= 0:
+        return Component(levels=(Level.ITERATION,), num_members=0, why_unknown=Unknown.NOT_RECORDED)
+    degrees, variance = float(weights.sum()), float(weights @ variances / weights.sum())
+    # Wilson and Hilferty (1931): the cube root of a chi-square over its degrees is nearly normal.
+    low, high = ((1 - 2 / (9 * degrees) + z * math.sqrt(2 / (9 * degrees))) ** 3 for z in (1.96, -1.96))
+    return Component(
+        levels=(Level.ITERATION,),
+        num_members=sum(run.iterations for run in runs),
+        variance=variance,
+        low=variance / low,
+        high=variance / high if high > 0 else math.inf,
+    )
+
+
+def _solved(
+    runs: Sequence[RunMean],
+    columns: dict[tuple[Level, ...], Floats],
+    members: dict[tuple[Level, ...], int],
+    labels: dict[tuple[Level, ...], list[str | None]],
+) -> Iterator[Component]:
+    """Solve for all levels that can be told; each estimate is a quadratic form of the runs' values."""
+    number = len(runs)
+    first, second = np.triu_indices(number, 1)
+    weights = np.linalg.pinv(np.column_stack(list(columns.values())))
+    values, errors = np.array([run.log_time for run in runs]), np.array([run.error for run in runs])
+    forms, explained = [], []
+    for row in weights:
+        form = np.zeros((number, number))
+        form[first, second] = form[second, first] = -row / 2
+        form[np.diag_indices(number)] = -form.sum(axis=1)
+        forms.append(form)
+        explained.append(float(row @ (errors[first] ** 2 + errors[second] ** 2) / 2))
+    centred = values - values.mean()
+    estimates = [float(centred @ form @ centred) - less for form, less in zip(forms, explained, strict=True)]
+    dice = np.random.default_rng(1)
+    effects = [_effects(labels[key], dice) for key in columns]
+    noise = errors * dice.standard_normal((NUM_SIMULATED, number))
+    for place, (key, form) in enumerate(zip(columns, forms, strict=True)):
+        scaled = (math.sqrt(max(value, 0.0)) * effect for value, effect in zip(estimates, effects, strict=True))
+        rest = noise + sum(part for other, part in enumerate(scaled) if other != place)
+        own = effects[place]
+        squares = tuple(_form(one, form, two) for one, two in ((own, own), (own, rest), (rest, rest)))
+        low, _ = _interval(estimates[place] + explained[place], squares)
+        # Runs that differ by less than their own errors allow would have no upper end: they are taken to differ by just that.
+        _, high = _interval(max(estimates[place], 0.0) + explained[place], squares)
+        yield Component(levels=key, num_members=members[key], variance=max(estimates[place], 0.0), low=low, high=high)
+
+
+def _effects(labels: Sequence[str | None], dice: np.random.Generator) -> Floats:
+    """Return standard normal effects of a level, equal for runs with equal labels: [NUM_SIMULATED, runs]."""
+    names, codes = np.unique([str(label) for label in labels], return_inverse=True)
+    return np.asarray(dice.standard_normal((NUM_SIMULATED, len(names)))[:, codes])
+
+
+def _form(one: Floats, form: Floats, two: Floats) -> Floats:
+    return np.asarray(np.einsum("bi,ij,bj->b", one, form, two, optimize=True))
+
+
+def _interval(observed: float, squares: tuple[Floats, ...]) -> tuple[float, float]:
+    """Return the variances under which 2.5 % of the simulated estimates are at least, and at most, what was observed."""
+    own, mixed, rest = squares
+
+    def share(scale: float, *, above: bool) -> float:
+        simulated = scale**2 * own + 2 * scale * mixed + rest
+        return float(np.mean(simulated >= observed if above else simulated <= observed))
+
+    tail, most = (
+        (1 - LEVEL) / 2,
+        math.sqrt(max(abs(observed), float(np.abs(rest).max())) / max(float(np.median(own)), 1e-300)),
+    )
+    ends = []
+    for above in (True, False):
+        low, high = 0.0, 1000 * most
+        if above == (share(0.0, above=above) >= tail):  # no variance at all would do, or none is small enough
+            ends.append(0.0)
+            continue
+        if not above and share(high, above=False) >= tail:  # too few members for any bound
+            ends.append(math.inf)
+            continue
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if (share(middle, above=above) < tail) == above else (low, middle)
+        ends.append(high**2)
+    return ends[0], ends[1]
+
+
+SCHEMA = "nlp-bench/variance/1"
+START_UP_S = 120.0
+"""Seconds of a job before its first iteration, where nobody says them."""
+_WORDS = {
+    Unknown.ONE: "cannot be told: all runs share one",
+    Unknown.NOT_RECORDED: "cannot be told: not recorded for every run",
+    Unknown.TOO_FEW: "cannot be told: one run only",
+    Unknown.ENTANGLED: "cannot be told apart from the others",
+}
+_NAMES = {Level.ITERATION: "iteration", Level.RUN: "run", Level.NODES: "set of nodes", Level.DAY: "day"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """One configuration."""
+
+    rows: tuple[Row, ...]
+    """Its runs that have a number with a standard error, in the order of time."""
+    found: tuple[Component, ...]
+    """What they differ by."""
+    cost: Cost
+    """What a run costs."""
+    within: float
+    """The half width that is wanted, as a share."""
+    of_one_day: tuple[Purchase, ...]
+    """What would do where all runs are of one day and on the same nodes."""
+    of_own_days: tuple[Purchase, ...]
+    """What would do where each has its own; empty too where neither nodes nor days could be told."""
+
+
+def analyse(rows: Iterable[Row], *, within: float, start_up_s: float) -> list[Analysis]:
+    """Return an analysis per configuration that has a number with a standard error; `rows` need all columns, in the order of time."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.tokens_per_second_steady and row.standard_error and row.degrees:
+            groups.setdefault(row.identity, []).append(row)
+    return [_analysis(group, within, start_up_s) for group in groups.values()]
+
+
+def _analysis(rows: Sequence[Row], within: float, start_up_s: float) -> Analysis:
+    entries = [json.loads(row.entry) for row in rows]
+    found = components([_run(row, entry) for row, entry in zip(rows, entries, strict=True)])
+    cost = Cost(
+        start_up_s=start_up_s,
+        warm_up_iterations=statistics.median(_window(entry)[0] - 1 for entry in entries),
+        seconds_per_iteration=statistics.median(_seconds(row, entry) for row, entry in zip(rows, entries, strict=True)),
+        num_gpus=rows[0].num_gpus,
+    )
+    is_placed = any(one.variance is not None and not {Level.RUN, Level.ITERATION} & set(one.levels) for one in found)
+    own = plan(found, within, cost, of_one_day=False) if is_placed else []
+    same = plan(found, within, cost, of_one_day=True)
+    return Analysis(
+        rows=tuple(rows), found=found, cost=cost, within=within, of_one_day=tuple(same), of_own_days=tuple(own)
+    )
+
+
+def _run(row: Row, entry: Mapping[str, Any]) -> RunMean:
+    seconds = 1 / (row.tokens_per_second_steady or 1.0)
+    nodes = (entry.get("machine") or {}).get("nodes")
+    first, last = _window(entry)
+    return RunMean(
+        log_time=math.log(seconds),
+        error=(row.standard_error or 0.0) / seconds,
+        degrees=row.degrees or 0.0,
+        iterations=last - first + 1,
+        nodes=" ".join(sorted(map(str, nodes))) if nodes else None,
+        day=row.ended[:10],
+    )
+
+
+def _window(entry: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the first and the last counted iteration."""
+    window = entry.get("window") or {}
+    first, last = window.get("first_iteration"), window.get("last_iteration")
+    return (int(first), int(last)) if first is not None and last is not None and first <= last else (1, 1)
+
+
+def _seconds(row: Row, entry: Mapping[str, Any]) -> float:
+    """Return the seconds of a steady iteration."""
+    batch, sequence = entry.get("global_batch_size"), entry.get("sequence_length")
+    return (batch or 1) * (sequence or 1) / (row.tokens_per_second_steady or 1.0)
+
+
+def best(purchases: Sequence[Purchase]) -> Purchase | None:
+    """Return the cheapest."""
+    return min(purchases, key=lambda one: one.hours, default=None)
+
+
+def as_text(analyses: Sequence[Analysis]) -> str:
+    """Return the sources of scatter and the price list of each configuration."""
+    return "\n".join(map(_text, analyses))
+
+
+def _text(one: Analysis) -> str:
+    first, last, cost = one.rows[0], one.rows[-1], one.cost
+    head = f"{first.identity}: {name_of(last)}; {len(one.rows)} runs, {first.ended[:10]} to {last.ended[:10]}\n\n"
+    wanted = f"+-{100 * one.within:g} %"
+    start = f"each run takes {cost.start_up_s:g} s before its first iteration (--start-up), {cost.warm_up_iterations:g} uncounted iterations"
+    lines = [f"\n{wanted} at 95 %; {start} and {cost.seconds_per_iteration:.4g} s per iteration\n\n"]
+    if one.of_one_day or one.of_own_days:
+        lines += [table(_prices(one)), "\n", *_advice(one)]
+    else:
+        known = any(Level.RUN in component.levels and component.variance is not None for component in one.found)
+        why = "runs differ by too much" if known else "what runs differ by is not known; add a second one"
+        lines.append(f"no number of runs up to {PLANNED_RUNS[-1]} is known to be enough: {why}\n")
+    return head + table([_line(component) for component in one.found]) + "".join(lines)
+
+
+def _line(component: Component) -> dict[str, str]:
+    known = component.variance is not None
+    return {
+        "differs by": " and ".join(_NAMES[level] for level in component.levels),
+        "of": str(component.num_members),
+        "standard deviation": _percent(component.variance or 0.0) if known else "",
+        "95 %": f"{_percent(component.low)} to {_percent(component.high)}" if known else "",
+        "": _WORDS[component.why_unknown] if component.why_unknown else "",
+    }
+
+
+def _percent(variance: float) -> str:
+    return "any" if math.isinf(variance) else f"{100 * math.sqrt(variance):.2f} %"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _List:
+    """One price list."""
+
+    heading: str
+    """Of its columns."""
+    meaning: str
+    """Which runs it is for."""
+    prices: Mapping[int, Purchase]
+    """By the number of runs."""
+
+
+def _lists(one: Analysis) -> list[_List]:
+    placed = [
+        _NAMES[level]
+        for component in one.found
+        for level in component.levels
+        if component.variance is not None and not {Level.RUN, Level.ITERATION} & set(component.levels)
+    ]
+    same, own = ({purchase.runs: purchase for purchase in part} for part in (one.of_one_day, one.of_own_days))
+    if not placed:
+        return [_List(heading="each", meaning="runs like these", prices=same)]
+    words = " and ".join(placed)
+    return [
+        _List(
+            heading=f"same {words}",
+            meaning=f"all runs of one {words}, of which alone the number then speaks",
+            prices=same,
+        ),
+        _List(heading=f"own {words}", meaning=f"each run of its own {words}", prices=own),
+    ]
+
+
+def _prices(one: Analysis) -> list[dict[str, str]]:
+    unit = "GPU h" if one.cost.num_gpus else "hours"
+    lines, lists = [], _lists(one)
+    for runs in sorted({runs for part in lists for runs in part.prices}):
+        cells = {"runs": str(runs)}
+        for part in lists:
+            price = part.prices.get(runs)
+            cells[f"iterations, {part.heading}"] = str(price.iterations) if price else "-"
+            cells[f"{unit}, {part.heading}"] = f"{price.hours:.3g}" if price else "-"
+        lines.append(cells)
+    return lines
+
+
+def _advice(one: Analysis) -> list[str]:
+    unit = "GPU hours" if one.cost.num_gpus else "hours"
+    said = []
+    for part in _lists(one):
+        cheapest = best(list(part.prices.values()))
+        answer = f"no number of runs up to {PLANNED_RUNS[-1]} is enough"
+        if cheapest:
+            answer = (
+                f"{cheapest.runs} runs of {cheapest.iterations} iterations are cheapest, {cheapest.hours:.3g} {unit}"
+            )
+        said.append(f"{part.meaning}: {answer}\n")
+    return said
+
+
+def as_json(analyses: Sequence[Analysis]) -> str:
+    """Return the record of nlp-bench/variance/1; variances are squared shares of the mean time per token, null where not known."""
+    record = {"schema": SCHEMA, "configurations": list(map(_object, analyses))}
+    return json.dumps(record, indent=1, allow_nan=False) + "\n"
+
+
+def _object(one: Analysis) -> dict[str, Any]:
+    return {
+        "identity": one.rows[0].identity,
+        "runs": [row.id for row in one.rows],
+        "components": [
+            {
+                "levels": [level.value for level in component.levels],
+                "num_members": component.num_members,
+                "variance": component.variance,
+                "low": component.low if component.variance is not None else None,
+                "high": None if component.variance is None or math.isinf(component.high) else component.high,
+                "why_unknown": component.why_unknown.name if component.why_unknown else None,
+            }
+            for component in one.found
+        ],
+        "within": one.within,
+        "cost": vars(one.cost),
+        "plans": [
+            {"of_one_day": is_same, **vars(purchase)}
+            for is_same, purchase in itertools.chain(
+                ((True, p) for p in one.of_one_day), ((False, p) for p in one.of_own_days)
+            )
+        ],
+    }

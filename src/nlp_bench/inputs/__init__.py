@@ -1,0 +1,1 @@
+"""The PATHs of a command line to runs."""

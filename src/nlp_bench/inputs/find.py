@@ -1,0 +1,218 @@
+"""What PATHs stand for: logs, run folders of ours, published tables; each real file or folder once."""
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from nlp_bench.errors import UsageError
+from nlp_bench.inputs.reference import is_reference_table
+from nlp_bench.walk import walk
+
+Key = tuple[object, ...]
+_MAGIC = frozenset("*?[")
+FAMILY = "nlp-bench/"
+"""How the schema of each record begins."""
+_HEAD = 4096
+
+
+class Kind(Enum):
+    """How an item is read."""
+
+    LOG = "log"
+    RUN = "run folder"
+    TABLE = "reference table"
+    RECORD = "record of nlp-bench"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """One thing to read."""
+
+    path: str
+    """Path as it is opened and shown, `-` for standard input; for a run of ours its folder or the log that was named."""
+    kind: Kind
+    """How it is read."""
+    is_found: bool = False
+    """Whether it was only met below a folder: if it holds no training line it is no row."""
+    is_regular: bool = False
+    """Whether another process could open it too; a pipe can be read once, and here."""
+    num_bytes: int = 0
+    """Size on disk, for the progress."""
+    problem: str = ""
+    """Why it cannot be read, where that is known already."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of a run of ours."""
+        return Path(self.path).parent if self.kind is Kind.RUN and Path(self.path).is_file() else Path(self.path)
+
+    @property
+    def file(self) -> Path:
+        """The log or the table."""
+        return self.folder / "job.out" if self.kind is Kind.RUN else Path(self.path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """What one PATH stands for."""
+
+    path: str
+    """The PATH as it was given."""
+    is_folder: bool = False
+    """Whether the PATH is a folder whose files were looked through, without a run folder in it."""
+    items: list[Item] = field(default_factory=list)
+    """In the order of the report; empty where everything was met before."""
+
+
+def find(paths: Sequence[str]) -> list[Group]:
+    """Return one group for each PATH, or for each match of a PATH that is a pattern, in the order of the report.
+
+    What is missing is a broken item. Raises UsageError when standard input is named twice.
+    """
+    if paths.count("-") > 1:
+        raise UsageError("PATH - is given twice; standard input can be read once")
+    finder = _Finder()
+    return [finder.group(match) for path in paths for match in _matches(path)]
+
+
+def _matches(path: str) -> list[str]:
+    """Return what a shell would make of `path`: itself, unless it is a pattern with matches."""
+    if path == "-" or _MAGIC.isdisjoint(path) or os.path.lexists(path):
+        return [path]
+    import glob  # noqa: PLC0415  # only patterns need it
+
+    return sorted(glob.glob(path, recursive=True)) or [path]  # noqa: PTH207  # Path.glob wants a folder and a pattern apart
+
+
+class _Finder:
+    """Remembers what was met, so that nothing counts twice."""
+
+    def __init__(self) -> None:
+        self.seen: set[Key] = set()
+
+    def group(self, path: str) -> Group:
+        """Return what `path` stands for."""
+        if path == "-":
+            return Group(path=path, items=[Item(path=path, kind=Kind.LOG)])
+        try:
+            status = Path(path).stat()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            missing = isinstance(error, FileNotFoundError)
+            what = f"PATH {path} does not exist" if missing else f"cannot read {path}: {why}"
+            problem = f"{what}; give a log file, a folder, a pattern in quotes or -"
+            return Group(path=path, items=[Item(path=path, kind=Kind.BROKEN, problem=problem)])
+        if stat.S_ISDIR(status.st_mode):
+            return self._folder(path)
+        return Group(path=path, items=self._new(_named(path, status), _key(path, status)))
+
+    def _folder(self, path: str) -> Group:
+        problems: list[OSError] = []
+        folders = list(walk(Path(path), problems=problems))
+        unreadable = [_unreadable(problem) for problem in problems if not _is_hidden(problem.filename, path)]
+        runs, tables = _find_runs(folders)
+        if runs or tables:
+            found = [*((_item(table, Kind.TABLE), table) for table in tables), *((_run(run), run) for run in runs)]
+            items = [new for item, place in found for new in self._new(item, _real(place))]
+            return Group(path=path, items=items + unreadable)
+        logs = _find_logs([one for one in folders if not _is_hidden(one[0], path)])
+        items = [new for log, status in logs for new in self._new(_log(log, status), _key(log, status))]
+        if not logs and not unreadable:
+            what = f"PATH {path} holds no run folder (run.json beside job.out or outcome.json), no reference table"
+            items = [Item(path=path, kind=Kind.BROKEN, problem=f"{what} and no file that could be a log")]
+        return Group(path=path, is_folder=bool(logs), items=items + unreadable)
+
+    def _new(self, item: Item, key: Key) -> list[Item]:
+        if key in self.seen:
+            return []
+        self.seen.add(key)
+        return [item]
+
+
+def _named(path: str, status: os.stat_result) -> Item:
+    is_regular = stat.S_ISREG(status.st_mode)
+    kind = Kind.RUN if _is_log_of_ours(path) else Kind.TABLE if is_reference_table(Path(path)) else Kind.LOG
+    kind = Kind.RECORD if is_earlier(Path(path)) else kind
+    return Item(path=path, kind=kind, is_regular=is_regular, num_bytes=status.st_size if is_regular else 0)
+
+
+def is_earlier(path: Path) -> bool:
+    """Say whether a file is a JSON record of this program, by its name and its first bytes."""
+    if path.suffix != ".json":
+        return False
+    try:
+        with path.open("rb") as stream:
+            return FAMILY.encode() in stream.read(_HEAD)
+    except OSError:
+        return False
+
+
+def _is_log_of_ours(path: str) -> bool:
+    # Named by its log, a run of ours is held to its run.json all the same: cut short it has no number.
+    return Path(path).name == "job.out" and (Path(path).parent / "run.json").is_file()
+
+
+def _key(path: str, status: os.stat_result) -> Key:
+    # One file under two names (a hard link, a symbolic link) is one file; a run of ours is its folder.
+    return _real(Path(path).parent) if _is_log_of_ours(path) else (status.st_dev, status.st_ino)
+
+
+def _real(path: Path) -> Key:
+    return (os.path.realpath(path),)
+
+
+def _item(path: Path, kind: Kind) -> Item:
+    return Item(path=str(path), kind=kind, is_regular=True)
+
+
+def _run(folder: Path) -> Item:
+    log = folder / "job.out"
+    size = log.stat().st_size if log.exists() else 0
+    return Item(path=str(folder), kind=Kind.RUN, is_regular=True, num_bytes=size)
+
+
+def _log(path: str, status: os.stat_result) -> Item:
+    return Item(path=path, kind=Kind.LOG, is_found=True, is_regular=True, num_bytes=status.st_size)
+
+
+def _unreadable(error: OSError) -> Item:
+    path = str(error.filename)
+    return Item(path=path, kind=Kind.BROKEN, problem=f"cannot read {path}: {error.strerror}")
+
+
+def _find_runs(folders: list[tuple[Path, set[str]]]) -> tuple[list[Path], list[Path]]:
+    """Return the run folders and the reference tables, each real one once."""
+    runs: list[Path] = []
+    tables: dict[Key, Path] = {}
+    for folder, names in folders:
+        if "run.json" in names and not names.isdisjoint({"job.out", "outcome.json"}):
+            runs.append(folder)
+        for name in sorted(names):
+            if is_reference_table(folder / name):
+                tables.setdefault(_real(folder / name), folder / name)
+    return sorted(runs), sorted(tables.values())
+
+
+def _find_logs(folders: list[tuple[Path, set[str]]]) -> list[tuple[str, os.stat_result]]:
+    """Return the regular files that are not hidden, each real one once and by a name that is no link if there is one, sorted."""
+    found: dict[Key, tuple[str, os.stat_result]] = {}
+    for path in (str(folder / name) for folder, names in folders for name in sorted(names)):
+        if Path(path).name.startswith("."):
+            continue
+        try:
+            status = Path(path).stat()
+        except OSError:
+            continue  # a link to nothing is no file
+        key = (status.st_dev, status.st_ino)
+        is_better = key not in found or (Path(found[key][0]).is_symlink() and not Path(path).is_symlink())
+        if stat.S_ISREG(status.st_mode) and is_better:
+            found[key] = (path, status)
+    return sorted(found.values(), key=lambda pair: pair[0])
+
+
+def _is_hidden(path: str | Path, top: str) -> bool:
+    return any(part.startswith(".") for part in Path(os.path.relpath(path, top)).parts if part != ".")

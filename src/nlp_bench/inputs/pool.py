@@ -1,0 +1,181 @@
+"""Many items read by several processes: in the order that was asked for, stopped by Ctrl-C, whole although one may die."""
+
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from nlp_bench.inputs.find import Item
+from nlp_bench.inputs.read import Read, Wish, broken, read_item
+from nlp_bench.logs.source import Source
+
+MAX_PROCESSES = 16
+CHUNK_FILES, CHUNK_BYTES = 64, 8 << 20
+_WAIT_S = 0.1
+_BEGUN, _DONE = 1, 2
+_DIED = "the process that read it ended without an answer (killed, or out of memory); read it alone to see more"
+Show = Callable[[int, int], None]
+Work = tuple[int, Item, Wish]
+
+
+class Shared(NamedTuple):
+    """What the processes write for their parent to see. No locks: each slot has one writer, and a writer may be killed."""
+
+    states: Any
+    """For each item 0, _BEGUN or _DONE."""
+    positions: Any
+    """For each item how many of its bytes are read."""
+    stop: Any
+    """Set by the parent: whoever reads shall end at the next block."""
+
+
+def num_processes() -> int:
+    """Return how many processes may read at once."""
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
+    return min(len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1, MAX_PROCESSES)
+
+
+def read_many(items: Sequence[Item], wishes: Sequence[Wish], show: Show) -> list[Read]:
+    """Return what `read_item` gives for each item and its wish; `show` is told files and bytes from time to time."""
+    return _Pool(
+        [(index, item, wish) for index, (item, wish) in enumerate(zip(items, wishes, strict=True))], show
+    ).run()
+
+
+class _Pool:
+    """The items and what they gave so far."""
+
+    def __init__(self, work: list[Work], show: Show) -> None:
+        self.work, self.show = work, show
+        self.results: dict[int, Read] = {}
+        # Spawned, not forked: nothing of this process (threads of numpy, an open terminal) is copied into them.
+        self.context = multiprocessing.get_context("spawn")
+        array = self.context.RawArray
+        self.shared = Shared(array("B", len(work)), array("q", len(work)), self.context.RawValue("B", 0))
+
+    def run(self) -> list[Read]:
+        while left := [one for one in self.work if one[0] not in self.results]:
+            if self.round(_chunks(left), min(num_processes(), len(left))):
+                continue
+            suspects = [one for one in left if one[0] not in self.results and self.shared.states[one[0]] == _BEGUN]
+            for one in suspects:
+                if not self.round([[one]], 1):
+                    self.results[one[0]] = broken(one[1], _DIED)
+            if not suspects:  # processes cannot be started here at all
+                left = [one for one in left if one[0] not in self.results]
+                self.results.update((index, read_item(item, wish)) for index, item, wish in left)
+        return [self.results[index] for index, _, _ in self.work]
+
+    def round(self, chunks: list[list[Work]], count: int) -> bool:
+        """Read the chunks; False when a process died or none can be had, which loses what is not yet in `results`."""
+        executor = None
+        others = set(multiprocessing.active_children())
+        try:
+            executor = ProcessPoolExecutor(min(count, len(chunks)), self.context, _begin, (self.shared,))
+            self.gather(_submitted(executor, chunks))
+        except (BrokenProcessPool, OSError):  # the second: a login node may allow no more processes
+            # The executor ends those that it knows of, waits for all, and may have missed one that it was starting
+            # while another one died: that one waits for work for ever.
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()
+            return False
+        else:
+            return True
+        finally:
+            gc.unfreeze()
+            self.shared.stop.value = 1
+            if executor:
+                executor.shutdown(wait=True, cancel_futures=True)
+            self.shared.stop.value = 0
+
+    def gather(self, waiting: "set[Future[dict[int, Read]]]") -> None:
+        """Take the results as they come. Raises `BrokenProcessPool`, after those that did come, when a process died."""
+        lost = None
+        while waiting:
+            done, waiting = wait(waiting, timeout=_WAIT_S)
+            for future in done:
+                error = future.exception()
+                if isinstance(error, BrokenProcessPool):
+                    lost = error
+                else:
+                    self.results.update(future.result())
+                    gc.freeze()  # none of it is garbage: looking through all of it again and again takes a tenth of the time
+            self.show(bytes(self.shared.states).count(_DONE), sum(self.shared.positions))
+        if lost:
+            raise lost
+
+
+def _submitted(executor: ProcessPoolExecutor, chunks: list[list[Work]]) -> "set[Future[dict[int, Read]]]":
+    """Return the futures of the chunks. Raises `BrokenProcessPool` or `OSError` where processes die or cannot be had."""
+    try:
+        with _deaf_children():
+            return {executor.submit(_read_chunk, chunk) for chunk in chunks}
+    except ValueError as error:
+        # A process died while the next one was being started: the executor closes its pipes, whose numbers are
+        # given out again, and the same number twice is refused ("bad value(s) in fds_to_keep").
+        raise BrokenProcessPool(str(error)) from error
+
+
+def _chunks(work: list[Work]) -> list[list[Work]]:
+    """Return the work in pieces that are worth a message, the largest first."""
+    chunks: list[list[Work]] = []
+    sizes: list[int] = []
+    for one in work:
+        size = one[1].num_bytes
+        if not chunks or len(chunks[-1]) >= CHUNK_FILES or sizes[-1] + size > CHUNK_BYTES:
+            chunks.append([])
+            sizes.append(0)
+        chunks[-1].append(one)
+        sizes[-1] += size
+    return [chunks[index] for index in sorted(range(len(chunks)), key=lambda index: -sizes[index])]
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Let processes that start meanwhile not hear Ctrl-C, which a terminal sends to all: the parent stops them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_SHARED: list[Shared] = []
+"""In a child: what it shares with its parent."""
+
+
+def _begin(shared: Shared) -> None:
+    _SHARED[:] = [shared]
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent:
+        parent.join()
+        os._exit(1)  # nobody waits for an answer any more
+
+
+def _read_chunk(chunk: list[Work]) -> dict[int, Read]:
+    shared = _SHARED[0]
+    results = {}
+    for index, item, wish in chunk:
+
+        def progress(source: Source, index: int = index) -> None:
+            shared.positions[index] = source.position_bytes
+            if shared.stop.value:
+                raise KeyboardInterrupt
+
+        shared.states[index] = _BEGUN
+        results[index] = read_item(item, wish, progress)
+        shared.positions[index] = item.num_bytes
+        shared.states[index] = _DONE
+        if shared.stop.value:
+            raise KeyboardInterrupt
+    return results

@@ -1,0 +1,254 @@
+"""One item to runs: what goes wrong with one of many stays with that one."""
+
+import shlex
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nlp_bench.errors import NlpBenchError, UsageError, explained
+from nlp_bench.files import read_object
+from nlp_bench.inputs.find import FAMILY, Item, Kind
+from nlp_bench.logs.reader import Progress
+from nlp_bench.logs.record import Records
+from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
+from nlp_bench.measure.curves import curves_of
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.foreign import NOTHING, measure_log
+from nlp_bench.measure.provenance import Place
+from nlp_bench.measure.sizes import Overrides, Sizes
+from nlp_bench.measure.span import Spans
+from nlp_bench.measure.throughput import Throughput
+from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
+from nlp_bench.show.escape import one_line
+
+_MAX_SOURCES = 10
+
+
+def refused(path: Path, source: str) -> RunEntry | None:
+    """Return the refusal of a record, called `source`, which names what to give in its place; None for a file of somebody else."""
+    record = read_object(path)
+    schema = str(record.get("schema"))
+    if not schema.startswith(FAMILY):
+        return None
+    sources = _sources(schema.removeprefix(FAMILY).partition("/")[0], record, path)
+    more = f" and {len(sources) - _MAX_SOURCES} more" if len(sources) > _MAX_SOURCES else ""
+    command = f"nlp-bench report {shlex.join(sources[:_MAX_SOURCES])}{more}"
+    reason = f"a record of nlp-bench ({schema}), which holds no log lines to derive its numbers from"
+    if sources:
+        reason += f"; give what it was made from, with the same options: {command}"
+    page = path.with_suffix(".html")
+    if page.is_file():
+        reason += f"; its table is in {page}"
+    return RunEntry(source=source, outcome=Outcome.REFUSED, reasons=(Reason("earlier-record", one_line(reason)),))
+
+
+def _sources(family: str, record: dict[str, Any], path: Path) -> list[str]:
+    """Return the logs and run folders that a record names; a record in a run folder stands for that folder."""
+    if (path.parent / "run.json").is_file():
+        return [str(path.parent)]
+    runs = record.get("runs") if family == "report" else [record.get("run")] if family == "result" else []
+    found = (
+        [str(run["source"]) for run in runs if isinstance(run, dict) and "source" in run]
+        if isinstance(runs, list)
+        else []
+    )
+    return list(dict.fromkeys(found))
+
+
+MAX_BYTES = 4096
+MAX_LENGTH = 600
+
+
+def with_quotes(path: str, entry: RunEntry) -> RunEntry:
+    """Return `entry` with the text of its first record and of the first one of the window; unchanged if it cannot be read.
+
+    Offsets count unpacked bytes: of a compressed file nothing is quoted.
+    """
+    found = entry.provenance
+    if found is None or path == "-" or not Path(path).is_file():
+        return entry
+    first, window = (_quoted(path, place) for place in (found.first_record, found.window_first_record))
+    return replace(entry, provenance=replace(found, first_record=first, window_first_record=window))
+
+
+def _quoted(path: str, place: Place | None) -> Place | None:
+    if place is None:
+        return None
+    try:
+        with Path(path).open("rb") as stream:
+            if is_packed(stream.read(HEAD_BYTES)):
+                return place
+            stream.seek(place.offset)
+            line = stream.readline(MAX_BYTES)
+    except OSError:
+        return place
+    text = " ".join(one_line(line.decode(errors="replace")).split())
+    return replace(place, text=text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - 3] + "...")
+
+
+MAX_DRAWN = 1000
+"""Logs whose runs have plots."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeanSpans(Spans):
+    """The first and the last interval, and the sums over all of them."""
+
+    count: int
+    """Intervals that the sums are over."""
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def lean(entry: RunEntry) -> RunEntry:
+    """Return `entry` without samples. One without a provenance keeps them: nothing else tells where its numbers are from."""
+    if entry.provenance is None:
+        return entry
+    throughput = _throughput(entry.throughput) if entry.throughput else None
+    return replace(entry, records=_ends(entry.records), attempts={}, throughput=throughput)
+
+
+def _throughput(measured: Throughput) -> Throughput:
+    tail = measured.window.tail
+    window = replace(measured.window, spans=_spans(measured.window.spans), tail=_spans(tail) if tail else None)
+    return replace(measured, window=window, spans=_spans(measured.spans), sizes=_sizes(measured.sizes))
+
+
+def _ends(records: Records) -> Records:
+    # Copied: a view would keep all of them alive.
+    return records.chosen(np.array([0, -1])) if len(records) > 1 else records
+
+
+def _spans(spans: Spans) -> Spans:
+    ends = np.array([0, -1])
+    records = spans.records
+    iterations = {
+        "iteration": records.column("iteration")
+    }  # what a window tells of its ends; `entry.records` has the rest
+    return LeanSpans(
+        records=Records(iterations, records.offsets, records.numbers, records.whole).chosen(ends),
+        num_iterations=spans.num_iterations[ends],
+        num_tokens=np.array([spans.num_tokens.sum()]),
+        seconds=np.array([spans.seconds.sum()]),
+        count=len(spans),
+    )
+
+
+def _sizes(sizes: Sizes) -> Sizes:
+    columns: dict[str, Any] = {
+        f.name: np.empty(0) for f in fields(sizes) if isinstance(getattr(sizes, f.name), np.ndarray)
+    }
+    return replace(sizes, **columns)
+
+
+SNIFFED_BYTES = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What is wanted of every item."""
+
+    overrides: Overrides
+    """What the command line adds to logs that do not say it."""
+    is_alone: bool = False
+    """Whether there is only one item: its fault is then that of the whole command."""
+    with_quotes: bool = False
+    """Whether the text of the first records is wanted."""
+    with_samples: bool = False
+    """Whether the points of plots are wanted, and not only the sums."""
+    with_records: bool = False
+    """Whether every sample is wanted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """What one item gave."""
+
+    entries: tuple[RunEntry, ...] = ()
+    """Its runs; none for a file that was only found and is no log."""
+    is_binary: bool = False
+    """Whether it was passed over because its first bytes are no text."""
+
+
+def read_item(item: Item, wish: Wish, progress: Progress | None = None) -> Read:
+    """Read `item`. Raises NlpBenchError only when it is alone: among others its fault becomes a row."""
+    if wish.is_alone:
+        return _read(item, wish, progress)
+    try:
+        return _read(item, wish, progress)
+    except NlpBenchError as error:
+        return broken(item, str(error))
+    except OSError as error:
+        return broken(item, f"cannot read {error.filename or item.path}: {explained(error)}")
+    except Exception as error:  # noqa: BLE001  # a fault of this program in one log must not cost the other 9999
+        return broken(item, f"reading failed: {type(error).__name__}: {error}")
+
+
+def broken(item: Item, reason: str) -> Read:
+    """Return the row of an item that could not be read."""
+    outcome = Outcome.UNKNOWN if item.kind is Kind.RUN else Outcome.REFUSED
+    why = Reason("unreadable", one_line(reason))
+    return Read(entries=(RunEntry(source=one_line(item.path), outcome=outcome, reasons=(why,)),))
+
+
+def _read(item: Item, wish: Wish, progress: Progress | None) -> Read:
+    if item.kind is Kind.BROKEN:
+        raise UsageError(item.problem)
+    if item.kind is Kind.TABLE:
+        from nlp_bench.inputs.reference import read_reference_table  # noqa: PLC0415  # few need it
+
+        return Read(entries=tuple(read_reference_table(item.file)))
+    if item.kind is Kind.RECORD and (earlier := refused(item.file, one_line(item.path))):
+        return Read(entries=(earlier,))
+    if item.kind is Kind.RUN:
+        entries = [_read_run(item, wish.overrides)]
+    elif item.is_found and _is_binary(item.path):
+        return Read(is_binary=True)
+    else:
+        entries = measure_log(item.path, wish.overrides, progress)
+        entries = [] if item.is_found and all(map(_is_silent, entries)) else entries
+    if wish.with_quotes:
+        entries = [with_quotes(str(item.file), entry) for entry in entries]
+    if wish.with_samples:
+        entries = [replace(e, curves=curves_of(e.records, e.throughput)) if e.throughput else e for e in entries]
+    return Read(entries=tuple(entries if wish.with_records else map(lean, entries)))
+
+
+def _is_silent(entry: RunEntry) -> bool:
+    # A second reason tells of something in the file that was read: torn records, a cut compressed stream.
+    return entry.dialect is None and len(entry.reasons) == 1 and entry.reasons[0].code in NOTHING
+
+
+def _is_binary(path: str) -> bool:
+    """Say whether the first bytes, unpacked, hold a NUL: checkpoints, images and event files do, text does not."""
+    try:
+        with Path(path).open("rb", buffering=0) as stream:
+            head = stream.read(SNIFFED_BYTES)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    if is_packed(head):
+        with open_log(path) as source:
+            block = next(source.blocks(), None)
+            head = bytes(block.data[block.begin : min(block.end, block.begin + SNIFFED_BYTES)]) if block else b""
+    return b"\0" in head
+
+
+def _read_run(item: Item, overrides: Overrides) -> RunEntry:
+    from nlp_bench.measure.folder import measure_folder  # noqa: PLC0415  # logs of others do not need it
+
+    try:
+        entry = measure_folder(item.folder, one_line(item.path)).entry
+    except NlpBenchError as error:
+        # An unfinished or damaged run stays a row, also when it is alone: `report` shows what became of runs.
+        why = Reason("unreadable", one_line(error))
+        return RunEntry(source=one_line(item.path), outcome=Outcome.UNKNOWN, reasons=(why,))
+    if overrides == Overrides():
+        return entry
+    ignored = (
+        "--sequence-length, --global-batch-size and --num-gpus are for logs without a run.json, and are not used here"
+    )
+    return replace(entry, remarks=(*entry.remarks, ignored))

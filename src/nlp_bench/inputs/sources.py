@@ -1,0 +1,236 @@
+"""All PATHs to runs: few are read here, many by several processes; what is no log is named in one line."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, TextIO
+
+from nlp_bench.inputs.find import Group, Item, find
+from nlp_bench.inputs.read import MAX_DRAWN, Read, Wish, read_item
+from nlp_bench.logs.source import Source
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
+from nlp_bench.show.escape import one_line
+
+_MAX_NAMES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassedOver:
+    """Files below one PATH that are no logs of a training."""
+
+    folder: str
+    """The PATH."""
+    no_training_line: tuple[str, ...]
+    """Texts without any training line; paths below the folder."""
+    binary: tuple[str, ...]
+    """Files that hold no text, by their first bytes."""
+
+    def sentence(self) -> str:
+        """Return what a person should know, in one line."""
+        said = []
+        if self.no_training_line:
+            said.append(f"{len(self.no_training_line)} file(s) hold no training line: {_some(self.no_training_line)}")
+        if self.binary:
+            said.append(f"{len(self.binary)} binary file(s) are passed over: {_some(self.binary)}")
+        return f"{self.folder}: " + "; ".join(said)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one object of `passed_over` in nlp-bench/report/1."""
+        return {"folder": self.folder, "no_training_line": list(self.no_training_line), "binary": list(self.binary)}
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+QUIET_S = 1.0
+STEP_S = 0.1
+_BAR_WIDTH = 20
+
+
+class ProgressLine:
+    """Appears on a terminal's standard error after a second of work, and leaves nothing behind. No colours, no escapes."""
+
+    def __init__(self, *, num_files: int, num_bytes: int | None, stream: TextIO | None = None) -> None:
+        """Begin; `num_bytes` is the size of all files, None where it is not known."""
+        self.num_files, self.num_bytes = num_files, num_bytes
+        self.stream = stream or sys.stderr
+        self.is_on = self.stream is not None and self.stream.isatty()
+        self.started_s = time.monotonic()
+        self.next_s = self.started_s + QUIET_S
+        self.width = 0
+
+    def __enter__(self) -> "ProgressLine":  # noqa: PYI034  # typing.Self is not in Python 3.10
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.write("")
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self.started_s
+
+    def show(self, files: int, read_bytes: int) -> None:
+        """Say how much was read, if it is time to say something."""
+        now_s = time.monotonic()
+        if self.is_on and now_s >= self.next_s:
+            self.next_s = now_s + STEP_S
+            self.write(self.text(files, read_bytes, now_s - self.started_s))
+
+    def text(self, files: int, read_bytes: int, elapsed_s: float) -> str:
+        """Return the line for a moment."""
+        num_files = [f"{files} of {self.num_files} files"] if self.num_files > 1 else []
+        speed = read_bytes / elapsed_s
+        total = f" of {self.num_bytes / 1e6:.2f}" if self.num_bytes else ""
+        amount = [*num_files, f"{read_bytes / 1e6:.2f}{total} MB", f"{speed / 1e6:.2f} MB/s"]
+        if not self.num_bytes:
+            return "reading " + ", ".join(amount)
+        part = min(read_bytes / self.num_bytes, 1.0)
+        left = [f"{(self.num_bytes - read_bytes) / speed:.0f} s left"] if 0 < part < 1 else []
+        bar = "#" * int(part * _BAR_WIDTH)
+        return f"reading [{bar:<{_BAR_WIDTH}}] " + ", ".join([f"{100 * part:.0f} %", *left, *amount])
+
+    def write(self, text: str) -> None:
+        """Put `text` in the place of what stands there."""
+        if not self.width and not text:
+            return
+        # A line that wraps could not be wiped away.
+        text = text[: max(_columns(self.stream) - 1, 1)]
+        self.stream.write("\r" + text.ljust(self.width) + ("" if text else "\r"))
+        self.stream.flush()
+        self.width = len(text)
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+ALONE_S = 1.0
+"""After this much reading, and if as much is left, several processes read: starting them takes half of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """What all PATHs gave."""
+
+    entries: list[RunEntry]
+    """The runs, in the order of the PATHs."""
+    passed_over: list[PassedOver]
+    """For each folder that holds other files too."""
+
+
+def read_sources(  # noqa: PLR0913  # one wish each
+    paths: Sequence[str],
+    overrides: Overrides,
+    *,
+    with_quotes: bool = False,
+    with_samples: bool = False,
+    with_records: bool = False,
+    alone_s: float = ALONE_S,
+) -> Sources:
+    """Read all `paths`; what is reached twice counts once.
+
+    With quotes, the provenance of each entry holds the text of its first record; with samples, the entries of the first MAX_DRAWN
+    logs hold the points of their plots; with records, all entries keep every sample. After `alone_s` seconds other processes may help. Raises UsageError where the only PATH cannot be
+    read or holds nothing; among several it becomes a row.
+    """
+    groups = find(paths)
+    items = [item for group in groups for item in group.items]
+    wish = Wish(
+        overrides=overrides,
+        is_alone=len(items) == 1 and not items[0].is_found,
+        with_quotes=with_quotes,
+        with_records=with_records,
+    )
+    drawn = replace(wish, with_samples=True)
+    wishes = [drawn if with_samples and index < MAX_DRAWN else wish for index in range(len(items))]
+    results = iter(_read_all(items, wishes, alone_s))
+    found = [_assembled(group, [next(results) for _ in group.items]) for group in groups]
+    return Sources(
+        entries=[entry for entries, _ in found for entry in entries],
+        passed_over=[passed for _, passed in found if passed.no_training_line or passed.binary],
+    )
+
+
+def _assembled(group: Group, results: list[Read]) -> tuple[list[RunEntry], PassedOver]:
+    entries = [entry for read in results for entry in read.entries]
+    silent: list[str] = []
+    binary: list[str] = []
+    for item, read in zip(group.items, results, strict=True):
+        if item.is_found and not read.entries:
+            (binary if read.is_binary else silent).append(one_line(item.path.removeprefix(group.path).lstrip("/")))
+    passed = PassedOver(folder=one_line(group.path), no_training_line=tuple(silent), binary=tuple(binary))
+    if group.items and not entries:
+        reason = f"none of its {len(group.items)} file(s) holds a training line of a known dialect; see: nlp-bench report --dialects"
+        entries = [RunEntry(source=passed.folder, outcome=Outcome.REFUSED, reasons=(Reason("no-log", reason),))]
+    return entries, passed
+
+
+def _read_all(items: list[Item], wishes: list[Wish], alone_s: float) -> list[Read]:
+    is_known = all(item.is_regular for item in items)
+    num_bytes = sum(item.num_bytes for item in items)
+    with ProgressLine(num_files=len(items), num_bytes=num_bytes if is_known else None) as line:
+        reading = _Reading(items, wishes, line)
+        reading.here(alone_s)
+        reading.by_others()
+        return [reading.results[index] for index in range(len(items))]
+
+
+class _Reading:
+    """Items, some of which are read."""
+
+    def __init__(self, items: list[Item], wishes: list[Wish], line: ProgressLine) -> None:
+        self.items, self.wishes, self.line = items, wishes, line
+        self.results: dict[int, Read] = {}
+        self.read_bytes, self.num_bytes = 0, sum(item.num_bytes for item in items)
+
+    def here(self, alone_s: float) -> None:
+        """Read until so much time has passed that help is worth its cost; pipes are always read here."""
+        for index, item in self.left():
+            if item.is_regular and self.needs_help(alone_s):
+                continue
+            self.results[index] = read_item(item, self.wishes[index], self.progress)
+            self.read_bytes += item.num_bytes
+            self.line.show(len(self.results), self.read_bytes)
+
+    def left(self) -> Iterator[tuple[int, Item]]:
+        return ((index, item) for index, item in enumerate(self.items) if index not in self.results)
+
+    def progress(self, source: Source) -> None:
+        self.line.show(len(self.results), self.read_bytes + source.position_bytes)
+
+    def needs_help(self, alone_s: float) -> bool:
+        done, elapsed_s = len(self.results), self.line.elapsed_s
+        if elapsed_s < alone_s or not done:
+            return False
+        # What is left takes as long as it did so far for as many files, or for as many bytes.
+        part = max((len(self.items) - done) / done, (self.num_bytes - self.read_bytes) / max(self.read_bytes, 1))
+        return len(self.items) - done > 1 and part * elapsed_s >= alone_s
+
+    def by_others(self) -> None:
+        """Read the rest in several processes."""
+        rest = list(self.left())
+        if not rest:
+            return
+        from nlp_bench.inputs.pool import read_many  # noqa: PLC0415  # only many logs pay for it
+
+        done = len(self.results)
+        results = read_many(
+            [item for _, item in rest],
+            [self.wishes[index] for index, _ in rest],
+            lambda files, num_bytes: self.line.show(done + files, self.read_bytes + num_bytes),
+        )
+        self.results.update((index, read) for (index, _), read in zip(rest, results, strict=True))
