@@ -26,7 +26,7 @@ from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.contradiction import Contradiction
 from nlp_bench.measure.efficiency import Given, with_given
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.limit import Verdict, judged, sustained_time_ci95_s
+from nlp_bench.measure.limit import Verdict, sustained_time_ci95_s, verdict_of
 from nlp_bench.measure.rows import Record, rows_of
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.supplied import Supplied
@@ -36,8 +36,7 @@ from nlp_bench.outcome import Outcome
 from nlp_bench.report.formats import table
 from nlp_bench.report.frame import frame, records_frame, typed_frame
 from nlp_bench.report.table import Report
-from nlp_bench.rules.apply import asked_for
-from nlp_bench.rules.apply import judged as ruled
+from nlp_bench.rules.apply import wanted as wanted_rules
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,10 +166,12 @@ def read_logs(  # noqa: PLR0913  # likewise
     if precision is not None and precision not in FORMATS:
         raise UsageError(f"precision: {precision!r:.60} is not one of {', '.join(FORMATS)}")
     given = Given(gpu=gpu, precision=precision)
-    with asked_for(rules):
-        # No other processes: they would run the caller's script again.
-        sources = read_sources([_path("path", path) for path in paths], overrides, with_records=True, alone_s=math.inf)
-        return [Log(ruled(entry)) for entry in with_given(sources.entries, given)]
+    asked = wanted_rules(rules)
+    # No other processes: they would run the caller's script again.
+    sources = read_sources(
+        [_path("path", path) for path in paths], overrides, with_records=True, rules=asked, alone_s=math.inf
+    )
+    return [Log(entry) for entry in with_given(sources.entries, given)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +254,7 @@ class Result:
     @property
     def verdict(self) -> Verdict | None:
         """PASS, FAIL or NOT PROVEN (`word`) with margins and reasons, None without a limit."""
-        return None if self.limit_s is None else judged(self.log.entry, self.tokens, self.limit_s)
+        return None if self.limit_s is None else verdict_of(self.log.entry, self.tokens, self.limit_s)
 
     @property
     def _report(self) -> Report:

@@ -9,7 +9,7 @@ import pytest
 from nlp_bench.measure.contradiction import Code, Weight
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.foreign import measure_log
-from nlp_bench.measure.limit import NOT_PROVEN, judged
+from nlp_bench.measure.limit import NOT_PROVEN, verdict_of
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
@@ -33,7 +33,7 @@ def measured(folder: Path, *, grown: int = 96, skipped: int = 0, wall_s: float =
 def test_a_log_that_agrees_with_itself_says_nothing(tmp_path: Path) -> None:
     entry = measured(tmp_path, wall_s=5.03)
     assert entry.reason_texts == ()
-    assert judged(entry, 20_000_000, 1000).word == "PASS"
+    assert verdict_of(entry, 20_000_000, 1000).word == "PASS"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_log_that_agrees_with_itself_says_nothing(tmp_path: Path) -> None:
 def test_a_contradiction_is_told_and_proves_nothing(tmp_path: Path, what: dict[str, float], said: str) -> None:
     entry = measured(tmp_path, **what)
     assert any(said in reason for reason in entry.reason_texts), entry.reason_texts
-    assert judged(entry, 20_000_000, 1000).word == NOT_PROVEN
+    assert verdict_of(entry, 20_000_000, 1000).word == NOT_PROVEN
 
 
 def test_time_from_line_to_line_that_no_line_logs_leaves_no_number(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_training_that_never_updated_its_weights_is_none(tmp_path: Path) -> No
     entry = measured(tmp_path, skipped=1, stamps=False)
     assert (entry.outcome, entry.has_number) == (Outcome.INVALID, False)
     assert "every iteration skipped the update" in entry.reason_texts[0]
-    assert judged(entry, 20_000_000, 1000).word == NOT_PROVEN
+    assert verdict_of(entry, 20_000_000, 1000).word == NOT_PROVEN
 
 
 @pytest.mark.parametrize(("held_up_s", "weight"), [(1.3, Weight.DOUBT), (30.0, Weight.VOID)])
@@ -75,7 +75,7 @@ def test_one_hold_up_between_few_lines_is_no_forgery(tmp_path: Path, held_up_s: 
     (entry,) = measure_log(str(tmp_path / "job.out"), Overrides(sequence_length=2048, num_gpus=384))
     assert [(found.code, found.weight) for found in entry.contradictions] == [(Code.STAMPS_VS_TIME_SLOW, weight)]
     assert entry.has_number == (weight is Weight.DOUBT)
-    assert judged(entry, 20_000_000, 1000).word == NOT_PROVEN
+    assert verdict_of(entry, 20_000_000, 1000).word == NOT_PROVEN
 
 
 def lines_of(number: int, **columns: Callable[[int], float]) -> list[str]:

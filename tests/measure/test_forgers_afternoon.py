@@ -34,7 +34,7 @@ from support.made_logs import (
 
 from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.foreign import measure_log
-from nlp_bench.measure.limit import PASS, judged
+from nlp_bench.measure.limit import PASS, verdict_of
 from nlp_bench.measure.sizes import Overrides
 
 GIVEN = Overrides(sequence_length=SEQUENCE, global_batch_size=BATCH, num_gpus=GPUS)
@@ -47,7 +47,7 @@ def passes(folder: Path, text: str, given: Overrides = UNSAID) -> bool:
     """Say whether any run of the log keeps the limit by a proof."""
     path = folder / "job.out"
     path.write_text(text)
-    return any(judged(entry, TOKENS, LIMIT_S).word == PASS for entry in measure_log(str(path), given))
+    return any(verdict_of(entry, TOKENS, LIMIT_S).word == PASS for entry in measure_log(str(path), given))
 
 
 def true_of(made: Made) -> float:

@@ -12,7 +12,7 @@ from nlp_bench.cli.main import main
 from nlp_bench.logs.record import Attempt, Event, Records
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.habits import Habits
-from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, judged, verdict
+from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, verdict_of
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import measure_records
 from nlp_bench.outcome import Outcome
@@ -72,34 +72,34 @@ def test_json_has_the_verdict_and_what_it_rests_on(five: Path, capsys: pytest.Ca
 def test_a_long_run_passes_and_fails() -> None:
     run = entry()
     time_s = TOKENS / run.steady
-    assert verdict(run, TOKENS, 1.02 * time_s) == PASS
-    assert verdict(run, TOKENS, 0.98 * time_s) == FAIL
-    assert verdict(run, TOKENS, time_s) == NOT_PROVEN
-    assert judged(run, TOKENS, 1.02 * time_s).depends_on_window is False
+    assert verdict_of(run, TOKENS, 1.02 * time_s).word == PASS
+    assert verdict_of(run, TOKENS, 0.98 * time_s).word == FAIL
+    assert verdict_of(run, TOKENS, time_s).word == NOT_PROVEN
+    assert verdict_of(run, TOKENS, 1.02 * time_s).depends_on_window is False
 
 
 def test_a_run_that_ends_too_slow_for_the_limit_has_not_proven_it() -> None:
     run = entry(throttling=True)
     slow_s = TOKENS / run.steady * (1 + run.throughput.steadiness.slowdown)
-    between = judged(run, TOKENS, (slow_s + TOKENS / run.steady) / 2)
+    between = verdict_of(run, TOKENS, (slow_s + TOKENS / run.steady) / 2)
     assert between.word == NOT_PROVEN
     assert "ends at a slower speed" in between.reasons[0]
-    assert verdict(run, TOKENS, 1.1 * slow_s) == PASS
+    assert verdict_of(run, TOKENS, 1.1 * slow_s).word == PASS
 
 
 def test_what_has_no_interval_or_no_number_proves_nothing() -> None:
     published = RunEntry(source="table", outcome=Outcome.MEASURED, published_tokens_per_second=36055.39)
     failed = RunEntry(source="job.out", outcome=Outcome.FAILED)
     short = entry(iterations=2)
-    assert "published value" in judged(published, TOKENS, 560).reasons[0]
-    assert judged(published, TOKENS, 560).margin == pytest.approx(1 - 554.70 / 560, abs=1e-5)
-    assert judged(failed, TOKENS, 560).reasons == ("the run has no number: its outcome is FAILED",)
-    assert judged(short, TOKENS, 5600).word == NOT_PROVEN
+    assert "published value" in verdict_of(published, TOKENS, 560).reasons[0]
+    assert verdict_of(published, TOKENS, 560).margin == pytest.approx(1 - 554.70 / 560, abs=1e-5)
+    assert verdict_of(failed, TOKENS, 560).reasons == ("the run has no number: its outcome is FAILED",)
+    assert verdict_of(short, TOKENS, 5600).word == NOT_PROVEN
 
 
 def test_a_limit_in_milliseconds_is_no_pass() -> None:
     run = entry()
-    assert "not in seconds" in judged(run, TOKENS, 1000 * TOKENS / run.steady).reasons[0]
+    assert "not in seconds" in verdict_of(run, TOKENS, 1000 * TOKENS / run.steady).reasons[0]
 
 
 @pytest.mark.parametrize("text", ["560x", "9:20", "nan", "inf", "0", "-560", "", "20M"])
@@ -180,8 +180,8 @@ def test_what_was_left_out_has_to_keep_the_limit_too(slow: slice, events: list[E
     attempt = Attempt(records=records)
     found = measure_records(records, sizes_of(attempt, Overrides()), Habits(events=events))
     run = RunEntry(source="made", outcome=Outcome.VALID, throughput=found)
-    between = judged(run, 1000, 1000 * 1.019)
+    between = verdict_of(run, 1000, 1000 * 1.019)
     assert between.word == NOT_PROVEN
     assert why in between.reasons[0]
-    assert judged(run, 1000, 1000 * 1.2).word == PASS
-    assert judged(run, 1000, 1000 * 0.9).word == FAIL
+    assert verdict_of(run, 1000, 1000 * 1.2).word == PASS
+    assert verdict_of(run, 1000, 1000 * 0.9).word == FAIL

@@ -34,7 +34,7 @@ from support.samples import Sample, samples
 from nlp_bench.measure.contradiction import Code, Weight, doubts
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.foreign import measure_log
-from nlp_bench.measure.limit import PASS, judged
+from nlp_bench.measure.limit import PASS, verdict_of
 from nlp_bench.measure.sizes import Overrides
 
 Forge = Callable[[], Made]
@@ -46,7 +46,7 @@ def measured(folder: Path, form: Form, made: Made) -> list[RunEntry]:
 
 
 def passes(entries: list[RunEntry]) -> bool:
-    return any(judged(entry, TOKENS, LIMIT_S).word == PASS for entry in entries)
+    return any(verdict_of(entry, TOKENS, LIMIT_S).word == PASS for entry in entries)
 
 
 def every(factor: float, *, step: int = 1, first: int = 1, true_s: float, **follows: bool) -> Made:

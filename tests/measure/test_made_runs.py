@@ -12,7 +12,7 @@ from nlp_bench.measure.contradiction import Code, Weight
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
-from nlp_bench.measure.limit import PASS, judged
+from nlp_bench.measure.limit import PASS, verdict_of
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
@@ -24,7 +24,7 @@ def measured(folder: Path, made: Made) -> RunEntry:
 def test_an_honest_run_passes(tmp_path: Path) -> None:
     entry = measured(tmp_path / "run", run_of())
     assert (entry.outcome, entry.contradictions) == (Outcome.VALID, ())
-    assert judged(entry, TOKENS, LIMIT_S).word == PASS
+    assert verdict_of(entry, TOKENS, LIMIT_S).word == PASS
 
 
 @pytest.mark.parametrize(

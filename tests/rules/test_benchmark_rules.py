@@ -13,28 +13,24 @@ from support.ruled_run import Make, asked, log_of
 from nlp_bench.config.catalog import load_model, names
 from nlp_bench.measure.contradiction import Code
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.folder import measure_folder
-from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.findings import Finding, Status
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
-from nlp_bench.rules.apply import asked_for, judged
+from nlp_bench.rules.apply import judged, measured_folder, measured_log, wanted
 from nlp_bench.rules.file import defaults_of, load
-from nlp_bench.rules.finding import Finding, Status
 from nlp_bench.rules.frozen import SECTIONS, frozen_values
 
 FAIL, PASS, NOT_SHOWN = Status.FAIL, Status.PASS, Status.NOT_SHOWN
 
 
 def ours(folder: Path, rules: str | None = None) -> RunEntry:
-    with asked_for(rules):
-        return measure_folder(folder, "run").entry
+    return measured_folder(folder, "run", rules=wanted(rules)).entry
 
 
 def foreign(log: str, folder: Path, rules: str = "jupiter-nlp") -> RunEntry:
     (folder / "somebody.log").write_text(log)
-    with asked_for(rules):
-        (entry,) = measure_log(str(folder / "somebody.log"), Overrides())
+    (entry,) = measured_log(str(folder / "somebody.log"), Overrides(), rules=wanted(rules))
     return entry
 
 
@@ -186,8 +182,7 @@ def test_a_log_alone_is_never_valid(make_run: Make, tmp_path: Path) -> None:
 
 def test_the_published_lines_show_little_and_break_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(published_log())
-    with asked_for("jupiter-nlp"):
-        (entry,) = measure_log(str(tmp_path / "a.log"), Overrides(sequence_length=2048))
+    (entry,) = measured_log(str(tmp_path / "a.log"), Overrides(sequence_length=2048), rules="jupiter-nlp")
     assert entry.rules is not None
     assert entry.rules.result == "NOT SHOWN"
     assert entry.has_number
@@ -265,8 +260,8 @@ def test_the_default_of_a_model_is_the_file_that_says_so() -> None:
 
 
 def test_an_entry_that_was_not_measured_is_judged_too() -> None:
-    with asked_for("jupiter-nlp"):
-        entry = judged(RunEntry(source="x", outcome=Outcome.REFUSED, reasons=(Reason("any", "nothing"),)))
+    result = RunEntry(source="x", outcome=Outcome.REFUSED, reasons=(Reason("any", "nothing"),))
+    entry = judged(result, rules="jupiter-nlp")
     assert entry.rules is not None
     assert entry.rules.result == "NOT SHOWN"
     assert entry.reason_texts == ("nothing",)

@@ -7,12 +7,10 @@ import pytest
 from support.ruled_run import Make
 
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.folder import measure_folder
-from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.findings import Status, evidence, shown
 from nlp_bench.measure.limit import sustained_time_ci95_s
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.rules.apply import asked_for
-from nlp_bench.rules.finding import Status, evidence, shown
+from nlp_bench.rules.apply import measured_folder, measured_log, wanted
 from nlp_bench.rules.subject import same
 
 SHOWN = """
@@ -70,8 +68,7 @@ def sentences(entry: RunEntry, status: Status) -> list[str]:
 
 
 def judged(folder: Path, rules: str) -> RunEntry:
-    with asked_for(rules):
-        return measure_folder(folder, "run").entry
+    return measured_folder(folder, "run", rules=wanted(rules)).entry
 
 
 def test_a_run_of_ours_shows_all_that_the_rules_ask_for(make_run: Make) -> None:
@@ -85,7 +82,7 @@ def test_a_note_names_three_broken_rules_and_counts_the_others(make_run: Make) -
     slow = (6.0, *(5.80 + 0.01 * (n % 3) for n in range(14)))
     broken = {"torch": "2.9.0.dev1", "commit": "5" * 40 + "+changes", "seconds": slow}
     for more, words in (({}, "; report-time: "), ({"skipped": 1}, "; and 1 more; ")):
-        (note,) = (one for one in measure_folder(make_run(**broken, **more), "run").entry.remarks if "INVALID" in one)
+        (note,) = (one for one in measured_folder(make_run(**broken, **more), "run").entry.remarks if "INVALID" in one)
         assert words in note
         assert ("and" in note.split("; ")[-2].split()[:1]) is bool(more)
 
@@ -93,8 +90,7 @@ def test_a_note_names_three_broken_rules_and_counts_the_others(make_run: Make) -
 def test_a_log_of_times_shows_nothing_else(tmp_path: Path) -> None:
     line = "iteration {0}/ 9 | elapsed time per iteration (s): 5.0 | global batch size: 96 |\n"
     (tmp_path / "a.log").write_text(line.format(1) + line.format(2))
-    with asked_for("jupiter-nlp"):
-        (entry,) = measure_log(str(tmp_path / "a.log"), Overrides(sequence_length=2048))
+    (entry,) = measured_log(str(tmp_path / "a.log"), Overrides(sequence_length=2048), rules="jupiter-nlp")
     said = sentences(entry, Status.NOT_SHOWN)
     assert [one for one in said if not one.startswith("report-time")] == SILENT.strip().splitlines()
     assert said[-3].startswith(
@@ -108,8 +104,7 @@ def test_what_a_log_leaves_out_is_named_one_by_one(make_run: Make, tmp_path: Pat
     words = ("number of parameters", " hidden_dropout ..", "vocab_size ..", " tensor_model_parallel_size ..")
     words += ("bf16", "fp16", "params_dtype")
     (tmp_path / "a.log").write_text("".join(line for line in lines if not any(word in line for word in words)))
-    with asked_for("jupiter-nlp"):
-        (entry,) = measure_log(str(tmp_path / "a.log"), Overrides())
+    (entry,) = measured_log(str(tmp_path / "a.log"), Overrides(), rules="jupiter-nlp")
     assert entry.rules is not None
     named = {"shape", "training", "parameter-count", "precision"}
     said = {
@@ -137,7 +132,7 @@ def test_each_time_is_held_against_the_limit(decides: str, make_run: Make, tmp_p
         7.02,
     )  # which leaves intervals without proof
     folder = make_run() if decides.endswith("-interval") else make_run(seconds=throttled)
-    entry = measure_folder(folder, "run").entry
+    entry = measured_folder(folder, "run").entry
     name = decides.removesuffix("-interval")
     rate = getattr(entry, name)
     values = (20e6 / rate, 20e6 / rate)
@@ -174,8 +169,7 @@ def test_what_a_rule_cannot_compare_is_not_shown(make_run: Make, tmp_path: Path)
         'schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n[rules.report-time]\ndecides = "reference"\n'
         '[rules.precision]\norder = [["fp64"]]\n'
     )
-    with asked_for(str(own)):
-        (entry,) = measure_log(str(log), Overrides())
+    (entry,) = measured_log(str(log), Overrides(), rules=str(own))
     assert entry.rules is not None
     found = {one.rule: one for one in entry.rules.findings}
     assert found["report-time"].status is found["precision"].status is Status.NOT_SHOWN

@@ -13,10 +13,9 @@ from support.ruled_run import Make
 from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
 from nlp_bench.inputs.sources import read_sources
-from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.result import result_record
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.rules.apply import VARIABLE, asked_for
+from nlp_bench.rules.apply import VARIABLE, measured_folder, wanted
 
 OWN = 'schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n'
 
@@ -117,7 +116,7 @@ def test_a_fault_of_the_default_file_costs_no_number(
         "schema = 'nlp-bench/rules/1'\ndefault = true\nmodles = []\n"
     )
     monkeypatch.setenv("NLP_BENCH_ROOT", str(tmp_path))
-    entry = measure_folder(folder, "run").entry
+    entry = measured_folder(folder, "run").entry
     assert entry.has_number
     assert any("could not be applied" in said and "modles" in said for said in entry.remarks)
 
@@ -130,18 +129,16 @@ def test_what_is_asked_for_holds_in_other_processes_and_ends_with_the_report(
         (tmp_path / f"{number}.log").write_text(text)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.toml").write_text(OWN)
-    with asked_for("own.toml"):
-        found = read_sources([str(tmp_path / "*.log")], Overrides(), alone_s=0.0)
+    found = read_sources([str(tmp_path / "*.log")], Overrides(), rules=wanted("own.toml"), alone_s=0.0)
     assert [entry.rules.rules if entry.rules else None for entry in found.entries] == ["own"] * 4
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, "jupiter-nlp")
-        with asked_for(None):
-            entry = measure_folder(make_run(torch="1.0.dev1"), "run").entry
+        entry = measured_folder(make_run(torch="1.0.dev1"), "run", rules=wanted(None)).entry
         assert not entry.has_number
 
 
 def test_result_json_carries_the_findings(make_run: Make) -> None:
-    record = result_record(measure_folder(make_run(), "job.out"))
+    record = result_record(measured_folder(make_run(), "job.out"))
     assert record["run"]["rules"]["result"] == "VALID"
     json.dumps(record, allow_nan=False)
 

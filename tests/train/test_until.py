@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nlp_bench.launch.end.evidence import ENOUGH
+from nlp_bench.last_start import ENOUGH
 from nlp_bench.measure.anytime import ConfidenceSequence, percent
 
 pytestmark = pytest.mark.torchrun

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.workload import FREE, FROZEN, SHAPE, Setting, Value
 from nlp_bench.outcome import Outcome
@@ -21,7 +21,7 @@ _USED = {"seq_length": "sequence_length", "global_batch_size": "global_batch_siz
 Identity = tuple[tuple[str, Value], ...]
 
 
-def settings_of(entry: RunEntry) -> dict[str, Setting]:
+def settings_of(entry: RunResult) -> dict[str, Setting]:
     """Return all of NAMES that is known of a run; for batch, sequence and GPUs what its number was computed with."""
     found = {name: setting for name in NAMES if (setting := entry.workload.setting(name))}
     for name, attribute in (*_USED.items(), ("model", "model"), ("accelerator", "accelerator")):
@@ -33,7 +33,7 @@ def settings_of(entry: RunEntry) -> dict[str, Setting]:
     return found
 
 
-def _source(entry: RunEntry, attribute: str) -> str:
+def _source(entry: RunResult, attribute: str) -> str:
     origin = (entry.provenance.quantities or {}).get(attribute) if entry.provenance else None
     return (origin.source if origin else None) or "run.json"
 
@@ -48,7 +48,7 @@ def _plain(value: Value) -> Value:
     return int(value) if is_whole else value
 
 
-def identity(entry: RunEntry) -> Identity:
+def identity(entry: RunResult) -> Identity:
     """Return workload, configuration and machine of a run as sorted pairs: equal for repeats, stable between versions."""
     return identity_of(settings_of(entry))
 
@@ -59,7 +59,7 @@ def digest_of(known: Identity) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def digest(entry: RunEntry) -> str:
+def digest(entry: RunResult) -> str:
     """Return a short name of `identity(entry)`."""
     return digest_of(identity(entry))
 
@@ -101,7 +101,7 @@ class Observation:
     """Which run it is, by the content of its files, where that was asked for."""
 
     @classmethod
-    def of(cls, entry: RunEntry) -> "Observation":
+    def of(cls, entry: RunResult) -> "Observation":
         """Return what an entry of a report observed."""
         measured = entry.throughput
         return cls(
@@ -134,12 +134,12 @@ MAX_CELL = 30
 Key = tuple[tuple[str, Value], ...]
 
 
-def known(entry: RunEntry) -> dict[str, Setting]:
+def known(entry: RunResult) -> dict[str, Setting]:
     """Return what tells runs apart: run.json where there is one, since a run that failed early prints less than its neighbours."""
     return dict(entry.workload.asked or entry.workload.logged)
 
 
-def workload_key(entry: RunEntry) -> Key:
+def workload_key(entry: RunResult) -> Key:
     """Return what was trained and where, as far as it is known; different keys never share a curve.
 
     A published table is a curve of its own: its rates are not ours.
@@ -159,33 +159,33 @@ def workload_key(entry: RunEntry) -> Key:
     return tuple(sorted(found.items()))
 
 
-def model_of(entry: RunEntry) -> str | None:
+def model_of(entry: RunResult) -> str | None:
     """Return the name of the model, None where nobody says it."""
     name = entry.model or entry.workload.value("model")
     return one_line(name) if name is not None else None
 
 
-def machine_of(entry: RunEntry) -> str | None:
+def machine_of(entry: RunResult) -> str | None:
     """Return the name of the machine, or else of its device, None where nobody says it."""
     name = known(entry).get("system") or known(entry).get("gpu")
     device = "CPU" if device_of(entry) == "cpu" else None
     return one_line(name.value) if name else device
 
 
-def device_of(entry: RunEntry) -> str | None:
+def device_of(entry: RunResult) -> str | None:
     """Return cuda or cpu, None where nobody says it."""
     value = entry.accelerator or entry.workload.value("accelerator")
     return str(value) if value else None
 
 
-def says_model(entry: RunEntry) -> bool:
+def says_model(entry: RunResult) -> bool:
     """Say whether name, shape or number of parameters tells which model was trained."""
     return model_of(entry) is not None or any(
         known(entry).get(name) for name in ("num_layers", "hidden_size", "num_parameters")
     )
 
 
-def title(entry: RunEntry) -> str:
+def title(entry: RunResult) -> str:
     """Return a heading for the runs that share the workload of `entry`."""
     model, machine = model_of(entry), machine_of(entry)
     layers, hidden = entry.workload.count("num_layers"), entry.workload.count("hidden_size")
@@ -193,12 +193,12 @@ def title(entry: RunEntry) -> str:
     return f"{model or shape}{f' on {machine}' if machine else ''}"
 
 
-def num_gpus_of(entry: RunEntry) -> int | None:
+def num_gpus_of(entry: RunResult) -> int | None:
     """Return the GPUs (or CPU ranks) of a run, None where nobody says it."""
     return entry.num_gpus or entry.workload.count("world_size")
 
 
-def batch_of(entry: RunEntry) -> int | None:
+def batch_of(entry: RunResult) -> int | None:
     """Return the samples per iteration, None where nobody says it."""
     return entry.global_batch_size or entry.workload.count("global_batch_size")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nlp_bench.analysis.observation import Identity, Observation, digest, digest_of, identity, identity_of, is_known
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import LEVEL, Estimate, over_runs, student_t
 from nlp_bench.measure.limit import NOT_PROVEN, why_not_proven, word_of
 from nlp_bench.measure.steadiness import num_more
@@ -148,7 +148,7 @@ def _is_beyond(values: Sequence[float], index: int) -> bool:
     return abs(values[index] - mean) > student_t(1 - 0.025 / len(values), len(others) - 1) * deviation
 
 
-def pool(entries: Iterable[RunEntry], *, trust: bool = False, allow_measured: bool = False) -> list[Pool]:
+def pool(entries: Iterable[RunResult], *, trust: bool = False, allow_measured: bool = False) -> list[Pool]:
     """Group runs into repeats of one configuration, in the order of their first runs.
 
     A run of which too little is known (`is_known`) stays alone; with `trust` a person vouches that equal means repeated. So does one
@@ -252,12 +252,12 @@ def _one_line(found: Pool, percent: float) -> str:
     return words
 
 
-def repeats(entries: Sequence[RunEntry], *, allow_measured: bool = False) -> list[Pool]:
+def repeats(entries: Sequence[RunResult], *, allow_measured: bool = False) -> list[Pool]:
     """Return the configurations that were run more than once with a number; a copy that is given as a repeat is told too."""
     return [found for found in pool(entries, allow_measured=allow_measured) if len(found.runs) > 1 or found.copies]
 
 
-def apart_line(entries: Sequence[RunEntry]) -> str | None:
+def apart_line(entries: Sequence[RunResult]) -> str | None:
     """Say that logs of one configuration are not pooled since they are MEASURED, None where there are none."""
     measured = [entry for entry in entries if entry.outcome is Outcome.MEASURED]
     number = sum(len(found.runs) for found in repeats(measured, allow_measured=True) if len(found.runs) > 1)

@@ -1,10 +1,8 @@
 """The numbers of a bundle, out of its logs alone: the same way when it is made and when it is verified."""
 
 import json
-import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,6 @@ from nlp_bench.bundle.manifest import RUN_FOLDER, Member, Options, redacted
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.inputs.read import with_quotes
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.folder import measure_folder
-from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.result import result_record
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
@@ -22,7 +18,7 @@ from nlp_bench.reason import Reason
 from nlp_bench.report.explain import explain
 from nlp_bench.report.formats import table
 from nlp_bench.report.table import Report
-from nlp_bench.rules.apply import VARIABLE, asked_for, judged
+from nlp_bench.rules.apply import measured_folder, measured_log, wanted
 from nlp_bench.show.escape import one_line
 
 RESULT = "result.json"
@@ -62,10 +58,11 @@ def _derived(
     folder: Path, members: Sequence[Member], options: Options, redactions: Sequence[Mapping[str, Any]]
 ) -> Derived:
     overrides, where = options.overrides(), f"{folder}/"
-    with held_to(folder, options):
-        measured = [
-            measure(folder / member.path, member.kind, overrides, redacted(redactions, member)) for member in members
-        ]
+    rules = rules_of(folder, options)
+    measured = [
+        measure(folder / member.path, member.kind, overrides, redacted(redactions, member), rules=rules)
+        for member in members
+    ]
     entries = [
         tuple(_placeless(with_quotes(str(folder / member.log), entry), where) for entry in found)
         for member, (found, _) in zip(members, measured, strict=True)
@@ -80,30 +77,28 @@ def _derived(
     )
 
 
-@contextmanager
-def held_to(folder: Path, options: Options) -> Iterator[None]:
-    """Hold the runs that are measured meanwhile to the bundle's rules, whatever the environment asks for."""
-    before = os.environ.pop(VARIABLE, None)
+def rules_of(folder: Path, options: Options) -> str | None:
+    """Return the path of the rules that a bundle names, whatever the environment asks for; None where it names none."""
     rules = options.rules
-    try:
-        with asked_for(str(folder / rules) if rules and rules.endswith(".toml") else rules):
-            yield
-    finally:
-        if before is not None:
-            os.environ[VARIABLE] = before
+    return wanted(str(folder / rules) if rules.endswith(".toml") else rules) if rules else None
 
 
 def measure(
-    path: Path, kind: str, overrides: Overrides, redacted_files: frozenset[str] = frozenset()
+    path: Path,
+    kind: str,
+    overrides: Overrides,
+    redacted_files: frozenset[str] = frozenset(),
+    *,
+    rules: str | None = None,
 ) -> tuple[list[RunEntry], dict[str, Any] | None]:
     """Return the entries of a run folder or a log, with all samples, and the record of nlp-bench/result/1 of a run folder.
 
-    A run folder that cannot be measured is an entry without a number. Raises UsageError for a log that cannot be opened.
+    `rules` are those of `rules.apply.wanted`. A run folder that cannot be measured is an entry without a number. Raises UsageError for a log that cannot be opened.
     """
     if kind != RUN_FOLDER:
-        return [judged(entry) for entry in measure_log(str(path), overrides)], None
+        return measured_log(str(path), overrides, rules=rules), None
     try:
-        found = measure_folder(path, one_line(path), redacted=redacted_files)
+        found = measured_folder(path, one_line(path), redacted=redacted_files, rules=rules)
     except NlpBenchError as error:
         why = Reason("unreadable", one_line(error))
         return [RunEntry(source=one_line(path), outcome=Outcome.UNKNOWN, reasons=(why,))], None

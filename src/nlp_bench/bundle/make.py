@@ -9,7 +9,7 @@ from typing import Any
 
 from nlp_bench.bundle.archive import form_of, write_archive
 from nlp_bench.bundle.collect import Collected, collect, opened_file, plain_name
-from nlp_bench.bundle.derive import RESULT, Derived, derive, held_to, measure
+from nlp_bench.bundle.derive import RESULT, Derived, derive, measure, rules_of
 from nlp_bench.bundle.differences import differences
 from nlp_bench.bundle.digests import line_digests
 from nlp_bench.bundle.manifest import (
@@ -85,8 +85,7 @@ def _make(  # noqa: PLR0913  # as above
         collected = collect(paths, folder, overrides, with_ranks=with_ranks)
         options = _with_rules(collected, options)
         derived = derive(folder, collected.members, options, collected.redactions)
-        with held_to(folder, options):
-            _check_survival(collected, derived, overrides)
+        _check_survival(collected, derived, overrides, rules_of(folder, options))
         manifest = _write_records(collected, derived, options)
         remarks = [*manifest.remarks, *_contradictions(manifest, derived), *_broken(manifest, derived)]
         digest = sha256_of(folder / MANIFEST)
@@ -131,13 +130,13 @@ def _with_rules(collected: Collected, options: Options) -> Options:
     return replace(options, rules=path)
 
 
-def _check_survival(collected: Collected, derived: Derived, overrides: Overrides) -> None:
+def _check_survival(collected: Collected, derived: Derived, overrides: Overrides, rules: str | None) -> None:
     """Measure the originals too: what was blacked out must not have been part of a number."""
     for member, item, entries in zip(collected.members, collected.originals, derived.entries, strict=True):
         inside = [r for r in collected.redactions if f"{r['file']}/".startswith(f"{member.path}/")]
         if not inside:
             continue
-        originals, _ = measure(item.folder if member.is_ours else item.file, member.kind, overrides)
+        originals, _ = measure(item.folder if member.is_ours else item.file, member.kind, overrides, rules=rules)
         before, after = ([_rates(entry) for entry in found] for found in (originals, entries))
         for difference in differences(after, before, f"{member.path}: runs"):
             raise NlpBenchError(

@@ -26,10 +26,11 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.files import write_json, write_text
     from nlp_bench.launch.end.advice import advice
     from nlp_bench.launch.end.ending import Ending
-    from nlp_bench.measure.folder import measure_folder
+    from nlp_bench.launch.end.script_record import read_record
     from nlp_bench.measure.metrics import metrics_text
     from nlp_bench.measure.result import result_record
     from nlp_bench.outcome import Outcome
+    from nlp_bench.rules.apply import measured_folder, wanted
 
     folder: Path = options.run_dir
     if not folder.is_dir():
@@ -38,10 +39,11 @@ def run(options: argparse.Namespace) -> int:
     if not_ended is not None:
         not_ended["reasons"] += [f"when it has ended: {_again(options)} and then jube result -a"]
         print(f"nlp-bench: {folder}: {'; '.join(not_ended['reasons'])}", file=sys.stderr)
-    measured = measure_folder(folder, source="job.out", ended=not_ended)
+    measured = measured_folder(folder, source="job.out", ended=not_ended, rules=wanted(None))
     if not_ended is None:
         write_json(folder / "result.json", result_record(measured))
-    text = metrics_text(measured)
+    script = read_record(folder, measured.ended.get("job_id"))
+    text = metrics_text(measured, job_elapsed_s=script.elapsed_s if script else None)
     write_text(options.metrics or folder / "metrics.txt", text)
     print(text, end="")
     if not_ended is None and measured.entry.outcome is not Outcome.VALID:

@@ -87,11 +87,9 @@ def run(options: argparse.Namespace) -> int:
     if not options.paths:
         raise UsageError("PATH is missing: give a log file, a folder, a pattern in quotes or - (or --dialects)")
     from nlp_bench.report import formats
-    from nlp_bench.rules.apply import asked_for, is_accepted
+    from nlp_bench.rules.apply import is_accepted, wanted
 
-    with asked_for(options.rules):
-        report = _read(options)
-
+    report = _read(options, wanted(options.rules))
     view = _view(options, report)
     # The page holds both views already.
     text = view.text if view and options.format != "html" else lambda form: formats.FORMATS[form](report)
@@ -151,7 +149,7 @@ def _view(options: argparse.Namespace, report: "Report") -> "View | None":
     return sweep_view(report) if options.sweep else None
 
 
-def _read(options: argparse.Namespace) -> "Report":
+def _read(options: argparse.Namespace, rules: str | None) -> "Report":
     from nlp_bench.report.views import check
 
     check(options)
@@ -159,7 +157,6 @@ def _read(options: argparse.Namespace) -> "Report":
     from nlp_bench.measure.efficiency import Given, with_given  # --help stays light
     from nlp_bench.report.energy import currency_of
     from nlp_bench.report.table import Report
-    from nlp_bench.rules.apply import judged
 
     if options.output:
         from nlp_bench.report.output import prepare  # heavy
@@ -174,13 +171,14 @@ def _read(options: argparse.Namespace) -> "Report":
         with_quotes=options.explain,
         with_samples=with_plots,
         with_records=options.format == "records-csv",
+        rules=rules,
     )
     return Report(
         allow_measured=options.allow_measured,
         baseline_gpus=options.baseline_gpus,
         price_per_kwh=options.price_per_kwh,
         currency=currency,
-        entries=[judged(entry) for entry in with_given(sources.entries, given)],
+        entries=with_given(sources.entries, given),
         tokens=options.tokens,
         limit_s=options.limit,
         passed_over=sources.passed_over,

@@ -15,6 +15,7 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import lookup
 from nlp_bench.outcome import Outcome
+from nlp_bench.rules.apply import wanted
 
 Record = Mapping[str, Any]
 
@@ -70,6 +71,7 @@ def subjects(
     """
     found: list[Subject] = []
     refused: list[str] = []
+    rules = wanted(None)
     for item in (item for group in find(paths) for item in group.items):
         if item.kind is Kind.BROKEN:
             raise UsageError(item.problem)
@@ -77,7 +79,9 @@ def subjects(
             refused.append(f"{item.path}: a table of published results has no runs to export")
             continue
         is_ours = item.kind is Kind.RUN
-        entries, _ = measure(item.folder if is_ours else Path(item.path), RUN_FOLDER if is_ours else LOG, overrides)
+        entries, _ = measure(
+            item.folder if is_ours else Path(item.path), RUN_FOLDER if is_ours else LOG, overrides, rules=rules
+        )
         records = _records(item.folder) if is_ours else {}
         for entry in entries:
             is_allowed = allow_measured or entry.outcome is Outcome.VALID

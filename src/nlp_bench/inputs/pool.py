@@ -66,7 +66,7 @@ class _Pool:
             suspects = [one for one in left if one[0] not in self.results and self.shared.states[one[0]] == _BEGUN]
             for one in suspects:
                 if not self.round([[one]], 1):
-                    self.results[one[0]] = broken(one[1], _DIED)
+                    self.results[one[0]] = broken(one[1], _DIED, one[2])
             if not suspects:  # processes cannot be started here at all
                 left = [one for one in left if one[0] not in self.results]
                 self.results.update((index, read_item(item, wish)) for index, item, wish in left)

@@ -14,20 +14,21 @@ from nlp_bench.logs.reader import Progress
 from nlp_bench.logs.record import Records
 from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
 from nlp_bench.measure.curves import curves_of
-from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.foreign import NOTHING, measure_log
+from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.foreign import NOTHING
 from nlp_bench.measure.provenance import Place
 from nlp_bench.measure.sizes import Overrides, Sizes
 from nlp_bench.measure.span import Spans
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
+from nlp_bench.rules.apply import judged, measured_folder, measured_log
 from nlp_bench.show.escape import one_line
 
 _MAX_SOURCES = 10
 
 
-def refused(path: Path, source: str) -> RunEntry | None:
+def refused(path: Path, source: str) -> RunResult | None:
     """Return the refusal of a record, called `source`, which names what to give in its place; None for a file of somebody else."""
     record = read_object(path)
     schema = str(record.get("schema"))
@@ -42,7 +43,7 @@ def refused(path: Path, source: str) -> RunEntry | None:
     page = path.with_suffix(".html")
     if page.is_file():
         reason += f"; its table is in {page}"
-    return RunEntry(source=source, outcome=Outcome.REFUSED, reasons=(Reason("earlier-record", one_line(reason)),))
+    return RunResult(source=source, outcome=Outcome.REFUSED, reasons=(Reason("earlier-record", one_line(reason)),))
 
 
 def _sources(family: str, record: dict[str, Any], path: Path) -> list[str]:
@@ -62,7 +63,7 @@ MAX_BYTES = 4096
 MAX_LENGTH = 600
 
 
-def with_quotes(path: str, entry: RunEntry) -> RunEntry:
+def with_quotes(path: str, entry: RunResult) -> RunResult:
     """Return `entry` with the text of its first record and of the first one of the window; unchanged if it cannot be read.
 
     Offsets count unpacked bytes: of a compressed file nothing is quoted.
@@ -104,7 +105,7 @@ class LeanSpans(Spans):
         return self.count
 
 
-def lean(entry: RunEntry) -> RunEntry:
+def lean(entry: RunResult) -> RunResult:
     """Return `entry` without samples. One without a provenance keeps them: nothing else tells where its numbers are from."""
     if entry.provenance is None:
         return entry
@@ -162,13 +163,15 @@ class Wish:
     """Whether the points of plots are wanted, and not only the sums."""
     with_records: bool = False
     """Whether every sample is wanted."""
+    rules: str | None = None
+    """Path of the rules that the runs are held to (`rules.apply.wanted`); None for the default of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Read:
     """What one item gave."""
 
-    entries: tuple[RunEntry, ...] = ()
+    entries: tuple[RunResult, ...] = ()
     """Its runs; none for a file that was only found and is no log."""
     is_binary: bool = False
     """Whether it was passed over because its first bytes are no text."""
@@ -181,18 +184,23 @@ def read_item(item: Item, wish: Wish, progress: Progress | None = None) -> Read:
     try:
         return _read(item, wish, progress)
     except NlpBenchError as error:
-        return broken(item, str(error))
+        return broken(item, str(error), wish)
     except OSError as error:
-        return broken(item, f"cannot read {error.filename or item.path}: {explained(error)}")
+        return broken(item, f"cannot read {error.filename or item.path}: {explained(error)}", wish)
     except Exception as error:  # noqa: BLE001  # a fault of this program in one log must not cost the other 9999
-        return broken(item, f"reading failed: {type(error).__name__}: {error}")
+        return broken(item, f"reading failed: {type(error).__name__}: {error}", wish)
 
 
-def broken(item: Item, reason: str) -> Read:
+def broken(item: Item, reason: str, wish: Wish) -> Read:
     """Return the row of an item that could not be read."""
     outcome = Outcome.UNKNOWN if item.kind is Kind.RUN else Outcome.REFUSED
     why = Reason("unreadable", one_line(reason))
-    return Read(entries=(RunEntry(source=one_line(item.path), outcome=outcome, reasons=(why,)),))
+    return _held(RunResult(source=one_line(item.path), outcome=outcome, reasons=(why,)), wish=wish)
+
+
+def _held(*entries: RunResult, wish: Wish) -> Read:
+    """Return runs that were not measured, held to the rules that are wanted."""
+    return Read(entries=tuple(judged(entry, rules=wish.rules) for entry in entries))
 
 
 def _read(item: Item, wish: Wish, progress: Progress | None) -> Read:
@@ -201,15 +209,15 @@ def _read(item: Item, wish: Wish, progress: Progress | None) -> Read:
     if item.kind is Kind.TABLE:
         from nlp_bench.inputs.reference import read_reference_table  # noqa: PLC0415  # few need it
 
-        return Read(entries=tuple(read_reference_table(item.file)))
+        return _held(*read_reference_table(item.file), wish=wish)
     if item.kind is Kind.RECORD and (earlier := refused(item.file, one_line(item.path))):
-        return Read(entries=(earlier,))
+        return _held(earlier, wish=wish)
     if item.kind is Kind.RUN:
-        entries = [_read_run(item, wish.overrides)]
+        entries = [_read_run(item, wish)]
     elif item.is_found and _is_binary(item.path):
         return Read(is_binary=True)
     else:
-        entries = measure_log(item.path, wish.overrides, progress)
+        entries = measured_log(item.path, wish.overrides, progress, rules=wish.rules)
         entries = [] if item.is_found and all(map(_is_silent, entries)) else entries
     if wish.with_quotes:
         entries = [with_quotes(str(item.file), entry) for entry in entries]
@@ -218,7 +226,7 @@ def _read(item: Item, wish: Wish, progress: Progress | None) -> Read:
     return Read(entries=tuple(entries if wish.with_records else map(lean, entries)))
 
 
-def _is_silent(entry: RunEntry) -> bool:
+def _is_silent(entry: RunResult) -> bool:
     # A second reason tells of something in the file that was read: torn records, a cut compressed stream.
     return entry.dialect is None and len(entry.reasons) == 1 and entry.reasons[0].code in NOTHING
 
@@ -237,16 +245,14 @@ def _is_binary(path: str) -> bool:
     return b"\0" in head
 
 
-def _read_run(item: Item, overrides: Overrides) -> RunEntry:
-    from nlp_bench.measure.folder import measure_folder  # noqa: PLC0415  # logs of others do not need it
-
+def _read_run(item: Item, wish: Wish) -> RunResult:
     try:
-        entry = measure_folder(item.folder, one_line(item.path)).entry
+        entry = measured_folder(item.folder, one_line(item.path), rules=wish.rules).entry
     except NlpBenchError as error:
         # An unfinished or damaged run stays a row, also when it is alone: `report` shows what became of runs.
         why = Reason("unreadable", one_line(error))
-        return RunEntry(source=one_line(item.path), outcome=Outcome.UNKNOWN, reasons=(why,))
-    if overrides == Overrides():
+        return judged(RunResult(source=one_line(item.path), outcome=Outcome.UNKNOWN, reasons=(why,)), rules=wish.rules)
+    if wish.overrides == Overrides():
         return entry
     ignored = (
         "--sequence-length, --global-batch-size and --num-gpus are for logs without a run.json, and are not used here"

@@ -15,6 +15,7 @@ from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
+from nlp_bench.rules.apply import judged, wanted
 from nlp_bench.show.escape import one_line
 
 _MAX_NAMES = 5
@@ -139,12 +140,13 @@ def read_sources(  # noqa: PLR0913  # one wish each
     with_quotes: bool = False,
     with_samples: bool = False,
     with_records: bool = False,
+    rules: str | None = None,
     alone_s: float = ALONE_S,
 ) -> Sources:
     """Read all `paths`; what is reached twice counts once.
 
     With quotes, the provenance of each entry holds the text of its first record; with samples, the entries of the first MAX_DRAWN
-    logs hold the points of their plots; with records, all entries keep every sample. After `alone_s` seconds other processes may help. Raises UsageError where the only PATH cannot be
+    logs hold the points of their plots; with records, all entries keep every sample. `rules` are those of `rules.apply.wanted`. After `alone_s` seconds other processes may help. Raises UsageError where the only PATH cannot be
     read or holds nothing; among several it becomes a row.
     """
     groups = find(paths)
@@ -154,18 +156,19 @@ def read_sources(  # noqa: PLR0913  # one wish each
         is_alone=len(items) == 1 and not items[0].is_found,
         with_quotes=with_quotes,
         with_records=with_records,
+        rules=rules or wanted(None),
     )
     drawn = replace(wish, with_samples=True)
     wishes = [drawn if with_samples and index < MAX_DRAWN else wish for index in range(len(items))]
     results = iter(_read_all(items, wishes, alone_s))
-    found = [_assembled(group, [next(results) for _ in group.items]) for group in groups]
+    found = [_assembled(group, [next(results) for _ in group.items], wish) for group in groups]
     return Sources(
         entries=[entry for entries, _ in found for entry in entries],
         passed_over=[passed for _, passed in found if passed.no_training_line or passed.binary],
     )
 
 
-def _assembled(group: Group, results: list[Read]) -> tuple[list[RunEntry], PassedOver]:
+def _assembled(group: Group, results: list[Read], wish: Wish) -> tuple[list[RunEntry], PassedOver]:
     entries = [entry for read in results for entry in read.entries]
     silent: list[str] = []
     binary: list[str] = []
@@ -175,7 +178,12 @@ def _assembled(group: Group, results: list[Read]) -> tuple[list[RunEntry], Passe
     passed = PassedOver(folder=one_line(group.path), no_training_line=tuple(silent), binary=tuple(binary))
     if group.items and not entries:
         reason = f"none of its {len(group.items)} file(s) holds a training line of a known dialect; see: nlp-bench report --dialects"
-        entries = [RunEntry(source=passed.folder, outcome=Outcome.REFUSED, reasons=(Reason("no-log", reason),))]
+        entries = [
+            judged(
+                RunEntry(source=passed.folder, outcome=Outcome.REFUSED, reasons=(Reason("no-log", reason),)),
+                rules=wish.rules,
+            )
+        ]
     return entries, passed
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from nlp_bench.logs.record import Log
 from nlp_bench.measure.energy import Energy, Job, clock_spread_s, energy_of, stated_energy
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.machine import machine_of, read_environment
 from nlp_bench.measure.node_records import NodeRecord
 from nlp_bench.measure.throughput import Throughput
@@ -15,13 +15,13 @@ from nlp_bench.measure.workload import lookup
 
 
 def with_machine(
-    entry: RunEntry,
+    entry: RunResult,
     log: Log | None,
     *,
     run_dir: Path | None = None,
     run: Mapping[str, Any] | None = None,
     nodes: tuple[NodeRecord, ...] = (),
-) -> RunEntry:
+) -> RunResult:
     """Return `entry` with energy and machine; their warnings become remarks.
 
     `run_dir`, `run` and `nodes` are the folder, the run.json and the nodes' records of a run of ours, None for somebody's log. No fault of the records raises.
@@ -38,7 +38,7 @@ def with_machine(
 
 
 def _energy(
-    entry: RunEntry, log: Log | None, nodes: tuple[NodeRecord, ...], run: Mapping[str, Any] | None
+    entry: RunResult, log: Log | None, nodes: tuple[NodeRecord, ...], run: Mapping[str, Any] | None
 ) -> Energy | None:
     measured, num_nodes = entry.throughput, lookup(run or {}, "parallel.nodes")
     if measured is None:

@@ -7,7 +7,7 @@ from nlp_bench.flops import hardware_flops_per_token, legacy_flops_per_iteration
 from nlp_bench.measure.shape import Shaped
 
 if TYPE_CHECKING:
-    from nlp_bench.measure.entry import RunEntry
+    from nlp_bench.measure.entry import RunResult
 
 COUNTS = {
     "model": "model, causal attention as half (newer Megatron-LM)",
@@ -38,7 +38,7 @@ def flops_per_token(known: Shaped) -> dict[str, float | None]:
     }
 
 
-def stated_countings(entry: "RunEntry", per_token: dict[str, float | None]) -> Iterator[str]:
+def stated_countings(entry: "RunResult", per_token: dict[str, float | None]) -> Iterator[str]:
     """Say for each FLOP/s that the log prints which counting it is: by its last line that also has a time."""
     known = {name: flops for name, flops in per_token.items() if flops}
     if not known or not entry.num_gpus or entry.throughput is None:

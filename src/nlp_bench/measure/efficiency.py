@@ -15,7 +15,7 @@ from nlp_bench.measure.counting import flops_per_token, stated_countings
 from nlp_bench.measure.shape import Shaped, shaped
 
 if TYPE_CHECKING:
-    from nlp_bench.measure.entry import RunEntry
+    from nlp_bench.measure.entry import RunResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ def field_of(name: str) -> str:
     return "model_tflops_full_attention_per_gpu" if name == "model_full_attention" else f"{name}_tflops_per_gpu"
 
 
-def efficiency_of(entry: "RunEntry") -> Efficiency | None:
+def efficiency_of(entry: "RunResult") -> Efficiency | None:
     """Return the efficiency of a run; None where it has no rate, and so no number at all."""
     rate = entry.rate
     if not rate:
@@ -159,12 +159,12 @@ def efficiency_of(entry: "RunEntry") -> Efficiency | None:
     )
 
 
-def with_given(entries: Iterable["RunEntry"], given: Given) -> "list[RunEntry]":
+def with_given(entries: Iterable["RunResult"], given: Given) -> "list[RunResult]":
     """Return the entries with what a person said of the accelerators."""
     return [replace(entry, given=given) for entry in entries] if given != NOTHING_GIVEN else list(entries)
 
 
-def _peak(entry: "RunEntry", why_not: list[str]) -> Peak | None:
+def _peak(entry: "RunResult", why_not: list[str]) -> Peak | None:
     """Return the peak by the device and the number format; where it cannot be told, add a sentence that says why."""
     if entry.accelerator == "cpu" or entry.workload.value("accelerator") == "cpu":
         why_not.append("no MFU and HFU: the ranks ran on CPUs, which have no peak here")
@@ -186,14 +186,14 @@ def _peak(entry: "RunEntry", why_not: list[str]) -> Peak | None:
         return None
 
 
-def _overridden(entry: "RunEntry") -> Iterator[str]:
+def _overridden(entry: "RunResult") -> Iterator[str]:
     for name, given in vars(entry.given).items():
         logged = entry.workload.setting(name)
         if given and logged and logged.value != given:
             yield f"--{name} {given} is used although {logged.source} says {str(logged.value)[:80]!r}"
 
 
-def _is_ours(entry: "RunEntry") -> bool:
+def _is_ours(entry: "RunResult") -> bool:
     # Our trainer never lets torch round fp32 to TF32.
     return any(found.source == "run.json" for found in entry.workload.asked.values())
 

@@ -1,4 +1,7 @@
-"""One run of a report: who, how it ended, and its numbers if it may have any."""
+"""The result of one run: who, how it ended and why, window, rates, what its rules found, and the verdict on a limit.
+
+It is made once, by `foreign` from a log or by `folder` from a run of ours, and rendered anywhere.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -22,14 +25,15 @@ from nlp_bench.seal import Finding
 
 if TYPE_CHECKING:
     from nlp_bench.measure.energy import Energy
+    from nlp_bench.measure.findings import Judgement
+    from nlp_bench.measure.limit import Verdict
     from nlp_bench.measure.machine import MachineTruth
-    from nlp_bench.rules.judgement import Judgement
 
 NO_WORKLOAD = Workload()
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunEntry:
+class RunResult:
     """One run. Only a VALID or MEASURED one carries numbers: anything else is refused when it is made."""
 
     source: str
@@ -84,6 +88,8 @@ class RunEntry:
     """Links of the chain of evidence; none for a log of somebody else."""
     rules: "Judgement | None" = None
     """What the rules of the benchmark say of it, None where it was held to none."""
+    verdict: "Verdict | None" = None
+    """Whether it is proven to keep a limit, None where none was given."""
     until: Bound | None = None
     """What is known of the mean time by the rule of --until, None where the run was not asked to end by it."""
     curves: Curves | None = None
@@ -156,6 +162,7 @@ class RunEntry:
         """Return one object of `runs` in nlp-bench/report/1."""
         measured = self.throughput
         time_ci95_s = self.time_ci95_s(tokens)
+        verdict = {"limit": self.verdict.word, "verdict": self.verdict.to_json()} if self.verdict else {}
         return {
             "source": self.source,
             "dialect": self.dialect,
@@ -197,7 +204,12 @@ class RunEntry:
             "rules": self.rules.to_json() if self.rules else None,
             "ending": self.ending.to_json() if self.ending else None,
             "seals": [finding.to_json() for finding in self.seals],
+            **verdict,
         }
+
+
+RunEntry = RunResult
+"""The name that other packages still use."""
 
 
 def why_broken(records: Records) -> Reason | None:

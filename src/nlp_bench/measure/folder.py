@@ -1,6 +1,7 @@
 """One run folder of ours: run.json says what was asked for, outcome.json how it ended, job.out what happened."""
 
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,13 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.table import check_types
 from nlp_bench.errors import NlpBenchError, explained
 from nlp_bench.files import read_json, refuse_types
-from nlp_bench.launch.end.evidence import enough_at, says_finished
-from nlp_bench.launch.end.script_record import read_record
+from nlp_bench.last_start import enough_at, says_finished
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log
 from nlp_bench.measure.asked import Asked
 from nlp_bench.measure.beside import with_machine
 from nlp_bench.measure.contradiction import voiding
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.node_records import NodeRecord, read_nodes
 from nlp_bench.measure.otherwise import otherwise
 from nlp_bench.measure.provenance import Provenance, provenance_of
@@ -25,11 +25,10 @@ from nlp_bench.measure.reconcile import Statements, reconcile
 from nlp_bench.measure.sealed import against_seals, with_own_events
 from nlp_bench.measure.sizes import sizes_of
 from nlp_bench.measure.throughput import Throughput
-from nlp_bench.measure.verdict import judge, notes
+from nlp_bench.measure.verdict import judge_log, notes
 from nlp_bench.measure.workload import Workload, lookup, workload_of
 from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.reason import Reason
-from nlp_bench.rules.apply import judged
 from nlp_bench.show.escape import one_line
 
 
@@ -41,28 +40,38 @@ class FolderMeasurement:
     """run.json, unchanged."""
     ended: dict[str, Any]
     """outcome.json, unchanged."""
-    entry: RunEntry
-    """The entry of the report."""
-    elapsed_s: int | None
-    """Seconds that the job (of a chain the last one) took; None where its script was ended without a last word."""
+    entry: RunResult
+    """What was measured."""
+
+
+Judge = Callable[[RunResult, Mapping[str, Any], Mapping[str, Any]], RunResult]
+"""Holds a result to rules, by run.json and outcome.json: `rules.apply`."""
 
 
 def measure_folder(
-    folder: Path, source: str, *, ended: dict[str, Any] | None = None, redacted: frozenset[str] = frozenset()
+    folder: Path,
+    source: str,
+    *,
+    ended: dict[str, Any] | None = None,
+    redacted: frozenset[str] = frozenset(),
+    judge: Judge | None = None,
 ) -> FolderMeasurement:
     """Measure the run in `folder`; the entry is called `source`. `ended` stands in for an outcome.json that is not there yet.
 
     `redacted` names files of a bundle in which secrets were blacked out: their hashes are no longer those of the chain of evidence.
+    `judge` holds the result to rules before its energy is computed: a run without a number has none.
 
     Raises NlpBenchError when run.json or outcome.json is missing, or a file is unreadable; every end of the run is an entry.
     """
     try:
-        return _measured(folder, source, ended, redacted)
+        return _measured(folder, source, ended, redacted, judge)
     except OSError as error:  # a disk, or a file server that has lost the file
         raise NlpBenchError(f"cannot read {error.filename or folder}: {explained(error)}") from error
 
 
-def _measured(folder: Path, source: str, ended: dict[str, Any] | None, redacted: frozenset[str]) -> FolderMeasurement:
+def _measured(
+    folder: Path, source: str, ended: dict[str, Any] | None, redacted: frozenset[str], judge: Judge | None
+) -> FolderMeasurement:
     run = read_json(folder / "run.json", schemas.RUN)
     asked = Asked.of(run, folder / "run.json")
     asked = replace(asked, enough_at=enough_at(folder) if asked.until is not None else None)
@@ -77,7 +86,7 @@ def _measured(folder: Path, source: str, ended: dict[str, Any] | None, redacted:
     seals = seal.check(folder, is_valid=given is Outcome.VALID, redacted=redacted, log=sealed)
     outcome, why = _objection(folder, ended, given, seals, redacted) or (given, None)
     if outcome is Outcome.VALID:
-        outcome, why = judge(asked, log, records)
+        outcome, why = judge_log(asked, log, records)
     seen = asked.throughput(log, attempt) if log and (outcome is Outcome.VALID or _is_changed(seals)) else None
     throughput = seen if outcome is Outcome.VALID else None
     workload = workload_of(run, log.settings if log else {}, attempt)
@@ -87,7 +96,7 @@ def _measured(folder: Path, source: str, ended: dict[str, Any] | None, redacted:
     void = voiding(found)
     if void and throughput:
         outcome, why, throughput = Outcome.INVALID, void.reason, None
-    entry = RunEntry(
+    entry = RunResult(
         source=source,
         dialect=log.dialect if log else None,
         outcome=outcome,
@@ -109,9 +118,8 @@ def _measured(folder: Path, source: str, ended: dict[str, Any] | None, redacted:
         workload=workload,
         provenance=_provenance(asked, log, attempt, throughput),
     )
-    entry = with_machine(judged(entry, run, ended), log, run_dir=folder, run=run, nodes=nodes)
-    script = read_record(folder, ended.get("job_id"))
-    return FolderMeasurement(run=run, ended=ended, entry=entry, elapsed_s=script.elapsed_s if script else None)
+    entry = judge(entry, run, ended) if judge else entry
+    return FolderMeasurement(run=run, ended=ended, entry=with_machine(entry, log, run_dir=folder, run=run, nodes=nodes))
 
 
 def _deviations(run: dict[str, Any]) -> list[Reason]:

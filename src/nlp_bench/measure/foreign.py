@@ -10,7 +10,7 @@ from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log
 from nlp_bench.measure.contradiction import doubts, voiding
 from nlp_bench.measure.ending import LogEnd, end_of
-from nlp_bench.measure.entry import RunEntry, has_placeholder_loss, why_broken
+from nlp_bench.measure.entry import RunResult, has_placeholder_loss, why_broken
 from nlp_bench.measure.habits import habits_of
 from nlp_bench.measure.otherwise import otherwise
 from nlp_bench.measure.plausible import why_implausible
@@ -23,7 +23,6 @@ from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.workload import workload_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
-from nlp_bench.rules.apply import judged
 from nlp_bench.seal import SealedLog
 from nlp_bench.show.escape import one_line
 
@@ -38,26 +37,30 @@ MANY_ATTEMPTS, SHORT_ATTEMPT = 5, 3
 """So many starts of so few records each are no restarts."""
 
 
-def measure_log(path: str, overrides: Overrides, progress: Progress | None = None) -> list[RunEntry]:
+def measure_log(
+    path: str,
+    overrides: Overrides,
+    progress: Progress | None = None,
+    judge: Callable[[RunResult], RunResult] = lambda result: result,
+) -> list[RunResult]:
     """Return one entry per configuration in the log at `path` (`-` is standard input).
 
-    Raises UsageError when it cannot be opened; a log that gives no number is an entry with outcome REFUSED.
+    Raises UsageError when it cannot be opened; a log that gives no number is an entry with outcome REFUSED. `judge` holds each to rules
+    before its energy is computed.
     """
     log = read_log(path, pattern=overrides.pattern, progress=progress)
     source = "standard input" if path == "-" else one_line(path)
     if log.refusal or not log.attempts:
-        return [_refused(source, log, overrides)]
+        return [judge(_refused(source, log, overrides))]
     sealed = sealed_log(path, log)
     log = with_own_events(log, sealed)
     groups: dict[tuple[object, ...], list[Attempt]] = {}
     for attempt in log.attempts:
         groups.setdefault(_configuration(attempt), []).append(attempt)
-    return [
-        _with_machine(judged(_entry(source, log, attempts, overrides, sealed)), log) for attempts in groups.values()
-    ]
+    return [_with_machine(judge(_entry(source, log, attempts, overrides, sealed)), log) for attempts in groups.values()]
 
 
-def _with_machine(entry: RunEntry, log: Log) -> RunEntry:
+def _with_machine(entry: RunResult, log: Log) -> RunResult:
     """Return `entry` with its energy and machine, of which most logs say nothing."""
     if not (entry.records.has("joules_per_device").any() or any(name.startswith("nccl_") for name in log.settings)):
         return entry
@@ -66,7 +69,7 @@ def _with_machine(entry: RunEntry, log: Log) -> RunEntry:
     return with_machine(entry, log)
 
 
-def _refused(source: str, log: Log, overrides: Overrides) -> RunEntry:
+def _refused(source: str, log: Log, overrides: Overrides) -> RunResult:
     reason = _why_nothing(log)
     if log.refusal:
         options = [_option(name) for name in log.refusal.missing]
@@ -75,7 +78,7 @@ def _refused(source: str, log: Log, overrides: Overrides) -> RunEntry:
     mark = decisive(log.ends)
     is_failure = mark is not None and mark.outcome is not Outcome.VALID
     ended = [Reason("end-mark", f"line {mark.line_number}: {one_line(mark.text)}")] if mark and is_failure else []
-    return RunEntry(
+    return RunResult(
         source=source,
         dialect=log.dialect,
         outcome=Outcome.REFUSED,
@@ -125,7 +128,7 @@ def log_reasons(log: Log) -> list[Reason]:
     return [Reason(code, text) for code, text in said.items() if text]
 
 
-def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overrides, sealed: SealedLog) -> RunEntry:
+def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overrides, sealed: SealedLog) -> RunResult:
     attempt = max(attempts, key=lambda a: len(a.records))
     records, last = attempt.records, attempt.records[-1]
     sizes = sizes_of(attempt, overrides)
@@ -165,7 +168,7 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
     first = broken or ended or refusal or (void.reason if void else None)
     reasons += [each.reason for each in found if each is not void]
     reasons += [ending.reason] if ending.reason and not first else []
-    return RunEntry(
+    return RunResult(
         source=source,
         dialect=log.dialect,
         outcome=_outcome(ending, is_invalid=bool(broken or void), is_refused=bool(refusal) or not throughput),

@@ -1,10 +1,10 @@
 """Whether a run proves that it stays under a limit of the report time, with the margin and what the verdict rests on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nlp_bench.measure.contradiction import doubts
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
 from nlp_bench.measure.window import MAX_MARKED
 
@@ -54,12 +54,12 @@ class Verdict:
         }
 
 
-def verdict(entry: RunEntry, tokens: int, limit_s: float) -> str:
-    """Return the word of `judged`."""
-    return judged(entry, tokens, limit_s).word
+def with_verdict(entry: RunResult, tokens: int, limit_s: float | None) -> RunResult:
+    """Return `entry` with the verdict on a limit of the time of a training on `tokens` tokens; None: no limit, and no verdict."""
+    return replace(entry, verdict=None if limit_s is None else verdict_of(entry, tokens, limit_s))
 
 
-def judged(entry: RunEntry, tokens: int, limit_s: float) -> Verdict:
+def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
     """Return PASS when the whole 95 % interval of the time is at or below `limit_s`, FAIL when all of it is above.
 
     Anything else is NOT PROVEN: an interval on both sides of the limit, no interval, no number, a limit that is no number of
@@ -90,7 +90,7 @@ def judged(entry: RunEntry, tokens: int, limit_s: float) -> Verdict:
     )
 
 
-def sustained_time_ci95_s(entry: RunEntry, tokens: int) -> tuple[float, float] | None:
+def sustained_time_ci95_s(entry: RunResult, tokens: int) -> tuple[float, float] | None:
     """Return the 95 % interval of the sustained time in seconds, shortest first, None where there is none."""
     found = entry.throughput.sustained if entry.throughput else None
     interval = found.ci95 if found else None
@@ -104,7 +104,7 @@ def word_of(interval_s: tuple[float, float] | None, limit_s: float) -> str:
     return PASS if interval_s[1] <= limit_s else FAIL
 
 
-def _why_not_proven(entry: RunEntry, tokens: int, limit_s: float) -> list[str]:
+def _why_not_proven(entry: RunResult, tokens: int, limit_s: float) -> list[str]:
     interval, measured = entry.time_ci95_s(tokens), entry.throughput
     if interval is None or measured is None:
         return [_why_no_interval(entry)]
@@ -142,7 +142,7 @@ def _why_not_without(measured: Throughput, tokens: int, limit_s: float) -> str |
     return f"only without {what} is the limit kept: with it the time is {counted_s:.2f} s"
 
 
-def _why_not_otherwise(entry: RunEntry, tokens: int, limit_s: float) -> str | None:
+def _why_not_otherwise(entry: RunResult, tokens: int, limit_s: float) -> str | None:
     """Return what else the log says of its time that would break the limit, None where nothing does."""
     slowest = max(entry.otherwise, key=lambda each: each.slower, default=None)
     time_s = time_to_report_s(tokens, entry.steady)
@@ -167,7 +167,7 @@ def why_not_proven(interval_s: tuple[float, float], limit_s: float, ending_s: fl
     return None
 
 
-def _why_no_interval(entry: RunEntry) -> str:
+def _why_no_interval(entry: RunResult) -> str:
     if not entry.has_number:
         return f"the run has no number: its outcome is {entry.outcome.value}"
     if entry.throughput is None:

@@ -34,15 +34,18 @@ _ELSEWHERE = ("trainer", "megatron_lm_repo", "megatron_lm_commit", "num_layers_p
 """Of the switches those that columns of their own tell."""
 
 
-def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> str:
-    """Return the lines of one run; a value that is unknown, or not allowed because the run is not VALID, has no line."""
+def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS, *, job_elapsed_s: int | None = None) -> str:
+    """Return the lines of one run; a value that is unknown, or not allowed because the run is not VALID, has no line.
+
+    `job_elapsed_s` is what the job (of a chain the last one) took.
+    """
     entry = measured.entry
     values: dict[str, object] = {
         "outcome": entry.outcome.value,
         "reason": "; ".join(entry.reason_texts).replace(",", ";") or None,  # JUBE's csv does not quote
         "job_id": measured.ended.get("job_id"),
         **{key: lookup(measured.run, dotted) for key, dotted in FROM_RUN.items()},
-        "job_elapsed": clock(measured.elapsed_s) if measured.elapsed_s is not None else None,
+        "job_elapsed": clock(job_elapsed_s) if job_elapsed_s is not None else None,
         "iterations": entry.records[-1].iteration if entry.records else None,
         "virtual_pipeline": entry.workload.value("virtual_pipeline_model_parallel_size"),
         "tuning": switches(lookup(measured.run, "tuning")),

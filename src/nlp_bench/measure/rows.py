@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from nlp_bench.logs.record import LogRecord, Records
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.throughput import Throughput
 
 OTHER_ATTEMPT, NO_NUMBER, CUT, UNUSABLE = "other attempt", "no number", "cut line", "no time or size"
@@ -82,7 +82,7 @@ class Record(LogRecord):
 Record.__doc__ = f"{Record.__doc__}\n" + "\n".join(f"    {name}: {what}" for name, what in MEANING.items())
 
 
-def rows_of(entry: RunEntry) -> Iterator[Record]:
+def rows_of(entry: RunResult) -> Iterator[Record]:
     """Yield every line of every attempt of a run, in the order of the file.
 
     Raises ValueError for an entry that was read without its samples.
@@ -93,7 +93,7 @@ def rows_of(entry: RunEntry) -> Iterator[Record]:
         yield from _rows(entry, number, records)
 
 
-def _rows(entry: RunEntry, attempt: int, records: Records) -> Iterator[Record]:
+def _rows(entry: RunResult, attempt: int, records: Records) -> Iterator[Record]:
     measured = entry.throughput
     if measured is None or not len(entry.records) or entry.records.offsets[0] not in records.offsets:
         why = [OTHER_ATTEMPT if measured else NO_NUMBER] * len(records)

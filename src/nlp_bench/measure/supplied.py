@@ -10,7 +10,7 @@ from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated
 from nlp_bench.reason import Reason
 
 if TYPE_CHECKING:
-    from nlp_bench.measure.entry import RunEntry
+    from nlp_bench.measure.entry import RunResult
 
 _TOLERANCE = 0.03
 
@@ -73,7 +73,7 @@ def _same_rates(used: Sizes, without: Sizes) -> bool:
     return np.array_equal(used.tokens / used.elapsed_s, without.tokens / without.elapsed_s, equal_nan=True)
 
 
-def supplied_accelerators(entry: "RunEntry") -> tuple[Supplied, ...]:
+def supplied_accelerators(entry: "RunResult") -> tuple[Supplied, ...]:
     """Return what was said of the accelerators beside or against the log; no rate depends on it."""
     found = {name: (value, entry.workload.value(name)) for name, value in vars(entry.given).items() if value}
     return tuple(

@@ -16,7 +16,7 @@ from nlp_bench.reason import Reason
 from nlp_bench.show.escape import one_line
 
 
-def judge(asked: Asked, log: Log | None, records: Records) -> tuple[Outcome, Reason | None]:
+def judge_log(asked: Asked, log: Log | None, records: Records) -> tuple[Outcome, Reason | None]:
     """Return VALID, or the first thing that the log says against it; `records` are the whole ones of the last attempt."""
     return next(_objections(asked, log, records), (Outcome.VALID, None))
 

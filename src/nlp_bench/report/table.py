@@ -9,7 +9,7 @@ from nlp_bench.analysis.repeats import Pool, repeats, repeats_json
 from nlp_bench.inputs.sources import PassedOver
 from nlp_bench.measure import efficiency
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.limit import judged
+from nlp_bench.measure.limit import with_verdict
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.report.energy import energy_cells, price_json
 
@@ -74,6 +74,11 @@ class Report:
     passed_over: Sequence[PassedOver] = ()
     """For each folder that was looked through, the files that are no logs."""
 
+    def __post_init__(self) -> None:
+        """Have each run's verdict once, for whoever shows it."""
+        judged = [with_verdict(entry, self.tokens, self.limit_s) for entry in self.entries]
+        object.__setattr__(self, "entries", judged)
+
     @cached_property
     def repeats(self) -> list[Pool]:
         """The configurations that were run more than once."""
@@ -121,9 +126,8 @@ class Report:
             "reasons": "; ".join(entry.reason_texts) or None,
             **(entry.efficiency.cells() if entry.efficiency else dict.fromkeys(efficiency.COLUMNS)),
         }
-        if self.limit_s is not None:
-            found = judged(entry, self.tokens, self.limit_s)
-            margins = (found.word, self.limit_s, found.margin, found.worst_margin)
+        if entry.verdict:
+            margins = (entry.verdict.word, self.limit_s, entry.verdict.margin, entry.verdict.worst_margin)
             row.update(zip(LIMIT_COLUMNS, margins, strict=True))
         return row
 
@@ -140,9 +144,6 @@ class Report:
         record: dict[str, Any] = {"schema": "nlp-bench/report/1", "tokens": self.tokens}
         if self.limit_s is not None:
             record["limit_s"] = self.limit_s
-            for run, entry in zip(runs, self.entries, strict=True):
-                judgement = judged(entry, self.tokens, self.limit_s)
-                run["limit"], run["verdict"] = judgement.word, judgement.to_json()
         record |= price_json(runs, self.entries, self.tokens, self.price_per_kwh, self.currency)
         record["runs"] = runs
         if self.repeats:

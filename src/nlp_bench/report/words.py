@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.limit import FAIL, PASS, Verdict, judged
+from nlp_bench.measure.limit import FAIL, PASS, Verdict
 from nlp_bench.measure.sustained import Sustained
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.report.table import Report
@@ -27,11 +27,9 @@ def words(report: Report) -> list[str]:
 
 def run_lines(entry: RunEntry, report: Report) -> Iterator[str]:
     """Return the lines about one run: the sentences, then the number under other windows."""
-    tokens, limit_s = report.tokens, report.limit_s
-    measured = entry.throughput
+    tokens, measured, judgement = report.tokens, entry.throughput, entry.verdict
     if measured is None:
         return
-    judgement = judged(entry, tokens, limit_s) if limit_s is not None else None
     yield f"In words: {entry.source}"
     yield from (f"  {sentence}" for sentence in sentences(entry, measured, tokens, judgement))
     if not any(run.source == entry.source for found in report.repeats for run in found.runs):

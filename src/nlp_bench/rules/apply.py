@@ -1,70 +1,95 @@
 """Which rules a run is held to, and what a broken one does to its number.
 
-A person asks for rules with `report --rules`, or for everybody with the variable NLP_BENCH_RULES, which other processes inherit.
+A person asks for rules with `report --rules`, or for every command with the variable NLP_BENCH_RULES (`wanted`).
 Without either, a run of ours is held to the file of benchmark/rules that is the default of its model, and is marked only.
 """
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from nlp_bench.errors import UsageError
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.logs.reader import Progress
+from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.findings import NOT_SHOWN, VALID, Judgement
+from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import lookup
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
-from nlp_bench.rules.judgement import NOT_SHOWN, VALID, Judgement
+
+if TYPE_CHECKING:
+    from nlp_bench.measure.folder import FolderMeasurement
 
 VARIABLE = "NLP_BENCH_RULES"
 """Name or path of the rules that a person asks for."""
 
 
-@contextmanager
-def asked_for(name: str | None) -> Iterator[None]:
-    """Hold every run that is read meanwhile, here and in processes that are started, to the rules called `name`, if any.
+def wanted(name: str | None) -> str | None:
+    """Return the path of the rules called `name`, else of those that the variable asks for; None where nobody asks.
 
-    Raises UsageError at once where they cannot be read.
+    Their files are read anew. Raises UsageError where they cannot be read.
     """
-    before = os.environ.get(VARIABLE)
-    wanted = name if name is not None else before or None
-    if wanted is None:
-        yield
-        return
+    name = name if name is not None else os.environ.get(VARIABLE) or None
+    if name is None:
+        return None
     from nlp_bench.rules.file import find, forget, load  # noqa: PLC0415  # most reports need none
 
     forget()
-    load(wanted)
-    os.environ[VARIABLE] = str(find(wanted).resolve())
-    try:
-        yield
-    finally:
-        os.environ.pop(VARIABLE)
-        if before is not None:
-            os.environ[VARIABLE] = before
+    load(name)
+    return str(find(name).resolve())
 
 
-def judged(entry: RunEntry, run: Mapping[str, Any] | None = None, ended: Mapping[str, Any] | None = None) -> RunEntry:
+def judged(
+    entry: RunResult,
+    run: Mapping[str, Any] | None = None,
+    ended: Mapping[str, Any] | None = None,
+    *,
+    rules: str | None = None,
+) -> RunResult:
     """Return `entry` with the findings of its rules, and without its number where a broken rule takes it away.
 
-    `run` is run.json and `ended` outcome.json of a run of ours. Raises UsageError where rules that were asked for cannot be read.
+    `run` is run.json and `ended` outcome.json of a run of ours; `rules` are those that a person asks for (`wanted`), None for the default
+    of the run's model. Raises UsageError where rules that were asked for cannot be read.
     """
-    wanted = os.environ.get(VARIABLE)
-    if entry.rules is not None or not (wanted or run):
+    if entry.rules is not None or not (rules or run):
         return entry
     from nlp_bench.rules.file import defaults_of, load  # noqa: PLC0415  # a log of somebody else needs none
 
-    if wanted:
-        return _marked(entry, load(wanted).judge(entry, run=run, ended=ended, is_asked=True))
+    if rules:
+        return _marked(entry, load(rules).judge(entry, run=run, ended=ended, is_asked=True))
     try:
-        rules = defaults_of(str(lookup(run or {}, "model.name")))
+        default = defaults_of(str(lookup(run or {}, "model.name")))
     except UsageError as error:  # nobody asked: what was measured stands, and the fault is told
         return replace(entry, remarks=(*entry.remarks, f"the rules of its model could not be applied: {error}"))
-    return _marked(entry, rules.judge(entry, run=run, ended=ended)) if rules else entry
+    return _marked(entry, default.judge(entry, run=run, ended=ended)) if default else entry
 
 
-def _marked(entry: RunEntry, judgement: Judgement) -> RunEntry:
+def measured_log(
+    path: str, overrides: Overrides, progress: Progress | None = None, *, rules: str | None = None
+) -> list[RunResult]:
+    """Measure a log (`measure.foreign`) and hold its runs to `rules`, if any."""
+    return measure_log(path, overrides, progress, partial(judged, rules=rules))
+
+
+def measured_folder(
+    folder: Path,
+    source: str,
+    *,
+    ended: dict[str, Any] | None = None,
+    redacted: frozenset[str] = frozenset(),
+    rules: str | None = None,
+) -> "FolderMeasurement":
+    """Measure a run folder (`measure.folder`) and hold the run to `rules`, else to the default of its model."""
+    from nlp_bench.measure.folder import measure_folder  # noqa: PLC0415  # logs of others do not need it
+
+    return measure_folder(folder, source, ended=ended, redacted=redacted, judge=partial(judged, rules=rules))
+
+
+def _marked(entry: RunResult, judgement: Judgement) -> RunResult:
     if not entry.outcome.has_number:
         return replace(entry, rules=judgement)  # it has no number, and a reason
     voiding = judgement.voiding()
@@ -86,12 +111,12 @@ def _marked(entry: RunEntry, judgement: Judgement) -> RunEntry:
     )
 
 
-def is_accepted(entry: RunEntry) -> bool:
+def is_accepted(entry: RunResult) -> bool:
     """Say whether the run keeps the rules that were asked for, with evidence for each; also where none were."""
     return entry.rules is None or not entry.rules.is_asked or entry.rules.result == VALID
 
 
-def rules_lines(entry: RunEntry) -> Iterator[str]:
+def rules_lines(entry: RunResult) -> Iterator[str]:
     """Yield the lines of an explanation: each rule, its word and its evidence; nothing without rules."""
     if entry.rules is None:
         return

@@ -6,8 +6,8 @@ import numpy as np
 
 from nlp_bench.measure.asked import goes_on
 from nlp_bench.measure.entry import has_placeholder_loss, why_broken
+from nlp_bench.measure.findings import Evidence, Status
 from nlp_bench.measure.summary import median
-from nlp_bench.rules.finding import Evidence, Status
 from nlp_bench.rules.rule import Rule, above_zero, decided, missing, share
 from nlp_bench.rules.subject import Subject
 

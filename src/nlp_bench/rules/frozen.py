@@ -7,9 +7,9 @@ from types import MappingProxyType
 
 from nlp_bench.config.model import Model
 from nlp_bench.flops import num_parameters
+from nlp_bench.measure.findings import Evidence
 from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.workload import Setting, Value, Workload, workload_of
-from nlp_bench.rules.finding import Evidence
 from nlp_bench.rules.rule import Rule, decided, missing, one_of, share
 from nlp_bench.rules.subject import Subject, expect
 

@@ -4,8 +4,8 @@ import fnmatch
 import re
 from dataclasses import dataclass
 
+from nlp_bench.measure.findings import Evidence
 from nlp_bench.measure.workload import Setting, lookup
-from nlp_bench.rules.finding import Evidence
 from nlp_bench.rules.rule import Rule, decided, missing
 from nlp_bench.rules.subject import Subject
 

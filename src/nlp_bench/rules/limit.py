@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from nlp_bench.measure.findings import Evidence, Status
+from nlp_bench.measure.limit import FAIL, PASS, sustained_time_ci95_s, verdict_of
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
-from nlp_bench.rules.finding import Evidence, Status
 from nlp_bench.rules.rule import Rule, above_zero, missing, one_of
 from nlp_bench.rules.subject import Subject
 
@@ -65,8 +66,6 @@ class TimeLimit(Rule):
         limit = f"at most {self.limit_s:g} s"
         if self.decides not in {STEADY_INTERVAL, SUSTAINED_INTERVAL}:
             return limit
-        from nlp_bench.measure.limit import sustained_time_ci95_s  # noqa: PLC0415  # it reads the entry, which reads rules
-
         is_steady = self.decides == STEADY_INTERVAL
         interval = (
             subject.entry.time_ci95_s(self.tokens) if is_steady else sustained_time_ci95_s(subject.entry, self.tokens)
@@ -77,8 +76,6 @@ class TimeLimit(Rule):
     def _status(self, subject: Subject, value: float | None) -> Status:
         if self.decides not in {STEADY_INTERVAL, SUSTAINED_INTERVAL}:
             return Status.NOT_SHOWN if value is None else Status.PASS if value <= self.limit_s else Status.FAIL
-        from nlp_bench.measure.limit import FAIL, PASS, judged  # noqa: PLC0415  # the report's room reads ours
-
         words = {PASS: Status.PASS, FAIL: Status.FAIL}
-        found = judged(subject.entry, self.tokens, self.limit_s)
+        found = verdict_of(subject.entry, self.tokens, self.limit_s)
         return words.get(found.word if self.decides == STEADY_INTERVAL else found.sustained or "", Status.NOT_SHOWN)

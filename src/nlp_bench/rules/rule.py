@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.rules.finding import Evidence, Finding, Status, evidence
+from nlp_bench.measure.findings import Evidence, Finding, Status, evidence
 from nlp_bench.rules.subject import Subject
 
 

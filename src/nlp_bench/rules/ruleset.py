@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nlp_bench.config.model import Model
-from nlp_bench.measure.entry import RunEntry
-from nlp_bench.rules.finding import Finding, Status
+from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.findings import Finding, Judgement, Status
 from nlp_bench.rules.frozen import same_model
-from nlp_bench.rules.judgement import Judgement
 from nlp_bench.rules.rule import Rule, missing
 from nlp_bench.rules.subject import Subject
 
@@ -32,7 +31,7 @@ class RuleSet:
 
     def judge(
         self,
-        entry: RunEntry,
+        entry: RunResult,
         *,
         run: Mapping[str, Any] | None = None,
         ended: Mapping[str, Any] | None = None,

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.logs.settings import ARGUMENTS
+from nlp_bench.measure.findings import Evidence
 from nlp_bench.measure.workload import OURS, Setting, Value
-from nlp_bench.rules.finding import Evidence
 from nlp_bench.rules.rule import Rule, decided, missing
 from nlp_bench.rules.subject import Subject, expect, same
 

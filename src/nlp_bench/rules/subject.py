@@ -7,9 +7,9 @@ from typing import Any
 
 from nlp_bench.config.model import Model
 from nlp_bench.logs.record import NO_RECORDS, Records
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.findings import Evidence, Status, evidence
 from nlp_bench.measure.workload import Setting, Value, Workload, lookup
-from nlp_bench.rules.finding import Evidence, Status, evidence
 
 _DUMP = ("num_layers", "hidden_size", "micro_batch_size")
 
@@ -18,7 +18,7 @@ _DUMP = ("num_layers", "hidden_size", "micro_batch_size")
 class Subject:
     """One run."""
 
-    entry: RunEntry
+    entry: RunResult
     """What was measured, before any rule took the number away."""
     run: Mapping[str, Any] | None = None
     """run.json, None for a log of somebody else."""

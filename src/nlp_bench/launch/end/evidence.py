@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from nlp_bench.last_start import ATTEMPT, FINISHED, STARTED, STARTED_ERR, enough_after, of_this_start, tail
 from nlp_bench.logs.endings import NODE_FAILURE, NOTICE, OUT_OF_MEMORY, meaning
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import NO_RECORDS, Records
@@ -53,23 +54,11 @@ NO_STEP = re.compile(
 FORGOTTEN, PENDING = "Invalid job id specified", "Job is pending execution"
 """Why: a killed controller has not saved the job before its death, or not that it runs (it will begin anew; or its
 number is by now another job's, which waits)."""
-FINISHED = re.compile(
-    r"^(?:\[\w+\]: ?)? ?(?:training finished: (\d+) iterations|\[after training is done\] datetime: .*)$"
-)
-"""The line behind the last iteration: our trainer's, or Megatron-LM's."""
-ENOUGH = re.compile(r"^(?:\[\w+\]: ?)? ?until \S+: enough after iteration (\d+) of \d+: ")
-"""Our trainer's line before that one, where --until ended the training (train/checkpoint/keeper.py)."""
 KILLED = "killed by SIGKILL: mostly Linux, out of memory (dmesg tells); try a smaller micro batch, or more ranks"
 """SIGKILL leaves no word of its own in the log."""
-STARTED, STARTED_ERR = "\nSubmitted batch job ", "nlp-bench: begin of job "
-"""What the job script prints first into job.out and job.err: what stands before is of an earlier job of the chain, or start of the job."""
 ITERATION = re.compile(r"iteration +\d+/")
-ATTEMPT = "nlp-bench: attempt "
-"""What `sync` writes into both files before it submits a lost run again (launch/follow/retry.py): what stands before is of an earlier job."""
 BEGUN = re.compile(r"([1-9]\d*)$", re.MULTILINE)
 """The number behind STARTED_ERR; 0 is a local run."""
-TAIL_BYTES = 2_000_000
-"""The end of a log is where its end is told; an error flood before that is not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +93,9 @@ class Evidence:
 
 def gather(run_dir: Path) -> Evidence:
     """Read the ends of job.out and job.err and return what they say."""
-    text = _tail(run_dir / "job.out")
-    out = _of_this_start(text, STARTED)
-    err = _of_this_start(_tail(run_dir / "job.err"), STARTED_ERR)
+    text = tail(run_dir / "job.out")
+    out = of_this_start(text, STARTED)
+    err = of_this_start(tail(run_dir / "job.err"), STARTED_ERR)
     lines = (err + "\n" + out).splitlines()
     notice = _last_notice(lines, begun.group(1) if (begun := BEGUN.match(err)) else "")
     node = next((line for line in lines if NODE_FAILURE.search(line)), None)
@@ -123,38 +112,15 @@ def gather(run_dir: Path) -> Evidence:
         not_finite=f"the loss is not finite at iteration {broken.iteration}" if broken else None,
         cause=_cause(err, lines, trained=bool(records)),
         is_finished=any(FINISHED.match(line) for line in lines),
-        enough_at=_enough_at(lines),
+        enough_at=enough_after(lines),
         num_starts=num_starts,
     )
-
-
-def _of_this_start(text: str, started: str) -> str:
-    """Return what stands behind the last start of the job, or behind the line with which a further attempt was submitted."""
-    _, mark, behind = text.rpartition(f"\n{ATTEMPT}")
-    if mark and started not in behind:
-        return behind.partition("\n")[2]
-    return text.rpartition(started)[2]
 
 
 def _has_logged(text: str) -> bool:
     """Whether the records of the log are of this attempt: not while it has none, and those above its line are of an earlier one."""
     _, mark, behind = text.rpartition(f"\n{ATTEMPT}")
     return not mark or ITERATION.search(behind) is not None
-
-
-def says_finished(run_dir: Path) -> bool:
-    """Whether the last start of the program said that its training was done: an exit status behind that takes no number away."""
-    lines = _of_this_start(_tail(run_dir / "job.out"), STARTED).splitlines()
-    return any(FINISHED.match(line) for line in lines)
-
-
-def enough_at(run_dir: Path) -> int | None:
-    """Return the iteration after which the last start of the program says that --until was met; None where it says nothing."""
-    return _enough_at(_of_this_start(_tail(run_dir / "job.out"), STARTED).splitlines())
-
-
-def _enough_at(lines: list[str]) -> int | None:
-    return next((int(found[1]) for line in reversed(lines) if (found := ENOUGH.match(line))), None)
 
 
 def _meaning(notice: "re.Match[str] | None", node: str | None) -> Outcome | None:
@@ -268,15 +234,3 @@ def _last_notice(lines: list[str], own: str) -> "re.Match[str] | None":
     found = [match for match in found if not own or not match.group("job").isdigit() or match.group("job") == own]
     found = [match for match in found if match.group("cause") or match.group("what") == "JOB"]
     return next((match for match in found if match.group("cause")), found[-1] if found else None)
-
-
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            stream.seek(0, 2)
-            stream.seek(max(0, stream.tell() - TAIL_BYTES))
-            return stream.read(TAIL_BYTES).decode(
-                errors="replace"
-            )  # a log that grows as fast as it is read has an end, too
-    except OSError:
-        return ""

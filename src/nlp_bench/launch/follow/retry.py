@@ -11,9 +11,9 @@ from typing import Any
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.last_start import ATTEMPT
 from nlp_bench.launch import lock
 from nlp_bench.launch.end.ending import Ending
-from nlp_bench.launch.end.evidence import ATTEMPT
 from nlp_bench.launch.folder import is_intent, read_submission, write_submission
 from nlp_bench.launch.scheduler import sbatch, slurm
 from nlp_bench.outcome import Outcome

@@ -99,12 +99,12 @@ def _row(folder: Path) -> Row:
 
 
 def _result(folder: Path) -> dict[str, Any]:
-    from nlp_bench.measure.folder import measure_folder  # noqa: PLC0415  # only who learns reads logs
-    from nlp_bench.measure.result import SCHEMA, result_record  # noqa: PLC0415  # likewise
+    from nlp_bench.measure.result import SCHEMA, result_record  # noqa: PLC0415  # only who learns reads logs
+    from nlp_bench.rules.apply import measured_folder, wanted  # noqa: PLC0415  # likewise
 
     if (folder / "result.json").exists():
         return read_json(folder / "result.json", SCHEMA)
-    return result_record(measure_folder(folder, source="job.out"))
+    return result_record(measured_folder(folder, source="job.out", rules=wanted(None)))
 
 
 def _number(measured: dict[str, Any], name: str) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from nlp_bench.analysis.repeats import Pool, time_interval_s, word_over_runs
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, judged, verdict
+from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import SHAPE
 from nlp_bench.report.page.columns import counts, pill
@@ -27,7 +27,7 @@ def head(report: Report) -> str:
     if len(entries) > 1:
         return f"<header><h1>{html_text(title)}</h1>{_many(report, numbered)}{counts(report)}</header>"
     (entry,) = numbered
-    word = verdict(entry, report.tokens, report.limit_s) if report.limit_s is not None else ""
+    word = entry.verdict.word if entry.verdict else ""
     kind = {PASS: "good", FAIL: "bad", NOT_PROVEN: "open"}.get(word, "plain")
     label = pill(word) if word else ""
     words = " ".join((*sentences(entry, report), *_broken([entry])))
@@ -55,11 +55,11 @@ def sentences(entry: RunEntry, report: Report) -> Iterator[str]:
     rate = "the measured steady rate" if entry.steady else "the published rate"
     within = f" (95 % interval {seconds(interval[0])} to {seconds(interval[1])})" if interval else ""
     yield f"A training on {report.tokens:,} tokens takes {seconds(time_s)} at {rate}{within}."
-    if report.limit_s is None:
+    judgement = entry.verdict
+    if judgement is None:
         return
-    judgement = judged(entry, report.tokens, report.limit_s)
     margin = judgement.margin or 0.0
-    where = f"{100 * abs(margin):.1f} % {'below' if margin >= 0 else 'above'} the limit of {report.limit_s:g} s"
+    where = f"{100 * abs(margin):.1f} % {'below' if margin >= 0 else 'above'} the limit of {judgement.limit_s:g} s"
     if judgement.word == PASS:
         yield f"That is {where}, and the whole interval lies within it."
     elif judgement.word == FAIL:
@@ -97,7 +97,7 @@ def _many(report: Report, numbered: list[RunEntry]) -> str:
     limits = ""
     kind = "plain"
     if report.limit_s is not None:
-        found = Counter(verdict(entry, report.tokens, report.limit_s) for entry in report.entries)
+        found = Counter(entry.verdict.word for entry in report.entries if entry.verdict)
         words = [f"{pill(word)} {found[word]:,}" for word in (PASS, FAIL, NOT_PROVEN) if found[word]]
         limits = f"<p>Limit of {report.limit_s:g} s: {' '.join(words)}</p>"
         kind = "good" if set(found) == {PASS} else "bad" if set(found) == {FAIL} else "open"

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.limit import judged
 from nlp_bench.measure.workload import FREE, FROZEN, OURS
 from nlp_bench.report.energy import energy_lines
 from nlp_bench.report.explain import explain
@@ -25,9 +24,8 @@ def notes(entry: RunEntry, report: Report) -> Section | None:
     """Return why there is no number, what it means in words, and what qualifies it."""
     said: list[str] = []
     if entry.throughput:
-        judgement = judged(entry, report.tokens, report.limit_s) if report.limit_s is not None else None
-        said += sentences(entry, entry.throughput, report.tokens, judgement)
-        is_head = judgement and len(report.entries) == 1  # the head of the page has the verdict already
+        said += sentences(entry, entry.throughput, report.tokens, entry.verdict)
+        is_head = entry.verdict and len(report.entries) == 1  # the head of the page has the verdict already
         said = said[1:] if is_head else said
         said += [ONE_RUN] if len(report.entries) == 1 else []
     told = " ".join(said)

@@ -1,0 +1,54 @@
+"""What the last start of a run says of itself in job.out and job.err: whether it was done, and whether --until was met."""
+
+import re
+from pathlib import Path
+
+FINISHED = re.compile(
+    r"^(?:\[\w+\]: ?)? ?(?:training finished: (\d+) iterations|\[after training is done\] datetime: .*)$"
+)
+"""The line behind the last iteration: our trainer's, or Megatron-LM's."""
+ENOUGH = re.compile(r"^(?:\[\w+\]: ?)? ?until \S+: enough after iteration (\d+) of \d+: ")
+"""Our trainer's line before that one, where --until ended the training (train/checkpoint/keeper.py)."""
+STARTED, STARTED_ERR = "\nSubmitted batch job ", "nlp-bench: begin of job "
+"""What the job script prints first into job.out and job.err: what stands before is of an earlier job of the chain, or start of the job."""
+ATTEMPT = "nlp-bench: attempt "
+"""What `sync` writes into both files before it submits a lost run again (launch/follow/retry.py): what stands before is of an earlier job."""
+TAIL_BYTES = 2_000_000
+"""The end of a log is where its end is told; an error flood before that is not read."""
+
+
+def of_this_start(text: str, started: str) -> str:
+    """Return what stands behind the last start of the job, or behind the line with which a further attempt was submitted."""
+    _, mark, behind = text.rpartition(f"\n{ATTEMPT}")
+    if mark and started not in behind:
+        return behind.partition("\n")[2]
+    return text.rpartition(started)[2]
+
+
+def says_finished(run_dir: Path) -> bool:
+    """Whether the last start of the program said that its training was done: an exit status behind that takes no number away."""
+    lines = of_this_start(tail(run_dir / "job.out"), STARTED).splitlines()
+    return any(FINISHED.match(line) for line in lines)
+
+
+def enough_at(run_dir: Path) -> int | None:
+    """Return the iteration after which the last start of the program says that --until was met; None where it says nothing."""
+    return enough_after(of_this_start(tail(run_dir / "job.out"), STARTED).splitlines())
+
+
+def enough_after(lines: list[str]) -> int | None:
+    """Return the iteration after which one of `lines` says that --until was met, None where none does."""
+    return next((int(found[1]) for line in reversed(lines) if (found := ENOUGH.match(line))), None)
+
+
+def tail(path: Path) -> str:
+    """Return the end of a log, nothing where it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(0, 2)
+            stream.seek(max(0, stream.tell() - TAIL_BYTES))
+            return stream.read(TAIL_BYTES).decode(
+                errors="replace"
+            )  # a log that grows as fast as it is read has an end, too
+    except OSError:
+        return ""
