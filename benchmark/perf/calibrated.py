@@ -128,7 +128,7 @@ def row(folder: Path, name: str, *, keep: bool) -> dict[str, Any]:
     """Return what was measured and predicted of one run, in seconds per iteration."""
     from nlp_bench.plan.constants import read_constants  # noqa: PLC0415  # as above
     from nlp_bench.plan.forecast import forecast  # noqa: PLC0415  # likewise
-    from nlp_bench.plan.of_run import configuration_of  # noqa: PLC0415  # likewise
+    from nlp_bench.plan.problem import configuration_of  # noqa: PLC0415  # likewise
 
     file = folder / f"{re.sub('[^a-z0-9]+', '-', name.lower())}.json"
     if not (keep and file.exists()):

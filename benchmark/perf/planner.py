@@ -28,7 +28,7 @@ from trainer_vs_torch import positive
 from nlp_bench.config import catalog
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.forecast import forecast
-from nlp_bench.plan.search.problem import Problem, make_problem
+from nlp_bench.plan.problem import Problem, make_problem
 from nlp_bench.plan.search.search import figures_of, search
 from nlp_bench.plan.search.space import space
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.points.points import REQUIRED, points_of, read_rows
+from nlp_bench.plan.predict import REQUIRED, points_of, read_rows
 
 MEASURED = ("iter_time_s", "grade", "status", "source_id")
 """Columns that a table of measured points has beside the configuration."""

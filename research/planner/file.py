@@ -8,9 +8,9 @@ from pathlib import Path
 from nlp_bench.config.catalog import root, table
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import write_text
+from nlp_bench.plan.configurations import FAMILIES
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.frameworks import FAMILIES
-from nlp_bench.plan.reach import Seen
+from nlp_bench.plan.interval import Seen
 from research.planner.reach import Intervals
 
 MARK = "# What was fitted, by kind of framework and chip: written by `python -m research.planner`.\n"

@@ -7,9 +7,8 @@ import numpy.typing as npt
 
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.configurations import Configurations, Numbers
-from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.memory.constants import FITTED
-from nlp_bench.plan.memory.published.peak import published_memory
+from nlp_bench.plan.constants import FITTED, Constants
+from nlp_bench.plan.memory.published import published_memory
 
 PRIORS = {"deepspeed_bf16_gradient_bytes": 6.0, "deepspeed_buffer_bytes": 2e9, "internevo_state_bytes": 20.0}
 """Where the fit starts, and where a constant stays that no row depends on: bf16 and fp32 gradients; two buckets of 5e8 elements

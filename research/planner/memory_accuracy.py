@@ -19,10 +19,9 @@ import numpy.typing as npt
 
 from nlp_bench.config import catalog
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.plan.constants import Constants, read_constants
-from nlp_bench.plan.memory.constants import FITTED
-from nlp_bench.plan.memory.published.peak import published_memory
-from nlp_bench.plan.points.points import Points, points_of, read_rows
+from nlp_bench.plan.constants import FITTED, Constants, read_constants
+from nlp_bench.plan.memory.published import published_memory
+from nlp_bench.plan.predict import Points, points_of, read_rows
 from research.planner.memory import PRIORS, Peaks, cross_validate, fit_memory, relative_errors
 
 GROUP = ("model", "gpu", "precision", "tp", "pp", "cp", "mbs", "seq", "recompute")

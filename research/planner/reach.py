@@ -1,15 +1,15 @@
 """How much wider the interval is away from the fitted rows: learned by leaving out whole sources, chips, families, formats, ends of sizes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nlp_bench.plan.configurations import Numbers
+from nlp_bench.plan.configurations import Configurations, Framework, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.reach import Reach, Term, chip_of, seen_of, sizes_of
+from nlp_bench.plan.interval import KIND_NAMES, Reach, Seen, Term, chip_of, kind_of, sizes_of
 from research.planner.data import Measured
 from research.planner.solve import seconds_of, solve
 from research.planner.validate import SHARE, quantile
@@ -216,4 +216,32 @@ def coverages(measured: Measured, constants: Constants, given: Intervals) -> lis
             high=float(np.median(high)),
         )
         for kind, (plain, wide, low, high) in joined.items()
+    ]
+
+
+def seen_of(
+    c: Configurations,
+    sources: npt.NDArray[Any],
+    traits: Sequence[Framework],
+    gpus: Sequence[str],
+    precisions: Sequence[str],
+) -> list[Seen]:
+    """Return what N fitted rows cover, by kind of framework and chip; `sources` are where each was published."""
+    count = (len(c),)
+    kind = np.broadcast_to(kind_of(traits)[c.framework], count)
+    chip = np.array([chip_of(name) for name in gpus])[np.broadcast_to(c.machines.gpu, count)]
+    words = np.array(precisions)[np.broadcast_to(c.precision, count)]
+    sizes = {name: np.broadcast_to(values, count) for name, values in sizes_of(c).items()}
+    return [
+        Seen(
+            kind=name,
+            chip=str(one),
+            rows=int(np.count_nonzero(rows)),
+            sources=len(np.unique(sources[rows])),
+            formats=tuple(sorted({str(word) for word in words[rows]})),
+            ranges={size: (float(values[rows].min()), float(values[rows].max())) for size, values in sizes.items()},
+        )
+        for place, name in enumerate(KIND_NAMES)
+        for one in dict.fromkeys(map(chip_of, gpus))
+        if (rows := (kind == place) & (chip == one)).any()
     ]

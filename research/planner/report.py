@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from nlp_bench.plan.constants import FITTED as FITTED_MEMORY
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.memory.constants import FITTED as FITTED_MEMORY
 from nlp_bench.show.grid import Column, as_text
 from research.planner.ablate import Ablation
 from research.planner.data import Measured

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from nlp_bench.plan.configurations import Configurations, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.seconds.step import step_seconds
+from nlp_bench.plan.iteration import step_seconds
 from research.planner.data import Measured
 
 SCATTER = 0.06

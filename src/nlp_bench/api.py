@@ -41,7 +41,7 @@ from nlp_bench.rules.apply import wanted as wanted_rules
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nlp_bench.plan.answer.answer import Answer, Row
+    from nlp_bench.plan.ranking import Answer, Row
 
 PathLike = str | os.PathLike[str]
 
@@ -444,18 +444,18 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record nlp-bench/plan-answer/1, that of `nlp-bench plan --format json`."""
-        from nlp_bench.plan.output.record import plan_record  # noqa: PLC0415  # who reads logs needs no planner
+        from nlp_bench.plan.record import plan_record  # noqa: PLC0415  # who reads logs needs no planner
 
         return plan_record(self.answer)
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a row for each configuration, with the columns of `nlp-bench plan --format csv`. Raises NlpBenchError where pandas is missing."""
-        from nlp_bench.plan.output.record import COLUMNS, flat  # noqa: PLC0415  # likewise
+        from nlp_bench.plan.record import COLUMNS, flat  # noqa: PLC0415  # likewise
 
         return typed_frame(COLUMNS, [flat(row) for row in self.configurations])
 
     def __str__(self) -> str:
-        from nlp_bench.plan.output.table_ranking import ranking_lines  # noqa: PLC0415  # likewise
+        from nlp_bench.plan.text import ranking_lines  # noqa: PLC0415  # likewise
         from nlp_bench.show.grid import TEXT  # noqa: PLC0415  # likewise
 
         return "\n".join(ranking_lines(self.answer, TEXT)) + "\n"
@@ -493,9 +493,9 @@ def plan(  # noqa: PLR0913  # the options of nlp-bench plan
     Raises NlpBenchError where no configuration is legal, and on a wrong argument.
     """
     from nlp_bench.config import catalog  # noqa: PLC0415  # who reads logs needs no planner
-    from nlp_bench.plan.bid.ranking import ranking  # noqa: PLC0415  # likewise
     from nlp_bench.plan.constants import read_constants  # noqa: PLC0415  # likewise
-    from nlp_bench.plan.search.problem import make_problem, with_sequence_length  # noqa: PLC0415  # likewise
+    from nlp_bench.plan.problem import make_problem, with_sequence_length  # noqa: PLC0415  # likewise
+    from nlp_bench.plan.ranking import ranking  # noqa: PLC0415  # likewise
 
     found = catalog.load_model(_path("model", model))
     length = _count("sequence_length", sequence_length)
@@ -514,7 +514,7 @@ def plan(  # noqa: PLR0913  # the options of nlp-bench plan
 
 
 def _fixed(given: dict[str, Any]) -> Any:
-    from nlp_bench.plan.search.problem import RECOMPUTE_WORDS, Fixed  # noqa: PLC0415  # likewise
+    from nlp_bench.plan.problem import RECOMPUTE_WORDS, Fixed  # noqa: PLC0415  # likewise
 
     kinds = {field.name: str(field.type) for field in fields(Fixed)}
     for name, value in given.items():

@@ -7,8 +7,7 @@ import pytest
 from support.planning import constants, problem
 
 from nlp_bench.errors import UsageError
-from nlp_bench.plan.constants import Constants, read_constants
-from nlp_bench.plan.memory.constants import FITTED
+from nlp_bench.plan.constants import FITTED, Constants, read_constants
 
 
 def own(tmp_path: Path, text: str) -> Constants:

@@ -8,8 +8,7 @@ from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.plan.of_run import configuration_of, virtual_stages
-from nlp_bench.plan.search.sizes import sizes_of
+from nlp_bench.plan.problem import configuration_of, sizes_of, virtual_stages
 
 
 def run_of(**choices: object) -> Run:

@@ -20,7 +20,7 @@ def _remember_images() -> None:
     """What is computed between two files takes seconds, and no kill there could harm one."""
     remember("nlp_bench.report.output", "_images")
     remember("nlp_bench.show.image", "images")
-    remember("nlp_bench.plan.answer.answer", "answer")
+    remember("nlp_bench.plan.ranking", "answer")
 
 
 def _history_before(folder: Path) -> None:

@@ -15,11 +15,10 @@ from support.jobs import Case
 import nlp_bench
 from nlp_bench.plan.configurations import RECOMPUTE, SHARDING, Configurations, Machines, Network, Spread
 from nlp_bench.plan.constants import Constants, read_constants
-from nlp_bench.plan.memory.trainer.rank import rank_memory
-from nlp_bench.plan.work.operations import operations
+from nlp_bench.plan.memory.trainer import rank_memory
+from nlp_bench.plan.work.collectives import traffic
 from nlp_bench.plan.work.parameters import rank_parameters
-from nlp_bench.plan.work.stages import stage_of
-from nlp_bench.plan.work.traffic import traffic
+from nlp_bench.plan.work.stages import operations, stage_of
 from nlp_bench.rehearse.rank import work_of
 from nlp_bench.rehearse.ranks import rehearse_ranks
 from nlp_bench.rehearse.report import RankReport

@@ -6,8 +6,7 @@ from typing import Any, cast
 import numpy as np
 
 from nlp_bench.plan.configurations import RECOMPUTE, SHARDING, Configurations, Machines, Network, Spread
-from nlp_bench.plan.constants import Constants, read_constants
-from nlp_bench.plan.memory.constants import MemoryConstants
+from nlp_bench.plan.constants import Constants, MemoryConstants, read_constants
 
 FRAMEWORKS = (
     "nlp-bench",

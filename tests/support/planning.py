@@ -4,7 +4,7 @@ from typing import Any
 
 from nlp_bench.config.catalog import load_model, load_system
 from nlp_bench.plan.constants import Constants, read_constants
-from nlp_bench.plan.search.problem import Fixed, Problem, make_problem
+from nlp_bench.plan.problem import Fixed, Problem, make_problem
 
 _CONSTANTS: list[Constants] = []
 

@@ -9,7 +9,7 @@ from nlp_bench.config.values import seconds_of
 from nlp_bench.files import read_object, write_json
 
 if TYPE_CHECKING:
-    from nlp_bench.plan.answer.outlook import Outlook
+    from nlp_bench.plan.outlook import Outlook
 
 RECORD = "forecast.json"
 """In the run's folder: the prediction, to be held against the measurement."""
@@ -21,7 +21,7 @@ def expected(run: Run) -> "Outlook | str":
     """Return the prediction of a run, or in a sentence why there is none."""
     try:
         from nlp_bench.measure.throughput import REPORT_TOKENS  # noqa: PLC0415  # a login node may have no numpy
-        from nlp_bench.plan.answer.outlook import outlook_or_reason  # noqa: PLC0415  # likewise
+        from nlp_bench.plan.outlook import outlook_or_reason  # noqa: PLC0415  # likewise
     except ImportError as error:
         return f"no prediction: Python's package {error.name} is not installed here"
     return outlook_or_reason(run, REPORT_TOKENS)

@@ -12,7 +12,7 @@ from nlp_bench.launch.expected import REHEARSAL, expected
 from nlp_bench.marker import METRICS, write_rehearsed
 from nlp_bench.measure.metrics import FROM_RUN, switches
 from nlp_bench.measure.workload import lookup
-from nlp_bench.plan.of_run import virtual_stages
+from nlp_bench.plan.problem import virtual_stages
 from nlp_bench.show.escape import one_line
 
 GIB = 2**30

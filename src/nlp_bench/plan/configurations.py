@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nlp_bench.errors import UsageError
+
 Numbers = npt.NDArray[np.float64]
 """Float64, shape [N], or [] for a number that holds for all configurations."""
 Flags = npt.NDArray[np.bool_]
@@ -155,3 +157,60 @@ class Configurations:
 def _take(part: Any, chosen: npt.NDArray[Any]) -> Any:
     arrays = {one.name: getattr(part, one.name) for one in fields(part)}
     return replace(part, **{name: value[chosen] for name, value in arrays.items() if value.ndim})
+
+
+FAMILIES = ("megatron", "nvidia", "eager", "xla")
+ATTENTION = ("flash", "flash2", "triton", "unfused")
+STREAMS = ("fused", "eager", "xla")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framework:
+    """One entry; the file says what each word means."""
+
+    name: str
+    """What `Constants.frameworks` has."""
+    family: str
+    """Of FAMILIES."""
+    attention: str
+    """Of ATTENTION."""
+    streams: str
+    """Of STREAMS: who joins what lies between the matrix products."""
+    overlap: bool
+    """Whether data-parallel traffic runs beside compute, unless a configuration says otherwise."""
+    gradient_bytes: float
+    """Bytes of one gradient on the network."""
+    source: str
+    """Where this is written."""
+    words: tuple[str, ...] = ()
+    """Parts of a published framework's name, lower case."""
+    before: float = float("inf")
+    """Year, with its fraction, from which on the entry no longer holds."""
+    since: float = 0.0
+    """Year from which on it holds."""
+    after_ampere: bool = False
+    """Whether it holds on GPUs after Ampere only."""
+    tensor_overlap: bool = False
+    """Whether all tensor-parallel traffic runs beside products (userbuffers)."""
+    backward_overlap: bool = False
+    """Whether that of the input's gradient runs beside the product of the weights' gradient (megatron-core,
+    tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication)."""
+    early_stop: bool = False
+    """Whether recomputation leaves out the last product of a layer, whose result nobody needs."""
+    half_recomputed: bool = False
+    """Whether selective recompute means every other product and all that lies between."""
+    one_per_chunk: bool = False
+    """Whether virtual stages, where they are not stated, hold one layer each."""
+    deepspeed: bool = False
+    """Whether DeepSpeed's pipeline engine reduces the gradients of a sharded optimizer."""
+    slow_gathers: bool = False
+    """Whether parameters are gathered at ZeRO-3's rate of 2021."""
+
+    def __post_init__(self) -> None:
+        for name, word, known in (
+            ("family", self.family, FAMILIES),
+            ("attention", self.attention, ATTENTION),
+            ("streams", self.streams, STREAMS),
+        ):
+            if word not in known:
+                raise UsageError(f"framework {self.name}: {name} {word!r} is not one of {', '.join(known)}")

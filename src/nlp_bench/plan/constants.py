@@ -1,7 +1,9 @@
-"""The constants of the model, from one data file: benchmark/plan.toml, and what a person's own file puts in its place."""
+"""The constants of the model: benchmark/plan.toml, and what a person's own file puts in its place."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,65 @@ from typing import Any
 import numpy as np
 
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.plan.configurations import Configurations, Flags, Numbers
-from nlp_bench.plan.frameworks import FAMILIES, Framework, frameworks_of
-from nlp_bench.plan.memory.constants import MemoryConstants, memory_constants
-from nlp_bench.plan.reach import SIZES, TERMS, Reach, Seen, Term
+from nlp_bench.plan.configurations import FAMILIES, Configurations, Flags, Framework, Numbers
+from nlp_bench.plan.interval import SIZES, TERMS, Reach, Seen, Term
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryConstants:
+    """What no formula tells; the sources stand beside the values in the file."""
+
+    deepspeed_bf16_gradient_bytes: float
+    """Bytes per parameter that DeepSpeed's BF16_Optimizer holds for gradients: bf16, the fp32 sum, and what it copies; fitted."""
+    deepspeed_buffer_bytes: float
+    """Buckets of DeepSpeed's ZeRO-1 and what else nvidia-smi sees beyond tensors, context and communicators; fitted."""
+    internevo_state_bytes: float
+    """Bytes per parameter of InternEvo: weights, gradients, optimizer state and the copies of its step; fitted."""
+    context_bytes: float
+    """CUDA context with the kernels that a process loads, cuBLAS workspace included; a published figure."""
+    communicator_bytes: float
+    """Buffers of one NCCL communicator; a published figure."""
+    allocator_share: float
+    """Share of the activations and buffers that PyTorch's allocator adds by rounding and fragmentation; an allowance."""
+    fits_below: float
+    """Share of the GPU's memory up to which this package's trainer surely fits; a rule."""
+    published_fits_below: float
+    """The same for other frameworks, whose tensors are not counted one by one; a rule."""
+    fails_above: float
+    """Share of the GPU's memory above which a configuration surely does not fit; a rule."""
+
+
+FITTED = (
+    "deepspeed_bf16_gradient_bytes",
+    "deepspeed_buffer_bytes",
+    "internevo_state_bytes",
+)
+"""Constants that research/planner/memory.py finds; the others are published figures or rules."""
+
+
+def memory_constants(table: Mapping[str, Any], where: str = "benchmark/plan.toml") -> MemoryConstants:
+    """Read table [memory]: each constant is a table with `value` and `source`.
+
+    Raises UsageError that names the constant where one is missing, unknown, without a source, or not a number of 0 or more.
+    """
+    names = [field.name for field in fields(MemoryConstants)]
+    unknown = sorted(set(table) - set(names))
+    if unknown:
+        raise UsageError(f"{where}: [memory] has no constant {unknown[0]!r}: the constants are {', '.join(names)}")
+    return MemoryConstants(**{name: _memory_value(table, name, where) for name in names})
+
+
+def _memory_value(table: Mapping[str, Any], name: str, where: str) -> float:
+    entry = table.get(name)
+    if not isinstance(entry, Mapping) or not entry.get("source"):
+        raise UsageError(
+            f'{where}: [memory] needs {name} = {{ value = NUMBER, source = "WHERE IT COMES FROM" }}, not {entry!r}'
+        )
+    value = entry.get("value")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise UsageError(f"{where}: [memory] {name}: value = {value!r} is not a number of 0 or more")
+    return float(value)
+
 
 SCHEMA = "nlp-bench/plan/1"
 GENERATIONS = ("ampere", "hopper", "blackwell", "blackwell ultra", "other")
@@ -148,6 +205,11 @@ def read_constants(path: str | Path | None = None) -> Constants:
     return constants if path is None else overridden(constants, read_toml(Path(path), SCHEMA), str(path))
 
 
+def constant_line(name: str, value: float, source: str) -> str:
+    """Return one line of table [time]."""
+    return f"{name} = {{ value = {value:.6g}, source = {json.dumps(source)} }}"
+
+
 def overridden(constants: Constants, table: Mapping[str, Any], where: str) -> Constants:
     """Return the constants with the tables [time], [interval] and [machine] of a person's own file in their place."""
     allowed = ("time", "interval", "machine", "measurements", "about")
@@ -239,3 +301,31 @@ def _measured(table: Mapping[str, Any], where: str) -> Measured:
     if not machine.name.strip():
         raise UsageError(f"{where}: [machine] name is empty; write the words that the system file's [gpu] name has")
     return machine
+
+
+def frameworks_of(tables: Sequence[dict[str, Any]], where: str) -> tuple[Framework, ...]:
+    """Return the entries of the file, the trainer of this package first; raises UsageError that names the entry."""
+    from nlp_bench.config.table import build  # noqa: PLC0415  # only who plans pays for it
+
+    return tuple(build(Framework, table, f"{where}: framework") for table in tables)
+
+
+def precision_of(words: str) -> str:
+    """Return the number format of the products that a table's words mean; raises UsageError for none."""
+    told = set(re.findall(r"[a-z0-9]+", words.lower()))
+    if found := next((name for name, spellings in _PRECISIONS.items() if told & spellings), None):
+        return found
+    known = sorted({one for spellings in _PRECISIONS.values() for one in spellings})
+    raise UsageError(f"precision {words[:40]!r} is no number format; known are {', '.join(known)}")
+
+
+_PRECISIONS = {
+    "fp4": {"fp4", "nvfp4", "mxfp4"},
+    "mxfp8": {"mxfp8"},
+    "fp8-rowwise": {"rowwise"},
+    "fp8": {"fp8", "float8"},
+    "bf16": {"bf16", "bfloat16"},
+    "fp16": {"fp16", "float16", "half"},
+    "fp32": {"fp32", "float32", "tf32"},
+}
+"""Number format to the words that name it; of several words in a cell the first format counts."""

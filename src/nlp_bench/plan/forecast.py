@@ -1,4 +1,4 @@
-"""What is predicted of configurations: seconds with an interval, and memory."""
+"""What is predicted of configurations: seconds of an iteration with an interval, and memory."""
 
 from dataclasses import dataclass
 
@@ -6,8 +6,10 @@ import numpy as np
 
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.memory.peak import Memory, peak_memory
-from nlp_bench.plan.seconds.step import Seconds, step_seconds
+from nlp_bench.plan.iteration import Seconds, step_seconds
+from nlp_bench.plan.memory.fits import Memory, chosen
+from nlp_bench.plan.memory.published import published_memory
+from nlp_bench.plan.memory.trainer import trainer_memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,15 @@ class Forecast:
     """Upper end of the 90 % interval of the seconds."""
     memory: Memory
     """Peak of the fullest rank, with its parts."""
+
+
+def peak_memory(c: Configurations, constants: Constants) -> Memory:
+    """Predict the memory of the fullest rank: this package's trainer tensor by tensor, other frameworks by what is published of them."""
+    own = np.asarray(c.framework == constants.frameworks.index("nlp-bench"))
+    if own.all():
+        return trainer_memory(c, constants)
+    others = published_memory(c, constants)
+    return others if not own.any() else chosen(own, trainer_memory(c, constants), others)
 
 
 def forecast(c: Configurations, constants: Constants, unknown: Flags | None = None) -> Forecast:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from nlp_bench.config.request import add_request_arguments, from_options
 from nlp_bench.config.resolve import resolve
-from nlp_bench.plan.answer.answer import GIB, Answer, Row
-from nlp_bench.plan.bid.command import run_words
+from nlp_bench.plan.ranking import GIB, Answer, Row
+from nlp_bench.plan.sweep import run_words
 from nlp_bench.rehearse.rehearsal import rehearse
 
 

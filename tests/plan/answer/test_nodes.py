@@ -3,9 +3,9 @@
 import pytest
 from support.planning import problem
 
-from nlp_bench.plan.answer.nodes import fewest_nodes, smallest
-from nlp_bench.plan.output.table_nodes import ranges
+from nlp_bench.plan.capacity import fewest_nodes, smallest
 from nlp_bench.plan.search.search import search
+from nlp_bench.plan.text import ranges
 
 
 def test_the_smallest_is_within_and_the_next_smaller_is_not() -> None:

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from nlp_bench.config import catalog
-from nlp_bench.plan.answer.answer import notes
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.plan.search.problem import make_problem
+from nlp_bench.plan.problem import make_problem
+from nlp_bench.plan.ranking import notes
 
 
 def test_the_rates_of_the_gpu_are_named_and_a_peak_that_is_not_used() -> None:

@@ -10,11 +10,11 @@ from nlp_bench.config.model import Model
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
-from nlp_bench.plan.answer import outlook as module
-from nlp_bench.plan.answer.answer import answer
-from nlp_bench.plan.answer.outlook import Outlook, outlook, outlook_or_reason
+from nlp_bench.plan import outlook as module
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.plan.search.problem import make_problem
+from nlp_bench.plan.outlook import Outlook, outlook, outlook_or_reason
+from nlp_bench.plan.problem import make_problem
+from nlp_bench.plan.ranking import answer
 
 
 @pytest.fixture(scope="module")

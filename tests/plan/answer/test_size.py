@@ -5,8 +5,8 @@ from support.planning import constants, problem
 
 from nlp_bench.config.catalog import load_system
 from nlp_bench.config.model import Model
-from nlp_bench.plan.answer.size import batch_for, candidates, nemo_days, parameters_of, recommend
-from nlp_bench.plan.search.problem import Problem, make_problem
+from nlp_bench.plan.capacity import batch_for, candidates, nemo_days, parameters_of, recommend
+from nlp_bench.plan.problem import Problem, make_problem
 
 
 def make(model: Model, nodes: int = 20) -> Problem:

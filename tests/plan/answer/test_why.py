@@ -3,9 +3,9 @@
 import pytest
 from support.planning import problem
 
-from nlp_bench.plan.answer.why import explain
-from nlp_bench.plan.output.table_why import why_lines
-from nlp_bench.plan.search.problem import Fixed
+from nlp_bench.plan.problem import Fixed
+from nlp_bench.plan.text import why_lines
+from nlp_bench.plan.why import explain
 from nlp_bench.show.grid import TEXT
 
 

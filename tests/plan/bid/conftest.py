@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.config import catalog
-from nlp_bench.plan.answer.answer import Answer, answer
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.plan.search.problem import make_problem
+from nlp_bench.plan.problem import make_problem
+from nlp_bench.plan.ranking import Answer, answer
 
 COLUMNS = (
     "id,source_id,grade,model,params_b,seq,gpu,gpus_per_node,internode_gbps_per_node,n_gpus,tp,pp,vpp,cp,mbs,gbs,recompute,"

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.cli.parser import parser_of
+from nlp_bench.cli.plan.bid import FORMATS, form_of, sheet
 from nlp_bench.config.request import from_options
 from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.plan.answer.answer import Answer, rows_of
-from nlp_bench.plan.bid.bid import Files, bid
-from nlp_bench.plan.bid.output import FORMATS, form_of, sheet
+from nlp_bench.plan.bid import Files, bid
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.plan.of_run import configuration_of
-from nlp_bench.plan.search.sizes import sizes_of
+from nlp_bench.plan.problem import configuration_of, sizes_of
+from nlp_bench.plan.ranking import Answer, rows_of
 
 
 def test_without_a_margin_the_upper_end_is_committed_to(answered: Answer, points: Path) -> None:

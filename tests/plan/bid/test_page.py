@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from support.browsing import NEEDS_BROWSER, browser, contrast, looked_at
 
-from nlp_bench.plan.answer.answer import Answer
-from nlp_bench.plan.bid.bid import Files, bid
-from nlp_bench.plan.bid.output import sheet
+from nlp_bench.cli.plan.bid import sheet
+from nlp_bench.plan.bid import Files, bid
+from nlp_bench.plan.ranking import Answer
 
 pytest.importorskip("playwright", reason="the browser is driven by the package playwright (extra `test`)")
 pytestmark = NEEDS_BROWSER

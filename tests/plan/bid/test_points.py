@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.plan.bid.extrapolated import extrapolated
-from nlp_bench.plan.bid.points import Offered, generation, nearest, read_points
+from nlp_bench.plan.neighbours import Offered, extrapolated, generation, nearest, read_points
 
 NUMBERS = {
     "params_b": 175.0, "n_gpus": 384, "tp": 8, "pp": 8, "vpp": 1, "cp": 1, "mbs": 1, "gbs": 96, "seq": 2048,

@@ -43,7 +43,7 @@ def test_a_laptop_is_planned_with_it(calibrated: Path) -> None:
     from nlp_bench.config.request import Request
     from nlp_bench.config.resolve import resolve
     from nlp_bench.plan.forecast import forecast
-    from nlp_bench.plan.of_run import configuration_of
+    from nlp_bench.plan.problem import configuration_of
 
     run = resolve(Request(model="tiny", system="local", launcher="local", gpus_per_node=1, tp=1), ask_scheduler=False)
     constants = read_constants(calibrated)
@@ -71,7 +71,7 @@ def test_the_table_says_that_it_is_a_cpu(calibrated: Path, capsys: Any) -> None:
 
 
 def test_a_gpu_of_the_table_has_shares_of_its_data_sheet(tmp_path: Path) -> None:
-    from nlp_bench.plan.sheets import sheet_of
+    from nlp_bench.plan.machines import sheet_of
 
     measured = calibration(lambda: 1.0)
     measured = type(measured)(**(vars(measured) | {"device": "NVIDIA H100 80GB HBM3"}))

@@ -11,7 +11,7 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.forecast import forecast
-from nlp_bench.plan.of_run import configuration_of
+from nlp_bench.plan.problem import configuration_of
 
 LAYOUTS = ({"tp": 2, "pp": 4}, {"tp": 4, "pp": 2}, {"tp": 1, "pp": 8}, {"tp": 4, "pp": 4})
 SLOWER = 1.12

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nlp_bench.cli.plan.learn import result_of
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.plan.learn.learn import UNSEEN_LAYOUTS, Known, Lesson, fitted, learn
-from nlp_bench.plan.learn.learned import KINDS, Learned, scaled, with_lesson
-from nlp_bench.plan.learn.rows import Row
+from nlp_bench.plan.learn import KINDS, UNSEEN_LAYOUTS, Known, Lesson, Row, fitted, learn, report
 
 WIDTH = 0.08
 SHARES = [[10.0, 0.5, 0.2], [5.0, 3.0, 0.3], [3.0, 0.4, 1.5], [8.0, 4.0, 0.1], [2.0, 2.0, 1.0], [20.0, 1.0, 0.1]]
@@ -78,45 +77,46 @@ def test_equal_shares_are_one_factor() -> None:
     sizes = (1.0, 2.0, 3.0, 4.0)
     lesson = lesson_of([[4.0 * size, 1.0 * size, 0.1 * size] for size in sizes], [6.0 * size for size in sizes])
     assert lesson.together
-    assert "hardly differ" in lesson.text()
-    assert "before +-13%" in lesson.text()  # 1.645 x WIDTH
+    assert "hardly differ" in report(lesson)
+    assert "before +-13%" in report(lesson)  # 1.645 x WIDTH
 
 
 def test_runs_of_another_machine_raise_a_doubt() -> None:
-    assert "WARNING: compute, network, overhead: farther" in made_by((0.6, 0.6, 0.6), 2).text()
-    assert "WARNING" not in made_by((1.1, 1.1, 1.1), 2).text()
+    assert "WARNING: compute, network, overhead: farther" in report(made_by((0.6, 0.6, 0.6), 2))
+    assert "WARNING" not in report(made_by((1.1, 1.1, 1.1), 2))
 
 
 def test_the_forecast_follows_what_was_learned() -> None:
     from nlp_bench.config.request import Request
     from nlp_bench.config.resolve import resolve
     from nlp_bench.plan.forecast import forecast
-    from nlp_bench.plan.of_run import configuration_of
+    from nlp_bench.plan.problem import configuration_of
 
     constants = read_constants()
     run = resolve(Request(model="13", system="juwels-booster", nodes=8), ask_scheduler=False)
     c = configuration_of(run, constants)
     before = forecast(c, constants)
-    taught = Learned(system="s", factors=dict.fromkeys(KINDS, 1.2), low=0.95, high=1.05, source="test")
-    after = forecast(c, with_lesson(constants, taught))
-    np.testing.assert_allclose(after.seconds.total, 1.2 * before.seconds.total, rtol=0.01)
-    np.testing.assert_allclose(after.high / after.seconds.total, 1.05)
-    computed = forecast(c, scaled(constants, {"compute": 1.5})).seconds.total / before.seconds.total
+    lesson = made_by((1.2, 1.2, 1.2), 1)
+    factor = lesson.learned.factors["compute"]
+    after = forecast(c, lesson.constants)
+    np.testing.assert_allclose(after.seconds.total, factor * before.seconds.total, rtol=0.01)
+    np.testing.assert_allclose(after.high / after.seconds.total, lesson.learned.high)
+    computed = forecast(c, constants.with_values({"scale_compute": 1.5})).seconds.total / before.seconds.total
     assert 1.2 < float(computed[0]) <= 1.5
 
 
 def test_paths_without_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
-        learn(read_constants(), [tmp_path / "nothing"])
+        learn(read_constants(), [tmp_path / "nothing"], result_of)
     with pytest.raises(UsageError, match="holds no run"):
-        learn(read_constants(), [tmp_path])
+        learn(read_constants(), [tmp_path], result_of)
     (tmp_path / "job.log").write_text("iteration 1")
     with pytest.raises(UsageError, match="a log alone"):
-        learn(read_constants(), [tmp_path / "job.log"])
+        learn(read_constants(), [tmp_path / "job.log"], result_of)
 
 
 def test_a_run_that_is_not_valid_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"schema": "nlp-bench/run/1"}')
     (tmp_path / "result.json").write_text('{"schema": "nlp-bench/result/1", "run": {"outcome": "OOM"}}')
     with pytest.raises(NlpBenchError, match="outcome OOM: only VALID runs count"):
-        learn(read_constants(), [tmp_path])
+        learn(read_constants(), [tmp_path], result_of)

@@ -9,10 +9,8 @@ from support.jobs import Case, sample
 
 from nlp_bench.plan.configurations import RECOMPUTE, SHARDING, Configurations
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.plan.memory.peak import peak_memory
-from nlp_bench.plan.memory.trainer.ends import end_memory
-from nlp_bench.plan.memory.trainer.rank import rank_memory
-from nlp_bench.plan.memory.trainer.sizes import sizes_of
+from nlp_bench.plan.forecast import peak_memory
+from nlp_bench.plan.memory.trainer import end_memory, rank_memory, sizes_of
 from nlp_bench.plan.work.stages import stage_of, telling_stages
 
 CONSTANTS = read_constants()

@@ -11,12 +11,13 @@ import pytest
 from PIL import Image
 from support.browsing import CHROMIUM, browser, looked_at
 
+from nlp_bench.cli.plan.questions import write_plot
 from nlp_bench.config import catalog
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.plan.answer.answer import Answer, answer
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.plan.output.plot import GRID, MAX_FILL, plan_chart, write_plot
-from nlp_bench.plan.search.problem import make_problem
+from nlp_bench.plan.plot import GRID, MAX_FILL, plan_chart
+from nlp_bench.plan.problem import make_problem
+from nlp_bench.plan.ranking import Answer, answer
 from nlp_bench.plan.search.search import _NOTHING
 
 

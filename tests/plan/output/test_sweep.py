@@ -16,9 +16,9 @@ from support.yaml_rules import problems
 
 from nlp_bench.config.catalog import load_system
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.plan.answer.answer import Answer, answer
-from nlp_bench.plan.output.sweep import shortlist, sweep_text
-from nlp_bench.plan.search.problem import Fixed, Problem, make_problem
+from nlp_bench.plan.problem import Fixed, Problem, make_problem
+from nlp_bench.plan.ranking import Answer, answer
+from nlp_bench.plan.sweep import shortlist, sweep_text
 
 ROOT = Path(__file__).resolve().parents[3]
 SYSTEM = """schema = "nlp-bench/system/1"

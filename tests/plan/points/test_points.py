@@ -13,9 +13,7 @@ from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.configurations import RECOMPUTE, SHARDING
 from nlp_bench.plan.constants import overridden
-from nlp_bench.plan.points.cells import precision_of, year_of
-from nlp_bench.plan.points.points import OPTIONAL, REQUIRED, points_of, read_rows
-from nlp_bench.plan.points.predict import predictions_of
+from nlp_bench.plan.predict import OPTIONAL, REQUIRED, points_of, precision_of, predictions_of, read_rows, year_of
 
 POINTS = Path(__file__).parents[3] / "reports/reference/published_points/points.csv"
 ROW = {

@@ -13,11 +13,11 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import UsageError
 from nlp_bench.launch.arguments import check_arguments
-from nlp_bench.plan.answer.answer import configuration
 from nlp_bench.plan.configurations import SHARDING
 from nlp_bench.plan.constants import read_constants
+from nlp_bench.plan.problem import Problem, make_problem
+from nlp_bench.plan.ranking import configuration
 from nlp_bench.plan.search.legal import RULES, broken_rules, judge
-from nlp_bench.plan.search.problem import Problem, make_problem
 
 SYSTEM = "juwels-booster"
 CASES = 240

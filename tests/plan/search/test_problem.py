@@ -10,10 +10,9 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.system import Layout
 from nlp_bench.errors import UsageError
-from nlp_bench.plan.answer.answer import configuration
+from nlp_bench.plan.problem import Fixed, make_problem, sizes_of
+from nlp_bench.plan.ranking import configuration
 from nlp_bench.plan.search.legal import broken_rules
-from nlp_bench.plan.search.problem import Fixed, make_problem
-from nlp_bench.plan.search.sizes import sizes_of
 
 
 @pytest.mark.parametrize(("model", "nodes", "batch"), [("175", 96, 96), ("13", 8, 1024)])

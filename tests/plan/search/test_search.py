@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from support.planning import problem
 
-from nlp_bench.plan.answer.answer import answer, configuration, rows_of
 from nlp_bench.plan.forecast import forecast
-from nlp_bench.plan.search.problem import Fixed
+from nlp_bench.plan.problem import Fixed
+from nlp_bench.plan.ranking import answer, configuration, rows_of
 from nlp_bench.plan.search.search import CHUNK, NEAR, figures_of, layout_keys, search
 from nlp_bench.plan.search.space import space
 

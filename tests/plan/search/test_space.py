@@ -7,10 +7,9 @@ import pytest
 from support.planning import problem
 
 from nlp_bench.plan.configurations import Configurations
+from nlp_bench.plan.problem import Fixed, Problem, Sizes, sizes_of
 from nlp_bench.plan.search import space as space_module
 from nlp_bench.plan.search.legal import judge
-from nlp_bench.plan.search.problem import Fixed, Problem
-from nlp_bench.plan.search.sizes import Sizes, sizes_of
 from nlp_bench.plan.search.space import divisors, layers_of_head, space
 
 

@@ -8,9 +8,7 @@ import pytest
 from support.planning import constants, problem
 
 from nlp_bench.plan.configurations import Configurations
-from nlp_bench.plan.seconds.groups import ring_rate
-from nlp_bench.plan.seconds.rates import rates_of
-from nlp_bench.plan.seconds.step import Seconds, step_seconds
+from nlp_bench.plan.iteration import Seconds, rates_of, ring_rate, step_seconds
 
 JUWELS = {
     "tp": 4, "pp": 8, "vpp": 1, "cp": 1, "micro_batch_size": 1, "first_layers": 0, "last_layers": 0, "recompute": 0,

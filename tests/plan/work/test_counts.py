@@ -8,10 +8,9 @@ from support.jobs import Case, sample
 from nlp_bench.flops import num_parameters
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.search.legal import judge
-from nlp_bench.plan.work.operations import operations
+from nlp_bench.plan.work.collectives import traffic
 from nlp_bench.plan.work.parameters import rank_parameters
-from nlp_bench.plan.work.stages import stage_of, telling_stages
-from nlp_bench.plan.work.traffic import traffic
+from nlp_bench.plan.work.stages import operations, stage_of, telling_stages
 from nlp_bench.train.layout import model_shape
 
 

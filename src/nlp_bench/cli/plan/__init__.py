@@ -48,9 +48,10 @@ def _constants(options: argparse.Namespace) -> "Constants":
         import sys
         from pathlib import Path
 
-        from nlp_bench.plan.learn.learn import learn
+        from nlp_bench.cli.plan.learn import result_of
+        from nlp_bench.plan.learn import learn, report
 
-        lesson = learn(constants, options.learn, Path(options.system).stem if options.system else None)
-        print(lesson.text(), end="", file=sys.stderr)
+        lesson = learn(constants, options.learn, result_of, Path(options.system).stem if options.system else None)
+        print(report(lesson), end="", file=sys.stderr)
         constants = lesson.constants
     return constants

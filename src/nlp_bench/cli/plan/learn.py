@@ -7,6 +7,7 @@ RESULTS are run folders, their result.json, or folders of runs (JUBE's too). Onl
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from nlp_bench.cli.options import add_constants
 from nlp_bench.config.options import add_fields
@@ -34,13 +35,22 @@ def run(options: argparse.Namespace) -> int:
     if output and (output.suffix != ".toml" or not output.parent.is_dir()):
         raise UsageError(f"--output {output}: give the name of a .toml file in a folder that is there")
     from nlp_bench.plan.constants import read_constants
-    from nlp_bench.plan.learn.learn import learn
+    from nlp_bench.plan.learn import learn, report, write_learned
 
-    lesson = learn(read_constants(options.constants), options.results, options.system)
-    print(lesson.text(), end="")
+    lesson = learn(read_constants(options.constants), options.results, result_of, options.system)
+    print(report(lesson), end="")
     if output:
-        from nlp_bench.plan.calibrate.constants_file import write_learned
-
         write_learned(output, lesson.learned, options.constants)
         print(f"wrote {output}; use it with: nlp-bench plan --constants {output}", file=sys.stderr)
     return 0
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    """Return the result of a run's folder: what was written, else what its log says now."""
+    from nlp_bench.files import read_json
+    from nlp_bench.measure.result import SCHEMA, result_record
+    from nlp_bench.rules.apply import measured_folder, wanted
+
+    if (folder / "result.json").exists():
+        return read_json(folder / "result.json", SCHEMA)
+    return result_record(measured_folder(folder, source="job.out", rules=wanted(None)))

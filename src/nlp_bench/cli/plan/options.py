@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nlp_bench.config.model import Model
     from nlp_bench.config.system import System
     from nlp_bench.plan.constants import Constants
-    from nlp_bench.plan.search.problem import Fixed, Problem
+    from nlp_bench.plan.problem import Fixed, Problem
 
 FORMATS = ("table", "json", "csv", "markdown", "html")
 FIXED = {
@@ -151,7 +151,7 @@ def _known(kind: str) -> str:
 
 def fixed_of(options: argparse.Namespace) -> "Fixed":
     """Return what the options hold fixed."""
-    from nlp_bench.plan.search.problem import Fixed
+    from nlp_bench.plan.problem import Fixed
 
     return Fixed(**{to: getattr(options, name) for name, to in FIXED.items()}, recompute=options.recompute)
 
@@ -170,7 +170,7 @@ def system_of(options: argparse.Namespace) -> "System":
 def model_of(options: argparse.Namespace) -> "Model":
     """Return the model that the options name, with the sequence length that they give."""
     from nlp_bench.config import catalog
-    from nlp_bench.plan.search.problem import with_sequence_length
+    from nlp_bench.plan.problem import with_sequence_length
 
     return with_sequence_length(catalog.load_model(options.model), options.sequence_length)
 
@@ -178,7 +178,7 @@ def model_of(options: argparse.Namespace) -> "Model":
 def problem_of(options: argparse.Namespace, model: "Model", system: "System", constants: "Constants") -> "Problem":
     """Return the question about one model."""
     from nlp_bench.measure.throughput import REPORT_TOKENS
-    from nlp_bench.plan.search.problem import make_problem
+    from nlp_bench.plan.problem import make_problem
 
     return make_problem(
         model,

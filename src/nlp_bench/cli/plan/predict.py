@@ -32,8 +32,7 @@ def run(options: argparse.Namespace) -> int:
     """Read, predict, write; return the exit code."""
     from nlp_bench.files import write_text
     from nlp_bench.plan.constants import read_constants
-    from nlp_bench.plan.points.points import read_rows
-    from nlp_bench.plan.points.predict import predictions_of
+    from nlp_bench.plan.predict import predictions_of, read_rows
 
     constants = read_constants(options.constants)
     predicted = predictions_of(read_rows(options.points), constants.cold() if options.cold else constants)

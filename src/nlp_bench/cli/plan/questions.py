@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.cli.plan.options import model_of, problem_of, system_of
+from nlp_bench.errors import UsageError
+from nlp_bench.packages import lacking
 
 if TYPE_CHECKING:
     from nlp_bench.config.model import Model
-    from nlp_bench.plan.answer.answer import Answer
     from nlp_bench.plan.constants import Constants
-    from nlp_bench.plan.search.problem import Problem
+    from nlp_bench.plan.problem import Problem
+    from nlp_bench.plan.ranking import Answer
+    from nlp_bench.show.chart import Chart
     from nlp_bench.show.grid import Style
 
 ENDINGS = {"table": "txt", "markdown": "md", "json": "json", "csv": "csv", "html": "html"}
@@ -28,7 +31,7 @@ def of_model(options: argparse.Namespace, constants: "Constants") -> int:
 
 
 def _rank(options: argparse.Namespace, problem: "Problem") -> int:
-    from nlp_bench.plan.bid.ranking import ranking
+    from nlp_bench.plan.ranking import ranking
 
     found = ranking(problem, top=options.top or 10)
     if options.rehearse:
@@ -56,8 +59,8 @@ def _rehearsed(options: argparse.Namespace, found: "Answer") -> tuple[str, ...]:
 
 
 def _print_answer(options: argparse.Namespace, found: "Answer") -> None:
-    from nlp_bench.plan.output.record import COLUMNS, flat, plan_record
-    from nlp_bench.plan.output.table_ranking import ranking_lines
+    from nlp_bench.plan.record import COLUMNS, flat, plan_record
+    from nlp_bench.plan.text import ranking_lines
     from nlp_bench.show.grid import as_csv
 
     if options.format == "csv":
@@ -72,7 +75,7 @@ def _files(options: argparse.Namespace, found: "Answer") -> None:
     from nlp_bench.files import write_text
 
     if options.emit_jube:
-        from nlp_bench.plan.output.sweep import shortlist, sweep_text
+        from nlp_bench.plan.sweep import shortlist, sweep_text
 
         text = sweep_text(
             shortlist(found),
@@ -83,10 +86,29 @@ def _files(options: argparse.Namespace, found: "Answer") -> None:
         write_text(options.emit_jube, text)
         print(f"wrote {options.emit_jube}; run it with: jube run {options.emit_jube}", file=sys.stderr)
     if options.plot:
-        from nlp_bench.plan.output.plot import plan_chart, write_plot
+        from nlp_bench.plan.plot import plan_chart
 
         write_plot(plan_chart(found), options.plot)
         print(f"wrote {options.plot}", file=sys.stderr)
+
+
+def write_plot(chart: "Chart", path: Path) -> None:
+    """Write the plot to FILE.svg (follows light and dark) or FILE.png. Raises UsageError for another ending."""
+    from nlp_bench.files import write_bytes, write_text
+
+    if path.suffix == ".svg":
+        from nlp_bench.show.page import asset
+        from nlp_bench.show.standalone import svg_file
+
+        write_text(path, svg_file(chart, asset("page.css")))
+    elif path.suffix == ".png":
+        try:
+            from nlp_bench.show.image import images
+        except ImportError as error:
+            raise lacking(error, "--plot FILE.png (not FILE.svg)") or error from error
+        write_bytes(path, images(chart)[f"{chart.key}.png"])
+    else:
+        raise UsageError(f"--plot: {path} ends neither in .svg nor in .png; name a file of one of the two kinds")
 
 
 def _word(name: str, given: str | None = None) -> str:
@@ -96,8 +118,8 @@ def _word(name: str, given: str | None = None) -> str:
 
 
 def _bid(options: argparse.Namespace, found: "Answer") -> None:
-    from nlp_bench.plan.bid.bid import Files, bid
-    from nlp_bench.plan.bid.output import form_of, sheet
+    from nlp_bench.cli.plan.bid import form_of, sheet
+    from nlp_bench.plan.bid import Files, bid
 
     system = _word(found.problem.system.name, options.system)
     files = Files(model=_word(options.model), system=system, constants=options.constants)
@@ -107,9 +129,9 @@ def _bid(options: argparse.Namespace, found: "Answer") -> None:
 
 
 def _why(options: argparse.Namespace, problem: "Problem") -> int:
-    from nlp_bench.plan.answer.why import explain
-    from nlp_bench.plan.output.record import why_record
-    from nlp_bench.plan.output.table_why import why_lines
+    from nlp_bench.plan.record import why_record
+    from nlp_bench.plan.text import why_lines
+    from nlp_bench.plan.why import explain
 
     why = explain(problem)
     _say(options, lambda style: why_lines(why, style), lambda: why_record(why))
@@ -117,9 +139,9 @@ def _why(options: argparse.Namespace, problem: "Problem") -> int:
 
 
 def _time(options: argparse.Namespace, problem: "Problem") -> int:
-    from nlp_bench.plan.answer.nodes import MOST, smallest
-    from nlp_bench.plan.output.record import nodes_record
-    from nlp_bench.plan.output.table_nodes import nodes_lines
+    from nlp_bench.plan.capacity import MOST, smallest
+    from nlp_bench.plan.record import nodes_record
+    from nlp_bench.plan.text import nodes_lines
 
     if options.nodes is None:
         problem = replace(problem, nodes=MOST * problem.nodes)
@@ -130,9 +152,9 @@ def _time(options: argparse.Namespace, problem: "Problem") -> int:
 
 def model_size(options: argparse.Namespace, constants: "Constants") -> int:
     """Recommend a size."""
-    from nlp_bench.plan.answer.size import batch_for, recommend
-    from nlp_bench.plan.output.record import size_record
-    from nlp_bench.plan.output.table_size import size_lines
+    from nlp_bench.plan.capacity import batch_for, recommend
+    from nlp_bench.plan.record import size_record
+    from nlp_bench.plan.text import size_lines
 
     system = system_of(options)
 

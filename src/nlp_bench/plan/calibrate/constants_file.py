@@ -5,17 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import write_text
 from nlp_bench.plan.calibrate.fit import Constant
 from nlp_bench.plan.calibrate.products import WIDTH_BYTES
 from nlp_bench.plan.calibrate.record import Calibration
 from nlp_bench.plan.calibrate.sheet import Reference, reference_of
-from nlp_bench.plan.constants import SCHEMA, read_constants
-from nlp_bench.plan.learn.learned import FAMILY, Learned
+from nlp_bench.plan.constants import SCHEMA, constant_line, read_constants
 
 WIDE_HEAD = 128.0
-"""Head width at which the time model states the rate of attention (plan/seconds/layer.py)."""
+"""Head width at which the time model states the rate of attention (plan/iteration.py)."""
 LEAST = 1e-9
 """What stands for a measured 0: constants are above 0."""
 
@@ -39,7 +37,9 @@ def text(calibration: Calibration, constants: Mapping[str, Constant], reference:
         "",
         "[time]",
     ]
-    lines += [entry(name, value, source) for name, (value, source) in times(calibration, constants, reference).items()]
+    lines += [
+        constant_line(name, value, source) for name, (value, source) in times(calibration, constants, reference).items()
+    ]
     if reference.measured:
         lines += ["", "[machine]", *(f"{name} = {_plain(value)}" for name, value in reference.machine.items())]
     return "\n".join(lines) + "\n"
@@ -81,33 +81,6 @@ def times(
 def _narrow(constants: Mapping[str, Constant], main: str) -> float:
     one = constants.get(f"attention_narrow.{main}")
     return one.value if one else 0.0
-
-
-def entry(name: str, value: float, source: str) -> str:
-    """Return one line of table [time]."""
-    return f"{name} = {{ value = {value:.6g}, source = {json.dumps(source)} }}"
-
-
-def write_learned(path: Path, learned: Learned, begun_with: Path | None) -> None:
-    """Write what runs taught, on top of the file that the lesson began with."""
-    before = _begun(begun_with)
-    if "[interval]" in before or "\nscale_" in before:
-        raise NlpBenchError(
-            f"{begun_with}: holds what was learned before; learn again from all runs, with the constants that calibrate wrote"
-        )
-    lines = [entry(f"scale_{kind}", factor, learned.source) for kind, factor in learned.factors.items()]
-    head, mark, tail = before.partition("[time]\n")
-    ends = f"[interval]\nsource = {json.dumps(learned.source)}\n{FAMILY} = {{ low = {learned.low}, high = {learned.high} }}\n"
-    write_text(path, head + mark + "\n".join(lines) + "\n" + tail + "\n" + ends)
-
-
-def _begun(path: Path | None) -> str:
-    if path is None:
-        return f'# Learned from runs, for `nlp-bench plan --constants`.\nschema = "{SCHEMA}"\n\n[time]\n'
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise NlpBenchError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _about(calibration: Calibration) -> str:

@@ -60,7 +60,7 @@ def fit_all(calibration: Calibration) -> dict[str, Constant]:
 
 
 def fit_products(rows: Sequence[Measurement], bandwidth: float, precision: str) -> list[Constant]:
-    """Fit seconds = root of (FLOPs / ceiling)^2 + (traffic x bytes / bandwidth)^2, as plan/seconds/layer.py has it."""
+    """Fit seconds = root of (FLOPs / ceiling)^2 + (traffic x bytes / bandwidth)^2, as plan/iteration.py has it."""
     if len(rows) < 3:
         return []
     flops, num_bytes, seconds = (_column(rows, name) for name in ("flops", "num_bytes", "seconds"))

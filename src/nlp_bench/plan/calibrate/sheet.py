@@ -43,7 +43,7 @@ def reference_of(calibration: Calibration, constants: Mapping[str, Constant], sy
 
 
 def _from_sheet(calibration: Calibration, system: str | None) -> Reference | None:
-    from nlp_bench.plan.sheets import sheet_of  # noqa: PLC0415  # reads the accelerators' table
+    from nlp_bench.plan.machines import sheet_of  # noqa: PLC0415  # reads the accelerators' table
 
     name, gib = calibration.device, calibration.memory_bytes / 2**30
     if system:

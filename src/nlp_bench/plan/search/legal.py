@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nlp_bench.plan.configurations import SHARDING, Configurations, Flags, Numbers
-from nlp_bench.plan.search.sizes import Sizes, sizes_of
+from nlp_bench.plan.problem import Sizes, sizes_of
 
 
 @dataclass(frozen=True, kw_only=True)

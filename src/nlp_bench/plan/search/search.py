@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.forecast import forecast
-from nlp_bench.plan.search.problem import Problem
+from nlp_bench.plan.problem import Problem
 from nlp_bench.plan.search.space import Space, space
 
 CHUNK = 16384

@@ -1,14 +1,14 @@
 """Parameters that one rank holds."""
 
 from nlp_bench.plan.configurations import Configurations, Numbers
-from nlp_bench.plan.work.products import (
+from nlp_bench.plan.work.stages import (
+    Stage,
     attention_weights,
     feed_forward_weights,
     key_width,
     padded_vocab_size,
     query_width,
 )
-from nlp_bench.plan.work.stages import Stage
 
 
 def layer_parameters(c: Configurations) -> Numbers:

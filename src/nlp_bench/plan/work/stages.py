@@ -1,10 +1,67 @@
-"""Pipeline ranks of configurations, and the layers that each holds."""
+"""What one rank computes in one micro-batch: stages and their layers, matrix products, floating-point operations."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from nlp_bench.plan.configurations import Configurations, Flags, Numbers
+from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Numbers
+from nlp_bench.plan.constants import Constants
+
+
+def tokens(c: Configurations) -> Numbers:
+    """Tokens of one micro-batch that one rank's linear layers see (with tensor parallelism all ranks of a group see the same)."""
+    return c.spread.micro_batch_size * c.network.sequence_length / c.spread.context
+
+
+def query_width(c: Configurations) -> Numbers:
+    """Width of all query heads."""
+    return c.network.num_attention_heads * c.network.head_width
+
+
+def key_width(c: Configurations) -> Numbers:
+    """Width of all key heads; the values have the same."""
+    return c.network.num_query_groups * c.network.head_width
+
+
+def attention_weights(c: Configurations) -> Numbers:
+    """Entries of the query, key, value and output matrices of one layer."""
+    return 2 * c.network.hidden_size * (query_width(c) + key_width(c))
+
+
+def feed_forward_weights(c: Configurations) -> Numbers:
+    """Entries of the feed-forward matrices of one layer."""
+    return c.network.hidden_size * c.network.ffn_hidden_size * (2.0 + c.network.gated)
+
+
+def padded_vocab_size(c: Configurations) -> Numbers:
+    """Rows of the embedding table; see `nlp_bench.flops.padded_vocab_size`."""
+    multiple = c.network.vocab_multiple * c.spread.tensor
+    return -(-c.network.vocab_size // multiple) * multiple
+
+
+def layer_products(c: Configurations) -> Numbers:
+    """FLOPs of the products with weights in one layer."""
+    return 2 * tokens(c) * (attention_weights(c) + feed_forward_weights(c)) / c.spread.tensor
+
+
+def layer_core(c: Configurations) -> Numbers:
+    """FLOPs of scores and their product with the values in one layer, the full square; a causal kernel does half."""
+    return 4 * tokens(c) * c.network.sequence_length * query_width(c) / c.spread.tensor
+
+
+def seen(c: Configurations) -> Numbers:
+    """Share of the rectangle of scores that context-parallel ranks compute, 1 without them.
+
+    Of 2 n chunks each of n ranks has an early and a late one, which together see 2 n + 1 chunks of keys, not 4 n: a chunk of keys
+    that no query of a chunk may look at is left out (train/context.py).
+    """
+    ranks = c.spread.context
+    return np.where(ranks > 1, (2 * ranks + 1) / (4 * ranks), 1.0)
+
+
+def head_products(c: Configurations) -> Numbers:
+    """FLOPs of the output layer."""
+    return 2 * tokens(c) * c.network.hidden_size * padded_vocab_size(c) / c.spread.tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,3 +110,89 @@ def telling_stages(c: Configurations) -> tuple[Stage, Stage, Stage]:
     """
     last = c.spread.pipeline - 1
     return stage_of(c, np.zeros(())), stage_of(c, np.minimum(1.0, last)), stage_of(c, last)
+
+
+SINGLE = 4
+"""Bytes of a float32 number: of gradient sums, losses and norms."""
+
+
+def round_up(number: Numbers, multiple: Numbers | float) -> Numbers:
+    """Return the smallest multiple that is not less."""
+    return np.asarray(np.ceil(number / multiple) * multiple)
+
+
+def element_bytes(c: Configurations, constants: Constants) -> Numbers:
+    """Bytes of a parameter and of an activation: 4 in fp32, else 2 (8-bit products read 16-bit tensors)."""
+    return np.where(_is(c, constants, "fp32"), 4.0, 2.0)
+
+
+def is_float16(c: Configurations, constants: Constants) -> Flags:
+    """Whether the loss is scaled, and every step asks all ranks for an overflow."""
+    return _is(c, constants, "fp16")
+
+
+def _is(c: Configurations, constants: Constants, name: str) -> Flags:
+    names = constants.precisions
+    return np.asarray(c.precision == (names.index(name) if name in names else -1))
+
+
+def shard_ranks(c: Configurations) -> Numbers:
+    """Ranks that hold the same parameters, and that share the optimizer's state under the distributed optimizer."""
+    return c.spread.data * c.spread.context
+
+
+def shares_optimizer(c: Configurations) -> Flags:
+    """Whether the optimizer is distributed."""
+    return np.asarray(c.spread.sharding > 0)
+
+
+WIDEST_HEAD = 256
+"""Width up to which flash attention applies."""
+
+
+def keeps_scores(c: Configurations, constants: Constants) -> Flags:
+    """Whether attention runs as separate products and keeps its scores: torch's memory-efficient kernel has no grouped queries.
+
+    It stands in where flash attention does not apply: in float32, and with heads wider than 256. Source: torch's
+    aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
+    """
+    grouped = c.network.num_query_groups != c.network.num_attention_heads
+    return np.asarray(grouped & ~has_flash(c, constants))
+
+
+def has_flash(c: Configurations, constants: Constants) -> Flags:
+    """Whether flash attention applies."""
+    return np.asarray((element_bytes(c, constants) < SINGLE) & (c.network.head_width <= WIDEST_HEAD))
+
+
+FULL = RECOMPUTE.index("full")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operations:
+    """FLOPs of one rank and iteration; arrays of shape [N]."""
+
+    products: Numbers
+    """Of products with weights: forward, both gradients, and forward again where layers are recomputed."""
+    attention: Numbers
+    """Of attention."""
+
+    @property
+    def total(self) -> Numbers:
+        """All."""
+        return self.products + self.attention
+
+
+def operations(c: Configurations, stage: Stage, constants: Constants) -> Operations:
+    """Return what a rank of this stage executes.
+
+    The gradients of a product take two products. Of attention the backward pass makes the scores again: five products in place
+    of two (Dao et al. 2022, https://arxiv.org/abs/2205.14135, algorithm 4), four where no fused kernel applies. Selective recompute adds nothing: the fused kernel
+    keeps no scores whatever is asked for. The whole rectangle of scores is counted, as a rehearsal counts it, although a causal
+    kernel skips about half.
+    """
+    again = c.spread.recompute == FULL
+    layers, micro = stage.layers, c.spread.num_microbatches
+    products = layers * (3.0 + again) * layer_products(c) + stage.last * 3 * head_products(c)
+    times = np.where(keeps_scores(c, constants), 3.0, 3.5) + again
+    return Operations(products=micro * products, attention=micro * layers * times * layer_core(c) * seen(c))

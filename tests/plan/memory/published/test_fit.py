@@ -8,9 +8,8 @@ import pytest
 from support.framework_runs import constants, run
 
 from nlp_bench.errors import UsageError
-from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.memory.constants import FITTED
-from nlp_bench.plan.memory.published.peak import published_memory
+from nlp_bench.plan.constants import FITTED, Constants
+from nlp_bench.plan.memory.published import published_memory
 from research.planner.memory import Peaks, cross_validate, fit_memory, relative_errors
 
 TRUE = {"deepspeed_bf16_gradient_bytes": 8.5, "deepspeed_buffer_bytes": 5e9, "internevo_state_bytes": 24.0}

@@ -10,11 +10,10 @@ from support.framework_runs import constants, run
 from nlp_bench.config.catalog import root
 from nlp_bench.config.table import read_toml
 from nlp_bench.errors import UsageError
-from nlp_bench.plan.memory.answer import Memory
-from nlp_bench.plan.memory.constants import FITTED, memory_constants
-from nlp_bench.plan.memory.overhead import num_communicators, overhead_bytes
-from nlp_bench.plan.memory.peak import peak_memory
-from nlp_bench.plan.memory.published.peak import published_memory
+from nlp_bench.plan.constants import FITTED, memory_constants
+from nlp_bench.plan.forecast import peak_memory
+from nlp_bench.plan.memory.fits import Memory, num_communicators, overhead_bytes
+from nlp_bench.plan.memory.published import published_memory
 
 K = constants()
 TABLE = read_toml(root() / "benchmark" / "plan.toml", "nlp-bench/plan/1")["memory"]

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from nlp_bench.config.catalog import root
-from nlp_bench.plan.constants import Constants, read_constants
-from nlp_bench.plan.memory.answer import Memory
-from nlp_bench.plan.memory.constants import FITTED
-from nlp_bench.plan.memory.published.peak import published_memory
-from nlp_bench.plan.points.points import Points, points_of, read_rows
+from nlp_bench.plan.constants import FITTED, Constants, read_constants
+from nlp_bench.plan.memory.fits import Memory
+from nlp_bench.plan.memory.published import published_memory
+from nlp_bench.plan.predict import Points, points_of, read_rows
 from research.planner.memory import Peaks, fit_memory, relative_errors
 
 POINTS = root() / "reports" / "reference" / "published_points" / "points.csv"

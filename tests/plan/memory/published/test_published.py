@@ -7,10 +7,18 @@ import numpy as np
 import pytest
 from support.framework_runs import constants, run
 
-from nlp_bench.plan.memory.published.activations import activation_bytes, full_layer_bytes, logit_bytes
-from nlp_bench.plan.memory.published.families import COUNTS, FAMILIES, families, family_of
-from nlp_bench.plan.memory.published.peak import published_memory
-from nlp_bench.plan.memory.published.stages import in_flight, published_stages
+from nlp_bench.plan.memory.published import (
+    COUNTS,
+    FAMILIES,
+    activation_bytes,
+    families,
+    family_of,
+    full_layer_bytes,
+    in_flight,
+    logit_bytes,
+    published_memory,
+    published_stages,
+)
 
 K = constants()
 GIB = 2.0**30

@@ -1,0 +1,198 @@
+"""A bid sheet as text, markdown, HTML or JSON. "predicted" or "published" stands at every figure."""
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+from nlp_bench import __version__
+from nlp_bench.errors import UsageError
+from nlp_bench.plan.bid import Bid
+from nlp_bench.show.escape import escaped_markdown, html_text
+from nlp_bench.show.grid import Column, as_markdown, json_text
+from nlp_bench.show.page import Section, asset, digest, render
+
+WIDTH = 110
+"""Letters of a line on a terminal."""
+MOST_SHARES = 5
+PROOF = "with rehearse in place of submit the same line rehearses the job without a GPU"
+SIGNATURES = ("For the bidder", "For the buyer")
+STYLE = """
+main, footer { max-width: 60rem; }
+.bid th, .bid td { white-space: normal; } .bid td { overflow-wrap: break-word; }
+.bid td:first-child { color: var(--muted); } .bid table:not(:has(thead)) td:first-child { width: 14rem; }
+.bid h2 { margin: 1.1rem 0 .35rem; } .bid table { font-size: .85rem; } .bid th, .bid td { padding: .25rem .6rem; } .bid ul { font-size: .88rem; }
+.sign { display: grid; grid-template-columns: 1fr 1fr; gap: 2rem; margin-top: 2.5rem; break-inside: avoid; }
+.sign p { border-top: 1px solid var(--muted); padding-top: .3rem; color: var(--muted); font-size: .85rem; }
+@page { size: A4 portrait; margin: 11mm; }
+@media print {
+  .bid { font-size: 8pt; } .bid h1 { font-size: 13pt; margin: 0 0 .3rem; } .bid h2 { font-size: 9pt; margin: .45rem 0 .15rem; }
+  .bid table, .bid ul { font-size: 7.2pt; line-height: 1.25; } .bid th, .bid td { padding: .08rem .4rem; } .bid li { margin: 0; }
+  .bid .verdict { font-size: 9.5pt; padding: .4rem .7rem; } .bid pre { font-size: 6.6pt; line-height: 1.3; padding: .3rem .5rem; }
+  .sign { margin-top: 1.6rem; } footer { display: none; }
+}
+"""
+"""On top of the style sheet of the reports."""
+
+
+def title(bid: Bid) -> str:
+    """Return what the sheet is about."""
+    return f"Bid sheet: predicted report time of model {bid.problem.model.name} on {bid.problem.system.name}"
+
+
+def commitment(bid: Bid) -> str:
+    """Return the sentence that is signed."""
+    row = bid.row
+    return (
+        f"{bid.problem.tokens:,} tokens in at most {bid.commitment_s:.1f} s on {row.nodes} nodes ({row.sizes.num_gpus} GPUs): "
+        f"a predicted value, {bid.basis}. It is a prediction, not a measurement."
+    )
+
+
+def sections(bid: Bid) -> list[Section]:
+    """Return the sheet below its title and its commitment."""
+    return [
+        Section(title="Prediction", rows=_prediction(bid)),
+        Section(title="Machine and configuration", rows=_configuration(bid)),
+        _measurements(bid),
+        Section(title="Extrapolated beyond those measurements", words=bid.extrapolated),
+        Section(title="Not measured", words=bid.not_measured),
+        Section(title="Rules that the offer obeys", words=bid.rules),
+        Section(title="How to prove it", words=(PROOF,), text=bid.commands["submit"]),
+        Section(title="Made with", words=(f"{bid.program}; constants {bid.constants}; {bid.created}",)),
+    ]
+
+
+def _prediction(bid: Bid) -> list[tuple[str, str]]:
+    row = bid.row
+    shares = [f"{name} {share:.0%}" for name, share in row.shares.items() if share >= 0.005]
+    held = [f"{name} {part:.1f}" for name, part in row.memory_parts_gib.items() if part >= 0.05]
+    rate = f"{row.tokens_per_second:,.0f} ({row.tokens_per_second / row.sizes.num_gpus:.1f} per GPU)"
+    return [
+        ("predicted report time", f"{row.report_s:.1f} s (90 % interval {row.low_s:.1f} to {row.high_s:.1f} s)"),
+        ("predicted seconds per iteration", f"{row.iteration_s:.3f} s"),
+        ("predicted tokens per second", rate),
+        ("predicted shares of the time", ", ".join(shares[:MOST_SHARES])),
+        ("predicted memory", f"{row.memory_gib:.1f} of {row.capacity_gib:g} GiB on the fullest GPU; fits: {row.fits}"),
+        ("predicted memory, GiB", ", ".join(held)),
+    ]
+
+
+def _configuration(bid: Bid) -> list[tuple[str, str]]:
+    problem, sizes, system = bid.problem, bid.row.sizes, bid.problem.system
+    gpu, network, model = system.gpu, system.network, problem.model
+    assert gpu is not None  # noqa: S101  # a problem has one
+    rate = network.link_gbit_per_s
+    links = f"{network.links_per_node} x {rate:g} Gbit/s" if rate else "not stated"
+    nodes = f"{bid.row.nodes} x {problem.gpus_per_node} {gpu.name}, {gpu.memory_gib:g} GiB each"
+    return [
+        ("machine", f"{system.name}: {system.description}"),
+        ("nodes", f"{nodes}; network per node {links}"),
+        ("model", f"{model.name}: {model.parameters_billion:g} x 10^9 parameters, {sizes.num_layers} layers"),
+        ("layout", f"{sizes.layout}, global batch {sizes.global_batch_size}"),
+        ("switches", ", ".join(sizes.switches.values())),
+    ]
+
+
+def _measurements(bid: Bid) -> Section:
+    rows = [
+        (
+            point.identity,
+            point.what,
+            f"{point.tokens_per_second_per_gpu:.1f}" if point.tokens_per_second_per_gpu else "",
+            f"{point.distance:.1f}",
+            "; ".join(point.differences) or "none of those that are published",
+        )
+        for point in bid.near
+    ]
+    return Section(
+        title="Published measurements nearest to it",
+        words=() if bid.near else ("none: no published measurement is of this family of frameworks",),
+        columns=("id", "measured by others", "published tokens/s per GPU", "distance", "differences from the offer"),
+        rows=rows,
+    )
+
+
+def text(bid: Bid) -> str:
+    """Return the sheet for a terminal."""
+    lines = [title(bid), "=" * len(title(bid)), "", *_wrapped(commitment(bid), "COMMITMENT  ")]
+    for section in sections(bid):
+        lines += ["", section.title, "-" * len(section.title), *_rows(section)]
+        for sentence in section.words:
+            lines += _wrapped(sentence, "- ")
+        lines += section.text.splitlines()
+    lines += [""] + [f"{who}: {'_' * 34}  date: {'_' * 12}\n" for who in SIGNATURES]
+    return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
+
+
+def _wrapped(sentence: str, begin: str) -> list[str]:
+    return textwrap.wrap(sentence, WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))
+
+
+def _rows(section: Section) -> list[str]:
+    if section.columns:  # a table of long words is a list on a terminal
+        named = [
+            "; ".join(f"{n}: {cell}" for n, cell in zip(section.columns, row, strict=True)) for row in section.rows
+        ]
+        return [line for sentence in named for line in _wrapped(sentence, "- ")]
+    wide = max((len(str(row[0])) for row in section.rows), default=0)
+    return [line for name, value in section.rows for line in _wrapped(str(value), f"{name!s:<{wide}}  ")]
+
+
+def markdown(bid: Bid) -> str:
+    """Return the sheet in markdown."""
+    lines = [f"# {escaped_markdown(title(bid))}", "", f"**{escaped_markdown(commitment(bid))}**"]
+    for section in sections(bid):
+        lines += ["", f"## {escaped_markdown(section.title)}", ""]
+        lines += [f"- {escaped_markdown(sentence)}" for sentence in section.words]
+        names = section.columns or ("", "")
+        cells = [tuple(str(row[place]) for row in section.rows) for place in range(len(names))]
+        columns = [Column(heading=name, cells=cell, is_text=True) for name, cell in zip(names, cells, strict=True)]
+        lines += as_markdown(columns) if section.rows else []
+        lines += ["```", section.text, "```"] if section.text else []
+    lines += ["", *as_markdown([Column(heading=who, cells=("name, date: ",), is_text=True) for who in SIGNATURES])]
+    return "\n".join(lines) + "\n"
+
+
+def page(bid: Bid) -> str:
+    """Return the sheet as one HTML document that prints on one sheet of paper and loads nothing."""
+    style = asset("page.css") + STYLE
+    policy = f"default-src 'none'; style-src '{digest(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
+    parts = [render(section, f"b{place}", 2) for place, section in enumerate(sections(bid))]
+    signed = "".join(f"<p>{html_text(who)}: name, date, signature</p>" for who in SIGNATURES)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">\n'
+        '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">\n'
+        f"<title>{html_text(title(bid))}</title>\n<style>{style}</style></head>\n"
+        f'<body><main class="bid"><header><h1>{html_text(title(bid))}</h1>'
+        f'<div class="verdict plain"><p>{html_text(commitment(bid))}</p></div></header>\n{"".join(parts)}\n'
+        f'<div class="sign">{signed}</div></main>\n<footer>nlp-bench {html_text(__version__)}</footer></body></html>\n'
+    )
+
+
+FORMATS: dict[str, Callable[[Bid], str]] = {
+    "table": text,
+    "markdown": markdown,
+    "html": page,
+    "json": lambda bid: json_text(bid.record()),
+}
+"""By the word of --format."""
+ENDINGS = {".txt": "table", ".md": "markdown", ".html": "html", ".json": "json"}
+"""By the ending of --output."""
+
+
+def sheet(bid: Bid, form: str = "table") -> str:
+    """Return the sheet in a format. Raises UsageError for a word that is none of FORMATS."""
+    if form not in FORMATS:
+        raise UsageError(f"--format: {form!r} is no format of a bid sheet; the formats are {', '.join(FORMATS)}")
+    return FORMATS[form](bid)
+
+
+def form_of(path: Path) -> str:
+    """Return the format that a file's ending asks for. Raises UsageError for another ending."""
+    if path.suffix not in ENDINGS:
+        raise UsageError(
+            f"--output: {path} ends in none of {', '.join(ENDINGS)}, by which a bid sheet's format is known"
+        )
+    return ENDINGS[path.suffix]

@@ -1,0 +1,180 @@
+"""A bid: a commitment, and all that the prediction behind it rests on. Nothing in it was measured by the bidder."""
+
+import dataclasses
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.clock import now
+from nlp_bench.config import catalog
+from nlp_bench.config.origin import origin
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.plan.neighbours import Near, extrapolated, nearest, offered, read_points
+from nlp_bench.plan.problem import Problem, rule_files
+from nlp_bench.plan.ranking import Answer, Row
+from nlp_bench.plan.sweep import command, run_words
+
+SCHEMA = "nlp-bench/bid/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bid:
+    """One page. Every time and every memory in it is predicted, except those of `near`, which others measured and published."""
+
+    commitment_s: float
+    """Report time that is committed to."""
+    basis: str
+    """How it follows from the prediction."""
+    row: Row
+    """The configuration and what is predicted of it."""
+    problem: Problem
+    near: tuple[Near, ...]
+    """Published measurements nearest to it."""
+    extrapolated: tuple[str, ...]
+    """In what it lies outside of them."""
+    rules: tuple[str, ...]
+    """What of the benchmark's rules the offer keeps."""
+    constants: str
+    """The file of the planner's constants and its hash."""
+    program: str
+    """Version and commit of nlp-bench."""
+    created: str
+    """When, ISO 8601."""
+    not_measured: tuple[str, ...]
+    commands: dict[str, str]
+    """The commands that prove it, by their verb."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the JSON object of the sheet."""
+        row, problem = self.row, self.problem
+        return {
+            "schema": SCHEMA,
+            "what": "a prediction, not a measurement",
+            "created": self.created,
+            "program": self.program,
+            "constants": self.constants,
+            "commitment_s": self.commitment_s,
+            "basis": self.basis,
+            "tokens": problem.tokens,
+            "model": problem.model.name,
+            "system": problem.system.name,
+            "nodes": row.nodes,
+            "gpus_per_node": problem.gpus_per_node,
+            "predicted": {
+                "report_time_s": row.report_s,
+                "low90_s": row.low_s,
+                "high90_s": row.high_s,
+                "iteration_s": row.iteration_s,
+                "tokens_per_second": row.tokens_per_second,
+                "time_shares": row.shares,
+                "memory_gib": row.memory_gib,
+                "memory_parts_gib": row.memory_parts_gib,
+                "fits": row.fits,
+            },
+            "gpu_memory_gib": row.capacity_gib,
+            "configuration": dataclasses.asdict(row.sizes),
+            "commands": self.commands,
+            "nearest_measurements": [dataclasses.asdict(point) for point in self.near],
+            "extrapolated": list(self.extrapolated),
+            "rules": list(self.rules),
+            "not_measured": list(self.not_measured),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """Where a bid reads from; None: as the checkout has it."""
+
+    model: str | None = None
+    """Name or path of the model file."""
+    system: str | None = None
+    """Name or path of the system file."""
+    constants: Path | None = None
+    points: Path | None = None
+    """The published measurements."""
+
+
+def bid(answer: Answer, *, margin: float | None = None, files: Files | None = None) -> Bid:
+    """Offer the best configuration of an answer that fits.
+
+    `margin` is added to the predicted time, in percent of it; None: the upper end of the 90 % interval is committed to.
+    Raises NlpBenchError where no configuration fits, UsageError on a margin below 0 and on a number format that no run of ours has.
+    """
+    files = files or Files()
+    if not answer.rows:
+        raise NlpBenchError(
+            "--bid: no configuration is predicted to fit the GPU, so there is nothing to offer; add --nodes"
+        )
+    row, problem = answer.rows[0], answer.problem
+    own = problem.model.training.precision
+    if problem.precision != own:
+        raise UsageError(
+            f"--bid: planned in {problem.precision}, but a run trains in the model file's number format ({own}), so no command "
+            "could prove it; leave --precision out, or write a model file of your own"
+        )
+    commitment_s, basis = _commitment(row, margin)
+    offer, rows, made = offered(problem, row.sizes), read_points(files.points), origin()
+    model, system = files.model or problem.model.name, files.system or problem.system.name
+    words = run_words(problem, row.sizes, model=model, system=system)
+    commit = made.commit or ""
+    state = commit[commit.index("+") :] if "+" in commit else ""
+    return Bid(
+        commitment_s=commitment_s,
+        basis=basis,
+        row=row,
+        problem=problem,
+        near=nearest(offer, rows),
+        extrapolated=extrapolated(offer, rows),
+        rules=tuple(_rules(problem)),
+        constants=_identity(files.constants or catalog.table("plan.toml")),
+        program=f"nlp-bench {made.version}" + (f", commit {commit[:12]}{state}" if commit else ""),
+        created=now(),
+        not_measured=(
+            f"no run of this configuration on {problem.system.name}: neither time nor memory",
+            "stability over hours: failures of nodes, slow nodes, a shared network or file system",
+            "power and energy, and the loss that is reached",
+        ),
+        commands={verb: command(verb, words) for verb in ("rehearse", "submit")},
+    )
+
+
+def _commitment(row: Row, margin: float | None) -> tuple[float, str]:
+    if margin is None:
+        return row.high_s, "upper end of the 90 % interval of the prediction"
+    if not 0 <= margin <= 1000:
+        raise UsageError(
+            f"--margin: {margin:g} is not a number of percent from 0 to 1000; 10 commits to 1.1 times the prediction"
+        )
+    committed = row.report_s * (1 + margin / 100)
+    place = "below" if committed < row.high_s else "at or above"
+    return (
+        committed,
+        f"predicted time + {margin:g} % margin, {place} the upper end of the 90 % interval ({row.high_s:.0f} s predicted)",
+    )
+
+
+def _rules(problem: Problem) -> list[str]:
+    shape, name = problem.model.architecture, problem.model.name
+    titles = [
+        f"{table.get('title')} ({file}.toml): shape and training parameters of {name} unchanged"
+        for file, table in rule_files()
+        if name in table.get("models", ())
+    ]
+    return [
+        f"global batch {problem.global_batch_size} samples, sequence {shape.sequence_length} tokens, {problem.precision}",
+        f"report time: time of {problem.tokens:,} tokens at the predicted tokens per second",
+        *(titles or [f"no file of benchmark/rules is about model {name}"]),
+    ]
+
+
+def _identity(path: Path) -> str:
+    """Return a file's name, the newest date in it (of its fits), and the first digits of its SHA-256."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise NlpBenchError(f"constants: {path} cannot be read: {error.strerror}") from error
+    dates = re.findall(rb"\b20\d\d-\d\d-\d\d\b", content)
+    newest = f", newest date in it {max(dates).decode()}" if dates else ""
+    return f"{path.name}{newest}, SHA-256 {hashlib.sha256(content).hexdigest()[:12]}"

@@ -1,0 +1,221 @@
+"""The 90 % interval: how much wider it is, the farther a configuration is from the rows that the constants were fitted on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from nlp_bench.plan.configurations import Codes, Configurations, Flags, Framework, Numbers
+
+SIZES = {
+    "billion_parameters": "model size in 10^9 parameters of its layers",
+    "gpus": "number of GPUs",
+    "sequence": "sequence length",
+    "context": "context-parallel size",
+    "tensor": "tensor-parallel size",
+    "micro_batch": "micro batch size",
+    "gbit_per_gpu": "network of a GPU in Gbit/s",
+}
+"""Sizes whose fitted range is kept, in words."""
+KINDS = {"megatron": "3d", "nvidia": "3d", "eager": "eager", "xla": "xla"}
+"""Framework family to the kind that shares its kernels: NeMo is built of megatron-core's."""
+KIND_NAMES = ("3d", "eager", "xla")
+TERMS = ("maker", "chip", "family", "format", "size")
+"""Kinds of distance; each widens either end of the interval by a logarithm, and the squares add up."""
+_HALF = ("bf16", "fp16")
+"""Number formats with one constant."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """What one kind of distance adds, as logarithms of factors on the time; `size`: for a factor of two outside of the range."""
+
+    below: float
+    """To the lower end."""
+    above: float
+    """To the upper end."""
+    source: str
+    """Where it comes from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """The fitted rows of one kind of framework on one chip."""
+
+    kind: str
+    """3d, eager or xla."""
+    chip: str
+    """ampere, hopper, blackwell: first word of a generation."""
+    rows: int
+    """How many."""
+    sources: int
+    """From how many sources."""
+    formats: tuple[str, ...]
+    """Their number formats."""
+    ranges: dict[str, tuple[float, ...]]
+    """Least and greatest of each of SIZES."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distance:
+    """Of N configurations; arrays of shape [N] or []."""
+
+    maker: Flags
+    """Whether no GPU of this kind was fitted at all: another maker, with libraries of its own."""
+    chip: Flags
+    """Whether no row of this kind of framework on this chip was fitted."""
+    single: Flags
+    """Whether the fitted rows of its kind on this chip are of a single source."""
+    unknown: Flags
+    """Whether its framework is none that is known."""
+    format: Flags
+    """Whether no row of this number format on this chip was fitted, where the chip was."""
+    octaves: dict[str, Numbers]
+    """Factors of two by which each of SIZES is outside of the fitted range."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """What was fitted, and what a distance from it costs: tables [distance] and [[seen]] of benchmark/plan.toml."""
+
+    seen: Sequence[Seen]
+    """By family and chip."""
+    terms: Mapping[str, Term]
+    """By TERMS."""
+    gpus: Sequence[str]
+    """Names that `Machines.gpu` points to."""
+    precisions: Sequence[str]
+    """Names that `Configurations.precision` points to."""
+
+    @cached_property
+    def _chips(self) -> list[str]:
+        return [chip_of(name) for name in self.gpus]
+
+    @cached_property
+    def _known(self) -> tuple[Any, Any, dict[str, Any]]:
+        """Sources of the fitted rows [kinds, gpus], formats [gpus, precisions], and ranges in octaves [kinds, gpus, 2] of each size."""
+        cells = np.zeros((len(KIND_NAMES), len(self.gpus)), dtype=np.int64)
+        formats = np.zeros((len(self.gpus), len(self.precisions)), dtype=np.bool_)
+        whole = {name: _span([one.ranges[name] for one in self.seen]) for name in SIZES}
+        ranges = {name: np.broadcast_to(np.log2(whole[name]), (*cells.shape, 2)).copy() for name in SIZES}
+        for one in self.seen:
+            for place in (k for k, chip in enumerate(self._chips) if chip == one.chip):
+                cells[KIND_NAMES.index(one.kind), place] = one.sources
+                formats[place] |= [_same(name) in map(_same, one.formats) for name in self.precisions]
+                for name in SIZES:
+                    ranges[name][KIND_NAMES.index(one.kind), place] = np.log2(one.ranges[name])
+        return cells, formats, ranges
+
+    def distance(self, c: Configurations, traits: Sequence[Framework], unknown: Flags | None = None) -> Distance:
+        """Return how far N configurations are; `unknown` are those whose framework is none that is known."""
+        cells, formats, ranges = self._known
+        kind, gpu = kind_of(traits)[c.framework], c.machines.gpu
+        octaves = {}
+        for name, value in sizes_of(c).items():
+            low, high = np.moveaxis(ranges[name][kind, gpu], -1, 0)
+            octaves[name] = np.maximum(0.0, np.maximum(low - np.log2(value), np.log2(value) - high))
+        maker, sources = np.asarray(~cells.any(axis=0)[gpu]), cells[kind, gpu]
+        return Distance(
+            maker=maker,
+            chip=np.asarray(sources == 0),
+            single=np.asarray(sources == 1),
+            unknown=np.asarray(False if unknown is None else unknown),
+            format=np.asarray(~maker & ~formats[gpu, c.precision]),
+            octaves=octaves,
+        )
+
+    def widened(
+        self,
+        c: Configurations,
+        traits: Sequence[Framework],
+        ends: tuple[Numbers, Numbers],
+        unknown: Flags | None = None,
+    ) -> tuple[Numbers, Numbers]:
+        """Return the interval's ends (factors on the time) with what the distance adds to their squared logarithms."""
+        far = self.distance(c, traits, unknown)
+        outside = sum(far.octaves.values(), np.zeros(()))
+        counts = {
+            "maker": far.maker,
+            "chip": far.chip,
+            "family": far.single | far.unknown,
+            "format": far.format,
+            "size": outside,
+        }
+        added = [
+            sum(getattr(self.terms[name], side) ** 2 * counts[name] for name in TERMS) for side in ("below", "above")
+        ]
+        low, high = (np.sqrt(np.log(end) ** 2 + more) for end, more in zip(ends, added, strict=True))
+        return np.exp(-low), np.exp(high)
+
+    def reasons(self, c: Configurations, traits: Sequence[Framework], unknown: Flags | None = None) -> list[list[str]]:
+        """Return, for each of N configurations, a sentence for each thing in which it is away from the fitted rows."""
+        far, (_, _, ranges), count = self.distance(c, traits, unknown), self._known, (len(c),)
+        gpu, precision, kinds = (
+            np.broadcast_to(values, count) for values in (c.machines.gpu, c.precision, kind_of(traits)[c.framework])
+        )
+        values = {name: np.broadcast_to(numbers, count) for name, numbers in sizes_of(c).items()}
+        found = []
+        for place in range(len(c)):
+            chip, kind = chip_of(self.gpus[gpu[place]]), kinds[place]
+            said = [
+                words
+                for flags, words in (
+                    (
+                        far.maker,
+                        "GPU: none of this maker was fitted, neither its share of the data sheet nor its libraries",
+                    ),
+                    (far.chip & ~far.maker, f"framework: none of this kind ({KIND_NAMES[kind]}) was fitted on {chip}"),
+                    (
+                        far.unknown,
+                        f"framework: none that is known, predicted as another of its kind ({KIND_NAMES[kind]})",
+                    ),
+                    (far.single, f"framework: its kind ({KIND_NAMES[kind]}) was fitted on {chip} of one source only"),
+                    (far.format, f"number format: {self.precisions[precision[place]]} was not fitted on {chip}"),
+                )
+                if np.broadcast_to(flags, count)[place]
+            ]
+            for name, words in SIZES.items():
+                if np.broadcast_to(far.octaves[name], count)[place] > _ROUNDING:
+                    low, high = 2.0 ** ranges[name][kind, gpu[place]]
+                    said.append(f"{words}: {values[name][place]:.6g}, fitted are {low:.6g} to {high:.6g}")
+            found.append(said)
+        return found
+
+
+_ROUNDING = 0.01
+
+
+def chip_of(generation: str) -> str:
+    """Return the chip of a generation: that of "blackwell ultra" is blackwell."""
+    return generation.split(maxsplit=1)[0]
+
+
+def sizes_of(c: Configurations) -> dict[str, Numbers]:
+    """Return SIZES of N configurations."""
+    n, s, m = c.network, c.spread, c.machines
+    key = n.num_query_groups / n.num_attention_heads
+    layer = 2 * n.hidden_size**2 * (1 + key) + n.hidden_size * n.ffn_hidden_size * (2 + n.gated)
+    return {
+        "billion_parameters": n.num_layers * layer / 1e9,
+        "gpus": s.num_gpus,
+        "sequence": n.sequence_length,
+        "context": s.context,
+        "tensor": s.tensor,
+        "micro_batch": s.micro_batch_size,
+        "gbit_per_gpu": 8 * m.fabric_bytes_per_s / m.gpus_per_node / 1e9,
+    }
+
+
+def kind_of(traits: Sequence[Framework]) -> Codes:
+    """Return the position in KIND_NAMES of each framework."""
+    return np.array([KIND_NAMES.index(KINDS[one.family]) for one in traits])
+
+
+def _span(ranges: Sequence[Sequence[float]]) -> list[float]:
+    return [min(low for low, _ in ranges), max(high for _, high in ranges)]
+
+
+def _same(name: str) -> str:
+    return "16 bit" if name in _HALF else name

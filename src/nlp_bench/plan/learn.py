@@ -1,0 +1,389 @@
+"""From measured runs of a machine to constants that predict it better: `nlp-bench plan --learn` and `plan learn`.
+
+Measured seconds of an iteration are compared with predicted ones. The logarithms of up to three factors (compute, network, overhead)
+are normally distributed around 0 before the runs are seen, as wide as the committed interval is, and so are the residuals, as wide as
+each run's own interval and what no factor explains (Gaussian regression with a prior; Bishop 2006, Pattern Recognition and Machine
+Learning, section 3.3; the model is linearised again at each step).
+"""
+
+import datetime as dt
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from nlp_bench.config.run import Run, read_run
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.files import write_text
+from nlp_bench.plan.configurations import Configurations
+from nlp_bench.plan.constants import SCHEMA, Constants, constant_line
+from nlp_bench.plan.forecast import forecast
+from nlp_bench.plan.problem import configuration_of
+from nlp_bench.walk import walk
+
+KINDS = {"compute": "what the GPU computes", "network": "what it sends and receives", "overhead": "launches, iteration"}
+"""Constants `scale_KIND` of table [time]."""
+FAMILY = "megatron"
+"""The framework family of the runs: this package's trainer and Megatron-LM's own."""
+NORMAL_90 = 1.645
+"""Standard deviations to either end of a 90 % interval of a normal distribution."""
+LEAST_NOISE = 0.005
+"""Standard error / mean that is believed of any run: repeats on one machine differ by more than the scatter within one."""
+STEPS = 12
+"""Of the linearisation; it stands still after about five."""
+NUDGE = 1e-4
+"""Of a logarithm, to see what a factor changes."""
+LAYOUT_NOISE = 0.02
+"""Standard deviation of the logarithm that no factor explains, before the runs are seen: identical published configurations differ
+by 2 % from their mean (docs/accuracy.md)."""
+UNSEEN_LAYOUTS = 0.05
+"""The same of layouts and models that were not run, while fewer than ROWS_PER_FACTOR were: so far do published points lie from their
+prediction when the median of their source and GPU is taken out (1.48 times the median distance of 640 points)."""
+BELIEF_ROWS = 4.0
+"""As many rows that belief counts."""
+ROWS_PER_FACTOR = 3
+"""Different layouts from which on compute, network and overhead are told apart."""
+WIDER = {"compute": 1.0, "network": 2.0, "overhead": 2.0}
+"""How much less is known beforehand of a factor than of the whole."""
+LEAST_SHARE = 0.03
+"""Of the time that a kind must differ by between runs, to be told apart."""
+FAR = 2.5
+"""Standard deviations of a prediction before, beyond which a factor is doubted."""
+WIDEST = 72
+"""Letters of a layout in the report."""
+
+T = TypeVar("T")
+Values = npt.NDArray[np.float64]
+Predict = Callable[[Values], Values]
+"""From the logarithms of the factors of KINDS to the seconds of each row."""
+Measure = Callable[[Path], dict[str, Any]]
+"""From a run's folder to the object of its result.json."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One valid run."""
+
+    source: str
+    """Its folder."""
+    run: Run
+    seconds: float
+    """Of one iteration, measured."""
+    noise: float
+    """Standard error / seconds, at least LEAST_NOISE."""
+
+    @property
+    def layout(self) -> str:
+        """The configuration in short."""
+        parallel, batch = self.run.parallel, self.run.batch
+        sizes = f"tp {parallel.tensor} pp {parallel.pipeline} dp {parallel.data} mbs {batch.micro_batch_size}"
+        return f"{self.run.model.name}, {parallel.num_gpus} ranks, {sizes} gbs {batch.global_batch_size}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """A row with what was predicted of it before."""
+
+    row: Row
+    before: float
+    """Predicted seconds."""
+    width: float
+    """Standard deviation of the logarithm that the interval before stands for."""
+    gpu: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What was learned of one machine; seconds are multiplied by a factor."""
+
+    system: str
+    factors: Mapping[str, float]
+    """By KINDS: measured / predicted with the constants before."""
+    low: float
+    """Lower end of the 90 % interval of the seconds / prediction, at most 1."""
+    high: float
+    """Upper end, at least 1."""
+    source: str
+    """Which runs, when."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """What was learned, from what."""
+
+    constants: Constants
+    """The constants with it."""
+    learned: Learned
+    errors: dict[str, float]
+    """Standard error / factor; of kinds that were not told apart the common one."""
+    together: bool
+    """Whether one factor stands for all."""
+    known: tuple[Known, ...]
+    """The rows that counted."""
+    after: tuple[float, ...]
+    """Their predicted seconds with what was learned."""
+    refused: tuple[str, ...]
+    """What did not count, and why."""
+
+
+def learn(constants: Constants, paths: Sequence[Path | str], measure: Measure, system: str | None = None) -> Lesson:
+    """Learn from the runs below `paths`: of `system`, or of the machine that most of them ran on.
+
+    Raises UsageError for a path without runs, NlpBenchError, with the reason of each, where none counts.
+    """
+    rows, refused = read_rows(paths, measure)
+    wanted = system or next(iter(Counter(row.run.system.name for row in rows).most_common(1)), ("", 0))[0]
+    found: list[tuple[Configurations, Known]] = []
+    for row in rows:
+        one = _or_reason(_known, row, constants, wanted)
+        if isinstance(one, str):
+            refused.append(f"{row.source}: {one}")
+        elif found and one[1].gpu != found[0][1].gpu:
+            refused.append(f"{row.source}: ran on {one[1].gpu}, the others on {found[0][1].gpu}")
+        else:
+            found.append(one)
+    if not found:
+        raise NlpBenchError("--learn: no run counts:\n  " + "\n  ".join(refused))
+    configurations = [c for c, _ in found]
+
+    def predict(logarithms: Values) -> Values:
+        now = _scaled(constants, dict(zip(KINDS, np.exp(logarithms).tolist(), strict=True)))
+        return np.array([_seconds(c, now)[0] for c in configurations])
+
+    return fitted(constants, [known for _, known in found], predict, refused)
+
+
+def read_rows(paths: Sequence[Path | str], measure: Measure) -> tuple[list[Row], list[str]]:
+    """Return the valid runs below the paths (run folders, result.json, run.json, JUBE run directories), and what was refused.
+
+    Raises UsageError where a path does not exist or nothing below it is a run of this package.
+    """
+    rows: list[Row] = []
+    refused: list[str] = []
+    for folder in dict.fromkeys(folder for path in paths for folder in _folders(Path(path))):
+        row = _or_reason(_row, folder, measure)
+        if isinstance(row, str):
+            refused.append(f"{folder}: {row}")
+        else:
+            rows.append(row)
+    return rows, refused
+
+
+def _or_reason(make: Callable[..., T], *arguments: Any) -> T | str:
+    try:
+        return make(*arguments)
+    except NlpBenchError as error:
+        return str(error)
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    if not path.exists():
+        raise UsageError(f"--learn {path}: there is no such file or folder")
+    if path.is_file():
+        if path.name not in {"result.json", "run.json"}:
+            raise UsageError(
+                f"--learn {path}: give a run's folder, its result.json, or a folder of runs; a log alone does not say its layout"
+            )
+        yield path.parent.resolve()
+        return
+    started = {"outcome.json", "result.json", "job.out"}  # JUBE's step `check` writes a run.json as well
+    found = sorted({folder.resolve() for folder, names in walk(path) if "run.json" in names and started & set(names)})
+    if not found:
+        raise UsageError(f"--learn {path}: holds no run (a folder with run.json and outcome.json)")
+    yield from found
+
+
+def _row(folder: Path, measure: Measure) -> Row:
+    measured = measure(folder).get("run")
+    if not isinstance(measured, dict) or measured.get("outcome") != "VALID":
+        outcome = measured.get("outcome") if isinstance(measured, dict) else None
+        raise NlpBenchError(f"outcome {outcome}: only VALID runs count")
+    rates = measured.get("tokens_per_second") or {}
+    steady, interval = rates.get("steady"), rates.get("ci95")
+    for name in ("global_batch_size", "sequence_length"):
+        if not isinstance(measured.get(name), int | float) or not measured[name] > 0:
+            raise NlpBenchError(f"result.json: {name} is {measured.get(name)!r}, not a number above 0")
+    if not isinstance(steady, int | float) or not steady > 0:
+        raise NlpBenchError("result.json has no steady tokens per second")
+    noise = 0.1  # of a rate without interval; else a quarter of the 95 % interval's width, about 1.96 standard errors each way
+    if interval and len(interval) == 2:
+        noise = max(LEAST_NOISE, float(interval[1] - interval[0]) / steady / 4)
+    tokens = float(measured["global_batch_size"]) * float(measured["sequence_length"])
+    return Row(source=str(folder), run=read_run(folder / "run.json"), seconds=tokens / steady, noise=noise)
+
+
+def _known(row: Row, constants: Constants, system: str) -> tuple[Configurations, Known]:
+    if row.run.system.name != system:
+        raise NlpBenchError(f"ran on {row.run.system.name}, not on {system}: machines are learned one by one")
+    c = configuration_of(row.run, constants)
+    total, high = _seconds(c, constants)
+    gpu = row.run.system.gpu.name if row.run.system.gpu else "CPU"
+    return c, Known(row=row, before=total, width=float(np.log(high / total)) / NORMAL_90, gpu=gpu)
+
+
+def _seconds(c: Configurations, constants: Constants) -> tuple[float, float]:
+    """Return the seconds of an iteration and the upper end of their interval."""
+    found = forecast(c, constants)
+    total, high = (np.asarray(value, dtype=np.float64).reshape(-1)[0] for value in (found.seconds.total, found.high))
+    return float(total), float(high)
+
+
+def _scaled(constants: Constants, factors: Mapping[str, float]) -> Constants:
+    """Return the constants with their scales multiplied by `factors`, by KINDS."""
+    scales = {f"scale_{kind}": constants[f"scale_{kind}"] * factor for kind, factor in factors.items()}
+    return constants.with_values(scales)
+
+
+def fitted(constants: Constants, known: Sequence[Known], predict: Predict, refused: Sequence[str] = ()) -> Lesson:
+    """Return the posterior of the factors and what it means for the interval."""
+    found = posterior(known, predict)
+    logarithms = found.theta @ found.design
+    errors = np.sqrt(np.einsum("ik,ij,jk->k", found.design, found.covariance, found.design))
+    today = dt.datetime.now(dt.timezone.utc).date().isoformat()
+    system, runs = known[0].row.run.system.name, f"{len(known)} run{'s' if len(known) > 1 else ''}"
+    learned = Learned(
+        system=system,
+        factors={kind: round(float(value), 6) for kind, value in zip(KINDS, np.exp(logarithms), strict=True)},
+        low=round(float(np.exp(-NORMAL_90 * found.sigma)), 6),
+        high=round(float(np.exp(NORMAL_90 * found.sigma)), 6),
+        source=f"learned from {runs} of {system} ({known[0].gpu}), {today}",
+    )
+    return Lesson(
+        constants=replace(
+            _scaled(constants, learned.factors),
+            ends={**constants.ends, FAMILY: (learned.low, learned.high)},
+            interval_source=learned.source,
+            reach=None,
+            origin=f"{constants.origin}, {learned.source}",
+        ),
+        learned=learned,
+        errors={kind: float(error) for kind, error in zip(KINDS, errors, strict=True)},
+        together=len(found.theta) == 1,
+        known=tuple(known),
+        after=tuple(float(value) for value in predict(logarithms)),
+        refused=tuple(refused),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """Normal distribution of the logarithms of F factors."""
+
+    theta: Values
+    """Mean, shape [F]."""
+    covariance: Values
+    """Shape [F, F]."""
+    design: Values
+    """Which of KINDS each stands for, shape [F, 3]."""
+    sigma: float
+    """Standard deviation of the logarithm of a new measurement / its prediction."""
+
+
+def posterior(known: Sequence[Known], predict: Predict) -> Posterior:
+    """Return what the rows say about the factors."""
+    design = _design(known, _shares(predict, np.zeros(len(KINDS))))
+    width = float(np.median([one.width for one in known]))
+    wider = np.array([WIDER[kind] for kind in KINDS]) if len(design) > 1 else np.ones(len(KINDS))
+    belief = (width * np.max(design * wider, axis=1)) ** -2.0
+    target = np.log([one.row.seconds for one in known])
+    noise = np.array([one.row.noise for one in known])
+    theta, spread = np.zeros(len(design)), LAYOUT_NOISE
+    for _ in range(STEPS):
+        slope = _shares(predict, theta @ design) @ design.T
+        weight = 1 / (noise**2 + spread**2)
+        precision = slope.T @ (weight[:, None] * slope) + np.diag(belief)
+        residual = target - np.log(predict(theta @ design))
+        theta = theta + np.linalg.solve(precision, slope.T @ (weight * residual) - belief * theta)
+        excess = np.maximum((target - np.log(predict(theta @ design))) ** 2 - noise**2, 0).sum()
+        spread = float(np.sqrt((BELIEF_ROWS * LAYOUT_NOISE**2 + excess) / (BELIEF_ROWS + len(known))))
+    covariance = np.linalg.inv(precision)
+    # What is not known of the factors, where it matters most among the rows; what they do not explain; other layouts; what repeats differ by.
+    doubt = float(np.max(np.einsum("ni,ij,nj->n", slope, covariance, slope)))
+    unseen = UNSEEN_LAYOUTS if len({one.row.layout for one in known}) < ROWS_PER_FACTOR else 0.0
+    sigma = min(float(np.sqrt(doubt + spread**2 + unseen**2 + float(np.median(noise)) ** 2)), max(width, spread))
+    return Posterior(theta=theta, covariance=covariance, design=design, sigma=sigma)
+
+
+def _shares(predict: Predict, logarithms: Values) -> Values:
+    """Return how much of each row's time grows with each of KINDS, shape [rows, 3]."""
+    here = np.log(predict(logarithms))
+    nudged = [np.log(predict(logarithms + NUDGE * unit)) for unit in np.eye(len(KINDS))]
+    return np.asarray((np.array(nudged) - here).T / NUDGE)
+
+
+def _design(known: Sequence[Known], shares: Values) -> Values:
+    """Return which factors are one, shape [factors, 3]: rows of KINDS; one for all below ROWS_PER_FACTOR different layouts.
+
+    A kind whose share of the time hardly differs between the runs is not told apart from compute.
+    """
+    if len({one.row.layout for one in known}) < ROWS_PER_FACTOR:
+        return np.ones((1, len(KINDS)))
+    apart = [float(np.ptp(shares[:, place])) >= LEAST_SHARE for place in range(1, len(KINDS))]
+    own = [np.eye(len(KINDS))[place] for place, is_apart in enumerate(apart, 1) if is_apart]
+    rest = np.array([1.0, *(0.0 if is_apart else 1.0 for is_apart in apart)])
+    return np.array([rest, *own])
+
+
+def report(lesson: Lesson) -> str:
+    """Return what was learned for people: measured beside predicted before and after, the factors, what did not count."""
+    known, learned = lesson.known, lesson.learned
+    width = min(max(len(one.row.layout) for one in known), WIDEST)
+    lines = [
+        learned.source,
+        "",
+        f"{'run':<{width}} {'measured s':>11} {'+-':>6} {'before s':>9} {'error':>7} {'after s':>9} {'error':>7}",
+    ]
+    for one, after in zip(known, lesson.after, strict=True):
+        measured = one.row.seconds
+        lines.append(
+            f"{one.row.layout[:width]:<{width}} {measured:>11.4g} {one.row.noise:>6.1%} {one.before:>9.4g} "
+            f"{one.before / measured - 1:>+7.1%} {after:>9.4g} {after / measured - 1:>+7.1%}"
+        )
+    lines += ["", "measured / predicted (with standard error):"]
+    if lesson.together:
+        number = len({one.row.layout for one in known})
+        why = "the shares of network and overhead hardly differ between these runs"
+        if number < ROWS_PER_FACTOR:
+            plural = "s" if number > 1 else ""
+            why = f"{number} layout{plural}; from three on compute, network and overhead may be told apart"
+        everything = f"{learned.factors['compute']:.3f} +- {lesson.errors['compute']:.1%}"
+        lines.append(f"  everything {everything}  (one factor: {why})")
+    else:
+        lines += [
+            f"  {kind:<9} {learned.factors[kind]:.3f} +- {lesson.errors[kind]:.1%}  ({what})"
+            for kind, what in KINDS.items()
+        ]
+    widest = max(one.width for one in known)
+    half = max(1 - learned.low, learned.high - 1)
+    lines.append(f"90 % interval of a prediction: about +-{half:.0%}, before +-{widest * NORMAL_90:.0%}")
+    if far := [kind for kind, factor in learned.factors.items() if abs(math.log(factor)) > FAR * widest]:
+        lines.append(
+            f"WARNING: {', '.join(far)}: farther from 1 than the interval before allows; were these runs made on what the constants "
+            "describe (GPU, threads of a CPU rank, number format, software)?"
+        )
+    lines += [f"did not count: {line}" for line in lesson.refused]
+    return "\n".join(lines) + "\n"
+
+
+def write_learned(path: Path, learned: Learned, begun_with: Path | None) -> None:
+    """Write what runs taught as a constants file, on top of the one that the lesson began with."""
+    before = f'# Learned from runs, for `nlp-bench plan --constants`.\nschema = "{SCHEMA}"\n\n[time]\n'
+    if begun_with is not None:
+        try:
+            before = begun_with.read_text(encoding="utf-8")
+        except OSError as error:
+            raise NlpBenchError(f"cannot read {begun_with}: {error.strerror}") from error
+    if "[interval]" in before or "\nscale_" in before:
+        raise NlpBenchError(
+            f"{begun_with}: holds what was learned before; learn again from all runs, with the constants that calibrate wrote"
+        )
+    lines = [constant_line(f"scale_{kind}", factor, learned.source) for kind, factor in learned.factors.items()]
+    head, mark, tail = before.partition("[time]\n")
+    ends = f"[interval]\nsource = {json.dumps(learned.source)}\n{FAMILY} = {{ low = {learned.low}, high = {learned.high} }}\n"
+    write_text(path, head + mark + "\n".join(lines) + "\n" + tail + "\n" + ends)

@@ -1,1 +1,0 @@
-"""From measured runs of a machine to constants that predict it better."""

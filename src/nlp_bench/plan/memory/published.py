@@ -1,0 +1,325 @@
+"""Peak memory under other frameworks, by what papers and documents say of them."""
+
+import numpy as np
+
+from nlp_bench.plan.configurations import RECOMPUTE, SHARDING, Codes, Configurations, Flags, Numbers
+from nlp_bench.plan.constants import Constants
+from nlp_bench.plan.memory.fits import Memory, overhead_bytes
+from nlp_bench.plan.work.parameters import layer_parameters, num_tables, table_parameters
+from nlp_bench.plan.work.stages import (
+    Stage,
+    is_float16,
+    key_width,
+    padded_vocab_size,
+    query_width,
+    stage_layers,
+    tokens,
+)
+
+FAMILIES = ("megatron", "deepspeed", "internevo", "fsdp")
+"""Megatron-LM, Megatron-Bridge, NeMo and whoever is not known; DeepSpeed with ZeRO-1 or 2; InternEvo; full sharding of whatever name."""
+
+COUNTS = {"megatron": "allocated", "deepspeed": "device", "internevo": "device", "fsdp": "reserved"}
+"""What a published peak of the family is.
+
+allocated: tensors, `torch.cuda.max_memory_allocated` (SimuMax's tables for Megatron-LM) or a formula (Korthikanti et al., figure 1);
+reserved: what PyTorch's allocator took from CUDA (torchtitan prints `reserved_bytes.all.peak`);
+device: the GPU's memory in use, context and communicators included (nvidia-smi: bigscience, chronicles-prequel.md).
+InternEvo's page does not say which; its figures lie far above the tensors.
+"""
+
+_WORDS = {
+    "deepspeed": "deepspeed",
+    "neox": "deepspeed",
+    "internevo": "internevo",
+    "torchtitan": "fsdp",
+    "fsdp": "fsdp",
+    "foundry": "fsdp",
+    "composer": "fsdp",
+    "maxtext": "fsdp",
+    "paxml": "fsdp",
+    "jax": "fsdp",
+}
+
+_FUSED_LOSS_WORDS = ("foundry", "composer", "maxtext", "paxml", "jax")
+
+
+def family_of(framework: str) -> str:
+    """Return the family that a framework's name belongs to."""
+    name = framework.lower()
+    return next((family for word, family in _WORDS.items() if word in name), "megatron")
+
+
+def families(c: Configurations, constants: Constants) -> Codes:
+    """Return positions in FAMILIES; full sharding (FSDP, ZeRO-3) is the fsdp family whoever does it, but for InternEvo."""
+    table = np.array([FAMILIES.index(family_of(name)) for name in constants.frameworks])
+    own = table[c.framework]
+    sharded = c.spread.sharding == SHARDING.index("parameters")
+    return np.where(sharded & (own != FAMILIES.index("internevo")), FAMILIES.index("fsdp"), own)
+
+
+def has_fused_loss(c: Configurations, constants: Constants) -> Flags:
+    """Whether the loss works in the logits: Megatron-LM's family, llm-foundry (loss_fn: fused_crossentropy), and what XLA compiles."""
+    fused = [
+        family_of(name) == "megatron" or any(word in name.lower() for word in _FUSED_LOSS_WORDS)
+        for name in constants.frameworks
+    ]
+    return np.array(fused)[c.framework]
+
+
+def published_stages(c: Configurations) -> tuple[Stage, Stage, Stage]:
+    """Return the first, the second and the last stage; where there are fewer, some are the same.
+
+    Layers that do not divide are spread as publications describe it: where layers + 2 divide, the embedding and the output layer
+    take the place of one layer each (bigscience tr11-176B-ml; Megatron-LM --account-for-embedding-in-pipeline-split); else the
+    fullest stage has the next whole number.
+    """
+    pipeline = c.spread.pipeline
+    ahead, middle, behind = (_uneven_layers(c, layers, position) for position, layers in enumerate(stage_layers(c)))
+    last = pipeline - 1
+    return (
+        _stage(c, np.zeros(()), ahead),
+        _stage(c, np.minimum(1.0, last), np.where(last < 1, ahead, np.where(last == 1, behind, middle))),
+        _stage(c, last, np.where(last < 1, ahead, behind)),
+    )
+
+
+def _stage(c: Configurations, rank: Numbers, layers: Numbers) -> Stage:
+    last = rank == c.spread.pipeline - 1
+    return Stage(rank=rank, first=np.asarray(rank == 0), last=np.asarray(last), layers=np.asarray(layers))
+
+
+def _uneven_layers(c: Configurations, even: Numbers, position: int) -> Numbers:
+    layers, pipeline = c.network.num_layers, c.spread.pipeline
+    uneven = (layers % pipeline != 0) & (c.spread.first_layers == 0) & (c.spread.last_layers == 0)
+    slots = (layers + 2) % pipeline == 0
+    shared = np.where(slots, (layers + 2) / pipeline - (position != 1), np.ceil(layers / pipeline))
+    return np.where(uneven, shared, even)
+
+
+def in_flight(c: Configurations, stage: Stage) -> Numbers:
+    """Micro-batches whose activations a stage holds at a time, as a real number of its layers' worth.
+
+    1F1B: min(m, p - rank) (Narayanan et al. 2021, arXiv 2104.04473, section 2.2); interleaved: the chunks of the warm-up,
+    ((v + 1) p - 2 rank - 1) / v, which is p (1 + (p - 1) / (p v)) on the first stage (Korthikanti et al. 2022, arXiv 2205.05198).
+    """
+    pipeline, virtual = c.spread.pipeline, c.spread.virtual
+    plain = pipeline - stage.rank
+    interleaved = ((virtual + 1) * pipeline - 2 * stage.rank - 1) / virtual
+    return np.minimum(np.maximum(c.spread.num_microbatches, 1.0), np.where(virtual > 1, interleaved, plain))
+
+
+_WEIGHT = 2.0  # bf16 or fp16
+_ADAM = 12.0  # fp32 master weights and both moments
+
+
+def state_parts(c: Configurations, constants: Constants, stage: Stage) -> dict[str, Numbers]:
+    """Return bytes of the weights, gradients and optimizer state that a rank of this stage holds; arrays of shape [N].
+
+    Bytes per parameter, S ranks share (S = 1 where nothing is sharded):
+    megatron 2 + 4 + 12 / S (Megatron-LM docs, distributed optimizer);
+    deepspeed 2 + 2 + (12 + 4) / S in fp16 (ZeRO-1 keeps an fp32 copy of its share of the gradients, DeepSpeed
+    runtime/zero/stage_1_and_2.py), 2 + g + 12 / S in bf16 (runtime/bf16_optimizer.py), the gradients / S too under ZeRO-2;
+    fsdp (4 + 4 + 8) / S (fp32 shards, under SHARD_GRAD_OP too; PyTorch FSDP2, Liang et al. 2024, arXiv 2410.06511);
+    internevo 2 + 2 + (x - 4) / S, or x / S where all is sharded.
+    """
+    parameters = rank_parameters(c, stage)
+    weights, gradients, optimizer = _bytes_per_parameter(c, constants)
+    return {"weights": weights * parameters, "gradients": gradients * parameters, "optimizer": optimizer * parameters}
+
+
+def rank_parameters(c: Configurations, stage: Stage) -> Numbers:
+    """Parameters of a rank of this stage, shared or not."""
+    return stage.layers * layer_parameters(c) + num_tables(c, stage) * table_parameters(c)
+
+
+def _bytes_per_parameter(c: Configurations, constants: Constants) -> tuple[Numbers, Numbers, Numbers]:
+    family, memory = families(c, constants), constants.memory
+    level = [c.spread.sharding >= SHARDING.index(name) for name in SHARDING]
+    shares = [np.where(on, np.maximum(c.spread.shard_group, 1.0), 1.0) for on in level]
+    _, optimizer, gradients, weights = shares
+    half = is_float16(c, constants)
+    of = [family == FAMILIES.index(name) for name in FAMILIES]
+    deepspeed = np.where(half, 2.0, memory.deepspeed_bf16_gradient_bytes) / gradients
+    return (
+        np.select(of, [_WEIGHT / weights, _WEIGHT / weights, _WEIGHT / weights, 4.0 / gradients]),
+        np.select(of, [4.0 / gradients, deepspeed, 2.0 / gradients, 4.0 / gradients]),
+        np.select(
+            of,
+            [
+                _ADAM / optimizer,
+                (_ADAM + 4.0 * half) / optimizer,
+                (memory.internevo_state_bytes - 4.0) / optimizer,
+                8.0 / optimizer,
+            ],
+        ),
+    )
+
+
+_FUSED_LOSS, _DEEPSPEED_LOSS, _PLAIN_LOSS = 6.0, 10.0, 14.0
+"""Bytes per logit at the peak. Fused: bf16 (2) and fp32 in place (4). DeepSpeed (Megatron's older vocabulary-parallel loss): the fp32
+gradient (4) too. PyTorch's own: bf16 (2), the fp32 log-softmax (4), its gradient (4) and that of the loss (4)."""
+_UNFUSED = ("before flash", "nemo-megatron")
+
+
+def activation_bytes(c: Configurations, constants: Constants, stage: Stage) -> Numbers:
+    """Bytes kept for the backward pass by all micro-batches in flight, with the layer that is computed anew and the loss."""
+    kept = stage.layers * in_flight(c, stage) * layer_bytes(c, constants)
+    return kept + working_bytes(c, constants) + stage.last * logit_bytes(c, constants)
+
+
+def layer_bytes(c: Configurations, constants: Constants) -> Numbers:
+    """Bytes that one layer keeps of one micro-batch, by recomputation.
+
+    none and selective: `full_layer_bytes`, and of it half in torchtitan's selective recomputation, which keeps every second matrix
+    product (torchtitan/parallelisms/parallelize_llama.py); full: the layer's input, 2 s b h, divided by the tensor-parallel size
+    under sequence parallelism (Korthikanti et al. 2022).
+    """
+    fsdp = families(c, constants) == FAMILIES.index("fsdp")
+    kept = full_layer_bytes(c, constants)
+    selective = np.where(fsdp, 0.5, 1.0) * kept
+    options = {"none": kept, "selective": selective, "full": boundary_bytes(c)}
+    return np.select([c.spread.recompute == RECOMPUTE.index(name) for name in options], list(options.values()))
+
+
+def full_layer_bytes(c: Configurations, constants: Constants) -> Numbers:
+    """Bytes of all tensors that the backward pass of one layer needs, one micro-batch.
+
+    s b (8 h + 4 q + 4 k + (4 or, gated, 6) f), and 2 h more for dropout masks where linear layers have biases (the GPT-3 recipe);
+    q, k: width of all query and of all key heads. For a GPT with f = 4 h this is the 34 s b h of Korthikanti et al. 2022. What lies
+    outside matrix products (10 h of it, 8 h without dropout) is divided by the tensor-parallel size under sequence parallelism only.
+    Under fp8 and fp4 Transformer Engine keeps the inputs of the four products in 8 bits: 2 h + q + f less.
+    """
+    n, tensor = c.network, c.spread.tensor
+    short = 1.0 * _keeps_8_bits(c, constants)
+    outside = n.hidden_size * (8.0 - 2.0 * short + 2.0 * has_dropout(c))
+    inside = (4 - short) * query_width(c) + 4 * key_width(c) + n.ffn_hidden_size * (4.0 - short + 2.0 * n.gated)
+    return np.asarray(tokens(c) * (outside / _sequence_split(c) + (inside + core_width(c, constants)) / tensor))
+
+
+def core_width(c: Configurations, constants: Constants) -> Numbers:
+    """Bytes per token of scores, their softmax and its dropout where attention is not fused: 5 a s (Korthikanti et al. 2022).
+
+    That is taken for DeepSpeed's rows and for Megatron's from before flash attention (2023), as the framework's entry is named, without
+    any recomputation; selective recomputation drops it.
+    """
+    old = np.array([any(word in name.lower() for word in _UNFUSED) for name in constants.frameworks])[c.framework]
+    unfused = old & (c.spread.recompute == RECOMPUTE.index("none"))
+    unfused = unfused | (families(c, constants) == FAMILIES.index("deepspeed"))
+    return np.asarray(5.0 * c.network.num_attention_heads * c.network.sequence_length / c.spread.context * unfused)
+
+
+def has_dropout(c: Configurations) -> Flags:
+    """Whether dropout masks are kept, as far as the shape tells: biases and no gate are the GPT-3 recipe, which drops out 10 %."""
+    return np.asarray(c.network.linear_biases & ~c.network.gated)
+
+
+def boundary_bytes(c: Configurations) -> Numbers:
+    """Bytes of the tensor between two layers."""
+    return 2 * tokens(c) * c.network.hidden_size / _sequence_split(c)
+
+
+def working_bytes(c: Configurations, constants: Constants) -> Numbers:
+    """Bytes of the one layer that is computed anew under full recomputation."""
+    return np.where(c.spread.recompute == RECOMPUTE.index("full"), full_layer_bytes(c, constants), 0.0)
+
+
+def logit_bytes(c: Configurations, constants: Constants) -> Numbers:
+    """Bytes of the logits of one micro-batch, with what the loss and its gradient add."""
+    deepspeed = families(c, constants) == FAMILIES.index("deepspeed")
+    each = np.select([has_fused_loss(c, constants), deepspeed], [_FUSED_LOSS, _DEEPSPEED_LOSS], _PLAIN_LOSS)
+    return np.asarray(each * tokens(c) * padded_vocab_size(c) / c.spread.tensor)
+
+
+def _keeps_8_bits(c: Configurations, constants: Constants) -> Flags:
+    small = np.array(["fp8" in name or "fp4" in name for name in constants.precisions])[c.precision]
+    return np.asarray(small & (families(c, constants) == FAMILIES.index("megatron")))
+
+
+def _sequence_split(c: Configurations) -> Numbers:
+    return np.where(c.spread.sequence_parallel, c.spread.tensor, 1.0)
+
+
+def buffer_bytes(c: Configurations, constants: Constants, stage: Stage) -> Numbers:
+    """Bytes beside state and activations, by family.
+
+    megatron: placeholders of the weight gradients that are summed in place, bf16, one per shape of weight: a layer and a table
+    (Transformer Engine `get_dummy_wgrad`; megatron-core tensor_parallel/layers.py);
+    deepspeed: outputs of the stage, one per micro-batch in flight (DeepSpeed runtime/pipe/engine.py), and under
+    ZeRO a fitted constant;
+    fsdp: see `_sharded`; internevo: the same where all is sharded.
+    """
+    memory = constants.memory
+    gathered = np.where(c.spread.sharding == SHARDING.index("parameters"), _sharded(c, stage), 0.0)
+    options = {
+        "megatron": 2 * (layer_parameters(c) + table_parameters(c)),
+        "deepspeed": boundary_bytes(c) * in_flight(c, stage) + memory.deepspeed_buffer_bytes * (c.spread.sharding > 0),
+        "internevo": gathered,
+        "fsdp": _sharded(c, stage),
+    }
+    family = families(c, constants)
+    return np.select([family == FAMILIES.index(name) for name in options], list(options.values()))
+
+
+def _sharded(c: Configurations, stage: Stage) -> Numbers:
+    """Return what full sharding unfolds for a while.
+
+    Without a pipeline two layers in bf16 (one computes, the next is fetched), a table in bf16, and one layer's gradients in bf16 and,
+    on their way, in fp32 (FSDP2, arXiv 2410.06511). With a pipeline, or where the parameters stay, all of the stage's parameters in
+    bf16; with a pipeline its gradients too, in fp32, because torchtitan neither reshards nor reduces between micro-batches
+    (parallelize_llama.py: reshard_after_forward = False), a receive buffer for each micro-batch and direction, and the outputs of
+    those in flight (torch.distributed.pipelining.stage).
+    """
+    layer, table, all_of_it = layer_parameters(c), table_parameters(c), rank_parameters(c, stage)
+    piped = c.spread.pipeline > 1
+    stays = piped | (c.spread.sharding < SHARDING.index("parameters"))
+    alone = c.spread.shard_group <= 1
+    passed = (2 * np.maximum(c.spread.num_microbatches, 1.0) + in_flight(c, stage)) * boundary_bytes(c)
+    weights = np.where(stays, 2 * all_of_it, 4 * layer + 2 * table)
+    gradients = np.where(piped & ~alone, 4 * all_of_it, 0.0) + 6 * layer
+    return weights + gradients + np.where(piped, passed, 0.0)
+
+
+def published_memory(c: Configurations, constants: Constants) -> Memory:
+    """Predict the fullest rank of N configurations of any framework but this package's trainer; arrays of shape [N].
+
+    The fullest is the first, the second or the last stage of the pipeline. `Memory.reported` is what the family's publications
+    count (see `families.COUNTS`).
+    """
+    stages = [_stage_parts(c, constants, stage) for stage in published_stages(c)]
+    parts = _fullest(stages, len(c))
+    total = np.asarray(sum(parts.values()))
+    return Memory(
+        total=total,
+        parts=parts,
+        capacity=c.machines.memory_bytes,
+        fits_below=constants.memory.published_fits_below,
+        fails_above=constants.memory.fails_above,
+        reported=total - _not_counted(c, constants, parts),
+    )
+
+
+def _stage_parts(c: Configurations, constants: Constants, stage: Stage) -> dict[str, Numbers]:
+    activations, buffers = activation_bytes(c, constants, stage), buffer_bytes(c, constants, stage)
+    return {
+        **state_parts(c, constants, stage),
+        "activations": activations,
+        "buffers": buffers,
+        "overhead": overhead_bytes(c, constants, activations + buffers),
+    }
+
+
+def _fullest(stages: list[dict[str, Numbers]], length: int) -> dict[str, Numbers]:
+    stacked = {name: np.stack([np.broadcast_to(stage[name], (length,)) for stage in stages]) for name in stages[0]}
+    chosen = np.argmax(np.asarray(sum(stacked.values())), axis=0)[None]
+    return {name: np.take_along_axis(values, chosen, axis=0)[0] for name, values in stacked.items()}
+
+
+def _not_counted(c: Configurations, constants: Constants, parts: dict[str, Numbers]) -> Numbers:
+    """Return what a published figure leaves out: all overhead where tensors are counted, all but the allocator's where it reserves."""
+    rounding = constants.memory.allocator_share * (parts["activations"] + parts["buffers"])
+    left_out = {"allocated": parts["overhead"], "reserved": parts["overhead"] - rounding, "device": np.zeros(())}
+    family = families(c, constants)
+    return np.select(
+        [family == FAMILIES.index(name) for name in FAMILIES], [left_out[COUNTS[name]] for name in FAMILIES]
+    )

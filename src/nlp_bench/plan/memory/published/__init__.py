@@ -1,1 +1,0 @@
-"""Peak memory of other frameworks, by what is published of them."""

@@ -1,0 +1,601 @@
+"""Memory of one rank of this package's trainer, tensor by tensor, as `nlp-bench rehearse` counts it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nlp_bench.plan.configurations import Configurations, Flags, Numbers
+from nlp_bench.plan.constants import Constants
+from nlp_bench.plan.memory.fits import Memory, overhead_bytes
+from nlp_bench.plan.work.gradients import gradient_buffers
+from nlp_bench.plan.work.parameters import position_parameters, rank_parameters, table_parameters
+from nlp_bench.plan.work.stages import (
+    FULL,
+    SINGLE,
+    Stage,
+    element_bytes,
+    has_flash,
+    keeps_scores,
+    key_width,
+    padded_vocab_size,
+    query_width,
+    round_up,
+    seen,
+    shard_ranks,
+    shares_optimizer,
+    telling_stages,
+    tokens,
+)
+
+FLASH_ROWS, FLASH_WIDTH = 128, 32
+"""To multiples of these flash attention 2 rounds queries and the width of heads (torch, flash_attn/flash_api.cpp, `mha_bwd`)."""
+EFFICIENT_ROWS = 32
+"""To a multiple of this the memory-efficient kernel rounds its logarithms (torch, meta_registrations.py)."""
+INDEX = 8
+"""Bytes of a token's number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Bytes; arrays of shape [N] or []."""
+
+    element: Numbers
+    """Of a number of an activation."""
+    tokens: Numbers
+    """How many tokens a micro-batch has on a rank (a count, not bytes)."""
+    stream: Numbers
+    """The residual stream of a micro-batch, whole."""
+    share: Numbers
+    """A rank's part of it: under sequence parallelism divided by the tensor-parallel ranks, else whole."""
+    split: Flags
+    """Whether it is divided."""
+    mask: Numbers
+    """The mask of its dropout, one byte per number; 0 without dropout."""
+    statistics: Numbers
+    """Mean and deviation of a LayerNorm, or the deviation of an RMSNorm, in float32."""
+    queries: Numbers
+    """Queries of all local heads; the attention's output and its gradient have the same size."""
+    keys: Numbers
+    """Keys of all local heads; the values have the same size."""
+    copied: Numbers
+    """Queries that are copied because the heads of several groups lie apart; 0 where they lie together."""
+    rotary: Flags
+    """Whether queries and keys are rotated, which makes new tensors."""
+    logarithms: Numbers
+    """What the attention kernel keeps of the softmax: float32 logarithms of its sums."""
+    workspace: Numbers
+    """What its backward pass takes and gives back."""
+    expanded: Numbers
+    """What it takes besides for the gradients of keys and values that several heads share: one for each of these."""
+    parts: Numbers
+    """Context-parallel ranks (a count)."""
+    scores: Numbers
+    """The scores of all local heads, where no fused kernel applies; else 0."""
+    scores_kept: Numbers
+    """How many tensors of their size are kept: the softmax, and with dropout its mask and product (a count)."""
+    bias: Numbers
+    """The causal mask that is then added to the scores of every head; else 0."""
+    joined: Numbers
+    """Output of the first feed-forward product: of a gated one both branches."""
+    inner: Numbers
+    """Input of the second feed-forward product."""
+    weights: tuple[Numbers, Numbers, Numbers, Numbers]
+    """The gradients that autograd asks for though they are added elsewhere: of queries/keys/values, projection, first, second."""
+    added: Flags
+    """Whether the bias of queries, keys and values is added by an operator of its own."""
+
+
+def sizes_of(c: Configurations, constants: Constants) -> Sizes:
+    """Return the sizes; sources: those of the rehearsal (nlp_bench.rehearse, gpu_attention.py and gpu_norms.py) and megatron-core."""
+    n, s, element, count = c.network, c.spread, element_bytes(c, constants), tokens(c)
+    split = np.asarray(s.sequence_parallel & (s.tensor > 1))
+    stream = count * n.hidden_size * element
+    share = stream / np.where(split, s.tensor, 1)
+    queries, keys = count * query_width(c) / s.tensor * element, count * key_width(c) / s.tensor * element
+    grouped = n.num_query_groups != n.num_attention_heads
+    apart = grouped & (n.num_query_groups > s.tensor)
+    inner, branches = count * n.ffn_hidden_size / s.tensor * element, 1.0 + n.gated
+    width, rows = n.hidden_size * element / s.tensor, n.sequence_length / s.context
+    heads = s.micro_batch_size * n.num_attention_heads / s.tensor
+    scores = rows * n.sequence_length * seen(c) * element * keeps_scores(c, constants)
+    return Sizes(
+        element=element,
+        tokens=count,
+        stream=stream,
+        share=share,
+        split=split,
+        mask=share / element * n.dropout,
+        statistics=share / element / n.hidden_size * SINGLE * (1.0 + n.norm_biases),
+        queries=queries,
+        keys=keys,
+        copied=queries * apart,
+        rotary=np.asarray(n.num_learned_positions == 0),
+        logarithms=_logarithms(c, constants, heads, rows),
+        workspace=_workspace(c, constants, heads, rows),
+        expanded=2
+        * keys
+        * s.context
+        * n.num_attention_heads
+        / n.num_query_groups
+        * (grouped & has_flash(c, constants)),
+        parts=s.context,
+        scores=heads * scores,
+        scores_kept=np.where(n.dropout, 3.0, 1.0),
+        bias=scores,
+        joined=inner * branches,
+        inner=inner,
+        weights=(
+            width * (query_width(c) + 2 * key_width(c)),
+            width * query_width(c),
+            width * n.ffn_hidden_size * branches,
+            width * n.ffn_hidden_size,
+        ),
+        added=np.asarray(split & n.linear_biases),
+    )
+
+
+def _logarithms(c: Configurations, constants: Constants, heads: Numbers, rows: Numbers) -> Numbers:
+    flash = has_flash(c, constants)
+    kept = np.where(flash, rows, round_up(rows, EFFICIENT_ROWS))
+    return SINGLE * heads * kept * ~keeps_scores(c, constants)
+
+
+def _workspace(c: Configurations, constants: Constants, heads: Numbers, rows: Numbers) -> Numbers:
+    """Flash attention: a float32 sum of the queries' gradient and a number per query."""
+    rows = rows / np.where(c.spread.context > 1, 2, 1)
+    sums = SINGLE * heads * round_up(rows, FLASH_ROWS) * (round_up(c.network.head_width, FLASH_WIDTH) + 1)
+    return np.where(has_flash(c, constants), sums, 0.0)
+
+
+Bytes = Numbers | float
+"""Bytes, of shape [N] or one number for all."""
+
+
+class Tape:
+    """Follows allocations in their order; every step is one addition and one comparison for all configurations."""
+
+    def __init__(self) -> None:
+        """Begin at level 0."""
+        self.level: Numbers = np.zeros(())
+        self.peak: Numbers = np.zeros(())
+
+    def take(self, *sizes: Bytes) -> None:
+        """Allocate."""
+        for size in sizes:
+            self.level = self.level + size
+        self.peak = np.maximum(self.peak, self.level)
+
+    def give(self, *sizes: Bytes) -> None:
+        """Free."""
+        for size in sizes:
+            self.level = self.level - size
+
+    def briefly(self, *sizes: Bytes) -> None:
+        """Allocate and free."""
+        self.take(*sizes)
+        self.give(*sizes)
+
+
+def attention_kept(z: Sizes) -> Numbers:
+    """Bytes that attention keeps for its backward pass: what goes in, what comes out, and the kernel's logarithms."""
+    joined = z.queries + 2 * z.keys
+    rotated = np.where(z.rotary, z.queries + z.keys, z.copied)
+    alone = joined + rotated + z.queries
+    # of context-parallel ranks: the queries, all ranks' keys and values, both chunks' answers and their copy in one
+    own = np.where(z.rotary, z.queries, np.where(z.copied > 0, z.copied, joined))
+    shared = own + 2 * z.keys * z.parts + 2 * z.queries
+    kept = np.where(z.parts > 1, shared, alone) + z.logarithms
+    return np.where(z.scores > 0, 2 * z.queries + 2 * _expanded(z) + z.scores_kept * z.scores, kept)
+
+
+def _expanded(z: Sizes) -> Numbers:
+    """Bytes of the keys for every query head, which only separate products need; of the values as many."""
+    return np.where(z.parts > 1, z.queries * (2 * z.parts + 1) / 2, z.queries)
+
+
+def _late_share(z: Sizes) -> Numbers:
+    """Share of the first context-parallel rank's late chunk in the scores of both its chunks."""
+    return np.where(z.parts > 1, 2 * z.parts / (2 * z.parts + 1), 1.0)
+
+
+def attention_forward(t: Tape, z: Sizes) -> None:
+    """Allocate what the forward pass does, and leave what the backward pass needs."""
+    joined, before, shared = z.queries + 2 * z.keys, t.level, z.parts > 1
+    everybody = np.where(shared, 2 * z.keys * z.parts, 0.0)
+    t.take(joined)
+    t.briefly(joined * z.added)
+    t.take(z.copied)
+    t.take(np.where(z.rotary, z.queries + z.keys, 0.0))
+    t.briefly(np.where(shared, 2 * z.keys, 0.0), everybody)
+    t.take(everybody, everybody, everybody)  # gathered, cut in two halves, joined in order
+    t.give(everybody)
+    t.briefly(np.where(z.scores > 0, _separate(z), 0.0))
+    t.take(z.queries, z.logarithms)
+    t.take(np.where(z.scores > 0, z.queries + 2 * _expanded(z) + z.scores_kept * z.scores, 0.0))
+    t.briefly(np.where(shared, z.queries, 0.0))
+    t.give(everybody)
+    t.take(np.where(shared, z.queries, 0.0))
+    t.briefly(np.where(shared, z.queries, 0.0))
+    t.briefly(z.stream)  # the projection's output, before the caller's variables go
+    t.level = before + attention_kept(z)
+
+
+def _separate(z: Sizes) -> Numbers:
+    """Bytes that live at most while separate products and operators compute attention."""
+    late = _late_share(z)
+    matrices = z.scores_kept + np.where(z.scores_kept > 1, 0.0, late)
+    return 2 * z.queries + (2 + late) * _expanded(z) + late * z.bias + matrices * z.scores
+
+
+def attention_backward(t: Tape, z: Sizes) -> None:
+    """Go from the gradient of the output to that of queries, keys and values together.
+
+    A context-parallel rank goes through its late chunk, then its early one, and brings the gradients of all keys and values into
+    the order of the ranks: four more tensors like theirs.
+    """
+    joined, shared, fused = z.queries + 2 * z.keys, z.parts > 1, z.scores == 0
+    before, everybody, kept, late = t.level, 2 * z.keys * z.parts, attention_kept(z), _late_share(z)
+    t.give(np.where(shared | ~fused, z.queries, 0.0))  # a copy of the output, which only the projection has read
+    gone = np.where(shared, 0.0, z.queries)  # the output's gradient, which both chunks share
+    # the values' gradient beside that of the scores, then (the values are gone) the softmax's beside it
+    matrices = np.maximum(_expanded(z) + z.scores, np.where(z.scores_kept > 1, 0.0, 2 * z.scores - gone))
+    t.briefly(np.where(fused, 0.0, late * matrices))
+    half = (z.queries + z.logarithms) / 2
+    t.take(np.where(shared, z.queries / 2 + everybody, joined) * fused)
+    t.briefly(z.workspace, z.expanded)
+    t.give(np.where(shared, half, 0.0) * fused)
+    t.take(np.where(shared, z.queries / 2 + everybody / (2 * z.parts), 0.0) * fused)
+    t.briefly(np.where(shared, z.workspace + z.expanded / (2 * z.parts), 0.0))
+    t.level = before - z.queries - kept + np.where(shared, z.queries + everybody, joined)
+    t.briefly(np.where(shared, 2 * everybody, 0.0))  # into the order of the ranks
+    t.level = t.level + np.where(shared, 2 * z.keys - everybody, 0.0)
+    t.briefly(np.where(z.rotary, z.queries, 0.0))
+    t.take(joined)
+    t.give(joined)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerMemory:
+    """Bytes of one layer and micro-batch; arrays of shape [N] or []."""
+
+    kept: Numbers
+    """What it keeps for its backward pass, its input included."""
+    forward: Numbers
+    """Peak of the forward pass above what lived before; the input lived."""
+    backward: Numbers
+    """Peak of the backward pass above what lived before; what is kept and the gradient of the output lived."""
+    late: Numbers
+    """The same from where the gradient of the output is needed no more."""
+
+
+def layer_memory(z: Sizes) -> LayerMemory:
+    """Follow one layer forward and backward."""
+    first = Tape()
+    _forward(first, z)
+    kept = first.level  # its output takes the place of its input
+    back = Tape()
+    _feed_forward_backward(back, z)
+    early, back.peak = back.peak, back.level
+    _attention_block_backward(back, z)
+    return LayerMemory(
+        kept=kept,
+        forward=first.peak,
+        backward=np.maximum(early, back.peak),
+        late=back.peak,
+    )
+
+
+def _forward(t: Tape, z: Sizes) -> None:
+    t.take(z.statistics, z.share)
+    attention_forward(t, z)
+    _reduced(t, z)
+    t.take(z.share, z.mask)
+    t.give(z.share)
+    t.take(z.statistics, z.share)
+    t.take(z.joined)
+    t.take(z.inner)
+    _reduced(t, z)
+    t.take(z.share, z.mask)
+    t.give(z.share)
+
+
+def _reduced(t: Tape, z: Sizes) -> None:
+    """Take the output of a product by rows, of which a sequence-parallel rank gets its share."""
+    t.take(z.stream)
+    t.take(np.where(z.split, z.share, 0.0))
+    t.give(np.where(z.split, z.stream, 0.0))
+
+
+def _feed_forward_backward(t: Tape, z: Sizes) -> None:
+    _, _, first, second = z.weights
+    _into_rows(t, z)
+    t.take(z.inner)
+    t.take(second)
+    t.give(_gathered(z), z.inner, second)
+    t.take(z.joined)
+    t.give(z.inner, z.joined)
+    _out_of_columns(t, z, first, z.joined)
+    _norm(t, z)
+
+
+def _attention_block_backward(t: Tape, z: Sizes) -> None:
+    qkv, projection, _, _ = z.weights
+    _into_rows(t, z)
+    t.take(z.queries)
+    t.take(projection)
+    t.give(_gathered(z), projection)
+    attention_backward(t, z)
+    _out_of_columns(t, z, qkv, z.queries + 2 * z.keys)
+    _norm(t, z)
+
+
+def _gathered(z: Sizes) -> Numbers:
+    """Bytes of the gradient that a product by rows reads, where it is a tensor of its own."""
+    return np.where(z.split, z.stream, z.share * (z.mask > 0))
+
+
+def _into_rows(t: Tape, z: Sizes) -> None:
+    """Undo the dropout, and gather the gradient of all sequence-parallel ranks."""
+    dropped = z.share * (z.mask > 0)
+    t.take(dropped)
+    t.give(z.mask)
+    t.take(np.where(z.split, z.stream, 0.0))
+    t.give(np.where(z.split, dropped, 0.0))
+
+
+def _out_of_columns(t: Tape, z: Sizes, weight: Numbers, output: Numbers) -> None:
+    """Go back through a product by columns to the output of the normalisation before it."""
+    t.take(z.stream)
+    t.take(np.where(z.split, z.share, 0.0))
+    t.take(weight)
+    t.give(np.where(z.split, z.stream, 0.0), output, z.share, weight)
+
+
+def _norm(t: Tape, z: Sizes) -> None:
+    """Go back through a normalisation and add the gradient that passed beside it."""
+    t.take(z.share)
+    t.give(z.share, z.share, z.statistics)
+    t.take(z.share)
+    t.give(z.share, z.share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndMemory:
+    """Bytes of one micro-batch; arrays of shape [N] or []."""
+
+    embedding_kept: Numbers
+    """What the embedding keeps beside its output: the dropout's mask, the tokens' numbers."""
+    embedding_forward: Numbers
+    """Peak of its forward pass: the looked-up words, learned positions and their sum, and all in the layers' order."""
+    embedding_backward: Numbers
+    """Peak of its backward pass, the gradient of its output included."""
+    batch: Numbers
+    """Tokens and positions of a micro-batch on the device, on the first and the last stage."""
+    head: Numbers
+    """Peak of their forward and backward passes above what lived before; their input lived."""
+    held: Numbers
+    """What lives from there until the embedding's backward pass: the table's empty gradient where one rank has both ends and
+    shares it."""
+
+
+def end_memory(c: Configurations, z: Sizes) -> EndMemory:
+    """Follow both ends; sources: megatron-core, models/gpt, language_model_embedding.py; this package, train/kernels/loss.py."""
+    n, s = c.network, c.spread
+    table, learned = table_parameters(c) * z.element, position_parameters(c) * z.element
+    held = table * (~n.untied_embeddings & (s.pipeline == 1))
+    logits = z.tokens * padded_vocab_size(c) / s.tensor * z.element
+    rows = s.micro_batch_size * INDEX
+    return EndMemory(
+        embedding_kept=z.mask + np.where(s.tensor > 1, (INDEX + 1) * z.tokens, 0.0),
+        embedding_forward=z.stream * (1.0 + 2 * (learned > 0) + (s.micro_batch_size > 1)),
+        embedding_backward=_embedding_backward(c, z, np.maximum(table, learned), held),
+        batch=rows * (n.sequence_length + 1) + INDEX * n.sequence_length / s.context,
+        head=_head(z, logits, table, held),
+        held=held,
+    )
+
+
+def _embedding_backward(c: Configurations, z: Sizes, table: Numbers, held: Numbers) -> Numbers:
+    """Return the peak: a stream and the next one made of it (without dropout, gathered, masked), then the table's gradient.
+
+    Two gradients of one table are added into a third tensor.
+    """
+    steps = np.where((z.split | (c.spread.tensor > 1)), 2 * z.stream, z.share * np.where(z.mask > 0, 2, 1))
+    summed = 3 * held
+    return np.maximum(np.maximum(steps, z.stream + table) + held, summed)
+
+
+def _head(z: Sizes, logits: Numbers, table: Numbers, held: Numbers) -> Numbers:
+    t = Tape()
+    t.take(z.statistics, z.share, logits)
+    t.take((INDEX + SINGLE) * z.tokens)
+    t.briefly(3 * SINGLE * z.tokens)
+    t.take(z.stream, np.where(z.split, z.share, 0.0))
+    t.take(table)
+    t.give(table - held, logits, z.share, np.where(z.split, z.stream, 0.0), (INDEX + SINGLE) * z.tokens)
+    t.take(z.share)
+    return t.peak
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flight:
+    """Of one rank; arrays of shape [N] or []."""
+
+    passes: Numbers
+    """Micro-batches at most, each virtual stage counted by itself."""
+    first_passes: Numbers
+    """Those among them of the first virtual stage, which on the first rank holds the embedding."""
+    at_embedding: Numbers
+    """Passes at most when the backward pass of the first virtual stage ends; all others of its micro-batch have ended."""
+    steady: Flags
+    """Whether a backward pass has ended while so many are under way: tensors that it received and sent are still held."""
+    streams: Numbers
+    """Tensors of a rank's part of the residual stream that an interleaved schedule holds besides (a count)."""
+
+
+def flight_of(c: Configurations, stage: Stage) -> Flight:
+    """Return it for a rank of this stage.
+
+    Without interleaving as many passes are ahead as there are stages behind; with it twice as many, and all virtual stages but
+    one of a group of micro-batches (Narayanan et al. 2021, https://arxiv.org/abs/2104.04473, section 2.2; megatron-core,
+    pipeline_parallel/schedules.py, `get_pp_rank_microbatches`).
+    """
+    s, micro = c.spread, c.spread.num_microbatches
+    behind, interleaved = s.pipeline - stage.rank - 1, s.virtual > 1
+    ahead = np.where(interleaved, 2 * behind + (s.virtual - 1) * s.pipeline, behind)
+    total = micro * s.virtual
+    passes = np.minimum(ahead + 1, total)
+    whole = s.virtual * s.pipeline
+    left = passes - np.floor(passes / whole) * whole
+    firsts = np.floor(passes / whole) * s.pipeline + np.minimum(left, s.pipeline)
+    return Flight(
+        passes=passes,
+        first_passes=np.where(interleaved, firsts, passes),
+        at_embedding=np.minimum(passes, total - (s.virtual - 1) * np.where(interleaved, s.pipeline, 0)),
+        steady=np.asarray(total - np.minimum(ahead, total) >= 2),
+        streams=np.where(interleaved, _held_streams(c, stage, total - np.minimum(ahead, total)), 0.0),
+    )
+
+
+def _held_streams(c: Configurations, stage: Stage, pairs: Numbers) -> Numbers:
+    """Tensors of one residual stream that the interleaved schedule holds besides; `pairs` are forward passes with a backward one.
+
+    The output that is still being sent, the input and the gradient that are received early, and inputs with their gradients
+    that the schedule's variables and megatron-core's modules still refer to. Counted in rehearsals.
+    """
+    s = c.spread
+    many = s.num_microbatches > s.pipeline
+    first = np.where(many, np.where(s.virtual > 2, 5.0, 3.0), 0.0)
+    last = np.where(many, 6.0, np.minimum(s.pipeline - 1, 3.0))
+    middle = np.where(many, np.where(stage.rank > 1, 6.0, 4.0), np.minimum(np.maximum(pairs - 1, pairs == 1), 4.0))
+    return np.where(stage.first, first, np.where(stage.last, last, middle))
+
+
+def state_bytes(c: Configurations, stage: Stage, constants: Constants, z: Sizes) -> dict[str, Numbers]:
+    """Return the bytes of each kind.
+
+    Gradients are float32 sums. Adam has two float32 moments, and for 16-bit parameters a float32 copy; the distributed optimizer
+    keeps them for one share of the parameters, which then lie in a padded buffer (megatron-core, optimizer/distrib_optimizer.py).
+    """
+    numbers, held = gradient_buffers(c, stage, bucketed=False).numbers, rank_parameters(c, stage)
+    element, shared = element_bytes(c, constants), shares_optimizer(c)
+    copy = np.where(element < SINGLE, SINGLE, 0)
+    return {
+        "weights": element * np.where(shared, numbers, held),
+        "gradients": SINGLE * numbers,
+        "optimizer": (2 * SINGLE + copy) * held / np.where(shared, shard_ranks(c), 1),
+        "buffers": _buffers(c, z),
+    }
+
+
+def _buffers(c: Configurations, z: Sizes) -> Numbers:
+    """Cosine and sine of all positions, of context-parallel ranks once more for their own; the input that all have gathered."""
+    n, s = c.network, c.spread
+    table = n.sequence_length * n.head_width * z.element
+    table = table + np.where(s.context > 1, table / s.context, 0.0)
+    return np.where(z.rotary, table, 0.0) + np.where(z.split, z.stream, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankMemory:
+    """Peak bytes of one rank of N configurations; arrays of shape [N]."""
+
+    total: Numbers
+    """Of all tensors; context, communicators and fragmentation come on top."""
+    parts: dict[str, Numbers]
+    """weights, gradients, optimizer, buffers, activations, temporary; they add up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """What does not depend on the stage."""
+
+    sizes: Sizes
+    """Bytes of tensors."""
+    layer: LayerMemory
+    """One layer, recomputed or not."""
+    ends: EndMemory
+    """Embedding and output layer."""
+
+
+def blocks_of(c: Configurations, constants: Constants) -> Blocks:
+    """Return what all stages have in common."""
+    sizes = sizes_of(c, constants)
+    return Blocks(sizes=sizes, layer=_recomputed(c, sizes, layer_memory(sizes)), ends=end_memory(c, sizes))
+
+
+def rank_memory(c: Configurations, stage: Stage, constants: Constants, blocks: Blocks | None = None) -> RankMemory:
+    """Return the peak of a rank of this stage: the greatest of some moments, one of which it must be.
+
+    The moments: a forward pass while all others are under way, the output layer, the backward pass of the last layer, that of
+    the embedding. The optimizer's step needs nothing of its own: torch's fused Adam works in place.
+    """
+    b = blocks or blocks_of(c, constants)
+    flight = flight_of(c, stage)
+    kept = _kept(c, stage, b, flight)
+    peak = _peak(c, stage, b, flight, kept)
+    state = state_bytes(c, stage, constants, b.sizes)
+    parts = {**state, "activations": kept, "temporary": peak - kept}
+    return RankMemory(total=np.asarray(sum(parts.values())), parts=parts)
+
+
+def _recomputed(c: Configurations, z: Sizes, layer: LayerMemory) -> LayerMemory:
+    """Return the layer as it is, or under full recompute: it keeps its input alone, and its backward pass runs it again.
+
+    Its first forward pass then keeps less than that second one, whose peak is the greater: the one stands for both.
+    """
+    full = c.spread.recompute == FULL
+    again = layer.kept  # its own output lives on, its input lived before
+    late = again + layer.late
+    backward = np.maximum(layer.forward, again + layer.backward)
+    return LayerMemory(
+        kept=np.where(full, z.share, layer.kept),
+        forward=layer.forward,
+        backward=np.where(full, backward, layer.backward),
+        late=np.where(full, late, layer.late),
+    )
+
+
+def _kept(c: Configurations, stage: Stage, b: Blocks, flight: Flight) -> Numbers:
+    """Return what all passes under way keep, without the output layer."""
+    layers = stage.layers / c.spread.virtual
+    ends = b.ends.embedding_kept * stage.first
+    return flight.passes * layers * b.layer.kept + flight.first_passes * ends
+
+
+def _peak(c: Configurations, stage: Stage, b: Blocks, flight: Flight, kept: Numbers) -> Numbers:
+    z, ends = b.sizes, b.ends
+    layers = stage.layers / c.spread.virtual
+    received = z.share * ~stage.last
+    sent = z.share * (~stage.first & flight.steady)
+    batch = ends.batch * (stage.first | stage.last)
+    base = kept + batch + flight.streams * z.share
+    at_head = kept + batch + np.minimum(flight.streams, 3) * z.share
+    one = layers * b.layer.kept + ends.embedding_kept * stage.first
+    held = ends.held * stage.last
+    forward = base - b.layer.kept + z.share + b.layer.forward + np.where(flight.steady, received, 0.0) + sent
+    head = stage.last * (at_head + z.share + ends.head + sent)
+    full = c.spread.recompute == FULL  # a checkpoint holds the gradient of its output to its end
+    grown = np.maximum(b.layer.backward, b.layer.late + z.share * (full | ~stage.last))
+    backward = base + z.share + grown + sent + held
+    embedding = stage.first * (flight.at_embedding * one - one + batch + received + ends.embedding_backward)
+    looked_up = stage.first * (base - one + ends.embedding_forward)
+    return np.asarray(np.max(np.broadcast_arrays(forward, head, backward, embedding, looked_up), axis=0))
+
+
+def trainer_memory(c: Configurations, constants: Constants) -> Memory:
+    """Predict the memory of the fullest rank of this package's trainer: of the first, the second or the last pipeline stage."""
+    blocks = blocks_of(c, constants)
+    ranks = [rank_memory(c, stage, constants, blocks) for stage in telling_stages(c)]
+    parts = {name: np.stack(np.broadcast_arrays(*(rank.parts[name] for rank in ranks))) for name in ranks[0].parts}
+    fullest = np.argmax(np.asarray(sum(parts.values())), axis=0)[None]
+    found = {name: np.take_along_axis(part, fullest, axis=0)[0] for name, part in parts.items()}
+    dynamic = found["activations"] + found["temporary"]
+    found["overhead"] = overhead_bytes(c, constants, dynamic)
+    return Memory(
+        total=np.asarray(sum(found.values())),
+        parts=found,
+        capacity=c.machines.memory_bytes,
+        fits_below=constants.memory.fits_below,
+        fails_above=constants.memory.fails_above,
+    )

@@ -1,1 +1,0 @@
-"""Peak memory of this package's trainer, tensor by tensor."""

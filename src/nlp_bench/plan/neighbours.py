@@ -1,0 +1,265 @@
+"""The published measurements near a configuration: the nearest with every difference, the same one, and what lies outside of all."""
+
+import csv
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nlp_bench.config import catalog
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.plan.problem import Problem, Sizes
+
+POINTS = "reports/reference/published_points/points.csv"
+"""The published measurements, by their place in a checkout."""
+MEGATRON = ("megatron", "nemo", "internevo", "primus", "bloom", "gpt-neox")
+"""Words in the names of frameworks that train as this package's trainer does: tensor, pipeline and data parallel."""
+MAX_NEAR = 4
+LABELS = {
+    "params_b": ("10^9 parameters", 1.0),
+    "n_gpus": ("GPUs", 1.0),
+    "tp": ("TP", 0.5),
+    "pp": ("PP", 0.5),
+    "vpp": ("VPP", 0.5),
+    "cp": ("CP", 0.5),
+    "mbs": ("micro batch", 0.25),
+    "gbs": ("global batch", 0.25),
+    "seq": ("sequence", 0.5),
+    "gpus_per_node": ("GPUs per node", 0.5),
+    "internode_gbps_per_node": ("Gbit/s per node", 0.25),
+}
+"""Column -> its name for people, and what a factor of two in it counts."""
+RANGES = {
+    "n_gpus": "number of GPUs",
+    "params_b": "model size in 10^9 parameters",
+    "seq": "sequence length",
+    "tp": "tensor-parallel size",
+    "pp": "pipeline-parallel size",
+    "vpp": "virtual stages",
+    "cp": "context-parallel size",
+    "mbs": "micro batch size",
+    "gpus_per_node": "GPUs per node",
+    "internode_gbps_per_node": "network of a node in Gbit/s",
+}
+"""Columns whose published range is looked at."""
+_OTHER_GPU, _OTHER_GENERATION, _OTHER_WORD = 0.5, 3.0, 0.5
+_SAME_SIZE = 0.02
+Point = dict[str, str]
+"""One row of the file of points."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offered:
+    """A planned configuration in the columns of the points."""
+
+    gpu: str
+    precision: str
+    recompute: str
+    """none, selective or full."""
+    numbers: dict[str, float]
+    """By the columns of LABELS."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Near:
+    """One published measurement."""
+
+    identity: str
+    """Its id in the file of points."""
+    what: str
+    """Model, GPUs and framework."""
+    iteration_s: float
+    """Measured seconds of one iteration, as published."""
+    tokens_per_second_per_gpu: float | None
+    """Measured, as published; None where it is not."""
+    distance: float
+    """Factors of two in which sizes differ, weighted by LABELS, and a share for each other word."""
+    differences: tuple[str, ...]
+    """In what it differs from the offer: "GPUs 1024 (offer 384)"."""
+    source: str
+    """Where it was published."""
+
+
+def offered(problem: Problem, sizes: Sizes) -> Offered:
+    """Return a configuration as the columns of published points name it."""
+    gpu, network = problem.system.gpu, problem.system.network
+    assert gpu is not None  # noqa: S101  # a problem has one
+    numbers = {
+        "params_b": problem.model.parameters_billion,
+        "n_gpus": sizes.num_gpus,
+        "tp": sizes.tp,
+        "pp": sizes.pp,
+        "vpp": sizes.vpp,
+        "cp": sizes.cp,
+        "mbs": sizes.micro_batch_size,
+        "gbs": sizes.global_batch_size,
+        "seq": sizes.sequence_length,
+        "gpus_per_node": problem.gpus_per_node,
+        "internode_gbps_per_node": (network.links_per_node or 1) * (network.link_gbit_per_s or 1),
+    }
+    return Offered(gpu=gpu.name, precision=problem.precision, recompute=sizes.recompute, numbers=numbers)
+
+
+def read_points(path: Path | None = None) -> list[Point]:
+    """Read the published points that count: with a measured time, not of grade C. Raises NlpBenchError naming the file."""
+    path = path or catalog.part(POINTS)
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise NlpBenchError(
+            f"published points: {path} cannot be read: {why}; it is part of the checkout: git checkout -- {path.parent}"
+        ) from error
+    return [row for row in rows if row.get("grade") != "C" and number(row, "iter_time_s") is not None]
+
+
+def known_points() -> list[Point] | None:
+    """Return the published points of this checkout or package; None where they cannot be read."""
+    try:
+        return read_points()
+    except NlpBenchError:
+        return None
+
+
+def number(row: Point, column: str) -> float | None:
+    """Return a cell as a number above 0; None where it is blank, or no number."""
+    try:
+        value = float(row.get(column) or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value > 0 else None
+
+
+def generation(gpu: str) -> str:
+    """Return the word that variants of one chip share: A100 of "NVIDIA A100-SXM4-40GB"."""
+    words = gpu.upper().replace("NVIDIA", " ").replace("-", " ").replace("_", " ").split()
+    return words[0] if words else ""
+
+
+def is_kin(row: Point) -> bool:
+    """Whether a point was measured with a framework of the trainer's family."""
+    framework = (row.get("framework") or "").lower()
+    return any(word in framework for word in MEGATRON)
+
+
+def _same_gpu(one: str, other: str) -> bool:
+    """Whether two names mean one product: that of a data sheet may hold the maker's name."""
+    return one.upper().replace("NVIDIA", "").strip() == other.upper().replace("NVIDIA", "").strip()
+
+
+def nearest(offer: Offered, rows: Sequence[Point], most: int = MAX_NEAR) -> tuple[Near, ...]:
+    """Return the nearest points of the framework's family, not two of one configuration."""
+    found: dict[tuple[str | None, ...], tuple[float, Point]] = {}
+    far = sorted(((_distance(offer, row), row) for row in rows if is_kin(row)), key=lambda pair: pair[0])
+    for distance, row in far:
+        found.setdefault(tuple(row.get(name) for name in ("model", "gpu", "framework", *LABELS)), (distance, row))
+    return tuple(_near(offer, row, distance) for distance, row in list(found.values())[:most])
+
+
+def _distance(offer: Offered, row: Point) -> float:
+    """Add up factors of two, weighted; what is not published counts half of one, and another GPU generation the most."""
+    total = 0.0
+    for column, (_, weight) in LABELS.items():
+        value = number(row, column)
+        total += weight * (0.5 if value is None else abs(math.log2(value / offer.numbers[column])))
+    gpu = row.get("gpu") or ""
+    total += _OTHER_GENERATION if generation(gpu) != generation(offer.gpu) else 0
+    total += _OTHER_GPU if not _same_gpu(gpu, offer.gpu) else 0
+    total += _OTHER_WORD * (offer.recompute != (row.get("recompute") or offer.recompute))
+    return total + _OTHER_WORD * (offer.precision not in (row.get("precision") or ""))
+
+
+def _near(offer: Offered, row: Point, distance: float) -> Near:
+    measured = number(row, "iter_time_s")
+    assert measured is not None  # noqa: S101  # `read_points` keeps no other
+    words = (row.get("model"), f"{row.get('n_gpus')} x {row.get('gpu')}", row.get("framework"))
+    return Near(
+        identity=row.get("id") or "",
+        what=", ".join(filter(None, words)),
+        iteration_s=measured,
+        tokens_per_second_per_gpu=number(row, "tokens_per_s_per_gpu"),
+        distance=distance,
+        differences=tuple(_differences(offer, row)),
+        source=row.get("source") or row.get("source_id") or "",
+    )
+
+
+def _differences(offer: Offered, row: Point) -> Iterable[str]:
+    gpu = row.get("gpu") or ""
+    if not _same_gpu(gpu, offer.gpu):
+        yield f"GPU {gpu} (offer {offer.gpu})"
+    for column, (label, _) in LABELS.items():
+        value = number(row, column)
+        if value is None:
+            yield f"{label} not published"
+        elif not math.isclose(value, offer.numbers[column], rel_tol=_SAME_SIZE):
+            yield f"{label} {value:g} (offer {offer.numbers[column]:g})"
+    if offer.precision not in (row.get("precision") or ""):
+        yield f"{row.get('precision') or 'number format not published'} (offer {offer.precision})"
+    recompute = row.get("recompute") or ""
+    if recompute != offer.recompute:
+        yield f"recompute {recompute or 'not published'} (offer {offer.recompute})"
+
+
+def measured_by_others(problem: Problem, sizes: Sizes, report_s: float, rows: Sequence[Point]) -> tuple[str, ...]:
+    """Return a sentence for each of `rows` that has this configuration on these GPUs and this fabric, beside its prediction."""
+    wanted = offered(problem, sizes)
+    per_report = problem.tokens / problem.tokens_per_iteration
+    found = []
+    for point in rows:
+        if is_kin(point) and _is_same(point, wanted):
+            measured_s = (number(point, "iter_time_s") or math.nan) * per_report
+            share = 100 * (report_s / measured_s - 1)
+            found.append(
+                f"{measured_s:.4g} s ({point['id']}: {point['model']}, {point['framework']}, {point['precision']}); the prediction for "
+                f"this package's trainer is {abs(share):.0f} % {'above' if share >= 0 else 'below'} it"
+            )
+    return tuple(found)
+
+
+def _is_same(point: Point, wanted: Offered) -> bool:
+    """Whether a point has every size of `wanted`; the number format may be another of 16 bit."""
+    values = [(number(point, column), wanted.numbers[column]) for column in LABELS]
+    sizes = all(value is not None and math.isclose(value, own, rel_tol=_SAME_SIZE) for value, own in values)
+    return sizes and _same_gpu(point.get("gpu") or "", wanted.gpu) and point.get("recompute") == wanted.recompute
+
+
+def extrapolated(offer: Offered, rows: Sequence[Point]) -> tuple[str, ...]:
+    """Return a sentence for each thing in which the offer lies outside of the points of its GPU and framework family."""
+    return tuple(_outside(offer, rows))
+
+
+def _outside(offer: Offered, rows: Sequence[Point]) -> Iterator[str]:
+    kin = [row for row in rows if is_kin(row)]
+    frameworks = sorted({row["framework"] for row in kin if row.get("framework")})
+    yield (  # no point is of this trainer; software alone moved identical configurations
+        "software: the measurements are of other trainers on the same libraries "
+        f"({', '.join(frameworks) or 'none of this family'}); identical published configurations differ by 3 % in the "
+        "median and 19 % at most between software versions, dates and sites"
+    )
+    own = [row for row in kin if generation(row.get("gpu") or "") == generation(offer.gpu)]
+    where = f"on {generation(offer.gpu)}"
+    if not own:
+        yield (
+            f"GPU type: no published measurement {where}; its constants follow from the data sheet and other GPUs, and the "
+            "90 % interval is wider where no chip of its generation was fitted (docs/accuracy.md)"
+        )
+        own, where = kin, "on any GPU"
+    for column, name in RANGES.items():
+        if column in {"vpp", "cp"} and offer.numbers[column] == 1:
+            continue  # not used, which publications do not always say
+        known = [value for row in own if (value := number(row, column)) is not None]
+        if not known:
+            yield f"{name}: not published {where}"
+        elif not min(known) <= offer.numbers[column] <= max(known):
+            yield f"{name}: {offer.numbers[column]:g}, measured {where} are {min(known):g} to {max(known):g}"
+    if (
+        offer.numbers["tp"] > offer.numbers["gpus_per_node"]
+    ):  # a network slows such a group: one has to have been measured
+        pairs = [(number(row, "tp") or 0, number(row, "gpus_per_node") or 0) for row in own]
+        count = sum(tensor > gpus > 0 for tensor, gpus in pairs)
+        if count < 3:
+            yield f"tensor-parallel group over several nodes: {count} measurements {where} have one"
+    if not any(offer.precision in (row.get("precision") or "") for row in own):
+        yield f"number format: {offer.precision}, which no measurement {where} has"

@@ -1,0 +1,110 @@
+"""What the planner expects of one resolved run: report time and memory, in a line for `check`, a record for `submit`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nlp_bench.config.run import Run
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.plan.constants import read_constants
+from nlp_bench.plan.forecast import forecast
+from nlp_bench.plan.machines import against_sheet
+from nlp_bench.plan.problem import configuration_of
+from nlp_bench.plan.ranking import GIB, costs
+
+SCHEMA = "nlp-bench/forecast/1"
+"""forecast.json of a run folder: written before the job starts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """The prediction of one run. Nothing in it is measured."""
+
+    tokens: int
+    """Tokens of the training whose time is predicted."""
+    report_s: float
+    """Predicted seconds of that training."""
+    low_s: float
+    """Lower end of its 90 % interval."""
+    high_s: float
+    """Upper end of its 90 % interval."""
+    iteration_s: float
+    """Predicted seconds of one iteration."""
+    iterations_s: float
+    """Predicted seconds of all iterations of the run; starting up comes on top."""
+    shares: dict[str, float]
+    """What an iteration is spent on, as shares of its time, the greatest first."""
+    memory_bytes: float
+    """Predicted peak of the fullest rank, everything included."""
+    capacity_bytes: float
+    """Memory of the GPU."""
+    fits: str
+    """yes, tight or no."""
+    doubts: tuple[str, ...] = ()
+    """What the system file says of its GPU that its data sheet does not."""
+
+    def line(self) -> str:
+        """Return the prediction as one line for a person."""
+        return (
+            f"predicted report time {self.report_s:.0f} s (90 % interval {self.low_s:.0f} to {self.high_s:.0f} s), "
+            f"{self.memory_line()}, fits: {self.fits}; all iterations {self.iterations_s / 60:.0f} min"
+        )
+
+    def memory_line(self) -> str:
+        """Return the predicted memory beside the GPU's."""
+        return f"predicted memory {self.memory_bytes / GIB:.1f} of {self.capacity_bytes / GIB:.0f} GiB per GPU"
+
+    def limits(self) -> str:
+        """Return what costs the most beside the work itself, with its shares of the time."""
+        return "; ".join(costs(self.shares))
+
+    def record(self) -> dict[str, Any]:
+        """Return the JSON object of forecast.json."""
+        return {
+            "schema": SCHEMA,
+            "what": "predicted before the run, not measured",
+            **vars(self),
+        }
+
+
+def outlook(run: Run, tokens: int) -> Outlook:
+    """Predict one run and the time of a training on `tokens`. Raises UsageError where the planner knows its model, machine or number format not."""
+    constants = read_constants()
+    c = configuration_of(run, constants)
+    found, gpu = forecast(c, constants), run.system.gpu
+    total, memory = _only(found.seconds.total), found.memory
+    samples = run.batch.global_batch_size * run.batch.sequence_length
+    times = [tokens / samples * _only(value) for value in (found.seconds.total, found.low, found.high)]
+    shares = {name: _only(part) / total for name, part in found.seconds.parts.items()}
+    return Outlook(
+        tokens=tokens,
+        report_s=times[0],
+        low_s=times[1],
+        high_s=times[2],
+        iteration_s=total,
+        iterations_s=total * run.training.iterations,
+        shares=dict(sorted(shares.items(), key=lambda item: -item[1])),
+        memory_bytes=_only(memory.total),
+        capacity_bytes=_only(memory.capacity),
+        fits=str(np.ravel(memory.words)[0]),
+        doubts=against_sheet(gpu.name, gpu.memory_gib, gpu.peak_bf16_tflops)
+        if gpu and constants.machine is None
+        else (),
+    )
+
+
+def outlook_or_reason(run: Run, tokens: int) -> Outlook | str:
+    """Return the prediction of a run, or in a sentence why there is none: no run is refused for lack of a prediction."""
+    if run.system.accelerator != "cuda":
+        return "no prediction: a CPU run (nlp-bench plan calibrate measures what one needs)"
+    try:
+        return outlook(run, tokens)
+    except NlpBenchError as error:
+        return f"no prediction: {error}"
+    except Exception as error:  # noqa: BLE001  # a fault of the planner must not stop a job that would run
+        return f"no prediction: the planner failed ({type(error).__name__}: {error}); please report it"
+
+
+def _only(values: Any) -> float:
+    return float(np.asarray(values, dtype=np.float64).reshape(-1)[0])

@@ -1,1 +1,0 @@
-"""Answers as tables, records, plots and sweeps."""

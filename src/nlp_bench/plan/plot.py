@@ -1,0 +1,121 @@
+"""The configurations of a plan in one picture: predicted report time against predicted memory, with the GPU's limit."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.plan.configurations import Numbers
+from nlp_bench.plan.forecast import Forecast, forecast
+from nlp_bench.plan.problem import Problem
+from nlp_bench.plan.ranking import GIB, PRODUCTIVE, Answer, Row
+from nlp_bench.plan.search.search import Search
+from nlp_bench.show.chart import EXCLUDED, LIMIT, Band, Chart, Rule, Series, Shape
+
+MAX_TIMES, MAX_FILL = 4.0, 1.5
+"""What is left out: more than so many times the shortest time, or so many times the GPU's memory."""
+MAX_CAUSES = 4
+"""Causes with a colour of their own."""
+GRID = 160
+"""Of the dots in one cell of this many by as many the first is drawn."""
+OTHER, BEST = 5, 4
+"""Colours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Field:
+    """Configurations on the two axes; arrays of shape [N]."""
+
+    memory: Numbers
+    """Predicted memory, GiB."""
+    times: Numbers
+    """Predicted report time, s."""
+
+
+def plan_chart(answer: Answer) -> Chart:
+    """Return the plot of every legal configuration, those that do not fit included; the best and the published one are marked.
+
+    Raises NlpBenchError where there is none.
+    """
+    problem, found = answer.problem, answer.search
+    figures, number = found.figures, len(found.figures.iteration_s)
+    if not number:
+        raise NlpBenchError("--plot: there is no legal configuration to draw")
+    factor = problem.tokens / problem.tokens_per_iteration
+    everything = _Field(memory=figures.memory_bytes / GIB, times=figures.iteration_s * factor)
+    capacity = float(np.max(problem.machines.memory_bytes)) / GIB
+    shortest = float(everything.times[figures.fits].min() if found.num_fitting else everything.times.min())
+    near = (everything.times <= MAX_TIMES * shortest) & (everything.memory <= MAX_FILL * capacity)
+    chosen = _thinned(np.flatnonzero(near), everything)
+    limit = forecast(found.space.legal.take(np.arange(1)), problem.constants).memory
+    tight = [capacity * float(np.max(share)) for share in (limit.fits_below, limit.fails_above)]
+    subject = f"{problem.model.name} on {problem.nodes} nodes of {problem.system.name}"
+    return Chart(
+        key="plan",
+        title=f"Plan: {subject}",
+        description=f"{number:,} legal configurations of model {subject}, {found.num_fitting:,} of which are predicted to fit "
+        f"{capacity:g} GiB per GPU; the shortest predicted report time of those is {shortest:.0f} s.",
+        x_label="predicted memory of the fullest GPU, GiB",
+        y_label="predicted report time, s",
+        series=[*_dots(problem, found, chosen, everything), *_marked(answer)],
+        bands=[Band(name="tight: may or may not fit", low=tight[0], high=tight[1])],
+        rules=[Rule(name=f"memory of the GPU, {capacity:g} GiB", value=capacity, axis="x", colour=LIMIT)],
+        note=f"All numbers are predicted, none is measured. {number:,} legal configurations; drawn within {MAX_TIMES:g} times the "
+        f"shortest time and {MAX_FILL:g} times the memory, where dots coincide one of them. Bars: 90 % interval.",
+    )
+
+
+def causes(found: Forecast, number: int) -> npt.NDArray[np.str_]:
+    """Return what costs each configuration most beside the work itself; shape [number]."""
+    names = [name for name in found.seconds.parts if name not in PRODUCTIVE] or list(found.seconds.parts)
+    parts = np.stack([np.broadcast_to(found.seconds.parts[name], (number,)) for name in names])
+    return np.asarray(np.asarray(names)[parts.argmax(axis=0)])
+
+
+def _thinned(chosen: npt.NDArray[np.int64], field: _Field) -> npt.NDArray[np.int64]:
+    cells = np.stack([_cells(field.memory[chosen]), _cells(field.times[chosen])])
+    _, first = np.unique(cells, axis=1, return_index=True)
+    return np.asarray(chosen[np.sort(first)])
+
+
+def _cells(values: Numbers) -> npt.NDArray[np.int64]:
+    width = float(np.ptp(values)) or 1.0
+    return np.asarray((values - values.min()) / width * GRID, dtype=np.int64)
+
+
+def _dots(problem: Problem, found: Search, chosen: npt.NDArray[np.int64], field: _Field) -> list[Series]:
+    """Return the dots by what costs them most, the most frequent cause first."""
+    again = forecast(found.space.legal.take(chosen), problem.constants)  # the search keeps no parts
+    reasons = causes(again, len(chosen))
+    names, counts = np.unique(reasons, return_counts=True)
+    common = [str(name) for name in names[np.argsort(-counts, kind="stable")]]
+    groups: list[tuple[tuple[str, ...], str, int]] = [
+        ((name,), f"costs most: {name}", colour) for colour, name in enumerate(common[:MAX_CAUSES])
+    ]
+    rest = tuple(common[MAX_CAUSES:])
+    groups += [(rest, "costs most: something else", OTHER)] if rest else []
+    return [_points(name, colour, chosen[np.isin(reasons, members)], field) for members, name, colour in groups]
+
+
+def _points(name: str, colour: int, chosen: npt.NDArray[np.int64], field: _Field) -> Series:
+    xs, ys = field.memory[chosen].tolist(), field.times[chosen].tolist()
+    return Series(name=name, xs=xs, ys=ys, style="points", colour=colour)
+
+
+def _marked(answer: Answer) -> list[Series]:
+    published = [_mark(answer.published, "published", EXCLUDED, "square")] if answer.published else []
+    best = [_mark(answer.rows[0], "best that fits", BEST, "diamond")] if answer.rows else []
+    return published + best
+
+
+def _mark(row: Row, name: str, colour: int, shape: Shape) -> Series:
+    return Series(
+        name=f"{name}: {row.report_s:.0f} s, {row.memory_gib:.1f} GiB",
+        xs=[row.memory_gib],
+        ys=[row.report_s],
+        errors=[(row.low_s, row.high_s)],
+        style="points",
+        shape=shape,
+        colour=colour,
+    )

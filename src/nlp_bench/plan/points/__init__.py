@@ -1,1 +1,0 @@
-"""Published points as configurations, and predictions of them."""

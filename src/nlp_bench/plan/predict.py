@@ -1,0 +1,557 @@
+"""Predictions of a table of published points: configuration columns in, seconds with their interval and memory out."""
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.plan.configurations import (
+    RECOMPUTE,
+    SHARDING,
+    Configurations,
+    Flags,
+    Framework,
+    Machines,
+    Network,
+    Spread,
+)
+from nlp_bench.plan.constants import GENERATIONS, Constants, precision_of
+from nlp_bench.plan.forecast import Forecast, forecast, peak_memory
+from nlp_bench.plan.machines import domain_of, sheet_of
+from nlp_bench.plan.problem import VOCAB_MULTIPLE
+
+
+def year_of(version: str) -> float | None:
+    """Return the year, with its fraction, that a software version tells: 2022-02-25, 25.04, MLPerf v3.1; None where it tells none."""
+    if found := re.search(r"MLPerf v(\d)\.(\d)", version):  # v3.0 was June 2023, two rounds a year
+        return 2020.4 + float(found[1]) + 0.5 * float(found[2])
+    if found := re.search(r"(20\d\d)-(\d\d)", version):
+        return float(found[1]) + (float(found[2]) - 0.5) / 12
+    if found := re.search(r"(?<!\d)(20\d\d)", version):
+        return float(found[1]) + 0.5
+    if found := re.search(r"(?<![\d.])(2\d)\.(0[1-9]|1[0-2])\b", version):
+        return 2000 + float(found[1]) + (float(found[2]) - 0.5) / 12
+    return None
+
+
+def cell(row: Mapping[str, str], name: str, otherwise: float | None = None) -> float:
+    """Return a number above 0 of a row; raises UsageError for a blank without a rule, or a word."""
+    text = row[name]
+    if not text:
+        if otherwise is None:
+            raise UsageError(f"{name} is blank, and no rule fills it")
+        return otherwise
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        raise UsageError(f"{name} = {text[:40]!r} is not a number above 0")
+    if name not in _MEASURES and (value % 1 or value > _MOST):
+        raise UsageError(f"{name} = {text[:40]!r} is not a whole number up to {_MOST:.0e}")
+    return value
+
+
+_MEASURES = ("gpu_mem_gb", "internode_gbps_per_node")
+"""Columns that count nothing: GB and Gbit/s have fractions."""
+_MOST = 1e9
+
+
+def yes(row: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
+    """Return whether a cell says so; a blank is `otherwise`."""
+    return otherwise if not row[name] else row[name] not in {"0", "0.0", "no", "false", "False"}
+
+
+def told_memory(words: str) -> float | None:
+    """Return the GiB that a GPU's name tells."""
+    found = re.search(r"(\d{2,3}) ?G", words)
+    return float(found[1]) if found else None
+
+
+EXPERTS = ("num_experts", "topk", "expert_ffn", "shared_expert_ffn")
+REFUSED_COLUMNS = ("ep", *EXPERTS, "dense_layers", "head_dim", "attention", "sliding_window")
+"""Columns that are read for this alone."""
+_PLAIN_ATTENTION = ("mha", "gqa", "mqa")
+"""Words for what `kv_heads` says."""
+
+_NONE = ("", "0", "1")
+"""Counts that say that there are none."""
+
+
+def check_known(row: Mapping[str, str]) -> None:
+    """Raise UsageError, naming the column, for a model or a layout that nothing here can predict or that cannot exist."""
+    _check_experts(row)
+    if row["attention"] and row["attention"].lower() not in _PLAIN_ATTENTION:
+        raise UsageError(
+            f"attention = {row['attention'][:40]!r} is not predicted: only heads with keys and values of their own "
+            f"(blank, or {', '.join(_PLAIN_ATTENTION)}; kv_heads says how many)"
+        )
+    seq = cell(row, "seq")
+    if row["sliding_window"] not in {"", "0"} and cell(row, "sliding_window") < seq:
+        raise UsageError(
+            f"sliding_window = {row['sliding_window'][:40]!r} below seq = {seq:g} is not predicted: attention is counted over the whole sequence"
+        )
+    _check_heads(row)
+    _check_ranks(row)
+
+
+def _check_experts(row: Mapping[str, str]) -> None:
+    told = [name for name in EXPERTS if row[name] not in _NONE]
+    if told:
+        raise UsageError(
+            f"{told[0]} = {row[told[0]][:40]!r}: a mixture of experts is not predicted, only models in which every token sees every weight"
+        )
+    if row["ep"] not in _NONE:
+        raise UsageError(
+            f"ep = {row['ep'][:40]!r}: expert parallelism is not predicted, only dense models (ep blank or 1)"
+        )
+
+
+def _check_heads(row: Mapping[str, str]) -> None:
+    hidden, heads, tensor = cell(row, "hidden"), cell(row, "heads"), cell(row, "tp")
+    if hidden % heads:
+        raise UsageError(f"hidden = {hidden:g} is not a multiple of heads = {heads:g} (remainder {hidden % heads:g})")
+    width = cell(row, "head_dim", hidden / heads)
+    if width != hidden / heads:
+        raise UsageError(
+            f"head_dim = {width:g} is not hidden / heads = {hidden / heads:g}: heads of another width are not predicted"
+        )
+    if tensor > heads:
+        raise UsageError(f"tp = {tensor:g} is more than heads = {heads:g}: a head lies on one rank")
+
+
+def _check_ranks(row: Mapping[str, str]) -> None:
+    gpus, tensor, pipeline, context = (cell(row, name, 1.0) for name in ("n_gpus", "tp", "pp", "cp"))
+    group = tensor * pipeline * context
+    if group > gpus:
+        raise UsageError(f"tp x pp x cp = {group:g} is more than n_gpus = {gpus:g}")
+    data = cell(row, "dp", gpus // group)
+    if group * data != gpus:
+        product = f"tp x pp x cp x dp = {tensor:g} x {pipeline:g} x {context:g} x {data:g} = {group * data:g}"
+        raise UsageError(f"{product} is not n_gpus = {gpus:g}")
+
+
+_STATE_BYTES = 18.0
+"""Of a parameter in mixed precision with Adam: weights 2, gradients 4, fp32 state 12."""
+
+
+def spread_of(
+    row: Mapping[str, str], trait: Framework, model: Mapping[str, Any], machine: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return every field of a Spread; blank cells follow the rules of the framework's documentation."""
+    gpus, tensor, pipeline = cell(row, "n_gpus"), cell(row, "tp"), cell(row, "pp")
+    context = cell(row, "cp", 1.0)
+    data = gpus / (tensor * pipeline * context)
+    batch = cell(row, "gbs")
+    micro = min(cell(row, "mbs", 1.0), max(batch / data, 1e-9))
+    virtual = _virtual(row, trait, model, pipeline, batch / (data * micro))
+    sharding, group = _sharding(row, trait, {**model, **machine}, data * context, pipeline)
+    ends = _uneven(model["num_layers"], pipeline, virtual)
+    return {
+        "num_gpus": gpus,
+        "tensor": tensor,
+        "pipeline": pipeline,
+        "virtual": virtual,
+        "context": context,
+        "data": data,
+        "micro_batch_size": micro,
+        "global_batch_size": batch,
+        "first_layers": ends[0],
+        "last_layers": ends[1],
+        "recompute": _recompute(row["recompute"]),
+        "sequence_parallel": tensor > 1 and yes(row, "sequence_parallel", otherwise=trait.tensor_overlap),
+        "sharding": SHARDING.index(sharding),
+        "shard_group": group,
+        "overlap_grad_reduce": trait.overlap,
+        "overlap_param_gather": trait.overlap,
+    }
+
+
+def _recompute(words: str) -> int:
+    """Return the position in RECOMPUTE that a column's words begin with or hold; other words and a blank are none."""
+    plain = words.lower()
+    return next((place for place, word in reversed(list(enumerate(RECOMPUTE))) if word in plain), 0)
+
+
+def _virtual(
+    row: Mapping[str, str], trait: Framework, model: Mapping[str, Any], pipeline: float, micro: float
+) -> float:
+    """Return the virtual stages; where blank, one unless the framework's documentation gives each layer a chunk."""
+    if row["vpp"] or pipeline == 1 or not trait.one_per_chunk or micro % pipeline:
+        return cell(row, "vpp", 1.0) if pipeline > 1 else 1.0
+    layers = model["num_layers"]
+    return float(next((n // pipeline for n in (layers, layers + 2) if n % pipeline == 0), 1.0))
+
+
+def _uneven(layers: float, pipeline: float, virtual: float) -> tuple[float, float]:
+    """Return the layers of the first and the last stage where embedding and output layer count as a layer each, else zeros.
+
+    Llama 3.1's 126 layers and BLOOM's 70 are two fewer than their chunks (arXiv 2407.21783, section 3.3.2; arXiv 2211.05100).
+    """
+    chunks = pipeline * virtual
+    if pipeline > 1 and layers % chunks and (layers + 2) % chunks == 0:
+        fewer = (layers + 2) / pipeline - 1
+        return fewer, fewer
+    return 0.0, 0.0
+
+
+def _sharding(
+    row: Mapping[str, str],
+    trait: Framework,
+    sizes: Mapping[str, Any],
+    ranks: float,
+    pipeline: float,
+) -> tuple[str, float]:
+    """Return what is sharded and over how many ranks, from the words of the column, else from the framework's defaults."""
+    words, told = _sharding_words(row["sharding"])
+    group = min(float(told or ranks), ranks)
+    if told is None and "hsdp" in words:
+        group = min(sizes["gpus_per_node"], ranks)  # torch's HYBRID_SHARD: shards within a node, copies between nodes
+    elif told is None and {"fsdp", "dp"} <= words:
+        group = _enough(sizes, ranks)
+    kinds = {_KINDS[word] for word in words}
+    if "parameters" in kinds:
+        # with a pipeline parameters stay gathered from the first forward to the last backward
+        return ("gradients" if "gradients" in kinds or pipeline > 1 else "parameters"), group
+    if "gradients" in kinds:
+        return "gradients", group
+    if trait.family in {"eager", "xla"} and not words:
+        return "parameters", group
+    optimizer = yes(row, "distributed_optimizer", otherwise="optimizer" in kinds or trait.family == "nvidia")
+    return ("optimizer", group) if optimizer else ("none", 1.0)
+
+
+_KINDS = {
+    "none": "none", "ddp": "none", "dp": "none",
+    "zero-1": "optimizer", "zero1": "optimizer", "zero-2": "gradients", "zero2": "gradients", "shard_grad_op": "gradients",
+    "zero-3": "parameters", "zero3": "parameters", "fsdp": "parameters", "fsdp2": "parameters", "hsdp": "parameters",
+    "full_shard": "parameters", "hybrid_shard": "parameters",
+}  # fmt: skip
+"""Words of the column `sharding`, and what they share out; a number after = or "over" is the ranks that hold one share each."""
+
+
+def _sharding_words(text: str) -> tuple[set[str], str | None]:
+    """Return the known words of a cell and the ranks of a group that it tells; raises UsageError for any other word."""
+    plain = re.sub(r"over all[- ]?dp\b", "", text.lower())
+    told = re.search(r"(?:=|\bover) ?(\d+)\b", plain)
+    words = set(re.findall(r"[^\s+,/]+", plain.replace(told[0], " ") if told else plain))
+    if unknown := sorted(words - set(_KINDS)):
+        raise UsageError(
+            f'sharding = {text[:40]!r}: unknown word {unknown[0]!r}; known are {", ".join(_KINDS)}, each with =N or "over N" '
+            "for groups of N ranks"
+        )
+    return ({"hsdp"} if "hybrid_shard" in words else set()) | words, told[1] if told else None
+
+
+def _enough(sizes: Mapping[str, Any], ranks: float) -> float:
+    """Return the smallest power of two of nodes whose half memory holds the state, in ranks."""
+    h, kv = sizes["hidden_size"], sizes["num_query_groups"] / sizes["num_attention_heads"]
+    layer = 2 * h * h * (1 + kv) + h * sizes["ffn_hidden_size"] * (2 + sizes["gated"])
+    state = _STATE_BYTES * (sizes["num_layers"] * layer + h * sizes["vocab_size"])
+    group = sizes["gpus_per_node"]
+    while group < ranks and state / group > 0.5 * sizes["memory_bytes"]:
+        group *= 2
+    return float(min(group, ranks))
+
+
+_SURELY_TOO_MUCH = 1.3
+"""Share of a GPU's memory above which a configuration cannot have run: well beyond what the memory model errs by."""
+_OFFLOADS = ("nvidia", "xla")
+"""Families whose recipes move activations to the host or choose operators to compute again, which no row states."""
+
+
+def completed(c: Configurations, unstated: np.ndarray[Any, np.dtype[np.bool_]], constants: Constants) -> Configurations:
+    """Return the configurations with full recompute where none is stated and without it the memory cannot suffice.
+
+    The cheapest that fits is assumed: nothing computed again, unless the peak is far above the GPU's memory.
+    """
+    families = np.array([one.family for one in constants.traits])[c.framework]
+    asked = unstated & ~np.isin(families, _OFFLOADS)
+    if not asked.any():
+        return c
+    places = np.flatnonzero(asked)
+    some = c.take(places)
+    memory = peak_memory(some, constants)
+    recompute = c.spread.recompute.copy()
+    recompute[places[memory.total > _SURELY_TOO_MUCH * memory.capacity]] = RECOMPUTE.index("full")
+    return replace(c, spread=replace(c.spread, recompute=recompute))
+
+
+REQUIRED = (
+    "id",
+    "layers",
+    "hidden",
+    "heads",
+    "ffn",
+    "vocab",
+    "seq",
+    "gpu",
+    "n_gpus",
+    "tp",
+    "pp",
+    "mbs",
+    "gbs",
+    "precision",
+)
+"""Columns that a table must have; their cells may be blank, and then the row has no prediction unless a rule fills it."""
+OPTIONAL = (
+    "kv_heads", "gated_mlp", "gpu_mem_gb", "gpus_per_node", "internode_gbps_per_node", "vpp", "cp", "dp", "recompute",
+    "sequence_parallel", "distributed_optimizer", "sharding", "framework", "software_version", *REFUSED_COLUMNS,
+)  # fmt: skip
+"""Columns that are read where they are, the last of them to refuse what is not modelled; nothing else is."""
+_GBIT_PER_GPU = {"ampere": 200.0, "other": 200.0}
+"""Adapters of the reference designs (DGX A100: 200 Gbit/s for each GPU; DGX H100, GB200 NVL72: 400), where a row does not say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """Rows that can be predicted, and why the others cannot."""
+
+    configurations: Configurations
+    """N configurations."""
+    ids: tuple[str, ...]
+    """Their rows' ids."""
+    unknown: Flags
+    """Whether their framework is none that the constants know, so that they are predicted as another; shape [N]."""
+    all_ids: tuple[str, ...]
+    """Ids of all rows in the order of the table."""
+    refused: dict[str, str]
+    """Id to the reason."""
+
+
+def read_rows(path: str | Path) -> list[dict[str, str]]:
+    """Return the configuration columns of a table; raises UsageError that names missing columns or a repeated id."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as stream:
+            table = csv.DictReader(stream)
+            missing = [name for name in REQUIRED if name not in (table.fieldnames or ())]
+            if missing:
+                raise UsageError(
+                    f"{path}: no column {', '.join(missing)}; a table of points needs {', '.join(REQUIRED)}"
+                )
+            rows = [{name: (row.get(name) or "").strip() for name in (*REQUIRED, *OPTIONAL)} for row in table]
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: not a table of comma-separated values in UTF-8: {error}") from error
+    ids = [row["id"] for row in rows]
+    if twice := sorted({one for one in ids if ids.count(one) > 1}):
+        raise UsageError(f"{path}: id {twice[0]!r} stands in {ids.count(twice[0])} rows; ids are unique")
+    if odd := [one for one in ids if not one.isprintable()]:
+        raise UsageError(f"{path}: id {odd[0][:40]!r} has a character that a terminal does not print")
+    return rows
+
+
+def points_of(rows: Sequence[Mapping[str, str]], constants: Constants) -> Points:
+    """Return the configurations of rows; a row that no rule completes is refused with the reason."""
+    found, refused = [], {}
+    for row in rows:
+        numbers = _numbers_or_reason(row, constants)
+        if isinstance(numbers, str):
+            refused[row["id"]] = numbers
+        else:
+            found.append((row["id"], numbers))
+    stacked = _stacked([numbers for _, numbers in found])
+    return Points(
+        configurations=completed(
+            stacked,
+            np.array([not row["recompute"] for row in rows if row["id"] not in refused], dtype=np.bool_),
+            constants,
+        ),
+        ids=tuple(one for one, _ in found),
+        unknown=np.array(
+            [not is_known(constants.traits, row["framework"]) for row in rows if row["id"] not in refused],
+            dtype=np.bool_,
+        ),
+        all_ids=tuple(row["id"] for row in rows),
+        refused=refused,
+    )
+
+
+def _numbers_or_reason(row: Mapping[str, str], constants: Constants) -> dict[str, Any] | str:
+    try:
+        return _numbers(row, constants)
+    except NlpBenchError as error:
+        return str(error)
+
+
+def _numbers(row: Mapping[str, str], constants: Constants) -> dict[str, Any]:
+    """Return every field of one configuration as a plain number."""
+    precision = precision_of(row["precision"])
+    check_known(row)
+    model, machine = _model_numbers(row), _machine_numbers(row, precision)
+    generation = GENERATIONS[machine["gpu"]]
+    place = published_as(
+        constants.traits, row["framework"], year_of(row["software_version"]), row["sharding"], generation
+    )
+    if constants.traits[place].slow_gathers and "3" not in row["sharding"]:  # DeepSpeed without ZeRO-3
+        place = constants.frameworks.index("Megatron-DeepSpeed")
+    trait = constants.traits[place]
+    return {
+        **model,
+        **machine,
+        **spread_of(row, trait, model, machine),
+        "framework": place,
+        "precision": constants.precisions.index(precision),
+    }
+
+
+def _model_numbers(row: Mapping[str, str]) -> dict[str, Any]:
+    heads, hidden, seq = cell(row, "heads"), cell(row, "hidden"), cell(row, "seq")
+    gated = yes(row, "gated_mlp", otherwise=False)
+    return {
+        "num_layers": cell(row, "layers"),
+        "hidden_size": hidden,
+        "ffn_hidden_size": cell(row, "ffn"),
+        "num_attention_heads": heads,
+        "num_query_groups": cell(row, "kv_heads", heads),
+        "head_width": hidden / heads,
+        "vocab_size": cell(row, "vocab"),
+        "vocab_multiple": float(VOCAB_MULTIPLE),
+        "sequence_length": seq,
+        "gated": gated,
+        "untied_embeddings": gated,
+        "linear_biases": not gated,
+        "norm_biases": not gated,
+        "num_learned_positions": 0.0 if gated else seq,
+    }
+
+
+def _machine_numbers(row: Mapping[str, str], precision: str) -> dict[str, Any]:
+    if not row["gpu"]:
+        raise UsageError("gpu is blank, and no rule fills it")
+    memory = cell(row, "gpu_mem_gb", 0.0)
+    sheet = sheet_of(row["gpu"], precision, memory or told_memory(row["gpu"]))
+    per_node = cell(row, "gpus_per_node", 4.0 if sheet.domain == 72 or "GH200" in sheet.name else 8.0)
+    gbit = cell(row, "internode_gbps_per_node", per_node * _GBIT_PER_GPU.get(sheet.generation, 400.0))
+    return {
+        "gpu": GENERATIONS.index(sheet.generation),
+        "gpus_per_node": per_node,
+        "domain": domain_of(sheet, per_node),
+        "peak_flops": sheet.peak_flops,
+        "half_flops": sheet.half_flops,
+        "memory_bytes_per_s": sheet.memory_bytes_per_s,
+        "link_bytes_per_s": sheet.link_bytes_per_s,
+        "fabric_bytes_per_s": gbit * 1e9 / 8,
+        "memory_bytes": (memory or told_memory(row["gpu"]) or sheet.memory_gib) * 2**30,
+    }
+
+
+def _stacked(rows: Sequence[Mapping[str, Any]]) -> Configurations:
+    """Return the rows as one struct of arrays; fields that no row has keep their defaults."""
+
+    def part(kind: Any) -> Any:
+        names = [one.name for one in fields(kind) if one.name not in _DEFAULTED]
+        return kind(**{name: _column(rows, name) for name in names})
+
+    return Configurations(
+        network=part(Network),
+        spread=part(Spread),
+        machines=part(Machines),
+        framework=_column(rows, "framework"),
+        precision=_column(rows, "precision"),
+    )
+
+
+_DEFAULTED = ("dropout",)
+_FLAGS = (
+    "gated",
+    "untied_embeddings",
+    "linear_biases",
+    "norm_biases",
+    "sequence_parallel",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+)
+_CODES = ("gpu", "recompute", "sharding", "framework", "precision")
+
+
+def _column(rows: Sequence[Mapping[str, Any]], name: str) -> Any:
+    kind = np.bool_ if name in _FLAGS else np.int64 if name in _CODES else np.float64
+    return np.array([row[name] for row in rows], dtype=kind)
+
+
+COLUMNS = ("id", "iter_time_s", "iter_time_s_lo90", "iter_time_s_hi90", "peak_mem_gb", "fits", "away", "refused")
+"""away: in what the row is away from what was fitted, which widens its interval; refused: why nothing is predicted."""
+_GB = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """A table of predictions."""
+
+    rows: tuple[dict[str, str], ...]
+    """One per row of the points, in their order, with COLUMNS; cells are empty where nothing is predicted."""
+    refused: dict[str, str]
+    """Id to the reason why nothing is predicted."""
+
+    def text(self) -> str:
+        """Return the table as comma-separated values."""
+        stream = io.StringIO()
+        table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        table.writeheader()
+        table.writerows(self.rows)
+        return stream.getvalue()
+
+
+def predictions_of(rows: Sequence[Mapping[str, str]], constants: Constants) -> Predictions:
+    """Predict the rows of a table of points."""
+    points = points_of(rows, constants)
+    found = forecast(points.configurations, constants, points.unknown) if points.ids else None
+    told = {} if found is None else _told(points, found, constants)
+    blank = dict.fromkeys(COLUMNS, "")
+    return Predictions(
+        rows=tuple(
+            told.get(one) or {**blank, "id": one, "refused": " ".join(points.refused[one].split())}
+            for one in points.all_ids
+        ),
+        refused=points.refused,
+    )
+
+
+def _told(points: Points, found: Forecast, constants: Constants) -> dict[str, dict[str, str]]:
+    """Return cells by id."""
+    numbers = (found.seconds.total, found.low, found.high, found.memory.published / _GB)
+    shape = (len(points.ids),)
+    columns = [np.broadcast_to(values, shape) for values in (*numbers, found.memory.words)]
+    reach, c = constants.reach, points.configurations
+    away = reach.reasons(c, constants.traits, points.unknown) if reach else [[] for _ in points.ids]
+    told = {}
+    for place, one in enumerate(points.ids):
+        *figures, word = (column[place] for column in columns)
+        cells = [f"{float(figure):.6g}" if np.isfinite(figure) else "" for figure in figures]
+        told[one] = dict(zip(COLUMNS, (one, *cells, str(word), "; ".join(away[place]), ""), strict=True))
+    return told
+
+
+def published_as(traits: Sequence[Framework], name: str, year: float | None, sharding: str, generation: str) -> int:
+    """Return the position of the entry that a published framework's name means.
+
+    A name of no entry falls to its family: full sharding to PyTorch's FSDP (or ZeRO-3, by its word), all else to Megatron-LM.
+    """
+    words = name.lower()
+    for place, one in enumerate(traits):
+        if any(word in words for word in one.words) and _holds(one, year, generation):
+            return place
+    names = [one.name for one in traits]
+    if any(word in sharding.lower() for word in ("fsdp", "hsdp", "zero-3", "zero3", "full_shard", "hybrid_shard")):
+        return names.index("DeepSpeed ZeRO-3" if "zero" in sharding.lower() else "PyTorch FSDP")
+    return names.index("Megatron-LM")
+
+
+def is_known(traits: Sequence[Framework], name: str) -> bool:
+    """Return whether a published framework's name has a word of an entry."""
+    return any(word in name.lower() for one in traits for word in one.words)
+
+
+def _holds(one: Framework, year: float | None, generation: str) -> bool:
+    """Whether an entry holds for software of this year (without a date: neither before nor since anything) on this generation."""
+    dated = one.since > 0 or one.before < float("inf")
+    timely = one.since <= year < one.before if year is not None else not dated
+    return timely and (not one.after_ampere or generation not in {"ampere", "other"})

@@ -1,0 +1,510 @@
+"""What is planned: a model on a machine, the batch that stays as it is, and what a person holds fixed."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from nlp_bench.config import catalog
+from nlp_bench.config.machine import settle
+from nlp_bench.config.model import Architecture, Model, Training
+from nlp_bench.config.run import Run
+from nlp_bench.config.system import Gpu, Layout, System
+from nlp_bench.config.system import Network as Fabric
+from nlp_bench.config.table import read_toml
+from nlp_bench.errors import UsageError
+from nlp_bench.plan.configurations import RECOMPUTE, SHARDING, Configurations, Machines, Network, Spread
+from nlp_bench.plan.constants import Constants, precision_of
+from nlp_bench.plan.machines import machine_of
+
+VOCAB_MULTIPLE = 128
+"""Megatron-LM's default of --make-vocab-size-divisible-by, which the trainer has too."""
+
+
+def network_of(family: str, shape: Architecture, training: Training) -> Network:
+    """Return the network of one model, every field a number (arrays of shape []); raises UsageError for a family that the planner does not know."""
+    if family != "gpt":
+        raise UsageError(
+            f"model.family: {family!r} is not planned: the planner's formulas are those of decoder-only models (gpt); "
+            "`nlp-bench rehearse` runs the trainer's own step of every family"
+        )
+    values: dict[str, Any] = {
+        "num_layers": shape.num_layers,
+        "hidden_size": shape.hidden_size,
+        "ffn_hidden_size": shape.ffn_hidden_size,
+        "num_attention_heads": shape.num_attention_heads,
+        "num_query_groups": shape.num_query_groups or shape.num_attention_heads,
+        "head_width": shape.head_width or shape.hidden_size // shape.num_attention_heads,
+        "vocab_size": shape.vocab_size + shape.vocab_extra_ids,
+        "vocab_multiple": VOCAB_MULTIPLE,
+        "sequence_length": shape.sequence_length,
+        "num_learned_positions": shape.sequence_length if shape.position_embedding == "learned_absolute" else 0,
+    }
+    flags: dict[str, Any] = {
+        "gated": shape.activation != "gelu",
+        "untied_embeddings": not shape.tied_embeddings,
+        "linear_biases": shape.biases,
+        "norm_biases": shape.normalization == "LayerNorm",
+        "dropout": training.hidden_dropout > 0 or training.attention_dropout > 0,
+    }
+    arrays: dict[str, Any] = {name: np.asarray(value, dtype=np.float64) for name, value in values.items()}
+    arrays |= {name: np.asarray(value, dtype=np.bool_) for name, value in flags.items()}
+    return Network(**arrays)
+
+
+UPSTREAM = "Megatron-LM"
+"""Framework of a run whose trainer is Megatron-LM's own."""
+
+
+def configuration_of(run: Run, constants: Constants) -> Configurations:
+    """Return a run as N = 1 configurations, shape [1] in its spread.
+
+    Raises UsageError for a family, a machine or a number format that the planner does not know.
+    """
+    return Configurations(
+        network=network_of(run.model.family, run.model.architecture, run.training),
+        spread=_spread(run),
+        machines=machine_of(run.system, constants, run.training.precision),
+        framework=np.asarray(_place(constants.frameworks, _framework(run), "tuning.trainer")),
+        precision=np.asarray(_place(constants.precisions, run.training.precision, "training.precision")),
+    )
+
+
+def _framework(run: Run) -> str:
+    return UPSTREAM if run.tuning.trainer == "megatron-lm" else "nlp-bench"
+
+
+def _place(known: tuple[str, ...], word: str, field: str) -> int:
+    if word not in known:
+        raise UsageError(f"{field}: {word!r} is not planned (known: {', '.join(known)})")
+    return known.index(word)
+
+
+def _spread(run: Run) -> Spread:
+    parallel, batch, tuning = run.parallel, run.batch, run.tuning
+    numbers = {
+        "num_gpus": parallel.num_gpus,
+        "tensor": parallel.tensor,
+        "pipeline": parallel.pipeline,
+        "virtual": virtual_stages(run),
+        "context": parallel.context,
+        "data": parallel.data,
+        "micro_batch_size": batch.micro_batch_size,
+        "global_batch_size": batch.global_batch_size,
+        "first_layers": tuning.decoder_first_pipeline_num_layers or 0,
+        "last_layers": tuning.decoder_last_pipeline_num_layers or 0,
+        "shard_group": parallel.data * parallel.context if tuning.use_distributed_optimizer else 1,
+    }
+    flags = {
+        "sequence_parallel": tuning.sequence_parallel and parallel.tensor > 1,
+        "overlap_grad_reduce": tuning.overlap_grad_reduce,
+        "overlap_param_gather": tuning.overlap_param_gather,
+    }
+    codes = {
+        "recompute": RECOMPUTE.index(run.training.recompute),
+        "sharding": SHARDING.index("optimizer" if tuning.use_distributed_optimizer else "none"),
+    }
+    arrays: dict[str, Any] = {name: np.asarray([value], dtype=np.float64) for name, value in numbers.items()}
+    arrays |= {name: np.asarray([value], dtype=np.bool_) for name, value in flags.items()}
+    arrays |= {name: np.asarray([value], dtype=np.int64) for name, value in codes.items()}
+    return Spread(**arrays)
+
+
+def virtual_stages(run: Run) -> int:
+    """Return the virtual stages of each pipeline rank, 1 without interleaving, as `nlp_bench.train.settings` counts them."""
+    if run.tuning.num_virtual_stages_per_pipeline_rank:
+        return run.tuning.num_virtual_stages_per_pipeline_rank
+    layers = run.tuning.num_layers_per_virtual_pipeline_stage
+    return run.model.architecture.num_layers // (run.parallel.pipeline * layers) if layers else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """The sizes and switches of one configuration."""
+
+    num_gpus: int
+    """Ranks of the job."""
+    tp: int
+    """Tensor-parallel size."""
+    pp: int
+    """Pipeline-parallel size."""
+    vpp: int
+    """Virtual stages of each pipeline rank; 1 without interleaving."""
+    cp: int
+    """Context-parallel size."""
+    dp: int
+    """Data-parallel size; rounded down where the GPUs do not divide."""
+    micro_batch_size: int
+    """Samples of one forward pass."""
+    gas: int
+    """Micro-batches of one iteration and pipeline; rounded down where the batch does not divide."""
+    global_batch_size: int
+    """Samples of one iteration."""
+    first_layers: int
+    """Layers of the first stage where it differs, else 0."""
+    last_layers: int
+    """Layers of the last stage where it differs, else 0."""
+    recompute: str
+    """none, selective or full."""
+    sequence_parallel: bool
+    """Whether normalisations are split along the sequence."""
+    distributed_optimizer: bool
+    """Whether the optimizer state is shared out."""
+    overlap_grad_reduce: bool
+    """Whether gradients are reduced during the backward pass."""
+    overlap_param_gather: bool
+    """Whether parameters are gathered during the forward pass."""
+    num_layers: int
+    """Transformer layers."""
+    num_heads: int
+    """Attention heads."""
+    num_groups: int
+    """Key and value heads."""
+    ffn_hidden_size: int
+    """Inner width of the feed-forward block."""
+    sequence_length: int
+    """Tokens of a sample."""
+
+    @property
+    def layout(self) -> str:
+        """The sizes in one line."""
+        parts = [f"TP {self.tp}", f"PP {self.pp}"]
+        parts += [f"VPP {self.vpp}"] if self.vpp > 1 else []
+        parts += [f"CP {self.cp}"] if self.cp > 1 else []
+        parts += [f"DP {self.dp}", f"micro batch {self.micro_batch_size}", f"GAS {self.gas}"]
+        parts += [f"first stage {self.first_layers} layers"] if self.first_layers else []
+        parts += [f"last stage {self.last_layers} layers"] if self.last_layers else []
+        return ", ".join(parts)
+
+    @property
+    def switches(self) -> dict[str, str]:
+        """What is on or off, in words, by what it is about; with one tensor-parallel rank nothing is split along the sequence."""
+        overlap = {(False, False): "no overlap", (True, False): "overlapped gradients"}
+        split = "sequence parallel" if self.sequence_parallel else "no sequence parallel"
+        return {
+            "recompute": f"recompute {self.recompute}",
+            **({"sequence": split} if self.tp > 1 else {}),
+            "optimizer": "distributed optimizer" if self.distributed_optimizer else "no distributed optimizer",
+            "overlap": overlap.get(
+                (self.overlap_grad_reduce, self.overlap_param_gather), "overlapped gradients and parameters"
+            ),
+        }
+
+
+def sizes_of(c: Configurations, place: int) -> Sizes:
+    """Return the configuration at `place`."""
+
+    def at(value: Any) -> Any:
+        return np.asarray(value).reshape(-1)[place if np.ndim(value) else 0].item()
+
+    s, n = c.spread, c.network
+    return Sizes(
+        num_gpus=int(at(s.num_gpus)),
+        tp=int(at(s.tensor)),
+        pp=int(at(s.pipeline)),
+        vpp=int(at(s.virtual)),
+        cp=int(at(s.context)),
+        dp=int(at(s.data)),
+        micro_batch_size=int(at(s.micro_batch_size)),
+        gas=int(at(s.global_batch_size)) // max(1, round(at(s.data) * at(s.micro_batch_size))),
+        global_batch_size=int(at(s.global_batch_size)),
+        first_layers=int(at(s.first_layers)),
+        last_layers=int(at(s.last_layers)),
+        recompute=RECOMPUTE[at(s.recompute)],
+        sequence_parallel=at(s.sequence_parallel),
+        distributed_optimizer=at(s.sharding) >= SHARDING.index("optimizer"),
+        overlap_grad_reduce=at(s.overlap_grad_reduce),
+        overlap_param_gather=at(s.overlap_param_gather),
+        num_layers=int(at(n.num_layers)),
+        num_heads=int(at(n.num_attention_heads)),
+        num_groups=int(at(n.num_query_groups)),
+        ffn_hidden_size=int(at(n.ffn_hidden_size)),
+        sequence_length=int(at(n.sequence_length)),
+    )
+
+
+FRAMEWORK = "nlp-bench"
+MOST_GPUS = 2**20
+"""No machine has more; the layouts of a number with thousands of divisors would fill the memory."""
+MOST_SAMPLES = 2**20
+"""No training has more in an iteration; the micro batch sizes that divide it are searched, as the layouts are."""
+RECOMPUTE_WORDS = (*RECOMPUTE, "any")
+Columns = dict[str, Any]
+"""Arrays of shape [N] by the names of Fixed, and `nodes`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """What the search leaves as it is; None: free."""
+
+    tp: int | None = None
+    """Tensor-parallel size."""
+    pp: int | None = None
+    """Pipeline-parallel size."""
+    vpp: int | None = None
+    """Virtual stages of each pipeline rank."""
+    cp: int | None = None
+    """Context-parallel size."""
+    micro_batch_size: int | None = None
+    """Samples of one forward pass."""
+    gas: int | None = None
+    """Micro-batches of one iteration and pipeline."""
+    first_layers: int | None = None
+    """Layers of the first stage; 0: as the others."""
+    last_layers: int | None = None
+    """Layers of the last stage; 0: as the others."""
+    recompute: str | None = None
+    """none, selective or full."""
+    sequence_parallel: bool | None = None
+    """Normalisations split along the sequence."""
+    distributed_optimizer: bool | None = None
+    """Optimizer state shared out."""
+    overlap_grad_reduce: bool | None = None
+    """Gradients reduced during the backward pass."""
+    overlap_param_gather: bool | None = None
+    """Parameters gathered during the forward pass."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What is held fixed, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One question to the planner."""
+
+    model: Model
+    """What is trained."""
+    system: System
+    """On which machine."""
+    network: Network
+    """The model's shape, as arrays of shape []."""
+    machines: Machines
+    """The machine's data sheet, as arrays of shape []."""
+    constants: Constants
+    """What the model of time and memory is fed with."""
+    nodes: int
+    """Nodes of the job."""
+    gpus_per_node: int
+    """Ranks of each."""
+    global_batch_size: int
+    """Samples of one iteration: part of what the benchmark is."""
+    tokens: int
+    """Tokens of the training whose time is predicted."""
+    precision: str
+    """Number format."""
+    recompute: tuple[str, ...]
+    """Words that are searched."""
+    frozen_recompute: bool
+    """Whether the benchmark's rules freeze it."""
+    fixed: Fixed = field(default_factory=Fixed)
+    """What the search leaves as it is."""
+
+    @property
+    def num_gpus(self) -> int:
+        """Ranks of the job."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def usual_batch_size(self) -> int | None:
+        """The batch of model and system when none is asked for; None where their default layout gives none."""
+        try:
+            return default_batch(self.model, self.system)
+        except UsageError:
+            return None
+
+    @property
+    def tokens_per_iteration(self) -> float:
+        """Tokens of one iteration."""
+        return self.global_batch_size * float(self.network.sequence_length)
+
+    @property
+    def published(self) -> Columns:
+        """The sizes and switches that the model file (or the system's layout for it) proposes: what `nlp-bench submit` runs."""
+        proposed = proposed_layout(self.model, self.system)
+        tensor = proposed["tensor_parallel"]
+        return {
+            "tp": tensor,
+            "pp": proposed["pipeline_parallel"],
+            "vpp": 1,
+            "cp": 1,
+            "micro_batch_size": proposed["micro_batch_size"],
+            "first_layers": 0,
+            "last_layers": 0,
+            "recompute": self.model.training.recompute,
+            "sequence_parallel": tensor > 1,  # config.tuning.Tuning's defaults
+            "distributed_optimizer": True,
+            "overlap_grad_reduce": False,
+            "overlap_param_gather": False,
+        }
+
+    def configurations(self, columns: Columns) -> Configurations:
+        """Return the configurations that columns of sizes and switches describe; numbers stand for all of them."""
+        arrays: dict[str, Any] = {
+            name: np.asarray(value, dtype=np.float64) for name, value in columns.items() if name in _SIZES
+        }
+        tensor, pipeline, context = arrays["tp"], arrays["pp"], arrays["cp"]
+        num_gpus = np.asarray(columns.get("nodes", self.nodes), dtype=np.float64) * self.gpus_per_node
+        data = num_gpus / (tensor * pipeline * context)
+        spread = Spread(
+            num_gpus=num_gpus,
+            tensor=tensor,
+            pipeline=pipeline,
+            virtual=arrays["vpp"],
+            context=context,
+            data=data,
+            micro_batch_size=arrays["micro_batch_size"],
+            global_batch_size=np.asarray(float(self.global_batch_size)),
+            first_layers=arrays["first_layers"],
+            last_layers=arrays["last_layers"],
+            recompute=np.asarray(columns["recompute"], dtype=np.int64),
+            sequence_parallel=np.asarray(columns["sequence_parallel"], dtype=np.bool_),
+            sharding=np.asarray(columns["distributed_optimizer"], dtype=np.int64),
+            shard_group=data * context,
+            overlap_grad_reduce=np.asarray(columns["overlap_grad_reduce"], dtype=np.bool_),
+            overlap_param_gather=np.asarray(columns["overlap_param_gather"], dtype=np.bool_),
+        )
+        return Configurations(
+            network=self.network,
+            spread=spread,
+            machines=self.machines,
+            framework=np.asarray(self.constants.frameworks.index(FRAMEWORK)),
+            precision=np.asarray(self.constants.precisions.index(self.precision)),
+        )
+
+
+_SIZES = ("tp", "pp", "vpp", "cp", "micro_batch_size", "first_layers", "last_layers")
+
+
+def make_problem(  # noqa: PLR0913  # each is an option of the command line
+    model: Model,
+    system: System,
+    constants: Constants,
+    *,
+    tokens: int,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    global_batch_size: int | None = None,
+    precision: str | None = None,
+    fixed: Fixed | None = None,
+) -> Problem:
+    """Put a question together; what is not given is as the model and system files have it. Raises UsageError on what is no question."""
+    own = system.layout.get(model.name, Layout())
+    system = _with_gpus(_as_measured(system, constants), gpus_per_node or own.gpus_per_node)
+    # what the trainer has where none is asked for
+    precision = precision_of(precision or ("fp32" if system.accelerator == "cpu" else model.training.precision))
+    fixed = fixed or Fixed()
+    nodes = nodes or proposed_layout(model, system)["nodes"]
+    if nodes * int(system.gpus_per_node) > MOST_GPUS:
+        raise UsageError(
+            f"--nodes: {nodes} nodes x {system.gpus_per_node} GPUs are more than the {MOST_GPUS} that are planned for"
+        )
+    samples = global_batch_size or default_batch(model, system)
+    if samples > MOST_SAMPLES:
+        raise UsageError(
+            f"batch: {samples} samples in an iteration are more than the {MOST_SAMPLES} that are planned for; give --global-batch-size, "
+            f"or correct the defaults of model {model.name} and system {system.name}"
+        )
+    frozen = model.name in ruled_models()
+    return Problem(
+        model=model,
+        system=system,
+        network=network_of(model.family, model.architecture, model.training),
+        machines=machine_of(system, constants, precision),
+        constants=constants,
+        nodes=nodes,
+        gpus_per_node=int(system.gpus_per_node),
+        global_batch_size=samples,
+        tokens=tokens,
+        precision=precision,
+        recompute=searched_recompute(model.training.recompute, fixed.recompute, frozen=frozen),
+        frozen_recompute=frozen,
+        fixed=replace(fixed, recompute=None if fixed.recompute == "any" else fixed.recompute),
+    )
+
+
+def with_sequence_length(model: Model, length: int | None) -> Model:
+    """Return `model` with another number of tokens per sample; None leaves its own."""
+    return model if length is None else replace(model, architecture=replace(model.architecture, sequence_length=length))
+
+
+def proposed_layout(model: Model, system: System) -> dict[str, Any]:
+    """Return what a run has when nothing is named, by the fields of Layout: the system's for this model, else the model's defaults."""
+    own, defaults = vars(system.layout.get(model.name, Layout())), vars(model.defaults)
+    return {"gpus_per_node": system.gpus_per_node} | defaults | {k: v for k, v in own.items() if v is not None}
+
+
+def default_batch(model: Model, system: System) -> int:
+    """Return the global batch that a run has when nothing is named, by which the benchmark is defined: dp x micro batch x GAS.
+
+    Raises UsageError where the default layout does not divide the system's GPUs.
+    """
+    proposed = proposed_layout(model, system)
+    model_parallel = proposed["tensor_parallel"] * proposed["pipeline_parallel"]
+    num_gpus = proposed["nodes"] * int(proposed["gpus_per_node"])
+    if num_gpus % model_parallel:
+        raise UsageError(
+            f"batch: the default of {model.name} gives none here: {num_gpus} GPUs are not a multiple of tp*pp = {model_parallel}; "
+            "give --global-batch-size"
+        )
+    return int(num_gpus // model_parallel * proposed["micro_batch_size"] * proposed["gradient_accumulation_steps"])
+
+
+def ruled_models() -> set[str]:
+    """Return the models that a file of benchmark/rules holds to their frozen training parameters, recompute among them."""
+    return {name for _, table in rule_files() for name in table.get("models", ())}
+
+
+def rule_files() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the content of each file of benchmark/rules."""
+    for name in catalog.names("rules"):
+        yield name, read_toml(catalog.find("rules", name), "nlp-bench/rules/1")
+
+
+def _as_measured(system: System, constants: Constants) -> System:
+    """Return the system; one without [gpu] has what `nlp-bench plan calibrate` measured, where the constants hold that."""
+    measured = constants.machine
+    if measured is None or system.gpu is not None:
+        return system
+    accelerator, ranks = settle(system)
+    peak = measured.peak_tflops.get("bf16", max(measured.peak_tflops.values()))
+    gpu = Gpu(name=measured.name, memory_gib=measured.memory_gib, peak_bf16_tflops=peak)
+    network = Fabric(links_per_node=1, link_gbit_per_s=8 * measured.link_gb_per_s)
+    return replace(system, accelerator=accelerator, gpus_per_node=ranks, gpu=gpu, network=network)
+
+
+def _with_gpus(system: System, gpus_per_node: int | None) -> System:
+    if system.accelerator == "cpu" and system.gpu is None:
+        raise UsageError(
+            f"system.accelerator: {system.name} trains on CPU ranks, and the planner's formulas are those of GPUs; name a system "
+            f"with GPUs ({', '.join(_gpu_systems())}), or measure: tiny takes seconds on a CPU"
+        )
+    if system.gpu is None:
+        raise UsageError(
+            f"system.gpu: {system.name} does not say which GPU it has; name another system ({', '.join(_gpu_systems())}), or copy "
+            "one of benchmark/systems and write [gpu] name, memory_gib, peak_bf16_tflops and [network] links_per_node, link_gbit_per_s"
+        )
+    if gpus_per_node is not None:
+        return replace(system, gpus_per_node=gpus_per_node)
+    if isinstance(system.gpus_per_node, str):
+        raise UsageError(
+            f"system.gpus_per_node: {system.name} counts the GPUs of the machine it runs on; give --gpus-per-node N"
+        )
+    return system
+
+
+def _gpu_systems() -> list[str]:
+    return [name for name in catalog.names("systems") if catalog.load_system(name).gpu is not None]
+
+
+def searched_recompute(own: str, fixed: str | None, *, frozen: bool) -> tuple[str, ...]:
+    """Return the words to search: none and selective are one in this trainer, whose attention kernels store no scores."""
+    if fixed == "any":
+        return ("none", "selective", "full")
+    if fixed is not None:
+        return (fixed,)
+    if frozen:
+        return (own,)
+    return ("none", "full") if own == "full" else (own, "full")

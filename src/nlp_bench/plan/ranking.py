@@ -1,0 +1,264 @@
+"""The best layouts, the published one among them, and what was searched."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nlp_bench.plan.configurations import RECOMPUTE, Configurations
+from nlp_bench.plan.forecast import forecast
+from nlp_bench.plan.neighbours import Point, extrapolated, known_points, measured_by_others, offered
+from nlp_bench.plan.problem import Problem, Sizes, sizes_of
+from nlp_bench.plan.search.legal import broken_rules
+from nlp_bench.plan.search.search import Search, search
+from nlp_bench.plan.search.space import refuse
+
+GIB = 2**30
+IDENTITY = (
+    "tensor", "pipeline", "virtual", "context", "micro_batch_size", "first_layers", "last_layers", "recompute", "sequence_parallel",
+    "sharding", "overlap_grad_reduce", "overlap_param_gather",
+)  # fmt: skip
+"""Fields of `Spread` that tell configurations of one problem apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One configuration and what is predicted of it. Nothing in it is measured."""
+
+    sizes: Sizes
+    """The configuration."""
+    nodes: int
+    """Nodes of the job."""
+    report_s: float
+    """Seconds of a training on the question's tokens."""
+    low_s: float
+    """Lower end of its 90 % interval."""
+    high_s: float
+    """Upper end of its 90 % interval."""
+    iteration_s: float
+    """Seconds of one iteration."""
+    tokens_per_second: float
+    """Of the whole job."""
+    shares: dict[str, float]
+    """What the time is spent on, greatest first; the shares add up to 1."""
+    memory_gib: float
+    """Peak of the fullest GPU."""
+    capacity_gib: float
+    """Memory of a GPU."""
+    memory_parts_gib: dict[str, float]
+    """What the memory is spent on, greatest first."""
+    fits: str
+    """yes, tight or no."""
+    rank: int | None = None
+    """Place among the layouts that fit, from 1; None: it is none of them."""
+    published: bool = False
+    """Whether it is the configuration that the model file proposes."""
+
+    @property
+    def limits(self) -> str:
+        """What costs the most beside the matrix products, in words."""
+        return ", ".join(costs(self.shares))
+
+    @property
+    def memory(self) -> str:
+        """The memory beside the GPU's."""
+        return f"{self.memory_gib:.1f} of {self.capacity_gib:g} GiB"
+
+
+_SAME_PEAK = 0.1  # data sheets of one product differ by less
+PRODUCTIVE = ("matrix products", "attention")
+"""Parts of the time that no layout saves."""
+
+
+def costs(shares: dict[str, float]) -> list[str]:
+    """Return the three greatest of the other parts, from 1 % on; `shares` of the time, the greatest first."""
+    return [
+        f"{name} {100 * share:.0f} %" for name, share in shares.items() if name not in PRODUCTIVE and share >= 0.01
+    ][:3]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the planner says to one question."""
+
+    problem: Problem
+    """The question."""
+    search: Search
+    """All that was searched."""
+    rows: tuple[Row, ...]
+    """The best layouts that fit, fastest first."""
+    published: Row | None
+    """The configuration of the model file; None where it is not legal here."""
+    published_broken: tuple[tuple[str, str], ...] = ()
+    """The rules that it breaks here, with their arithmetic."""
+    tight: tuple[Row, ...] = ()
+    """Layouts that may fit and would be faster than the best that does."""
+    smallest: Row | None = None
+    """Where none fits: the one that needs the least memory."""
+    notes: tuple[str, ...] = field(default=())
+    """What the prediction takes for granted."""
+    measured: tuple[str, ...] = field(default=())
+    """What others have measured in the model file's own configuration, beside its prediction."""
+    rehearsed: tuple[str, ...] = field(default=())
+    """What the rehearsals of the best found, where they were asked for."""
+    extrapolated: tuple[str, ...] = field(default=())
+    """In what the best one lies outside of the published measurements."""
+
+
+def answer(problem: Problem, *, top: int) -> Answer:
+    """Search and keep the `top` best."""
+    found = search_with_published(problem)
+    legal, figures = found.space.legal, found.figures
+    published, broken = published_row(problem, found)
+    least = None
+    if not len(found.ranked) and len(figures.memory_bytes):
+        least = rows_of(legal.take(np.asarray([int(np.argmin(figures.memory_bytes))])), problem)[0]
+    return Answer(
+        problem=problem,
+        search=found,
+        rows=tuple(rows_of(legal.take(found.ranked[:top]), problem, ranks=range(1, top + 1)))
+        if len(found.ranked)
+        else (),
+        published=published,
+        published_broken=tuple(broken),
+        tight=tuple(_rows_at(found, found.tight_and_faster(3), problem)),
+        smallest=least,
+        notes=tuple(notes(problem)),
+    )
+
+
+def search_with_published(problem: Problem) -> Search:
+    """Search, and keep the model file's own configuration among the ranked where it fits."""
+    found = search(problem)
+    if not len(found.figures.fits):
+        return found
+    wanted, legal = configuration(problem, problem.published).spread, found.space.legal.spread
+    same = [getattr(legal, name) == getattr(wanted, name)[0] for name in IDENTITY]
+    return found.with_kept(np.broadcast_to(np.all(np.broadcast_arrays(*same), axis=0), found.figures.fits.shape))
+
+
+def _rows_at(found: Search, places: npt.NDArray[np.int64], problem: Problem) -> list[Row]:
+    return rows_of(found.space.legal.take(places), problem) if len(places) else []
+
+
+def published_row(problem: Problem, found: Search) -> tuple[Row | None, list[tuple[str, str]]]:
+    """Return the model file's own configuration with its rank, or the rules that it breaks on these nodes."""
+    one = configuration(problem, problem.published)
+    if broken := broken_rules(one):
+        return None, broken
+    row = rows_of(one, problem)[0]
+    rank = found.rank(row.iteration_s) if row.fits == "yes" else None
+    return Row(**{**vars(row), "rank": rank, "published": True}), []
+
+
+def configuration(problem: Problem, columns: dict[str, Any]) -> Configurations:
+    """Return one configuration (N = 1) by its sizes and switches, recompute as a word."""
+    numbers = {**columns, "recompute": RECOMPUTE.index(columns["recompute"])}
+    return problem.configurations({name: np.asarray([value]) for name, value in numbers.items()})
+
+
+def rows_of(c: Configurations, problem: Problem, *, ranks: range | None = None) -> list[Row]:
+    """Forecast a few configurations with all their parts."""
+    found, count = forecast(c, problem.constants), len(c)
+    per_report = problem.tokens / problem.tokens_per_iteration
+
+    def column(values: Any) -> list[float]:
+        return [float(value) for value in np.broadcast_to(values, (count,))]
+
+    total, memory = column(found.seconds.total), column(found.memory.total)
+    low, high, capacity = column(found.low), column(found.high), column(found.memory.capacity)
+    fits = np.broadcast_to(found.memory.words, (count,))
+    seconds = {name: column(values) for name, values in found.seconds.parts.items()}
+    held = {name: column(values) for name, values in found.memory.parts.items()}
+    return [
+        Row(
+            sizes=sizes_of(c, k),
+            nodes=sizes_of(c, k).num_gpus // problem.gpus_per_node,
+            report_s=total[k] * per_report,
+            low_s=low[k] * per_report,
+            high_s=high[k] * per_report,
+            iteration_s=total[k],
+            tokens_per_second=problem.tokens_per_iteration / total[k],
+            shares=_sorted({name: values[k] / total[k] for name, values in seconds.items()}),
+            memory_gib=memory[k] / GIB,
+            capacity_gib=capacity[k] / GIB,
+            memory_parts_gib=_sorted({name: values[k] / GIB for name, values in held.items()}),
+            fits=str(fits[k]),
+            rank=ranks[k] if ranks else None,
+            published=is_published(sizes_of(c, k), problem),
+        )
+        for k in range(count)
+    ]
+
+
+def is_published(sizes: Sizes, problem: Problem) -> bool:
+    """Whether sizes and switches are those of the model file."""
+    return all(getattr(sizes, name) == value for name, value in problem.published.items())
+
+
+def _sorted(parts: dict[str, float]) -> dict[str, float]:
+    return dict(sorted(parts.items(), key=lambda part: -part[1]))
+
+
+def _rates(problem: Problem) -> str:
+    """Return the rates of one GPU that the prediction starts from, and what the system file says against them."""
+    machine, gpu = problem.machines, problem.system.gpu
+    assert gpu is not None  # noqa: S101  # a problem has one
+    said = (
+        f"a GPU's {float(machine.peak_flops) / 1e12:.4g} TFLOP/s, memory of {float(machine.memory_bytes_per_s) / 1e9:.4g} GB/s and "
+        f"{float(machine.link_bytes_per_s) / 1e9:.4g} GB/s to its neighbours"
+    )
+    half = float(machine.half_flops) / 1e12
+    if problem.precision == "fp32" or abs(gpu.peak_bf16_tflops / half - 1) < _SAME_PEAK:
+        return said
+    return f"{said} (the system file's bf16 peak of {gpu.peak_bf16_tflops:g} TFLOP/s is not used, {half:.4g} is: check [gpu] name)"
+
+
+def notes(problem: Problem) -> list[str]:
+    """Return what the prediction takes for granted."""
+    gpu, network, shape = problem.system.gpu, problem.system.network, problem.model.architecture
+    assert gpu is not None  # noqa: S101  # a problem has one
+    usual = problem.global_batch_size == problem.usual_batch_size
+    whose = "the default of model and system; --global-batch-size sets another" if usual else "as asked for"
+    batch = f"global batch {problem.global_batch_size} x {shape.sequence_length} tokens at every layout ({whose})"
+    machine = (
+        f"{problem.precision} on {gpu.name}, {gpu.memory_gib:g} GiB; {problem.gpus_per_node} GPUs and {network.links_per_node} links of "
+        f"{network.link_gbit_per_s or 0:g} Gbit/s per node; {_rates(problem)}"
+    )
+    found = [batch, machine, "a steady state without checkpoints, stalls of the file system and slow nodes"]
+    if problem.frozen_recompute and len(problem.recompute) == 1:
+        own, word = problem.model.training.recompute, problem.recompute[0]
+        frozen = "which the benchmark's rules freeze (--recompute any searches the others)"
+        found.append(
+            f"recompute {word}, {frozen if word == own else f'though the rules freeze {own}: no run of the benchmark'}"
+        )
+    return found
+
+
+def ranking(problem: Problem, *, top: int) -> Answer:
+    """Return the `top` best configurations with what others have measured near them.
+
+    Raises UsageError, with what would work, where none is legal.
+    """
+    found = answer(problem, top=top)
+    if not len(found.search.figures.fits):
+        raise refuse(problem)
+    points, row = known_points(), found.published
+    measured = () if row is None or points is None else measured_by_others(problem, row.sizes, row.report_s, points)
+    return replace(found, measured=measured, extrapolated=beyond_published(found, points))
+
+
+def beyond_published(answer: Answer, points: Sequence[Point] | None) -> tuple[str, ...]:
+    """Return a sentence for each thing in which the best configuration lies outside of the published `points`.
+
+    None where nothing fits, where the machine itself was measured (`plan calibrate`), or where there are no published points.
+    """
+    problem = answer.problem
+    if not answer.rows or problem.constants.machine is not None:
+        return ()
+    own = problem.model.training.precision
+    said = f"number format: planned in {problem.precision}, but a run trains in the model file's ({own})"
+    other = () if problem.precision == own else (said,)
+    return other if points is None else (*other, *extrapolated(offered(problem, answer.rows[0].sizes), points))

@@ -1,0 +1,169 @@
+"""What runs a planned configuration: its command, and the shortlist as a file for JUBE."""
+
+import shlex
+from typing import Any
+
+from nlp_bench.config import catalog
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.plan.problem import Problem, Sizes
+from nlp_bench.plan.ranking import Answer, Row
+
+POINTS = 5
+"""Configurations of a shortlist, the published one besides."""
+SETS = {
+    "modelParameter": (
+        "point",
+        "nlp_model_size",
+        "tp_size",
+        "pp_size",
+        "micro_batch_size",
+        "global_batch_size",
+        "sequence_length",
+    ),
+    "systemParameter": ("system", "nodes", "gpus_per_node"),
+    "executeset": ("nlp_bench",),
+}
+"""Parameters by their set; all others are of tuningParameter."""
+
+
+def shortlist(answer: Answer, points: int = POINTS) -> list[Row]:
+    """Return the best rows and the published one, each once. Raises NlpBenchError where none fits."""
+    best = list(answer.rows[:points])
+    if not best:
+        raise NlpBenchError(
+            "--emit-jube: no configuration is predicted to fit, so there is nothing to run; add --nodes"
+        )
+    if answer.published is not None and answer.published.fits != "no" and not any(row.published for row in best):
+        best.append(answer.published)
+    return best
+
+
+def sweep_text(rows: list[Row], problem: Problem, *, model: str, system: str) -> str:
+    """Return the text of a workflow that runs each row as one point; `jube run FILE` takes it as it is.
+
+    It is benchmark/jube/nlp_benchmark.yaml with its paths made absolute and parameters set behind `init_with`, which JUBE 2.5.1
+    and 2.7.1 let a set override. Raises UsageError where the workflow has no parameter for what was planned.
+    """
+    root = catalog.root()
+    if problem.precision != problem.model.training.precision:
+        raise UsageError(
+            f"--emit-jube: planned in {problem.precision}, but the workflow trains in the model file's number format "
+            f"({problem.model.training.precision}); leave --precision out, or write a model file of your own"
+        )
+    if not (root / catalog.WORKFLOW).is_file():
+        raise UsageError(
+            f"--emit-jube: {root} holds no {catalog.WORKFLOW}; make a working folder by `nlp-bench init DIR` and call it there"
+        )
+    text = (root / catalog.WORKFLOW).read_text(encoding="utf-8")
+    home = str((root / catalog.WORKFLOW).parent)
+    text = text.replace("$jube_benchmark_home/../..", str(root)).replace(
+        "$jube_benchmark_home/..", str(root / "benchmark")
+    )
+    text = text.replace("$jube_benchmark_home", home)  # the folder whose name is looked at
+    text, parts = text.replace('init_with: "../../', f'init_with: "{root}/'), f"{root}/jube/parameters.yaml"
+    values = _values(rows, problem, model=model, system=system)
+    values["nlp_bench"] = f'"\\"{root}/benchmark/env/nlp-bench\\""'
+    for name in ("modelParameter", "tuningParameter", "systemParameter", "executeset"):
+        own = {key: value for key, value in values.items() if _set_of(key) == name}
+        line = f'  - {{name: {name}, init_with: "{parts}"}}\n'
+        sets, text = text.count(line), text.replace(line, _parameter_set(name, parts, own))
+        if sets != 1:
+            raise NlpBenchError(
+                f"--emit-jube: {catalog.WORKFLOW} has no line for {name} where one was expected; it was changed by hand"
+            )
+    return _head(rows) + text[text.index("name: nlp_benchmark") :]
+
+
+def _head(rows: list[Row]) -> str:
+    lines = [
+        "# Written by nlp-bench plan --emit-jube: its shortlist, one point each. jube run FILE, jube continue, jube result -a",
+        "# Predicted, not measured:",
+        *(f"# point {place}: {row.report_s:.0f} s, {row.memory}, {row.sizes.layout}" for place, row in enumerate(rows)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _set_of(parameter: str) -> str:
+    return next((name for name, parameters in SETS.items() if parameter in parameters), "tuningParameter")
+
+
+def _parameter_set(name: str, parts: str, values: dict[str, str]) -> str:
+    mode = {key: "mode: python, " if value.endswith('[$point]"') else "" for key, value in values.items()}
+    lines = [f"  - name: {name}", f'    init_with: "{parts}"', "    parameter:"]
+    lines += [f"      - {{name: {key}, {mode[key]}_: {value}}}" for key, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _values(rows: list[Row], problem: Problem, *, model: str, system: str) -> dict[str, str]:
+    """Return YAML values: a list by point where rows differ, one word where they do not; what is as the files have it is left out."""
+    own = problem.model.training.recompute
+    points: dict[str, list[Any]] = {
+        "tp_size": [row.sizes.tp for row in rows],
+        "pp_size": [row.sizes.pp for row in rows],
+        "micro_batch_size": [row.sizes.micro_batch_size for row in rows],
+        "context_parallel_size": [row.sizes.cp for row in rows],
+        "num_virtual_stages_per_pipeline_rank": [row.sizes.vpp if row.sizes.vpp > 1 else "default" for row in rows],
+        "decoder_first_pipeline_num_layers": [row.sizes.first_layers or "default" for row in rows],
+        "decoder_last_pipeline_num_layers": [row.sizes.last_layers or "default" for row in rows],
+        "sequence_parallel": [_switch(row.sizes.sequence_parallel or row.sizes.tp == 1) for row in rows],
+        "use_distributed_optimizer": [_switch(row.sizes.distributed_optimizer) for row in rows],
+        "overlap_grad_reduce": [_switch(row.sizes.overlap_grad_reduce) for row in rows],
+        "overlap_param_gather": [_switch(row.sizes.overlap_param_gather) for row in rows],
+        "recompute_granularity": ["default" if row.sizes.recompute == own else row.sizes.recompute for row in rows],
+    }
+    found = {
+        "point": f'"{",".join(str(place) for place in range(len(rows)))}"',
+        "nlp_model_size": f'"{model}"',
+        "system": f'"{system}"',
+        "nodes": f'"{rows[0].nodes}"',
+        "gpus_per_node": f'"{problem.gpus_per_node}"',
+        "global_batch_size": f'"{problem.global_batch_size}"',
+        "sequence_length": f'"{problem.model.architecture.sequence_length}"',
+    }
+    for name, column in points.items():
+        if set(column) == {"default"}:
+            continue
+        one = f'"{column[0]}"' if len(set(column)) == 1 else '"[' + ",".join(map(repr, column)) + '][$point]"'
+        found[name] = one
+    return found
+
+
+def _switch(on: bool) -> str:
+    return "true" if on else "false"
+
+
+def run_words(problem: Problem, sizes: Sizes, *, model: str, system: str) -> list[str]:
+    """Return the options of one run that `nlp-bench submit`, `rehearse` and `check` take, every switch named.
+
+    `model` and `system` are names of data files, or paths.
+    """
+    words: dict[str, object] = {
+        "model": model,
+        "system": system,
+        "nodes": sizes.num_gpus // problem.gpus_per_node,
+        "gpus-per-node": problem.gpus_per_node,
+        "tp": sizes.tp,
+        "pp": sizes.pp,
+        "num-virtual-stages-per-pipeline-rank": sizes.vpp if sizes.vpp > 1 else None,
+        "context-parallel-size": sizes.cp if sizes.cp > 1 else None,
+        "decoder-first-pipeline-num-layers": sizes.first_layers or None,
+        "decoder-last-pipeline-num-layers": sizes.last_layers or None,
+        "micro-batch-size": sizes.micro_batch_size,
+        "global-batch-size": sizes.global_batch_size,
+        "sequence-length": sizes.sequence_length,
+        "recompute-granularity": sizes.recompute,
+        "sequence-parallel": sizes.sequence_parallel,
+        "use-distributed-optimizer": sizes.distributed_optimizer,
+        "overlap-grad-reduce": sizes.overlap_grad_reduce,
+        "overlap-param-gather": sizes.overlap_param_gather,
+    }
+    found: list[str] = []
+    for name, value in words.items():
+        if value is not None:
+            found += [f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)]
+    return found
+
+
+def command(verb: str, words: list[str]) -> str:
+    """Return one line for a shell: `nlp-bench VERB` with the options of the run."""
+    return shlex.join(["nlp-bench", verb, *words])

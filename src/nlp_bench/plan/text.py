@@ -1,0 +1,350 @@
+"""Answers as text or markdown."""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from nlp_bench.plan.capacity import DAY_S, NEMO_FLOPS, SHAPES, Nodes, Recommendation, Size, nemo_days, parameters_of
+from nlp_bench.plan.problem import Problem
+from nlp_bench.plan.ranking import Answer, Row
+from nlp_bench.plan.why import Why
+from nlp_bench.show.grid import TEXT, Column, Style, shown, tokens_in_words
+
+MARK = "*"
+"""Stands behind the rank of the published configuration."""
+WIDTH = 120
+"""Letters of a sentence's line on a terminal."""
+
+
+def say(style: Style, *sentences: str) -> list[str]:
+    """Return sentences as lines; on a terminal long ones are broken."""
+    if style is not TEXT:
+        return [style.sentence(text) for text in sentences]
+    return [line for text in sentences for line in textwrap.wrap(text, WIDTH, subsequent_indent="  ")]
+
+
+def question(problem: Problem) -> str:
+    """Return what is asked, in one line."""
+    gpu = problem.system.gpu.name if problem.system.gpu else ""
+    machine = f"{problem.nodes} nodes x {problem.gpus_per_node} {gpu} = {problem.num_gpus} GPUs"
+    return f"{problem.model.name} on {problem.system.name}, {machine}, {batch(problem)}: predicted, not measured"
+
+
+def batch(problem: Problem) -> str:
+    """Return the batch and the tokens."""
+    return f"global batch {problem.global_batch_size}, {tokens_in_words(problem.tokens)} tokens"
+
+
+def columns(rows: Sequence[Row]) -> list[Column]:
+    """Return the columns of a table of configurations."""
+    sizes, usual = [row.sizes for row in rows], common(rows)
+    own = [
+        ", ".join([*_ends(row), *(word for word in row.sizes.switches.values() if word not in usual)]) for row in rows
+    ]
+    nodes = [row.nodes for row in rows]
+    return shown([
+        column("rank", [f"{row.rank or '-'}{MARK if row.published else ''}" for row in rows]),
+        column("nodes", nodes if len(set(nodes)) > 1 else ["" for _ in rows]),
+        column("report\ntime s", [digits(row.report_s) for row in rows]),
+        column("90 %\ninterval", [f"{digits(row.low_s)}-{digits(row.high_s)}" for row in rows]),
+        column("\ntokens/s", [f"{row.tokens_per_second:.0f}" for row in rows]),
+        column("iteration\ns", [f"{row.iteration_s:.4g}" for row in rows]),
+        column("TP", [one.tp for one in sizes]),
+        column("PP", [one.pp for one in sizes]),
+        column("VPP", [one.vpp for one in sizes]),
+        column("CP", [one.cp for one in sizes]),
+        column("DP", [one.dp for one in sizes]),
+        column("micro\nbatch", [one.micro_batch_size for one in sizes]),
+        column("GAS", [one.gas for one in sizes]),
+        column(f"memory GiB\nof {rows[0].capacity_gib:g}", [f"{row.memory_gib:.1f}" for row in rows]),
+        column("fits", [row.fits for row in rows], is_text=True),
+        column("what limits it", [row.limits for row in rows], is_text=True),
+        column("apart from that", own, is_text=True),
+    ])  # fmt: skip
+
+
+def column(heading: str, cells: Iterable[object], *, is_text: bool = False) -> Column:
+    """Return a column of anything that has a text."""
+    return Column(heading=heading, cells=tuple(str(cell) for cell in cells), is_text=is_text)
+
+
+def digits(value: float) -> str:
+    """Return a number with three digits at least, none behind the point from a thousand on."""
+    return f"{value:.{0 if value >= 1000 else 1 if value >= 100 else 2}f}"
+
+
+def _ends(row: Row) -> list[str]:
+    first, last = row.sizes.first_layers, row.sizes.last_layers
+    if first and last:
+        return [f"first and last stage {first} and {last} layers"]
+    return [f"{name} stage {number} layers" for name, number in (("first", first), ("last", last)) if number]
+
+
+def common(rows: Sequence[Row]) -> list[str]:
+    """Return the settings of the switches that all rows but the published one share; of that one the table names what differs."""
+    best = [row.sizes.switches for row in rows if not row.published] or [row.sizes.switches for row in rows]
+    words = {word: None for switches in best for word in switches.values()}
+    names = {word: name for switches in best for name, word in switches.items()}
+    return [word for word in words if all(switches.get(names[word], word) == word for switches in best)]
+
+
+def seconds(row: Row) -> str:
+    """Return the report time with its interval."""
+    return f"{digits(row.report_s)} s ({digits(row.low_s)}-{digits(row.high_s)} s)"
+
+
+def held(row: Row) -> str:
+    """Return what the memory is spent on."""
+    return ", ".join(f"{name} {part:.1f} GiB" for name, part in row.memory_parts_gib.items() if part >= 0.05)
+
+
+def switches(row: Row) -> str:
+    """Return the settings of the switches."""
+    return ", ".join(row.sizes.switches.values())
+
+
+MAX_SPANS = 12
+
+
+def nodes_lines(found: Nodes, style: Style) -> list[str]:
+    """Return the answer to: how many nodes within this time."""
+    problem, rows = found.problem, _rows(found)
+    asked = f"{problem.model.name} on {problem.system.name} within {found.limit_s:g} s, {batch(problem)}"
+    lines = [*style.heading(f"{asked}: predicted, not measured"), *say(style, *_nodes_found(found)), ""]
+    if rows:
+        lines += [*style.table(columns(rows)), "", *say(style, f"with {', '.join(common(rows))}")]
+    peak = f"on less than {found.fewest} nodes not even the data sheet's peak would do"
+    divides = (
+        f"the global batch of {problem.global_batch_size} stays fixed; numbers of nodes from {found.first} to {problem.nodes} that some "
+        f"layout divides with it: {ranges(found.usable)}"
+    )
+    return lines + say(style, peak, divides)
+
+
+def _rows(found: Nodes) -> list[Row]:
+    rows = [found.within, found.surely if found.surely is not found.within else None, found.fastest]
+    return [row for row in rows if row is not None]
+
+
+def _nodes_found(found: Nodes) -> list[str]:
+    most = found.problem.nodes
+    if found.within is None:
+        if found.fastest is None:
+            return [f"impossible on at most {most} nodes: nothing fits"]
+        best = found.fastest
+        return [f"impossible on at most {most} nodes: the best reachable is {seconds(best)} on {best.nodes} nodes"]
+    lines = [
+        f"{found.within.nodes} nodes: predicted {seconds(found.within)}, {100 * (found.margin or 0):.1f} % below the limit"
+    ]
+    if found.surely is None:
+        return [*lines, f"up to {most} nodes the upper end of the 90 % interval is never within the limit"]
+    if found.surely is found.within:
+        return [*lines, "the upper end of the 90 % interval is within the limit too"]
+    return [
+        *lines,
+        f"{found.surely.nodes} nodes: the upper end of the 90 % interval is within the limit too: {seconds(found.surely)}",
+    ]
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return "1, 2, 4-6" for 1 2 4 5 6; of many the first, and how many there are."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in spans]
+    if len(words) > MAX_SPANS:
+        return f"{', '.join(words[:MAX_SPANS])}, … ({len(numbers)} in all)"
+    return ", ".join(words) or "none"
+
+
+def ranking_lines(answer: Answer, style: Style) -> list[str]:
+    """Return the answer to: which configurations are best."""
+    rows = list(answer.rows)
+    if answer.published is not None and not any(row.published for row in rows):
+        rows.append(answer.published)
+    lines = [*style.heading(question(answer.problem)), *say(style, *_searched(answer)), ""]
+    if rows:
+        lines += [*style.table(columns(rows)), "", *say(style, f"all of these: {', '.join(common(rows))}")]
+    measured = [f"measured by others in that configuration: {text}" for text in answer.measured]
+    lines += say(style, *_published(answer), *measured, *answer.rehearsed, *_tight(answer), *_nothing(answer))
+    lines += say(style, f"taken for granted: {'; '.join(answer.notes)}")
+    return lines + say(style, *(f"extrapolated: {text}" for text in answer.extrapolated))
+
+
+def _searched(answer: Answer) -> list[str]:
+    found, given = answer.search, answer.problem.fixed.given
+    space = found.space
+    illegal = ", ".join(f"{name} {count}" for name, count in sorted(space.illegal.items(), key=lambda part: -part[1]))
+    lines = [
+        f"searched: {len(found.figures.fits)} legal configurations, {found.num_fitting} fit, {found.num_tight} may fit; they are "
+        f"{space.num_legal_layouts} layouts of {space.num_layouts}"
+        + (f", the others break a rule ({illegal})" if illegal else "")
+    ]
+    if given:
+        lines.append("held fixed: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items()))
+    return lines
+
+
+def _published(answer: Answer) -> list[str]:
+    kind = (
+        "published" if answer.problem.frozen_recompute else "default"
+    )  # only the benchmark's models stand for a published run
+    default = f"the default of model {answer.problem.model.name}, {MARK}" if kind == "published" else MARK
+    row, name = answer.published, f"{kind} configuration ({default})"
+    if row is None:
+        return [f"{name} is not legal here: {'; '.join(text for _, text in answer.published_broken)}"]
+    if row.fits != "yes":
+        place = {"no": "does not fit", "tight": "may fit"}[row.fits] + f" ({row.memory})"
+    else:
+        place = f"rank {row.rank} of {len(answer.search.ranked)} layouts that fit"
+    said = f"{name}: {seconds(row)} predicted, {place}"
+    if not answer.rows:
+        return [said]
+    best = answer.rows[0]
+    if best.published:
+        return [f"{said}; it is the best"]
+    return [f"{said}; best: {digits(best.report_s)} s, {best.report_s / row.report_s:.2f} times as long"]
+
+
+def _tight(answer: Answer) -> list[str]:
+    return [
+        f"may fit, its memory being within the margin, and would be {'faster' if answer.rows else 'the best'}: {seconds(row)}, "
+        f"{row.memory}: {row.sizes.layout}; {switches(row)}"
+        for row in answer.tight
+    ]
+
+
+def _nothing(answer: Answer) -> list[str]:
+    row, problem = answer.smallest, answer.problem
+    if row is None:
+        return []
+    help_ = ["more nodes"]
+    help_ += ["--recompute full"] if "full" not in problem.recompute else []
+    help_ += ["leaving a fixed size free"] if problem.fixed.given else []
+    return [
+        f"none surely fits: the least memory is {row.memory}: {row.sizes.layout}; {switches(row)}",
+        f"the greatest parts of it: {held(row)}",
+        f"what would help: {', '.join(help_)}, or GPUs with more memory",
+    ]
+
+
+CHOSEN = " <"
+
+
+def size_lines(found: Recommendation, style: Style) -> list[str]:
+    """Return the answer to: how large a model in these days."""
+    problem = found.problem
+    asked = (
+        f"largest GPT that trains {tokens_in_words(problem.tokens)} tokens in {found.days:g} days on {problem.system.name}, "
+        f"{problem.nodes} nodes x {problem.gpus_per_node} = {problem.num_gpus} GPUs: predicted, not measured"
+    )
+    nemo = (
+        f"NeMo's formula, days = 8 P T / (GPUs x {NEMO_FLOPS / 1e12:g} TFLOP/s), allows {found.nemo_parameters / 1e9:.1f} billion "
+        "parameters here, whatever the layout"
+    )
+    shapes = (
+        "sizes without a file in benchmark/models are interpolated between two that have one; the batch is the nearest file's, rounded "
+        "to a multiple of the GPUs (--global-batch-size sets it)"
+    )
+    return [
+        *style.heading(asked),
+        *say(style, _recommended(found)),
+        "",
+        *style.table(_size_columns(found)),
+        "",
+        *say(style, nemo, shapes),
+    ]
+
+
+def _recommended(found: Recommendation) -> str:
+    size = found.chosen
+    if size is None or size.row is None or size.days is None:
+        return "not even the smallest size finishes: give more days or nodes, or fewer tokens"
+    shape = size.model.architecture
+    shaped = f"{shape.num_layers} layers, hidden size {shape.hidden_size}, {shape.num_attention_heads} heads"
+    last = ", the largest shape known here" if size.model.name == SHAPES[-1] else ""
+    return f"recommended: {size.model.name}{last}, {shaped}: {digits(size.days)} days with {size.row.sizes.layout}"
+
+
+def _size_columns(found: Recommendation) -> list[Column]:
+    sizes, problem = found.looked_at, found.problem
+    rows = [size.row for size in sizes]
+    nemo = [nemo_days(parameters_of(size.model), problem.tokens, problem.num_gpus) for size in sizes]
+    return [
+        column("size", [size.model.name + (CHOSEN if size is found.chosen else "") for size in sizes], is_text=True),
+        column("10^9\nparameters", [f"{parameters_of(size.model) / 1e9:.3g}" for size in sizes]),
+        column("layers", [size.model.architecture.num_layers for size in sizes]),
+        column("hidden\nsize", [size.model.architecture.hidden_size for size in sizes]),
+        column("batch", [row.sizes.global_batch_size if row else "" for row in rows]),
+        column("\ndays", [_days(size) for size in sizes]),
+        column(
+            "90 %\ninterval",
+            [f"{digits(row.low_s / DAY_S)}-{digits(row.high_s / DAY_S)}" if row else "" for row in rows],
+        ),
+        column("NeMo's\ndays", [digits(days) for days in nemo]),
+        column("\nlayout", [row.sizes.layout if row else "" for row in rows], is_text=True),
+    ]
+
+
+def _days(size: Size) -> str:
+    return "does not fit" if size.days is None else digits(size.days)
+
+
+def why_lines(why: Why, style: Style) -> list[str]:
+    """Return what is to be said of one configuration."""
+    asked = f"{why.sizes.layout}; {', '.join(why.sizes.switches.values())}"
+    body = _illegal(why) if why.row is None else _legal(why, why.row)
+    return [*style.heading(question(why.problem)), *say(style, asked), "", *say(style, *body)]
+
+
+def _illegal(why: Why) -> list[str]:
+    lines = [f"illegal, {name}: {text}" for name, text in why.broken]
+    return lines + [f"legal with {change.text}: {seconds(change.row)}, {change.row.memory}" for change in why.changes]
+
+
+def _legal(why: Why, row: Row) -> list[str]:
+    shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in row.shares.items() if share >= 0.005)
+    return [
+        _verdict(why, row),
+        f"memory: {row.memory}, fits: {row.fits}: {held(row)}",
+        f"time: {row.iteration_s:.4g} s per iteration, {row.tokens_per_second:.0f} tokens/s: {shares}",
+        *_against_best(why, row),
+        *_changes(why, row),
+    ]
+
+
+def _verdict(why: Why, row: Row) -> str:
+    if why.rank is None:
+        state = "legal, but does not fit" if row.fits == "no" else "legal, but may not fit"
+        return f"{state}: {row.memory}; {seconds(row)} if it did"
+    said = f"legal, fits, rank {why.rank} of {why.num_ranked} layouts: {seconds(row)}"
+    if why.best is None or why.best.report_s >= row.report_s * 0.999:
+        return f"{said}, as fast as the best"
+    causes = [f"{name} {cost:+.0f} s" for name, cost in why.costs.items() if cost >= 0.01 * row.report_s]
+    return f"{said}, {row.report_s / why.best.report_s:.2f} times the best" + (
+        f" because of {', '.join(causes)}" if causes else ""
+    )
+
+
+def _against_best(why: Why, row: Row) -> list[str]:
+    if why.best is None:
+        return ["no configuration surely fits"]
+    best = why.best
+    if why.rank is not None and best.sizes == row.sizes:
+        return []
+    lines = [f"the best that fits: {seconds(best)}, {best.memory}: {best.sizes.layout}; {switches(best)}"]
+    saved = [f"{name} {digits(-cost)} s" for name, cost in why.costs.items() if cost <= -0.01 * row.report_s]
+    return [*lines, f"the best spends more on {', '.join(saved)}"] if saved else lines
+
+
+def _changes(why: Why, row: Row) -> list[str]:
+    if not why.changes:
+        return [f"no single change {'is predicted to make it faster' if row.fits == 'yes' else 'makes it fit'}"]
+    aim = "helps most" if row.fits == "yes" else "makes it fit and keeps it fastest"
+    heads = [f"the single change that {aim}", *(["then"] * 2)]
+    return [
+        f"{head}: {change.text}: {seconds(change.row)}, {change.row.memory}"
+        for head, change in zip(heads, why.changes, strict=False)
+    ]

@@ -1,0 +1,176 @@
+"""Why not this one: the rules that a configuration breaks, or how far it is from the best, and which single change helps most."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from nlp_bench.plan.configurations import Configurations, Flags
+from nlp_bench.plan.problem import Fixed, Problem, Sizes, searched_recompute, sizes_of
+from nlp_bench.plan.ranking import Row, configuration, rows_of
+from nlp_bench.plan.search.legal import broken_rules
+from nlp_bench.plan.search.search import Search, layout_keys, search
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One change to a configuration."""
+
+    text: str
+    """What is changed: "vpp 1 -> 4"."""
+    row: Row
+    """What it leads to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Why:
+    """What is to be said of one configuration."""
+
+    problem: Problem
+    """The question, without what the configuration fixes."""
+    sizes: Sizes
+    """The configuration."""
+    broken: tuple[tuple[str, str], ...]
+    """Rules that it breaks, with their arithmetic; empty: it is legal."""
+    row: Row | None
+    """What is predicted of it; None where it is illegal."""
+    rank: int | None
+    """Its place among the layouts that fit; None where it does not fit or is illegal."""
+    num_ranked: int
+    """Layouts that fit."""
+    best: Row | None
+    """The best that fits; None where none does."""
+    changes: tuple[Change, ...]
+    """Legal and fitting configurations that differ in one thing (of an illegal one: in as few as possible), fastest first."""
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """Seconds of report time that each part costs more than in the best one, greatest first; what costs less is negative."""
+        if self.row is None or self.best is None:
+            return {}
+        mine, best = self.row, self.best
+        names = dict.fromkeys([*mine.shares, *best.shares])
+        more = {
+            name: mine.shares.get(name, 0) * mine.report_s - best.shares.get(name, 0) * best.report_s for name in names
+        }
+        return dict(sorted(more.items(), key=lambda part: -part[1]))
+
+
+def explain(problem: Problem) -> Why:
+    """Explain the model file's configuration, changed by what the problem holds fixed."""
+    wanted = target(problem)
+    words = searched_recompute(problem.model.training.recompute, None, frozen=problem.frozen_recompute)
+    free = replace(problem, fixed=Fixed(), recompute=tuple(dict.fromkeys([*words, wanted["recompute"]])))
+    one = configuration(problem, wanted)
+    broken = [*broken_rules(one), *_steps(problem, sizes_of(one, 0))]
+    found = search(free)
+    row = None if broken else rows_of(one, free)[0]
+    rank = found.rank(row.iteration_s) if row is not None and row.fits == "yes" else None
+    best = rows_of(found.space.legal.take(found.ranked[:1]), free, ranks=range(1, 2))[0] if len(found.ranked) else None
+    return Why(
+        problem=free,
+        sizes=sizes_of(one, 0),
+        broken=tuple(broken),
+        row=row,
+        rank=rank,
+        num_ranked=len(found.ranked),
+        best=best,
+        changes=tuple(_changes(one, found, free, row)),
+    )
+
+
+def target(problem: Problem) -> dict[str, Any]:
+    """Return the model file's sizes and switches, changed by what the problem holds fixed."""
+    given = {name: value for name, value in problem.fixed.given.items() if name != "gas"}
+    wanted = {**problem.published, **given}
+    if (
+        "sequence_parallel" not in given or wanted["tp"] == 1
+    ):  # with one tensor-parallel rank the trainer switches it off
+        wanted["sequence_parallel"] = wanted["tp"] > 1
+    if problem.fixed.gas is not None and problem.fixed.micro_batch_size is None:
+        data = problem.num_gpus // max(1, wanted["tp"] * wanted["pp"] * wanted["cp"])
+        micro = problem.global_batch_size // max(1, data * problem.fixed.gas)
+        wanted["micro_batch_size"] = max(1, micro)
+    return wanted
+
+
+def _steps(problem: Problem, sizes: Sizes) -> list[tuple[str, str]]:
+    gas = problem.fixed.gas
+    if gas is None or sizes.dp * sizes.micro_batch_size * gas == sizes.global_batch_size:
+        return []
+    product = f"{sizes.dp}*{sizes.micro_batch_size}*{gas} = {sizes.dp * sizes.micro_batch_size * gas}"
+    return [
+        (
+            "GAS",
+            f"global_batch_size = {sizes.global_batch_size} is not dp*micro_batch_size*gas = {product}; leave --gas out",
+        )
+    ]
+
+
+_ASPECTS = {
+    "tp": ("tensor",),
+    "pp": ("pipeline",),
+    "vpp": ("virtual",),
+    "cp": ("context",),
+    "micro batch": ("micro_batch_size",),
+    "layers of the first and the last stage": ("first_layers", "last_layers"),
+    "recompute": ("recompute",),
+    "sequence parallel": ("sequence_parallel",),
+    "distributed optimizer": ("sharding",),
+    "overlap": ("overlap_grad_reduce", "overlap_param_gather"),
+}
+"""What one change is about, and the arrays of `Spread` that have it."""
+
+
+def _changes(one: Configurations, found: Search, problem: Problem, row: Row | None) -> list[Change]:
+    """Return the best three single changes, each of another thing; of an illegal configuration those with the fewest changes."""
+    legal, figures = found.space.legal, found.figures
+    if not len(figures.fits):
+        return []
+    differs = {name: _differs(legal, one, arrays) for name, arrays in _ASPECTS.items()}
+    differs["sequence parallel"] &= (legal.spread.tensor > 1) & (
+        one.spread.tensor > 1
+    )  # with one rank it is off, not changed
+    number = np.sum(list(differs.values()), axis=0)
+    among = figures.fits & (number > 0)
+    if not among.any():
+        return []
+    fewest = 1 if row is not None else int(number[among].min())
+    among &= number == fewest
+    if row is not None and row.fits == "yes":
+        among &= figures.iteration_s < row.iteration_s * 0.999
+    places = np.flatnonzero(among)
+    places = places[np.argsort(figures.iteration_s[places], kind="stable")]
+    aspects = np.argmax([flags[places] for flags in differs.values()], axis=0)
+    kinds = aspects if fewest == 1 else layout_keys(legal.take(places))
+    _, first = np.unique(kinds, return_index=True)
+    chosen = places[np.sort(first)][:3]
+    if not len(chosen):
+        return []
+    before = sizes_of(one, 0)
+    rows = rows_of(legal.take(chosen), problem)
+    return [Change(text=_text(before, each.sizes), row=each) for each in rows]
+
+
+def _differs(c: Configurations, one: Configurations, arrays: tuple[str, ...]) -> Flags:
+    flags = [np.broadcast_to(getattr(c.spread, name), (len(c),)) != getattr(one.spread, name)[0] for name in arrays]
+    return np.asarray(np.any(flags, axis=0))
+
+
+def _text(before: Sizes, after: Sizes) -> str:
+    pairs = {
+        "tp": (before.tp, after.tp),
+        "pp": (before.pp, after.pp),
+        "vpp": (before.vpp, after.vpp),
+        "cp": (before.cp, after.cp),
+        "micro batch": (before.micro_batch_size, after.micro_batch_size),
+    }
+    said = [f"{name} {old} -> {new}" for name, (old, new) in pairs.items() if old != new]
+    if (before.first_layers, before.last_layers) != (after.first_layers, after.last_layers):
+        said.append(f"first and last stage of {_layers(after.first_layers)} and {_layers(after.last_layers)} layers")
+    said += [new for name, new in after.switches.items() if before.switches.get(name, new) != new]
+    return ", ".join(said)
+
+
+def _layers(number: int) -> str:
+    return str(number) if number else "as many"

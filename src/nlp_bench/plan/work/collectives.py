@@ -1,0 +1,167 @@
+"""Bytes and calls of every kind of collective that one rank takes part in, in one iteration."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nlp_bench.plan.configurations import Configurations, Flags, Numbers
+from nlp_bench.plan.constants import Constants
+from nlp_bench.plan.work.gradients import gradient_buffers
+from nlp_bench.plan.work.parameters import norm_parameters, table_parameters
+from nlp_bench.plan.work.stages import (
+    FULL,
+    SINGLE,
+    Stage,
+    element_bytes,
+    is_float16,
+    key_width,
+    shard_ranks,
+    shares_optimizer,
+    tokens,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Calls of one kind on one kind of group; arrays of shape [N]."""
+
+    num_bytes: Numbers
+    """Bytes of all messages together."""
+    calls: Numbers
+    """How many messages."""
+
+
+Traffics = dict[tuple[str, str], Traffic]
+"""By kind and group, both in the words of `nlp_bench.rehearse.report.Collective`."""
+
+
+def traffic(c: Configurations, stage: Stage, constants: Constants) -> Traffics:
+    """Return what a rank of this stage sends and receives."""
+    found: Traffics = {}
+    parts = (
+        *_layers(c, stage, constants),
+        *_ends(c, stage, constants),
+        *_context(c, stage, constants),
+        *_pipeline(c, stage, constants),
+        *_gradients(c, stage, constants),
+        *_small(c, stage, constants),
+    )
+    for kind, group, size, calls in parts:
+        one = _where(_ranks(c, group) > 1, size, calls)
+        old = found.get((kind, group))
+        found[kind, group] = one if old is None else _sum(old, one)
+    return found
+
+
+Part = tuple[str, str, Numbers, Numbers]
+"""Kind, group, bytes of one call, calls."""
+
+
+def stream_bytes(c: Configurations, constants: Constants) -> Numbers:
+    """Bytes of the residual stream of one micro-batch, all tensor-parallel ranks' shares together."""
+    return tokens(c) * c.network.hidden_size * element_bytes(c, constants)
+
+
+def _layers(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
+    """Two products by columns and two by rows in every layer, each forward and backward, and forward again in full recompute.
+
+    Under sequence parallelism an all-reduce becomes an all-gather or a reduce-scatter, and the backward pass gathers the input
+    of a product by columns once more: only its share was kept.
+    """
+    stream, split = stream_bytes(c, constants), _split(c)
+    again = np.where(c.spread.recompute == FULL, 2.0, 0.0)
+    micro = stage.layers * c.spread.num_microbatches
+    return [
+        ("all_reduce", "tensor", stream, micro * np.where(split, 0, 4 + again)),
+        ("all_gather", "tensor", stream, micro * np.where(split, 6 + again, 0)),
+        ("reduce_scatter", "tensor", stream, micro * np.where(split, 4 + again, 0)),
+    ]
+
+
+def _ends(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
+    """Return those of the embedding, the output layer and the loss (its maximum, then its sum beside the target's logit, in float32)."""
+    stream, split, micro = stream_bytes(c, constants), _split(c), c.spread.num_microbatches
+    learned = c.network.num_learned_positions > 0
+    first, last = stage.first * micro, stage.last * micro
+    return [
+        ("all_reduce", "tensor", stream, first * (~split | learned) + last * ~split),
+        ("reduce_scatter", "tensor", stream, first * (split & ~learned) + last * split),
+        ("all_gather", "tensor", stream, first * split + 2 * last * split),
+        ("all_reduce", "tensor", 1.5 * SINGLE * tokens(c), 2 * last),
+    ]
+
+
+def _context(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
+    """Keys and values of the whole sequence in every layer (train/context.py)."""
+    both = 2 * c.spread.context * tokens(c) * key_width(c) / c.spread.tensor * element_bytes(c, constants)
+    micro = stage.layers * c.spread.num_microbatches
+    again = c.spread.recompute == FULL
+    return [("all_gather", "context", both, micro * (1.0 + again)), ("reduce_scatter", "context", both, micro)]
+
+
+def _pipeline(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
+    """Every virtual stage but the model's first receives a stream and sends its gradient; likewise at its other end.
+
+    Between two interleaved ranks one direction uses the group of all ranks: two neighbours would else share a communicator
+    (pipeline_parallel/p2p_communication.py, `_p2p_ops`).
+    """
+    share = stream_bytes(c, constants) / np.where(_split(c), c.spread.tensor, 1)
+    inner = c.spread.num_microbatches * (2 * c.spread.virtual - stage.first - stage.last)
+    two = (c.spread.pipeline == 2) & (c.spread.virtual > 1)
+    aside = {"send": two & stage.last, "recv": two & stage.first}
+    own = [(kind, "pipeline", share, inner * ~other) for kind, other in aside.items()]
+    return [*own, *((kind, "world", share, inner * other) for kind, other in aside.items())]
+
+
+def _gradients(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
+    """One call per bucket, and the tied embedding's two copies."""
+    buffers, shared = gradient_buffers(c, stage), shares_optimizer(c)
+    numbers, calls = buffers.numbers / buffers.buckets, buffers.buckets
+    tied = (stage.first | stage.last) & ~c.network.untied_embeddings
+    return [
+        ("all_reduce", "data", SINGLE * numbers, calls * ~shared),
+        ("reduce_scatter", "data", SINGLE * numbers, calls * shared),
+        ("all_gather", "data", element_bytes(c, constants) * numbers, calls * shared),
+        ("all_reduce", "embedding", SINGLE * table_parameters(c), np.where(tied, 1.0, 0.0)),
+    ]
+
+
+def _small(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
+    """Gradients that sequence-parallel ranks have only a part of; the norm of all gradients, the overflow flag, the mean loss."""
+    flat = norm_parameters(c) * (2 * stage.layers + stage.last)
+    flat = flat + 2 * c.network.hidden_size * c.network.linear_biases * stage.layers
+    shared, calls = shares_optimizer(c), 1.0 + is_float16(c, constants)
+    one = np.asarray(float(SINGLE))
+    return [
+        ("all_reduce", "tensor", SINGLE * flat, np.where(_split(c), 1.0, 0.0)),
+        ("all_reduce", "model", one, calls * ~shared),
+        ("all_reduce", "optimizer", one, calls * shared),
+        ("all_reduce", "world", one, np.asarray(1.0)),
+    ]
+
+
+def _split(c: Configurations) -> Flags:
+    return np.asarray(c.spread.sequence_parallel & (c.spread.tensor > 1))
+
+
+def _ranks(c: Configurations, group: str) -> Numbers:
+    s = c.spread
+    return {
+        "tensor": s.tensor,
+        "context": s.context,
+        "pipeline": s.pipeline,
+        "embedding": s.pipeline,
+        "data": shard_ranks(c),
+        "model": s.tensor * s.pipeline,
+        "optimizer": s.num_gpus,
+        "world": s.num_gpus,
+    }[group]
+
+
+def _where(there: Flags, size: Numbers, calls: Numbers) -> Traffic:
+    number = np.where(there, calls, 0.0)
+    return Traffic(num_bytes=size * number, calls=number)
+
+
+def _sum(one: Traffic, other: Traffic) -> Traffic:
+    return Traffic(num_bytes=one.num_bytes + other.num_bytes, calls=one.calls + other.calls)
