@@ -1,4 +1,4 @@
-"""What fixtures cannot say of bars, dicts and events: single values, and lines that would take a careless reader hours."""
+"""What fixtures cannot say of bars and events: single values, and lines that would take a careless reader hours."""
 
 import time
 
@@ -8,7 +8,6 @@ from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.progress_bar import bars, loop_of
 from nlp_bench.logs.scan import Line
-from nlp_bench.logs.trainer_dict import count_with_error, dicts, elapsed_s
 
 NAMES = ("deepspeed", "deepspeed-chat-rlhf", "hf-trainer", "lightning", "mlperf-mllog", "nemo-1", "nemo-2", "tqdm")
 
@@ -54,41 +53,6 @@ def test_bar(text: bytes, done: int, total: int | None, clock_s: float, seconds:
 )
 def test_no_bar_of_steps(text: bytes) -> None:
     assert not list(bars(text))
-
-
-def test_dicts_of_one_line() -> None:
-    one, two = dicts(b"{'loss': 2.5, 'epoch': '0.1', 'x': np.float64(1.0)} {\"train_runtime\": 38.3, \"steps\": 123")
-    assert one == {b"loss": b"2.5", b"epoch": b"0.1"}
-    assert two == {b"train_runtime": b"38.3"}, "the last number of a dict that is not closed may be cut"
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        (b"4m 34s", 274.0),
-        (b"1d 2h 3m 4s", 93784.0),
-        (b"0:01:40", 100.0),
-        (b"1 day, 0:00:01", 86401.0),
-        (b"soon", None),
-        (b"", None),
-    ],
-)
-def test_elapsed(text: bytes, seconds: float | None) -> None:
-    assert elapsed_s(text) == seconds
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        (b"2022508", (2022508.0, 0.0)),
-        (b"2.022e+06", (2022000.0, 500.0)),
-        (b"12.0", (12.0, 0.0)),
-        (b"nan", None),
-        (b"-1", None),
-    ],
-)
-def test_count(text: bytes, count: tuple[float, float] | None) -> None:
-    assert count_with_error(text) == count
 
 
 @pytest.mark.parametrize("name", NAMES)

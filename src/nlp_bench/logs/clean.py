@@ -1,8 +1,13 @@
 """What terminals, launchers and loggers put around the words of a training: taken off, before anybody reads a number."""
 
 import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from nlp_bench.files import parse_json
+
+if TYPE_CHECKING:
+    from nlp_bench.logs.scan import Line
 
 # How an escape may be written: itself, as a caret, as an escape of JSON, C or Python, as its Unicode picture.
 _ESC = rb"(?:\x1b|\^\[|\\u001[bB]|\\x1[bB]|\\033|\\e(?=\[)|\xe2\x90\x9b)"
@@ -60,3 +65,24 @@ def first_piece(raw: bytes) -> bytes:
 def joined(lines: list[bytes]) -> bytes:
     """Return hard-wrapped lines as one: a terminal or an editor has cut the record anywhere, even inside a number's name."""
     return b"".join(line.rstrip(b"\r") for line in lines)
+
+
+_MAX_WRAPPED = 4
+
+
+def unwrapped(line: "Line", text: bytes, is_complete: Callable[[bytes], bool], head: bytes) -> bytes:
+    """Return `text`, joined with as many of the next lines as make it complete; as it is where none do.
+
+    A line that holds `head` begins the next record.
+    """
+    if is_complete(text) or not line.is_ended:
+        return text
+    parts = [text]
+    for following in line.following(_MAX_WRAPPED):
+        if head in following:
+            break
+        parts.append(b"".join(pieces(following)))
+        whole = joined(parts)
+        if is_complete(whole):
+            return whole
+    return text

@@ -4,22 +4,29 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from nlp_bench.logs.clean import pieces
 
 if TYPE_CHECKING:
     from nlp_bench.logs.findings import Findings
     from nlp_bench.logs.scan import Grammar, Line
 
 
-class Parser(Protocol):
-    """Reads the lines of one log for one dialect; made anew for each log, so it may remember what came before.
+class Parser:
+    """Reads the lines of one log for one dialect; made anew for each log, so it may remember what came before. By itself it reads nothing."""
 
-    One whose `reads_each_line` is True makes a record at once of each line of the form of a record: of another line with the same
-    words the numbers cannot be read, and its iteration may be lost. Others hold lines back, or thin them out.
-    """
+    reads_each_line: bool = False
+    """Whether it makes a record at once of each line of the form of a record: of another line with the same words the numbers cannot be
+    read, and its iteration may be lost. Others hold lines back, or thin them out."""
 
     def take(self, line: "Line", findings: "Findings") -> None:
         """Tell `findings` what `line` says: records, facts, a new start; lines of others are passed over."""
+        for text in pieces(line.text):
+            self.text(text, line, findings)
+
+    def text(self, text: bytes, line: "Line", findings: "Findings") -> None:
+        """Read the text of a line, or what stands between two carriage returns of it, without colours."""
 
     def finish(self, findings: "Findings") -> None:
         """Tell `findings` what only the end of the log decides."""
@@ -31,17 +38,17 @@ class Dialect:
 
     name: str
     """Name in reports: lower case, words joined by hyphens."""
-    title: str
+    title: str = "any program"
     """Programs that write it."""
-    source: str
+    source: str = "none"
     """Where its format string stands: repository and file."""
-    example: str
+    example: str = ""
     """A line of it, made from the format string; tests read it, `--dialects` shows it."""
-    trap: str
+    trap: str = ""
     """What a careless reader gets wrong."""
-    needles: tuple[bytes, ...]
-    """Every line that the parser wants holds at least one of these."""
-    parser: Callable[[], Parser]
+    needles: tuple[bytes, ...] = ()
+    """Every line that the parser wants holds at least one of these; none for a program whose lines another one's parser reads."""
+    parser: Callable[[], Parser] = Parser
     """Makes the parser of one log."""
     yields_to: tuple[str, ...] = ()
     """Dialects that are believed instead when both have records: names, or "*" for every other one."""

@@ -8,7 +8,7 @@ mark is named beside it. The launcher looks for some of them too (`launch.end.ev
 import re
 from dataclasses import dataclass
 
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.record import EndMark
 from nlp_bench.logs.scan import Line
@@ -104,7 +104,7 @@ class _Open:
     is_harmless: bool
 
 
-class _Parser:
+class _Parser(Parser):
     """Tells the marks; the exception of a traceback stands some lines below it."""
 
     def __init__(self) -> None:

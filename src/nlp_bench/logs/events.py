@@ -7,7 +7,7 @@ trainer's (train/watching/profiler.py).
 
 import re
 
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.record import Event
 from nlp_bench.logs.scan import Line
@@ -30,7 +30,7 @@ _BEFORE = 16
 """Bytes before the words in which they may be denied: `will not be`."""
 
 
-class _Parser:
+class _Parser(Parser):
     """Counts what it has told."""
 
     def __init__(self) -> None:
@@ -43,9 +43,6 @@ class _Parser:
         if kind and self.num_events < MAX_EVENTS:
             self.num_events += 1
             findings.event(Event(kind, line.offset, line.number))
-
-    def finish(self, findings: Findings) -> None:
-        """Say nothing more."""
 
 
 def _says(form: re.Pattern[bytes], text: bytes) -> bool:

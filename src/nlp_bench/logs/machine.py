@@ -7,7 +7,7 @@ its parameters, so a log that speaks of experts tells no number of parameters he
 import re
 
 from nlp_bench.logs.clean import pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
@@ -40,7 +40,7 @@ _SETTINGS = {
 }
 
 
-class _Parser:
+class _Parser(Parser):
     """Remembers whether the log speaks of experts, and the shape of the model."""
 
     def __init__(self) -> None:

@@ -1,37 +1,370 @@
-"""`--pattern`: how a person says which lines of a log are records, by regular expressions whose group names are quantities."""
+r"""Dialects as data: a record is what an expression matches, and the names of its groups are quantities.
+
+Expressions are bytes in the syntax of `re`, compiled for the first log that has the dialect's words. In them `<name>` stands for a group of
+that name around the usual form of its number: `<iteration>` is `(?P<iteration>\d{1,18})`. Names are those of `quantity.ROW`, also with
+another unit at the end (`elapsed_ms`), `elapsed_clock` for a clock text such as `1:03:17`, and in expressions of facts `quantity.FACTS`.
+A group of any other name is read by the dialect's own code alone.
+"""
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from nlp_bench.errors import UsageError
-from nlp_bench.logs.dialect import Dialect
-from nlp_bench.logs.forms import Pattern
-from nlp_bench.logs.quantity import FACTS, RATES, ROW, UNITS
+from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.dialect import Dialect, Parser
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.quantity import FACTS, RATES, ROW, UNITS, Counted, duration_s, in_unit, number
+from nlp_bench.logs.scan import Line, slim
+
+Expression = bytes | re.Pattern[bytes]
+Match = re.Match[bytes]
+Values = dict[str, float]
+_OTHER_NAMES = {"elapsed_clock": "elapsed_s", "clock_clock": "clock_s", "iterations_per_second": "elapsed_s"}
+QUANTITIES = dict.fromkeys((*ROW, *UNITS, *_OTHER_NAMES))
+"""Names that a group of a record may have."""
+_TIMED = frozenset((*RATES, "clock_s"))
+_SIGNED = {"lm_loss", "learning_rate", "grad_norm"}
+_REAL = re.compile(r"per_second|elapsed|clock|tflops")
+_PLACE = re.compile(rb"(?<!\?P)<([a-z][a-z_]*)>")
+
+
+def _usual(found: Match) -> bytes:
+    name = found[1].decode()
+    form = rb"[-+\d.eE]{1,40}|nan|inf" if name in _SIGNED else rb"[\d.]{1,30}" if _REAL.search(name) else rb"\d{1,18}"
+    return b"(?P<%b>%b)" % (found[1], form)
+
+
+@lru_cache(maxsize=1024)
+def compiled(expression: Expression) -> re.Pattern[bytes]:
+    """Return the expression with its `<name>`s put in."""
+    return re.compile(_PLACE.sub(_usual, expression)) if isinstance(expression, bytes) else expression
+
+
+def quantities(found: Match, *, cut_at: int = -1) -> tuple[Values, bool]:
+    """Return the groups of `found` that name quantities, in their units, and whether each that matched is a number.
+
+    One that ends at `cut_at` is no number: it may have been cut short.
+    """
+    values: Values = {}
+    is_whole = True
+    for name, text in found.groupdict().items():
+        if text is None or name not in QUANTITIES:
+            continue
+        is_clock = name.endswith("_clock")
+        value = None if found.end(name) == cut_at else duration_s(text) if is_clock else number(text)
+        if value is None:
+            is_whole = False
+            continue
+        quantity, converted = in_unit(name.removesuffix("_clock") + "_s" if is_clock else name, value)
+        values[quantity] = converted
+    return values, is_whole
+
+
+def is_cut(line: Line, text: bytes, end: int) -> bool:
+    """Say whether what ends at `text[end]` may have been cut short: it is the last word of a line that was never ended."""
+    return not line.is_ended and end >= len(text)
+
+
+def take_facts(facts: Sequence[Expression], text: bytes, line: Line, findings: Findings) -> None:
+    """Tell `findings` each fact that an expression finds in `text`; the group `device` is text, the others are numbers.
+
+    Groups `<fact>__<any word>` are factors: the fact is the product of them all.
+    """
+    for expression in facts:
+        found = compiled(expression).search(text)
+        products: Values = {}
+        for group, value in found.groupdict().items() if found else ():
+            name = group.partition("__")[0]
+            if name == "device" and value:
+                findings.fact(name, value.decode(errors="replace").strip(), line)
+            elif value and (count := number(value)) is not None:
+                products[name] = products.get(name, 1.0) * count
+        for name, count in products.items():
+            findings.fact(name, count, line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """What is to be known of a dialect whose records stand on one line each; an expression may also be compiled already."""
+
+    record: Expression | tuple[Expression, ...]
+    """Each match is a record. With a group `epoch` (counted from 1) the iterations of an epoch begin anew."""
+    otherwise: Expression | None = None
+    """Records that say less: read as long as there is none of the others."""
+    fields: tuple[Expression, ...] = ()
+    """More quantities, each of which may be missing: found in the record's group `fields`, or else behind it."""
+    pairs: tuple[Expression, Mapping[bytes, str]] | None = None
+    """Quantities behind the record in any order: groups `key` and `value`, and which keys mean what."""
+    facts: tuple[Expression, ...] = ()
+    """Each match states the facts of its group names, see `take_facts`."""
+    start: Expression | None = None
+    """A line that a program prints once when it starts."""
+    skip: Expression | None = None
+    """Texts that look like a record and are none, such as those of an evaluation."""
+    torn: Expression | None = None
+    """Texts in which a record is cut or spliced so that no number of it can be believed."""
+    seen: tuple[Expression, ...] = ()
+    """What a text must have said before a record counts."""
+    devices: tuple[str, str] | None = None
+    """Two groups or keys: the first, as written, by the second is the number of devices, where one whole number alone is possible."""
+    is_numbered: bool = True
+    """False: the records of each process are counted here, from 1, for the log does not."""
+    is_redrawn: bool = False
+    """A record with the same iteration as the one before of its process says nothing new: a bar is drawn again."""
+    reads_each_line: bool = True
+    """See `dialect.Parser`; not where lines are rightly passed over."""
+    remark: str = ""
+    """What the reader of the number should know."""
+    refusal: str = ""
+    """Why no log of this program gives a number."""
+    refused: tuple[tuple[Expression, ...], str] | None = None
+    """Expressions, and the reason for which a log is refused that has them all and no record."""
+    reading: "type[PatternParser] | None" = None
+    """The parser that adds to `PatternParser` what no data can say."""
+
+    def __call__(self) -> "PatternParser":
+        """Return the parser of one log."""
+        return (self.reading or PatternParser)(self)
+
+
+class At(NamedTuple):
+    """Where a record was found; `found.string` is the text."""
+
+    found: Match
+    line: Line
+    findings: Findings
+
+
+class PatternParser(Parser):
+    """Reads one log as a `Pattern` says. Dialects with more to it override `values` or `finish`."""
+
+    def __init__(self, form: Pattern) -> None:
+        """Begin with nothing read."""
+        self.form, self.reads_each_line = form, form.reads_each_line
+        self.devices = Counted()
+        self._records = form.record if isinstance(form.record, tuple) else (form.record,)
+        self._missing = set(form.seen)
+        self._unmet = set(form.refused[0]) if form.refused else set()
+        self._counts: dict[bytes, int] = {}
+        self._last: dict[bytes, float | None] = {}
+        self._has_records = False
+
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        """Read the facts and the records of a text."""
+        form = self.form
+        if form.start and compiled(form.start).search(text):
+            findings.start(line)
+            self._counts.clear()
+        if form.facts:
+            take_facts(form.facts, text, line, findings)
+        for waiting in filter(None, (self._unmet, self._missing)):
+            waiting -= {each for each in waiting if compiled(each).search(text)}
+        if self._missing or (form.skip and compiled(form.skip).search(text)):
+            return
+        for expression in self._records:
+            for found in compiled(expression).finditer(text):
+                self._has_records |= self._record(found, text, line, findings)
+        if form.otherwise and not self._has_records:
+            for found in compiled(form.otherwise).finditer(text):
+                self._record(found, text, line, findings)
+
+    def _record(self, found: Match, text: bytes, line: Line, findings: Findings) -> bool:
+        form, label = self.form, label_of(text[: found.start()])
+        if form.torn and compiled(form.torn).search(text):
+            findings.record(line, {}, label=label, is_whole=False)
+            return False
+        values, is_whole = quantities(found, cut_at=-1 if line.is_ended else len(text))
+        _join_epochs(values, found)
+        is_whole &= self._more(values, found, text, line)
+        if form.pairs and _TIMED.isdisjoint(values):
+            return False
+        if form.is_redrawn:
+            before, self._last[label] = self._last.get(label), values.get("iteration")
+            if before == self._last[label]:
+                return False
+        if not form.is_numbered:
+            self._counts[label] = self._counts.get(label, 0) + 1
+            values["iteration"] = float(self._counts[label])
+        changed = self.values(values, At(found, line, findings))
+        if changed is not None:
+            findings.record(line, changed, label=label, is_whole=is_whole)
+        return changed is not None
+
+    def _more(self, values: Values, found: Match, text: bytes, line: Line) -> bool:
+        """Add what stands in fields and pairs, and say whether nothing of that was cut."""
+        form, is_whole = self.form, True
+        written = {name: group or b"" for name, group in found.groupdict().items()}
+        rest = written.get("fields", text[found.end() :])
+        for expression in form.fields:
+            if another := compiled(expression).search(rest):
+                values |= {name: value for name, value in quantities(another)[0].items() if name not in values}
+        for pair in compiled(form.pairs[0]).finditer(text, found.end()) if form.pairs else ():
+            name, value = form.pairs[1].get(pair["key"]) if form.pairs else None, number(pair["value"])
+            if name is None or name in values:
+                continue
+            if value is None or is_cut(line, text, pair.end()):
+                is_whole = False
+                continue
+            quantity, values[quantity] = in_unit(name, value)
+        if form.devices:
+            self.devices.quotient(line, written.get(form.devices[0]), written.get(form.devices[1]))
+        return is_whole
+
+    def values(self, values: Values, _at: At) -> Values | None:
+        """Return the quantities of a record as they are meant; None where it is none."""
+        return values
+
+    def finish(self, findings: Findings) -> None:
+        """Tell what the log as a whole says."""
+        self.devices.tell(findings)
+        form = self.form
+        if form.refused and not self._unmet and not findings.num_records:
+            findings.refuse(form.refused[1])
+        if findings.num_records and form.refusal:
+            findings.refuse(form.refusal)
+        if findings.num_records and form.remark:
+            findings.remark(form.remark)
+
+
+def _join_epochs(values: Values, found: Match) -> None:
+    """Count iterations through all epochs, where the record has a group `epoch`; a group `epochs` tells how many there are."""
+    written = found.groupdict()
+    epoch, epochs = written.get("epoch"), written.get("epochs")
+    if epoch and "iteration" in values and "total_iterations" in values:
+        values["iteration"] += (float(epoch) - 1) * values["total_iterations"]
+        values["total_iterations"] *= float(epochs) if epochs else 1.0
+        if not epochs:
+            del values["total_iterations"]
+
+
+@dataclass
+class Open:
+    """A record that more lines may join."""
+
+    line: Line
+    """Its first line, as `slim` keeps it."""
+    prefix: bytes
+    """What stood before it on its line."""
+    values: Values
+    """Quantities so far."""
+    texts: dict[bytes, bytes] = field(default_factory=dict)
+    """Value of each key as it was written."""
+    is_whole: bool = True
+    """False where a number was cut."""
+    is_over: bool = False
+    """True where a line of the next record was met, whose head is lost."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """A record that goes on over several lines: a head, then one line for each quantity.
+
+    Lines of other processes may stand between them, so each line joins the last record that began with the same prefix.
+    """
+
+    head: Expression
+    """Where a record begins; with quantities as group names."""
+    pair: Expression
+    """A line of it: groups `key` and `value`."""
+    keys: Mapping[bytes, str]
+    """Quantity of each key; "" for one that is kept as text only. Others are passed over."""
+    reading: "type[LinesParser] | None" = None
+    """The parser that derives more from a record."""
+
+    def __call__(self) -> "LinesParser":
+        """Return the parser of one log."""
+        return (self.reading or LinesParser)(self)
+
+
+class LinesParser(Parser):
+    """Reads one log as `Lines` say. Dialects with more to it override `begin`, `rename` or `derive`."""
+
+    def __init__(self, form: Lines) -> None:
+        """Begin with no record."""
+        self.form = form
+        self.devices = Counted()
+        self._open: dict[bytes, Open] = {}
+
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        """Open a record or add to one."""
+        if head := compiled(self.form.head).search(text):
+            prefix = text[: head.start()]
+            label = label_of(prefix)
+            self._close(label, findings)
+            values, is_whole = self.begin(head)
+            self._open[label] = Open(slim(line), prefix, values, is_whole=is_whole)
+        elif pair := compiled(self.form.pair).search(text):
+            self._add(text, pair, line)
+
+    def _add(self, text: bytes, pair: Match, line: Line) -> None:
+        prefix = text[: pair.start()].strip()
+        record = next((r for r in reversed(self._open.values()) if r.prefix.lstrip().startswith(prefix)), None)
+        key = self.rename(pair["key"].strip())
+        name = self.form.keys.get(key)
+        if record is None or name is None or record.is_over:
+            return
+        written = pair["value"].strip()
+        if key in record.texts:
+            record.is_over = record.texts[key] != written
+            return
+        value = number(written)
+        # The last number of a line that was never ended may be cut short.
+        if value is None or is_cut(line, text, pair.end()):
+            record.is_whole = False
+            return
+        record.texts[key] = written
+        if name:
+            quantity, converted = in_unit(name, value)
+            record.values.setdefault(quantity, converted)
+
+    def _close(self, label: bytes, findings: Findings) -> None:
+        record = self._open.pop(label, None)
+        if record and (record.texts or not record.is_whole) and self.derive(record):
+            findings.record(record.line, record.values, label=label, is_whole=record.is_whole)
+
+    def begin(self, head: Match) -> tuple[Values, bool]:
+        """Return the quantities of the head, and whether all of them are numbers."""
+        return quantities(head)
+
+    def rename(self, key: bytes) -> bytes:
+        """Return the name that `keys` has for `key`, where versions of a program differ."""
+        return key
+
+    def derive(self, record: Open) -> bool:
+        """Add to a finished record what follows from it, and say whether it is one."""
+        return bool(record)
+
+    def finish(self, findings: Findings) -> None:
+        """Tell the records that are still open, and the devices."""
+        for label in list(self._open):
+            self._close(label, findings)
+        self.devices.tell(findings)
+
 
 NAME = "pattern"
 """Of the dialect that a person has described."""
-_OTHER = {"elapsed_clock": "elapsed_s", "clock_clock": "clock_s", "iterations_per_second": "elapsed_s"}
-_TIMED = frozenset((*RATES, "clock_s"))
-QUANTITIES = (*ROW, *UNITS, *_OTHER)
-"""Names that a group of a record may have."""
 
 
 def pattern_dialect(expressions: Sequence[str]) -> Dialect:
-    """Return the dialect of `expressions`: one finds the records, the others find facts, such as a group sequence_length.
+    """Return the dialect of `--pattern`: one expression finds the records, the others find facts, such as a group sequence_length.
 
     Raises UsageError for one that is no regular expression, has no named group or an unknown name, and where none or several of them have
     a time or a rate.
     """
-    compiled = [_compiled(text) for text in expressions]
-    records = [each for each in compiled if _is_timed(each)]
+    given = [_checked(text) for text in expressions]
+    records = [each for each in given if _is_timed(each)]
     if len(records) != 1:
         named = ", ".join(repr(each.pattern.decode()) for each in records) or "none has"
         raise UsageError(
             f"pattern: one expression has to name a time or a rate ({', '.join(sorted(_TIMED))}, or elapsed_ms), here: {named}"
         )
-    for each in compiled:
-        if each is not records[0] and (wrong := each.groupindex.keys() - set(FACTS)):
+    facts = tuple(each for each in given if each is not records[0])
+    for each in facts:
+        if wrong := each.groupindex.keys() - set(FACTS):
             raise UsageError(f"pattern: {min(wrong)} is no fact of a whole log; facts are {', '.join(FACTS)}")
     return Dialect(
         name=NAME,
@@ -40,11 +373,11 @@ def pattern_dialect(expressions: Sequence[str]) -> Dialect:
         example="",
         trap="what the person says of a line is believed",
         needles=tuple(b"%d" % digit for digit in range(10)),
-        parser=Pattern(record=records[0], facts=tuple(each for each in compiled if each is not records[0])),
+        parser=Pattern(record=records[0], facts=facts),
     )
 
 
-def _compiled(text: str) -> re.Pattern[bytes]:
+def _checked(text: str) -> re.Pattern[bytes]:
     try:
         expression = re.compile(text.encode())
     except (re.error, UnicodeEncodeError) as error:
@@ -53,15 +386,14 @@ def _compiled(text: str) -> re.Pattern[bytes]:
         raise UsageError(
             f"pattern: {text!r:.200} has no named group; an example: --pattern 'step (?P<iteration>\\d+) .* (?P<elapsed_ms>[\\d.]+) ms'"
         )
-    for name in expression.groupindex.keys() - {*QUANTITIES, *FACTS}:
-        near = difflib.get_close_matches(name, [*QUANTITIES, *FACTS], n=1)
+    names: dict[str, Any] = dict.fromkeys((*QUANTITIES, *FACTS))
+    for name in expression.groupindex.keys() - names:
+        near = difflib.get_close_matches(name, names, n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
-        raise UsageError(
-            f"pattern: group {name} is no quantity{meant} (known: {', '.join(dict.fromkeys((*QUANTITIES, *FACTS)))})"
-        )
+        raise UsageError(f"pattern: group {name} is no quantity{meant} (known: {', '.join(names)})")
     return expression
 
 
 def _is_timed(expression: re.Pattern[bytes]) -> bool:
-    names = {_OTHER.get(name) or UNITS.get(name, (name, 1.0))[0] for name in expression.groupindex}
+    names = {_OTHER_NAMES.get(name) or UNITS.get(name, (name, 1.0))[0] for name in expression.groupindex}
     return not _TIMED.isdisjoint(names)

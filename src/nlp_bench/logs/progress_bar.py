@@ -13,8 +13,7 @@ from typing import NamedTuple
 from nlp_bench.logs.clean import pieces
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.quantity import duration_s
-from nlp_bench.logs.scan import Line
-from nlp_bench.logs.stamp import HEAD_BYTES
+from nlp_bench.logs.scan import Line, slim
 
 NEEDLES = (b"%|", b"it [")
 """Between the percentage and the drawing; behind the count of a bar that knows no total."""
@@ -94,11 +93,6 @@ def loop_of(bar: Bar) -> str:
     if not words and bar.total is None:
         return "other"
     return "train" if not words or _LABEL.fullmatch(words + b":") or _TRAINING.search(words) else "other"
-
-
-def slim(line: Line) -> Line:
-    """Return the line for keeping, of its text only the head with the time stamp."""
-    return Line(line.number, line.offset, line.text[:HEAD_BYTES], True, lambda _: [])
 
 
 @dataclass

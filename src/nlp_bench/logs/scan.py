@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.source import Block
-from nlp_bench.logs.stamp import PLAIN_STAMP, row_stamp_s
+from nlp_bench.logs.stamp import HEAD_BYTES, PLAIN_STAMP, row_stamp_s
 
 MAX_NUMBER_BYTES = 64  # nobody prints a longer one
 _NUMBER = re.compile(rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
@@ -42,6 +42,11 @@ class Line(NamedTuple):
     following: Callable[[int], list[bytes]]
     """following(k): up to k lines that follow, without line feeds, before the next block is asked for. Only whole ones:
     a last line without its line feed may be cut, and a cut number looks like a smaller one."""
+
+
+def slim(line: Line) -> Line:
+    """Return the line for keeping, of its text only the head with the time stamp."""
+    return Line(line.number, line.offset, line.text[:HEAD_BYTES], True, lambda _: [])
 
 
 class Rows(NamedTuple):

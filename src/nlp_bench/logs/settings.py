@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 
 from nlp_bench.logs.clean import pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.scan import Line
 
@@ -79,7 +79,7 @@ def _dumped(raw: bytes) -> tuple[tuple[str, Value], ...]:
     return tuple(found)
 
 
-class _Parser:
+class _Parser(Parser):
     """Remembers the kinds of channels that NCCL told."""
 
     def __init__(self) -> None:
@@ -109,9 +109,6 @@ class _Parser:
                 if found := form.search(text):
                     word = next(group for group in found.groups() if group).decode(errors="replace")
                     findings.setting(name, word if name in _WORDED else value_of(word), line)
-
-    def finish(self, findings: Findings) -> None:
-        """Say nothing more."""
 
 
 SETTINGS = Dialect(

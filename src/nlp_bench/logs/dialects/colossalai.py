@@ -2,50 +2,42 @@
 
 import re
 
-from nlp_bench.logs.clean import pieces
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.forms import quantities
+from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 
-_STEP = re.compile(
-    rb"\[(?P<iteration>\d{1,18})/(?P<total_iterations>\d{1,18})\] Loss: ?(?P<lm_loss>[-+\d.eE]{1,40}|nan|inf), "
-    rb"Step time: (?P<elapsed_s>[\d.]{1,30})s, TFLOPS: "
-)
 _SUMS = re.compile(
     rb"\bnum_samples: (\d{1,18}), dp_world_size: (\d{1,9}), flop_megatron: [^,\r\n]{1,60}, flop: [^,\r\n]{1,60}, avg_duration: ([\d.eE+-]{1,40}),? ?"
 )
-_RATE = re.compile(
-    rb"\bThroughput: (?P<samples_per_second>[\d.]{1,30}) samples/sec ?, "
-    rb"(?:tokens_per_second_per_device: (?P<tokens_per_second_per_device>[\d.]{1,30}) ?, )?TFLOPS per GPU"
-)
 
 
-class _Parser:
+class _Parser(PatternParser):
     """The sums of an evaluator grow with each of its reports, which are counted here: they have no number."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: Pattern) -> None:
+        super().__init__(form)
         self.sums: dict[str, float] = {}
         self.num_reports = 0
 
-    def take(self, line: Line, findings: Findings) -> None:
-        """Read a step, the sums so far, or the rate that follows them."""
-        for text in pieces(line.text):
-            sums = _SUMS.search(text)
-            if sums and sums[0].count(b"dp_world_size") == 1:  # else the halves of two lines
-                samples, replicas, duration = (number(part) for part in sums.groups())
-                if samples and replicas and duration:
-                    self.sums = {"consumed_samples": samples * replicas, "clock_s": duration}
-            for found in _STEP.finditer(text):
-                values, is_whole = quantities(found)
-                findings.record(line, values, is_whole=is_whole)
-            for found in _RATE.finditer(text):
-                values, is_whole = quantities(found)
-                self.num_reports += 1
-                values = {**values, **self.sums, "iteration": float(self.num_reports)}
-                self.sums = {}
-                findings.record(line, values, is_whole=is_whole)
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        """Read the sums so far, a step, or the rate that follows them."""
+        sums = _SUMS.search(text)
+        if sums and sums[0].count(b"dp_world_size") == 1:  # else the halves of two lines
+            samples, replicas, duration = (number(part) for part in sums.groups())
+            if samples and replicas and duration:
+                self.sums = {"consumed_samples": samples * replicas, "clock_s": duration}
+        super().text(text, line, findings)
+
+    def values(self, values: Values, _at: At) -> Values:
+        """Give a report its number and its sums."""
+        if "elapsed_s" in values:
+            return values
+        self.num_reports += 1
+        values = {**values, **self.sums, "iteration": float(self.num_reports)}
+        self.sums = {}
+        return values
 
     def finish(self, findings: Findings) -> None:
         """Say what a single report is."""
@@ -61,7 +53,17 @@ DIALECTS = (
         example="Throughput: 40.00 samples/sec, TFLOPS per GPU by Megatron: 200.00, TFLOPS per GPU: 190.00",
         trap="Throughput is samples of the machine; the length of a sample is never printed",
         needles=(b", Step time: ", b", dp_world_size: ", b"TFLOPS per GPU"),
-        parser=_Parser,
+        parser=Pattern(
+            record=(
+                rb"\[<iteration>/<total_iterations>\] Loss: ?<lm_loss>, Step time: <elapsed_s>s, TFLOPS: ",
+                (
+                    rb"\bThroughput: <samples_per_second> samples/sec ?, "
+                    rb"(?:tokens_per_second_per_device: <tokens_per_second_per_device> ?, )?TFLOPS per GPU"
+                ),
+            ),
+            reads_each_line=False,
+            reading=_Parser,
+        ),
         counts_from=0,  # the evaluator leaves out the first steps itself
     ),
 )

@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.forms import is_cut, quantities, take_facts
-from nlp_bench.logs.progress_bar import slim
+from nlp_bench.logs.pattern import is_cut, quantities, take_facts
 from nlp_bench.logs.quantity import number
-from nlp_bench.logs.scan import Line
+from nlp_bench.logs.scan import Line, slim
 from nlp_bench.logs.stamp import stamp_s
 
 _N = rb"[-+\d.eEnaif]{1,32}"
@@ -84,7 +83,7 @@ class _Timed(NamedTuple):
     stamp_s: float | None
 
 
-class _Parser:
+class _Parser(Parser):
     """Keeps what the timer, the chat and rank 0 say until it is known which of them speak."""
 
     def __init__(self) -> None:
@@ -94,24 +93,23 @@ class _Parser:
         self.has_pipe = False
         self.micro: dict[str, int] = {}
 
-    def take(self, line: Line, findings: Findings) -> None:
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read every kind of line."""
-        for text in pieces(line.text):
-            if b"--" in text or b"train_batch_size ." in text:
-                take_facts(_FACTS, text, line, findings)
-                for name, expression in _MICRO.items():
-                    if found := expression.search(text):
-                        self.micro.setdefault(name, int(found[1]))
-            self._engine(text, line, findings)
-            if b"Model Parameters:" in text and (found := _CHAT.search(text)):
-                self._chat(found, text, line, findings)
-            elif (
-                text.count(b"[Rank 0]") == 1
-                and text.count(b"log_dist]") < _TWO
-                and (found := _STEP.search(text))
-                and (now := stamp_s(text, is_fine=True)) is not None
-            ):
-                self.steps.append((slim(line), int(found[1]), now))
+        if b"--" in text or b"train_batch_size ." in text:
+            take_facts(_FACTS, text, line, findings)
+            for name, expression in _MICRO.items():
+                if found := expression.search(text):
+                    self.micro.setdefault(name, int(found[1]))
+        self._engine(text, line, findings)
+        if b"Model Parameters:" in text and (found := _CHAT.search(text)):
+            self._chat(found, text, line, findings)
+        elif (
+            text.count(b"[Rank 0]") == 1
+            and text.count(b"log_dist]") < _TWO
+            and (found := _STEP.search(text))
+            and (now := stamp_s(text, is_fine=True)) is not None
+        ):
+            self.steps.append((slim(line), int(found[1]), now))
 
     def _engine(self, text: bytes, line: Line, findings: Findings) -> None:
         for found in _PIPE.finditer(text) if b" iter time (s):" in text else ():

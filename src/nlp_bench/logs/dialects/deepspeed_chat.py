@@ -2,8 +2,8 @@
 
 import re
 
-from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
@@ -11,27 +11,23 @@ from nlp_bench.logs.scan import Line
 _LATENCY = re.compile(rb"(?:\|E2E latency=|End-to-End => Latency: {1,8})([\d.]{1,20}) ?s")
 
 
-class _Parser:
+class _Parser(Parser):
     """Counts the latencies, so that the log is known for what it is, and refuses them."""
 
     def __init__(self) -> None:
         self.num_steps = 0
 
-    def take(self, line: Line, findings: Findings) -> None:
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read the latency of a step."""
-        for text in pieces(line.text):
-            found = _LATENCY.search(text)
-            if found:
-                self.num_steps += 1
-                values = {"iteration": float(self.num_steps), "elapsed_s": number(found[1]) or 0.0}
-                findings.record(line, values, label=label_of(text[: found.start()]))
-                findings.refuse(
-                    "RLHF: generation and training share one latency and have no single sequence length (no --sequence-length "
-                    "describes them): not a training throughput"
-                )
-
-    def finish(self, findings: Findings) -> None:
-        """Nothing is left to the end."""
+        found = _LATENCY.search(text)
+        if found:
+            self.num_steps += 1
+            values = {"iteration": float(self.num_steps), "elapsed_s": number(found[1]) or 0.0}
+            findings.record(line, values, label=label_of(text[: found.start()]))
+            findings.refuse(
+                "RLHF: generation and training share one latency and have no single sequence length (no --sequence-length "
+                "describes them): not a training throughput"
+            )
 
 
 DIALECTS = (

@@ -3,10 +3,10 @@
 import re
 from math import isfinite
 
-from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.forms import is_cut, take_facts
+from nlp_bench.logs.pattern import is_cut, take_facts
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 
@@ -25,7 +25,7 @@ _LEAST_WALL_S = 10.0  # the wall clock is printed in whole seconds
 _Pairs = dict[bytes, float]
 
 
-class _Parser:
+class _Parser(Parser):
     """Newer meters are of the interval, older ones are running means: there the clock between two lines counts."""
 
     def __init__(self) -> None:
@@ -33,19 +33,18 @@ class _Parser:
         self.is_per_device = self.has_clock = self.has_updates = False
         self.epochs: list[tuple[Line, dict[str, float]]] = []
 
-    def take(self, line: Line, findings: Findings) -> None:
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read one line; validation has keys of its own (`valid_wps`) or none of the forms."""
-        for text in pieces(line.text):
-            take_facts(_FACTS, text, line, findings)
-            if line.is_ended and _EPOCH.search(text) and b"| wps " in text:
-                values = _interval(_pairs(_CELL, line, text))
-                self.epochs.append((line._replace(following=_nothing), values))
-            pairs = _pairs(_PAIR, line, text)
-            if b"wps" in pairs and self._is_whole(line, text, pairs):
-                self._record(line, text, pairs, findings)
-            elif b"wps" in pairs:
-                # What would tell a running mean from a rate stands behind the cut.
-                findings.record(line, {}, is_whole=False)
+        take_facts(_FACTS, text, line, findings)
+        if line.is_ended and _EPOCH.search(text) and b"| wps " in text:
+            values = _interval(_pairs(_CELL, line, text))
+            self.epochs.append((line._replace(following=_nothing), values))
+        pairs = _pairs(_PAIR, line, text)
+        if b"wps" in pairs and self._is_whole(line, text, pairs):
+            self._record(line, text, pairs, findings)
+        elif b"wps" in pairs:
+            # What would tell a running mean from a rate stands behind the cut.
+            findings.record(line, {}, is_whole=False)
 
     def _is_whole(self, line: Line, text: bytes, pairs: _Pairs) -> bool:
         """Say whether the words that decide what the rates mean may be there: those before the numbers and behind them."""

@@ -1,19 +1,502 @@
-"""Hugging Face Trainer, and the programs built on it: one parser reads them all and renames what it finds."""
+"""What Hugging Face's Trainer prints about a training, read for all programs that are built on it.
 
-from nlp_bench.logs.dialect import Dialect
+Best first: token counts with a clock (their differences, for what is printed as a rate is the mean since the start), rates of
+a device, numbered steps with a clock, the summary at the end, the progress bar.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from nlp_bench.logs.clean import label_of, pieces
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.scan import Line
-from nlp_bench.logs.trainer import LLAMA_FACTORY, NEEDLES, SWIFT, Trainer
+from nlp_bench.logs.pattern import is_cut
+from nlp_bench.logs.progress_bar import COARSE_S, BarBook, tell
+from nlp_bench.logs.quantity import duration_s, number
+from nlp_bench.logs.scan import Line, slim
+
+LLAMA_FACTORY, SWIFT = "llama-factory", "ms-swift"
+_OWN_WORDS = {
+    b"llamafactory": LLAMA_FACTORY,
+    b'"current_steps"': LLAMA_FACTORY,
+    b"train_speed(": SWIFT,
+    b"global_step/max_steps": SWIFT,
+}
+"""Words that only programs built on the Trainer print."""
+_NEEDLES = (
+    *_OWN_WORDS,
+    b"'loss'",
+    b'"loss"',
+    b"train_runtime",
+    b"train_samples_per_second",
+    b"train_steps_per_second",
+    b"train_tokens_per_second",
+    b"unning training",
+    b"atch size (",
+    b"ptimization steps =",
+    b"otal steps =",
+    b"ontinuing training from",
+    b"ogging_steps",
+    b"ogging-steps",
+    b"max_memory_allocated (GB)",
+    b"%|",
+)
+"""Lines of dicts, of the summary, of the block at the start, and bars; `--logging-steps` says how often a dict comes."""
+_BATCH = re.compile(rb"(?i)total (?:train )?batch size \([^()]{1,80}\) = ([\d,]{1,20})(?!\d)")
+_TOTAL = re.compile(rb"(?i)total (?:optimization )?steps = ([\d,]{1,20})(?!\d)")
+_STRIDE = re.compile(rb"(?i)\blogging[_-]steps[= ]\s?(\d{1,9})(?:\.0)?(?![\d.])")
+_OUTPUT = re.compile(rb"TrainOutput\(global_step=(\d{1,12})(?!\d)")
+_RESUMED = re.compile(rb"(?i)continuing training from (?:global step|checkpoint)[^\d]{0,80}(\d{1,12})?")
+_SUMMARY = re.compile(
+    rb"\b(train_runtime|train_samples_per_second|train_steps_per_second)(?:\s{1,20}=|['\"]:)\s{1,20}([\d:.]{1,20})(?![\w:.-])"
+)
+_SETTINGS = re.compile(rb"TrainOutput\(|atch size \(|teps =|ogging[_-]steps|ontinuing training from")
+_SUMMARY_KEYS = (b"train_runtime", b"train_samples_per_second", b"train_steps_per_second")
+_STARTS = (b"***** Running training", b"***** running training")
+_STEP_KEYS = (
+    b"global_step/max_steps",
+    b"steps[global_step/max_steps]",
+    b"iteration",
+    b"current_steps",
+    b"global_step",
+    b"step",
+)
+_TOKEN_KEYS = (b"num_input_tokens_seen", b"total_tokens", b"num_tokens")
+_DEVICE_KEYS = (b"tokens_per_second_per_gpu", b"tokens/train_per_sec_per_gpu")
+_REINFORCED = (b"completion_length", b"completions/mean_length", b"num_completions")
+_LARGEST_JUMP = 1.4
+_CONTRADICTION = 0.05
+_TOKEN_DIGITS = 30  # differences of rounded counts are told from so many of their last digits on
 
 
-class _Silent:
-    """Stands for a program whose lines the Trainer's parser reads."""
+_DICT = re.compile(rb"\{([^{}]{10,20000})(?:\}|$)")
+# A pair ends with a comma or the brace: what ends with the line may be cut.
+_PAIR = re.compile(
+    rb"""(['"])([^'"{}]{1,80})\1\s{0,4}:\s{0,4}(?:(['"])([^'"{}]{0,80})\3|([-+]?[\w.][-+\w.]{0,39}))(?=\s{0,4}[,}])"""
+)
+# A pair whose value is no number and no plain text may stand between two that are read.
+_OTHER_PAIR = re.compile(rb"""[\s,]{0,8}(?:$|(['"])[^'"]{1,80}\1\s{0,4}:)""")
+_WORDS = re.compile(rb"(?:(\d{1,6})d\s?)?(?:(\d{1,6})h\s?)?(?:(\d{1,6})m\s?)?(?:(\d{1,6})s)?")
+
+
+def _dicts(text: bytes) -> Iterator[Mapping[bytes, bytes]]:
+    """Return every dict of a line that has pairs: key to the text of its value, without quotes.
+
+    One that has a key twice is the halves of two dicts and left out.
+    """
+    for found in _DICT.finditer(text):
+        pairs: dict[bytes, bytes] = {}
+        is_torn, end = False, 1
+        for pair in _PAIR.finditer(found[0]):
+            if pair.start() > end + 2:
+                between = found[0][end : pair.start()]
+                is_torn |= between.count(pair[1]) % 2 == 1 or not _OTHER_PAIR.match(between)
+            end = pair.end()
+            value = pair[4] if pair[3] else pair[5]
+            is_torn |= pair[2] in pairs
+            pairs[pair[2]] = value
+        if pairs and not is_torn:
+            yield pairs
+
+
+def is_joined(key: bytes, names: Iterable[bytes]) -> bool:
+    """Say whether `key` is the beginning of one of `names` and the end of another: what a cut through two lines leaves."""
+    others = [name for name in names if name != key]
+    places = [at for at in range(1, len(key)) if any(name.startswith(key[:at]) for name in others)]
+    return any(name.endswith(key[at:]) for at in places for name in others)
+
+
+def _duration_s(text: bytes) -> float | None:
+    """Return the seconds of `4m 34s`, `1h 2m 3s`, `0:04:34` or `1 day, 2:03:04`; None when it is none of them."""
+    clock = duration_s(text)
+    found = _WORDS.fullmatch(text.strip())
+    if clock is not None or not found or not text.strip():
+        return clock
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return days * 86400 + hours * 3600 + minutes * 60 + seconds
+
+
+def _count_with_error(text: bytes) -> tuple[float, float] | None:
+    """Return a count and half the unit of its last digit: `2.022e+06` is known to 500, `2022508` exactly."""
+    value = number(text)
+    if value is None or not 0 <= value < 1e18:
+        return None
+    if text.isdigit():
+        return value, 0.0
+    digits, _, exponent = text.strip().lower().partition(b"e")
+    unit = 10.0 ** (int(exponent or 0) - len(digits.partition(b".")[2]))
+    return value, unit / 2 if unit > 1 else 0.0
+
+
+@dataclass
+class _Entry:
+    """One dict of a training step."""
+
+    line: Line
+    label: bytes
+    step: int | None = None
+    tokens: float | None = None
+    token_error: float = 0.0
+    clock_s: float | None = None
+    is_coarse: bool = False
+    device_rate: float | None = None
+    mean_rate: float | None = None
+    loss: float | None = None
+    bar: tuple[int, float] | None = None
+    """Steps and seconds of the bar that is drawn next to it."""
+    stated_rate: float | None = None
+    """Tokens per second since the start, as the dict states them beside the tokens and the time."""
+    keys: tuple[bytes, ...] = ()
+    """The names in it."""
+
+    def says_the_same_as(self, other: "_Entry") -> bool:
+        """Say whether both are the same dict of the same step, as far as it counts at all."""
+        counts = (self.step, self.tokens, self.mean_rate)
+        return any(counts) and (*counts, self.clock_s, self.loss) == (
+            other.step,
+            other.tokens,
+            other.mean_rate,
+            other.clock_s,
+            other.loss,
+        )
+
+
+@dataclass
+class _Attempt:
+    """What one start of the program has printed."""
+
+    entries: list[_Entry] = field(default_factory=list)
+    book: BarBook = field(default_factory=BarBook)
+    bar: tuple[int, float] | None = None
+    total_of_bar: int | None = None
+    beside: dict[int | None, int] = field(default_factory=dict)
+    """How many dicts were printed beside the bars of each total."""
+    waiting: _Entry | None = None
+    summary: dict[bytes, float] = field(default_factory=dict)
+    summary_line: Line | None = None
+    is_gaudi: bool = False
+    is_trainer: bool = False
+    total_steps: float | None = None
+    stride: int | None = None
+    start_step: int | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self.entries or self.summary or (self.bar and self.bar[0] > 0))
+
+
+class _Trainer(Parser):
+    """Parser of the Trainer's log; the programs that are built on it are told by their own words."""
+
+    def __init__(self) -> None:
+        self.attempt = _Attempt()
+        self.name = ""
 
     def take(self, line: Line, findings: Findings) -> None:
-        """Nothing is left to read."""
+        """Read the block at the start, dicts, bars and the summary."""
+        if not self.name:
+            self.name = next((name for words, name in _OWN_WORDS.items() if words in line.text), "")
+        if b"%|" in line.text:
+            self._bars(line)
+        for text in pieces(line.text):
+            if not text.startswith(b"{"):  # the dict of a step alone
+                if b"unning training" in text and any(words in text for words in _STARTS):
+                    self._start(line, findings)
+                if _SETTINGS.search(text):
+                    self._settings(text, line, findings)
+            if b"{" in text:
+                for pairs in _dicts(text):
+                    self._dict(pairs, text, line, findings)
+            elif b"train_" in text or b"max_memory_allocated" in text:
+                self._summary_block(text, line)
+
+    def _bars(self, line: Line) -> None:
+        attempt = self.attempt
+        for bar in attempt.book.take(line, "train"):
+            if attempt.total_steps and bar.total != attempt.total_steps:
+                continue
+            attempt.total_of_bar = bar.total
+            if attempt.bar is None or bar.done >= attempt.bar[0]:
+                attempt.bar = bar.done, bar.clock_s
+                if attempt.waiting:
+                    attempt.waiting.bar, attempt.waiting = attempt.bar, None
+
+    def _start(self, line: Line, findings: Findings) -> None:
+        if self.attempt.has_begun:
+            self._emit(findings)
+            findings.start(line)
+            self.attempt = _Attempt()
+        self.attempt.is_trainer = True
+
+    def _settings(self, text: bytes, line: Line, findings: Findings) -> None:
+        attempt = self.attempt
+        if found := _BATCH.search(text):
+            findings.fact("global_batch_size", float(found[1].replace(b",", b"") or 0), line)
+            attempt.is_trainer = True
+        if found := _TOTAL.search(text):
+            attempt.total_steps = float(found[1].replace(b",", b"") or 0) or None
+        if found := _OUTPUT.search(text):
+            attempt.total_steps = attempt.total_steps or float(found[1])
+        if found := _STRIDE.search(text):
+            attempt.stride = attempt.stride or int(found[1]) or None
+        if found := _RESUMED.search(text):
+            attempt.start_step = int(found[1] or 0)
+
+    def _dict(self, pairs: Mapping[bytes, bytes], text: bytes, line: Line, findings: Findings) -> None:
+        attempt = self.attempt
+        if any(key in pairs for key in _REINFORCED):
+            findings.refuse(
+                "reinforcement learning: a step generates and trains with sequences of any length (no --sequence-length "
+                "describes it): not a training throughput"
+            )
+        if b"train_runtime" in pairs and b"loss" not in pairs:
+            self._summary(pairs, line)
+        elif b"train_tokens_per_second" in pairs and b"loss" not in pairs:
+            findings.record(line, {}, is_whole=False)  # what is left of a summary
+        elif b"loss" in pairs and not any(key.startswith(b"eval_") for key in pairs):
+            entry = _entry(pairs, slim(line), label_of(text[: text.find(b"{")]))
+            entry.mean_rate = number(pairs.get(b"throughput", b"")) if self.name == LLAMA_FACTORY else None
+            if attempt.entries and entry.says_the_same_as(attempt.entries[-1]):
+                return  # printed by another process, or twice
+            if attempt.waiting:
+                attempt.waiting.bar = None  # its own bar is lost
+            entry.bar = attempt.bar
+            if attempt.bar:
+                attempt.beside[attempt.total_of_bar] = attempt.beside.get(attempt.total_of_bar, 0) + 1
+            attempt.entries.append(entry)
+            attempt.waiting = entry
+            total = _count_with_error(pairs.get(b"total_steps", b""))
+            attempt.total_steps = attempt.total_steps or (total and total[0]) or _ratio(pairs)[1]
+
+    def _summary(self, pairs: Mapping[bytes, bytes], line: Line) -> None:
+        attempt = self.attempt
+        if not attempt.summary:
+            attempt.summary = {
+                key: value for key in _SUMMARY_KEYS if (value := number(pairs.get(key, b""))) is not None
+            }
+            attempt.summary_line = slim(line)
+            # Gaudi's trainer leaves warm-up and evaluation out of its rates, not out of the runtime.
+            attempt.is_gaudi = b"max_memory_allocated (GB)" in pairs
+
+    def _summary_block(self, text: bytes, line: Line) -> None:
+        attempt = self.attempt
+        for found in _SUMMARY.finditer(text):
+            key, value = found.groups()
+            if is_cut(line, text, found.end()):
+                continue
+            # A clock is written as 0:01:40.00; a shorter one is cut.
+            is_clock = value.count(b":") > 1
+            seconds = duration_s(value) if is_clock else None if b":" in value else number(value)
+            if seconds:
+                attempt.summary.setdefault(key, seconds)
+                attempt.summary_line = attempt.summary_line or slim(line)
+        attempt.is_gaudi = attempt.is_gaudi or b"max_memory_allocated (GB)" in text
 
     def finish(self, findings: Findings) -> None:
-        """Nothing is left to the end."""
+        """Tell the last attempt."""
+        self._emit(findings)
+
+    def _emit(self, findings: Findings) -> None:
+        _tell(self.attempt, findings)
+        if self.name:
+            findings.rename(self.name)
+
+
+def _ratio(pairs: Mapping[bytes, bytes]) -> tuple[float | None, float | None]:
+    """Return step and total of `5/100`, or of a plain number and nothing."""
+    text = next((pairs[key] for key in _STEP_KEYS if key in pairs), b"")
+    if not text:
+        return None, None
+    step, _, total = (_count_with_error(part) for part in text.partition(b"/"))
+    return step and step[0], total and total[0]
+
+
+def _entry(pairs: Mapping[bytes, bytes], line: Line, label: bytes) -> _Entry:
+    step, _ = _ratio(pairs)
+    entry = _Entry(line, label, None if step is None else int(step))
+    tokens = next((pairs[key] for key in _TOKEN_KEYS if key in pairs), None)
+    if tokens is not None and (counted := _count_with_error(tokens)):
+        entry.tokens, entry.token_error = counted
+    runtime, rate = number(pairs.get(b"train_runtime", b"")), number(pairs.get(b"train_tokens_per_second", b""))
+    entry.keys = tuple(pairs)
+    if runtime:
+        entry.clock_s, entry.stated_rate = runtime, rate
+        if entry.tokens is None and rate:
+            entry.tokens = rate * runtime
+    elif (elapsed := _duration_s(pairs.get(b"elapsed_time", b""))) is not None:
+        entry.clock_s, entry.is_coarse = _finer(elapsed, entry.step, pairs), True
+    device = next((pairs[key] for key in _DEVICE_KEYS if key in pairs), b"")
+    entry.device_rate, entry.loss = number(device), number(pairs.get(b"loss", b""))
+    return entry
+
+
+def _finer(elapsed: float, step: int | None, pairs: Mapping[bytes, bytes]) -> float:
+    """Return whole seconds more finely, where the mean speed since the start agrees with them."""
+    per_second, per_step = number(pairs.get(b"train_speed(iter/s)", b"")), number(pairs.get(b"train_speed(s/it)", b""))
+    fine = step / per_second if step and per_second else step * per_step if step and per_step else elapsed
+    return fine if abs(fine - elapsed) <= 1.5 else elapsed
+
+
+def _tell(attempt: _Attempt, findings: Findings) -> None:
+    """Tell the records of one attempt by the best way that it has."""
+    attempt.entries = _without_halves(attempt)
+    if not any(entry.clock_s for entry in attempt.entries) and _are_paired(attempt):
+        for entry in attempt.entries:
+            if entry.bar and entry.tokens:
+                entry.clock_s, entry.is_coarse = entry.bar[1], True
+    ways = (_tell_tokens, _tell_devices, _tell_steps, _tell_mean, _tell_summary, _tell_bar)
+    any(way(attempt, findings) for way in ways)
+
+
+def _without_halves(attempt: _Attempt) -> list[_Entry]:
+    """Return the dicts but for those that were put together from two: a name or a rate gives them away."""
+    numbers = Counter(key for entry in attempt.entries for key in entry.keys)
+    usual = [key for key, number in numbers.items() if number > 1]
+    odd = {key for key, number in numbers.items() if number == 1 and is_joined(key, usual)}
+    kept = [entry for entry in attempt.entries if odd.isdisjoint(entry.keys)] if odd else attempt.entries
+    wrong = [entry for entry in kept if _contradicts_itself(entry)] if attempt.start_step is None else []
+    # Where most dicts do, the program means something else by its rate.
+    is_few = len(wrong) == 1 or 2 * len(wrong) < len(kept)
+    return [entry for entry in kept if entry not in wrong] if wrong and is_few else kept
+
+
+def _contradicts_itself(entry: _Entry) -> bool:
+    if not (entry.tokens and entry.clock_s and entry.stated_rate):
+        return False
+    return abs(entry.tokens / entry.clock_s / entry.stated_rate - 1) > _CONTRADICTION
+
+
+def _are_paired(attempt: _Attempt) -> bool:
+    """Say whether dicts and bars belong together: where one was lost, tokens per step jump."""
+    known = [(entry.tokens, entry.bar[0]) for entry in attempt.entries if entry.tokens and entry.bar]
+    counts = [(0.0, 0), *known] if attempt.start_step is None else known
+    shares = [(b[0] - a[0]) / (b[1] - a[1]) for a, b in pairwise(counts) if b[1] > a[1] and b[0] > a[0]]
+    return not shares or max(shares) < _LARGEST_JUMP * min(shares)
+
+
+def _tell_devices(attempt: _Attempt, findings: Findings) -> bool:
+    """Tell the rates of one device that callbacks add to the dicts."""
+    entries = [entry for entry in attempt.entries if entry.device_rate]
+    for index, entry in enumerate(entries, 1):
+        values = {"iteration": float(entry.step or index), "tokens_per_second_per_device": entry.device_rate or 0.0}
+        findings.record(entry.line, values, label=entry.label)
+    if entries:
+        findings.remark("tokens per second per GPU of the Trainer's callbacks count the trained tokens of one step")
+    return bool(entries)
+
+
+def _tell_mean(attempt: _Attempt, findings: Findings) -> bool:
+    """Tell the last mean since the start."""
+    entries = [entry for entry in attempt.entries if entry.mean_rate]
+    if entries:
+        values = {"iteration": float(len(entries)), "tokens_per_second": entries[-1].mean_rate or 0.0}
+        findings.record(entries[-1].line, values, label=entries[-1].label)
+        findings.remark("the rate is the mean since the start of the training: warm-up is inside")
+    return bool(entries)
+
+
+def _tell_bar(attempt: _Attempt, findings: Findings) -> bool:
+    """Tell the times of the progress bar."""
+    beside = max(attempt.beside, key=lambda total: attempt.beside[total], default=None)
+    series = attempt.book.longest(attempt.total_steps or beside)
+    return bool(series and (attempt.is_trainer or attempt.entries) and tell(series, findings))
+
+
+def _numbered(entries: list[_Entry], attempt: _Attempt, findings: Findings) -> list[float]:
+    """Return the step of each dict: as stated, as its bar shows, by the logging interval, or counted."""
+    stated = [entry.step for entry in entries]
+    drawn = [entry.bar[0] if entry.bar else None for entry in entries]
+    for numbers in (stated, drawn):
+        known = [float(n) for n in numbers if n]
+        if len(known) == len(entries) and all(a < b for a, b in pairwise(known)):
+            return known
+    if not attempt.stride:
+        findings.remark("the log does not number its steps: an iteration here is one interval of logging")
+    return [float(n * (attempt.stride or 1)) for n in range(1, len(entries) + 1)]
+
+
+def _tell_tokens(attempt: _Attempt, findings: Findings) -> bool:
+    """Tell the tokens between two dicts and the time between them; the first one counts from the start of the training."""
+    entries = _without_echoes([entry for entry in attempt.entries if entry.tokens and entry.clock_s])
+    if not entries:
+        return False
+    steps = _numbered(entries, attempt, findings)
+    total = {"total_iterations": attempt.total_steps} if attempt.total_steps else {}
+    before: tuple[float, float, float] | None = None if attempt.start_step is not None else (0.0, 0.0, 0.0)
+    has_told = False
+    for entry, step in zip(entries, steps, strict=True):
+        tokens, clock = entry.tokens or 0.0, entry.clock_s or 0.0
+        if before is None or tokens < before[1]:
+            before = step, tokens, clock
+            continue
+        new_tokens, seconds = tokens - before[1], clock - before[2]
+        if seconds <= (COARSE_S if entry.is_coarse else 0.0) or new_tokens <= 2 * _TOKEN_DIGITS * entry.token_error:
+            continue
+        values = {"iteration": step, "tokens": new_tokens / max(1.0, step - before[0]), **total}
+        values["tokens_per_second"] = new_tokens / seconds
+        if entry.loss is not None:
+            values["lm_loss"] = entry.loss
+        findings.record(entry.line, values, label=entry.label)
+        before, has_told = (step, tokens, clock), True
+    return has_told
+
+
+def _without_echoes(entries: list[_Entry]) -> list[_Entry]:
+    """Return the dicts without those that another node has printed, and without counts that stick out (a torn line)."""
+    kept = entries[:1]
+    for entry in entries[1:]:
+        if entry.tokens != kept[-1].tokens or (entry.step is not None and entry.step != kept[-1].step):
+            kept.append(entry)
+    return [entry for index, entry in enumerate(kept) if not _sticks_out(kept, index)]
+
+
+def _sticks_out(entries: list[_Entry], index: int) -> bool:
+    """Say whether the tokens of a dict fall back, or rise above the next ones, although its clock goes on."""
+    one, two = entries[max(0, index - 1)], entries[index]
+    three = entries[min(len(entries) - 1, index + 1)]
+    tokens = [entry.tokens or 0.0 for entry in (one, two, three)]
+    clocks = [entry.clock_s or 0.0 for entry in (one, two, three)]
+    is_low = tokens[1] < tokens[0] <= tokens[2] and clocks[1] > clocks[0]
+    return is_low or (tokens[0] <= tokens[2] < tokens[1] and clocks[2] > clocks[1] and index > 0)
+
+
+def _tell_steps(attempt: _Attempt, findings: Findings) -> bool:
+    """Tell the clock at numbered steps; whole seconds are told every twenty."""
+    entries = [entry for entry in attempt.entries if entry.clock_s is not None and entry.step is not None]
+    if not entries:
+        return False
+    total = {"total_iterations": attempt.total_steps} if attempt.total_steps else {}
+    last = None
+    if attempt.start_step is None:
+        findings.record(entries[0].line, {"iteration": 0.0, "clock_s": 0.0, **total}, label=entries[0].label)
+        last = 0.0
+    for entry in entries:
+        clock = entry.clock_s or 0.0
+        if last is not None and last <= clock < last + COARSE_S * entry.is_coarse:
+            continue
+        findings.record(entry.line, {"iteration": float(entry.step or 0), "clock_s": clock, **total}, label=entry.label)
+        last = clock
+    return True
+
+
+def _tell_summary(attempt: _Attempt, findings: Findings) -> bool:
+    """Tell the means of the whole run; `train_tokens_per_second` of a summary is another quantity in each version."""
+    summary, line = attempt.summary, attempt.summary_line
+    if not summary or line is None:
+        return False
+    steps = (attempt.total_steps or 0.0) - (attempt.start_step or 0)
+    values = {"iteration": steps} if steps > 0 else {}
+    runtime, samples = summary.get(b"train_runtime"), summary.get(b"train_samples_per_second")
+    if runtime and steps > 0 and not attempt.is_gaudi:
+        values["elapsed_s"] = runtime / steps
+    if samples:
+        values["samples_per_second"] = samples
+    findings.record(line, values)
+    findings.remark("mean over the whole run of the Trainer: warm-up, evaluations and checkpoints are inside")
+    return True
 
 
 DIALECTS = (
@@ -25,8 +508,8 @@ DIALECTS = (
         "'train_tokens_per_second': 8192.0}",
         trap="train_tokens_per_second is the mean since the start in the dict of a step, and another quantity in the summary; "
         "dicts have no step number",
-        needles=NEEDLES,
-        parser=Trainer,
+        needles=_NEEDLES,
+        parser=_Trainer,
         yields_to=("paddlenlp",),
     ),
     Dialect(
@@ -36,8 +519,6 @@ DIALECTS = (
         example='{"current_steps": 10, "total_steps": 100, "loss": 2.5, "lr": 5e-05, "epoch": 0.1, "percentage": 10.0, '
         '"elapsed_time": "0:01:40", "remaining_time": "0:15:00", "throughput": 8192.0, "total_tokens": 819200}',
         trap="each step is printed twice, and throughput is the mean since the start",
-        needles=(),
-        parser=_Silent,
     ),
     Dialect(
         name=SWIFT,
@@ -46,7 +527,5 @@ DIALECTS = (
         example="{'loss': 1.5, 'token_acc': 0.6, 'learning_rate': 0.0001, 'memory(GiB)': 20.5, 'train_speed(iter/s)': 0.25, "
         "'epoch': 0.1, 'global_step/max_steps': '10/100', 'percentage': '10.00%', 'elapsed_time': '40s', 'remaining_time': '6m 0s'}",
         trap="train_speed is steps per second (or its inverse) as the mean since the start, which a resumed run has wrong",
-        needles=(),
-        parser=_Silent,
     ),
 )

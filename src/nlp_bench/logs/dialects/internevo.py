@@ -6,13 +6,12 @@ stamps of the lines (milliseconds) give the time of a step.
 
 import re
 
-from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.clean import label_of, unwrapped
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 from nlp_bench.logs.stamp import stamp_s
-from nlp_bench.logs.wrapped import unwrapped
 
 _HEAD = b"tgs (tokens/gpu/second)="
 _RATE = re.compile(rb"(?:^|[\s,])tgs \(tokens/gpu/second\)=([\d.]+)(?=[\s,])")
@@ -31,24 +30,23 @@ _TWICE = re.compile(
 _BY_STAMPS = "the number of devices is not stated; the time of a step is the difference of the lines' time stamps"
 
 
-class _Parser:
+class _Parser(Parser):
     """Remembers when each process printed last."""
 
     def __init__(self) -> None:
         self._before: dict[bytes, tuple[int, float]] = {}
 
-    def take(self, line: Line, findings: Findings) -> None:
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read records and the parallel sizes."""
-        for text in pieces(line.text):
-            world = _WORLD.search(text)
-            if world:
-                findings.start(line)
-                data, pipeline, tensor = (int(size) for size in world.groups())
-                findings.fact("num_devices", data * pipeline * tensor, line)
-            text = unwrapped(line, text, _is_complete, _HEAD)  # noqa: PLW2901  # the same line, whole
-            step, rate = _STEP.search(text), _RATE.search(text)
-            if step and rate and not _TWICE.search(text):
-                self._record(text, step, rate, line, findings)
+        world = _WORLD.search(text)
+        if world:
+            findings.start(line)
+            data, pipeline, tensor = (int(size) for size in world.groups())
+            findings.fact("num_devices", data * pipeline * tensor, line)
+        text = unwrapped(line, text, _is_complete, _HEAD)  # the same line, whole
+        step, rate = _STEP.search(text), _RATE.search(text)
+        if step and rate and not _TWICE.search(text):
+            self._record(text, step, rate, line, findings)
 
     def _record(
         self, text: bytes, step: re.Match[bytes], rate: re.Match[bytes], line: Line, findings: Findings
@@ -80,9 +78,6 @@ class _Parser:
         if before and iteration > before[0] and now > before[1]:
             values["elapsed_s"] = (now - before[1]) / (iteration - before[0])
             findings.remark(_BY_STAMPS)
-
-    def finish(self, findings: Findings) -> None:
-        """Nothing is left to the end."""
 
 
 def _is_complete(text: bytes) -> bool:

@@ -3,7 +3,7 @@
 import re
 
 from nlp_bench.logs.clean import first_piece
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.scan import Line
 
@@ -17,7 +17,7 @@ _TOLD = (
 )
 
 
-class _Parser:
+class _Parser(Parser):
     """Reads the rows below the line with the names."""
 
     def take(self, line: Line, findings: Findings) -> None:
@@ -33,9 +33,6 @@ class _Parser:
         told = [sentence for sentence in told if sentence]
         rows_text = f": {'; '.join(told)}" if told else ""
         findings.refuse(f"this is a table of results of jube, not a training log{rows_text}")
-
-    def finish(self, findings: Findings) -> None:
-        """Nothing is left to the end."""
 
 
 def _cells(text: bytes, mark: bytes) -> list[str]:

@@ -7,10 +7,10 @@ import math
 import re
 from typing import NamedTuple
 
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.progress_bar import NEEDLES, Bar, BarBook, Series, slim, tell
-from nlp_bench.logs.scan import Line
+from nlp_bench.logs.progress_bar import NEEDLES, Bar, BarBook, Series, tell
+from nlp_bench.logs.scan import Line, slim
 
 _METRIC = re.compile(
     rb"(?<!\w)(global_step|consumed_samples|train_step_timing in s|reduced_train_loss)=([-+\d.eEnaif]{1,24})"
@@ -117,7 +117,7 @@ class _Batch:
         return ratio if not others and ratio > 0 and ratio == int(ratio) else None
 
 
-class _Parser:
+class _Parser(Parser):
     """Keeps the bars of all epochs; with NeMo's metrics it is NeMo's log, else Lightning's."""
 
     def __init__(self, *, is_nemo: bool) -> None:

@@ -2,10 +2,10 @@
 
 import re
 
-from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.forms import is_cut, quantities, take_facts
+from nlp_bench.logs.pattern import is_cut, quantities, take_facts
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 
@@ -34,7 +34,7 @@ ONE_OF_MANY = (
 NO_STEP = "no step of this log has all its micro-batches: the time of a step is not in it, and no option can supply it"
 
 
-class _Parser:
+class _Parser(Parser):
     """Adds up the micro-batches from the line behind one step to the next step."""
 
     def __init__(self) -> None:
@@ -45,22 +45,21 @@ class _Parser:
         """The step whose end was met last."""
         self.is_from_start = self.has_gaps = self.was_step = self.has_micro = False
 
-    def take(self, line: Line, findings: Findings) -> None:
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read a micro-batch, an iteration that is a step, or what is said once."""
-        for text in pieces(line.text):
-            if b"TrainArgs(" in text:
-                take_facts(_BATCH, text, line, findings)
-                length = _LENGTH.search(text, text.index(b"TrainArgs("))
-                self.length = float(length[1]) if length else None
-            self._total(line, text, findings)
-            for found in _WHOLE.finditer(text):
-                values, is_whole = quantities(found, cut_at=-1 if line.is_ended else len(text))
-                findings.record(line, values, label=label_of(text[: found.start()]), is_whole=is_whole)
-            for found in _MICRO.finditer(text):
-                self.has_micro = True
-                if found[0].count(b"loss") > 1 or found[0].count(b"iter ") > 2:
-                    continue  # the halves of two lines
-                self._micro(line, text, found, findings)
+        if b"TrainArgs(" in text:
+            take_facts(_BATCH, text, line, findings)
+            length = _LENGTH.search(text, text.index(b"TrainArgs("))
+            self.length = float(length[1]) if length else None
+        self._total(line, text, findings)
+        for found in _WHOLE.finditer(text):
+            values, is_whole = quantities(found, cut_at=-1 if line.is_ended else len(text))
+            findings.record(line, values, label=label_of(text[: found.start()]), is_whole=is_whole)
+        for found in _MICRO.finditer(text):
+            self.has_micro = True
+            if found[0].count(b"loss") > 1 or found[0].count(b"iter ") > 2:
+                continue  # the halves of two lines
+            self._micro(line, text, found, findings)
 
     def _micro(self, line: Line, text: bytes, found: re.Match[bytes], findings: Findings) -> None:
         micro, step = int(found["micro"]), int(found["step"])
@@ -115,25 +114,24 @@ class _Parser:
             findings.refuse(ONE_OF_MANY if self.has_gaps else NO_STEP)
 
 
-class _Llama:
+class _Llama(Parser):
     """lit-llama: a rate of one device for each step, or times of micro-batches alone."""
 
     def __init__(self) -> None:
         self.has_rates = False
 
-    def take(self, line: Line, findings: Findings) -> None:
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read an iteration; `-` stands for the rate of an iteration that is no step."""
-        for text in pieces(line.text):
-            for found in _LLAMA.finditer(text):
-                if found["tokens_per_second_per_device"] == b"-":
-                    continue
-                values, is_whole = quantities(found)
-                if not line.is_ended and "tokens_per_second_per_device" not in values:
-                    values, is_whole = {}, False  # a speed may have followed
-                if "tokens_per_second_per_device" in values:
-                    values.pop("elapsed_s", None)
-                    self.has_rates = True
-                findings.record(line, values, label=label_of(text[: found.start()]), is_whole=is_whole)
+        for found in _LLAMA.finditer(text):
+            if found["tokens_per_second_per_device"] == b"-":
+                continue
+            values, is_whole = quantities(found)
+            if not line.is_ended and "tokens_per_second_per_device" not in values:
+                values, is_whole = {}, False  # a speed may have followed
+            if "tokens_per_second_per_device" in values:
+                values.pop("elapsed_s", None)
+                self.has_rates = True
+            findings.record(line, values, label=label_of(text[: found.start()]), is_whole=is_whole)
 
     def finish(self, findings: Findings) -> None:
         """Say what an iteration is."""

@@ -7,14 +7,11 @@ the time of the dispatch alone.
 
 import re
 
-from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
-from nlp_bench.logs.exact import Bracket
+from nlp_bench.logs.clean import label_of, unwrapped
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.gathering import Gathering
-from nlp_bench.logs.quantity import bounds, number
+from nlp_bench.logs.quantity import Bracket, bounds, number
 from nlp_bench.logs.scan import Line
-from nlp_bench.logs.wrapped import unwrapped
 
 _STEP = re.compile(rb"completed step: (\d{1,12}), seconds: (\d+(?:\.\d+)?)(?=,|\s|$)")
 _KEYS = {
@@ -39,7 +36,7 @@ _PREFERENCE = "a preference training (DPO): Tokens/s/device counts a pair of ans
 _PADDED = "Tokens/s/device and the batch count padding; total_weights, the real tokens, are fewer"
 
 
-class _Parser:
+class _Parser(Parser):
     """Keeps the facts until it is known what kind of training it is."""
 
     reads_each_line = True
@@ -55,21 +52,20 @@ class _Parser:
         self._per_device = Bracket()
         self._is_preference = False
 
-    def take(self, line: Line, findings: Findings) -> None:
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read records and facts; an elastic training starts anew within one log."""
-        for text in pieces(line.text):
-            if b"Elastic attempt " in text:
-                self.finish(findings)
-                self._begin()
-                findings.start(line)
-            for expression in _FACTS:
-                fact = expression.search(text)
-                if fact:
-                    self._facts.setdefault(_MEANING[fact[1]], (float(fact[2]), line))
-            text = unwrapped(line, text, _is_complete, b"completed step: ")  # noqa: PLW2901  # the same line, whole
-            step = _STEP.search(text)
-            if step:
-                self._record(text, step, line, findings)
+        if b"Elastic attempt " in text:
+            self.finish(findings)
+            self._begin()
+            findings.start(line)
+        for expression in _FACTS:
+            fact = expression.search(text)
+            if fact:
+                self._facts.setdefault(_MEANING[fact[1]], (float(fact[2]), line))
+        text = unwrapped(line, text, _is_complete, b"completed step: ")  # the same line, whole
+        step = _STEP.search(text)
+        if step:
+            self._record(text, step, line, findings)
 
     def _record(self, text: bytes, step: re.Match[bytes], line: Line, findings: Findings) -> None:
         fields = dict(piece.strip().partition(b": ")[::2] for piece in text[step.end() :].split(b","))
@@ -123,17 +119,6 @@ def _is_complete(text: bytes) -> bool:
     return begin < 0 or text.find(b", loss: ", begin) >= 0 or text.find(b", Tokens/s/chip: ", begin) >= 0
 
 
-class _Kithara(Gathering):
-    """Three lines a step, without real tokens."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            re.compile(rb"(?<!\w)Step (?P<iteration>\d{1,12}) took (?P<elapsed_s>\d+\.\d+)s\s*$"),
-            re.compile(rb"(?P<key>Tokens/s/device): (?P<value>[\d.]+)\s*$"),
-            {b"Tokens/s/device": "tokens_per_second_per_device"},
-        )
-
-
 DIALECTS = (
     Dialect(
         name="maxtext",
@@ -151,14 +136,5 @@ DIALECTS = (
             b"Num_devices: ",
         ),
         parser=_Parser,
-    ),
-    Dialect(
-        name="kithara",
-        title="kithara",
-        source="AI-Hypercomputer/kithara kithara/trainer/trainer.py",
-        example="Step 10 took 2.000s\nTokens/s/device: 2048.00",
-        trap="three lines a step, the rate is of one device",
-        needles=(b" took ", b"Tokens/s/device: "),
-        parser=_Kithara,
     ),
 )

@@ -1,36 +1,166 @@
 """Megatron-LM and everything that kept its line: `iteration N/ M | name: value | name: value |`.
 
-One shape, many programs: one parser reads them all, and what only one of them prints decides the name at the end.
+One shape, many programs: one parser reads them all, and what only one of them prints decides the name at the end. Megatron-Bridge's own
+line stands here too, for logs that have lost the line of Megatron-LM that follows it.
 """
 
+import math
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
-from nlp_bench.logs.dialects import megatron_facts
-from nlp_bench.logs.dialects.megatron_keys import NUMBER, grammar, normal
-from nlp_bench.logs.dialects.megatron_record import Record, fields_of, key_and_text, records_in
+from nlp_bench.logs.clean import first_piece, label_of, pieces
+from nlp_bench.logs.dialect import Dialect, Parser
+from nlp_bench.logs.dialects.megatron_facts import NEEDLES, Settings
+from nlp_bench.logs.dialects.megatron_keys import NUMBER, field_of, grammar, is_rounded, normal, value_of
 from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values
+from nlp_bench.logs.quantity import RATES
 from nlp_bench.logs.scan import Line
 
+# ALCF's fork writes `iteration=`. The word comes before the look behind it: so the engine searches for it alone.
+_START = re.compile(rb"iteration(?<![\w-]iteration)(?:=|(?=\s))\s*(\d{1,18})\s*/\s*(\d{1,18})\s*\|")
+_END = re.compile(rb"nan\s?iterations\s*:\s*\d+\s*\|")
+_MAX_WRAPPED = 12
+_SAME = 0.005
+"""Share by which a time or a rate that stands twice in one record may differ; of two that differ the slower one is read."""
+_NO_RATE = {b"None", b"N/A"}
+"""What forks print for a learning rate that there is not."""
+_KEY = re.compile(rb"(?:\[[A-Z]{2}\])?[\w /().,@%-]{1,64}")
+_VALUE = re.compile(rb"\s*(?:[-+]?[\d.][-+\w.%/ :()]{0,80}|nan|inf|N/A)\s*", re.IGNORECASE)
 # GPT-NeoX prints its rate before the number of the iteration.
 _RATE = re.compile(rb"samples/sec:\s*(" + NUMBER + rb")\s*\|\s*$")
 _SPEED = re.compile(rb"speed (" + NUMBER + rb") samples/\(min\*GPU\)\s*$")
 _NAMES = ("gpt-neox", "primus", "sat", "modellink", "megatron-bridge", "megatron-deepspeed")
 _RANKS = re.compile(rb"\[rank-\d+/(\d{1,18})\]")
 _NOWHERE = Line(0, 0, b"", is_ended=True, following=lambda _: [])
-_STEP_TIME = re.compile(rb"Step Time : [\d.]+s GPU utilization: ")
+_BRIDGE = rb"Step Time : (?P<elapsed_s>\d{1,9}\.\d{1,9})s GPU utilization: (?P<model_tflops>\d{1,9}\.\d{1,9})(?:MODEL_)?TFLOP/s/GPU"
+_IS_BRIDGE = re.compile(rb"Step Time : [\d.]+s GPU utilization: ")
 
 
-class _Parser:
+class _Record(NamedTuple):
+    """One record as text."""
+
+    prefix: bytes
+    """What stands before it, behind another record on the same line."""
+    iteration: float
+    """Its number."""
+    total: float
+    """The last one of the training."""
+    body: bytes
+    """Everything behind the first bar."""
+    is_ended: bool
+    """False where its writer did not end it: it may be cut anywhere."""
+
+
+def _records_in(text: bytes, line: Line, *, is_last_text: bool) -> Iterator[_Record]:
+    """Return the records that begin in a text of the line; the last one may go on in the lines that follow."""
+    starts = list(_START.finditer(text)) if b"iteration" in text else []
+    ends = [*(start.start() for start in starts[1:]), len(text)]
+    begin = 0
+    for start, end in zip(starts, ends, strict=False):
+        # Text before the next record on the same line was not ended by its writer.
+        is_last = end == len(text)
+        prefix, body = text[begin : start.start()], text[start.end() : end]
+        begin = max(text.rfind(b"|", start.end(), end) + 1, start.end())
+        if is_last and is_last_text and line.is_ended:
+            body = _unwrapped(body, line)
+        yield _Record(prefix, float(start[1]), float(start[2]), body, line.is_ended and is_last)
+
+
+def _key_and_text(piece: bytes) -> tuple[bytes, bytes]:
+    """Return key and value of `key: value`, `key=value` or, as before 2020, `key value`."""
+    for separator in (b":", b"="):
+        key, found, text = piece.partition(separator)
+        if found:
+            return key, text
+    key, _, text = piece.rstrip().rpartition(b" ")
+    return key, text
+
+
+class _Fields(NamedTuple):
+    """What the finished pieces of a record say."""
+
+    values: Values
+    """Quantities in their units."""
+    programs: set[str]
+    """Programs that alone print such fields."""
+    is_torn: bool
+    """Whether a known field is no number."""
+    curriculum: float
+    """Length of the samples where it changes, so that one length says nothing about an interval; NaN where it cannot be read, else 0."""
+
+
+def _fields_of(finished: list[bytes]) -> _Fields:
+    """Return what the pieces before the last bar say.
+
+    What follows the last bar is no finished field: a cut number would look like a smaller one.
+    """
+    values: Values = {}
+    programs: set[str] = set()
+    is_torn, curriculum, num_twice = False, 0.0, 0
+    read: set[bytes] = set()
+    for piece in finished:
+        key, text = _key_and_text(piece)
+        field = field_of(key)
+        if field.program:
+            programs.add(field.program)
+        if field.hides_length:
+            curriculum = float(text) if text.strip().isdigit() else math.nan
+        name = field.quantity
+        num_twice += bool(field.name) and normal(key) in read
+        if num_twice > 1:
+            return _Fields({}, programs, is_torn=True, curriculum=curriculum)  # the halves of two records
+        read.add(normal(key))
+        again = value_of(field, text) if name in RATES and name in values else None
+        if again is not None and abs(again - values[name]) > _SAME * values[name]:
+            is_torn = True
+            values[name] = (max if name == "elapsed_s" else min)(values[name], again)
+        if not name or name in values or (name == "consumed_tokens" and is_rounded(text)):
+            continue
+        value = value_of(field, text)
+        if value is not None:
+            values[name] = value
+        elif name != "learning_rate" or text.strip() not in _NO_RATE:
+            is_torn = True
+    if curriculum:
+        values.pop("sequence_length", None)
+    return _Fields(values, programs, is_torn, curriculum)
+
+
+def _unwrapped(body: bytes, line: Line) -> bytes:
+    """Return the record with the next lines that go on with it: a terminal or an editor has cut it anywhere."""
+    if _END.search(body) and not body.rpartition(b"|")[2].strip():
+        return body
+    for text in line.following(_MAX_WRAPPED):
+        follower = first_piece(text)
+        if not follower or _START.search(follower) or not _goes_on(body, follower):
+            break
+        body = body.rstrip() + follower
+    return body
+
+
+def _goes_on(body: bytes, follower: bytes) -> bool:
+    """Say whether `follower` finishes the last field of `body`, or goes on with another field of a record."""
+    tail = body.rpartition(b"|")[2].strip()
+    key, value = _key_and_text(tail + follower.partition(b"|")[0])
+    if field_of(key).name:
+        return value_of(field_of(key), value) is not None
+    is_field = bool(_KEY.fullmatch(key.strip()) and _VALUE.fullmatch(value))
+    if tail or _END.search(body):
+        return is_field and bool(tail)
+    return is_field and bool(_fields_of(follower.split(b"|")).values)
+
+
+class _Megatron(Parser):
     """The careful road; the fast one reads clean records alike."""
 
     reads_each_line = True
 
     def __init__(self) -> None:
-        self.settings = megatron_facts.Settings()
+        self.settings = Settings()
         self.programs: set[str] = set()
         self.num_read = 0
         self.has_nan_field = False
@@ -40,21 +170,19 @@ class _Parser:
     def take(self, line: Line, findings: Findings) -> None:
         """Read records, or what else the line says; two processes may have written into one line."""
         texts = pieces(line.text)
-        for position, text in enumerate(texts):
-            records = records_in(text, line, is_last_text=position == len(texts) - 1)
-            for record in records:
+        for position, text in enumerate(texts, 1):
+            is_record = False
+            for record in _records_in(text, line, is_last_text=position == len(texts)):
+                is_record = True
                 self._record(record, line, findings)
-            if not records:
-                self._other(text, line, findings)
+            if not is_record:
+                if _IS_BRIDGE.search(text):
+                    self.programs.add("megatron-bridge")
+                self.settings.take(text, line, findings)
 
-    def _other(self, text: bytes, line: Line, findings: Findings) -> None:
-        if _STEP_TIME.search(text):
-            self.programs.add("megatron-bridge")
-        self.settings.take(text, line, findings)
-
-    def _record(self, record: Record, line: Line, findings: Findings) -> None:
+    def _record(self, record: _Record, line: Line, findings: Findings) -> None:
         *finished, tail = record.body.split(b"|")
-        values, programs, is_torn, curriculum = fields_of(finished)
+        values, programs, is_torn, curriculum = _fields_of(finished)
         if finished and record.is_ended and not (values or is_torn):
             return  # another program's line of this shape
         prefix = record.prefix
@@ -77,39 +205,35 @@ class _Parser:
         findings.record(line, values, label=label_of(prefix), is_whole=is_whole)
         self.num_read += 1
 
-    def _tokens_since_last(self, values: dict[str, float]) -> float | None:
+    def _tokens_since_last(self, values: Values) -> float | None:
         """Return the tokens of an iteration while a curriculum runs: no length in dump or line is that of the interval."""
         last, self.last_consumed = self.last_consumed, (values["iteration"], values.get("consumed_tokens", 0.0))
         steps, tokens = self.last_consumed[0] - last[0], self.last_consumed[1] - last[1]
         return tokens / steps if last[1] and steps > 0 and tokens > 0 else None
 
-    def _is_complete(self, values: dict[str, float], tail: bytes, findings: Findings) -> bool:
+    def _is_complete(self, values: Values, tail: bytes, findings: Findings) -> bool:
         """Say whether the line ends where lines of this log end: after the NaN iterations, if it has that field."""
         self.has_nan_field |= "num_nan" in values or findings.num_records > self.num_read  # the fast road wants it
         if "elapsed_s" not in values or self.has_nan_field:
             return "num_nan" in values and "elapsed_s" in values
-        last_end, self.last_end = self.last_end, normal(key_and_text(tail)[0])
+        last_end, self.last_end = self.last_end, normal(_key_and_text(tail)[0])
         return not tail.strip() or self.last_end == last_end
 
     def finish(self, findings: Findings) -> None:
         """Tell the program, and what the records as a whole say."""
-        self.settings.finish(findings)
-        programs = self.programs
+        settings, programs = self.settings, self.programs
+        settings.finish(findings)
         stated = (findings.column(name) for name in ("consumed_tokens", "sequence_length"))
-        if self.settings.is_deepspeed or any(np.isfinite(column).any() for column in stated):
+        if settings.is_deepspeed or any(np.isfinite(column).any() for column in stated):
             programs.add("megatron-deepspeed")
-        name = next((name for name in _NAMES if name in programs), None)
-        if name:
+        if name := next((name for name in _NAMES if name in programs), None):
             findings.rename(name)
         _tell_devices(findings)
-        self._remark(findings)
-
-    def _remark(self, findings: Findings) -> None:
-        if self.settings.num_overflows:
+        if settings.num_overflows:
             findings.remark(
-                f"DeepSpeed skipped the update of {self.settings.num_overflows} step(s); the records do not count them"
+                f"DeepSpeed skipped the update of {settings.num_overflows} step(s); the records do not count them"
             )
-        if self.settings.has_microseconds:
+        if settings.has_microseconds:
             findings.remark(
                 "this version of Megatron-LM (since January 2026) does not reset its clock after the first line:"
                 " its second line holds the first iteration again and counts as warm-up"
@@ -118,25 +242,62 @@ class _Parser:
 
 def _tell_devices(findings: Findings) -> None:
     """Tell the number of devices where the log states the rate of all and of one: their ratio, near a whole number."""
-    if findings.known("num_devices"):
-        return
     per_device = findings.column("tokens_per_second_per_device")
-    if np.isnan(per_device).all():
+    if findings.known("num_devices") or np.isnan(per_device).all():
         return
-    elapsed, batch = findings.column("elapsed_s"), findings.column("global_batch_size")
-    sequence = findings.column("sequence_length")
+    elapsed, batch, sequence = map(findings.column, ("elapsed_s", "global_batch_size", "sequence_length"))
     with np.errstate(divide="ignore", invalid="ignore"):
         tokens = findings.column("consumed_tokens") / findings.column("consumed_samples")
         sequence = np.where(np.isnan(sequence), findings.known("sequence_length") or tokens, sequence)
         samples = np.where(np.isnan(batch), findings.column("samples_per_second"), batch / elapsed)
         ratios = samples * sequence / per_device
     ratios = ratios[np.isfinite(ratios)]
-    whole = round(float(np.median(ratios))) if len(ratios) else 0
-    if whole and abs(float(np.median(ratios)) - whole) < 0.1 and np.all(np.abs(ratios / whole - 1) < 0.01):
+    median = float(np.median(ratios)) if len(ratios) else 0.0
+    whole = round(median)
+    if whole and abs(median - whole) < 0.1 and np.all(np.abs(ratios / whole - 1) < 0.01):
         findings.fact("num_devices", whole, _NOWHERE)
 
 
+class _Bridge(PatternParser):
+    """Reads what Megatron-LM's dump says beside the records."""
+
+    def __init__(self, form: Pattern) -> None:
+        super().__init__(form)
+        self.settings = Settings()
+
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        """Read a record, or what else the line says."""
+        super().text(text, line, findings)
+        if b"Step Time :" not in text:
+            self.settings.take(text, line, findings)
+
+    def values(self, values: Values, _at: At) -> Values:
+        """Leave out the FLOP/s of a hybrid model, which are printed as 0."""
+        return {name: value for name, value in values.items() if value or name != "model_tflops"}
+
+    def finish(self, findings: Findings) -> None:
+        """Tell the settings."""
+        self.settings.finish(findings)
+        super().finish(findings)
+
+
 DIALECTS = (
+    Dialect(
+        name="megatron-bridge",
+        title="Megatron-Bridge, NeMo since 25.09",
+        source="NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/training/utils/train_utils.py",
+        example="Step Time : 12.50s GPU utilization: 800.0MODEL_TFLOP/s/GPU",
+        trap="neither batch nor sequence length; TFLOP/s are of one GPU, and 0 for hybrid models",
+        needles=(b"Step Time :", *NEEDLES),
+        parser=Pattern(
+            record=_BRIDGE,
+            is_numbered=False,
+            remark="the lines do not number their iterations: they are counted in their order",
+            reads_each_line=False,
+            reading=_Bridge,
+        ),
+        yields_to=("megatron-lm",),
+    ),
     Dialect(
         name="megatron-lm",
         believes_settings=True,
@@ -146,8 +307,58 @@ DIALECTS = (
         "learning rate: 4.438000E-07 | global batch size:    96 | lm loss: 1.010967E+01 | loss scale: 4096.0 | "
         "grad norm: 178.553 | number of skipped iterations:   0 | number of nan iterations:   0 |",
         trap="the unit is in the name, (ms) upstream and (s) in the JUPITER suite; the sequence length is not in the line",
-        needles=(b"iteration", b"Step Time :", *megatron_facts.NEEDLES),
-        parser=_Parser,
+        needles=(b"iteration", b"Step Time :", *NEEDLES),
+        parser=_Megatron,
         grammar=grammar,
+    ),
+    # The parser of megatron-lm reads the lines of these, and tells the name at the end.
+    Dialect(
+        name="gpt-neox",
+        title="GPT-NeoX",
+        source="EleutherAI/gpt-neox megatron/logging.py",
+        example=" samples/sec: 50.000 | iteration      100/  320000 | elapsed time per iteration (ms): 5120.0 | learning rate: 6.000E-06 | "
+        "approx flops per GPU: 68.3TFLOPS | lm_loss: 8.123456E+00 | number of skipped iterations:   0 | "
+        "number of nan iterations:   0 |",
+        trap="the batch is samples/sec x time; the rate stands before the number of its iteration",
+    ),
+    Dialect(
+        name="primus",
+        title="Primus (AMD) with its Megatron back end",
+        source="AMD-AGI/Primus primus/backends/megatron/patches/training_log/print_rank_last_patches.py",
+        example="[20260101 10:00:00][rank-7/8][INFO ] [--------trainer.py:2560] :  iteration      100/    5000 | "
+        "consumed samples:        12800 | elapsed time per iteration (ms): 4000.0/4100.0 | "
+        "throughput per GPU (TFLOP/s/GPU): 500.0/490.0 | tokens per GPU (tokens/s/GPU): 32768.0/32000.0 | "
+        "learning rate: 1.000000E-05 | global batch size:   128 | lm loss: 2.000000E+00 | loss scale: 1.0 | "
+        "grad norm: 1.000 | number of skipped iterations:   0 | number of nan iterations:   0 |",
+        trap="two numbers in a field: the current one, then a running mean; tokens/s are of one device",
+    ),
+    Dialect(
+        name="modellink",
+        title="ModelLink and AscendSpeed (Ascend) in the versions that print `gloabl batch size`",
+        source="Ascend/AscendSpeed megatron/training.py and its README",
+        example=" iteration  11/50000 | consumed samples: 5632 | consumed tokens:  11534336 | elapsed time per iteration (ms):  "
+        "50000.0 | learning rate:    1.500E-05 | gloabl batch size:  512 | lm loss:  1.300000E+01 | loss scale:  65536.0 | "
+        "grad norm:    450.0 | actual seqlen:  2048 | number of skipped iterations: 0 | number of nan iterations:   0 | "
+        "samples per second: 10.240 | TFLOPs: 160.00 |",
+        trap="the batch stands under a misspelt name",
+    ),
+    Dialect(
+        name="sat",
+        title="SwissArmyTransformer",
+        source="THUDM/SwissArmyTransformer sat/training/deepspeed_training.py (`report_iteration_metrics`)",
+        example=" iteration      100/    6000 | elapsed time per iteration (ms): 1000.0 | learning rate 1.000E-05 | "
+        "total loss 2.000000E+00 | loss 2.000000E+00 | loss scale 65536.0 |speed 240.00 samples/(min*GPU)",
+        trap="the rate is of one device and per minute; most names have no colon",
+    ),
+    Dialect(
+        name="megatron-deepspeed",
+        title="Megatron-DeepSpeed (BigScience, Microsoft, ALCF, Habana), Megatron-LM under DeepSpeed",
+        source="deepspeedai/Megatron-DeepSpeed and argonne-lcf/Megatron-DeepSpeed megatron/training.py",
+        example=" iteration       10/   1000 | consumed samples:        15360 | consumed tokens:     31457280 | "
+        "elapsed time per iteration (ms): 345000.0 | learning rate: 6.000E-06 | global batch size:  1536 | "
+        "lm loss: 1.100000E+01 | loss scale: 1.0 | grad norm: 1.000 | actual seqlen:  2048 | "
+        "number of skipped iterations:   0 | number of nan iterations:   0 | samples per second: 4.452 | "
+        "tokens per gpu per second (tgs): 142.470 | TFLOPs: 153.30 |",
+        trap="steps that DeepSpeed skips are not counted as skipped; early versions print samples per second too small by 1000",
     ),
 )

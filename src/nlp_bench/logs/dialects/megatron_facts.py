@@ -7,9 +7,8 @@ AMD-AGI/Primus primus/modules/module_utils.py (`log_dict_aligned`), nlp_bench/tr
 
 import re
 
-from nlp_bench.logs.exact import Bracket
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.quantity import bounds
+from nlp_bench.logs.quantity import Bracket, bounds
 from nlp_bench.logs.scan import Line
 
 NEEDLES = (

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.scan import Line
 
@@ -154,7 +154,7 @@ def _count(value: object) -> float | None:
     return number if number is not None and 0 <= number < _MOST else None
 
 
-class _Parser:
+class _Parser(Parser):
     """Follows the events of one run after the other."""
 
     def __init__(self) -> None:
@@ -166,19 +166,18 @@ class _Parser:
         self.has_begun = self.has_unknown_unit = False
         self.run = _Run()
 
-    def take(self, line: Line, findings: Findings) -> None:
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read every event of the line."""
-        for text in pieces(line.text):
-            dumped = _DUMPED_LENGTH.search(text)
-            if dumped:
-                self.dumped_length = self.dumped_length or (float(dumped[1]), line)
-            if found := _OLD.search(text):
-                self.benchmark = found[1].decode()
-            for prefix, event in _events(text):
-                if isinstance(event, dict):
-                    self._event(event, label_of(prefix), line, findings)
-                else:
-                    self._broken(event, line, findings)
+        dumped = _DUMPED_LENGTH.search(text)
+        if dumped:
+            self.dumped_length = self.dumped_length or (float(dumped[1]), line)
+        if found := _OLD.search(text):
+            self.benchmark = found[1].decode()
+        for prefix, event in _events(text):
+            if isinstance(event, dict):
+                self._event(event, label_of(prefix), line, findings)
+            else:
+                self._broken(event, line, findings)
 
     def _event(self, raw: dict[str, Any], label: bytes, line: Line, findings: Findings) -> None:
         metadata = raw.get("metadata")

@@ -7,13 +7,13 @@ schedule of several batches, which the steps do not tell apart.
 import re
 from math import prod
 
-from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.dialect import Dialect, Parser
+from nlp_bench.logs.dialects.hf_trainer import is_joined
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.forms import take_facts
+from nlp_bench.logs.pattern import take_facts
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
-from nlp_bench.logs.trainer_dict import is_joined
 
 _STEP = re.compile(
     rb"\bstep:(\d{1,18})/(\d{1,18})((?: [a-z][a-z_]{0,29}:\S{1,40}){0,6}) train_time:(\d[\d.]{0,30})(ms|s)(?=\s|$)"
@@ -51,7 +51,7 @@ SCHEDULED = (
 )
 
 
-class _Parser:
+class _Parser(Parser):
     """Gathers what the source says; with the first step it is put together."""
 
     def __init__(self) -> None:
@@ -61,18 +61,17 @@ class _Parser:
         self.num_steps = 0
         self.is_scheduled = False
 
-    def take(self, line: Line, findings: Findings) -> None:
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read a step or a line of the source."""
-        for text in pieces(line.text):
-            found = _STEP.search(text)
-            if found and _is_torn(text, found):
-                findings.record(line, {}, is_whole=False)
-            elif found:
-                self._step(line, text, found, findings)
-            elif b"class Hyperparameters" in text:
-                self._fields(line, findings)
-            else:
-                self._words(line, text, findings)
+        found = _STEP.search(text)
+        if found and _is_torn(text, found):
+            findings.record(line, {}, is_whole=False)
+        elif found:
+            self._step(line, text, found, findings)
+        elif b"class Hyperparameters" in text:
+            self._fields(line, findings)
+        else:
+            self._words(line, text, findings)
 
     def _step(self, line: Line, text: bytes, found: re.Match[bytes], findings: Findings) -> None:
         self._facts(findings)

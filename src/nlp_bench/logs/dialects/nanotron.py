@@ -6,13 +6,11 @@ it. Within these bounds the roundest whole number is taken, which is off by less
 
 import re
 
-from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
-from nlp_bench.logs.exact import Bracket, Counted
+from nlp_bench.logs.clean import label_of, unwrapped
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.quantity import bounds, in_unit, number
+from nlp_bench.logs.quantity import Bracket, Counted, bounds, in_unit, number
 from nlp_bench.logs.scan import Line
-from nlp_bench.logs.wrapped import unwrapped
 
 _START = re.compile(rb"(?<![\w-])iteration: (\d{1,12}) / (\d{1,12}) \|")
 _TIMES = (b"elapsed_time_per_iteration_ms", b"time_per_iteration_ms")
@@ -29,7 +27,7 @@ _NEVER_LAST = (*_TIMES, b"consumed_tokens", b"tokens_per_sec", b"tokens_per_sec_
 _NEAREST = "the sequence length {} is the roundest number that the printed digits allow ({:.0f} to {:.0f})"
 
 
-class _Parser:
+class _Parser(Parser):
     """Narrows down sequence length and devices from record to record."""
 
     reads_each_line = True
@@ -38,15 +36,14 @@ class _Parser:
         self._rate, self._total = Bracket(), Bracket()
         self._devices = Counted()
 
-    def take(self, line: Line, findings: Findings) -> None:
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read records; two processes may have written into one line."""
-        for text in pieces(line.text):
-            text = unwrapped(line, text, _is_complete, b"iteration: ")  # noqa: PLW2901  # the same line, whole
-            starts = list(_START.finditer(text))
-            for position, start in enumerate(starts):
-                is_last = position == len(starts) - 1
-                end = len(text) if is_last else starts[position + 1].start()
-                self._record(text[:end], start, line, findings, is_ended=is_last and line.is_ended)
+        text = unwrapped(line, text, _is_complete, b"iteration: ")  # the same line, whole
+        starts = list(_START.finditer(text))
+        for position, start in enumerate(starts):
+            is_last = position == len(starts) - 1
+            end = len(text) if is_last else starts[position + 1].start()
+            self._record(text[:end], start, line, findings, is_ended=is_last and line.is_ended)
 
     def _record(self, text: bytes, start: re.Match[bytes], line: Line, findings: Findings, *, is_ended: bool) -> None:
         fields: dict[bytes, bytes] = {}

@@ -1,72 +1,55 @@
-"""OLMo: `[step=N/M]`, then a line for each metric; the rates are those of one device over a running window.
+"""OLMo and OLMo-core: `[step=N/M]`, then a line for each metric; the rates are those of one device over a running window.
 
 The device count is not stated. Tokens per step of all devices x steps per second / tokens per second of one device is that
 count, and all three are printed.
 """
 
-import re
-
 from nlp_bench.logs.dialect import Dialect
-from nlp_bench.logs.exact import Counted
-from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.gathering import Gathering, Open
+from nlp_bench.logs.pattern import Lines, LinesParser, Open
 from nlp_bench.logs.quantity import bounds
 
 _TOLERANCE = 1e-3
-HEAD = re.compile(rb"\[step=(?P<iteration>\d{1,12})/(?:(?P<total_iterations>\d{1,12})|\?\?\?)[^\]\r\n]{0,200}\]\s*$")
 
 
-class Steps(Gathering):
+class _Olmo(LinesParser):
     """Counts devices from the differences of the cumulative tokens."""
 
-    def __init__(self, pair: re.Pattern[bytes], rate: bytes, steps: bytes, tokens: bytes) -> None:
-        keys = {rate: "tokens_per_second_per_device", steps: "", tokens: "consumed_tokens"}
-        super().__init__(HEAD, pair, keys)
-        self._rate, self._steps = rate, steps
-        self._devices = Counted()
+    def __init__(self, form: Lines) -> None:
+        super().__init__(form)
         self._before: tuple[float, float] | None = None
         self._per_step = 0.0
 
-    def complete(self, record: Open, label: bytes, findings: Findings) -> None:
-        """Tell the record, and narrow down the devices."""
+    def derive(self, record: Open) -> bool:
+        """Narrow down the devices."""
+        self.devices.line = record.line
         iteration, tokens = record.values["iteration"], record.values.get("consumed_tokens")
-        if tokens is not None:
-            if self._before and iteration > self._before[0]:
-                per_step = (tokens - self._before[1]) / (iteration - self._before[0])
-                # Where the head of a record is lost, its lines join another: two ways to the tokens of a step must agree.
-                known = (self._per_step, tokens / iteration)
-                if any(abs(per_step - other) <= _TOLERANCE * per_step for other in known):
-                    self._count(per_step, record)
-                self._per_step = per_step
-            self._before = iteration, tokens
-        self._devices.line = record.line
-        super().complete(record, label, findings)
-
-    def _count(self, per_step: float, record: Open) -> None:
-        # Numbers above 1000 are cut to whole ones, so a unit of the last digit is possible on both sides.
-        rate = bounds(record.texts.get(self._rate, b""), 1.0)
-        steps = bounds(record.texts.get(self._steps, b""), 1.0)
-        if rate and steps:
-            self._devices.ratio((per_step * steps[0], per_step * steps[1]), rate)
-
-    def finish(self, findings: Findings) -> None:
-        """Tell the devices, if only one number is possible."""
-        super().finish(findings)
-        self._devices.tell(findings)
+        if tokens is None:
+            return True
+        if self._before and iteration > self._before[0]:
+            per_step = (tokens - self._before[1]) / (iteration - self._before[0])
+            # Where the head of a record is lost, its lines join another: two ways to the tokens of a step must agree.
+            known = (self._per_step, tokens / iteration)
+            # Numbers above 1000 are cut to whole ones, so a unit of the last digit is possible on both sides.
+            rate, steps = (bounds(record.texts.get(key, b""), 1.0) for key in list(self.form.keys)[:2])
+            if rate and steps and any(abs(per_step - other) <= _TOLERANCE * per_step for other in known):
+                self.devices.ratio((per_step * steps[0], per_step * steps[1]), rate)
+            self._per_step = per_step
+        self._before = iteration, tokens
+        return True
 
 
-class _Old(Steps):
-    """Names of OLMo."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            re.compile(
-                rb"(?P<key>throughput/(?:total_tokens|device/(?:tokens|batches)_per_second))=(?P<value>[\d,.]+)\s*$"
-            ),
-            b"throughput/device/tokens_per_second",
-            b"throughput/device/batches_per_second",
-            b"throughput/total_tokens",
-        )
+def _lines(rate: bytes, steps: bytes, tokens: bytes) -> Lines:
+    """Return the form with the names of one of the programs."""
+    return Lines(
+        head=rb"\[step=<iteration>/(?:<total_iterations>|\?\?\?)[^\]\r\n]{0,200}\]\s*$",
+        pair=rb"(?P<key>throughput/(?:%b|%b|%b))=(?P<value>[\d,.]+)\s*$" % (rate, steps, tokens),
+        keys={
+            b"throughput/" + rate: "tokens_per_second_per_device",
+            b"throughput/" + steps: "",
+            b"throughput/" + tokens: "consumed_tokens",
+        },
+        reading=_Olmo,
+    )
 
 
 DIALECTS = (
@@ -80,6 +63,17 @@ DIALECTS = (
         "    throughput/device/batches_per_second=0.5000",
         trap="one record goes on over several lines; the rate is of one device, total_tokens are of all",
         needles=(b"[step=", b"throughput/"),
-        parser=_Old,
+        parser=_lines(b"device/tokens_per_second", b"device/batches_per_second", b"total_tokens"),
+    ),
+    Dialect(
+        name="olmo-core",
+        title="OLMo-core",
+        source="allenai/OLMo-core src/olmo_core/train/callbacks/speed_monitor.py, console_logger.py",
+        example="2026-01-01 10:00:10.000\thost:0\tolmo_core.train:512\tINFO\t[step=10/1000,epoch=1,eta=1:23:45]\n"
+        "    throughput/device/TPS=4,096\n"
+        "    throughput/total tokens=1,310,720",
+        trap="TPS is of one device and of the last step alone; `TPS (actual avg)` is cumulative",
+        needles=(b"[step=", b"throughput/"),
+        parser=_lines(b"device/TPS", b"device/BPS", b"total tokens"),
     ),
 )

@@ -3,10 +3,10 @@
 import re
 from math import isfinite
 
-from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.forms import is_cut
+from nlp_bench.logs.pattern import is_cut
 from nlp_bench.logs.quantity import duration_s, number
 from nlp_bench.logs.scan import Line
 
@@ -23,22 +23,21 @@ _SEQUENCES = {b"sequences/s", b"sequences/sec", b"sample/s", b"sample/sec", b"sa
 _TOLERANCE = 0.01
 
 
-class _Parser:
+class _Parser(Parser):
     """Three eras: the Trainer's intervals, the older scripts' batch costs, and the summary at the end."""
 
     def __init__(self) -> None:
         self.summary: dict[bytes, float] = {}
         self.average: tuple[Line, float] | None = None
 
-    def take(self, line: Line, findings: Findings) -> None:
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read a step, or what is said once."""
-        for text in pieces(line.text):
-            if b"interval_runtime" in text:
-                self._interval(line, text, findings)
-            elif _STEP.search(text):
-                self._batch_cost(line, text, findings)
-            else:
-                self._once(line, text, findings)
+        if b"interval_runtime" in text:
+            self._interval(line, text, findings)
+        elif _STEP.search(text):
+            self._batch_cost(line, text, findings)
+        else:
+            self._once(line, text, findings)
 
     def _interval(self, line: Line, text: bytes, findings: Findings) -> None:
         pairs = _pairs(line, text)

@@ -3,13 +3,12 @@
 import math
 import re
 
-from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.clean import label_of, unwrapped
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.forms import is_cut, take_facts
+from nlp_bench.logs.pattern import is_cut, take_facts
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
-from nlp_bench.logs.wrapped import unwrapped
 
 _RECORD = re.compile(
     rb"(?<![\w/])(?i:step):\s*(?P<iteration>\d{1,12})\s+(?P<fields>(?:(?!(?i:step):)[^\r\n]){0,400}?)"
@@ -59,7 +58,7 @@ _REMEMBERED = 64
 """Steps back in which another rank may still print a step that is known."""
 
 
-class _Parser:
+class _Parser(Parser):
     """Knows the last steps: every rank may print each one, all with the same loss."""
 
     reads_each_line = True
@@ -67,21 +66,20 @@ class _Parser:
     def __init__(self) -> None:
         self._losses: dict[int, tuple[bytes, bytes]] = {}
 
-    def take(self, line: Line, findings: Findings) -> None:
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read records, the mesh and the batch."""
-        for text in pieces(line.text):
-            rank = _RANK.search(text) if b"[rank-" in text else None
-            if rank:
-                findings.fact("num_devices", int(rank[1]), line)
-            if b"step: " in text or any(word in text for word in _RATES):
-                whole = unwrapped(line, text, _is_complete, b"step: ")
-                records = list(_RECORD.finditer(whole))
-                for found in records:
-                    self._record(whole, found, line, findings)
-                if not records and _RECORD.search(text):  # another process wrote between its parts
-                    findings.record(line, {}, is_whole=False)
-            else:
-                _settings(text, line, findings)
+        rank = _RANK.search(text) if b"[rank-" in text else None
+        if rank:
+            findings.fact("num_devices", int(rank[1]), line)
+        if b"step: " in text or any(word in text for word in _RATES):
+            whole = unwrapped(line, text, _is_complete, b"step: ")
+            records = list(_RECORD.finditer(whole))
+            for found in records:
+                self._record(whole, found, line, findings)
+            if not records and _RECORD.search(text):  # another process wrote between its parts
+                findings.record(line, {}, is_whole=False)
+        else:
+            _settings(text, line, findings)
 
     def _record(self, text: bytes, found: re.Match[bytes], line: Line, findings: Findings) -> None:
         fields, rate = found["fields"], number(found["rate"])
@@ -123,9 +121,6 @@ class _Parser:
         while len(self._losses) > _REMEMBERED:
             del self._losses[next(iter(self._losses))]
         return True
-
-    def finish(self, findings: Findings) -> None:
-        """Nothing is left to the end."""
 
 
 def _is_complete(text: bytes) -> bool:

@@ -1,6 +1,6 @@
 """Progress bars of programs that print nothing else about their speed."""
 
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.progress_bar import NEEDLES, BarBook, tell
 from nlp_bench.logs.scan import Line
@@ -9,7 +9,7 @@ _OWN_TIMES = (b"SamplesPerSec=", b"train_runtime", b":::MLLOG")
 """Words of programs that state their own times: their bars are not asked."""
 
 
-class _Parser:
+class _Parser(Parser):
     """Keeps every bar that may be a training's; the longest is believed in the end."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
@@ -76,7 +76,7 @@ _ALONE = "the log is of no known program, and states tokens per second in one li
 _LEAST = 2
 
 
-class _Stated:
+class _Stated(Parser):
     """Remembers what the log says of its processes and of evaluations."""
 
     def __init__(self) -> None:

@@ -3,10 +3,10 @@
 import re
 from math import isfinite
 
-from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.forms import is_cut
+from nlp_bench.logs.pattern import is_cut
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 
@@ -38,23 +38,22 @@ _NAMES = {
 }
 
 
-class _Parser:
+class _Parser(Parser):
     """Remembers the configuration, which says how many micro-batches make a step."""
 
     def __init__(self) -> None:
         self.config: dict[bytes, float] = {}
         self.is_image = self.has_iterations = False
 
-    def take(self, line: Line, findings: Findings) -> None:
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read an iteration or a word of the configuration."""
-        for text in pieces(line.text):
-            config = _CONFIG.search(text)
-            if config:
-                name, value = next((config[i], config[i + 1]) for i in (1, 3, 5) if config[i])
-                self.config.setdefault(name, float(value) if value != b"True" else 1.0)
-            found = _ITERATION.search(text) or _STEP.search(text)
-            if found and not _OTHER.search(text, found.end("total")):
-                self._record(line, text, found, findings)
+        config = _CONFIG.search(text)
+        if config:
+            name, value = next((config[i], config[i + 1]) for i in (1, 3, 5) if config[i])
+            self.config.setdefault(name, float(value) if value != b"True" else 1.0)
+        found = _ITERATION.search(text) or _STEP.search(text)
+        if found and not _OTHER.search(text, found.end("total")):
+            self._record(line, text, found, findings)
 
     def _record(self, line: Line, text: bytes, found: re.Match[bytes], findings: Findings) -> None:
         self.is_image = self.is_image or _IMAGE.search(text) is not None

@@ -1,0 +1,160 @@
+"""The trainers of the JAX world: T5X and others that log through CLU, PaxML, AXLearn, EasyLM, Levanter, kithara; MaxText has its own file."""
+
+import re
+from typing import ClassVar
+
+from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.dialect import Dialect, Parser
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.pattern import Lines, Pattern
+from nlp_bench.logs.quantity import Counted, in_unit, number
+from nlp_bench.logs.scan import Line
+
+_SPEED = rb"(?:<iterations_per_second>it/s|<elapsed_s>s/it)"
+
+
+class _Clu(Parser):
+    """Reads `[step] name=value, name=value`, and derives the devices from the two rates."""
+
+    _head = re.compile(rb"\[(\d{1,12})\] (collection=train )?(?!collection=)(?=[\w/ ]{1,200}=)")
+    _other = re.compile(rb"\bcollection=|\] \[\d{1,12}\] |\.py:\d")
+    _torn_name = re.compile(rb"\w{1,40}=[a-zA-Z_]{1,40}(?:/\S{1,80})? ")
+    _pair = re.compile(rb"(?<![\w/])(?:timing/)?(\w+)=([-+\d.eE]+)(?=,|\s|$)")
+    _keys: ClassVar = {
+        b"target_tokens_per_second": "tokens_per_second",
+        b"target_tokens_per_second_per_core": "tokens_per_second_per_device",
+        b"seqs_per_second": "samples_per_second",
+        b"steps_per_second": "iterations_per_second",
+        b"steps_per_sec": "iterations_per_second",
+        b"loss": "lm_loss",
+    }
+
+    def __init__(self) -> None:
+        self._devices = Counted()
+        self._is_named = False
+
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        """Read records; other collections than train are evaluations."""
+        head = self._head.search(text)
+        self._is_named = self._is_named or b"] collection=" in text
+        # Behind the head of an evaluation, or of any other line, the numbers are another's.
+        if not head or self._other.search(text, head.end()):
+            return
+        # A program that names the collection names it on every line: where it is missing, it was lost.
+        if head[2] or not (self._is_named or self._torn_name.match(text, head.end())):
+            self._record(text, head, line, findings)
+
+    def _record(self, text: bytes, head: re.Match[bytes], line: Line, findings: Findings) -> None:
+        written: dict[bytes, bytes] = {}
+        for pair in self._pair.finditer(text, head.end()):
+            is_whole = line.is_ended or pair.end() < len(text)
+            if is_whole and written.setdefault(pair[1], pair[2]) != pair[2]:
+                findings.record(line, {}, is_whole=False)  # the halves of two lines
+                return
+        values = {"iteration": float(head[1])}
+        for key, name in self._keys.items():
+            if (value := number(written.get(key, b""))) is not None:
+                quantity, values[quantity] = in_unit(name, value)
+        if not {"elapsed_s", "tokens_per_second", "samples_per_second"} & values.keys():
+            return
+        if "tokens_per_second" in values:
+            findings.remark("target tokens alone are counted, padding included; the tokens of the encoder are not")
+        rates = (written.get(b"target_tokens_per_second" + of) for of in (b"", b"_per_core"))
+        self._devices.quotient(line, *rates)
+        findings.record(line, values, label=label_of(text[: head.start()]), is_whole=line.is_ended)
+
+    def finish(self, findings: Findings) -> None:
+        """Tell the devices, if only one number is possible."""
+        self._devices.tell(findings)
+
+
+DIALECTS = (
+    Dialect(
+        name="axlearn",
+        title="AXLearn",
+        source="apple/axlearn axlearn/common/trainer.py",
+        example="I0101 10:00:00.000000 140 trainer.py:450] trainer process   0 step      100] Average step time: 1.25 seconds",
+        trap="the mean of 100 steps; neither tokens nor batch are in the log",
+        needles=(b"Average step time: ",),
+        parser=Pattern(
+            record=(
+                rb"process +\d{1,6} step +<iteration>\] Average step time: (?P<elapsed_s>[\d.]+(?:e-\d+)?) seconds",
+            )
+        ),
+    ),
+    Dialect(
+        name="easylm",
+        title="EasyLM",
+        source="young-geng/EasyLM EasyLM/models/llama/llama_train.py",
+        example="{'accuracy': 0.1,\n 'gradient_norm': 1.2,\n 'loss': 9.1,\n 'param_norm': 300.0,\n 'step': 1200}\n"
+        " 12% 1200/10000 [10:00<1:13:20, 2.00it/s]",
+        trap="neither tokens nor batch are in the log, only steps per second",
+        needles=(b"'gradient_norm'", b"'param_norm'", b"it/s]", b"s/it]"),
+        parser=Pattern(
+            # A bar without graphics, alone, is nobody's.
+            seen=(rb"'gradient_norm'", rb"'param_norm'"),
+            record=(rb"(?<![\w.])\d{1,3}% <iteration>/<total_iterations> \[[\d:]+<[\d:?]+,\s*" + _SPEED + rb"\]",),
+            is_redrawn=True,
+            reads_each_line=False,
+        ),
+    ),
+    Dialect(
+        name="kithara",
+        title="kithara",
+        source="AI-Hypercomputer/kithara kithara/trainer/trainer.py",
+        example="Step 10 took 2.000s\nTokens/s/device: 2048.00",
+        trap="three lines a step, the rate is of one device",
+        needles=(b" took ", b"Tokens/s/device: "),
+        parser=Lines(
+            head=rb"(?<!\w)Step <iteration> took (?P<elapsed_s>\d+\.\d+)s\s*$",
+            pair=rb"(?P<key>Tokens/s/device): (?P<value>[\d.]+)\s*$",
+            keys={b"Tokens/s/device": "tokens_per_second_per_device"},
+        ),
+    ),
+    Dialect(
+        name="levanter",
+        title="Levanter, Marin",
+        source="stanford-crfm/levanter src/levanter/callbacks/_metrics.py, src/levanter/tracker/json_logger.py",
+        example="Progress on:train 1.20kit/10.0kit rate:2.0it/s remaining:1:13:20 elapsed:10:00 postfix:loss=3.21",
+        trap="rate flips between it/s and s/it; counts have three digits; the line stands before anything ran, too",
+        needles=(b"Progress on:train", b'"throughput/tokens_per_second"'),
+        parser=Pattern(
+            record=rb'\{(?=[^\r\n]{0,9999}"throughput/tokens_per_second")(?P<fields>[^\r\n]{0,9999}"step": <iteration>[,}][^\r\n]{0,9999})',
+            # Rounded to three digits the count may stay the same for many steps.
+            otherwise=rb"Progress on:train (?P<iteration>[\d.]+[kKMG]?)it/[\d.]+[kKMG]?it rate:"
+            + _SPEED
+            + rb"(?: [^\r\n]{0,200}?postfix:[^\r\n]{0,80}?loss=(?P<lm_loss>[-+\d.einfa]+))?",
+            fields=(
+                rb'"throughput/tokens_per_second": (?P<tokens_per_second>[-+\d.eE]+)[,}]',
+                rb'"throughput/duration": (?P<elapsed_s>[-+\d.eE]+)[,}]',
+                rb'"train/loss": (?P<lm_loss>[-+\w.]+)[,}]',
+            ),
+            is_redrawn=True,
+            reads_each_line=False,
+        ),
+    ),
+    Dialect(
+        name="paxml",
+        title="PaxML",
+        source="google/paxml paxml/programs.py",
+        example="I0101 10:00:00.000000 140737350317184 programs.py:366] [PAX STATUS]: train_step() took 7.470000 seconds.",
+        trap="neither the step nor the batch is on the line",
+        needles=(b"[PAX STATUS]: train_step() took ", b"[PAX STATUS]: Starting training loop"),
+        parser=Pattern(
+            record=rb"\[PAX STATUS\]: train_step\(\) took (?P<elapsed_s>\d+\.\d+) seconds\.",
+            start=rb"\[PAX STATUS\]: Starting training loop",
+            is_numbered=False,
+        ),
+    ),
+    Dialect(
+        name="t5x",
+        title="T5X, Flax examples and others through CLU",
+        source="google-research/t5x t5x/models.py; google/CommonLoopUtils clu/metric_writers/logging_writer.py",
+        example="I0101 10:00:00.000000 140 logging_writer.py:48] [500] collection=train loss=3.1, timing/seconds=50.0, "
+        "timing/seqs=6400, timing/seqs_per_second=128.0, timing/steps_per_second=10.0, "
+        "timing/target_tokens_per_second=16384.0, timing/target_tokens_per_second_per_core=2048.0",
+        trap="rates are of all devices and per core on the same line; only target tokens are counted",
+        needles=(b"steps_per_sec",),
+        parser=_Clu,
+    ),
+)

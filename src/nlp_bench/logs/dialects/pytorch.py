@@ -1,0 +1,324 @@
+"""Smaller trainers on PyTorch: AWS's FSDP sample, Composer, IBM's fms-fsdp, Meta's torchtune and lingua, picotron."""
+
+import json
+import math
+import re
+from typing import Any, ClassVar
+
+from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.dialect import Dialect, Parser
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.pattern import At, Lines, LinesParser, Match, Open, Pattern, PatternParser, Values
+from nlp_bench.logs.quantity import Bracket, bounds, number
+from nlp_bench.logs.scan import Line
+from nlp_bench.logs.stamp import stamp_s
+
+
+class _AwsFsdp(PatternParser):
+    """Puts the global batch together from what the launcher says of itself.
+
+    --max_context_width is left alone: train.py does not hand it to its data loader.
+    """
+
+    _words: ClassVar = {
+        "nodes": re.compile(rb"--nnodes[= ](\d{1,6})(?![\w-])"),
+        "processes": re.compile(rb"--nproc[_-]per[_-]node[= ](\d{1,4})(?![\w-])"),
+        "batch": re.compile(rb"--train_batch_size[= ](\d{1,9})(?![\w-])"),
+    }
+
+    def __init__(self, form: Pattern) -> None:
+        super().__init__(form)
+        self.launch: dict[str, int] = {}
+
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        """Read a step or the words of the launcher."""
+        super().text(text, line, findings)
+        for name, expression in self._words.items() if b"--" in text else ():
+            if found := expression.search(text):
+                self.launch.setdefault(name, int(found[1]))
+                if {"nodes", "processes"} <= self.launch.keys():
+                    devices = float(self.launch["nodes"] * self.launch["processes"])
+                    findings.fact("num_devices", devices, line)
+                    findings.fact("global_batch_size", self.launch.get("batch", 0) * devices, line)
+
+
+class _Composer(LinesParser):
+    """Numbers the batches through all epochs. The tokens are real ones, without padding: batch x sequence length would be too many."""
+
+    def begin(self, head: Match) -> tuple[Values, bool]:
+        """Return the number of the batch where the head counts batches."""
+        if head["unit"] != b"batch":
+            return {}, True
+        before = (int(head["epoch"]) - 1) * int(head["of"] or 0) if head["epoch"] else 0
+        return {"iteration": float(before + int(head["count"]))}, True
+
+    def derive(self, record: Open) -> bool:
+        """Take the number of the batch that is counted before it, and narrow down the devices."""
+        batches = number(record.texts.get(b"time/batch", b""))
+        if batches is not None and math.isfinite(batches):
+            record.values["iteration"] = batches + 1
+        if "iteration" not in record.values:
+            return False
+        for what in (b"tokens", b"samples"):
+            rates = (record.texts.get(b"throughput/%b%b_per_sec" % (of, what)) for of in (b"", b"device/"))
+            self.devices.quotient(record.line, *rates)
+        return True
+
+
+class _FmsFsdp(LinesParser):
+    """Derives the devices from the two cumulative rates, which are no rates of a step themselves."""
+
+    def rename(self, key: bytes) -> bytes:
+        """Return the one name of keys that hold a number; the oldest versions say how many steps a time is the mean of."""
+        old_names = {b"token per day": b"overall token per day", b"overall speed": b"overall step time"}
+        return b"current step time" if key.startswith(b"speed for these") else old_names.get(key, key)
+
+    def derive(self, record: Open) -> bool:
+        """Narrow down the devices, and multiply two means since the start: the tokens of a step."""
+        texts, per_device = record.texts, b"overall token per gpu per sec"
+        if not {b"current step time", b"current token per gpu per sec", per_device} & texts.keys():
+            return False
+        self.devices.line = record.line
+        day, mean_s = (
+            bounds(texts.get(b"overall token per day", b""), 1.0),
+            number(texts.get(b"overall step time", b"")),
+        )
+        if day:
+            second = (day[0] / 86400, day[1] / 86400)
+            self.devices.ratio(second, bounds(texts.get(per_device, b""), 1.0))
+            if mean_s and second[1] * mean_s < 1e18 and "consumed_tokens" not in record.values:
+                record.values.setdefault("tokens", float(round(second[0] * mean_s)))
+        return True
+
+
+class _Lingua(Parser):
+    """A line per logging interval, and metrics.jsonl with all digits.
+
+    The line names micro-steps (`acc`); `iter` is the time of the last of them, not of a step. metrics.jsonl has the tokens of all devices
+    and the time of day, which give the rate of the machine.
+    """
+
+    _word = b"  wps: "
+    _front = re.compile(rb"step: (?P<iteration>\d{1,12})  (?:acc: (?P<acc>\d{1,9})  )?")
+    _back = re.compile(rb"([-+\d.e]{1,24})  iter: +[\d.e-]{1,24}  data:")
+    _loss = re.compile(rb"\bloss(?:_avg)?: +([-+\w.]+)")
+    _json = re.compile(rb"\{\"(?=[^\r\n]*\"speed/wps\")[^\r\n]*\}\s*$")
+    _names: ClassVar = {
+        "global_step": "iteration",
+        "speed/wps": "tokens_per_second_per_device",
+        "optim/total_tokens": "consumed_tokens",
+        "loss/out": "lm_loss",
+    }
+
+    def __init__(self) -> None:
+        self._before: tuple[float, float] | None = None
+
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        """Read records of either form."""
+        if self._word in text:
+            self._line(text, line, findings)
+        elif b'"speed/wps"' in text:
+            self._metrics(text, line, findings)
+
+    def _line(self, text: bytes, line: Line, findings: Findings) -> None:
+        front, _, back = text.partition(self._word)
+        begin = front.rfind(b"step: ", -400)
+        head, rate = self._front.match(front, begin) if begin >= 0 else None, self._back.match(back)
+        per_device = number(rate[1]) if rate else None
+        if not head or per_device is None or int(head["acc"] or 0):
+            return
+        values = {"iteration": float(head["iteration"]), "tokens_per_second_per_device": per_device}
+        loss = self._loss.search(front, begin)
+        if loss and (value := number(loss[1])) is not None:
+            values["lm_loss"] = value
+        findings.record(line, values, label=label_of(front[:begin].partition(b"INFO")[0]))
+
+    def _metrics(self, text: bytes, line: Line, findings: Findings) -> None:
+        found = self._json.search(text)
+        try:
+            said: dict[str, Any] = json.loads(found[0], object_pairs_hook=once) if found else {}
+        except (ValueError, RecursionError):
+            said = {}
+        values = {name: float(said[key]) for key, name in self._names.items() if type(said.get(key)) in {int, float}}
+        if not math.isfinite(values.get("iteration", math.nan)) or said.get("acc_step"):
+            findings.record(line, {}, is_whole=bool(said))
+            return
+        now = stamp_s(str(said.get("created_at", "")).encode(), is_fine=True)
+        if now is not None and "consumed_tokens" in values:
+            before, self._before = self._before, (values["iteration"], now)
+            if before and values["iteration"] > before[0] and now > before[1]:
+                values["elapsed_s"] = (now - before[1]) / (values["iteration"] - before[0])
+        findings.record(line, values)
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raises ValueError for one with a key twice: it is the halves of two lines."""
+    said = dict(pairs)
+    if len(said) < len(pairs):
+        raise ValueError("a key stands twice")
+    return said
+
+
+class _Picotron(PatternParser):
+    """Narrows down the tokens of a step: they are rounded to three digits, the tokens of all steps so far bound them more closely."""
+
+    def __init__(self, form: Pattern) -> None:
+        super().__init__(form)
+        self.batch, self.total = Bracket(), Bracket()
+
+    def values(self, values: Values, at: At) -> Values:
+        """Take the bounds of a record."""
+        iteration, batch, total = values["iteration"], bounds(at.found["batch"]), bounds(at.found["so_far"] or b"")
+        if batch:
+            self.batch.narrow(*batch)
+        if total and iteration:
+            self.total.narrow(total[0] / iteration, total[1] / iteration)
+        return values
+
+    def finish(self, findings: Findings) -> None:
+        """Tell the tokens of a step, as far as the digits allow."""
+        both = Bracket()
+        both.narrow(max(self.batch.low, self.total.low), min(self.batch.high, self.total.high))
+        # The sum says something only if the batch has been the same from the first step on.
+        if self.devices.line and (tokens := both.roundest or self.batch.roundest):
+            findings.fact("tokens", tokens, self.devices.line)
+        super().finish(findings)
+
+
+_N = rb"[\d.]+[KMBT]?"
+
+DIALECTS = (
+    Dialect(
+        name="aws-fsdp",
+        title="AWS awsome-distributed-training, PyTorch FSDP",
+        source="aws-samples/awsome-distributed-training 3.test_cases/pytorch/FSDP/src/train.py",
+        example="0: 2026-01-01 10:00:00 I [train.py:103] Batch 12 Loss: 7.50000, Speed: 16.00 samples/sec, lr: 0.000100",
+        trap="Speed is of the machine; the printed --max_context_width is not the length of the samples",
+        needles=(b" samples/sec, ", b"--nproc_per_node", b"--nproc-per-node", b"--train_batch_size"),
+        parser=Pattern(
+            record=rb"\bBatch <iteration> Loss: <lm_loss>, Speed: <samples_per_second> samples/sec",
+            remark="--max_context_width is not what this program trains with: "
+            "its data loader has a length of its own (4096 unless changed)",
+            reading=_AwsFsdp,
+        ),
+        counts_from=0,
+    ),
+    Dialect(
+        name="composer",
+        title="Composer, LLM Foundry",
+        source="mosaicml/composer composer/loggers/console_logger.py, composer/callbacks/speed_monitor.py",
+        example="[epoch=1][batch=20/100]:\n"
+        "\t Train time/token: 2621440\n"
+        "\t Train throughput/tokens_per_sec: 16384.0000\n"
+        "\t Train throughput/device/tokens_per_sec: 2048.0000",
+        trap="one record goes on over several lines, the rate of the machine and of one device have nearly the same name; tokens "
+        "are real ones, without padding",
+        needles=(b"Train throughput/", b"Train time/", b"Train loss/train/total", b"[batch=", b"[token=", b"[sample="),
+        parser=Lines(
+            head=rb"(?:\[epoch=(?P<epoch>\d{1,9})(?:/\d{1,9})?\])?"
+            rb"\[(?P<unit>batch|sample|token)=(?P<count>\d{1,18})(?:/(?P<of>\d{1,18}))?\]:\s*$",
+            pair=rb"(?<!\w)Train (?P<key>(?:throughput|time|loss)/[\w/]+): (?P<value>[-+\w.]+)\s*$",
+            keys={
+                b"throughput/tokens_per_sec": "tokens_per_second",
+                b"throughput/device/tokens_per_sec": "tokens_per_second_per_device",
+                b"throughput/samples_per_sec": "samples_per_second",
+                b"throughput/device/samples_per_sec": "",
+                b"time/batch": "",
+                b"time/token": "consumed_tokens",
+                b"loss/train/total": "lm_loss",
+            },
+            reading=_Composer,
+        ),
+    ),
+    Dialect(
+        name="fms-fsdp",
+        title="IBM fms-fsdp",
+        source="foundation-model-stack/fms-fsdp fms_fsdp/utils/train_utils.py",
+        example="step: 200\nloss: 7.2345\ntokens seen: 6553600\ncurrent step time: 2.0\noverall step time: 2.5\n"
+        "current token per gpu per sec: 2048\noverall token per gpu per sec: 1638\noverall token per day: 1132462080",
+        trap="`overall` rates are cumulative; the rate is of one device, the tokens per day are of all",
+        needles=(
+            b"step: ",
+            b"tokens seen: ",
+            b" step time: ",
+            b"speed for these ",
+            b"overall speed: ",
+            b"token per gpu per sec: ",
+            b"token per day: ",
+            b"Total tok/step: ",
+        ),
+        parser=Lines(
+            head=rb"(?<![\w.-])step: <iteration>\s*$",
+            pair=rb"(?<!\w)(?P<key>tokens seen|(?:current|overall) step time|speed for these \d+ steps|overall speed"
+            rb"|(?:current|overall) token per gpu per sec|(?:overall )?token per day|Total tok/step): (?P<value>[-+\w.]+)\s*$",
+            keys={
+                b"tokens seen": "consumed_tokens",
+                b"current step time": "elapsed_s",
+                b"current token per gpu per sec": "tokens_per_second_per_device",
+                b"overall token per gpu per sec": "",
+                b"overall token per day": "",
+                b"overall step time": "",
+                b"Total tok/step": "tokens",
+            },
+            reading=_FmsFsdp,
+        ),
+    ),
+    Dialect(
+        name="lingua",
+        title="Meta lingua and its forks",
+        source="facebookresearch/lingua apps/main/train.py, lingua/metrics.py",
+        example="0: INFO    26-01-01 10:00:10.000000 - 0:01:23 - step: 10  acc: 0  loss: 10.8765  grad: 1.23e+00  flops: 4.12e+14  "
+        "wps: 5.43e+04  iter:  0.2512  data: 0.0012  lr: 3.00e-05  mem: 64%  pow: 612.3 W",
+        trap="wps is of one device, with three digits; iter is the time of the last micro-step",
+        needles=(b"  wps: ", b'"speed/wps"'),
+        parser=_Lingua,
+    ),
+    Dialect(
+        name="torchtune",
+        title="torchtune",
+        source="pytorch/torchtune torchtune/training/metric_logging.py",
+        example="Step 12 | loss:1.2345678 lr:2e-05 tokens_per_second_per_gpu:2048.0 peak_memory_active:21.3 grad_norm:1.23 ",
+        trap="the rate is of one device, and its number is not in the log",
+        needles=(b"tokens_per_second", b"time_per_step_s:", b"|Loss: "),
+        parser=Pattern(
+            record=rb"(?<!\w)Step <iteration> \| (?=[\w/]+:)(?=[^\r\n]*(?:time_per_step_s|tokens_per_second)[\w/]*:)",
+            # The bar has steps per second alone, a recent mean.
+            otherwise=rb"(?<![\d|])\d{1,6}\|<iteration>\|Loss: (?P<lm_loss>[-+\w.]+):[^\r\n\[]{0,400}\[[\d:]+<[\d:?]+,\s*"
+            rb"(?:<elapsed_s>s/it|<iterations_per_second>it/s)[,\]]",
+            pairs=(
+                rb"(?<!\S)(?P<key>[\w/]+):(?P<value>\S+)",
+                {
+                    b"loss": "lm_loss",
+                    b"grad_norm": "grad_norm",
+                    b"time_per_step_s": "elapsed_s",
+                    b"tokens_per_second_per_gpu": "tokens_per_second_per_device",
+                    b"tokens_per_second": "tokens_per_second_per_device",
+                },
+            ),
+            reads_each_line=False,
+        ),
+    ),
+    Dialect(
+        name="picotron",
+        title="picotron",
+        source="huggingface/picotron train.py",
+        example="[rank 0] Step: 10    | Loss: 8.5469 | Global batch size:   2.05K | Tokens/s:   4.10K | Tokens/s/GPU:   1.02K | "
+        "Tokens:  20.48K | MFU:  0.07% | Memory usage:   1.75GB",
+        trap="`Global batch size` is in tokens",
+        needles=(b"Tokens/s/GPU:",),
+        parser=Pattern(
+            record=rb"(?<!\w)Step: <iteration>\s*\| Loss:\s*(?P<lm_loss>[-+\w.]+) \| Global batch size:\s*(?P<batch>"
+            + _N
+            + rb") \| "
+            rb"Tokens/s:\s*(?P<tokens_per_second>"
+            + _N
+            + rb") \| Tokens/s/GPU:\s*(?P<tokens_per_second_per_device>"
+            + _N
+            + rb") \| (?:Tokens:\s*(?P<so_far>"
+            + _N
+            + rb")[/ ])?",
+            devices=("tokens_per_second", "tokens_per_second_per_device"),
+            reading=_Picotron,
+        ),
+    ),
+)
