@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from support.ours import Bundle, write_our_run
 
-from nlp_bench.bundle.make import Made, make_bundle
-from nlp_bench.bundle.manifest import Options
+from nlp_bench.evidence.make import Made, make_bundle
+from nlp_bench.evidence.manifest import Options
 
 
 @pytest.fixture

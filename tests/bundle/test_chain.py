@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from nlp_bench import marker, seal
-from nlp_bench.bundle.make import make_bundle
-from nlp_bench.bundle.manifest import Options
-from nlp_bench.bundle.text import verification_text
-from nlp_bench.bundle.verify import Demands, verify
+from nlp_bench.evidence.make import make_bundle
+from nlp_bench.evidence.manifest import Options
+from nlp_bench.evidence.text import verification_text
+from nlp_bench.evidence.verify import Demands, verify
 from nlp_bench.launch.folder import write_submission
 from nlp_bench.measure.contradiction import Code, Weight
 from nlp_bench.measure.entry import RunEntry

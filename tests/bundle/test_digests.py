@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.bundle.differences import differences
-from nlp_bench.bundle.digests import changes, line_digests
+from nlp_bench.evidence.derive import differences
+from nlp_bench.evidence.hashes import changes, line_digests
 
 
 def told(folder: Path, before: str, after: str) -> list[tuple[str, int, int]] | None:
@@ -46,7 +46,7 @@ def test_a_digest_can_be_made_by_hand(tmp_path: Path) -> None:
 
 
 def test_large_logs_have_a_digest_for_several_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nlp_bench.bundle.digests.MAX_DIGESTS", 10)
+    monkeypatch.setattr("nlp_bench.evidence.hashes.MAX_DIGESTS", 10)
     lines = [f"{n}\n" for n in range(1, 96)]
     after = [*lines]
     after[41] = "changed\n"

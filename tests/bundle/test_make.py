@@ -4,6 +4,8 @@ import gzip
 import hashlib
 import io
 import json
+import os
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -12,11 +14,12 @@ import pytest
 from support.ours import Bundle
 from support.published import published_log
 
-from nlp_bench.bundle.make import make_bundle
-from nlp_bench.bundle.manifest import Options
-from nlp_bench.bundle.verify import Demands, verify
+from nlp_bench import __version__
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
+from nlp_bench.evidence.make import make_bundle
+from nlp_bench.evidence.manifest import Options
+from nlp_bench.evidence.verify import Demands, verify
 
 
 def names(folder: Path) -> set[str]:
@@ -46,6 +49,111 @@ def test_a_bundle_holds_logs_records_report_and_hashes(bundle: Bundle, our_run: 
         subprocess.run(["sha256sum", "--quiet", "--strict", "-c", "SHA256SUMS"], cwd=made.path, check=False).returncode
         == 0
     )
+
+
+def put(run: Path, *names: str) -> None:
+    for name in names:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text("{}\n")
+
+
+@pytest.mark.parametrize("with_ranks", [False, True])
+def test_which_files_of_a_run_go_along(our_run: Path, tmp_path: Path, with_ranks: bool) -> None:
+    taken = {"machine/ranks/a.json", "a/b/c/d/deep.json", "ready", "job.err"} | (
+        {"ranks/0/rank.out"} if with_ranks else set()
+    )
+    left = {
+        "a/b/c/d/e/deeper.json",
+        "snapshot/site.toml",
+        ".hidden/a.json",
+        ".hidden.json",
+        "metrics.txt",
+        "machine/ready",
+    }
+    put(our_run, *taken, *left, "ranks/0/rank.out", "machine/metrics.txt", "machine/result.json", "odd name.json")
+    os.mkfifo(our_run / "pipe.out")  # opening it would wait for ever
+    made = make_bundle([str(our_run)], tmp_path / "e", Options(), with_ranks=with_ranks, force=False)
+    found = {name.removeprefix("runs/001/") for name in names(made.path) if name.startswith("runs/001/")}
+    first = {"job.out", "run.json", "outcome.json", "result.json", "machine/metrics.txt", "machine/result.json"}
+    assert found == first | taken
+    assert "runs/001: left out for its name: odd name.json" in made.remarks
+    assert verify(made.path).is_verified
+
+
+def git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), "-c", "user.name=n", "-c", "user.email=e", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout of nlp-bench with one commit."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    (folder / "code.py").write_text("a = 1\n")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        git(folder, *words)
+    monkeypatch.setattr("nlp_bench.config.catalog.checkout", lambda: folder)
+    return folder
+
+
+def test_a_bundle_says_which_nlp_bench_made_it(bundle: Bundle, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = git(checkout, "rev-parse", "HEAD")
+    clean = bundle("clean")
+    software = {"version": __version__, "commit": commit, "patch": None, "untracked": None}
+    assert clean.manifest.nlp_bench == software
+    assert not (clean.path / "software").exists()
+    (checkout / "code.py").write_text("a = 2\nHF_TOKEN = 'hf_abcdefghijklmnopqrstuvwx'\n")
+    (checkout / "new.py").touch()
+    changed = bundle("changed")
+    patch, untracked = "software/uncommitted.patch", "software/untracked.txt"
+    assert changed.manifest.nlp_bench == software | {"patch": patch, "untracked": untracked}
+    assert "+a = 2\n" in (changed.path / patch).read_text()
+    assert "abcdefghij" not in (changed.path / patch).read_text()
+    assert (changed.path / untracked).read_text() == "new.py\n"
+    assert f"nlp-bench's checkout has uncommitted changes: {patch}" in changed.remarks
+    assert [found["file"] for found in changed.manifest.redactions] == [patch]
+    found = verify(changed.path)
+    assert found.is_verified
+    assert not [remark for remark in found.remarks if remark.startswith("made by")]
+    monkeypatch.setattr("nlp_bench.evidence.collect.MAX_PATCH_BYTES", 10)
+    large = bundle("large")
+    assert large.manifest.nlp_bench["patch"] is None
+    assert any("above 16 MiB: left out" in remark for remark in large.remarks)
+    git(checkout, "commit", "-q", "-a", "-m", "two")
+    assert any(f"(commit {commit}), verified by" in remark for remark in verify(clean.path).remarks)
+
+
+@pytest.mark.parametrize("folder", [None, "no checkout"])
+def test_without_a_checkout_no_commit_is_known(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str | None
+) -> None:
+    monkeypatch.setattr("nlp_bench.config.catalog.checkout", lambda: tmp_path / folder if folder else None)
+    made = bundle()
+    assert made.manifest.nlp_bench == {"version": __version__, "commit": None, "patch": None, "untracked": None}
+    assert "nlp-bench was not run from a git checkout: no commit is known" in made.remarks
+
+
+def test_a_run_of_another_commit_is_told(bundle: Bundle, our_run: Path, checkout: Path) -> None:
+    commit, run = git(checkout, "rev-parse", "HEAD"), json.loads((our_run / "run.json").read_text())
+    for made_by, is_told in ((f"{commit}+changes", False), ("abc", True), (None, False)):
+        (our_run / "run.json").write_text(json.dumps(run | {"nlp_bench": {"version": "1", "commit": made_by}}))
+        remarks = bundle(f"e{made_by}").remarks
+        told = f"runs/001 was made by nlp-bench at commit {made_by}, the bundle at {commit}"
+        assert (told in remarks) == is_told, remarks
+
+
+def test_an_unreadable_run_names_its_file_by_the_manifest(bundle: Bundle, our_run: Path, tmp_path: Path) -> None:
+    """Whatever is said of a bundle is the same wherever it lies, also what refuses to be measured."""
+    (our_run / "run.json").write_text("no JSON")
+    made = bundle("moved")
+    (entry,) = made.entries
+    assert [str(reason) for reason in entry.reasons] == [
+        str(reason) for reason in entry.reasons if str(tmp_path) not in str(reason)
+    ]
+    assert str(entry.reasons[0]).startswith("runs/001/run.json is not JSON")
+    shutil.copytree(made.path, tmp_path / "elsewhere" / "m")
+    assert verify(tmp_path / "elsewhere" / "m").is_verified
 
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tar.zst"])

@@ -14,8 +14,8 @@ from support.published import published_log
 from support.samples import samples
 from support.secret_shapes import BLOCKS, HARMLESS, SHAPES
 
-from nlp_bench.bundle.verify import verify
 from nlp_bench.cli.main import main
+from nlp_bench.evidence.verify import verify
 from nlp_bench.redact import MARK, redact, redact_text
 
 SECRET = "s3cr3tV4lue9876543210"  # noqa: S105  # none
@@ -161,7 +161,7 @@ def test_the_redact_report_of_a_log_and_of_nothing(
     our_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "nlp_bench.bundle.make.write_software", lambda _: ({"commit": "abc"}, [])
+        "nlp_bench.evidence.make.add_software", lambda _: {"commit": "abc"}
     )  # no patch of this checkout
     assert main(["bundle", str(our_run), "--redact-report"]) == 0
     assert capsys.readouterr().out == "nothing is blacked out\n"

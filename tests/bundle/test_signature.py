@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from support.ours import Bundle
 
-from nlp_bench.bundle.make import make_bundle
-from nlp_bench.bundle.manifest import Options
-from nlp_bench.bundle.verify import Demands, verify
 from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.evidence.make import make_bundle
+from nlp_bench.evidence.manifest import Options
+from nlp_bench.evidence.verify import Demands, verify
 
 ME, OTHER = "me@example.org", "other@example.org"
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.ours import Bundle
 
-from nlp_bench.bundle.unpack import MAX_BYTES
-from nlp_bench.bundle.verify import verify
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
+from nlp_bench.evidence.archive import MAX_BYTES
+from nlp_bench.evidence.verify import verify
 
 
 def tar_of(*members: tuple[tarfile.TarInfo, bytes], form: int = tarfile.USTAR_FORMAT) -> bytes:
@@ -117,7 +117,7 @@ def test_a_folder_above_the_limit_is_refused_before_it_is_read(bundle: Bundle) -
 def test_a_folder_of_too_many_files_is_refused(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = bundle().path
     count = sum(1 for _ in folder.rglob("*"))
-    monkeypatch.setattr("nlp_bench.bundle.unpack.MAX_FILES", count)
+    monkeypatch.setattr("nlp_bench.evidence.archive.MAX_FILES", count)
     assert verify(folder).is_verified
     (folder / "one_more").touch()
     with pytest.raises(UsageError, match=f"bytes or {count} files"):
@@ -154,8 +154,8 @@ def test_manifests_that_are_none(tmp_path: Path, manifest: str) -> None:
 def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     from support.published import write_run
 
-    from nlp_bench.bundle.make import make_bundle
-    from nlp_bench.bundle.manifest import Options
+    from nlp_bench.evidence.make import make_bundle
+    from nlp_bench.evidence.manifest import Options
 
     folder = tmp_path_factory.mktemp("fuzz")
     run = write_run(folder / "run")

@@ -9,9 +9,9 @@ import pytest
 from support.ours import Bundle
 from support.published import published_log
 
-from nlp_bench.bundle.digests import line_digests
-from nlp_bench.bundle.text import made_text, verification_text
-from nlp_bench.bundle.verify import Demands, verify
+from nlp_bench.evidence.hashes import line_digests
+from nlp_bench.evidence.text import made_text, verification_text
+from nlp_bench.evidence.verify import Demands, verify
 from nlp_bench.seal import sha256_of
 
 

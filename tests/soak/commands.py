@@ -7,10 +7,10 @@ from pathlib import Path
 
 from support.ours import write_our_run
 
-from nlp_bench.bundle.make import make_bundle
-from nlp_bench.bundle.manifest import Options
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
+from nlp_bench.evidence.make import make_bundle
+from nlp_bench.evidence.manifest import Options
 
 TESTS = Path(__file__).resolve().parents[1]
 STUB = {"PYTHONPATH": f"{TESTS.parent}/src:{TESTS}/faults/stub", "NLP_BENCH_STUB": "slow 0.3"}

@@ -28,12 +28,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))  # this che
 from support.odd_files import changed, words_changed
 from support.ours import write_our_run
 
-from nlp_bench.bundle.make import make_bundle
-from nlp_bench.bundle.manifest import MANIFEST, SUMS, Options
 from nlp_bench.cli.main import main as nlp_bench
 from nlp_bench.config.catalog import root
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
+from nlp_bench.evidence.make import make_bundle
+from nlp_bench.evidence.manifest import MANIFEST, SUMS, Options
 from nlp_bench.seal import sha256_of
 from soak.workers import run_all
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from support.known_machine import calibration
 from support.ours import write_our_run
 
-from nlp_bench.bundle.make import make_bundle
-from nlp_bench.bundle.manifest import Options
-from nlp_bench.bundle.verify import verify
+from nlp_bench.evidence.make import make_bundle
+from nlp_bench.evidence.manifest import Options
+from nlp_bench.evidence.verify import verify
 from soak.writer import Check, Work, Writer, command, prepared_once, remember
 
 

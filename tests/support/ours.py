@@ -7,7 +7,7 @@ from pathlib import Path
 from support.published import write_run
 
 from nlp_bench import marker, seal
-from nlp_bench.bundle.make import Made
+from nlp_bench.evidence.make import Made
 from nlp_bench.launch.folder import write_submission
 from nlp_bench.train.logline import Interval, format_line
 

@@ -49,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make the bundle; print its content and the line for the bid."""
     use_one_thread()
-    from nlp_bench.bundle.make import make_bundle
-    from nlp_bench.bundle.manifest import Options
-    from nlp_bench.bundle.text import made_talk, made_text, redactions_text
+    from nlp_bench.evidence.make import make_bundle
+    from nlp_bench.evidence.manifest import Options
+    from nlp_bench.evidence.text import made_talk, made_text, redactions_text
 
     if options.redact_report and options.sign:
         raise UsageError("--sign: with --redact-report no bundle is made; leave one of them out")

@@ -49,9 +49,9 @@ def run(options: argparse.Namespace) -> int:
     import json
 
     use_one_thread()
-    from nlp_bench.bundle.text import verification_text
-    from nlp_bench.bundle.verify import Demands, verify
     from nlp_bench.errors import UsageError
+    from nlp_bench.evidence.text import verification_text
+    from nlp_bench.evidence.verify import Demands, verify
 
     if not options.bundle.exists():
         raise UsageError(

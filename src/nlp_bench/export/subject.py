@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.bundle.derive import measure
-from nlp_bench.bundle.manifest import LOG, RUN_FOLDER
 from nlp_bench.errors import UsageError
+from nlp_bench.evidence.derive import measure
+from nlp_bench.evidence.manifest import LOG, RUN_FOLDER
 from nlp_bench.files import read_object
 from nlp_bench.inputs.find import Kind, find
 from nlp_bench.measure.entry import RunEntry

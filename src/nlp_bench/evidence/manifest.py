@@ -23,13 +23,13 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def is_safe(path: str) -> bool:
-    """Say whether a path of a bundle is relative, without `..`, hidden or empty parts, and of plain characters alone."""
+    """Return whether a path of a bundle is relative, without `..`, hidden or empty parts, and of plain characters alone."""
     return len(path) <= 250 and all(_NAME.fullmatch(part) for part in path.split("/"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the report was asked for: with the same options it comes out again."""
+    """The options of the report: with the same ones it comes out again."""
 
     tokens: int = USUAL_TOKENS
     """Tokens of the hypothetical training."""
@@ -42,7 +42,7 @@ class Options:
     num_gpus: int | None = None
     """GPUs of the run, likewise."""
     rules: str | None = None
-    """Rules that were asked for: a name of benchmark/rules, or the path of a rule file in the bundle."""
+    """Rules that runs are held to: a name of benchmark/rules, or the path of a rule file in the bundle."""
 
     def overrides(self) -> "Overrides":
         """Return what they say of logs that do not say it."""
@@ -52,12 +52,12 @@ class Options:
             sequence_length=self.sequence_length, global_batch_size=self.global_batch_size, num_gpus=self.num_gpus
         )
 
-    def words(self) -> list[str]:
-        """Return them as words of `nlp-bench report`."""
+    def arguments(self) -> list[str]:
+        """Return them as `nlp-bench report` takes them."""
         given = {("limit" if name == "limit_s" else name): value for name, value in asdict(self).items() if value}
         return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", f"{value}")]
 
-    def told(self) -> str:
+    def text(self) -> str:
         """Return them for people: a number means nothing without its tokens, nor without what somebody said of the log."""
         sizes = ("sequence_length", "global_batch_size", "num_gpus")
         given = [f"{name.replace('_', ' ')} {value}" for name in sizes if (value := getattr(self, name))]
@@ -90,15 +90,13 @@ class Member:
 
     @property
     def is_ours(self) -> bool:
-        """Say whether it is a run folder of ours."""
+        """Whether it is a run folder of ours."""
         return self.kind == RUN_FOLDER
 
-
-def redacted(redactions: Sequence[Mapping[str, Any]], member: Member) -> frozenset[str]:
-    """Return the names of the files of a run folder in which a secret was blacked out: their hashes are others than before."""
-    folder = f"{member.path}/"
-    paths = {str(redaction.get("file")) for redaction in redactions}
-    return frozenset(path[len(folder) :] for path in paths if path[: len(folder)] == folder)
+    def redacted(self, redactions: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+        """Return the names of its files in which a secret was blacked out: their hashes are others than before."""
+        paths = {str(redaction.get("file")) for redaction in redactions}
+        return frozenset(path.removeprefix(f"{self.path}/") for path in paths if path.startswith(f"{self.path}/"))
 
 
 def place_of(redaction: Mapping[str, Any]) -> str:
@@ -138,7 +136,7 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of nlp-bench/bundle/1."""
-        again = ["nlp-bench", "report", *(run.path for run in self.runs), *self.options.words()]
+        again = ["nlp-bench", "report", *(run.path for run in self.runs), *self.options.arguments()]
         return {
             "schema": SCHEMA,
             "nlp_bench": dict(self.nlp_bench),
@@ -161,22 +159,18 @@ def read_manifest(path: Path) -> Manifest:
         if found != SCHEMA:
             newer = "; install a newer nlp-bench" if found.startswith(SCHEMA.rpartition("/")[0]) else ""
             raise UsageError(f"{MANIFEST}: schema is {found[:80]!r}, expected {SCHEMA!r}{newer}")
-        manifest = _of(record)
+        manifest = Manifest(
+            nlp_bench={str(name): value for name, value in record["nlp_bench"].items()},
+            options=Options(**record["options"]),
+            runs=[Member(**run) for run in record["runs"]],
+            redactions=[dict(redaction) for redaction in record["redactions"]],
+            remarks=[str(remark) for remark in record["remarks"]],
+            files=[File(**file) for file in record["files"]],
+        )
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{MANIFEST} is not the manifest of a bundle: {type(error).__name__}: {error}") from error
     _check(manifest)
     return manifest
-
-
-def _of(record: Mapping[str, Any]) -> Manifest:
-    return Manifest(
-        nlp_bench={str(name): value for name, value in record["nlp_bench"].items()},
-        options=Options(**record["options"]),
-        runs=[Member(**run) for run in record["runs"]],
-        redactions=[dict(redaction) for redaction in record["redactions"]],
-        remarks=[str(remark) for remark in record["remarks"]],
-        files=[File(**file) for file in record["files"]],
-    )
 
 
 def _check(manifest: Manifest) -> None:

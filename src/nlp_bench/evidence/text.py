@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nlp_bench.bundle.make import Made
-from nlp_bench.bundle.manifest import Manifest, place_of
-from nlp_bench.bundle.verify import Verification
+from nlp_bench.evidence.make import Made
+from nlp_bench.evidence.manifest import Manifest, place_of
+from nlp_bench.evidence.verify import Verification
 from nlp_bench.seal import State
 from nlp_bench.show.escape import one_line
 from nlp_bench.show.grid import Column, as_text, json_text
@@ -14,7 +14,6 @@ NOT_PROVEN = (
     "not proven by this: who measured, on which machine, and that the log as a whole is genuine; "
     "compare the digest with the one in the bid, and see docs/evidence.md"
 )
-
 MAX_REPEATED = 3
 """Differences of a file that repeats the report's."""
 
@@ -22,10 +21,11 @@ MAX_REPEATED = 3
 def made_text(made: Made) -> str:
     """Return what was made, and the line for the bid."""
     size = sum(file.size for file in made.manifest.files)
-    lines = [f"{made.path}: {len(made.manifest.runs)} run(s), {len(made.manifest.files)} files, {size} bytes unpacked"]
-    lines.append(_line("options", one_line(made.manifest.options.told())))
-    for member in made.manifest.runs:
-        lines += [f"  {member.path} ({member.name}): {words}" for words in map(numbers_text, member.numbers)]
+    lines = [
+        f"{made.path}: {len(made.manifest.runs)} run(s), {len(made.manifest.files)} files, {size} bytes unpacked",
+        _line("options", one_line(made.manifest.options.text())),
+        *_runs([{"path": m.path, "name": m.name, "numbers": m.numbers} for m in made.manifest.runs]),
+    ]
     lines += [_line("signature", str(made.signature))] if made.signature else []
     lines += ["put this line into the bid:", f"  nlp-bench evidence, SHA-256 of manifest.json: {made.digest}"]
     return "\n".join(lines) + "\n"
@@ -47,11 +47,8 @@ def redactions_text(manifest: Manifest, *, is_json: bool) -> str:
     if is_json:
         return json_text({"schema": "nlp-bench/redactions/1", "redactions": found})
     rows = [(entry["file"], str(line), entry["kind"]) for entry in found for line in entry["lines"]]
-    rows += [
-        (entry["file"], f"{more} more", entry["kind"])
-        for entry in found
-        if (more := entry["count"] - len(entry["lines"]))
-    ]
+    cut = [(entry, entry["count"] - len(entry["lines"])) for entry in found]
+    rows += [(entry["file"], f"{more} more", entry["kind"]) for entry, more in cut if more]
     if not rows:
         return "nothing is blacked out\n"
     file, line, rule = zip(*rows, strict=True)
@@ -66,28 +63,25 @@ def _original(manifest: Manifest, path: str) -> str:
     return path
 
 
-def numbers_text(numbers: Mapping[str, Any]) -> str:
-    """Return outcome and numbers of one run in a line."""
-    rates, times = numbers["tokens_per_second"], numbers["time_to_report_s"]
-    said = [
-        f"{kind} {rates[kind]:.2f} tokens/s, {times[kind]:.2f} s"
-        for kind in ("steady", "reference")
-        if rates[kind] is not None
-    ]
-    return one_line("; ".join([numbers["outcome"], *said]))
-
-
 def verification_text(found: Verification) -> str:
     """Return the verdict, each fault, and what a verdict does not prove."""
-    lines = [f"{found.bundle}: {'VERIFIED' if found.is_verified else 'DIFFERS'}", _line("digest", found.digest)]
-    lines.append(_line("options", one_line(found.options.told())))
-    lines += _files(found)
+    verdict = "VERIFIED" if found.is_verified else "DIFFERS"
+    lines = [f"{found.bundle}: {verdict}", _line("digest", found.digest)]
+    lines.append(_line("options", one_line(found.options.text())))
+    if found.faults:
+        lines += _faults("files", "not as recorded:", found.faults)
+    else:
+        lines.append(_line("files", f"{found.num_files} hashes, all as recorded"))
     lines += _numbers(found)
-    lines += _log_lines(found)
+    if found.contradictions:
+        lines += _faults("log lines", "some contradict others:", found.contradictions)
+    elif found.num_lines:
+        lines.append(_line("log lines", f"{found.num_lines} records agree with themselves and with each other"))
     lines += _chain(found)
-    lines += _signature(found)
-    for run in found.runs if found.is_verified else ():
-        lines += [f"  {run['path']} ({run['name']}): {numbers_text(numbers)}" for numbers in run["numbers"]]
+    if found.signature:
+        word = "good" if found.signature.is_good else f"NOT GOOD: {one_line(found.signature.path)}"
+        lines.append(_line("signature", f"{word}: {found.signature.text}"))
+    lines += _runs(found.runs) if found.is_verified else []
     lines += [_line("note", one_line(remark)) for remark in found.remarks]
     return "\n".join([*lines, f"  {NOT_PROVEN}"]) + "\n"
 
@@ -98,12 +92,6 @@ def _line(name: str, text: str) -> str:
 
 def _faults(name: str, what: str, faults: Sequence[str]) -> list[str]:
     return [_line(name, what), *(f"    {one_line(fault)}" for fault in faults)]
-
-
-def _files(found: Verification) -> list[str]:
-    if not found.faults:
-        return [_line("files", f"{found.num_files} hashes, all as recorded")]
-    return _faults("files", "not as recorded:", found.faults)
 
 
 def _numbers(found: Verification) -> list[str]:
@@ -126,25 +114,19 @@ def _chain(found: Verification) -> list[str]:
     lines = []
     for path, findings in found.chain.items():
         by_state = {state: [f.link.value for f in findings if f.state is state] for state in State}
-        said = [f"{len(by_state[State.HOLDS])} link(s) hold"]
-        said += [
-            f"{state.value}: {', '.join(names)}"
-            for state, names in by_state.items()
-            if names and state is not State.HOLDS
-        ]
+        said = [f"{len(by_state.pop(State.HOLDS))} link(s) hold"]
+        said += [f"{state.value}: {', '.join(names)}" for state, names in by_state.items() if names]
         lines.append(_line("chain", f"{path}: {'; '.join(said)}"))
     return lines
 
 
-def _signature(found: Verification) -> list[str]:
-    if found.signature is None:
-        return []
-    word = "good" if found.signature.is_good else f"NOT GOOD: {one_line(found.signature.path)}"
-    return [_line("signature", f"{word}: {found.signature.text}")]
-
-
-def _log_lines(found: Verification) -> list[str]:
-    if found.contradictions:
-        return _faults("log lines", "some contradict others:", found.contradictions)
-    agree = f"{found.num_lines} records agree with themselves and with each other"
-    return [_line("log lines", agree)] if found.num_lines else []
+def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each run: where it lies, its outcome and its numbers."""
+    lines = []
+    for run in runs:
+        for numbers in run["numbers"]:
+            rates, times = numbers["tokens_per_second"], numbers["time_to_report_s"]
+            known = [kind for kind in ("steady", "reference") if rates[kind] is not None]
+            said = [f"{kind} {rates[kind]:.2f} tokens/s, {times[kind]:.2f} s" for kind in known]
+            lines.append(f"  {run['path']} ({run['name']}): {one_line('; '.join([numbers['outcome'], *said]))}")
+    return lines

@@ -70,7 +70,11 @@ def check(manifest: Path, signature: Path, allowed_signers: Path, identity: str 
             path=str(signature), is_good=False, text="there is no such file; name it with --signature FILE"
         )
     files = ["-s", str(signature.absolute()), "-f", str(allowed_signers.absolute())]
-    names = [identity] if identity else _principals(program, files)
+    names = [identity] if identity else []
+    if not names:  # by the list; nobody where the key is not in it
+        done = _ask([program, "-Y", "find-principals", *files], b"")
+        lines = done.stdout.decode(errors="replace").splitlines() if done.returncode == 0 else []
+        names = [name for line in lines for name in line.split(",") if name]
     said = "nobody of the list of allowed signers has made it"
     for name in names:
         with manifest.open("rb") as stream:
@@ -79,13 +83,6 @@ def check(manifest: Path, signature: Path, allowed_signers: Path, identity: str 
             return Signature(path=str(signature), is_good=True, identity=name, text=_last(done.stdout))
         said = _last(done.stderr + done.stdout)
     return Signature(path=str(signature), is_good=False, identity=identity, text=said)
-
-
-def _principals(program: str, files: list[str]) -> list[str]:
-    """Return whose key made the signature, by the list; none where its key is not in it."""
-    done = _ask([program, "-Y", "find-principals", *files], b"")
-    lines = done.stdout.decode(errors="replace").splitlines() if done.returncode == 0 else []
-    return [name for line in lines for name in line.split(",") if name]
 
 
 def _ask(command: list[str], content: bytes) -> "subprocess.CompletedProcess[bytes]":

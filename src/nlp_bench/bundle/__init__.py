@@ -1,1 +1,0 @@
-"""The evidence behind a number in one file: made, verified offline, never trusted."""

@@ -1,0 +1,219 @@
+"""A bundle as an archive: packed to bytes that depend on its files alone, and opened although nobody vouches for it.
+
+Packed sorted, without owner, with one time and one mode. Opened by `tarfile` with its data filter into a private folder that is
+removed again. What neither `nlp-bench bundle` nor a tar that packs its folder anew writes is refused before the filter sees it: links,
+devices, sparse files, names that lead out, are odd or are given twice, and more bytes than allowed.
+"""
+
+import contextlib
+import gzip
+import stat
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, cast
+
+from nlp_bench.errors import UsageError
+from nlp_bench.evidence.manifest import MANIFEST, is_safe
+from nlp_bench.files import open_for_reading, writing
+from nlp_bench.walk import MAX_DEPTH
+
+TOP = "evidence"
+"""The folder that everything lies in once the archive is unpacked."""
+MTIME = 315532800
+"""1980-01-01: GNU tar warns of earlier ones."""
+SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+_OTHER = (".zip", ".7z", ".xz", ".bz2", ".gz", ".zst", ".rar")
+MAX_BYTES = 4 << 30
+"""Unpacked bytes of a bundle, unless more are allowed."""
+MAX_FILES = 100_000
+_CHUNK = _MAX_EXTENDED = 1 << 16
+_OVERRIDES = (b" path=", b" linkpath=", b" size=", b" GNU.sparse")
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+def form_of(path: Path) -> str | None:
+    """Return the suffix of the archive that `path` asks for, None where it asks for a folder.
+
+    Raises UsageError for a suffix of another kind of archive.
+    """
+    name = path.name.lower()
+    for suffix in SUFFIXES:
+        if name.endswith(suffix):
+            return suffix
+    if name.endswith(_OTHER):
+        raise UsageError(f"--output {path}: write {', '.join(SUFFIXES)} or, without a suffix, a folder")
+    return None
+
+
+def write_archive(folder: Path, path: Path, form: str) -> None:
+    """Pack the files of `folder` into `path`, whole or not at all. Raises NlpBenchError naming the path."""
+    with contextlib.ExitStack() as stack:
+        stream: Any = stack.enter_context(writing(path))
+        if form == ".tar.zst":
+            stream = stack.enter_context(_zstd().ZstdFile(stream, mode="w", level=9))
+        elif form != ".tar":
+            stream = stack.enter_context(gzip.GzipFile(filename="", fileobj=stream, mode="wb", mtime=0))
+        tar = stack.enter_context(tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT))
+        for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+            member = tarfile.TarInfo(f"{TOP}/{file.relative_to(folder).as_posix()}")
+            member.size, member.mtime, member.mode = file.stat().st_size, MTIME, 0o644
+            with file.open("rb") as content:
+                tar.addfile(member, content)
+
+
+@contextlib.contextmanager
+def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
+    """Yield the folder that holds manifest.json. Raises UsageError for what is unsafe, too large or no bundle.
+
+    A folder is only read.
+    """
+    if path.is_dir():
+        folder = _holder(path, str(path))
+        _check_folder(folder, max_bytes)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="nlp-bench-verify-") as private:
+        folder = Path(private)
+        try:
+            with open_for_reading(path) as stream:
+                _unpack(_Bounded(_unpacked(stream), max_bytes), folder)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from error
+        except (
+            OSError,
+            EOFError,
+            ValueError,
+            RecursionError,
+            tarfile.TarError,
+            zlib.error,
+            _zstd().ZstdError,
+        ) as error:
+            why = getattr(error, "strerror", None) or error
+            why = "it is cut; copy it again from where it was made" if isinstance(error, EOFError) else why
+            raise UsageError(
+                f"{path} is not a bundle: it cannot be read as .tar, .tar.gz or .tar.zst: {why}"
+            ) from error
+        yield _holder(folder, str(path))
+
+
+def _holder(folder: Path, name: str) -> Path:
+    """Return `folder`, or the only folder in it, whichever holds the manifest."""
+    if (folder / MANIFEST).is_file():
+        return folder
+    inside = [path for path in islice(folder.iterdir(), 2) if not path.is_symlink()]
+    if len(inside) == 1 and (inside[0] / MANIFEST).is_file():
+        return inside[0]
+    raise UsageError(f"{name} is not a bundle: there is no {MANIFEST}; make one with: nlp-bench bundle RUN_DIR")
+
+
+def _check_folder(folder: Path, max_bytes: int) -> None:
+    total = count = 0
+    left = [folder]
+    while left:
+        for path in left.pop().iterdir():
+            mode, inside = path.lstat().st_mode, path.relative_to(folder)
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise UsageError(f"{folder}: {str(inside)!r} is a link or a device; a bundle has none")
+            if len(inside.parts) > MAX_DEPTH:
+                raise UsageError(f"{folder}: folders in folders, more than {MAX_DEPTH} deep; a bundle has none")
+            left += [path] if stat.S_ISDIR(mode) else []
+            total, count = total + path.lstat().st_size * stat.S_ISREG(mode), count + 1
+            if total > max_bytes or count > MAX_FILES:
+                raise UsageError(f"{folder}: more than {max_bytes} bytes or {MAX_FILES} files; --max-bytes allows more")
+
+
+def _zstd() -> Any:
+    from backports import zstd  # noqa: PLC0415  # only archives need it
+
+    return zstd
+
+
+def _unpacked(stream: IO[bytes]) -> IO[bytes]:
+    head = stream.read(4)
+    stream.seek(0)
+    if head.startswith(_GZIP):
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=stream, mode="rb"))
+    return cast("IO[bytes]", _zstd().ZstdFile(stream, mode="r")) if head == _ZSTD else stream
+
+
+class _Bounded:
+    """What tarfile reads an archive from: forward only, and never more than is allowed, so that a bomb fills neither memory nor disk."""
+
+    def __init__(self, stream: IO[bytes], max_bytes: int) -> None:
+        self._stream, self._position, self.max_bytes = stream, 0, max_bytes
+
+    @property
+    def left(self) -> int:
+        """Bytes that may still be read."""
+        return self.max_bytes - self._position
+
+    def tell(self) -> int:
+        """Return the bytes that were read."""
+        return self._position
+
+    def read(self, count: int) -> bytes:
+        """Return `count` bytes, fewer at the end. Raises UsageError for more than is allowed in all."""
+        if count and not self.left:
+            raise self.too_many()
+        parts = []
+        while count and self.left and (part := self._stream.read(min(count, self.left))):
+            parts.append(part)
+            count, self._position = count - len(part), self._position + len(part)
+        return b"".join(parts)
+
+    def seek(self, position: int) -> None:
+        """Pass over what lies before `position`. Raises TarError for a step back, to which only damaged headers lead."""
+        if position < self._position:
+            raise tarfile.TarError("a member begins within the one before it")
+        while self._position < position and self.read(min(position - self._position, _CHUNK)):
+            pass
+
+    def too_many(self) -> UsageError:
+        """Return the refusal."""
+        return UsageError(f"unpacks to more than {self.max_bytes} bytes; --max-bytes N allows more")
+
+
+class _Plain(tarfile.TarInfo):
+    """A file or a folder; `_proc_member` is where tarfile lets a subclass decide what to do with a header."""
+
+    def _proc_member(self, tar: Any) -> tarfile.TarInfo:
+        if self.type in {tarfile.XHDTYPE, tarfile.XGLTYPE}:  # BSD tar writes times there: left out
+            if self.size > _MAX_EXTENDED:
+                raise UsageError("unsafe archive: extended headers above 64 KiB")
+            text = tar.fileobj.read(-(-self.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE)
+            if any(word in text for word in _OVERRIDES):
+                raise UsageError("unsafe archive: an extended header names another file, link or size")
+            return self.fromtarfile(tar)
+        if self.type not in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE} or self.size < 0:
+            raise UsageError(f"unsafe archive: {self.name!r} is a link, a device or of another special kind")
+        member: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]  # not in its stubs
+        return member
+
+
+def _unpack(source: _Bounded, folder: Path) -> None:
+    seen: set[str] = set()
+    with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r:", tarinfo=_Plain) as tar:
+        while member := tar.next():
+            tar.members.clear()  # type: ignore[attr-defined]  # it would keep them all
+            name = member.name.removeprefix("./").rstrip("/")
+            if member.isdir() and name in {"", "."}:
+                continue
+            if not is_safe(name):
+                raise UsageError(
+                    f"unsafe archive: the name {member.name!r} is absolute, leads out or has unusual characters"
+                )
+            if name.lower() in seen and not member.isdir():
+                raise UsageError(f"unsafe archive: {name!r} is there twice")
+            if len(seen) >= MAX_FILES:
+                raise UsageError(f"unsafe archive: more than {MAX_FILES} files")
+            if member.size > source.left:  # as it says itself: nothing of it needs to be unpacked
+                raise source.too_many()
+            seen.add(name.lower())
+            tar.extract(member, folder, set_attrs=False, filter="data")
+    while rest := source.read(_CHUNK):
+        if rest.strip(b"\0"):
+            raise UsageError("data behind the end of the archive")

@@ -1,0 +1,224 @@
+"""What goes into the folder of a bundle: runs and logs with their secrets blacked out, rules, tables, and which nlp-bench it was."""
+
+import io
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from nlp_bench import __version__
+from nlp_bench.config import catalog
+from nlp_bench.config.origin import git
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.evidence.derive import RESULT
+from nlp_bench.evidence.manifest import LOG, RULES, RUN_FOLDER, Member, Options, is_safe
+from nlp_bench.inputs.find import Item, Kind, find
+from nlp_bench.inputs.read import Wish, read_item
+from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
+from nlp_bench.marker import MARKER
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.redact import redact
+from nlp_bench.show.escape import one_line
+
+SUFFIXES = frozenset(
+    {".json", ".jsonl", ".out", ".err", ".txt", ".job", ".log", ".csv", ".toml", ".yaml", ".yml", ".patch"}
+)
+"""Text files of a run folder that go along; others (checkpoints, traces) do not."""
+RANKS, SNAPSHOT = "ranks", "snapshot"
+"""Folders of a run: what each rank printed, and a copy of the code with the site's system files, which stays at home."""
+MAX_FILES, MAX_DEPTH = 20_000, 4
+_DERIVED = frozenset({RESULT, "metrics.txt"})
+"""Not copied: they are derived again from the log."""
+_MAX_LINES = 1000
+PATCH, UNTRACKED = "software/uncommitted.patch", "software/untracked.txt"
+MAX_PATCH_BYTES = 16 << 20
+
+
+@dataclass
+class Collected:
+    """What lies in the folder of a bundle so far."""
+
+    folder: Path
+    """The folder."""
+    members: list[Member] = field(default_factory=list)
+    """Runs and logs, in the order of the PATHs."""
+    originals: list[Item] = field(default_factory=list)
+    """Where each member came from."""
+    redactions: list[dict[str, Any]] = field(default_factory=list)
+    """As the manifest lists them."""
+    remarks: list[str] = field(default_factory=list)
+    """What to know."""
+
+    def add(self, source: Path, path: str) -> None:
+        """Copy a text file to `path` of the bundle without its secrets. Raises NlpBenchError naming what cannot be read."""
+        with opened_file(source) as stream:
+            self.add_stream(stream, path)
+
+    def add_stream(self, source: BinaryIO, path: str) -> None:
+        """Copy a text to `path` of the bundle without its secrets."""
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as stream:
+            found = redact(source, stream)
+        for kind in sorted({redaction.kind for redaction in found}):
+            lines = sorted({redaction.line for redaction in found if redaction.kind == kind})
+            self.redactions.append({"file": path, "kind": kind, "count": len(lines), "lines": lines[:_MAX_LINES]})
+
+    def add_member(self, member: Member, original: Item) -> None:
+        """Note a run or a log whose files lie in the folder."""
+        self.members.append(member)
+        self.originals.append(original)
+
+
+def collect(paths: Sequence[str], folder: Path, overrides: Overrides, *, with_ranks: bool) -> Collected:
+    """Copy the runs and logs that `paths` stand for into `folder`.
+
+    Raises UsageError for a PATH that cannot be read and where there is neither a run nor a log.
+    """
+    collected = Collected(folder)
+    for item in (item for group in find(paths) for item in group.items):
+        if item.kind is Kind.BROKEN:
+            raise UsageError(item.problem)
+        if item.kind is Kind.TABLE:
+            left_out = f"left out: {one_line(item.path)}, published results without a log to prove them"
+            collected.remarks.append(left_out)
+        elif item.kind is Kind.RUN:
+            _add_run(item, collected, with_ranks=with_ranks)
+        elif not item.is_found or read_item(item, Wish(overrides=overrides)).entries:
+            _add_log(item, collected)
+    if not collected.members:
+        raise UsageError(f"no run folder and no training log in {' '.join(paths)}; see: nlp-bench report --dialects")
+    return collected
+
+
+def _add_run(item: Item, collected: Collected, *, with_ranks: bool) -> None:
+    path = f"runs/{len(collected.members) + 1:03d}"
+    for count, file in enumerate(_run_files(item.folder, with_ranks=with_ranks)):
+        inside = file.relative_to(item.folder).as_posix()
+        if count >= MAX_FILES:
+            raise UsageError(f"{item.folder} holds more than {MAX_FILES} text files; is this a run folder?")
+        if is_safe(f"{path}/{inside}"):
+            collected.add(file, f"{path}/{inside}")
+        else:
+            collected.remarks.append(f"{path}: left out for its name: {one_line(inside)[:120]}")
+    collected.add_member(Member(path=path, kind=RUN_FOLDER, name=one_line(item.folder)), item)
+
+
+def _run_files(folder: Path, *, with_ranks: bool, depth: int = 0) -> Iterator[Path]:
+    """Yield the text files of a run folder; links lead to other steps and are not followed."""
+    left_out = {SNAPSHOT, *(() if with_ranks else (RANKS,))} if not depth else set()
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink() or path.name.startswith(".") or path.name in left_out:
+            continue
+        if path.is_dir():
+            if depth < MAX_DEPTH:
+                yield from _run_files(path, with_ranks=with_ranks, depth=depth + 1)
+        elif path.is_file() and (path.suffix in SUFFIXES if depth else _is_evidence(path)):
+            yield path
+
+
+def _is_evidence(path: Path) -> bool:
+    return path.name == MARKER or (path.suffix in SUFFIXES and path.name not in _DERIVED)
+
+
+def _add_log(item: Item, collected: Collected) -> None:
+    name = "stdin.log" if item.path == "-" else plain_name(Path(item.path).name)
+    path = f"logs/{len(collected.members) + 1:03d}/{name}"
+    log = Path(item.path)
+    if item.path == "-":  # it can be read once, and is measured twice
+        log = collected.folder.with_name(f"{collected.folder.name}.stdin")
+        if sys.stdin is None:
+            raise UsageError("PATH -: standard input is closed")
+        with log.open("wb") as target:
+            shutil.copyfileobj(sys.stdin.buffer, target)
+    with opened_file(log) as stream:
+        is_packed_log = is_packed(stream.read(HEAD_BYTES))
+    if is_packed_log:
+        _add_packed(log, path, collected)
+    else:
+        collected.add(log, path)
+    collected.add_member(Member(path=path, kind=LOG, name=one_line(item.path)), replace(item, path=str(log)))
+
+
+def _add_packed(log: Path, path: str, collected: Collected) -> None:
+    """Copy what the reader of logs sees of a compressed one."""
+    plain = collected.folder.with_name(f"{collected.folder.name}.plain")
+    with open_log(str(log)) as source, plain.open("wb") as target:
+        for block in source.blocks():
+            text = bytes(block.data[block.begin : block.end])
+            target.write(text if text.endswith(b"\n") or block.is_last else text + b"\n")
+    collected.add(plain, path)
+    if source.damage:
+        collected.remarks.append(f"{path}: {one_line(source.damage)}; what could be read is in the bundle")
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a file in plain characters, without the suffix of a compressed one."""
+    for suffix in (".gz", ".xz", ".zst", ".bz2"):
+        name = name.removesuffix(suffix)
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._")[-80:] or "train.log"
+
+
+def opened_file(path: Path) -> BinaryIO:
+    """Open a file to be read. Raises NlpBenchError naming it."""
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise NlpBenchError(f"cannot read {path}: {error.strerror}; a bundle holds all of a run or nothing") from error
+
+
+def add_rules(collected: Collected, options: Options) -> Options:
+    """Take a rule file of one's own along, and return the options that name it by its place in the bundle."""
+    if not (options.rules and options.rules.endswith(".toml")):
+        return options
+    path = f"{RULES}/{plain_name(Path(options.rules).name)}"
+    collected.add(Path(options.rules), path)
+    return replace(options, rules=path)
+
+
+def add_software(collected: Collected) -> dict[str, Any]:
+    """Add the patch of what is not committed, and return version and commit as the manifest has them."""
+    root, commit = checkout()
+    record: dict[str, Any] = {"version": __version__, "commit": commit, "patch": None, "untracked": None}
+    if root is None or commit is None:
+        collected.remarks.append("nlp-bench was not run from a git checkout: no commit is known")
+        return record
+    patch = _git(root, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "HEAD", "--", ".")
+    if patch is None or len(patch) > MAX_PATCH_BYTES:
+        left_out = "the patch of nlp-bench's uncommitted changes could not be made or is above 16 MiB: left out"
+        collected.remarks.append(left_out)
+    elif patch:
+        collected.add_stream(io.BytesIO(patch), PATCH)
+        record["patch"] = PATCH
+        collected.remarks.append(f"nlp-bench's checkout has uncommitted changes: {PATCH}")
+    untracked = _git(root, "ls-files", "--others", "--exclude-standard")
+    if untracked:
+        collected.add_stream(io.BytesIO(untracked), UNTRACKED)
+        record["untracked"] = UNTRACKED
+    return record
+
+
+def checkout() -> tuple[Path | None, str | None]:
+    """Return the folder that nlp-bench runs from and its commit; None each where there is none."""
+    root = catalog.checkout()
+    commit = _git(root, "rev-parse", "HEAD") if root else None
+    return root, None if commit is None else commit.decode(errors="replace").strip()
+
+
+def _git(root: Path, *words: str) -> bytes | None:
+    """Return what git prints, None where it does not answer; its index is not touched."""
+    command = [*git(root), "--no-optional-locks", *words]
+    try:
+        return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def tables() -> dict[str, Path]:
+    """Return the tables that numbers and words depend on, by their place in a bundle."""
+    rules = {f"data/rules/{name}.toml": catalog.find("rules", name) for name in catalog.names("rules")}
+    return {"data/accelerators.toml": catalog.table("accelerators.toml"), **rules}

@@ -1,0 +1,166 @@
+"""The numbers of a bundle, out of its logs alone: the same way when it is made and when it is verified; and two sets of them compared."""
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.evidence.manifest import RUN_FOLDER, Member, Options
+from nlp_bench.inputs.read import with_quotes
+from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.result import result_record
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
+from nlp_bench.report.explain import explain
+from nlp_bench.report.formats import table
+from nlp_bench.report.table import Report
+from nlp_bench.rules.apply import measured_folder, measured_log, wanted
+from nlp_bench.show.escape import one_line
+
+RESULT = "result.json"
+RELATIVE = 1e-9
+"""Numbers nearer than this are equal: another processor adds a million times in another order."""
+_LONGEST = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived:
+    """What follows from the logs."""
+
+    record: dict[str, Any]
+    """Object of nlp-bench/report/1, as JSON gives it back."""
+    text: str
+    """The table and the explanation of each number."""
+    results: Mapping[str, dict[str, Any]]
+    """By the path of a run folder, its record of nlp-bench/result/1; missing where it cannot be measured."""
+    entries: Sequence[Sequence[RunEntry]]
+    """For each member its runs, with all samples."""
+    numbers: Sequence[list[dict[str, Any]]]
+    """For each member the `numbers` of the manifest."""
+
+
+def derive(
+    folder: Path, members: Sequence[Member], options: Options, redactions: Sequence[Mapping[str, Any]]
+) -> Derived:
+    """Measure every member of the bundle that lies unpacked in `folder`; `redactions` are those of its manifest.
+
+    It is done in that folder, by the paths of the manifest: no path in the answer depends on where the bundle lies. A run that
+    cannot be measured is an entry without a number.
+    """
+    with _working_in(folder):
+        overrides, rules = options.overrides(), rules_of(Path(), options)
+        measured = [
+            measure(Path(member.path), member.kind, overrides, member.redacted(redactions), rules=rules)
+            for member in members
+        ]
+        entries = [
+            [with_quotes(member.log, entry) for entry in found]
+            for member, (found, _) in zip(members, measured, strict=True)
+        ]
+    report = Report(entries=[e for part in entries for e in part], tokens=options.tokens, limit_s=options.limit_s)
+    return Derived(
+        record=_through_json(report.to_json()),
+        text=f"{table(report)}\n{explain(report)}",
+        results={m.path: _through_json(result) for m, (_, result) in zip(members, measured, strict=True) if result},
+        entries=entries,
+        numbers=[[_numbers(entry, options.tokens) for entry in part] for part in entries],
+    )
+
+
+@contextlib.contextmanager
+def _working_in(folder: Path) -> Iterator[None]:
+    before = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir(folder)
+        yield
+    finally:
+        os.fchdir(before)
+        os.close(before)
+
+
+def rules_of(folder: Path, options: Options) -> str | None:
+    """Return the path of the rules that a bundle names, whatever the environment asks for; None where it names none."""
+    rules = options.rules
+    return wanted(str(folder / rules) if rules.endswith(".toml") else rules) if rules else None
+
+
+def measure(
+    path: Path,
+    kind: str,
+    overrides: Overrides,
+    redacted: frozenset[str] = frozenset(),
+    *,
+    rules: str | None = None,
+) -> tuple[list[RunEntry], dict[str, Any] | None]:
+    """Return the entries of a run folder or a log, with all samples, and the record of nlp-bench/result/1 of a run folder.
+
+    `redacted` names files of the folder in which secrets were blacked out, `rules` are those of `rules.apply.wanted`. A run folder
+    that cannot be measured is an entry without a number. Raises UsageError for a log that cannot be opened.
+    """
+    if kind != RUN_FOLDER:
+        return measured_log(str(path), overrides, rules=rules), None
+    try:
+        found = measured_folder(path, one_line(path), redacted=redacted, rules=rules)
+    except NlpBenchError as error:
+        why = Reason("unreadable", one_line(error))
+        return [RunEntry(source=one_line(path), outcome=Outcome.UNKNOWN, reasons=(why,))], None
+    return [found.entry], result_record(replace(found, entry=replace(found.entry, source="job.out")))
+
+
+def _numbers(entry: RunEntry, tokens: int) -> dict[str, Any]:
+    record = entry.to_json(tokens)
+    return _through_json(
+        {name: record[name] for name in ("outcome", "tokens_per_second", "time_to_report_s", "num_gpus")}
+    )
+
+
+def _through_json(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what JSON keeps of a record: that is what it is compared with."""
+    plain: dict[str, Any] = json.loads(json.dumps(record))
+    return plain
+
+
+_NOTHING = object()
+
+
+def differences(stated: Any, derived: Any, place: str = "", *, ignore_new: bool = False) -> Iterator[str]:
+    """Yield a sentence for each field that differs, with its path and both values; with `ignore_new`, what only `derived` has is none.
+
+    `stated` is what a bundle says, `derived` what follows from its log.
+    """
+    if isinstance(stated, Mapping) and isinstance(derived, Mapping):
+        for key in [*stated, *(() if ignore_new else (key for key in derived if key not in stated))]:
+            below = f"{place}.{key}" if place else str(key)
+            both = stated.get(key, _NOTHING), derived.get(key, _NOTHING)
+            yield from differences(*both, below, ignore_new=ignore_new)
+    elif isinstance(stated, list) and isinstance(derived, list) and len(stated) == len(derived):
+        for index, pair in enumerate(zip(stated, derived, strict=True)):
+            yield from differences(*pair, f"{place}[{index}]", ignore_new=ignore_new)
+    elif isinstance(stated, list) and isinstance(derived, list):
+        yield f"{place}: bundle has {len(stated)} entries, the log gives {len(derived)}"
+    elif not _is_equal(stated, derived):
+        yield f"{place}: bundle says {_written(stated)}, the log gives {_written(derived)}"
+
+
+def _is_equal(stated: Any, derived: Any) -> bool:
+    if type(stated) is bool or type(derived) is bool:
+        return stated is derived
+    if isinstance(stated, int | float) and isinstance(derived, int | float):
+        try:
+            return math.isclose(stated, derived, rel_tol=RELATIVE)
+        except OverflowError:
+            return stated == derived
+    return bool(type(stated) is type(derived) and stated == derived)
+
+
+def _written(value: Any) -> str:
+    if value is _NOTHING:
+        return "nothing"
+    text = json.dumps(value, ensure_ascii=True, default=str)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
