@@ -44,7 +44,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
          "tests/launch/test_retry.py", "tests/launch/test_reused.py", "tests/launch/test_truth.py", "tests/measure/test_until.py"),
     ),
     "bundle": (("evidence/*.py",), ("tests/bundle",)),
-    "layout": (("config/layout.py", "train/settings/parallel.py"), ("tests/config/test_nodes.py", "tests/config/test_resolve.py", "tests/train/test_arguments.py", "tests/plan/test_of_run.py",
+    "layout": (("layout/*.py", "train/settings/parallel.py"), ("tests/layout", "tests/config/test_nodes.py", "tests/config/test_resolve.py", "tests/train/test_arguments.py", "tests/plan/test_of_run.py",
          "tests/plan/search/test_legal.py")),
     "plan/memory": (("plan/memory/**/*.py",), ("tests/plan/memory", "tests/plan/test_agreement.py")),
     "plan/search": (("plan/search/*.py",), ("tests/plan/search",)),

@@ -212,7 +212,8 @@ def outcome(session: Session, engine: str, model: Model, ended: Ended, seconds: 
 
 def flops_per_token(model: Model) -> float:
     """Return the model FLOPs of training, causal attention counted half; docs/flops.md."""
-    from nlp_bench.flops import ModelShape, model_flops_per_token  # noqa: PLC0415  # --help stays fast
+    from nlp_bench.layout.flops import model_flops_per_token  # noqa: PLC0415  # --help stays fast
+    from nlp_bench.layout.shape import ModelShape  # noqa: PLC0415  # --help stays fast
 
     shape = ModelShape(
         num_layers=model.layers, hidden_size=model.width, ffn_hidden_size=model.inner, num_attention_heads=model.heads,

@@ -71,7 +71,10 @@ def test_switches_reach_the_trainer_by_their_names() -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"num_layers_per_virtual_pipeline_stage": 5}, "num_layers: 96 is not a multiple of pp*num_layers_per_virtual"),
+        (
+            {"num_layers_per_virtual_pipeline_stage": 5},
+            "num_layers = 96 is not a multiple of pp*num_layers_per_virtual",
+        ),
         ({"num_layers_per_virtual_pipeline_stage": 3, "gas": 9}, "micro-batches"),
         ({"train_args": "--manual-gcc"}, "unknown argument --manual-gcc; did you mean --manual-gc?"),
         ({"train_args": "--num-layers 48"}, "train_args: --num-layers would make run.json untrue"),
@@ -239,7 +242,7 @@ def test_a_lone_word_for_the_trainer_is_no_option_of_ours(capsys: pytest.Capture
 def test_a_printed_script_is_checked_as_a_submitted_one(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["submit", "--print", "--model", "175", "--system", "juwels-booster", "--data-path", "mock"]
     assert main([*asked, "--num-layers-per-virtual-pipeline-stage", "5"]) == 2
-    assert "num_layers: 96 is not a multiple" in capsys.readouterr().err
+    assert "num_layers = 96 is not a multiple" in capsys.readouterr().err
 
 
 def test_files_that_train_args_name_are_found_from_the_run_folder(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nlp_bench.flops_families import BertShape, T5Shape
+from nlp_bench.layout.shape import BertShape, T5Shape
 from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.workload import Setting, Value, Workload, workload_of
 

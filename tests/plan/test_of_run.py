@@ -8,7 +8,7 @@ from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.plan.problem import configuration_of, sizes_of, virtual_stages
+from nlp_bench.plan.problem import configuration_of, sizes_of
 
 
 def run_of(**choices: object) -> Run:
@@ -38,7 +38,7 @@ def test_every_switch_arrives() -> None:
     ],
 )
 def test_virtual_stages_by_either_name(choices: dict[str, object], stages: int) -> None:
-    assert virtual_stages(run_of(**choices)) == stages
+    assert run_of(**choices).sizes.virtual == stages
 
 
 def test_uneven_stages() -> None:

@@ -42,7 +42,7 @@ def test_a_resolved_run_is_rehearsed_as_json(tmp_path: Path, capsys: pytest.Capt
     [
         (("--ranks", "16"), "16 is none of the job's 16 ranks, 0 to 15"),
         (("--tp", "3"), "not a multiple of tp*pp = 6"),
-        (("--vpp", "3"), "is not a multiple of num_virtual_stages_per_pipeline_rank = 3"),
+        (("--vpp", "3"), "is not a multiple of pp*vpp = "),
         (("--vpp", "x"), "'x' is not a whole number"),
         (("--run", "run.json"), "leave the options that describe a run out"),
         (("--train-args", "--fp8-format e4m3 --bf16"), "Transformer Engine"),

@@ -13,7 +13,8 @@ import numpy as np
 from support.jobs import Case
 
 import nlp_bench
-from nlp_bench.plan.configurations import RECOMPUTE, SHARDING, Configurations, Machines, Network, Spread
+from nlp_bench.layout.rules import SHARDING
+from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Machines, Network, Spread
 from nlp_bench.plan.constants import Constants, read_constants
 from nlp_bench.plan.memory.trainer import rank_memory
 from nlp_bench.plan.work.collectives import traffic

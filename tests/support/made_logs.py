@@ -13,7 +13,8 @@ from pathlib import Path
 
 from support.published import OUTCOME, RUN
 
-from nlp_bench.flops import ModelShape, legacy_flops_per_iteration, model_flops_per_token
+from nlp_bench.layout.flops import legacy_flops_per_iteration, model_flops_per_token
+from nlp_bench.layout.shape import ModelShape
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.train.logline import Interval, format_line
 

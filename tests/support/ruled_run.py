@@ -8,8 +8,8 @@ from nlp_bench.config.origin import Origin
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
-from nlp_bench.flops import legacy_flops_per_iteration, model_flops_per_token, num_parameters
 from nlp_bench.launch.arguments import training_arguments
+from nlp_bench.layout.flops import legacy_flops_per_iteration, model_flops_per_token
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout, model_shape
 from nlp_bench.train.logline import Interval, argument_lines, fact_lines, format_line
@@ -41,7 +41,7 @@ def log_of(
     """Return the log of `run` as the trainer prints it; `words` are arguments that differ from what run.json asked for."""
     settings = parse([*training_arguments(run), *words])
     layout = Layout.of(settings, run.parallel.num_gpus)
-    counted = num_parameters(model_shape(settings, layout)) if parameters is None else parameters
+    counted = model_shape(settings, layout).parameters if parameters is None else parameters
     shape, batch = model_shape(settings, layout), layout.global_batch_size
     legacy_flops = legacy_flops_per_iteration(shape, batch, recompute=settings.granularity is not None)
     model_flops = model_flops_per_token(shape) * batch * settings.seq_length

@@ -51,7 +51,10 @@ def test_the_arguments_of_the_original_benchmark_are_understood() -> None:
         ("--seed x", "--seed: invalid int value: 'x'"),
         ("--optimizer sgd", "--optimizer: invalid choice: 'sgd'"),
         ("--hidden-size 62", "hidden_size: 62 is not a multiple of num_attention_heads = 4"),
-        ("--num-layers 3 --pipeline-model-parallel-size 2", "num_layers: 3 is not a multiple of pipeline"),
+        (
+            "--num-layers 3 --pipeline-model-parallel-size 2",
+            "pipeline_model_parallel_size: num_layers = 3 is not a multiple of pp = 2 (remainder 1)",
+        ),
         ("--seq-length 64", "max_position_embeddings: 32 is less than seq_length = 64"),
         ("--micro-batch-size 0", "micro_batch_size: 0 is not positive"),
         ("--tensor-model-parallel-size 0", "tensor_model_parallel_size: 0 is not positive"),
@@ -71,7 +74,7 @@ def test_the_arguments_of_the_original_benchmark_are_understood() -> None:
         ("--recompute-granularity full", "recompute_granularity: full needs --recompute-method"),
         ("--position-embedding-type rope --rotary-percent 0.06", "it must be even and above 0"),
         ("--vocab-file missing.json", "vocab_file: cannot read missing.json: No such file or directory"),
-        ("--overlap-param-gather", "overlap_param_gather: needs --use-distributed-optimizer"),
+        ("--overlap-param-gather", "overlap_param_gather needs use_distributed_optimizer"),
     ],
 )
 def test_a_wrong_argument_is_named_with_its_rule(words: str, message: str) -> None:
@@ -89,21 +92,24 @@ FULL = "--recompute-granularity full --recompute-method"
     [
         (
             "--tensor-model-parallel-size 3",
-            "num_attention_heads: 4 is not a multiple of tensor_model_parallel_size = 3",
+            "tensor_model_parallel_size: num_attention_heads = 4 is not a multiple of tp = 3 (remainder 1)",
         ),
-        (f"--num-layers 6 {PP4}", "num_layers: 6 is not a multiple of pipeline_model_parallel_size = 4"),
+        (
+            f"--num-layers 6 {PP4}",
+            "pipeline_model_parallel_size: num_layers = 6 is not a multiple of pp = 4 (remainder 2)",
+        ),
         ("--pipeline-model-parallel-size -2", "pipeline_model_parallel_size: -2 is not positive"),
         (
             "--num-layers-per-virtual-pipeline-stage 1",
-            "num_layers_per_virtual_pipeline_stage: 4 virtual stages need pipeline_model_parallel_size above 1",
+            "num_virtual_stages_per_pipeline_rank: vpp = 4 needs pp above 1; raise pp, or leave interleaving out",
         ),
         (
             f"--num-layers-per-virtual-pipeline-stage 3 {PP2}",
-            "num_layers: 4 is not a multiple of pp*num_layers_per_virtual_pipeline_stage = 6",
+            "num_layers = 4 is not a multiple of pp*num_layers_per_virtual_pipeline_stage = 2*3 = 6 (remainder 4)",
         ),
         (
             f"--num-virtual-stages-per-pipeline-rank 4 {PP2}",
-            "num_layers per stage: 2 is not a multiple of num_virtual_stages_per_pipeline_rank = 4",
+            "num_virtual_stages_per_pipeline_rank: num_layers = 4 is not a multiple of pp*vpp = 2*4 = 8 (remainder 4)",
         ),
         (
             f"--num-virtual-stages-per-pipeline-rank 2 --num-layers-per-virtual-pipeline-stage 1 {PP2}",
@@ -113,18 +119,21 @@ FULL = "--recompute-granularity full --recompute-method"
             f"--num-virtual-stages-per-pipeline-rank 2 {PP2} --no-overlap-p2p-communication",
             "no_overlap_p2p_communication: with interleaving it needs pipeline_model_parallel_size above 2",
         ),
-        ("--decoder-first-pipeline-num-layers 1", "needs --pipeline-model-parallel-size above 1"),
+        (
+            "--decoder-first-pipeline-num-layers 1",
+            "pipeline_model_parallel_size: first and last stage hold 1+0 of 4 layers, which needs pp above 1",
+        ),
         (
             f"--decoder-first-pipeline-num-layers 4 {PP2}",
-            "num_layers: first and last stage hold 4 of 4 layers and leave none for the other 1",
+            "first and last stage hold 4+0 of 4 layers and leave none for the other 1",
         ),
         (
             f"--decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 1 {PP2}",
-            "num_layers: first and last stage hold 2 of 4 layers; two stages must hold all",
+            "first and last stage hold 1+1 of 4 layers; two stages must hold all",
         ),
         (
             f"--decoder-last-pipeline-num-layers 1 --num-virtual-stages-per-pipeline-rank 2 {PP2}",
-            "decoder_last_pipeline_num_layers: 1 is not a multiple of num_virtual_stages_per_pipeline_rank = 2",
+            "num_virtual_stages_per_pipeline_rank: stages of 3, 1 layers are not all multiples of vpp = 2",
         ),
         (
             f"--decoder-last-pipeline-num-layers 2 --num-layers-per-virtual-pipeline-stage 1 {PP2}",
@@ -140,7 +149,7 @@ FULL = "--recompute-granularity full --recompute-method"
         ),
         (
             "--context-parallel-size 3",
-            "seq_length: 32 is not a multiple of 2*context_parallel_size (each rank takes an early and a late part) = 6",
+            "context_parallel_size: sequence_length = 32 is not a multiple of 2*cp = 6 (remainder 2): each rank takes an early",
         ),
         (
             "--context-parallel-size 2 --cp-comm-type p2p --kernels torch",
@@ -148,7 +157,7 @@ FULL = "--recompute-granularity full --recompute-method"
         ),
         (
             "--sequence-parallel --seq-length 30 --tensor-model-parallel-size 4",
-            "seq_length: 30 is not a multiple of tp*cp (sequence parallelism) = 4",
+            "sequence_parallel: sequence_length = 30 is not a multiple of tp*cp (sequence parallelism) = 4",
         ),
         ("--align-param-gather", "align_param_gather: needs --overlap-param-gather"),
         ("--ddp-bucket-size 9", "ddp_bucket_size: needs --overlap-grad-reduce"),
@@ -190,25 +199,33 @@ def test_what_is_just_legal_is_taken(words: str) -> None:
         (
             "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2",
             6,
-            "parallel: world size 6 is not a multiple of tp*pp = 4",
+            "parallel: nodes*gpus_per_node = 6 is not a multiple of tp*pp = 4 (remainder 2)",
         ),
-        ("--context-parallel-size 4", 2, "parallel: world size 2 is not a multiple of tp*pp*cp = 4"),
+        (
+            "--context-parallel-size 4",
+            2,
+            "parallel: nodes*gpus_per_node = 2 is not a multiple of tp*pp*cp = 4 (remainder 2)",
+        ),
         (
             f"{PP2} --num-virtual-stages-per-pipeline-rank 2",
             2,
-            "parallel: 1 micro-batches, but interleaving needs at least 2; raise the global batch size",
+            "number of micro-batches = 1 is not a multiple of pp = 2 (remainder 1); raise the global batch size",
         ),
         (
             f"{PP2} --num-virtual-stages-per-pipeline-rank 2 --global-batch-size 5",
             2,
-            "parallel: 5 micro-batches leave a last group of 1, and interleaving over 2 stages needs a multiple of 2",
+            "global_batch_size: interleaving takes whole groups: number of micro-batches = 5 is not a multiple of pp = 2",
         ),
         (
             f"{PP2} --num-virtual-stages-per-pipeline-rank 2 --microbatch-group-size-per-virtual-pipeline-stage 1",
             2,
-            "microbatch_group_size_per_virtual_pipeline_stage: 1 is less than pipeline_model_parallel_size = 2",
+            "microbatch_group_size_per_virtual_pipeline_stage: 1 is less than pp = 2",
         ),
-        ("--global-batch-size 6", 4, "global_batch_size: 6 is not a multiple of micro_batch_size*dp = 4"),
+        (
+            "--global-batch-size 6",
+            4,
+            "global_batch_size: global_batch_size = 6 is not a multiple of dp*micro_batch_size = 4*1 = 4 (remainder 2)",
+        ),
         (
             "--lr-warmup-samples 99",
             1,

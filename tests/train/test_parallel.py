@@ -12,7 +12,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
-from nlp_bench.train.settings.parallel import layers_of_stages, virtual_stages
+from nlp_bench.train.settings.parallel import sizes_of
 
 MODEL = (
     "--num-layers 8 --hidden-size 32 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
@@ -181,10 +181,11 @@ def test_what_the_rules_let_pass_is_what_megatron_core_takes() -> None:
         taken += 1
         job = Job(settings=settings, layout=layout, kernels=choose_kernels(settings, device), device=device)
         config = transformer_config(job)
-        virtual = virtual_stages(settings)
+        sizes = sizes_of(settings)
+        virtual = sizes.virtual
         numbers = list(range(virtual)) if virtual > 1 else [None]
         ranks = range(settings.pipeline_model_parallel_size)
         built = [[get_num_layers_to_build(config, number, rank) for number in numbers] for rank in ranks]
-        assert built == [[layers] * virtual for layers in layers_of_stages(settings)]
+        assert built == [[layers] * virtual for layers in sizes.stage_layers()]
         assert sum(map(sum, built)) == settings.num_layers
     assert taken > 70

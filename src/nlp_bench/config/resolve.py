@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from nlp_bench.clock import now
-from nlp_bench.config import catalog, machine, partition
-from nlp_bench.config.layout import Batch, Parallel
-from nlp_bench.config.model import Architecture, Model, Training
+from nlp_bench.config import catalog, checks, machine, partition
+from nlp_bench.config.model import Architecture, Model, Training, num_parameters
 from nlp_bench.config.options import spellings
 from nlp_bench.config.origin import origin
-from nlp_bench.config.parameters import is_encoder_decoder, num_parameters
 from nlp_bench.config.request import Request
-from nlp_bench.config.run import Data, Launch, Run, RunModel
+from nlp_bench.config.run import Batch, Data, Launch, Parallel, Run, RunModel
 from nlp_bench.config.system import Layout, Slurm, System
 from nlp_bench.config.tuning import Tuning, anchored
 from nlp_bench.config.upstream import upstream
 from nlp_bench.data import PREFIX, default_folder
 from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError
+from nlp_bench.layout.rules import RULES, multiple, refuse
 
 Value = TypeVar("Value")
 
@@ -57,9 +56,6 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         pipeline=_first(request.pp, layout.pipeline_parallel, model.defaults.pipeline_parallel),
         context=request.context_parallel_size or 1,
     )
-    uneven = tuning.decoder_first_pipeline_num_layers or tuning.decoder_last_pipeline_num_layers
-    stacked = architecture.num_layers * (2 if is_encoder_decoder(model.family) else 1)
-    parallel.fit(architecture, stacked_layers=None if uneven else stacked)
     run = Run(
         created=now(),
         nlp_bench=origin(),
@@ -81,6 +77,9 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         nonce=request.nonce,
         deviations=_deviations(model, architecture),
     )
+    refuse(
+        run.sizes, tuple(rule for rule in RULES if rule.code != "micro-batch groups")
+    )  # train_args may set the group
     _within_limits(run, ranks, ask_scheduler=ask_scheduler and cluster is not None)
     return run
 
@@ -208,18 +207,40 @@ def _deviations(model: Model, used: Architecture) -> tuple[str, ...]:
 
 
 def _batch(request: Request, model: Model, layout: Layout, parallel: Parallel, shape: Architecture) -> Batch:
-    gas = request.gas
-    if gas is None and request.global_batch_size is None:
-        gas = _first(layout.gradient_accumulation_steps, model.defaults.gradient_accumulation_steps)
+    """Derive GAS from the global batch or the reverse; both given must agree: global = dp * micro * GAS."""
     micro = _first(request.micro_batch_size, layout.micro_batch_size, model.defaults.micro_batch_size)
-    if request.global_batch_size is not None:
-        parallel.share(request.global_batch_size, micro)
-    return Batch.resolve(
-        micro=micro,
-        accumulation=gas,
-        total=request.global_batch_size,
-        data_parallel=parallel.data,
+    gas, total, replicas = request.gas, request.global_batch_size, parallel.data
+    if total is None:
+        default = _first(layout.gradient_accumulation_steps, model.defaults.gradient_accumulation_steps)
+        total = replicas * micro * (gas or default)
+    elif total % (replicas * micro):
+        raise _unshared(parallel, total, micro)
+    elif gas is not None and gas * replicas * micro != total:
+        raise UsageError(
+            f"batch: global_batch_size = {total} is not dp*micro_batch_size*gas = "
+            f"{replicas}*{micro}*{gas} = {replicas * micro * gas}; give one of the two"
+        )
+    checks.positive(batch__micro_batch_size=micro, batch__global_batch_size=total)
+    return Batch(
+        micro_batch_size=micro,
+        gradient_accumulation_steps=total // (replicas * micro),
+        global_batch_size=total,
         sequence_length=shape.sequence_length,
+    )
+
+
+def _unshared(parallel: Parallel, total: int, micro: int) -> UsageError:
+    """Return the refusal of a global batch that the replicas cannot share; it names the numbers of nodes that can."""
+    ranks, group = parallel.gpus_per_node, parallel.model_parallel
+    works = [
+        str(nodes)
+        for nodes in range(1, total * group + 1)
+        if nodes * ranks % group == 0 and total % (nodes * ranks // group * micro) == 0
+    ]
+    of = f"dp*micro_batch_size = {parallel.data}*{micro}"
+    return UsageError(
+        f"batch: {multiple('global_batch_size', total, of, parallel.data * micro)}; with {ranks} ranks per node these numbers of "
+        f"nodes work: {', '.join(works) or 'none; lower --micro-batch-size'}"
     )
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 from nlp_bench import schemas
 from nlp_bench.config import checks
-from nlp_bench.config.layout import Batch, Parallel
 from nlp_bench.config.limits import Limits
-from nlp_bench.config.model import Architecture, Training
+from nlp_bench.config.model import Architecture, Training, model_shape
 from nlp_bench.config.system import System
 from nlp_bench.config.table import build
 from nlp_bench.config.tuning import Tuning
+from nlp_bench.errors import UsageError
 from nlp_bench.files import read_json, write_json
+from nlp_bench.layout.rules import SHARDING, Sizes, multiple, virtual_stages
 
 DERIVED = {"parallel": ("num_gpus", "data")}
 
@@ -65,6 +66,57 @@ class Launch:
     def __post_init__(self) -> None:
         checks.one_of("launch.launcher", self.launcher, ("slurm", "local"))
         checks.timelimit("launch.timelimit", self.timelimit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel:
+    """Nodes, ranks and the parallel sizes."""
+
+    nodes: int
+    """Nodes of the job."""
+    gpus_per_node: int
+    """Ranks per node, one per GPU (or CPU ranks)."""
+    tensor: int
+    """Ranks that share each layer."""
+    pipeline: int
+    """Stages that the layers are cut into."""
+    context: int = 1
+    """Ranks that share each sequence."""
+
+    def __post_init__(self) -> None:
+        checks.positive(**{f"parallel__{name}": value for name, value in vars(self).items()})
+        if self.num_gpus % self.model_parallel:
+            of = "tp*pp" if self.context == 1 else "tp*pp*cp"
+            raise UsageError(f"parallel: {multiple('nodes*gpus_per_node', self.num_gpus, of, self.model_parallel)}")
+
+    @property
+    def num_gpus(self) -> int:
+        """All ranks of the job."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def model_parallel(self) -> int:
+        """Ranks that share one replica of the model."""
+        return self.tensor * self.pipeline * self.context
+
+    @property
+    def data(self) -> int:
+        """Data-parallel size: replicas of the model."""
+        return self.num_gpus // self.model_parallel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The samples of one optimizer step."""
+
+    micro_batch_size: int
+    """Samples in one forward pass of one pipeline."""
+    gradient_accumulation_steps: int
+    """Micro batches per optimizer step and pipeline (GAS)."""
+    global_batch_size: int
+    """Samples of one optimizer step over all replicas."""
+    sequence_length: int
+    """Tokens in one sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +172,37 @@ class Run:
     def __post_init__(self) -> None:
         checks.nonce("nonce", self.nonce)
         checks.no_secret("train_args", " ".join(self.tuning.train_args))
+
+    @property
+    def sizes(self) -> Sizes:
+        """Everything that the rules of a legal layout look at."""
+        parallel, tuning = self.parallel, self.tuning
+        shape = model_shape(self.model.family, self.model.architecture)
+        layers = tuning.num_layers_per_virtual_pipeline_stage
+        return Sizes(
+            num_gpus=parallel.num_gpus,
+            tensor=parallel.tensor,
+            pipeline=parallel.pipeline,
+            context=parallel.context,
+            virtual=virtual_stages(
+                shape.depth, parallel.pipeline, stages=tuning.num_virtual_stages_per_pipeline_rank, layers=layers
+            ),
+            layers_per_virtual=layers or 0,
+            first_layers=tuning.decoder_first_pipeline_num_layers or 0,
+            last_layers=tuning.decoder_last_pipeline_num_layers or 0,
+            micro_batch_size=self.batch.micro_batch_size,
+            global_batch_size=self.batch.global_batch_size,
+            sequence_parallel=tuning.sequence_parallel and parallel.tensor > 1,
+            sharding=SHARDING.index("optimizer" if tuning.use_distributed_optimizer else "none"),
+            overlap_grad_reduce=tuning.overlap_grad_reduce,
+            overlap_param_gather=tuning.overlap_param_gather,
+            num_layers=shape.depth,
+            num_attention_heads=shape.num_attention_heads,
+            num_query_groups=shape.num_query_groups,
+            ffn_hidden_size=shape.ffn_hidden_size,
+            sequence_length=shape.sequence_length,
+            decoder_sequence_length=self.model.architecture.decoder_sequence_length or 0,
+        )
 
     def record(self) -> dict[str, Any]:
         """Return the run as the JSON object of run.json."""

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nlp_bench.config.parameters import is_encoder_decoder
+from nlp_bench.config.model import is_encoder_decoder
 from nlp_bench.config.run import Run
 from nlp_bench.errors import UsageError
 

@@ -12,7 +12,6 @@ from nlp_bench.launch.expected import REHEARSAL, expected
 from nlp_bench.marker import METRICS, write_rehearsed
 from nlp_bench.measure.metrics import FROM_RUN, switches
 from nlp_bench.measure.workload import lookup
-from nlp_bench.plan.problem import virtual_stages
 from nlp_bench.show.escape import one_line
 
 GIB = 2**30
@@ -52,7 +51,7 @@ def row(run: Run, rehearsal: dict[str, Any], word: str, why: str) -> str:
         "rehearsal": word,
         **{key: lookup(record, dotted) for key, dotted in FROM_RUN.items() if key not in _NO_JOB},
         "tuning": switches(lookup(record, "tuning")),
-        "virtual_pipeline": virtual if (virtual := virtual_stages(run)) > 1 else None,
+        "virtual_pipeline": run.sizes.virtual if run.sizes.virtual > 1 else None,
         "fits": rehearsal.get("fits"),
         "rehearsed_peak_gib": _most(rehearsal, "peak_bytes"),
         "rehearsed_need_gib": _most(rehearsal, "needed_bytes") if rehearsal.get("fits") else None,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nlp_bench.flops import hardware_flops_per_token, legacy_flops_per_iteration, model_flops_per_token
+from nlp_bench.layout.flops import hardware_flops_per_token, legacy_flops_per_iteration, model_flops_per_token
 from nlp_bench.measure.shape import Shaped
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from nlp_bench.config.accelerators import Peak, peak_of, variants
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.flops import num_parameters
 from nlp_bench.measure.counting import flops_per_token, stated_countings
 from nlp_bench.measure.shape import Shaped, shaped
 
@@ -99,7 +98,7 @@ class Efficiency:
             **self.cells(),
             "rate": self.rate,
             "flops_per_token": flops_per_token(self.shaped),
-            "num_parameters": num_parameters(self.shaped.shape) if self.shaped.shape else None,
+            "num_parameters": self.shaped.shape.parameters if self.shaped.shape else None,
             "peak": dict(vars(self.peak)) if self.peak else None,
             "why_not": list(self.why_not),
             "assumed": list(self.assumed),

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, field, replace
 
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.flops import GRANULARITIES, METHODS, ModelShape, Recompute, padded_vocab_size
-from nlp_bench.flops_families import FAMILIES, shape_of
+from nlp_bench.layout.flops import GRANULARITIES, METHODS, Recompute
+from nlp_bench.layout.shape import FAMILIES, ModelShape, padded_vocab_size, shape_of
 from nlp_bench.measure.workload import Setting, Workload
 
 _REMEDY = "the log's dump of the arguments or a run.json states it"

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nlp_bench.config import catalog
-from nlp_bench.config.model import Architecture, Model
-from nlp_bench.config.parameters import num_parameters
+from nlp_bench.config.model import Architecture, Model, num_parameters
 from nlp_bench.plan.problem import Fixed, Problem
 from nlp_bench.plan.ranking import Row, rows_of
 from nlp_bench.plan.search.search import Search, search
@@ -78,7 +77,7 @@ def smallest(problem: Problem, limit_s: float) -> Nodes:
 def fewest_nodes(problem: Problem, limit_s: float) -> int:
     """Return the nodes below which the data sheet's peak would not do the model's FLOPs in the time.
 
-    FLOPs per token: three times the forward products, attention causal; see `nlp_bench.flops.model_flops_per_token`.
+    FLOPs per token: three times the forward products, attention causal; see `nlp_bench.layout.flops.model_flops_per_token`.
     """
     one = problem.configurations({**problem.published, "tp": 1, "pp": 1, "micro_batch_size": 1, "recompute": 0})
     sample = problem.network.num_layers * (layer_products(one) + layer_core(one) / 2) + head_products(one)

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nlp_bench.errors import UsageError
+from nlp_bench.layout.shape import Layer
 
 Numbers = npt.NDArray[np.float64]
 """Float64, shape [N], or [] for a number that holds for all configurations."""
@@ -16,14 +17,11 @@ Codes = npt.NDArray[np.int64]
 """Positions in a tuple of words, shape [N] or []."""
 
 RECOMPUTE = ("none", "selective", "full")
-SHARDING = ("none", "optimizer", "gradients", "parameters")
-"""What the ranks of a shard group hold one share of: nothing, the optimizer state (Megatron's distributed optimizer, ZeRO-1),
-the gradients too (ZeRO-2), the parameters too (FSDP full shard, ZeRO-3)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network:
-    """The shapes of decoder-only models, as `nlp_bench.flops.ModelShape` has one."""
+class Network(Layer):
+    """The shapes of decoder-only models, as `nlp_bench.layout.shape.ModelShape` has one."""
 
     num_layers: Numbers
     """Transformer layers."""

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nlp_bench.plan.configurations import RECOMPUTE, SHARDING, Configurations, Flags, Numbers
+from nlp_bench.layout.rules import SHARDING
+from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.work.parameters import layer_parameters, table_parameters
 from nlp_bench.plan.work.stages import key_width, padded_vocab_size, query_width, stage_layers, tokens

@@ -11,16 +11,8 @@ from typing import Any
 import numpy as np
 
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.plan.configurations import (
-    RECOMPUTE,
-    SHARDING,
-    Configurations,
-    Flags,
-    Framework,
-    Machines,
-    Network,
-    Spread,
-)
+from nlp_bench.layout.rules import SHARDING
+from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Framework, Machines, Network, Spread
 from nlp_bench.plan.constants import GENERATIONS, Constants, precision_of
 from nlp_bench.plan.forecast import Forecast, forecast, peak_memory
 from nlp_bench.plan.machines import domain_of, sheet_of

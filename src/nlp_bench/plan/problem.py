@@ -1,25 +1,27 @@
 """What is planned: a model on a machine, the batch that stays as it is, and what a person holds fixed."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
 from nlp_bench.config import catalog
 from nlp_bench.config.machine import settle
-from nlp_bench.config.model import Architecture, Model, Training
+from nlp_bench.config.model import Architecture, Model, Training, model_shape
 from nlp_bench.config.run import Run
 from nlp_bench.config.system import Gpu, Layout, System
 from nlp_bench.config.system import Network as Fabric
 from nlp_bench.config.table import read_toml
 from nlp_bench.errors import UsageError
-from nlp_bench.plan.configurations import RECOMPUTE, SHARDING, Configurations, Machines, Network, Spread
+from nlp_bench.layout.rules import SHARDING
+from nlp_bench.plan.configurations import RECOMPUTE, Codes, Configurations, Flags, Machines, Network, Numbers, Spread
 from nlp_bench.plan.constants import Constants, precision_of
 from nlp_bench.plan.machines import machine_of
 
 VOCAB_MULTIPLE = 128
 """Megatron-LM's default of --make-vocab-size-divisible-by, which the trainer has too."""
+_DTYPES: dict[Any, Any] = {Numbers: np.float64, Flags: np.bool_, Codes: np.int64}
 
 
 def network_of(family: str, shape: Architecture, training: Training) -> Network:
@@ -29,28 +31,15 @@ def network_of(family: str, shape: Architecture, training: Training) -> Network:
             f"model.family: {family!r} is not planned: the planner's formulas are those of decoder-only models (gpt); "
             "`nlp-bench rehearse` runs the trainer's own step of every family"
         )
-    values: dict[str, Any] = {
-        "num_layers": shape.num_layers,
-        "hidden_size": shape.hidden_size,
-        "ffn_hidden_size": shape.ffn_hidden_size,
-        "num_attention_heads": shape.num_attention_heads,
-        "num_query_groups": shape.num_query_groups or shape.num_attention_heads,
-        "head_width": shape.head_width or shape.hidden_size // shape.num_attention_heads,
+    known = model_shape(family, shape)
+    own = {
+        "head_width": known.width_per_head,
         "vocab_size": shape.vocab_size + shape.vocab_extra_ids,
         "vocab_multiple": VOCAB_MULTIPLE,
-        "sequence_length": shape.sequence_length,
-        "num_learned_positions": shape.sequence_length if shape.position_embedding == "learned_absolute" else 0,
-    }
-    flags: dict[str, Any] = {
-        "gated": shape.activation != "gelu",
-        "untied_embeddings": not shape.tied_embeddings,
-        "linear_biases": shape.biases,
-        "norm_biases": shape.normalization == "LayerNorm",
         "dropout": training.hidden_dropout > 0 or training.attention_dropout > 0,
     }
-    arrays: dict[str, Any] = {name: np.asarray(value, dtype=np.float64) for name, value in values.items()}
-    arrays |= {name: np.asarray(value, dtype=np.bool_) for name, value in flags.items()}
-    return Network(**arrays)
+    values = vars(known) | own
+    return Network(**{one.name: np.asarray(values[one.name], dtype=_DTYPES[one.type]) for one in fields(Network)})
 
 
 UPSTREAM = "Megatron-LM"
@@ -82,41 +71,14 @@ def _place(known: tuple[str, ...], word: str, field: str) -> int:
 
 
 def _spread(run: Run) -> Spread:
-    parallel, batch, tuning = run.parallel, run.batch, run.tuning
-    numbers = {
-        "num_gpus": parallel.num_gpus,
-        "tensor": parallel.tensor,
-        "pipeline": parallel.pipeline,
-        "virtual": virtual_stages(run),
-        "context": parallel.context,
+    sizes, parallel = run.sizes, run.parallel
+    own = {
         "data": parallel.data,
-        "micro_batch_size": batch.micro_batch_size,
-        "global_batch_size": batch.global_batch_size,
-        "first_layers": tuning.decoder_first_pipeline_num_layers or 0,
-        "last_layers": tuning.decoder_last_pipeline_num_layers or 0,
-        "shard_group": parallel.data * parallel.context if tuning.use_distributed_optimizer else 1,
-    }
-    flags = {
-        "sequence_parallel": tuning.sequence_parallel and parallel.tensor > 1,
-        "overlap_grad_reduce": tuning.overlap_grad_reduce,
-        "overlap_param_gather": tuning.overlap_param_gather,
-    }
-    codes = {
+        "shard_group": parallel.data * parallel.context if sizes.sharding else 1,
         "recompute": RECOMPUTE.index(run.training.recompute),
-        "sharding": SHARDING.index("optimizer" if tuning.use_distributed_optimizer else "none"),
     }
-    arrays: dict[str, Any] = {name: np.asarray([value], dtype=np.float64) for name, value in numbers.items()}
-    arrays |= {name: np.asarray([value], dtype=np.bool_) for name, value in flags.items()}
-    arrays |= {name: np.asarray([value], dtype=np.int64) for name, value in codes.items()}
-    return Spread(**arrays)
-
-
-def virtual_stages(run: Run) -> int:
-    """Return the virtual stages of each pipeline rank, 1 without interleaving, as `nlp_bench.train.settings` counts them."""
-    if run.tuning.num_virtual_stages_per_pipeline_rank:
-        return run.tuning.num_virtual_stages_per_pipeline_rank
-    layers = run.tuning.num_layers_per_virtual_pipeline_stage
-    return run.model.architecture.num_layers // (run.parallel.pipeline * layers) if layers else 1
+    known = vars(sizes) | own
+    return Spread(**{one.name: np.asarray([known[one.name]], dtype=_DTYPES[one.type]) for one in fields(Spread)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from nlp_bench.config.accelerators import Peak
-from nlp_bench.flops import ModelShape, Recompute, num_parameters
-from nlp_bench.flops_families import T5Shape
+from nlp_bench.layout.flops import Recompute
+from nlp_bench.layout.shape import ModelShape, T5Shape
 from nlp_bench.measure.counting import COUNTS, flops_per_token
 from nlp_bench.measure.efficiency import Efficiency, field_of
 from nlp_bench.measure.entry import RunEntry
@@ -62,7 +62,7 @@ def _shape_words(shape: ModelShape) -> str:
     return (
         f"l = {shape.num_layers} layers{decoder}, h = {shape.hidden_size}, f = {shape.ffn_hidden_size} ({gate}m = {3 if shape.gated else 2} matrices), "
         f"q = {shape.query_width}, k = {shape.key_value_width} ({shape.num_attention_heads} heads, {shape.num_query_groups} groups), "
-        f"s = {shape.sequence_length}, V = {shape.padded_vocab_size}; {num_parameters(shape):,} parameters"
+        f"s = {shape.sequence_length}, V = {shape.padded_vocab_size}; {shape.parameters:,} parameters"
     )
 
 

@@ -6,7 +6,6 @@ from functools import cache
 from types import MappingProxyType
 
 from nlp_bench.config.model import Model
-from nlp_bench.flops import num_parameters
 from nlp_bench.measure.findings import Evidence
 from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.workload import Setting, Value, Workload, workload_of
@@ -92,7 +91,7 @@ class ParameterCount(Rule):
         shape = shaped(_claimed(subject))
         if shape.shape is None:
             return [missing("num_parameters", "the count by the shape", "the shape is not fully known")]
-        wanted = num_parameters(shape.shape)
+        wanted = shape.shape.parameters
         expected = f"{wanted} by the shape, to {100 * self.tolerance:g} %"
         found = printed_parameters(subject)
         if found is None:

@@ -4,11 +4,11 @@ import os
 from dataclasses import dataclass
 
 from nlp_bench.errors import UsageError
-from nlp_bench.flops import ModelShape, padded_vocab_size
-from nlp_bench.flops_families import shape_of
+from nlp_bench.layout.rules import RULES, refuse
+from nlp_bench.layout.shape import ModelShape, padded_vocab_size, shape_of
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.data import resolved_vocab_size
-from nlp_bench.train.settings.parallel import virtual_stages
+from nlp_bench.train.settings.parallel import BY_RANKS, argument_of, sizes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,57 +69,24 @@ class Layout:
     @classmethod
     def of(cls, settings: Settings, world_size: int) -> "Layout":
         """Divide the work; raises UsageError with the arithmetic where it does not divide."""
-        tensor, ranks = settings.tensor_model_parallel_size, settings.model_parallel_size
-        if world_size % ranks:
-            words = "tp*pp" if settings.context_parallel_size == 1 else "tp*pp*cp"
-            raise UsageError(f"parallel: world size {world_size} is not a multiple of {words} = {ranks}")
-        replicas = world_size // ranks
-        per_pass = settings.micro_batch_size * replicas
-        batch = settings.global_batch_size or per_pass
-        if batch % per_pass:
-            raise UsageError(f"global_batch_size: {batch} is not a multiple of micro_batch_size*dp = {per_pass}")
+        sizes = sizes_of(settings, world_size=world_size)
+        refuse(sizes, tuple(rule for rule in RULES if rule.code in BY_RANKS), argument_of)
+        batch = sizes.global_batch_size
         iterations = _iterations(settings, batch)
         warmup, decay = _schedule(settings, batch, iterations)
-        _check_interleaving(settings, batch // per_pass)
         vocabulary = resolved_vocab_size(settings)
         return cls(
             world_size=world_size,
-            data_parallel_size=replicas,
-            virtual_stages=virtual_stages(settings),
+            data_parallel_size=sizes.data,
+            virtual_stages=sizes.virtual,
             global_batch_size=batch,
-            num_microbatches=batch // per_pass,
+            num_microbatches=sizes.num_microbatches,
             train_iters=iterations,
             warmup_samples=warmup,
             decay_samples=decay,
             vocab_size=vocabulary,
-            padded_vocab_size=padded_vocab_size(vocabulary, settings.make_vocab_size_divisible_by, tensor),
-            sequence_parallel=settings.sequence_parallel and tensor > 1,
-        )
-
-
-def _check_interleaving(settings: Settings, num_microbatches: int) -> None:
-    """Refuse what megatron-core's interleaved schedule asserts: whole groups of micro-batches, none smaller than the pipeline.
-
-    Source: megatron/core/pipeline_parallel/schedules.py, `forward_backward_pipelining_with_interleaving`.
-    """
-    if virtual_stages(settings) == 1:
-        return
-    stages = settings.pipeline_model_parallel_size
-    group = settings.microbatch_group_size_per_virtual_pipeline_stage or stages
-    remedy = "raise the global batch size, lower the micro batch size, or leave interleaving out"
-    if group < stages:
-        raise UsageError(
-            f"microbatch_group_size_per_virtual_pipeline_stage: {group} is less than pipeline_model_parallel_size = {stages}"
-        )
-    if num_microbatches < group:
-        raise UsageError(
-            f"parallel: {num_microbatches} micro-batches, but interleaving needs at least {group}; {remedy}"
-        )
-    last = num_microbatches % group
-    if 0 < last < stages:
-        raise UsageError(
-            f"parallel: {num_microbatches} micro-batches leave a last group of {last}, and interleaving over {stages} stages needs "
-            f"a multiple of {group}, or {stages} in the last group; {remedy}"
+            padded_vocab_size=padded_vocab_size(vocabulary, settings.make_vocab_size_divisible_by, sizes.tensor),
+            sequence_parallel=settings.sequence_parallel and sizes.tensor > 1,
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from nlp_bench import seal
-from nlp_bench.flops import legacy_flops_per_iteration, model_flops_per_token
+from nlp_bench.layout.flops import legacy_flops_per_iteration, model_flops_per_token
 from nlp_bench.train import world
 from nlp_bench.train.checkpoint.keeper import Keeper
 from nlp_bench.train.kernels import choose_kernels

@@ -16,7 +16,7 @@ def test_an_illegal_one_names_its_rules_and_a_legal_neighbour() -> None:
     assert why.rank is None
     assert all(change.row.fits == "yes" for change in why.changes)
     text = "\n".join(why_lines(why, TEXT))
-    assert "illegal, GPUs: number of GPUs = 384 is not a multiple of tp*pp*cp = 3*5*1 = 15 (remainder 9)" in text
+    assert "illegal, GPUs: nodes*gpus_per_node = 384 is not a multiple of tp*pp = 15 (remainder 9)" in text
 
 
 def test_the_published_one_loses_to_its_bubble() -> None:

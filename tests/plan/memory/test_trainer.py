@@ -7,7 +7,8 @@ import pytest
 from support.agreement import planned, side_by_side
 from support.jobs import Case, sample
 
-from nlp_bench.plan.configurations import RECOMPUTE, SHARDING, Configurations
+from nlp_bench.layout.rules import SHARDING
+from nlp_bench.plan.configurations import RECOMPUTE, Configurations
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.forecast import peak_memory
 from nlp_bench.plan.memory.trainer import end_memory, rank_memory, sizes_of

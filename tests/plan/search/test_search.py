@@ -82,7 +82,7 @@ def test_on_too_few_gpus_the_smallest_is_named() -> None:
     assert found.smallest is not None
     assert found.smallest.memory_gib == pytest.approx(found.search.figures.memory_bytes.min() / 2**30)
     assert found.published is None
-    assert dict(found.published_broken)["GPUs"].startswith("number of GPUs = 8 is not a multiple of tp*pp*cp = 8*8*1")
+    assert dict(found.published_broken)["GPUs"].startswith("nodes*gpus_per_node = 8 is not a multiple of tp*pp = 64")
 
 
 def test_tight_ones_are_faster_than_the_best_and_do_not_lead() -> None:

@@ -1,11 +1,10 @@
-"""Counts of many configurations at once are those of each alone; whole models are what nlp_bench.flops counts."""
+"""Counts of many configurations at once are those of each alone; whole models are what nlp_bench.layout.flops counts."""
 
 import numpy as np
 import pytest
 from support.agreement import planned, side_by_side
 from support.jobs import Case, sample
 
-from nlp_bench.flops import num_parameters
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.search.legal import judge
 from nlp_bench.plan.work.collectives import traffic
@@ -39,7 +38,7 @@ def test_ranks_of_one_replica_hold_the_model(cases: list[Case]) -> None:
         stages = range(s.pipeline_model_parallel_size)
         held = sum(float(rank_parameters(c, stage_of(c, np.asarray([float(rank)])))[0]) for rank in stages)
         copied = 0 if s.untie_embeddings_and_output_weights or len(stages) == 1 else case.layout.padded_vocab_size
-        assert held - copied * s.hidden_size == num_parameters(model_shape(s, case.layout)), case.describe()
+        assert held - copied * s.hidden_size == model_shape(s, case.layout).parameters, case.describe()
 
 
 def test_stages_of_a_short_pipeline_are_the_same_ones(cases: list[Case]) -> None:

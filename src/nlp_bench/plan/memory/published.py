@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from nlp_bench.plan.configurations import RECOMPUTE, SHARDING, Codes, Configurations, Flags, Numbers
+from nlp_bench.layout.rules import SHARDING
+from nlp_bench.plan.configurations import RECOMPUTE, Codes, Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.memory.fits import Memory, overhead_bytes
 from nlp_bench.plan.work.parameters import layer_parameters, num_tables, table_parameters

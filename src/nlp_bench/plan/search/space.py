@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nlp_bench.errors import UsageError
+from nlp_bench.layout.rules import RULES
 from nlp_bench.plan.configurations import RECOMPUTE, Configurations
 from nlp_bench.plan.problem import Columns, Problem
-from nlp_bench.plan.search.legal import RULES, judge
+from nlp_bench.plan.search.legal import broken_by_rule, judge
 from nlp_bench.plan.work.stages import head_products, layer_core, layer_products
 
 Whole = npt.NDArray[np.int64]
@@ -72,7 +73,7 @@ def _judged(problem: Problem, layouts: dict[str, Whole], nodes: int) -> tuple[np
         verdicts = judge(plain(problem, part, nodes))
         legal.append(verdicts.legal)
         illegal.update(verdicts.counts)
-    return np.concatenate(legal), {rule.name: illegal[rule.name] for rule in RULES if illegal[rule.name]}
+    return np.concatenate(legal), {rule.code: illegal[rule.code] for rule in RULES if illegal[rule.code]}
 
 
 def plain(problem: Problem, layouts: dict[str, Whole], nodes: int) -> Configurations:
@@ -240,7 +241,7 @@ def _reasons(problem: Problem) -> list[str]:
         gas = problem.fixed.gas
         return [f"no layout makes it as dp*micro_batch_size*{gas}" if gas else "no layout has these sizes together"]
     c = plain(problem, layouts, problem.nodes)
-    broken = {rule.name: np.broadcast_to(rule.broken(c), (len(c),)) for rule in RULES}
+    broken = broken_by_rule(c)
     always = [name for name, where in broken.items() if where.all()]
     if always:
         return [f"every layout breaks the rule: {', '.join(always)}"]
@@ -269,7 +270,7 @@ def batches_nearby(problem: Problem) -> list[int]:
     if not len(layouts["tp"]):
         return []
     c = plain(free, layouts, problem.nodes)
-    legal = ~np.any([np.broadcast_to(r.broken(c), (len(c),)) for r in RULES if r.name not in OF_BATCH], axis=0)
+    legal = ~np.any([flags for code, flags in broken_by_rule(c).items() if code not in OF_BATCH], axis=0)
     interleaved = np.where(c.spread.virtual > 1, c.spread.pipeline, 1)
     each = (c.spread.data * interleaved)[legal] * (problem.fixed.micro_batch_size or 1)
     if problem.fixed.gas is not None or not len(each):
@@ -297,4 +298,4 @@ def has_layout(problem: Problem, nodes: int) -> bool:
     if not len(layouts["tp"]):
         return False
     c = plain(problem, layouts, nodes)
-    return not np.any([np.broadcast_to(rule.broken(c), (len(c),)) for rule in RULES], axis=0).all()
+    return bool(judge(c).legal.any())

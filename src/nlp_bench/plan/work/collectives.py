@@ -7,7 +7,7 @@ import numpy as np
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.work.gradients import gradient_buffers
-from nlp_bench.plan.work.parameters import norm_parameters, table_parameters
+from nlp_bench.plan.work.parameters import table_parameters
 from nlp_bench.plan.work.stages import (
     FULL,
     SINGLE,
@@ -128,7 +128,7 @@ def _gradients(c: Configurations, stage: Stage, constants: Constants) -> list[Pa
 
 def _small(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
     """Gradients that sequence-parallel ranks have only a part of; the norm of all gradients, the overflow flag, the mean loss."""
-    flat = norm_parameters(c) * (2 * stage.layers + stage.last)
+    flat = c.network.norm_parameters * (2 * stage.layers + stage.last)
     flat = flat + 2 * c.network.hidden_size * c.network.linear_biases * stage.layers
     shared, calls = shares_optimizer(c), 1.0 + is_float16(c, constants)
     one = np.asarray(float(SINGLE))

@@ -1,27 +1,14 @@
 """Parameters that one rank holds."""
 
+import numpy as np
+
 from nlp_bench.plan.configurations import Configurations, Numbers
-from nlp_bench.plan.work.stages import (
-    Stage,
-    attention_weights,
-    feed_forward_weights,
-    key_width,
-    padded_vocab_size,
-    query_width,
-)
+from nlp_bench.plan.work.stages import Stage, padded_vocab_size
 
 
 def layer_parameters(c: Configurations) -> Numbers:
-    """Parameters of one layer on one tensor-parallel rank: products and the biases of their columns are divided, the rest is not."""
-    n, tensor = c.network, c.spread.tensor
-    columns = query_width(c) + 2 * key_width(c) + n.ffn_hidden_size * (1.0 + n.gated)
-    divided = attention_weights(c) + feed_forward_weights(c) + columns * n.linear_biases
-    return divided / tensor + 2 * norm_parameters(c) + 2 * n.hidden_size * n.linear_biases
-
-
-def norm_parameters(c: Configurations) -> Numbers:
-    """Parameters of one normalisation."""
-    return c.network.hidden_size * (1.0 + c.network.norm_biases)
+    """Parameters of one layer on one tensor-parallel rank."""
+    return np.asarray(c.network.divided_parameters / c.spread.tensor + c.network.whole_parameters)
 
 
 def table_parameters(c: Configurations) -> Numbers:
@@ -45,9 +32,6 @@ def num_tables(c: Configurations, stage: Stage) -> Numbers:
 
 def rank_parameters(c: Configurations, stage: Stage) -> Numbers:
     """Parameters that a rank of this stage holds, the last stage's copy of a tied embedding included."""
-    return (
-        stage.layers * layer_parameters(c)
-        + num_tables(c, stage) * table_parameters(c)
-        + stage.first * position_parameters(c)
-        + stage.last * norm_parameters(c)
-    )
+    tables = num_tables(c, stage) * table_parameters(c)
+    ends = stage.first * position_parameters(c) + stage.last * c.network.norm_parameters
+    return np.asarray(stage.layers * layer_parameters(c) + tables + ends)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nlp_bench.layout import shape
 from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 
@@ -15,33 +16,23 @@ def tokens(c: Configurations) -> Numbers:
 
 def query_width(c: Configurations) -> Numbers:
     """Width of all query heads."""
-    return c.network.num_attention_heads * c.network.head_width
+    return np.asarray(c.network.query_width)
 
 
 def key_width(c: Configurations) -> Numbers:
     """Width of all key heads; the values have the same."""
-    return c.network.num_query_groups * c.network.head_width
-
-
-def attention_weights(c: Configurations) -> Numbers:
-    """Entries of the query, key, value and output matrices of one layer."""
-    return 2 * c.network.hidden_size * (query_width(c) + key_width(c))
-
-
-def feed_forward_weights(c: Configurations) -> Numbers:
-    """Entries of the feed-forward matrices of one layer."""
-    return c.network.hidden_size * c.network.ffn_hidden_size * (2.0 + c.network.gated)
+    return np.asarray(c.network.key_value_width)
 
 
 def padded_vocab_size(c: Configurations) -> Numbers:
-    """Rows of the embedding table; see `nlp_bench.flops.padded_vocab_size`."""
-    multiple = c.network.vocab_multiple * c.spread.tensor
-    return -(-c.network.vocab_size // multiple) * multiple
+    """Rows of the embedding table."""
+    return shape.padded_vocab_size(c.network.vocab_size, c.network.vocab_multiple, c.spread.tensor)
 
 
 def layer_products(c: Configurations) -> Numbers:
     """FLOPs of the products with weights in one layer."""
-    return 2 * tokens(c) * (attention_weights(c) + feed_forward_weights(c)) / c.spread.tensor
+    weights = c.network.attention_weights + c.network.feed_forward_weights
+    return np.asarray(2 * tokens(c) * weights / c.spread.tensor)
 
 
 def layer_core(c: Configurations) -> Numbers:

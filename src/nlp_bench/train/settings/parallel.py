@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nlp_bench.train.settings.rules import exclusive, multiple, one_of, positive, require
+from nlp_bench.layout.rules import RULES, SHARDING, Sizes, refuse, virtual_stages
+from nlp_bench.train.settings.rules import exclusive, one_of, positive, require
 
 if TYPE_CHECKING:
     from nlp_bench.train.settings import Settings
@@ -14,6 +15,11 @@ POSITIVE = (
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "ddp_bucket_size", "ddp_num_buckets",
     "distributed_timeout_minutes",
 )  # fmt: skip
+
+BY_RANKS = ("GPUs", "global batch", "micro-batch groups")
+"""Rules that need the number of ranks, which the arguments do not have."""
+LATER = (*BY_RANKS, "sequence")
+"""The last: without --sequence-parallel this trainer, like Megatron-LM's, takes any sequence; runs of the benchmark do not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,97 +79,71 @@ class ParallelSettings:
         return self.tensor_model_parallel_size * self.pipeline_model_parallel_size * self.context_parallel_size
 
 
-def virtual_stages(s: "Settings") -> int:
-    """Return the virtual stages of each pipeline rank, 1 without interleaving. The settings must have passed `check_parallel`."""
-    if s.num_virtual_stages_per_pipeline_rank:
-        return s.num_virtual_stages_per_pipeline_rank
-    if s.num_layers_per_virtual_pipeline_stage:
-        return s.stack_depth // (s.pipeline_model_parallel_size * s.num_layers_per_virtual_pipeline_stage)
-    return 1
+def sizes_of(s: "Settings", *, world_size: int | None = None) -> Sizes:
+    """Return what the rules of a legal layout look at; without a world size, of one replica."""
+    layers = s.num_layers_per_virtual_pipeline_stage
+    stages = s.num_virtual_stages_per_pipeline_rank
+    num_gpus = s.model_parallel_size if world_size is None else world_size
+    return Sizes(
+        num_gpus=num_gpus,
+        tensor=s.tensor_model_parallel_size,
+        pipeline=s.pipeline_model_parallel_size,
+        context=s.context_parallel_size,
+        virtual=virtual_stages(s.stack_depth, s.pipeline_model_parallel_size, stages=stages, layers=layers),
+        layers_per_virtual=layers or 0,
+        first_layers=s.decoder_first_pipeline_num_layers or 0,
+        last_layers=s.decoder_last_pipeline_num_layers or 0,
+        micro_batch_size=s.micro_batch_size,
+        global_batch_size=s.global_batch_size or num_gpus // s.model_parallel_size * s.micro_batch_size,
+        microbatch_group=s.microbatch_group_size_per_virtual_pipeline_stage or 0,
+        sequence_parallel=s.sequence_parallel,
+        sharding=SHARDING.index("optimizer" if s.use_distributed_optimizer else "none"),
+        overlap_grad_reduce=s.overlap_grad_reduce,
+        overlap_param_gather=s.overlap_param_gather,
+        num_layers=s.stack_depth,
+        num_attention_heads=s.num_attention_heads,
+        num_query_groups=s.query_groups,
+        ffn_hidden_size=s.ffn_width,
+        sequence_length=s.seq_length,
+        decoder_sequence_length=s.decoder_seq_length or 0,
+    )
 
 
-def layers_of_stages(s: "Settings") -> list[int]:
-    """Return the layers of each (virtual) stage of each pipeline rank: [first rank, ..., last rank] of equal virtual stages.
-
-    The settings must have passed `check_parallel`. Source: megatron-core's `get_num_layers_to_build`.
-    """
-    stages, virtual = s.pipeline_model_parallel_size, virtual_stages(s)
-    first, last = s.decoder_first_pipeline_num_layers, s.decoder_last_pipeline_num_layers
-    own = [first] + [None] * (stages - 2) + [last] if stages > 1 else [None]
-    others = own.count(None)
-    rest = s.stack_depth - sum(layers or 0 for layers in own)
-    return [(layers or rest // others) // virtual for layers in own]
+def argument_of(field: str) -> str:
+    """Return the trainer's name of a field of run.json."""
+    room, _, name = field.partition(".")
+    if room == "parallel" and name:
+        return f"{name}_model_parallel_size".replace("context_model", "context")
+    return {"batch": "global_batch_size"}.get(field, name or field)
 
 
 def check_parallel(s: "Settings") -> None:
     """Raise UsageError for the first rule about the layout that is broken."""
     positive(vars(s), POSITIVE)
-    tensor_parallel = s.tensor_model_parallel_size
-    if s.sequence_parallel:
-        multiple("seq_length", s.seq_length, tensor_parallel * s.context_parallel_size, "tp*cp (sequence parallelism)")
-        if s.decoder_seq_length:
-            multiple("decoder_seq_length", s.decoder_seq_length, tensor_parallel, "tensor_model_parallel_size")
-    _check_stages(s)
-    _check_recompute(s)
+    exclusive(vars(s), "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
+    sizes = sizes_of(s)
+    refuse(sizes, tuple(rule for rule in RULES if rule.code not in LATER), argument_of)
+    uneven = sizes.first_layers or sizes.last_layers
+    require(
+        not uneven or s.model_family != "t5",
+        f"decoder_first_pipeline_num_layers: {uneven} is for gpt and bert; t5 divides its layers evenly",
+    )
+    if (
+        sizes.virtual > 1 and s.no_overlap_p2p_communication
+    ):  # both neighbours would be one rank; Megatron-LM refuses it too
+        rule = "needs pipeline_model_parallel_size above 2, or a rank takes an activation for a gradient"
+        require(sizes.pipeline > 2, f"no_overlap_p2p_communication: with interleaving it {rule}; leave it out")
+    _check_recompute(s, sizes)
     _check_context(s)
     _check_overlap(s)
 
 
-def _check_stages(s: "Settings") -> None:
-    exclusive(vars(s), "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
-    stages, layers = s.pipeline_model_parallel_size, s.num_layers_per_virtual_pipeline_stage
-    first, last = s.decoder_first_pipeline_num_layers, s.decoder_last_pipeline_num_layers
-    if layers:
-        even = not first and not last
-        remedy = "give --num-virtual-stages-per-pipeline-rank"
-        require(even, f"num_layers_per_virtual_pipeline_stage: {layers} does not go with uneven stages; {remedy}")
-        multiple("num_layers", s.stack_depth, stages * layers, "pp*num_layers_per_virtual_pipeline_stage")
-    name = "num_layers_per_virtual_pipeline_stage" if layers else "num_virtual_stages_per_pipeline_rank"
-    virtual = virtual_stages(s)
-    apart = "raise --pipeline-model-parallel-size, or leave interleaving out"
-    require(
-        virtual == 1 or stages > 1,
-        f"{name}: {virtual} virtual stages need pipeline_model_parallel_size above 1; {apart}",
-    )
-    if virtual > 1 and s.no_overlap_p2p_communication:  # both neighbours would be one rank; Megatron-LM refuses it too
-        rule = "needs pipeline_model_parallel_size above 2, or a rank takes an activation for a gradient"
-        many = stages > 2
-        require(many, f"no_overlap_p2p_communication: with interleaving it {rule}; leave it out")
-    _check_uneven(s, first, last, virtual)
-
-
-def _check_uneven(s: "Settings", first: int | None, last: int | None, virtual: int) -> None:
-    stages, rest, others = s.pipeline_model_parallel_size, s.stack_depth, s.pipeline_model_parallel_size
-    for name, layers in (("decoder_first_pipeline_num_layers", first), ("decoder_last_pipeline_num_layers", last)):
-        if layers is None:
-            continue
-        require(s.model_family != "t5", f"{name}: {layers} is for gpt and bert; t5 divides its layers evenly")
-        require(stages > 1, f"{name}: {layers} needs --pipeline-model-parallel-size above 1")
-        multiple(name, layers, virtual, "num_virtual_stages_per_pipeline_rank")
-        rest, others = rest - layers, others - 1
-    held = s.stack_depth - rest
-    if not others:
-        require(
-            rest == 0,
-            f"num_layers: first and last stage hold {held} of {s.stack_depth} layers; two stages must hold all",
-        )
-        return
-    require(
-        rest > 0,
-        f"num_layers: first and last stage hold {held} of {s.stack_depth} layers and leave none for the other {others}",
-    )
-    name = "num_layers" if others == stages else "num_layers - first - last"
-    rule = "pipeline_model_parallel_size" if others == stages else "stages without a number of their own"
-    multiple(name, rest, others, rule)
-    multiple(f"{name} per stage", rest // others, virtual, "num_virtual_stages_per_pipeline_rank")
-
-
-def _check_recompute(s: "Settings") -> None:
+def _check_recompute(s: "Settings", sizes: Sizes) -> None:
     """Refuse groups of layers that do not divide a stage: megatron-core would look for layers behind the last one."""
     layers = s.recompute_num_layers
     if not layers or s.model_family == "t5":
         return
-    for held in sorted(set(layers_of_stages(s))):
+    for held in sorted(set(sizes.stage_layers())):
         if s.recompute_method == "uniform":
             remedy = "give a number that divides it, or --recompute-method block"
             fits = held % layers == 0
@@ -184,20 +164,12 @@ def _check_context(s: "Settings") -> None:
         s.model_family == "gpt",
         f"context_parallel_size: {parts} is for gpt; {s.model_family} has no causal sequence to share",
     )
-    multiple(
-        "seq_length", s.seq_length, 2 * parts, "2*context_parallel_size (each rank takes an early and a late part)"
-    )
     if s.cp_comm_type != "all_gather":
         needs = "needs --kernels te (Transformer Engine); torch's attention has all_gather"
         require(s.wanted_kernels in {"te", "auto"}, f"cp_comm_type: {s.cp_comm_type} {needs}")
 
 
 def _check_overlap(s: "Settings") -> None:
-    needs = s.use_distributed_optimizer and s.overlap_grad_reduce
-    require(
-        needs or not s.overlap_param_gather,
-        "overlap_param_gather: needs --use-distributed-optimizer and --overlap-grad-reduce",
-    )
     require(s.overlap_param_gather or not s.align_param_gather, "align_param_gather: needs --overlap-param-gather")
     exclusive(vars(s), "ddp_bucket_size", "ddp_num_buckets")
     for name in ("ddp_bucket_size", "ddp_num_buckets", "no_align_grad_reduce"):

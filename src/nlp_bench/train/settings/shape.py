@@ -118,14 +118,11 @@ class ShapeSettings:
 def check_shape(s: "Settings") -> None:
     """Raise UsageError for the first rule about the shape that is broken."""
     values = vars(s)
-    positive(values, (*POSITIVE, "tensor_model_parallel_size"))  # below, the shape is divided by it
+    positive(values, POSITIVE)
     share(values, ("attention_dropout", "hidden_dropout"))
     require(0 < s.rotary_percent <= 1, f"rotary_percent: {s.rotary_percent} is not in (0, 1]")
-    tensor_parallel = s.tensor_model_parallel_size
     if s.kv_channels is None:
         multiple("hidden_size", s.hidden_size, s.num_attention_heads, "num_attention_heads")
-    multiple("num_attention_heads", s.num_attention_heads, tensor_parallel, "tensor_model_parallel_size")
-    multiple("ffn_hidden_size", s.ffn_width, tensor_parallel, "tensor_model_parallel_size")
     _check_groups(s)
     _check_positions(s)
     _check_family(s)
@@ -138,7 +135,6 @@ def _check_groups(s: "Settings") -> None:
         return
     require(s.num_query_groups is not None, "num_query_groups: not given, and --group-query-attention needs it")
     multiple("num_attention_heads", s.num_attention_heads, s.query_groups, "num_query_groups")
-    multiple("num_query_groups", s.query_groups, s.tensor_model_parallel_size, "tensor_model_parallel_size")
 
 
 def _check_positions(s: "Settings") -> None:

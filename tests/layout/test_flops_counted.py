@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from nlp_bench.flops import ModelShape, Recompute, hardware_flops_per_token, model_flops_per_token
+from nlp_bench.layout.flops import Recompute, hardware_flops_per_token, model_flops_per_token
+from nlp_bench.layout.shape import ModelShape
 
 torch = pytest.importorskip("torch")
 SHAPE = ModelShape(

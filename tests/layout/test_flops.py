@@ -6,17 +6,15 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.errors import UsageError
-from nlp_bench.flops import (
-    ModelShape,
+from nlp_bench.layout.flops import (
     Recompute,
     hardware_flops_per_token,
     legacy_flops_per_iteration,
     model_flops_per_token,
-    num_parameters,
-    padded_vocab_size,
 )
+from nlp_bench.layout.shape import ModelShape, padded_vocab_size
 
-DOC = Path(__file__).resolve().parents[1] / "docs" / "flops.md"
+DOC = Path(__file__).resolve().parents[2] / "docs" / "flops.md"
 A100_TFLOPS = 312
 
 
@@ -185,18 +183,18 @@ def test_full_recompute_repeats_the_layers_that_its_method_names(
 def test_parameters_are_those_of_the_published_models(layers: int, width: int, heads: int, billions: float) -> None:
     shape = gpt(layers, width, heads, 51200, num_learned_positions=2048)
     equation_2 = 12 * layers * width**2 * (1 + 13 / (12 * width) + (51200 + 2048) / (12 * layers * width))
-    assert num_parameters(shape) == pytest.approx(equation_2 + 2 * width, rel=1e-12)
-    assert round(num_parameters(shape) / 1e9, 1) == billions
+    assert shape.parameters == pytest.approx(equation_2 + 2 * width, rel=1e-12)
+    assert round(shape.parameters / 1e9, 1) == billions
 
 
 @pytest.mark.parametrize(("shape", "parameters"), [(LLAMA_8B, 8_030_261_248), (LLAMA_405B, 405_853_388_800)])
 def test_parameters_of_llama_are_exact(shape: ModelShape, parameters: int) -> None:
-    assert num_parameters(shape) == parameters
+    assert shape.parameters == parameters
 
 
 def test_untied_embeddings_add_parameters_and_no_flops() -> None:
     tied, untied = gpt(2, 64, 4, 128), gpt(2, 64, 4, 128, untied_embeddings=True)
-    assert num_parameters(untied) - num_parameters(tied) == 64 * 128
+    assert untied.parameters - tied.parameters == 64 * 128
     assert model_flops_per_token(untied) == model_flops_per_token(tied)
 
 

@@ -4,15 +4,13 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from nlp_bench.flops import (
-    ModelShape,
+from nlp_bench.layout.flops import (
     Recompute,
     hardware_flops_per_token,
     legacy_flops_per_iteration,
     model_flops_per_token,
-    num_parameters,
 )
-from nlp_bench.flops_families import shape_of
+from nlp_bench.layout.shape import ModelShape, shape_of
 
 SMALL = {
     "num_layers": 3,
@@ -115,7 +113,7 @@ def test_block_recompute_repeats_the_first_layers_of_each_stage_whichever_stack_
     ],
 )
 def test_parameters_are_those_of_the_published_models(shape: ModelShape, millions: float) -> None:
-    assert num_parameters(shape) / 1e6 == pytest.approx(millions, rel=0.1)
+    assert shape.parameters / 1e6 == pytest.approx(millions, rel=0.1)
 
 
 def test_values_of_other_families_do_not_disturb() -> None:

@@ -1,0 +1,350 @@
+"""The sizes of a parallel layout, their arithmetic, and the one table of rules that a legal layout keeps.
+
+One run (`config`), the trainer and the planner's 10^6 candidates use the same expressions: they are written in operators that Python
+numbers and numpy arrays share (`&`, `|` and `_not` in place of and, or and not), and nothing here imports numpy.
+
+Behind the rules stand megatron-core's `TransformerConfig.__post_init__` (transformer/transformer_config.py), `get_num_layers_to_build`
+(transformer/transformer_block.py) and `forward_backward_pipelining_with_interleaving` (pipeline_parallel/schedules.py).
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from nlp_bench.errors import UsageError
+
+Number: TypeAlias = Any
+"""A whole number, or a numpy array of whole numbers of shape [N] or [] (int64 or float64)."""
+Flag: TypeAlias = Any
+"""True or false, or a boolean numpy array of shape [N] or []."""
+SHARDING = ("none", "optimizer", "gradients", "parameters")
+"""What the ranks of a shard group hold one share of: nothing, the optimizer state (Megatron's distributed optimizer, ZeRO-1),
+the gradients too (ZeRO-2), the parameters too (FSDP full shard, ZeRO-3)."""
+
+
+def _not(flag: Flag) -> Flag:
+    return flag ^ True
+
+
+def _at_least_one(number: Number) -> Number:
+    return number + (number < 1) * (1 - number)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """The sizes and switches of one layout, or of N: each field a number or an array."""
+
+    num_gpus: Number
+    """Ranks of the job."""
+    tensor: Number
+    """Tensor-parallel size: ranks that share each layer."""
+    pipeline: Number
+    """Pipeline-parallel size: stages that the layers are cut into."""
+    context: Number = 1
+    """Context-parallel size: ranks that share each sequence."""
+    virtual: Number = 1
+    """Virtual stages of each pipeline rank; 1 without interleaving."""
+    layers_per_virtual: Number = 0
+    """Layers of one virtual stage, where these were given and not their number; else 0."""
+    first_layers: Number = 0
+    """Layers of the first pipeline rank where it differs; 0: all alike."""
+    last_layers: Number = 0
+    """Layers of the last pipeline rank where it differs; 0: all alike."""
+    micro_batch_size: Number = 1
+    """Samples of one forward pass."""
+    global_batch_size: Number
+    """Samples of one iteration."""
+    microbatch_group: Number = 0
+    """Micro-batches that a virtual stage takes in a row; 0: as many as there are pipeline stages."""
+    sequence_parallel: Flag = False
+    """Whether normalisations are split along the sequence; of no effect with one tensor-parallel rank."""
+    sharding: Number = 0
+    """Place in SHARDING."""
+    overlap_grad_reduce: Flag = False
+    """Whether gradients are reduced while the backward pass runs."""
+    overlap_param_gather: Flag = False
+    """Whether parameters are gathered while the forward pass runs."""
+    num_layers: Number
+    """Layers that the pipeline cuts into stages: of T5 encoder's and decoder's."""
+    num_attention_heads: Number
+    """Query heads."""
+    num_query_groups: Number
+    """Key and value heads."""
+    ffn_hidden_size: Number
+    """Inner width of the feed-forward block."""
+    sequence_length: Number
+    """Tokens of a sample."""
+    decoder_sequence_length: Number = 0
+    """Tokens of T5's decoder per sample; 0 without one."""
+
+    @property
+    def model_parallel(self) -> Number:
+        """Ranks that share one replica of the model."""
+        return self.tensor * self.pipeline * self.context
+
+    @property
+    def data(self) -> Number:
+        """Data-parallel size: replicas of the model."""
+        return self.num_gpus // self.model_parallel
+
+    @property
+    def per_pass(self) -> Number:
+        """Samples of one forward pass of all replicas."""
+        return self.data * self.micro_batch_size
+
+    @property
+    def num_microbatches(self) -> Number:
+        """Micro-batches of one iteration and pipeline (GAS); 0 where the replicas are none or more than the samples."""
+        return self.global_batch_size // _at_least_one(self.per_pass)
+
+    @property
+    def group(self) -> Number:
+        """Micro-batches that a virtual stage takes in a row."""
+        return self.microbatch_group + (self.microbatch_group == 0) * self.pipeline
+
+    @property
+    def other_layers(self) -> Number:
+        """Layers of all stages that have no number of their own."""
+        return self.num_layers - self.first_layers - self.last_layers
+
+    @property
+    def num_others(self) -> Number:
+        """Stages that have no number of layers of their own."""
+        return self.pipeline - (self.first_layers > 0) * 1 - (self.last_layers > 0) * 1
+
+    @property
+    def middle_layers(self) -> Number:
+        """Layers of each stage that has no number of its own, rounded down where they do not divide."""
+        return self.other_layers // _at_least_one(self.num_others)
+
+    def stage_layers(self) -> list[int]:
+        """Return the layers of each virtual stage of each pipeline rank of one legal layout, first rank to last."""
+        own = {0: self.first_layers, self.pipeline - 1: self.last_layers}
+        return [(own.get(rank) or self.middle_layers) // self.virtual for rank in range(self.pipeline)]
+
+
+def virtual_stages(num_layers: int, pipeline: int, *, stages: int | None, layers: int | None) -> int:
+    """Return the virtual stages of each pipeline rank, given as such or by the layers of one; 1 where neither is given."""
+    return stages or (max(1, num_layers // (pipeline * layers)) if layers else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One rule that a legal layout keeps."""
+
+    code: str
+    """What it is called, in the planner's record too."""
+    field: str
+    """The field of run.json that an error begins with."""
+    broken: Callable[[Sizes], Flag]
+    """Where it is broken."""
+    text: Callable[[Sizes], str]
+    """The arithmetic of one layout that breaks it."""
+    after: tuple[str, ...] = ()
+    """Codes of rules without which this one means nothing: where one of them is broken, this one is not."""
+
+
+def multiple(what: str, value: int, of: str, divisor: int) -> str:
+    """Return the arithmetic of a number that does not divide evenly."""
+    return f"{what} = {value} is not a multiple of {of} = {divisor} (remainder {value % divisor})"
+
+
+def _divides(code: str, field: str, what: str, of: str) -> Rule:
+    """Return the rule that one size (`what`, a field of Sizes) is a multiple of the tensor-parallel size."""
+    return Rule(
+        code=code,
+        field=field,
+        broken=lambda s: getattr(s, what) % s.tensor != 0,
+        text=lambda s: multiple(what, getattr(s, what), of, s.tensor),
+    )
+
+
+def _uneven_split(s: Sizes) -> Flag:
+    return (s.sequence_length % (s.tensor * s.context) != 0) | (s.decoder_sequence_length % s.tensor != 0)
+
+
+def _say_split(s: Sizes) -> str:
+    if s.sequence_length % (s.tensor * s.context):
+        return multiple("sequence_length", s.sequence_length, "tp*cp (sequence parallelism)", s.tensor * s.context)
+    return multiple("decoder_sequence_length", s.decoder_sequence_length, "tp", s.tensor)
+
+
+def _uneven_stages(s: Sizes) -> Flag:
+    rest, others = s.other_layers, s.num_others
+    alone = (others < s.pipeline) & (s.pipeline == 1)
+    none_left = (others < 1) & (rest != 0)
+    few = (others > 0) & ((rest < 1) | (rest % _at_least_one(others) != 0))
+    return alone | none_left | few
+
+
+def _say_stages(s: Sizes) -> str:
+    if s.num_others == s.pipeline:
+        return multiple("num_layers", s.num_layers, "pp", s.pipeline)
+    held = f"first and last stage hold {s.first_layers}+{s.last_layers} of {s.num_layers} layers"
+    if s.pipeline == 1:
+        return f"{held}, which needs pp above 1"
+    if s.num_others == 0:
+        return f"{held}; two stages must hold all"
+    if s.other_layers < 1:
+        return f"{held} and leave none for the other {s.num_others}"
+    return f"{held}, and the other {s.other_layers} cannot be shared by {s.num_others} stages"
+
+
+def _say_layers_per_virtual(s: Sizes) -> str:
+    if s.first_layers or s.last_layers:
+        return f"{s.layers_per_virtual} does not go with uneven stages; give --num-virtual-stages-per-pipeline-rank"
+    of = f"pp*num_layers_per_virtual_pipeline_stage = {s.pipeline}*{s.layers_per_virtual}"
+    return multiple("num_layers", s.num_layers, of, s.pipeline * s.layers_per_virtual)
+
+
+def _uneven_virtual(s: Sizes) -> Flag:
+    uneven = (s.first_layers % s.virtual != 0) | (s.last_layers % s.virtual != 0) | (s.middle_layers % s.virtual != 0)
+    return (s.virtual > 1) & uneven
+
+
+def _say_virtual(s: Sizes) -> str:
+    if s.num_others == s.pipeline:
+        return multiple("num_layers", s.num_layers, f"pp*vpp = {s.pipeline}*{s.virtual}", s.pipeline * s.virtual)
+    held = ", ".join(str(layers) for layers in (s.first_layers, s.middle_layers, s.last_layers) if layers)
+    return f"stages of {held} layers are not all multiples of vpp = {s.virtual}"
+
+
+def _broken_groups(s: Sizes) -> Flag:
+    count, group, stages = s.num_microbatches, s.group, s.pipeline
+    last = count % group
+    return (s.virtual > 1) & ((count < group) | ((last > 0) & (last < stages)))
+
+
+def _say_groups(s: Sizes) -> str:
+    count, group, stages = s.num_microbatches, s.group, s.pipeline
+    remedy = "raise the global batch size, lower the micro batch size, or leave interleaving out"
+    if group == stages:
+        said = f"interleaving takes whole groups: {multiple('number of micro-batches', count, 'pp', stages)}"
+    elif count < group:
+        said = f"interleaving takes groups of {group} micro-batches, and there are {count}"
+    else:
+        said = (
+            f"{count} micro-batches in groups of {group} leave a last one of {count % group}, less than pp = {stages}"
+        )
+    return f"{said}; {remedy}"
+
+
+def _say_overlap(_: Sizes) -> str:
+    return "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce"
+
+
+def _say_sharding(_: Sizes) -> str:
+    return "this trainer shards the optimizer state only (--use-distributed-optimizer), not gradients or parameters"
+
+
+VIRTUAL = "tuning.num_virtual_stages_per_pipeline_rank"
+RULES = (
+    Rule(
+        code="GPUs",
+        field="parallel",
+        broken=lambda s: s.num_gpus % s.model_parallel != 0,
+        text=lambda s: multiple(
+            "nodes*gpus_per_node", s.num_gpus, "tp*pp" if s.context == 1 else "tp*pp*cp", s.model_parallel
+        ),
+    ),
+    _divides("attention heads", "parallel.tensor", "num_attention_heads", "tp"),
+    _divides("query groups", "parallel.tensor", "num_query_groups", "tp"),
+    _divides("feed-forward width", "parallel.tensor", "ffn_hidden_size", "tp"),
+    _divides("sequence", "parallel.tensor", "sequence_length", "tp"),
+    Rule(
+        code="sequence parallel",
+        field="tuning.sequence_parallel",
+        broken=lambda s: s.sequence_parallel & _uneven_split(s),
+        text=_say_split,
+        after=("sequence",),
+    ),
+    Rule(
+        code="context parallel",
+        field="parallel.context",
+        broken=lambda s: (s.context > 1) & (s.sequence_length % (2 * s.context) != 0),
+        text=lambda s: (
+            multiple("sequence_length", s.sequence_length, "2*cp", 2 * s.context)
+            + ": each rank takes an early and a late part"
+        ),
+    ),
+    Rule(code="pipeline stages", field="parallel.pipeline", broken=_uneven_stages, text=_say_stages),
+    Rule(
+        code="layers of a virtual stage",
+        field="tuning.num_layers_per_virtual_pipeline_stage",
+        broken=lambda s: (
+            (s.layers_per_virtual > 0)
+            & ((s.num_others < s.pipeline) | (s.num_layers % (s.pipeline * _at_least_one(s.layers_per_virtual)) != 0))
+        ),
+        text=_say_layers_per_virtual,
+    ),
+    Rule(
+        code="interleaving",
+        field=VIRTUAL,
+        broken=lambda s: (s.virtual > 1) & (s.pipeline == 1),
+        text=lambda s: f"vpp = {s.virtual} needs pp above 1; raise pp, or leave interleaving out",
+    ),
+    Rule(
+        code="virtual stages",
+        field=VIRTUAL,
+        broken=_uneven_virtual,
+        text=_say_virtual,
+        after=("pipeline stages", "layers of a virtual stage"),
+    ),
+    Rule(
+        code="global batch",
+        field="batch",
+        broken=lambda s: s.global_batch_size % _at_least_one(s.per_pass) != 0,
+        text=lambda s: multiple(
+            "global_batch_size", s.global_batch_size, f"dp*micro_batch_size = {s.data}*{s.micro_batch_size}", s.per_pass
+        ),
+        after=("GPUs",),
+    ),
+    Rule(
+        code="micro-batch group size",
+        field="tuning.microbatch_group_size_per_virtual_pipeline_stage",
+        broken=lambda s: (s.virtual > 1) & (s.group < s.pipeline),
+        text=lambda s: f"{s.group} is less than pp = {s.pipeline}",
+    ),
+    Rule(
+        code="micro-batch groups",
+        field="batch",
+        broken=_broken_groups,
+        text=_say_groups,
+        after=("GPUs", "interleaving", "global batch", "micro-batch group size"),
+    ),
+    Rule(
+        code="sharding",
+        field="tuning.use_distributed_optimizer",
+        broken=lambda s: s.sharding > SHARDING.index("optimizer"),
+        text=_say_sharding,
+    ),
+    Rule(
+        code="overlap",
+        field="tuning.overlap_param_gather",
+        broken=lambda s: (
+            s.overlap_param_gather & _not((s.sharding >= SHARDING.index("optimizer")) & s.overlap_grad_reduce)
+        ),
+        text=_say_overlap,
+    ),
+)
+"""In the order in which a layout is counted under the first rule that it breaks."""
+
+
+def judge(sizes: Sizes, rules: Iterable[Rule] = RULES) -> dict[str, Flag]:
+    """Return where each rule is broken, by its code."""
+    found: dict[str, Flag] = {}
+    for rule in rules:
+        broken = rule.broken(sizes)
+        for other in rule.after:
+            if other in found:
+                broken = broken & _not(found[other])
+        found[rule.code] = broken
+    return found
+
+
+def refuse(sizes: Sizes, rules: tuple[Rule, ...] = RULES, name: Callable[[str], str] = str) -> None:
+    """Raise UsageError for the first rule that one layout breaks; `name` turns a field of run.json into the caller's."""
+    broken = judge(sizes, rules)
+    for rule in rules:
+        if broken[rule.code]:
+            raise UsageError(f"{name(rule.field)}: {rule.text(sizes)}")

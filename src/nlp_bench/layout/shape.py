@@ -1,0 +1,307 @@
+"""The shape of a network: widths, weights and parameters, of a dense GPT, a T5 or a BERT.
+
+The token of T5 and BERT is that of the sequence length: of T5 the encoder's, as the published tables count (a T5 that reads 512
+tokens and guesses 128 has 512 per sample). Attention in both directions has no masked half, so only T5's decoder differs between
+the counts of FLOPs.
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from nlp_bench.errors import UsageError
+
+Number = TypeVar("Number")
+FAMILIES = ("gpt", "t5", "bert")
+RELATIVE_BUCKETS = 32
+"""Rows of T5's table of relative positions, Megatron-LM's default of `relative_attention_num_buckets`."""
+
+
+class Layer:
+    """Widths, weights and parameters of one layer. Each field is a number, or a numpy array of numbers in the planner."""
+
+    hidden_size: Any
+    """Width of the residual stream."""
+    ffn_hidden_size: Any
+    """Inner width of the feed-forward block (of one branch, where it is gated)."""
+    num_attention_heads: Any
+    """Query heads."""
+    num_query_groups: Any
+    """Key and value heads (equal to the query heads without grouped-query attention)."""
+    head_width: Any
+    """Width of one head (Megatron-LM's `kv_channels`), None for hidden size / heads."""
+    gated: Any
+    """Whether the feed-forward block is gated (SwiGLU: three matrices in place of two)."""
+    linear_biases: Any
+    """Whether the linear layers of a layer have biases (the output layer never has one)."""
+    norm_biases: Any
+    """Whether a normalisation has a bias beside its weight (LayerNorm, not RMSNorm)."""
+
+    @property
+    def width_per_head(self) -> Any:
+        """Width of one head, whether it was given or not."""
+        return self.hidden_size // self.num_attention_heads if self.head_width is None else self.head_width
+
+    @property
+    def query_width(self) -> Any:
+        """Width of all query heads together."""
+        return self.num_attention_heads * self.width_per_head
+
+    @property
+    def key_value_width(self) -> Any:
+        """Width of all key heads together; the values have the same."""
+        return self.num_query_groups * self.width_per_head
+
+    @property
+    def attention_weights(self) -> Any:
+        """Entries of the query, key, value and output matrices."""
+        return self.hidden_size * 2 * (self.query_width + self.key_value_width)
+
+    @property
+    def feed_forward_weights(self) -> Any:
+        """Entries of the feed-forward matrices."""
+        return self.hidden_size * self.ffn_hidden_size * (2 + 1 * self.gated)
+
+    @property
+    def norm_parameters(self) -> Any:
+        """Parameters of one normalisation."""
+        return self.hidden_size * (1 + 1 * self.norm_biases)
+
+    @property
+    def divided_parameters(self) -> Any:
+        """Parameters that the tensor-parallel ranks share: matrices, and the biases of their columns."""
+        columns = self.query_width + 2 * self.key_value_width + self.ffn_hidden_size * (1 + 1 * self.gated)
+        return self.attention_weights + self.feed_forward_weights + columns * self.linear_biases
+
+    @property
+    def whole_parameters(self) -> Any:
+        """Parameters that each tensor-parallel rank holds: normalisations, and the biases of rows."""
+        return 2 * self.norm_parameters + 2 * self.hidden_size * self.linear_biases
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """FLOPs of the forward pass of a stack of equal layers, for one sample."""
+
+    num_layers: int
+    """Layers of the stack."""
+    products: float
+    """Products with weights, in one layer."""
+    full_core: float
+    """Scores and their products with the values in one layer, every one of them."""
+    causal_core: float
+    """The same without those that a causal mask removes."""
+
+    def core(self, *, causal: bool) -> float:
+        """Return the attention core of one layer."""
+        return self.causal_core if causal else self.full_core
+
+    def layer(self, *, causal: bool) -> float:
+        """Return one layer."""
+        return self.products + self.core(causal=causal)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape(Layer):
+    """The numbers that FLOPs and parameters of a dense GPT depend on. Raises UsageError where they contradict each other."""
+
+    num_layers: int
+    """Transformer layers."""
+    hidden_size: int
+    """Width of the residual stream."""
+    ffn_hidden_size: int
+    """Inner width of the feed-forward block (of one branch, where it is gated)."""
+    num_attention_heads: int
+    """Query heads per layer."""
+    num_query_groups: int
+    """Key/value heads per layer."""
+    sequence_length: int
+    """Tokens per sample."""
+    padded_vocab_size: int
+    """Rows of the embedding table, padding included: the padding rows are multiplied too."""
+    gated: bool = False
+    """Whether the feed-forward block is gated."""
+    head_width: int | None = None
+    """Width of one head, None for hidden size / heads."""
+    untied_embeddings: bool = False
+    """Whether the output layer has weights of its own: parameters more, FLOPs the same (it is multiplied either way)."""
+    linear_biases: bool = True
+    """Whether the linear layers of a layer have biases."""
+    norm_biases: bool = True
+    """Whether a normalisation has a bias."""
+    num_learned_positions: int = 0
+    """Rows of a learned position embedding; 0 for rotary positions, which have no parameters."""
+
+    def __post_init__(self) -> None:
+        if self.head_width is None and self.hidden_size % self.num_attention_heads:
+            raise UsageError(
+                f"hidden_size: {self.hidden_size} is not a multiple of num_attention_heads = {self.num_attention_heads}, "
+                "so the width of a head is not known; name it as kv_channels"
+            )
+        if self.num_attention_heads % self.num_query_groups:
+            raise UsageError(
+                f"num_attention_heads: {self.num_attention_heads} is not a multiple of num_query_groups = {self.num_query_groups}"
+            )
+
+    @property
+    def output_weights(self) -> int:
+        """Entries of the output layer's matrix, whether it shares them with the embedding or not."""
+        return self.hidden_size * self.padded_vocab_size
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The layers, in the order in which a pipeline divides them."""
+        tokens = self.sequence_length
+        core = 4 * tokens**2 * self.query_width  # the scores and their product with the values: 2 s^2 q each
+        products = 2 * tokens * (self.attention_weights + self.feed_forward_weights)
+        return (Stack(num_layers=self.num_layers, products=products, full_core=core, causal_core=core / 2),)
+
+    @property
+    def depth(self) -> int:
+        """Layers of all stacks."""
+        return self.num_layers
+
+    @property
+    def head_flops(self) -> float:
+        """FLOPs of what stands behind the layers, forward, for one sample: the output layer."""
+        return 2 * self.sequence_length * self.output_weights
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of one layer: attention, feed-forward block and their normalisations."""
+        return int(self.divided_parameters + self.whole_parameters)
+
+    @property
+    def table_parameters(self) -> int:
+        """Parameters of embeddings and output layer."""
+        tables = self.output_weights * (2 if self.untied_embeddings else 1)
+        return tables + self.num_learned_positions * self.hidden_size
+
+    @property
+    def weights(self) -> int:
+        """Entries of the matrices of layers and embeddings: no biases, no normalisations."""
+        return int(self.depth * (self.attention_weights + self.feed_forward_weights)) + self.table_parameters
+
+    @property
+    def parameters(self) -> int:
+        """Parameters, padding rows of the vocabulary included: weights, biases, normalisations, embeddings.
+
+        Narayanan et al. 2021, equation 2, `12 l h^2 (1 + 13/(12h) + (V + s)/(12 l h))`, with the final normalisation that it
+        leaves out.
+        """
+        return int(self.num_layers * self.layer_parameters + self.norm_parameters + self.table_parameters)
+
+    def legacy_flops(self, passes: int) -> float:
+        """Return the FLOPs of one sample as the published tables count them; see `flops.legacy_flops_per_iteration`."""
+        length, width, layers = self.sequence_length, self.hidden_size, self.num_layers
+        corrections = 1 + length / (6 * width) + self.padded_vocab_size / (16 * layers * width)
+        return 24 * passes * length * layers * width**2 * corrections
+
+
+@dataclass(frozen=True, kw_only=True)
+class T5Shape(ModelShape):
+    """An encoder of `num_layers` and a decoder that attends to it; `sequence_length` is the encoder's."""
+
+    num_decoder_layers: int
+    """Layers of the decoder."""
+    decoder_sequence_length: int
+    """Tokens of the decoder per sample."""
+    relative_positions: bool = False
+    """Whether each stack has a table of relative positions."""
+
+    @property
+    def depth(self) -> int:
+        """Layers of encoder and decoder."""
+        return self.num_layers + self.num_decoder_layers
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """Encoder and decoder; the cross-attention projects keys and values of every encoder token in every decoder layer."""
+        source, target = self.sequence_length, self.decoder_sequence_length
+        weights = self.attention_weights + self.feed_forward_weights
+        cross = self.hidden_size * 2 * (target * self.query_width + source * self.key_value_width)
+        own, other = 4 * target**2 * self.query_width, 4 * target * source * self.query_width
+        core = 4 * source**2 * self.query_width
+        encoder = Stack(num_layers=self.num_layers, products=2 * source * weights, full_core=core, causal_core=core)
+        products = 2 * (target * weights + cross)
+        full, causal = own + other, own / 2 + other
+        decoder = Stack(num_layers=self.num_decoder_layers, products=products, full_core=full, causal_core=causal)
+        return encoder, decoder
+
+    @property
+    def head_flops(self) -> float:
+        """The output layer, on the decoder's tokens."""
+        return 2 * self.decoder_sequence_length * self.output_weights
+
+    @property
+    def weights(self) -> int:
+        """Those of both stacks; a layer of the decoder attends twice."""
+        return int(super().weights + self.num_decoder_layers * self.attention_weights)
+
+    @property
+    def parameters(self) -> int:
+        """Both stacks, each with its last normalisation; the embedding is common to both."""
+        biases = self.query_width + 2 * self.key_value_width + self.hidden_size if self.linear_biases else 0
+        cross = self.attention_weights + self.norm_parameters + biases
+        layers = self.depth * self.layer_parameters + self.num_decoder_layers * cross
+        bias_tables = 2 * RELATIVE_BUCKETS * self.num_attention_heads if self.relative_positions else 0
+        return int(layers + 2 * self.norm_parameters + self.table_parameters + bias_tables)
+
+    def legacy_flops(self, passes: int) -> float:
+        """Return the analogue of the published tables' count for one sample."""
+        return _legacy(self, passes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BertShape(ModelShape):
+    """An encoder with a head that guesses masked tokens (computed at every token) and one for the next sentence."""
+
+    binary_head: bool = True
+    """Whether there is a prediction of the next sentence, and an embedding of two kinds of token for it."""
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The encoder: no mask removes anything."""
+        (stack,) = super().stacks
+        core = stack.full_core
+        return (Stack(num_layers=stack.num_layers, products=stack.products, full_core=core, causal_core=core),)
+
+    @property
+    def head_flops(self) -> float:
+        """A linear layer and the output layer at every token, and for the next sentence two small ones at the first token."""
+        width = self.hidden_size
+        binary = 2 * (width**2 + 2 * width) if self.binary_head else 0
+        return 2 * self.sequence_length * (width**2 + self.output_weights) + binary
+
+    @property
+    def parameters(self) -> int:
+        """The encoder, the embeddings and the heads, with the output layer's bias."""
+        width = self.hidden_size
+        head = width**2 + width + self.norm_parameters + self.padded_vocab_size
+        binary = 2 * width + width**2 + width + 2 * width + 2 if self.binary_head else 0
+        return int(super().parameters + head + binary)
+
+    def legacy_flops(self, passes: int) -> float:
+        """Return the analogue of the published tables' count for one sample."""
+        return _legacy(self, passes)
+
+
+def _legacy(shape: ModelShape, passes: int) -> float:
+    layers = sum(stack.num_layers * stack.layer(causal=False) for stack in shape.stacks)
+    return passes * layers + 3 * shape.head_flops
+
+
+def shape_of(family: str, **values: Any) -> ModelShape:
+    """Return the shape of one of FAMILIES; of `values` those of the other families' shapes are left out.
+
+    Raises UsageError where the values contradict each other.
+    """
+    kind: type[ModelShape] = {"gpt": ModelShape, "t5": T5Shape, "bert": BertShape}[family]
+    return kind(**{name: value for name, value in values.items() if name in kind.__dataclass_fields__})
+
+
+def padded_vocab_size(vocab_size: Number, divisible_by: Any, tensor_parallel_size: Any) -> Number:
+    """Round `vocab_size` up to a multiple of `divisible_by` times the tensor-parallel size, as Megatron-LM does; numbers or arrays."""
+    entries: Any = vocab_size
+    multiple = divisible_by * tensor_parallel_size
+    rows: Number = -(-entries // multiple) * multiple
+    return rows
