@@ -40,13 +40,14 @@ def main() -> int:
 
 
 def _compare(folder: Path, documents: int, repeat: int) -> None:
-    from nlp_bench.data import bpe, corpus  # noqa: PLC0415  # --help is light
+    from nlp_bench.data import corpus  # noqa: PLC0415  # --help is light
+    from nlp_bench.data.tokenizer import train_byte_pairs  # noqa: PLC0415
 
     text = [{"text": document} for document in corpus.documents(1, documents)]
     content = "".join(json.dumps(record) + "\n" for record in text).encode()
     (folder / "text.jsonl").write_bytes(content)
     (folder / "text.jsonl.xz").write_bytes(lzma.compress(content, preset=1))
-    bpe.train((record["text"] for record in text), 8000).model.save(str(folder))
+    train_byte_pairs((record["text"] for record in text), 8000).model.save(str(folder))
     cores = len(os.sched_getaffinity(0))
     _builder()  # its import takes seconds
     runs: dict[str, Callable[[], bytes]] = {"plain loop, one process": lambda: _plain(folder)}
@@ -88,10 +89,10 @@ def _builder() -> Any:
 def _plain(folder: Path) -> bytes:
     import numpy as np  # noqa: PLC0415
 
-    from nlp_bench.data import bpe  # noqa: PLC0415
+    from nlp_bench.data.tokenizer import END_OF_DOCUMENT, byte_pairs  # noqa: PLC0415
 
-    tokenizer = bpe.load(folder / "vocab.json", folder / "merges.txt")
-    end = tokenizer.token_to_id(bpe.END_OF_DOCUMENT)
+    tokenizer = byte_pairs(folder / "vocab.json", folder / "merges.txt")
+    end = tokenizer.token_to_id(END_OF_DOCUMENT)
     builder = _builder()(str(folder / "plain.bin"), dtype=np.uint16)
     with (folder / "text.jsonl").open(encoding="utf-8") as stream:
         for line in stream:
@@ -102,10 +103,9 @@ def _plain(folder: Path) -> bytes:
 
 
 def _ours(folder: Path, name: str, workers: int) -> bytes:
-    from nlp_bench.data.prepare import prepare  # noqa: PLC0415
-    from nlp_bench.data.request import PrepareRequest  # noqa: PLC0415
+    from nlp_bench.data.prepare import PrepareRequest, prepare  # noqa: PLC0415  # --help is light
+    from nlp_bench.data.shards import Reading  # noqa: PLC0415
     from nlp_bench.data.tokenizer import choose  # noqa: PLC0415
-    from nlp_bench.data.worker import Reading  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(dir=folder) as output:
         tokenizer = choose(

@@ -24,6 +24,7 @@ PIPE_S = 10.0
 
 PATIENCE_S = 3.0
 """Seconds after which it is said that a lock is waited for."""
+_BLOCK_BYTES = 1 << 20
 
 
 def open_for_reading(path: Path) -> BinaryIO:
@@ -42,6 +43,18 @@ def open_for_reading(path: Path) -> BinaryIO:
         raise OSError(errno.EAGAIN, f"it is a pipe, and nothing came out of it within {PIPE_S:g} s")
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "rb", buffering=0)
+
+
+def sha256_of(path: Path, num_bytes: int | None = None) -> str:
+    """Return the SHA-256 of a file, or of its first `num_bytes`, in hexadecimal. Raises OSError."""
+    import hashlib  # noqa: PLC0415  # few callers need it, and start-up is measured
+
+    digest, left = hashlib.sha256(), num_bytes
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK_BYTES if left is None else min(left, _BLOCK_BYTES)):
+            digest.update(block)
+            left = None if left is None else left - len(block)
+    return digest.hexdigest()
 
 
 def write_text(path: Path, text: str, *, errors: str = "backslashreplace") -> None:

@@ -4,8 +4,8 @@ import shlex
 from pathlib import Path
 
 from nlp_bench import schemas
-from nlp_bench.files import read_json, refuse_types, write_text
-from nlp_bench.seal import OUTCOME, sha256_of
+from nlp_bench.files import read_json, refuse_types, sha256_of, write_text
+from nlp_bench.seal import OUTCOME
 
 MARKER = "ready"
 METRICS = "metrics.txt"

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.files import read_object
+from nlp_bench.files import read_object, sha256_of
 
 RUN, LOG, SUBMISSION, OUTCOME = "run.json", "job.out", "submit.json", "outcome.json"
 VARIABLE = "NLP_BENCH_RUN_SHA256"
 """SHA-256 of the run.json that the launcher read, for the rank that prints the log."""
 NONE = "none"
-_BLOCK_BYTES = 1 << 20
 _OPENED = re.compile(r" > seal: opened; run\.json SHA-256 (?P<run>[0-9a-f]{64}|none); nonce (?P<nonce>\S{1,128})")
 _CLOSED = re.compile(r" > seal: closed; (?P<lines>\d{1,12}) lines, SHA-256 (?P<sha256>[0-9a-f]{64})")
 _MARKING = re.compile(rb" > (?!binding:)[A-Za-z]| checkpoint | profiling iteration ")
@@ -32,21 +31,6 @@ Not covered: the places of the ranks, which other ranks print too, and tables of
 _RECORD = re.compile(rb" ?iteration +\d{1,12}/")
 _PREFIX = re.compile(rb"\[default(\d{1,4})\]:")
 """What torchrun's `--tee` puts before a line of one of its ranks; it may cut a line in two and say it again before the rest."""
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal. Raises OSError."""
-    return _sha256(path, None)
-
-
-def _sha256(path: Path, num_bytes: int | None) -> str:
-    """Return the SHA-256 of the first `num_bytes` of a file, of all of it by default."""
-    digest, left = hashlib.sha256(), num_bytes
-    with path.open("rb") as stream:
-        while block := stream.read(_BLOCK_BYTES if left is None else min(left, _BLOCK_BYTES)):
-            digest.update(block)
-            left = None if left is None else left - len(block)
-    return digest.hexdigest()
 
 
 class LogSeal:
@@ -251,7 +235,7 @@ def at_end(run_dir: Path) -> dict[str, Any]:
         path = run_dir / name
         if path.is_file():
             size = path.stat().st_size
-            found[name] = {"bytes": size, "sha256": _sha256(path, size)}
+            found[name] = {"bytes": size, "sha256": sha256_of(path, size)}
     return found
 
 
@@ -388,7 +372,7 @@ def _at_end(folder: _Folder, name: str) -> _Judged:
         return State.BROKEN, f"{name} is missing, or not seen from here yet; put the original back"
     if isinstance(stated, dict) and isinstance(size := stated.get("bytes"), int) and size >= 0 and path.is_file():
         is_same_size = path.stat().st_size >= size if name == LOG else path.stat().st_size == size
-        if is_same_size and _sha256(path, size) == stated.get("sha256"):
+        if is_same_size and sha256_of(path, size) == stated.get("sha256"):
             return State.HOLDS, ""
     return State.BROKEN, (
         f"{name} is not what the run ended with: its SHA-256 is not that of {OUTCOME}; put the original back"

@@ -12,7 +12,7 @@ from support.published import published_log
 from nlp_bench.evidence.hashes import line_digests
 from nlp_bench.evidence.text import made_text, verification_text
 from nlp_bench.evidence.verify import Demands, verify
-from nlp_bench.seal import sha256_of
+from nlp_bench.files import sha256_of
 
 
 def changed(path: Path, pattern: str, replacement: str) -> int:

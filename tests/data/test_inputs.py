@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.data.inputs import find_shards
+from nlp_bench.data.prepare import find_shards
 from nlp_bench.errors import UsageError
 
 

@@ -13,7 +13,8 @@ from nlp_bench.cli.main import main
 from nlp_bench.data import PREFIX, corpus, maker
 from nlp_bench.data.indexed import check_indexed
 from nlp_bench.data.maker import DataRequest, make_data
-from nlp_bench.errors import UsageError
+from nlp_bench.data.tokenizer import byte_pairs
+from nlp_bench.errors import NlpBenchError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +48,8 @@ def test_the_files_are_the_same_for_the_same_seed(small: Path, tmp_path: Path) -
 
 
 def test_the_documents_come_back_from_the_files(small: Path) -> None:
-    from nlp_bench.data import bpe
-
-    tokenizer = bpe.load(small / "vocab.json", small / "merges.txt")
-    first = next(bpe.encode(tokenizer, corpus.documents(1, 1), append_end=True))
+    tokenizer = byte_pairs(small / "vocab.json", small / "merges.txt")
+    first = [*tokenizer.encode(next(corpus.documents(1, 1))).ids, tokenizer.token_to_id("<|endoftext|>")]
     tokens = (small / f"{PREFIX}.bin").read_bytes()[: 2 * len(first)]
     assert [int.from_bytes(tokens[i : i + 2], "little") for i in range(0, len(tokens), 2)] == first
     assert tokenizer.decode(first[:-1]) == next(corpus.documents(1, 1))
@@ -79,7 +78,7 @@ def test_damaged_data_are_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maker, "_sha256", lambda _: 1 / 0)
+    monkeypatch.setattr(maker, "describe", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make_data(DataRequest(output=tmp_path / "data", documents=50, vocab_size=300))
     assert [path.name for path in tmp_path.iterdir()] == [".data.lock"]
@@ -114,8 +113,8 @@ def test_ones_own_text_goes_the_same_way(small: Path, tmp_path: Path) -> None:
         (b'{"text": "a"}\n{"text": \n', r"line 2: not JSON"),
         (b'{"text": "a"}\n{"body": "b", "id": 1}\n', r"line 2: no 'text': its keys are body, id; name the right one"),
         (b"[1]\n", r"line 1: no 'text': it is no object"),
-        (b'{"text": 5}\n', r"line 1: 'text' is int, not text"),
-        (b'{"text": "a"}\n{"text": "\xff"}\n', r"cannot be read after line \d: .* can't decode byte"),
+        (b'{"text": 5}\n', r"line 1: 'text' is int, not text$"),
+        (b'{"text": "a"}\n{"text": "\xff"}\n', r"line 2: not UTF-8: .* can't decode byte"),
         (b"", r"input: no document has any token"),
         (
             b"version https://git-lfs.github.com/spec/v1\n",
@@ -133,8 +132,14 @@ def test_a_fault_in_ones_own_text_is_named(small: Path, tmp_path: Path, content:
 def test_a_truncated_archive_is_named(small: Path, tmp_path: Path) -> None:
     whole = gzip.compress(b'{"text": "abc"}\n' * 1000)
     (tmp_path / "text.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UsageError, match=r"input: .*text.gz cannot be read after line"):
+    with pytest.raises(UsageError, match=r"input: .*text.gz cannot be read to its end"):
         make_data(own_text(small, tmp_path / "text.gz", tmp_path / "out"))
+
+
+def test_without_megatron_core_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nlp_bench.packages.is_missing", lambda module: module == "megatron")
+    with pytest.raises(NlpBenchError, match=r"the Python package megatron, .*\n  pip install 'nlp-bench\[train\]'"):
+        make_data(DataRequest(output=tmp_path / "data", documents=50, vocab_size=300))
 
 
 def test_missing_and_wrong_files_are_named(small: Path, tmp_path: Path) -> None:

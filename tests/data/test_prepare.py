@@ -20,14 +20,13 @@ import pytest
 from backports import zstd
 
 from nlp_bench.cli.main import main
-from nlp_bench.data import bpe, corpus
+from nlp_bench.data import corpus
 from nlp_bench.data.indexed import check_indexed
 from nlp_bench.data.maker import DataRequest, make_data
-from nlp_bench.data.prepare import prepare
-from nlp_bench.data.request import PrepareRequest
+from nlp_bench.data.prepare import PrepareRequest, prepare
 from nlp_bench.data.sentences import split_sentences
-from nlp_bench.data.tokenizer import TokenizerChoice
-from nlp_bench.data.worker import Reading
+from nlp_bench.data.shards import Reading
+from nlp_bench.data.tokenizer import TokenizerChoice, byte_pairs
 from nlp_bench.errors import UsageError
 
 SHARDS: dict[str, Callable[[bytes], bytes]] = {
@@ -88,7 +87,7 @@ def files(prefix: str) -> list[bytes]:
 def test_every_token_is_the_tokenizers_own_in_the_order_of_the_input(folder: Path, tmp_path: Path) -> None:
     request = asked(folder, tmp_path / "new" / "data")
     record, made = prepare(request)
-    tokenizer = bpe.load(folder / "tokenizer/vocab.json", folder / "tokenizer/merges.txt")
+    tokenizer = byte_pairs(folder / "tokenizer/vocab.json", folder / "tokenizer/merges.txt")
     texts = [text for number in range(len(SHARDS)) for text in corpus.documents(number, 100)]
     end = tokenizer.token_to_id("<|endoftext|>")
     expected = [[[*tokenizer.encode(text).ids, end]] for text in texts]
@@ -109,7 +108,7 @@ def test_the_files_are_those_of_megatron_cores_builder(folder: Path, tmp_path: P
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
-    tokenizer = bpe.load(folder / "tokenizer/vocab.json", folder / "tokenizer/merges.txt")
+    tokenizer = byte_pairs(folder / "tokenizer/vocab.json", folder / "tokenizer/merges.txt")
     builder = IndexedDatasetBuilder(str(tmp_path / "theirs.bin"), dtype=DType.optimal_dtype(600))
     for text in corpus.documents(0, 100):
         sentences = [tokenizer.encode(sentence).ids for sentence in split_sentences(text)]
@@ -154,10 +153,10 @@ def workers_of(group: int) -> list[str]:
 KILLED = """
 import sys
 from pathlib import Path
-from nlp_bench.data import blocks
+from nlp_bench.data import text
 from test_prepare import asked, prepare
 if __name__ == "__main__":
-    blocks.BLOCK_BYTES = 4000
+    text.BLOCK_BYTES = 4000
     prepare(asked(Path(sys.argv[1]), Path(sys.argv[2]), piece_bytes=4000, workers=1))
 """
 
@@ -166,7 +165,8 @@ def test_a_killed_preparation_continues_to_the_same_bytes(folder: Path, tmp_path
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     request = asked(folder, tmp_path / "data", keep_shards=True)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    places = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places)}
     command = [sys.executable, script, folder, tmp_path / "data"]
     process = subprocess.Popen(command, env=environment, start_new_session=True)
     while not list(request.shards.glob("*.00002.json")):

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from nlp_bench.data import PREFIX
+from nlp_bench.data.indexed import PREPARED, check_tokenizer
 from nlp_bench.data.maker import DataRequest, make_data
-from nlp_bench.data.record import PREPARED, check_tokenizer
-from nlp_bench.data.tokenizer import sha256_of
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.files import sha256_of
 
 
 @pytest.fixture
@@ -81,5 +81,5 @@ def test_strange_and_newer_records(prefix: str) -> None:
 
 def test_it_is_light() -> None:
     heavy = "[name for name in ('torch', 'numpy', 'tokenizers') if name in sys.modules]"
-    code = f"import sys; from nlp_bench.data import blend, indexed, record; print({heavy})"
+    code = f"import sys; from nlp_bench.data import blend, indexed; print({heavy})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

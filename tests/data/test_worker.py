@@ -4,15 +4,15 @@ from array import array
 
 import pytest
 
-from nlp_bench.data.encoder import Encoder
-from nlp_bench.data.worker import Encoded, Reading, Work, encode_lines
+from nlp_bench.data.shards import Encoded, Reading, Work
+from nlp_bench.data.tokenizer import Encoder
 from nlp_bench.errors import UsageError
 
 LETTERS = Encoder(encode=lambda texts: [list(text.encode()) for text in texts], vocab_size=257, end_id=256, library="")
 
 
 def encode(data: bytes, number: int = 1, **reading: object) -> Encoded:
-    return encode_lines(Work(encoder=LETTERS, reading=Reading(**reading), token_code="H"), "f", data, number)  # type: ignore[arg-type]  # noqa: S106
+    return Work(encoder=LETTERS, reading=Reading(**reading), token_bytes=2).encode_lines("f", data, number)  # type: ignore[arg-type]
 
 
 def test_documents_become_sequences_with_an_end() -> None:

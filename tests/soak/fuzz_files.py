@@ -34,7 +34,7 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.evidence.make import make_bundle
 from nlp_bench.evidence.manifest import MANIFEST, SUMS, Options
-from nlp_bench.seal import sha256_of
+from nlp_bench.files import sha256_of
 from soak.workers import run_all
 
 BOUND_S = 30.0

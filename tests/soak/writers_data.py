@@ -12,8 +12,7 @@ from nlp_bench.build.environment import Extras, this_machine
 from nlp_bench.data import shards
 from nlp_bench.data.indexed import check_indexed
 from nlp_bench.data.maker import DataRequest, make_data
-from nlp_bench.data.prepare import prepare
-from nlp_bench.data.request import PrepareRequest
+from nlp_bench.data.prepare import PrepareRequest, prepare
 from nlp_bench.data.tokenizer import TokenizerChoice
 from soak.writer import Writer, prepared_once
 

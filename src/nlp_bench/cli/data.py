@@ -16,7 +16,7 @@ from nlp_bench.config.values import count, size
 from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
-    from nlp_bench.data.request import PrepareRequest
+    from nlp_bench.data.prepare import PrepareRequest
 
 EXAMPLE = """nlp-bench data
   nlp-bench data prepare oscar-1GB.jsonl.xz --output oscar/gpt2 --vocab-file gpt2-vocab.json --merge-file gpt2-merges.txt --append-eod
@@ -124,9 +124,9 @@ def _prepare(options: argparse.Namespace) -> int:
 
 
 def _request(options: argparse.Namespace) -> "PrepareRequest":
-    from nlp_bench.data.request import PrepareRequest
+    from nlp_bench.data.prepare import PrepareRequest
+    from nlp_bench.data.shards import Reading
     from nlp_bench.data.tokenizer import choose
-    from nlp_bench.data.worker import Reading
 
     if options.output is None:
         raise UsageError("output: not given; add --output PREFIX, or --output FOLDER/")

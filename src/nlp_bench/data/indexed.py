@@ -1,27 +1,98 @@
-"""Megatron's indexed data, PREFIX.bin and PREFIX.idx: is it whole? Reads the index only, without numpy or torch."""
+"""Megatron's indexed data, PREFIX.bin and PREFIX.idx: written by megatron-core's own builder, checked without numpy or torch."""
 
+import contextlib
+import os
 import struct
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from nlp_bench.data.present import require_file
+from nlp_bench.data.tokenizer import require_file, tokenizer_file
 from nlp_bench.errors import UsageError
+from nlp_bench.files import read_json, read_object, sha256_of
+from nlp_bench.packages import lacking
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, token type, sequences, document entries
 TOKEN_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2}
 """Code of a token's type and its bytes; 6 and 7 are float64 and float32, which no token has."""
-TOKEN_CODES = {2: 8, 4: 4}
-"""Bytes of a token and its code as we write it: uint16 or int32."""
 UINT16_LIMIT = 65500
 """megatron-core's `DType.optimal_dtype`: a vocabulary below this is written in 2 bytes."""
 REMEDY = "make the data anew with nlp-bench data"
+PREPARED = "nlp-bench/data/2"
+"""Schema of PREFIX.json; version 1 is the data.json of the folder that `nlp-bench data` makes."""
 
 
 def token_bytes_for(vocab_size: int) -> int:
-    """Return the bytes of a token for a vocabulary, as megatron-core chooses them."""
+    """Return the bytes of a token for a vocabulary, 2 or 4, as megatron-core chooses them."""
     return 2 if vocab_size < UINT16_LIMIT else 4
+
+
+TOKEN_TYPE = {2: "uint16", 4: "int32"}
+"""numpy's name of the type of tokens that are written, by their bytes."""
+
+
+def check_builder() -> None:
+    """Raise NlpBenchError naming the extra to install where megatron-core is not installed; it is not imported."""
+    missing = lacking(ModuleNotFoundError(name="megatron"), "making training data")
+    if missing:
+        raise missing
+
+
+class Writer:
+    """megatron-core's IndexedDatasetBuilder, whose files are on disk before either takes its name."""
+
+    def __init__(self, prefix: str, token_bytes: int) -> None:
+        """Open PREFIX.bin.part. Raises ImportError without megatron-core, OSError where the disk refuses."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # megatron-core warns of every package that it does not find
+            import numpy as np  # noqa: PLC0415  # takes seconds, with torch behind it
+            from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder  # noqa: PLC0415  # as above
+        self.prefix, self.dtype = prefix, getattr(np, TOKEN_TYPE[token_bytes])
+        self._builder = IndexedDatasetBuilder(f"{prefix}.bin.part", dtype=self.dtype)
+
+    def add(self, tokens: Any, lengths: Sequence[int]) -> None:
+        """Append a document: its tokens, and how many of them each of its sequences has."""
+        self._builder.add_document(tokens, lengths)
+
+    def add_encoded(self, tokens: bytes, lengths: Sequence[int], sequences: Sequence[int]) -> None:
+        """Append documents of whose tokens only the bytes are here; `sequences` says how many each document has."""
+        import numpy as np  # noqa: PLC0415  # is loaded
+
+        together, begin, first = np.frombuffer(tokens, dtype=self.dtype), 0, 0
+        for count in sequences:
+            own = lengths[first : first + count]
+            end = begin + sum(own)
+            self.add(together[begin:end], own)
+            begin, first = end, first + count
+
+    def add_dataset(self, prefix: str) -> None:
+        """Append another dataset."""
+        self._builder.add_index(prefix)
+
+    def finish(self) -> None:
+        """Write PREFIX.idx and give both files their names."""
+        self._builder.finalize(f"{self.prefix}.idx.part")
+        for suffix in (".bin", ".idx"):
+            with Path(f"{self.prefix}{suffix}.part").open("rb") as stream:
+                os.fsync(stream.fileno())
+        for suffix in (".bin", ".idx"):
+            Path(f"{self.prefix}{suffix}.part").replace(self.prefix + suffix)
+
+    def close(self) -> None:
+        """Forget what is not finished; nothing happens behind `finish`."""
+        with contextlib.suppress(OSError):  # it writes what is still buffered: on a full disk that fails again
+            self._builder.data_file.close()
+        for suffix in (".bin", ".idx"):
+            with contextlib.suppress(OSError):
+                Path(f"{self.prefix}{suffix}.part").unlink()
+
+
+def index_bytes(num_sequences: int, num_entries: int) -> int:
+    """Return the size of an .idx: length (int32) and first byte (int64) of each sequence, int64 per entry of a document."""
+    return HEADER.size + 12 * num_sequences + 8 * num_entries
 
 
 def check_indexed(prefix: str) -> None:
@@ -49,11 +120,8 @@ def _require(path: Path) -> None:
         )
     if not path.exists():
         given = path.with_suffix("")
-        hint = (
-            f"give the prefix {given.with_suffix('')}"
-            if given.suffix in {".bin", ".idx"}
-            else "make it with nlp-bench data"
-        )
+        has_suffix = given.suffix in {".bin", ".idx"}
+        hint = f"give the prefix {given.with_suffix('')}" if has_suffix else "make it with nlp-bench data"
         raise UsageError(f"data_path: {path} does not exist; {hint}, or use --mock-data")
     if not path.is_file():
         raise UsageError(f"data_path: {path} is no file; {REMEDY}")
@@ -70,7 +138,7 @@ def _expected_bytes(index: Path) -> int:
         _, version, kind, sequences, entries = HEADER.unpack(header)
         if version != VERSION or kind not in TOKEN_BYTES:
             raise UsageError(f"data_path: {index} has version {version}, token type {kind}; only version 1 is known")
-        whole = HEADER.size + 12 * sequences + 8 * entries
+        whole = index_bytes(sequences, entries)
         if size != whole:
             raise UsageError(f"data_path: {index} has {size} bytes but its header says {whole}; {REMEDY}")
         if not sequences or entries < 2:
@@ -92,3 +160,84 @@ def _number(stream: BinaryIO, form: str, place: int) -> int:
     stream.seek(place)
     (found,) = struct.unpack(form, stream.read(struct.calcsize(form)))
     return int(found)
+
+
+def record_path(prefix: str) -> Path:
+    """Return where the record of the data PREFIX.bin and PREFIX.idx lies."""
+    return Path(prefix + ".json")
+
+
+def read_prepared(prefix: str) -> dict[str, Any] | None:
+    """Return the record of prepared data, None where there is none of ours; raises NlpBenchError for a newer one."""
+    path = record_path(prefix)
+    is_ours = str(read_object(path).get("schema", "")).startswith(PREPARED.rpartition("/")[0])
+    return read_json(path, PREPARED) if is_ours else None
+
+
+def check_tokenizer(  # noqa: PLR0913  # each is an argument of a training
+    prefix: str,
+    *,
+    tokenizer_type: str | None = None,
+    vocab_file: str | None = None,
+    merge_file: str | None = None,
+    tokenizer_model: str | None = None,
+    vocab_size: int | None = None,
+) -> None:
+    """Raise UsageError when the data at `prefix` were made with another tokenizer than a training is given.
+
+    The values are those of a training's arguments of the same names; None is not compared. Data without a record of ours pass.
+    NullTokenizer has no files: only its vocabulary size is compared. Neither torch nor a tokenizer is loaded.
+    """
+    made = _tokenizer_of(prefix)
+    if made is None:
+        return
+    if vocab_size is not None and vocab_size < made["vocab_size"]:
+        raise UsageError(
+            f"vocab_size: {vocab_size} is less than the {made['vocab_size']} of the tokenizer that made {prefix}; "
+            f"use --vocab-size {made['vocab_size']} or more, or leave it out"
+        )
+    if tokenizer_type in {None, "NullTokenizer"}:
+        return
+    if tokenizer_type != made["type"]:
+        raise UsageError(
+            f"tokenizer_type: {tokenizer_type}, but {prefix} was made with {made['type']}; use {_arguments(made)}, or "
+            "prepare the text anew with nlp-bench data prepare"
+        )
+    given = {"vocab_file": vocab_file, "merge_file": merge_file, "tokenizer_model": tokenizer_model}
+    for field, word in given.items():
+        if word is not None and field in made["files"]:
+            _compare(prefix, field, tokenizer_file(made["type"], Path(word)), made)
+
+
+def _compare(prefix: str, field: str, path: Path, made: dict[str, Any]) -> None:
+    try:
+        found = sha256_of(path)
+    except OSError as error:
+        raise UsageError(f"{field}: cannot read {path}: {error.strerror}") from error
+    known = made["files"][field]
+    if found != known["sha256"]:
+        raise UsageError(
+            f"{field}: {path} (sha256 {found[:16]}) is not the {known['name']} (sha256 {known['sha256'][:16]}) that made "
+            f"{prefix}; give that file, or prepare the text anew with nlp-bench data prepare"
+        )
+
+
+def _arguments(made: dict[str, Any]) -> str:
+    files = [f"--{field.replace('_', '-')} {file['name']}" for field, file in made["files"].items()]
+    return " ".join([f"--tokenizer-type {made['type']}", *files])
+
+
+def _tokenizer_of(prefix: str) -> dict[str, Any] | None:
+    """Return type, vocab_size and files of the tokenizer that made the data, None where no record tells."""
+    record = read_prepared(prefix)
+    if record is not None:
+        return dict(record["tokenizer"])
+    folder = Path(prefix).parent / "data.json"
+    if not folder.is_file():
+        return None
+    older = read_json(folder, PREPARED)
+    if f"{Path(prefix).name}.bin" not in older.get("files", {}):
+        return None
+    names = {"vocab_file": "vocab.json", "merge_file": "merges.txt"}
+    files = {field: {"name": name, **older["files"][name]} for field, name in names.items() if name in older["files"]}
+    return {"type": "GPT2BPETokenizer", "vocab_size": older["vocab_size"], "files": files}

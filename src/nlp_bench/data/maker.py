@@ -1,26 +1,37 @@
 """Making training data: whole or not at all, once for the same parameters, never by two at the same time."""
 
 import glob
-import hashlib
 import os
 import re
 import secrets
 import shutil
-import warnings
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from nlp_bench import __version__
-from nlp_bench.data import PREFIX
-from nlp_bench.data.present import require_file
+from nlp_bench.data import PREFIX, corpus
+from nlp_bench.data.indexed import TOKEN_TYPE, Writer, check_builder, token_bytes_for
+from nlp_bench.data.prepare import describe, identity, is_whole
+from nlp_bench.data.shards import Reading, documents_of, encode
+from nlp_bench.data.text import blocks
+from nlp_bench.data.tokenizer import (
+    END_OF_DOCUMENT,
+    GPT2,
+    Encoder,
+    TokenizerChoice,
+    build,
+    encoder_of,
+    require_file,
+    train_byte_pairs,
+)
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import locked, read_json, recover_folder, replace_folder, write_json
 
 SCHEMA = "nlp-bench/data/1"
-CHUNK_BYTES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +76,8 @@ class DataRequest:
             return {"seed": self.seed, "documents": self.documents, "vocab_size": self.vocab_size}
         known: dict[str, Any] = {"json_key": self.json_key, "append_eod": self.append_eod}
         for name in ("input", "vocab_file", "merge_file"):
-            path = Path(asdict(self)[name])
-            require_file(name, path)
-            state = path.stat()
-            known[name] = {"path": str(path.resolve()), "bytes": state.st_size, "changed_ns": state.st_mtime_ns}
+            require_file(name, path := Path(getattr(self, name)))
+            known[name] = identity(path)
         return known
 
 
@@ -77,15 +86,14 @@ def make_data(request: DataRequest) -> tuple[dict[str, Any], bool]:
 
     Raises UsageError for bad input and for an output folder that holds something else.
     """
-    parameters = request.parameters()
-    lock = request.output.parent / f".{request.output.name}.lock"
-    with locked(lock, "name another folder with --output"):
+    parameters, output = request.parameters(), request.output
+    with locked(output.parent / f".{output.name}.lock", "name another folder with --output"):
         try:
-            recover_folder(request.output)
+            recover_folder(output)
         except OSError as error:
-            raise NlpBenchError(f"cannot write {request.output}: {explained(error)}") from error
-        found = _finished(request.output)
-        if found and found["parameters"] == parameters:
+            raise NlpBenchError(f"cannot write {output}: {explained(error)}") from error
+        found = _finished(output)
+        if found and found["parameters"] == parameters and is_whole(output, found):
             return found, False
         return _make(request, parameters), True
 
@@ -95,16 +103,11 @@ def _finished(output: Path) -> dict[str, Any] | None:
         return None
     if not (output / "data.json").is_file():
         raise UsageError(f"output: {output} exists and holds no data.json of ours; name another folder with --output")
-    record = read_json(output / "data.json", SCHEMA)
-    damaged = [name for name, known in record["files"].items() if _size(output / name) != known["bytes"]]
-    return record | {"parameters": None} if damaged else record
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else -1
+    return read_json(output / "data.json", SCHEMA)
 
 
 def _make(request: DataRequest, parameters: dict[str, Any]) -> dict[str, Any]:
+    check_builder()
     name = f".{request.output.name}."
     for killed in request.output.parent.glob(f"{glob.escape(name)}*.part"):  # of one that was killed: we hold the lock
         shutil.rmtree(killed, ignore_errors=True)
@@ -112,9 +115,7 @@ def _make(request: DataRequest, parameters: dict[str, Any]) -> dict[str, Any]:
     try:
         folder.mkdir()
         counts = _write_tokens(request, folder)
-        files = {
-            path.name: {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in sorted(folder.iterdir())
-        }
+        files = describe(sorted(folder.iterdir()))
         record = {"schema": SCHEMA, "nlp_bench": __version__, "parameters": parameters, **counts, "files": files}
         write_json(folder / "data.json", record)
         replace_folder(folder, request.output)
@@ -126,21 +127,45 @@ def _make(request: DataRequest, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_tokens(request: DataRequest, folder: Path) -> dict[str, Any]:
+    """Write tokenizer and tokens into `folder`; return what the record says of them."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    from nlp_bench.data import bpe, corpus, source  # noqa: PLC0415  # tokenizers is loaded only when data is made
+    encoder, batches = _own_text(request, folder) if request.input else _invented(request, folder)
+    token_bytes = token_bytes_for(encoder.vocab_size)
+    append_eod = request.append_eod or request.input is None
+    num_documents = num_tokens = 0
+    with closing(Writer(str(folder / PREFIX), token_bytes)) as writer:
+        for documents in batches:
+            found = encode(encoder, documents, token_bytes, append_eod=append_eod)
+            writer.add_encoded(found.tokens, found.lengths, found.sequences)
+            num_documents += len(found.sequences)
+            num_tokens += sum(found.lengths)
+        if not num_documents:
+            raise UsageError("input: no document has any token; nothing to train on")
+        writer.finish()
+    return {
+        "num_documents": num_documents,
+        "num_tokens": num_tokens,
+        "vocab_size": encoder.vocab_size,
+        "token_type": TOKEN_TYPE[token_bytes],
+    }
 
-    if request.input and request.vocab_file and request.merge_file:
-        tokenizer = bpe.load(request.vocab_file, request.merge_file)
-        shutil.copy(request.vocab_file, folder / "vocab.json")
-        shutil.copy(request.merge_file, folder / "merges.txt")
-        documents = source.texts(request.input, request.json_key)
-    else:
-        tokenizer = bpe.train(corpus.documents(request.seed, request.documents), request.vocab_size)
-        _save(tokenizer.model, folder)
-        documents = corpus.documents(request.seed, request.documents)
-    append_end = request.append_eod or request.input is None
-    vocab_size = 1 + max(tokenizer.get_vocab().values())
-    return _write_indexed(folder / PREFIX, bpe.encode(tokenizer, documents, append_end=append_end), vocab_size)
+
+def _own_text(request: DataRequest, folder: Path) -> tuple[Encoder, Iterator[list[list[str]]]]:
+    choice = TokenizerChoice(tokenizer_type=GPT2, vocab_file=request.vocab_file, merge_file=request.merge_file)
+    encoder, paths = build(choice), choice.paths()
+    if request.append_eod and encoder.end_id is None:
+        raise UsageError(f"append_eod: the vocabulary has no {END_OF_DOCUMENT}; leave --append-eod out")
+    shutil.copy(paths["vocab_file"], folder / "vocab.json")
+    shutil.copy(paths["merge_file"], folder / "merges.txt")
+    path, reading = Path(str(request.input)), Reading(json_key=request.json_key)
+    return encoder, (list(documents_of(reading, str(path), one.data, one.number, [])) for one in blocks(path))
+
+
+def _invented(request: DataRequest, folder: Path) -> tuple[Encoder, Iterator[list[list[str]]]]:
+    tokenizer = train_byte_pairs(corpus.documents(request.seed, request.documents), request.vocab_size)
+    _save(tokenizer.model, folder)
+    documents = ([text] for text in corpus.documents(request.seed, request.documents))
+    return encoder_of(tokenizer, [END_OF_DOCUMENT]), iter(lambda: list(islice(documents, 1000)), [])
 
 
 def _save(model: Any, folder: Path) -> None:
@@ -152,33 +177,3 @@ def _save(model: Any, folder: Path) -> None:
         if not said:
             raise
         raise OSError(int(said[1]), os.strerror(int(said[1])), str(folder)) from error
-
-
-def _write_indexed(prefix: Path, documents: Iterator[list[int]], vocab_size: int) -> dict[str, Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # megatron-core warns of every package that it does not find
-        from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder  # noqa: PLC0415  # takes seconds
-    kind = DType.optimal_dtype(vocab_size)
-    builder = IndexedDatasetBuilder(f"{prefix}.bin", dtype=kind)
-    num_documents = num_tokens = 0
-    with closing(builder.data_file):  # a fault in a document leaves it open otherwise
-        for tokens in documents:
-            builder.add_document(tokens, [len(tokens)])
-            num_documents, num_tokens = num_documents + 1, num_tokens + len(tokens)
-    builder.finalize(f"{prefix}.idx")
-    if not num_documents:
-        raise UsageError("input: no document has any token; nothing to train on")
-    return {
-        "num_documents": num_documents,
-        "num_tokens": num_tokens,
-        "vocab_size": vocab_size,
-        "token_type": kind.__name__,
-    }
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(CHUNK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()

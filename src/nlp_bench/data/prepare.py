@@ -1,30 +1,95 @@
 """Preparing a user's text for training: once, whole or not at all, continued where a killed run stopped."""
 
 import contextlib
+import glob
 import os
+import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nlp_bench import __version__
-from nlp_bench.data import inputs
-from nlp_bench.data.encoder import Encoder, build
-from nlp_bench.data.indexed import token_bytes_for
-from nlp_bench.data.merge import merge
-from nlp_bench.data.pieces import Piece, ShardFolder, make_folder
-from nlp_bench.data.record import PREPARED, read_prepared, record_path
-from nlp_bench.data.request import PrepareRequest
-from nlp_bench.data.shards import Encoding, Shard
-from nlp_bench.data.worker import MAX_NAMED
+from nlp_bench.data.indexed import (
+    PREPARED,
+    TOKEN_TYPE,
+    Writer,
+    check_builder,
+    read_prepared,
+    record_path,
+    token_bytes_for,
+)
+from nlp_bench.data.shards import MAX_NAMED, PIECE_BYTES, Encoding, Piece, Reading, Shard
+from nlp_bench.data.tokenizer import Encoder, TokenizerChoice, build, require_file
 from nlp_bench.errors import NlpBenchError, UsageError, explained
-from nlp_bench.files import locked, write_json, write_text
+from nlp_bench.files import locked, sha256_of, write_json, write_text
+from nlp_bench.walk import walk
 
+PACKED = (".gz", ".xz", ".zst", ".bz2")
+NAMES = (".jsonl", ".json", ".ndjson", ".jl")
+FOLDER_NAME = "corpus"
+"""Name of the data in a folder that is given as output."""
+MAX_WORKERS = 4096
 JOINING = "joining"
 """File in PREFIX.shards that stands while the result is written: data without a record are then ours."""
 LARGE_BYTES = 2**30
 """A result of this size takes seconds to join, and that is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareRequest:
+    """What to prepare, how and where to."""
+
+    inputs: tuple[str, ...]
+    """Files, folders and patterns of JSON lines; each file is a shard."""
+    output: str
+    """Prefix of the result, or a folder (one that exists, or a path that ends in /)."""
+    tokenizer: TokenizerChoice
+    """The tokenizer and its files."""
+    reading: Reading = field(default_factory=Reading)
+    """How lines become sequences of tokens."""
+    workers: int | None = None
+    """Processes that encode; None: one per core that this process may use. They do not change the result."""
+    keep_shards: bool = False
+    """Keep the finished pieces, so that more input can be added later without encoding again."""
+    overwrite: bool = False
+    """Replace a result that was made from other input or with other parameters."""
+    piece_bytes: int = PIECE_BYTES
+    """Text of a piece. It does not change the result."""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and not 1 <= self.workers <= MAX_WORKERS:
+            raise UsageError(f"workers: {self.workers} is not between 1 and {MAX_WORKERS}")
+        if not self.output:
+            raise UsageError("output: empty; give a prefix or a folder")
+        for suffix in (".bin", ".idx", f"_{self._kind}"):
+            if self.output.endswith(suffix):
+                raise UsageError(
+                    f"output: {self.output} ends in {suffix}, which is added; give {self.output.removesuffix(suffix)}"
+                )
+
+    @property
+    def _kind(self) -> str:
+        key = re.sub(r"[^\w.-]", "_", self.reading.json_key)
+        return f"{key}_{'sentence' if self.reading.split_sentences else 'document'}"
+
+    @property
+    def stem(self) -> Path:
+        """The prefix as it was given, or the one in the folder that was given."""
+        path = Path(self.output)
+        return path / FOLDER_NAME if self.output.endswith("/") or path.is_dir() else path
+
+    @property
+    def prefix(self) -> str:
+        """What `--data-path` takes: Megatron-LM's PREFIX_KEY_document, or _sentence."""
+        return f"{self.stem}_{self._kind}"
+
+    @property
+    def shards(self) -> Path:
+        """Folder of the finished pieces."""
+        return self.stem.with_name(self.stem.name + ".shards")
 
 
 def prepare(request: PrepareRequest) -> tuple[dict[str, Any], bool]:
@@ -32,12 +97,70 @@ def prepare(request: PrepareRequest) -> tuple[dict[str, Any], bool]:
 
     Raises UsageError for bad input and for an output that holds something else, NlpBenchError for a fault of the machine.
     """
-    shards = inputs.find_shards(request.inputs)
-    parameters = request.parameters(shards)
+    paths = find_shards(request.inputs)
+    parameters = {
+        "inputs": [identity(path) for path in paths],
+        **asdict(request.reading),
+        "tokenizer": request.tokenizer.identity(),
+    }
     lock = request.stem.with_name(f".{request.stem.name}.lock")
     with locked(lock, "name another place with --output"):
         found = _existing(request, parameters)
-        return (found, False) if found else (_make(request, shards, parameters), True)
+        return (found, False) if found else (_make(request, paths, parameters), True)
+
+
+def find_shards(words: tuple[str, ...]) -> list[Path]:
+    """Return the files, in the order of the words and sorted within each.
+
+    Raises UsageError for a word that names none, a file named twice, a git-lfs pointer, an empty file.
+    """
+    if not words:
+        raise UsageError(
+            "input: not given; name files, folders or patterns of JSON lines, plain, .gz, .xz, .zst or .bz2"
+        )
+    found: dict[Path, tuple[Path, str]] = {}
+    for word in words:
+        for path in _named(word):
+            place = path.resolve()
+            if place in found:
+                raise UsageError(
+                    f"input: {path} is named twice (by {found[place][1]} and {word}); leave one of the two out"
+                )
+            found[place] = (path, word)
+            require_file("input", path)
+    return [path for path, _ in found.values()]
+
+
+def _named(word: str) -> list[Path]:
+    path = Path(word)
+    if word == "-":
+        raise UsageError("input: -: standard input cannot be continued after a stop; write it into a file")
+    if path.is_dir():
+        inside = sorted(one for folder, names in walk(path) for name in names if _is_text(one := folder / name, path))
+        if not inside:
+            raise UsageError(f"input: {path} holds no file named *.jsonl or *.json, plain or with {', '.join(PACKED)}")
+        return inside
+    if os.path.lexists(path) or not set("*?[") & set(word):
+        return [path]  # whether it can be read is asked by the caller
+    matches = [Path(one) for one in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207  # patterns may be absolute
+    files = [one for one in matches if one.is_file() and not one.name.startswith(".")]
+    if not files:
+        raise UsageError(f"input: no file matches {word!r}")
+    return files
+
+
+def _is_text(path: Path, top: Path) -> bool:
+    name = path.name
+    for suffix in PACKED:
+        name = name.removesuffix(suffix)
+    is_hidden = any(part.startswith(".") for part in path.relative_to(top).parts)
+    return name.endswith(NAMES) and path.is_file() and not is_hidden
+
+
+def identity(path: Path) -> dict[str, Any]:
+    """Return what says whether a file is the same as before: its path, size and time of change."""
+    state = path.stat()
+    return {"path": str(path.resolve()), "bytes": state.st_size, "changed_ns": state.st_mtime_ns}
 
 
 def _existing(request: PrepareRequest, parameters: dict[str, Any]) -> dict[str, Any] | None:
@@ -51,17 +174,20 @@ def _existing(request: PrepareRequest, parameters: dict[str, Any]) -> dict[str, 
                 f"output: {there[0]} exists and has no record of ours; name another --output, or add --overwrite"
             )
         return None
-    is_whole = all(
-        _size(Path(request.prefix).with_name(name)) == file["bytes"] for name, file in record["files"].items()
-    )
-    if record["parameters"] == parameters and is_whole:
-        return record
-    if record["parameters"] != parameters and not request.overwrite:
+    if record["parameters"] == parameters:
+        return record if is_whole(Path(request.prefix).parent, record) else None
+    if not request.overwrite:
         other = _difference(record["parameters"], parameters)
         raise UsageError(
             f"output: {request.prefix} was made with other parameters ({other}); name another --output, or add --overwrite"
         )
     return None
+
+
+def is_whole(folder: Path, record: dict[str, Any]) -> bool:
+    """Whether the files that a record names lie in `folder` with their sizes."""
+    paths = {folder / name: file["bytes"] for name, file in record["files"].items()}
+    return all(path.is_file() and path.stat().st_size == size for path, size in paths.items())
 
 
 def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
@@ -79,75 +205,73 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
     return "; ".join(simple)
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else -1
-
-
 def _make(request: PrepareRequest, paths: Sequence[Path], parameters: dict[str, Any]) -> dict[str, Any]:
+    check_builder()
     encoder = build(request.tokenizer)
     if request.reading.append_eod and encoder.end_id is None:
         raise UsageError(
             "append_eod: the tokenizer names no token for the end of a document; name it with --eod-token, or leave "
             "--append-eod out"
         )
-    make_folder(request.shards)
     try:
-        shards = _shards(request, paths, parameters, encoder)
-        pieces = Encoding(
-            shards,
-            request.tokenizer,
-            request.reading,
-            workers=request.workers or _num_cores(),
-            piece_bytes=request.piece_bytes,
-        ).run()
+        request.shards.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NlpBenchError(
+            f"output: cannot make {request.shards}: {error.strerror}; name another place with --output"
+        ) from error
+    token_bytes = token_bytes_for(encoder.vocab_size)
+    common = {**parameters, "inputs": None, "library": encoder.library, "token_bytes": token_bytes}
+    workers = request.workers or (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    try:
+        shards = [
+            Shard(
+                number=number,
+                path=path,
+                folder=request.shards,
+                identity={**common, **identity(path)},
+                token_bytes=token_bytes,
+            )
+            for number, path in enumerate(paths)
+        ]
+        choice, reading = request.tokenizer, request.reading
+        pieces = Encoding(shards, choice, reading, workers=workers, piece_bytes=request.piece_bytes).run()
     finally:
         with contextlib.suppress(OSError):  # it holds pieces, and stays
             request.shards.rmdir()
-    record = _record(shards, pieces, parameters, encoder, with_end=request.reading.append_eod)
-    _require_some(record)
+    record = _record(request, shards, pieces, parameters, encoder)
+    if not record["num_documents"]:
+        first = "".join(f"; the first: {text}" for text in record["broken"][:1])
+        raise UsageError(
+            "input: no document has any token; nothing to train on "
+            f"({record['num_empty']} empty documents, {record['num_broken']} broken lines{first})"
+        )
     return _publish(request, shards, pieces, record)
 
 
-def _shards(
-    request: PrepareRequest, paths: Sequence[Path], parameters: dict[str, Any], encoder: Encoder
-) -> list[Shard]:
-    token_bytes = token_bytes_for(encoder.vocab_size)
-    common = {**parameters, "inputs": None, "library": encoder.library, "token_bytes": token_bytes}
-    return [
-        Shard(
-            number=number,
-            path=path,
-            size=path.stat().st_size,
-            folder=ShardFolder.of(request.shards, path, {**common, **inputs.identity(path)}, token_bytes),
-        )
-        for number, path in enumerate(paths)
-    ]
-
-
 def _record(
+    request: PrepareRequest,
     shards: Sequence[Shard],
     pieces: Sequence[Sequence[Piece]],
     parameters: dict[str, Any],
     encoder: Encoder,
-    *,
-    with_end: bool,
 ) -> dict[str, Any]:
     """Return the record of the result without its files; nothing in it depends on when or with how many workers it was made."""
-    tokenizer = {
-        **parameters["tokenizer"],
-        "vocab_size": encoder.vocab_size,
-        "eod_id": encoder.end_id if with_end else None,
-        "library": encoder.library,
-    }
     broken = [text for found in pieces for piece in found for text in piece.broken]
     return {
         "schema": PREPARED,
         "nlp_bench": __version__,
         "parameters": parameters,
-        "tokenizer": tokenizer,
+        "tokenizer": {
+            **parameters["tokenizer"],
+            "vocab_size": encoder.vocab_size,
+            "eod_id": encoder.end_id if request.reading.append_eod else None,
+            "library": encoder.library,
+        },
         **_counts(pieces),
         "vocab_size": encoder.vocab_size,
-        "token_type": {2: "uint16", 4: "int32"}[shards[0].folder.token_bytes],
+        "token_type": TOKEN_TYPE[shards[0].token_bytes],
         "broken": broken[:MAX_NAMED],
         "shards": [{"path": str(shard.path), **_counts([found])} for shard, found in zip(shards, pieces, strict=True)],
     }
@@ -158,30 +282,28 @@ def _counts(pieces: Sequence[Sequence[Piece]]) -> dict[str, int]:
     return {name: sum(getattr(piece, name) for found in pieces for piece in found) for name in names}
 
 
-def _require_some(record: dict[str, Any]) -> None:
-    if not record["num_documents"]:
-        first = "".join(f"; the first: {text}" for text in record["broken"][:1])
-        raise UsageError(
-            "input: no document has any token; nothing to train on "
-            f"({record['num_empty']} empty documents, {record['num_broken']} broken lines{first})"
-        )
-
-
 def _publish(
     request: PrepareRequest, shards: Sequence[Shard], pieces: Sequence[Sequence[Piece]], record: dict[str, Any]
 ) -> dict[str, Any]:
-    """Join the pieces and write the record, which comes last; then the pieces may go."""
-    folders = [shard.folder for shard, found in zip(shards, pieces, strict=True) for _ in found]
-    numbers = [number for found in pieces for number in range(len(found))]
-    prefixes = [folder.prefix(number) for folder, number in zip(folders, numbers, strict=True)]
-    marker = request.shards / JOINING
-    size = record["num_tokens"] * folders[0].token_bytes
+    """Join the pieces in the order of the input and write the record, which comes last; then the pieces may go."""
+    prefixes = [
+        shard.prefix(number)
+        for shard, found in zip(shards, pieces, strict=True)
+        for number, piece in enumerate(found)
+        if piece.num_sequences
+    ]
+    size = record["num_tokens"] * shards[0].token_bytes
     if size >= LARGE_BYTES:
         print(f"nlp-bench: joining {len(prefixes)} pieces, {size / 1e9:.1f} GB", file=sys.stderr)
+    marker = request.shards / JOINING
     try:
         write_text(marker, "")
         record_path(request.prefix).unlink(missing_ok=True)  # never beside data that it does not describe
-        record = record | {"files": merge(prefixes, request.prefix, folders[0].token_bytes)}
+        with contextlib.closing(Writer(request.prefix, shards[0].token_bytes)) as writer:
+            for prefix in prefixes:
+                writer.add_dataset(prefix)
+            writer.finish()
+        record = record | {"files": describe(Path(request.prefix + suffix) for suffix in (".bin", ".idx"))}
         write_json(record_path(request.prefix), record)
         marker.unlink()
     except OSError as error:
@@ -193,5 +315,6 @@ def _publish(
     return record
 
 
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def describe(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Return bytes and SHA-256 of files by name, for their record."""
+    return {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}

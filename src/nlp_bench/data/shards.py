@@ -2,31 +2,184 @@
 
 A thread per open shard unpacks it (the libraries let other threads run meanwhile), hands blocks of lines to the worker
 processes and writes their tokens in the order of the lines; so one large packed file keeps every core busy, and what is written
-does not depend on how many workers there are. Finished pieces of an earlier run are passed over.
+does not depend on how many workers there are. Finished pieces of an earlier run are passed over: PREFIX.shards/NAME.KEY.NUMBER.bin,
+.idx and .json, each a whole indexed dataset of its own. Its record is written last: a piece without a record does not exist.
 """
 
+import hashlib
+import json
 import multiprocessing
+import os
 import signal
+import sys
 import threading
+import time
+from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from nlp_bench.data.blocks import Block, blocks
-from nlp_bench.data.pieces import Piece, PieceWriter, ShardFolder
-from nlp_bench.data.progress import Progress
-from nlp_bench.data.tokenizer import TokenizerChoice
-from nlp_bench.data.worker import Encoded, Reading, begin, encode_block
-from nlp_bench.errors import NlpBenchError, explained
+from nlp_bench.data.indexed import Writer, index_bytes
+from nlp_bench.data.sentences import split_sentences
+from nlp_bench.data.text import Block, blocks, numbered_lines, texts_of
+from nlp_bench.data.tokenizer import Encoder, TokenizerChoice, build
+from nlp_bench.errors import NlpBenchError, UsageError, explained
+from nlp_bench.files import read_object, write_json
+from nlp_bench.terminal import StatusLine
 
+SCHEMA = "nlp-bench/data-piece/1"
 PIECE_BYTES = 2**28
 """Text of a piece: what a killed run may have to do again, per open shard."""
 MAX_OPEN_SHARDS = 8
+MAX_NAMED = 5
+"""Broken lines that are named."""
 _WAIT_S = 0.1
+_NAME_CHARACTERS = 120
 _CONTINUE = "the same command continues where it stopped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How lines become sequences of tokens."""
+
+    json_key: str = "text"
+    """Key of the text in each line."""
+    append_eod: bool = False
+    """End each document with the tokenizer's end token."""
+    split_sentences: bool = False
+    """One sequence per sentence in place of one per document."""
+    skip_broken: bool = False
+    """Count broken lines in place of stopping at the first."""
+
+
+@dataclass(kw_only=True)
+class Encoded:
+    """The tokens of some lines, in order, as they stand in .bin and .idx."""
+
+    tokens: bytes = b""
+    """All tokens, of 2 bytes (unsigned) or 4 (signed)."""
+    lengths: array = field(default_factory=lambda: array("i"))  # type: ignore[type-arg]  # not subscriptable in Python 3.10
+    """Tokens of each sequence, int32."""
+    sequences: array = field(default_factory=lambda: array("i"))  # type: ignore[type-arg]
+    """Sequences of each document, int32."""
+    num_empty: int = 0
+    """Documents without any token, which are left out."""
+    num_broken: int = 0
+    """Broken lines, which are left out."""
+    broken: list[str] = field(default_factory=list)
+    """What is wrong with the first of them."""
+
+
+def documents_of(reading: Reading, path: str, data: bytes, number: int, broken: list[str]) -> Iterator[list[str]]:
+    """Yield the texts of each document in lines of the file `path`, the first of which has `number`: one, or one per sentence.
+
+    Raises UsageError for a broken line, or adds what is wrong with it to `broken`.
+    """
+    for place, line in numbered_lines(data, number):
+        try:
+            texts = texts_of(line, reading.json_key, f"input: {path}, line {place}")
+        except UsageError as error:
+            if not reading.skip_broken:
+                raise
+            broken.append(str(error))
+            continue
+        if isinstance(texts, list):
+            yield texts
+        else:
+            yield split_sentences(texts) if reading.split_sentences else [texts]
+
+
+def encode(encoder: Encoder, documents: Sequence[Sequence[str]], token_bytes: int, *, append_eod: bool) -> Encoded:
+    """Return the tokens of documents, each a sequence of texts."""
+    found = Encoded()
+    tokens = array({2: "H", 4: "i"}[token_bytes])
+    encodings = iter(encoder.encode([text for texts in documents for text in texts]))
+    for texts in documents:
+        kept = [ids for ids in (next(encodings) for _ in texts) if ids]
+        if not kept:
+            found.num_empty += 1
+            continue
+        if append_eod and encoder.end_id is not None:
+            kept[-1] = [*kept[-1], encoder.end_id]
+        for ids in kept:
+            tokens.extend(ids)
+            found.lengths.append(len(ids))
+        found.sequences.append(len(kept))
+    found.tokens = tokens.tobytes()
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a worker process needs for every block."""
+
+    encoder: Encoder
+    """The tokenizer."""
+    reading: Reading
+    """How lines are read."""
+    token_bytes: int
+    """2 or 4."""
+
+    def encode_lines(self, path: str, data: bytes, number: int) -> Encoded:
+        """Return the tokens of lines of the file `path`, the first of which has `number`; raises UsageError for a broken one."""
+        broken: list[str] = []
+        try:
+            documents = list(documents_of(self.reading, path, data, number, broken))
+        except UsageError as error:
+            raise UsageError(f"{error}; --skip-broken leaves such lines out") from error
+        found = encode(self.encoder, documents, self.token_bytes, append_eod=self.reading.append_eod)
+        found.num_broken, found.broken = len(broken), broken[:MAX_NAMED]
+        return found
+
+
+_WORK: list[Work] = []
+"""In a worker process: its work."""
+
+
+def begin(choice: TokenizerChoice, reading: Reading, token_bytes: int) -> None:
+    """Prepare a worker process: load its tokenizer, which has one thread, and let it end when its parent does."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a worker per core already
+    _WORK[:] = [Work(encoder=build(choice), reading=reading, token_bytes=token_bytes)]
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent:
+        parent.join()
+        os._exit(1)  # nobody waits for an answer any more
+
+
+def _encode_block(path: str, data: bytes, number: int) -> Encoded:
+    return _WORK[0].encode_lines(path, data, number)
+
+
+@dataclass(kw_only=True)
+class Piece:
+    """What a piece holds, as its record has it."""
+
+    end: int = 0
+    """Byte behind its last line in the unpacked shard."""
+    next_line: int = 1
+    """Line number behind its last line."""
+    is_last: bool = False
+    """Whether the shard ends here."""
+    num_documents: int = 0
+    """Documents with tokens."""
+    num_sequences: int = 0
+    """Sequences: as many as documents, or one per sentence."""
+    num_tokens: int = 0
+    """Tokens, those that end documents included."""
+    num_empty: int = 0
+    """Documents without tokens, left out."""
+    num_broken: int = 0
+    """Broken lines, left out."""
+    broken: list[str] = field(default_factory=list)
+    """What is wrong with the first of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +190,38 @@ class Shard:
     """Its place in the order of the input, from 0."""
     path: Path
     """The file."""
-    size: int
-    """Bytes on disk."""
-    folder: ShardFolder
-    """Where its pieces are written."""
+    folder: Path
+    """PREFIX.shards."""
+    identity: dict[str, Any]
+    """The file, and all parameters that decide its tokens: others have pieces of their own."""
+    token_bytes: int
+    """2 or 4."""
+
+    def prefix(self, number: int) -> str:
+        """Return the path of a piece without .bin, .idx or .json."""
+        digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
+        return str(self.folder / f"{self.path.name[:_NAME_CHARACTERS]}.{digest[:16]}.{number:05d}")
+
+    def finished(self) -> list[Piece]:
+        """Return the pieces that are whole, from the first on without a gap."""
+        found: list[Piece] = []
+        while (piece := self._read(self.prefix(len(found)))) is not None:
+            found.append(piece)
+            if piece.is_last:
+                break
+        return found
+
+    def _read(self, prefix: str) -> Piece | None:
+        record = read_object(Path(prefix + ".json"))
+        if record.pop("schema", None) != SCHEMA:
+            return None
+        try:
+            piece = Piece(**record)
+            expected = [piece.num_tokens * self.token_bytes, index_bytes(piece.num_sequences, piece.num_documents + 1)]
+            found = [Path(prefix + suffix).stat().st_size for suffix in (".bin", ".idx")]
+        except (TypeError, OSError):
+            return None
+        return piece if found == expected else None
 
 
 class Encoding:
@@ -50,19 +231,20 @@ class Encoding:
         self, shards: Sequence[Shard], choice: TokenizerChoice, reading: Reading, *, workers: int, piece_bytes: int
     ) -> None:
         """Prepare; nothing is started. `workers` processes encode, and pieces end behind `piece_bytes` of text."""
-        self.shards, self.workers, self.piece_bytes = shards, workers, piece_bytes
+        self.shards, self.piece_bytes = shards, piece_bytes
         self.num_open = max(min(len(shards), workers, MAX_OPEN_SHARDS), 1)
         self.window = max(2 * workers // self.num_open, 2)
         self.stop = threading.Event()
-        self.progress = Progress(num_shards=len(shards), num_bytes=sum(shard.size for shard in shards))
-        code = {2: "H", 4: "i"}[shards[0].folder.token_bytes]
+        self.progress = Progress([shard.path.stat().st_size for shard in shards])
         # Spawned, not forked: a fork would copy the threads' locks in whatever state they are.
         context = multiprocessing.get_context("spawn")
-        self.processes = ProcessPoolExecutor(workers, context, begin, (choice, reading, code))
+        self.processes = ProcessPoolExecutor(workers, context, begin, (choice, reading, shards[0].token_bytes))
 
     def run(self) -> list[list[Piece]]:
         """Return the pieces of each shard; raises UsageError for bad input and NlpBenchError for a fault of the machine."""
-        threads = ThreadPoolExecutor(self.num_open, initializer=_deaf)
+        # Workers are started by these threads and must not hear Ctrl-C: a terminal sends it to all, the parent stops them.
+        deaf = (signal.SIG_BLOCK, {signal.SIGINT})
+        threads = ThreadPoolExecutor(self.num_open, initializer=signal.pthread_sigmask, initargs=deaf)
         futures = [threads.submit(self._shard, shard) for shard in self.shards]
         try:
             waiting: set[Future[list[Piece]]] = set(futures)
@@ -70,23 +252,31 @@ class Encoding:
                 waiting = wait(waiting, timeout=_WAIT_S).not_done
                 self.progress.show()
         finally:
-            self.progress.close()
+            self.progress.line.wipe()
             self.stop.set()
             self.processes.shutdown(wait=True, cancel_futures=True)
             threads.shutdown(wait=True, cancel_futures=True)
-        return _results(futures)
+        for one in futures:  # the first real fault in the order of the input
+            error = None if one.cancelled() else one.exception()
+            if isinstance(error, BrokenProcessPool):
+                raise NlpBenchError(
+                    f"a worker process died (killed, or out of memory); try fewer --workers: {_CONTINUE}"
+                ) from error
+            if error and not isinstance(error, CancelledError):
+                raise error
+        return [one.result() for one in futures]
 
     def _shard(self, shard: Shard) -> list[Piece]:
-        pieces = shard.folder.finished()
+        pieces = shard.finished()
         if not (pieces and pieces[-1].is_last):
             job = _ShardJob(self, shard, pieces)
             try:
                 job.run()
             except OSError as error:
-                raise NlpBenchError(f"cannot write {shard.folder.folder}: {explained(error)}; {_CONTINUE}") from error
+                raise NlpBenchError(f"cannot write {shard.folder}: {explained(error)}; {_CONTINUE}") from error
             finally:
                 job.close()
-        self.progress.end(shard.number, shard.size)
+        self.progress.end(shard.number)
         return pieces
 
 
@@ -95,18 +285,19 @@ class _ShardJob:
 
     def __init__(self, work: Encoding, shard: Shard, pieces: list[Piece]) -> None:
         self.work, self.shard, self.pieces = work, shard, pieces
-        self.begin = pieces[-1].end if pieces else 0
-        self.number = pieces[-1].next_line if pieces else 1
-        self.writer: PieceWriter | None = None
+        self.piece = self._next_piece()
+        self.writer: Writer | None = None
         self.pending: deque[tuple[Block, Future[Encoded]]] = deque()
+
+    def _next_piece(self) -> Piece:
+        before = self.pieces[-1] if self.pieces else Piece()
+        return Piece(end=before.end, next_line=before.next_line)
 
     def run(self) -> None:
         """Read, encode and write; a stop from outside ends it without a piece."""
-        is_first = True
-        for block in blocks(self.shard.path, self.begin, self.number):
-            if is_first:
-                self.work.progress.begin(self.shard.number, block.position if self.begin else 0)
-                is_first = False
+        begun = self.piece.end
+        for block in blocks(self.shard.path, begun, self.piece.next_line):
+            self.work.progress.begin(self.shard.number, block.position if begun else 0)
             if self.work.stop.is_set():
                 raise CancelledError
             self.pending.append((block, self._submit(block)))
@@ -118,32 +309,42 @@ class _ShardJob:
 
     def _submit(self, block: Block) -> "Future[Encoded]":
         try:
-            return self.work.processes.submit(encode_block, str(self.shard.path), block.data, block.number)
+            return self.work.processes.submit(_encode_block, str(self.shard.path), block.data, block.number)
         except BrokenProcessPool:
             raise
         except RuntimeError:  # the pool is being closed
             raise CancelledError from None
 
+    def _open(self) -> Writer:
+        self.writer = self.writer or Writer(self.shard.prefix(len(self.pieces)), self.shard.token_bytes)
+        return self.writer
+
     def _write(self) -> None:
         """Write the oldest block's tokens."""
         block, future = self.pending.popleft()
-        found = future.result()
-        self.writer = self.writer or PieceWriter(self.shard.folder, len(self.pieces))
-        self.writer.add(found)
-        begin, self.begin = self.begin, block.end
-        self.number = block.number + block.data.count(b"\n")
-        documents = len(found.sequences)
+        found, piece = future.result(), self.piece
+        self._open().add_encoded(found.tokens, found.lengths, found.sequences)
         self.work.progress.add(
-            self.shard.number, position=block.position, text_bytes=block.end - begin, documents=documents
+            self.shard.number, block, text_bytes=block.end - piece.end, documents=len(found.sequences)
         )
-        written = block.end - (self.pieces[-1].end if self.pieces else 0)
-        if written >= self.work.piece_bytes:
+        piece.end, piece.next_line = block.end, block.next_line
+        piece.num_documents += len(found.sequences)
+        piece.num_sequences += len(found.lengths)
+        piece.num_tokens += len(found.tokens) // self.shard.token_bytes
+        piece.num_empty += found.num_empty
+        piece.num_broken += found.num_broken
+        piece.broken = [*piece.broken, *found.broken][:MAX_NAMED]
+        if piece.end - (self.pieces[-1].end if self.pieces else 0) >= self.work.piece_bytes:
             self._finish(is_last=False)
 
     def _finish(self, *, is_last: bool) -> None:
-        writer = self.writer or PieceWriter(self.shard.folder, len(self.pieces))
-        self.pieces.append(writer.finish(end=self.begin, next_line=self.number, is_last=is_last))
-        self.writer = None
+        """Make the piece count."""
+        self.piece.is_last = is_last
+        writer = self._open()
+        writer.finish()
+        write_json(Path(writer.prefix + ".json"), {"schema": SCHEMA, **asdict(self.piece)})
+        self.pieces.append(self.piece)
+        self.piece, self.writer = self._next_piece(), None
 
     def close(self) -> None:
         """Drop what is half done."""
@@ -153,19 +354,64 @@ class _ShardJob:
             self.writer.close()
 
 
-def _deaf() -> None:
-    """Let the workers, which are started by these threads, not hear Ctrl-C: a terminal sends it to all, the parent stops them."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+class Progress:
+    """How far the preparation has come, reported by several threads: a line that is rewritten on a terminal, one every 30 s elsewhere."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        """Begin; `sizes` are the bytes of all shards on disk."""
+        self.sizes, self.line = sizes, StatusLine(sys.stderr)
+        self.step_s, first_s = (0.2, 1.0) if self.line.is_terminal else (30.0, 30.0)  # short work needs no progress
+        self.started_s = time.monotonic()
+        self.next_s = self.started_s + first_s
+        self.lock = threading.Lock()
+        self.begun: dict[int, int] = {}
+        self.read: dict[int, int] = {}
+        self.num_done = self.num_documents = self.text_bytes = 0
+
+    def begin(self, shard: int, position: int) -> None:
+        """Begin with a shard at `position` in its file, unless it has begun: what lies before was done in an earlier run."""
+        with self.lock:
+            if shard not in self.begun:
+                self.begun[shard] = self.read[shard] = position
+
+    def add(self, shard: int, block: Block, *, text_bytes: int, documents: int) -> None:
+        """Count a block."""
+        with self.lock:
+            self.read[shard] = block.position
+            self.text_bytes += text_bytes
+            self.num_documents += documents
+
+    def end(self, shard: int) -> None:
+        """Count a whole shard."""
+        with self.lock:
+            self.begun.setdefault(shard, self.sizes[shard])
+            self.read[shard] = self.sizes[shard]
+            self.num_done += 1
+
+    def show(self) -> None:
+        """Draw the line if it is time to."""
+        now_s = time.monotonic()
+        if now_s >= self.next_s:
+            self.next_s = now_s + self.step_s
+            self.line.show(self.text(now_s - self.started_s))
+
+    def text(self, elapsed_s: float) -> str:
+        """Return the line after a time of work."""
+        with self.lock:
+            done = sum(self.read.values())
+            fresh = done - sum(self.begun.values())
+            documents, text, shards = self.num_documents / elapsed_s, self.text_bytes / elapsed_s, self.num_done
+        total = sum(self.sizes)
+        part = min(done / max(total, 1), 1.0)
+        left = [f"{_time((total - done) / fresh * elapsed_s)} left"] if fresh > 0 and part < 1 else []
+        amount = [
+            f"{shards}/{len(self.sizes)} shards",
+            f"{documents:.0f} documents/s",
+            f"{text / 1e6:.1f} MB/s of text",
+        ]
+        return "nlp-bench: preparing " + ", ".join([f"{100 * part:.1f} %", *amount, *left])
 
 
-def _results(futures: Sequence["Future[list[Piece]]"]) -> list[list[Piece]]:
-    """Return what the threads found, or raise the first real fault in the order of the input."""
-    faults = [error for one in futures if not one.cancelled() and (error := one.exception())]
-    real = [error for error in faults if not isinstance(error, CancelledError)]
-    for error in real:
-        if isinstance(error, BrokenProcessPool):
-            raise NlpBenchError(
-                f"a worker process died (killed, or out of memory); try fewer --workers: {_CONTINUE}"
-            ) from error
-        raise error
-    return [one.result() for one in futures]
+def _time(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole} s" if whole < 120 else f"{whole // 60} min" if whole < 7200 else f"{whole / 3600:.1f} h"

@@ -1,12 +1,14 @@
-"""Which tokenizer: its type by Megatron-LM's names, its files, and what identifies it. Nothing heavy is loaded here."""
+"""Tokenizers: which one, by Megatron-LM's names of types and files, and texts to tokens. The libraries are loaded when one is built."""
 
-import hashlib
+import importlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.data.present import require_file
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.files import parse_json, sha256_of
+from nlp_bench.packages import remedy
 
 GPT2, HUGGING_FACE, SENTENCE_PIECE = "GPT2BPETokenizer", "HuggingFaceTokenizer", "SentencePieceTokenizer"
 BERT_TYPES = ("BertWordPieceLowerCase", "BertWordPieceCase")
@@ -14,19 +16,29 @@ FILES = {
     GPT2: ("vocab_file", "merge_file"),
     HUGGING_FACE: ("tokenizer_model",),
     SENTENCE_PIECE: ("tokenizer_model",),
-    BERT_TYPES[0]: ("vocab_file",),
-    BERT_TYPES[1]: ("vocab_file",),
+    **dict.fromkeys(BERT_TYPES, ("vocab_file",)),
 }
 """Type, and the arguments that name its files (Megatron-LM's arguments of the same names)."""
 KIND = {
     GPT2: "vocab.json and merges.txt of a byte-level BPE",
     HUGGING_FACE: "a tokenizer.json of the Hugging Face tokenizers library, or a folder that holds one",
     SENTENCE_PIECE: "a SentencePiece .model",
-    BERT_TYPES[0]: "vocab.txt, one WordPiece per line",
-    BERT_TYPES[1]: "vocab.txt, one WordPiece per line",
+    **dict.fromkeys(BERT_TYPES, "vocab.txt, one WordPiece per line"),
 }
-TOKENIZER_JSON = "tokenizer.json"
-CHUNK_BYTES = 2**20
+END_OF_DOCUMENT = "<|endoftext|>"
+END_TOKENS = (END_OF_DOCUMENT, "<|end_of_text|>", "</s>", "<eos>")
+"""What the tokenizer.json of GPT-2, Llama 3, T5 and Llama 2, Gemma call the end of a text."""
+LFS_POINTER = b"version https://git-lfs"
+
+
+def require_file(field: str, path: Path) -> None:
+    """Raise UsageError unless `path` is a readable file and not the pointer that git-lfs leaves in its place."""
+    try:
+        with path.open("rb") as stream:
+            if stream.read(len(LFS_POINTER)) == LFS_POINTER:
+                raise UsageError(f"{field}: {path} is a git-lfs pointer, not the file; fetch it with git lfs pull")
+    except OSError as error:
+        raise UsageError(f"{field}: cannot read {path}: {error.strerror}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,23 +57,20 @@ class TokenizerChoice:
     """Text of the token that ends a document; None: what the tokenizer itself names."""
 
     def __post_init__(self) -> None:
-        """Refuse an unknown type, and files that are missing or belong to another type."""
         kind = self.tokenizer_type
         if kind not in FILES:
             raise UsageError(f"tokenizer_type: {kind!r} is not known{nearest(kind, list(FILES))}")
         for field in ("vocab_file", "merge_file", "tokenizer_model"):
-            option = "--" + field.replace("_", "-")
-            if field in FILES[kind] and getattr(self, field) is None:
+            option, value = "--" + field.replace("_", "-"), getattr(self, field)
+            if field in FILES[kind] and value is None:
                 raise UsageError(f"{field}: not given; {kind} needs {KIND[kind]}: add {option} FILE")
-            if field not in FILES[kind] and getattr(self, field) is not None:
-                raise UsageError(f"{field}: {getattr(self, field)}: {kind} has no such file; leave {option} out")
+            if field not in FILES[kind] and value is not None:
+                raise UsageError(f"{field}: {value}: {kind} has no such file; leave {option} out")
 
     def paths(self) -> dict[str, Path]:
         """Return argument and file of each; raises UsageError for one that is missing or a git-lfs pointer."""
-        found = {
-            field: tokenizer_file(self.tokenizer_type, Path(getattr(self, field)))
-            for field in FILES[self.tokenizer_type]
-        }
+        kind = self.tokenizer_type
+        found = {field: tokenizer_file(kind, Path(getattr(self, field))) for field in FILES[kind]}
         for field, path in found.items():
             require_file(field, path)
         return found
@@ -79,9 +88,9 @@ def choose(
     *, tokenizer_type: str | None, vocab_file: Path | None, merge_file: Path | None, tokenizer_model: Path | None,
     eod_token: str | None = None,
 ) -> TokenizerChoice:  # fmt: skip
-    """Return the choice; where no type is given the files tell it. Raises UsageError where they do not."""
+    """Return the choice; without a type the files decide. Raises UsageError where they do not."""
     return TokenizerChoice(
-        tokenizer_type=tokenizer_type or _told_type(vocab_file, merge_file, tokenizer_model),
+        tokenizer_type=tokenizer_type or _type_of(vocab_file, merge_file, tokenizer_model),
         vocab_file=vocab_file,
         merge_file=merge_file,
         tokenizer_model=tokenizer_model,
@@ -89,7 +98,7 @@ def choose(
     )
 
 
-def _told_type(vocab_file: Path | None, merge_file: Path | None, tokenizer_model: Path | None) -> str:
+def _type_of(vocab_file: Path | None, merge_file: Path | None, tokenizer_model: Path | None) -> str:
     if tokenizer_model is not None:
         return SENTENCE_PIECE if tokenizer_model.suffix == ".model" else HUGGING_FACE
     if merge_file is not None:
@@ -108,13 +117,149 @@ def _told_type(vocab_file: Path | None, merge_file: Path | None, tokenizer_model
 
 def tokenizer_file(tokenizer_type: str, path: Path) -> Path:
     """Return the file that counts: a Hugging Face tokenizer may be named by its folder."""
-    return path / TOKENIZER_JSON if tokenizer_type == HUGGING_FACE and path.is_dir() else path
+    return path / "tokenizer.json" if tokenizer_type == HUGGING_FACE and path.is_dir() else path
 
 
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(CHUNK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+@dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """Turns texts into tokens, without special tokens at their ends."""
+
+    encode: Callable[[Sequence[str]], list[list[int]]]
+    """Texts to the tokens of each."""
+    vocab_size: int
+    """One more than the greatest token."""
+    end_id: int | None
+    """Token that ends a document, None where the tokenizer names none."""
+    library: str
+    """The library that does it, with its version: another one may cut words in another way."""
+
+
+def build(choice: TokenizerChoice) -> Encoder:
+    """Load the files; raises UsageError where they are not what the type says, or lack the end token that was asked for."""
+    paths, kind = choice.paths(), choice.tokenizer_type
+    if kind == SENTENCE_PIECE:
+        return _sentence_piece(paths["tokenizer_model"], choice.eod_token)
+    if kind == GPT2:
+        return encoder_of(byte_pairs(paths["vocab_file"], paths["merge_file"]), [END_OF_DOCUMENT], choice.eod_token)
+    if kind == HUGGING_FACE:
+        path = paths["tokenizer_model"]
+        return encoder_of(_hugging_face(path), _named_ends(path), choice.eod_token)
+    return encoder_of(_word_piece(paths["vocab_file"], lower=kind == BERT_TYPES[0]), [], choice.eod_token)
+
+
+def encoder_of(tokenizer: Any, ends: Sequence[str], eod_token: str | None = None) -> Encoder:
+    """Wrap a `tokenizers.Tokenizer`; `ends` are the names of its end token, the likeliest first."""
+    import tokenizers  # noqa: PLC0415  # loaded only where text is encoded
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        return [found.ids for found in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    if eod_token is not None and tokenizer.token_to_id(eod_token) is None:
+        raise UsageError(f"eod_token: the tokenizer has no token {eod_token!r}; name one that it has")
+    known = (tokenizer.token_to_id(name) for name in ([eod_token] if eod_token is not None else ends))
+    return Encoder(
+        encode=encode,
+        vocab_size=1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1),
+        end_id=next((found for found in known if found is not None), None),
+        library=f"tokenizers {tokenizers.__version__}",
+    )
+
+
+def train_byte_pairs(documents: Iterable[str], vocab_size: int) -> Any:
+    """Train a byte-level BPE, as GPT-2 has; raises UsageError when the text has fewer than `vocab_size` tokens to offer."""
+    from tokenizers import models, pre_tokenizers, trainers  # noqa: PLC0415  # as above
+
+    tokenizer = _byte_level(models.BPE())
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END_OF_DOCUMENT],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer)
+    found = tokenizer.get_vocab_size()
+    if found != vocab_size:
+        raise UsageError(f"vocab_size: {vocab_size} asked for, but this text gives {found} tokens; ask for {found}")
+    return tokenizer
+
+
+def byte_pairs(vocab_file: Path, merge_file: Path) -> Any:
+    """Read a byte-level BPE; raises UsageError when the two files are none."""
+    from tokenizers import models  # noqa: PLC0415  # as above
+
+    try:
+        return _byte_level(models.BPE.from_file(str(vocab_file), str(merge_file)))
+    except Exception as error:  # the library raises bare Exception
+        raise UsageError(f"vocab_file: {vocab_file} and {merge_file} are no byte-level BPE: {error}") from error
+
+
+def _byte_level(model: Any) -> Any:
+    from tokenizers import Tokenizer, decoders, pre_tokenizers  # noqa: PLC0415  # as above
+
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _hugging_face(path: Path) -> Any:
+    from tokenizers import Tokenizer  # noqa: PLC0415  # as above
+
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception
+        what = "make one with the transformers library: AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
+        raise UsageError(f"tokenizer_model: {path} is no tokenizer.json of Hugging Face: {error}; {what}") from error
+    tokenizer.no_truncation()  # some files ask for 512 tokens at most, which would cut documents
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _named_ends(path: Path) -> list[str]:
+    """Return the end-of-text token that the files beside a tokenizer.json name, else the usual ones."""
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        try:
+            token = parse_json((path.parent / name).read_text(encoding="utf-8")).get("eos_token")
+        except (OSError, ValueError, AttributeError):
+            continue
+        token = token.get("content") if isinstance(token, dict) else token
+        if isinstance(token, str):
+            return [token]
+    return list(END_TOKENS)
+
+
+def _word_piece(path: Path, *, lower: bool) -> Any:
+    from tokenizers import BertWordPieceTokenizer  # noqa: PLC0415  # as above
+
+    try:
+        # strip_accents follows lowercase where it is not given, as in BERT's own code.
+        return BertWordPieceTokenizer(str(path), lowercase=lower)._tokenizer  # noqa: SLF001  # the class hides batches
+    except Exception as error:  # the library raises bare Exception and TypeError
+        raise UsageError(f"vocab_file: {path} is no vocab.txt of BERT: {error}") from error
+
+
+def _sentence_piece(path: Path, eod_token: str | None) -> Encoder:
+    try:
+        library = importlib.import_module("sentencepiece")
+    except ImportError:
+        raise UsageError(
+            f"tokenizer_model: {path}: a SentencePiece model needs the library ({remedy('sentencepiece')}); or convert it "
+            "to tokenizer.json and use --tokenizer-type HuggingFaceTokenizer"
+        ) from None
+    try:
+        model = library.SentencePieceProcessor(model_file=str(path))
+    except (OSError, RuntimeError) as error:
+        raise UsageError(f"tokenizer_model: {path} is no SentencePiece model: {error}") from error
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        return list(model.encode(list(texts), out_type=int, num_threads=1))
+
+    end = model.eos_id() if eod_token is None else model.piece_to_id(eod_token)
+    if eod_token is not None and model.id_to_piece(end) != eod_token:  # unknown pieces give the id of <unk>
+        raise UsageError(f"eod_token: the tokenizer has no token {eod_token!r}; name one that it has")
+    return Encoder(
+        encode=encode,
+        vocab_size=model.get_piece_size(),
+        end_id=end if end >= 0 else None,
+        library=f"sentencepiece {library.__version__}",
+    )

@@ -24,11 +24,11 @@ from nlp_bench.evidence.manifest import (
     place_of,
 )
 from nlp_bench.evidence.signature import path_of, sign
-from nlp_bench.files import read_object, write_bytes, write_json, write_text
+from nlp_bench.files import read_object, sha256_of, write_bytes, write_json, write_text
 from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.workload import lookup
-from nlp_bench.seal import State, sha256_of
+from nlp_bench.seal import State
 from nlp_bench.show.escape import one_line
 
 

@@ -14,13 +14,12 @@ from nlp_bench.clock import now, stamp
 from nlp_bench.config import catalog
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError, UsageError, explained
-from nlp_bench.files import read_json, refuse_types, write_json, write_text
+from nlp_bench.files import read_json, refuse_types, sha256_of, write_json, write_text
 from nlp_bench.launch import snapshot
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.environment import variables
 from nlp_bench.launch.script import job_script
 from nlp_bench.packages import is_missing, remedy
-from nlp_bench.seal import sha256_of
 from nlp_bench.show.escape import one_line
 
 SUBMIT_SCHEMA = "nlp-bench/submit/1"

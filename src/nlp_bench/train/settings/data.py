@@ -86,8 +86,7 @@ def check_files(s: "Settings") -> None:
     """Raise UsageError where a file of the data is damaged, or was made with another tokenizer than this training is given."""
     if not s.data_path:
         return
-    from nlp_bench.data.indexed import check_indexed  # noqa: PLC0415  # only where files are read
-    from nlp_bench.data.record import check_tokenizer  # noqa: PLC0415
+    from nlp_bench.data.indexed import check_indexed, check_tokenizer  # noqa: PLC0415  # only where files are read
 
     names = ("tokenizer_type", "vocab_file", "merge_file", "tokenizer_model", "vocab_size")
     for prefix in parse_blend(s.data_path).prefixes:

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nlp_bench.data import blocks as room
-from nlp_bench.data.blocks import Block, blocks
+from nlp_bench.data import text as module
+from nlp_bench.data.text import Block, blocks
 from nlp_bench.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "BLOCK_BYTES", 8)
-    monkeypatch.setattr(room, "MAX_LINE_BYTES", 64)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 8)
+    monkeypatch.setattr(module, "MAX_LINE_BYTES", 64)
 
 
 @pytest.fixture(scope="module")

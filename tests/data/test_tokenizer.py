@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
-from nlp_bench.data.encoder import build
-from nlp_bench.data.tokenizer import TokenizerChoice, choose
+from nlp_bench.data.tokenizer import TokenizerChoice, build, choose
 from nlp_bench.errors import UsageError
 
 FILES: dict[str, Path | None] = {"vocab_file": None, "merge_file": None, "tokenizer_model": None}

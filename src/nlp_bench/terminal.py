@@ -1,0 +1,34 @@
+"""One line on a terminal that is drawn anew in place of the last one and gives way to other lines."""
+
+import os
+from typing import TextIO
+
+
+class StatusLine:
+    """The last line of a stream; without a terminal each text is a line of its own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.is_terminal, self._width = stream, stream.isatty(), 0
+
+    def show(self, text: str) -> None:
+        """Draw `text` in place of the last one."""
+        if self.is_terminal:
+            text = text[: max(self._columns() - 1, 1)]  # a line that wraps could not be wiped away
+            self._stream.write("\r" + text.ljust(self._width))
+            self._width = len(text)
+        else:
+            self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def wipe(self) -> None:
+        """Leave an empty line."""
+        if self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+            self._width = 0
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
