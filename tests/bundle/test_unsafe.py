@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import tarfile
 import tempfile
 from pathlib import Path
@@ -148,6 +149,88 @@ def test_manifests_that_are_none(tmp_path: Path, manifest: str) -> None:
     (tmp_path / "manifest.json").write_text(manifest)
     with pytest.raises(UsageError, match=r"manifest\.json"):
         verify(tmp_path)
+
+
+FILE = {"path": "a", "size": 1, "sha256": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"options": {"tokens": True}}, "options.tokens"),
+        ({"options": {"tokens": 10**19}}, "options.tokens"),
+        ({"options": {"tokens": None}}, "options.tokens"),
+        ({"options": {"limit_s": 0}}, "options.limit_s"),
+        ({"options": {"num_gpus": 1.5}}, "options.num_gpus"),
+        ({"options": {"rules": "../rules.toml"}}, "options.rules"),
+        ({"options": {"colour": 1}}, "TypeError"),
+        ({"runs": []}, "runs must be a list"),
+        ({"runs": [{"path": "a", "kind": "folder", "name": "", "numbers": []}]}, "runs must be a list"),
+        ({"runs": [{"path": "a", "kind": "log", "name": 1, "numbers": []}]}, "runs must be a list"),
+        ({"files": [FILE | {"path": "/a"}]}, "unsafe path"),
+        ({"files": [FILE | {"size": "1"}]}, "size or sha256 of a"),
+        ({"files": [FILE | {"sha256": "x" * 64}]}, "size or sha256 of a"),
+        ({"files": [FILE, FILE]}, "listed twice"),
+        ({"files": [FILE | {"path": "manifest.json"}]}, "or is the manifest itself"),
+        ({"files": [FILE | {"path": "SHA256SUMS"}]}, "or is the manifest itself"),
+        ({"schema": "nlp-bench/bundle/2"}, "install a newer nlp-bench"),
+        ({"schema": "nlp-bench/run/1"}, "expected 'nlp-bench/bundle/1'$"),
+    ],
+)
+def test_fields_of_manifests_that_are_none(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    run = {"path": "a", "kind": "log", "name": "", "numbers": []}
+    whole = {"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": 1, "limit_s": 0.5, "rules": "jupiter-nlp"}, "runs": [run],
+             "redactions": [], "remarks": [], "files": [FILE]}  # fmt: skip
+    (tmp_path / "manifest.json").write_text(json.dumps(whole))
+    assert not verify(tmp_path).is_verified  # readable, though it holds nothing
+    (tmp_path / "manifest.json").write_text(json.dumps(whole | change))
+    with pytest.raises(UsageError, match=said):
+        verify(tmp_path)
+
+
+def test_a_manifest_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "manifest.json").open("wb") as stream:
+        stream.truncate((64 << 20) + 1)
+    with pytest.raises(UsageError, match="more than 67108864 bytes; this is no bundle"):
+        verify(tmp_path)
+
+
+def test_extended_headers_that_name_nothing_are_left_out(bundle: Bundle, tmp_path: Path) -> None:
+    """As BSD tar writes them for times."""
+    folder = bundle().path
+    with tarfile.open(tmp_path / "bsd.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(folder.rglob("*")):
+            member = tar.gettarinfo(path, f"./evidence/{path.relative_to(folder)}")
+            member.pax_headers = {"LIBARCHIVE.creationtime": "1.5"}
+            with path.open("rb") if path.is_file() else io.BytesIO() as stream:
+                tar.addfile(member, stream)
+    assert verify(tmp_path / "bsd.tar").is_verified
+    large = named("evidence/a")
+    large.pax_headers = {"comment": "x" * 70_000}
+    (tmp_path / "large.tar").write_bytes(tar_of((large, b""), form=tarfile.PAX_FORMAT))
+    with pytest.raises(UsageError, match="extended headers above 64 KiB"):
+        verify(tmp_path / "large.tar")
+
+
+def test_data_behind_the_end_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "e.tar").write_bytes(tar_of((named("evidence/a"), b"")) + b"more")
+    with pytest.raises(UsageError, match="data behind the end of the archive"):
+        verify(tmp_path / "e.tar")
+
+
+def test_an_archive_of_too_many_files_is_refused(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = bundle("e.tar").path
+    monkeypatch.setattr("nlp_bench.evidence.archive.MAX_FILES", 3)
+    with pytest.raises(UsageError, match="unsafe archive: more than 3 files"):
+        verify(path)
+
+
+def test_an_archive_within_the_limit_to_the_byte(bundle: Bundle) -> None:
+    path = bundle("e.tar").path
+    size = path.stat().st_size
+    assert verify(path, max_bytes=size + 1).is_verified
+    with pytest.raises(UsageError, match="unpacks to more than"):
+        verify(path, max_bytes=size - 1)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """Whatever is changed in a bundle is caught, and named with its place."""
 
+import errno
+import gzip
 import json
 import re
 import shutil
@@ -9,6 +11,7 @@ import pytest
 from support.ours import Bundle
 from support.published import published_log
 
+from nlp_bench.errors import UsageError
 from nlp_bench.evidence.hashes import line_digests
 from nlp_bench.evidence.text import made_text, verification_text
 from nlp_bench.evidence.verify import Demands, verify
@@ -147,3 +150,120 @@ def test_what_the_maker_chose_stands_beside_the_number(bundle: Bundle, tmp_path:
     assert f"  options    {said}\n" in verification_text(found)
     assert f"  options    {said}\n" in made_text(made)
     assert found.to_json()["options"]["sequence_length"] == 4096
+
+
+def test_tables_of_another_program_are_told(bundle: Bundle) -> None:
+    folder = bundle().path
+    with (folder / "data/accelerators.toml").open("a") as stream:
+        stream.write("# another\n")
+    (folder / "data/rules/jupiter-nlp.toml").unlink()
+    sealed = json.loads((folder / "manifest.json").read_text())
+    sealed["files"] = [file for file in sealed["files"] if "jupiter-nlp.toml" not in file["path"]]
+    (folder / "manifest.json").write_text(json.dumps(sealed))
+    (folder / "lines/data/rules/jupiter-nlp.toml").unlink()
+    sealed_again(folder)
+    found = verify(folder)
+    assert found.is_verified, found.faults
+    told = [remark.split()[0] for remark in found.remarks if "is not as in this nlp-bench" in remark]
+    assert told == ["data/accelerators.toml", "data/rules/jupiter-nlp.toml"]
+
+
+def test_a_log_that_is_missing_or_packed_is_named(bundle: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(published_log())
+    folder = bundle("log", tmp_path / "train.log", sequence_length=2048).path
+    log = folder / "logs/001/train.log"
+    log.write_bytes(gzip.compress(log.read_bytes()))
+    packed = verify(folder)
+    assert packed.differences == {
+        "logs": ["logs/001/train.log is compressed; a bundle holds plain logs, nothing was derived"]
+    }
+    assert packed.num_fields == packed.num_lines == 0
+    log.unlink()
+    assert verify(folder).differences == {"logs": ["logs/001/train.log cannot be read: no number can be derived"]}
+
+
+def test_a_run_that_never_started_is_bundled_and_verified_without_a_log(bundle: Bundle, our_run: Path) -> None:
+    (our_run / "job.out").unlink()
+    (our_run / "outcome.json").write_text(json.dumps({"schema": "nlp-bench/outcome/1", "outcome": "FAILED"}))
+    found = verify(bundle().path)
+    assert found.is_verified, found.differences
+    assert [numbers["outcome"] for run in found.runs for numbers in run["numbers"]] == ["FAILED"]
+
+
+def test_reports_that_are_missing_or_no_json(bundle: Bundle) -> None:
+    folder = bundle().path
+    (folder / "report/report.json").unlink()
+    (folder / "report/report.txt").unlink()
+    (folder / "runs/001/result.json").write_text("{")
+    said = verify(folder).differences
+    assert said["report/report.json"] == ["is missing"]
+    assert said["report/report.txt"] == ["cannot be read"]
+    assert said["runs/001/result.json"] == ["is not JSON: JSONDecodeError"]
+
+
+def test_a_shorter_report_is_told(bundle: Bundle) -> None:
+    path = bundle().path / "report/report.txt"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]))
+    said = verify(path.parents[1]).differences["report/report.txt"]
+    assert said == [f"has {len(lines) - 1} lines, the log gives {len(lines)}"]
+
+
+def test_of_many_faults_a_hundred_are_named(bundle: Bundle) -> None:
+    folder = bundle().path
+    for number in range(120):
+        (folder / f"extra{number}").touch()
+    faults = verify(folder).faults
+    assert len(faults) == 101
+    assert faults[-1] == "and 20 more"
+
+
+def test_of_many_changed_lines_twenty_are_named(bundle: Bundle) -> None:
+    folder = bundle().path
+    path = folder / "data/accelerators.toml"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(f"#{line}" if number % 2 else line for number, line in enumerate(lines)))
+    faults = [fault for fault in verify(folder).faults if "accelerators" in fault]
+    assert len(faults) == 22
+    assert faults[-1] == f"data/accelerators.toml: {len(lines) // 2 - 20} more stretches of lines are not as they were"
+    (folder / "lines/data/accelerators.toml").write_text("forged\n")  # digests that are not as recorded tell nothing
+    assert [fault.split(":")[0] for fault in verify(folder).faults if "accelerators" in fault] == [
+        "data/accelerators.toml was changed",
+        "lines/data/accelerators.toml was changed",
+    ]
+
+
+def test_long_lines_are_cut_and_several_lines_are_counted(bundle: Bundle) -> None:
+    folder = bundle().path
+    path = folder / "runs/001/job.out"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], "x" * 1000 + "\n", "y\n", *lines[1:]]))
+    (fault,) = (fault for fault in verify(folder).faults if "inserted" in fault)
+    assert fault == f"runs/001/job.out lines 2 to 3 were inserted; it reads: {'x' * 397}..."
+    path.write_text("".join(lines[2:]))
+    assert "runs/001/job.out: 2 lines were removed in front of line 1" in verify(folder).faults
+
+
+def test_sums_that_do_not_say_the_same(bundle: Bundle) -> None:
+    folder = bundle().path
+    sums = folder / "SHA256SUMS"
+    text = sums.read_text()
+    sums.write_text(text.replace("  runs/001/run.json", "  runs/001/RUN.json"))
+    assert verify(folder).faults == ["SHA256SUMS does not say the same as manifest.json of runs/001/RUN.json"]
+    sums.write_text(text + text.splitlines()[0] + "\n")  # a line twice
+    assert verify(folder).faults == ["SHA256SUMS does not say the same as manifest.json"]
+    sums.write_text(re.sub(r"^\w{64}(?=  manifest.json)", "0" * 64, text, flags=re.MULTILINE))
+    assert verify(folder).faults == ["manifest.json was changed: its SHA-256 is not that of SHA256SUMS"]
+    sums.unlink()
+    assert verify(folder).faults == ["SHA256SUMS is missing"]
+
+
+def test_a_file_that_cannot_be_read_is_named(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = bundle().path
+
+    def broken(path: Path) -> str:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr("nlp_bench.evidence.hashes.sha256_of", broken)
+    with pytest.raises(UsageError, match=r"cannot read .*: Input/output error"):
+        verify(folder)
