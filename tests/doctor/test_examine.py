@@ -1,25 +1,14 @@
 """Every check comes to an end, and its answer has a word, a sentence and a next command."""
 
-import importlib
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from nlp_bench.doctor import checks
-from nlp_bench.doctor.checks import CHECKS, PER_NODE
-from nlp_bench.doctor.examine import Examined, chosen, examine, is_bad
+from nlp_bench.doctor.checks import CHECKS, Check, Examined, chosen, counts, examine, is_bad, table
 from nlp_bench.doctor.finding import STATUSES, failed, ok, skipped, together, warning
 from nlp_bench.doctor.place import Place
-from nlp_bench.doctor.text import counts, table
 from nlp_bench.errors import NlpBenchError, UsageError
-
-
-def test_every_file_is_a_check_and_every_check_has_a_file() -> None:
-    files = {path.stem for path in Path(checks.__path__[0]).glob("*.py")} - {"__init__"}
-    assert files == set(CHECKS)
-    assert set(PER_NODE) <= files
 
 
 def test_every_check_answers_here(place: Callable[..., Place]) -> None:
@@ -39,8 +28,8 @@ def test_a_check_that_breaks_is_a_finding(place: Callable[..., Place], monkeypat
     def refused(_: Place) -> None:
         raise NlpBenchError("runs: wrong; name another")
 
-    monkeypatch.setattr(importlib.import_module("nlp_bench.doctor.checks.disk"), "check", broken)
-    monkeypatch.setattr(importlib.import_module("nlp_bench.doctor.checks.clock"), "check", refused)
+    monkeypatch.setitem(CHECKS, "disk", Check("", broken))
+    monkeypatch.setitem(CHECKS, "clock", Check("", refused))
     disk, clock, limits = examine(place(), ["disk", "clock", "limits"])
     assert disk.finding.status == clock.finding.status == "failed"
     assert disk.finding.summary == "the check itself broke: ZeroDivisionError: by nothing"
@@ -55,8 +44,8 @@ def test_a_check_that_hangs_does_not_hide_the_others(
 ) -> None:
     """As on a file server that is gone: statvfs does not return, and no signal ends it."""
     is_over = threading.Event()
-    monkeypatch.setattr("nlp_bench.doctor.examine.WITHIN_S", 2.0)
-    monkeypatch.setattr(importlib.import_module("nlp_bench.doctor.checks.disk"), "check", lambda _: is_over.wait(300))
+    monkeypatch.setattr("nlp_bench.doctor.checks.WITHIN_S", 2.0)
+    monkeypatch.setitem(CHECKS, "disk", Check("", lambda _: is_over.wait(300)))
     disk, limits = examine(place(), ["disk", "limits"])
     is_over.set()
     assert disk.finding.status == "failed"
@@ -75,11 +64,11 @@ def test_checks_are_chosen_by_name() -> None:
 
 def test_several_findings_become_their_worst() -> None:
     mild, bad = warning("slow", "seen: slow", remedy="wait"), failed("broken", "seen: broken", remedy="mend it")
-    both = together([ok("", "a fact"), mild, bad], "all is well")
+    both = together([ok("", "a fact"), mild, bad, ok("all is well")])
     assert (both.status, both.summary, both.remedy) == ("failed", "broken", "mend it")
     assert both.evidence == ("a fact", "seen: slow", "seen: broken", "slow")
-    assert together([ok("", "a fact"), skipped("no")], "all is well") == ok("all is well", "a fact")
-    assert together([], "all is well").status == "ok"
+    assert together([ok("", "a fact"), skipped("no"), ok("all is well")]) == ok("all is well", "a fact")
+    assert together([skipped("no")]) == skipped("no")
 
 
 def test_the_table_shows_what_is_wrong_and_hides_what_is_not() -> None:

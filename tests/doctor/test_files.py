@@ -11,8 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.examining import finding
 
-from nlp_bench.doctor.checks import clock, data, disk, limits, writable
+from nlp_bench.doctor import hardware
 from nlp_bench.doctor.place import Place
 
 Make = Callable[..., Place]
@@ -39,18 +40,18 @@ def test_room(
 ) -> None:
     here = place()
     room(monkeypatch, free_bytes=free_bytes, inodes=inodes, all_inodes=all_inodes)
-    found = disk.check(here)
+    found = finding("disk", here)
     assert found.status == status
     assert says in found.summary
 
 
 def test_a_folder_that_cannot_be_written(place: Make, tmp_path: Path) -> None:
-    found = writable.check(place(runs=Path("/proc/nlp-bench")))  # refused to root, too
+    found = finding("writable", place(runs=Path("/proc/nlp-bench")))  # refused to root, too
     assert found.status == "failed"
     assert "/proc: cannot create a file" in found.summary
     runs = tmp_path / "runs"
     runs.mkdir()
-    assert writable.check(place(runs=runs)).status in {"ok", "warning"}
+    assert finding("writable", place(runs=runs)).status in {"ok", "warning"}
     assert list(runs.iterdir()) == []
 
 
@@ -60,7 +61,7 @@ def test_a_folder_without_rights(place: Make, tmp_path: Path) -> None:
     runs.chmod(stat.S_IRUSR | stat.S_IXUSR)
     if os.access(runs, os.W_OK):
         pytest.skip("this user may write everywhere")
-    assert writable.check(place(runs=runs)).status == "failed"
+    assert finding("writable", place(runs=runs)).status == "failed"
 
 
 def test_a_file_system_that_takes_nothing(place: Make, tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_a_file_system_that_takes_nothing(place: Make, tmp_path: Path) -> None:
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-        found = writable.check(here)
+        found = finding("writable", here)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
@@ -82,10 +83,10 @@ def test_a_file_system_that_takes_nothing(place: Make, tmp_path: Path) -> None:
 
 
 def test_the_clock_of_the_file_server(place: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "STA_UNSYNC" in str(clock.check(place())) or clock.check(place()).status == "ok"
+    assert "STA_UNSYNC" in str(finding("clock", place())) or finding("clock", place()).status == "ok"
     here, now = place(), time.time
-    monkeypatch.setattr(clock, "time", SimpleNamespace(time=lambda: now() + 30))
-    found = clock.check(here)
+    monkeypatch.setattr(hardware, "time", SimpleNamespace(time=lambda: now() + 30))
+    found = finding("clock", here)
     assert found.status == "warning"
     assert "30.0 s off" in found.summary or "29.9" in found.summary
 
@@ -93,29 +94,29 @@ def test_the_clock_of_the_file_server(place: Make, monkeypatch: pytest.MonkeyPat
 def test_limits(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {resource.RLIMIT_MEMLOCK: (65536, 65536), resource.RLIMIT_NOFILE: (256, 256)}
     monkeypatch.setattr(resource, "getrlimit", lambda which: values[which])
-    found = limits.check(place(files=tmp_path))
+    found = finding("limits", place(files=tmp_path))
     assert (found.status, found.summary) == ("warning", "only 256 open files are allowed")
     port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
     port.mkdir(parents=True)
     (port / "state").write_text("4: ACTIVE")
-    assert "InfiniBand cannot register" in limits.check(place(files=tmp_path)).summary
+    assert "InfiniBand cannot register" in finding("limits", place(files=tmp_path)).summary
     (tmp_path / "dev/shm").mkdir(parents=True)
     room(monkeypatch, free_bytes=2**20, inodes=9)
-    assert "dev/shm has 1 MiB for" in limits.check(place(files=tmp_path)).summary
+    assert "dev/shm has 1 MiB for" in finding("limits", place(files=tmp_path)).summary
 
 
 def test_data(place: Make, tmp_path: Path) -> None:
-    assert data.check(place()).status == "skipped"
+    assert finding("data", place()).status == "skipped"
     here = place()
     assert here.run is not None
     prefix = tmp_path / "text"
     given = replace(here, run=replace(here.run, data=replace(here.run.data, path=str(prefix), cache=str(tmp_path))))
-    found = data.check(given)
+    found = finding("data", given)
     assert found.status == "failed"
     assert "text.bin does not exist" in found.summary
     for end in ("bin", "idx"):
         prefix.with_suffix(f".{end}").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n")
-    assert "git-lfs pointer" in data.check(given).summary
+    assert "git-lfs pointer" in finding("data", given).summary
     prefix.with_suffix(".bin").write_bytes(bytes(100))
     prefix.with_suffix(".idx").write_bytes(b"MMIDIDX\x00\x00" + bytes(3))
-    assert "is not a Megatron index" in data.check(given).summary
+    assert "is not a Megatron index" in finding("data", given).summary

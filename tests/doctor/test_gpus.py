@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.examining import finding
 
 from nlp_bench.build.environment import Machine
-from nlp_bench.doctor.checks import cuda, fabric, gpu_health, gpu_processes, gpus, nccl
+from nlp_bench.doctor import hardware
 from nlp_bench.doctor.place import Place
 from nlp_bench.machine.nvml import Nvml
 
@@ -26,14 +27,14 @@ def booster(place: Make, four_gpus: Nvml, tmp_path: Path) -> Place:
 def test_as_many_as_the_ranks_and_of_the_right_kind(booster: Place) -> None:
     assert booster.accelerator == "cuda"
     assert booster.system is not None
-    found = gpus.check(booster)
+    found = finding("gpus", booster)
     assert found.status == "warning"
     assert (
         found.summary
         == f"the system file says {booster.system.gpu.name if booster.system.gpu else ''}, NVML says NVIDIA Fake-40GB"
     )
     hidden = replace(booster, variables=INSIDE | {"CUDA_VISIBLE_DEVICES": "0,1"})
-    found = gpus.check(hidden)
+    found = finding("gpus", hidden)
     assert (found.status, found.summary) == ("failed", "4 rank(s) per node, but 2 GPU(s) are visible")
     assert "CUDA_VISIBLE_DEVICES=0,1" in found.evidence
 
@@ -49,21 +50,21 @@ def test_as_many_as_the_ranks_and_of_the_right_kind(booster: Place) -> None:
     ],
 )
 def test_data_sheets_and_drivers_word_names_differently(sheet: str, told: str, is_like: bool) -> None:
-    assert gpus._is_like(sheet, told) == is_like
+    assert hardware.is_like(sheet, told) == is_like
 
 
 def test_a_login_node_and_a_compute_node_without_gpus(booster: Place) -> None:
     none = replace(booster, nvml=None, no_nvml="no NVIDIA driver on this node")
-    assert gpus.check(none).status == "failed"
+    assert finding("gpus", none).status == "failed"
     login = replace(none, variables={})
-    for check in (gpus, gpu_health, gpu_processes):
-        found = check.check(login)
+    for name in ("gpus", "gpu_health", "gpu_processes"):
+        found = finding(name, login)
         assert found.status == "skipped"
         assert "doctor --nodes all" in found.summary
 
 
 def test_faults_that_a_board_remembers(booster: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    well = gpu_health.check(booster)
+    well = finding("gpu_health", booster)
     assert (
         well.status == "warning"
     )  # the stand-in's board 1 has a low power limit, all but board 0 are at the power cap
@@ -71,7 +72,7 @@ def test_faults_that_a_board_remembers(booster: Place, monkeypatch: pytest.Monke
     assert "GPU 2 is slowed: power cap" in well.summary
     assert "active NVLinks per GPU: 4" in well.evidence
     monkeypatch.setenv("FAKE_SICK", "1")
-    sick = gpu_health.check(booster)
+    sick = finding("gpu_health", booster)
     assert sick.status == "failed"
     for words in (
         "GPU 1: 3 uncorrected ECC",
@@ -86,9 +87,9 @@ def test_faults_that_a_board_remembers(booster: Place, monkeypatch: pytest.Monke
 
 
 def test_somebody_else_computes(booster: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gpu_processes.check(booster).status == "ok"
+    assert finding("gpu_processes", booster).status == "ok"
     monkeypatch.setenv("FAKE_SICK", "1")
-    found = gpu_processes.check(booster)
+    found = finding("gpu_processes", booster)
     assert found.status == "warning"
     assert found.evidence[0].startswith("GPU 1: process 1 (")
 
@@ -104,14 +105,14 @@ def test_somebody_else_computes(booster: Place, monkeypatch: pytest.MonkeyPatch)
 )
 def test_cuda(booster: Place, monkeypatch: pytest.MonkeyPatch, torch: str, built: str, status: str, says: str) -> None:
     machine = Machine(nlp_bench="1", python="cpython-311", torch=torch, megatron_core="1", cuda=built, arch="cpu")
-    monkeypatch.setattr(cuda, "this_machine", lambda _: machine)
-    found = cuda.check(booster)
+    monkeypatch.setattr(hardware, "this_machine", lambda _: machine)
+    found = finding("cuda", booster)
     assert found.status == status
     assert says in found.summary
 
 
 def test_cuda_on_a_cpu_machine(place: Make) -> None:
-    assert cuda.check(place()).status == "skipped"
+    assert finding("cuda", place()).status == "skipped"
 
 
 @pytest.mark.parametrize(
@@ -127,17 +128,19 @@ def test_cuda_on_a_cpu_machine(place: Make) -> None:
     ],
 )
 def test_interfaces(booster: Place, monkeypatch: pytest.MonkeyPatch, name: str, value: str, status: str) -> None:
-    monkeypatch.setattr(nccl, "installed_version", lambda _: "2.27")
+    monkeypatch.setattr(hardware, "installed_version", lambda _: "2.27")
     for interface in ("ib0", "lo"):
         (booster.files / "sys/class/net" / interface).mkdir(parents=True)
-    found = nccl.check(replace(booster, variables=INSIDE | {name: value}))
+    found = finding("nccl", replace(booster, variables=INSIDE | {name: value}))
     assert found.status == status
     if status == "failed":
-        assert nccl.check(replace(booster, variables={name: value})).status == "warning"  # a login node may have others
+        assert (
+            finding("nccl", replace(booster, variables={name: value})).status == "warning"
+        )  # a login node may have others
 
 
 def test_variables_that_were_set_to_look_for_a_fault(booster: Place) -> None:
-    found = nccl.check(replace(booster, variables=INSIDE | {"NCCL_P2P_DISABLE": "1"}))
+    found = finding("nccl", replace(booster, variables=INSIDE | {"NCCL_P2P_DISABLE": "1"}))
     assert "NCCL_P2P_DISABLE=1" in found.summary
 
 
@@ -151,10 +154,10 @@ def ports(root: Path, *states: str, rate: str = "200 Gb/sec (4X HDR)") -> None:
 
 
 def test_links(booster: Place, tmp_path: Path) -> None:
-    assert fabric.check(booster).summary == "4 link(s) per node are expected, Linux lists none"
-    assert fabric.check(replace(booster, variables={})).status == "skipped"
+    assert finding("fabric", booster).summary == "4 link(s) per node are expected, Linux lists none"
+    assert finding("fabric", replace(booster, variables={})).status == "skipped"
     (tmp_path / "sys/class/cxi").mkdir(parents=True)
-    assert "Slingshot" in fabric.check(booster).summary
+    assert "Slingshot" in finding("fabric", booster).summary
 
 
 @pytest.mark.parametrize(
@@ -168,7 +171,7 @@ def test_links(booster: Place, tmp_path: Path) -> None:
 )
 def test_ports(booster: Place, tmp_path: Path, states: list[str], rate: str, status: str, says: str) -> None:
     ports(tmp_path, *states, rate=rate)
-    found = fabric.check(booster)
+    found = finding("fabric", booster)
     assert found.status == status
     assert says in found.summary
 
@@ -177,7 +180,7 @@ def test_a_driver_that_hangs_is_told(place: Callable[..., Place], monkeypatch: p
     is_over = threading.Event()
     monkeypatch.setattr("nlp_bench.doctor.place.DRIVER_S", 0.2)
     monkeypatch.setattr("nlp_bench.doctor.place.Nvml", lambda: is_over.wait(300))
-    found = gpus.check(place("dgx-h100", "13", variables=INSIDE))
+    found = finding("gpus", place("dgx-h100", "13", variables=INSIDE))
     is_over.set()
     assert found.status == "failed"
     assert found.summary.startswith("the ranks need GPUs: NVIDIA's driver does not answer within 0.2 s")

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.examining import finding
 
-from nlp_bench.doctor.checks import names
+from nlp_bench.doctor import scheduler
 from nlp_bench.doctor.place import Place
-from nlp_bench.doctor.slurm_nodes import Node
+from nlp_bench.doctor.scheduler import Node
 
 KNOWN = {"login1": "10.0.0.1", "n1i": "10.1.0.1", "n2i": "10.1.0.2"}
 
@@ -28,7 +29,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(socket, "getaddrinfo", answer)
     monkeypatch.setattr(socket, "gethostname", lambda: "login1")
     nodes = [Node(name=name, address=name, state="IDLE", reason="") for name in ("n1", "n2")]
-    monkeypatch.setattr(names, "_nodes", lambda _: nodes)
+    monkeypatch.setattr(scheduler, "run_nodes", lambda _: nodes)
     return known
 
 
@@ -39,35 +40,35 @@ def booster(place: Callable[..., Place]) -> Place:
 
 @pytest.mark.usefixtures("network")
 def test_all_known(booster: Place) -> None:
-    found = names.check(booster)
+    found = finding("names", booster)
     assert (found.status, found.summary) == ("ok", "3 name(s) resolved")
     assert "n1i: 10.1.0.1" in found.evidence
 
 
 def test_one_unknown(booster: Place, network: dict[str, str]) -> None:
     del network["n2i"]
-    found = names.check(booster)
+    found = finding("names", booster)
     assert (found.status, found.summary) == ("failed", "cannot be resolved: n2i")
     assert "master_addr_suffix" in found.remedy
 
 
 def test_the_own_name_unknown(booster: Place, network: dict[str, str]) -> None:
     del network["login1"]
-    assert names.check(booster).status == "warning"
+    assert finding("names", booster).status == "warning"
 
 
 def test_a_name_that_means_this_node_alone(booster: Place, network: dict[str, str]) -> None:
     from dataclasses import replace
 
     network["login1"] = "127.0.1.1"  # as Debian's installer writes it
-    found = names.check(replace(booster, variables={"SLURM_JOB_ID": "7"}))
+    found = finding("names", replace(booster, variables={"SLURM_JOB_ID": "7"}))
     assert found.status == "warning"
     assert "would be told to meet at themselves" in found.summary
 
 
 @pytest.mark.usefixtures("network")
 def test_a_resolver_that_says_nothing(booster: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "WITHIN_S", 1.0)
+    monkeypatch.setattr(scheduler, "WITHIN_S", 1.0)
     answer, never = socket.getaddrinfo, threading.Event()
 
     def slow(name: str, *words: Any, **options: Any) -> Any:
@@ -77,7 +78,7 @@ def test_a_resolver_that_says_nothing(booster: Place, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
     begin = time.monotonic()
-    found = names.check(booster)
+    found = finding("names", booster)
     assert time.monotonic() - begin < 20  # it did not wait for the resolver
     never.set()
     assert (found.status, found.summary) == ("failed", "cannot be resolved within 1 s: n1i")

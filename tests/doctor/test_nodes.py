@@ -14,16 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nlp_bench.cli.main import main
-from nlp_bench.doctor.nodes import worker
-from nlp_bench.doctor.nodes.choose import Choice, choose
-from nlp_bench.doctor.nodes.collective import partner, rounds
-from nlp_bench.doctor.nodes.job import prepare
-from nlp_bench.doctor.nodes.outliers import slow_ones
-from nlp_bench.doctor.nodes.text import text
-from nlp_bench.doctor.nodes.vendor import vendor_tests
-from nlp_bench.doctor.nodes.verdict import verdict
+from nlp_bench.doctor import worker
+from nlp_bench.doctor.nodes import Choice, choose, prepare
 from nlp_bench.doctor.place import Place
-from nlp_bench.doctor.slurm_nodes import Node, _node
+from nlp_bench.doctor.rates import partner, rounds
+from nlp_bench.doctor.scheduler import Node, node_of
+from nlp_bench.doctor.verdict import slow_ones, text, verdict
+from nlp_bench.doctor.worker import vendor_tests
 from nlp_bench.errors import NlpBenchError, UsageError
 
 
@@ -141,7 +138,7 @@ def test_the_verdict_names_each_fault_at_its_node(tmp_path: Path) -> None:
     ],
 )
 def test_states_of_nodes(line: str, state: str, reason: str, is_down: bool) -> None:
-    found = _node(line)
+    found = node_of(line)
     assert (found.name, found.state, found.reason, found.is_down) == ("n1", state, reason, is_down)
 
 

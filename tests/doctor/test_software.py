@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.examining import finding
 from support.jube_versions import both_jubes
 
 from nlp_bench.build.environment import MANIFEST, SCHEMA, this_machine
-from nlp_bench.doctor.checks import build, environment, jube, locks, python
+from nlp_bench.doctor import software
 from nlp_bench.doctor.place import Place
 from nlp_bench.files import write_json
 
@@ -23,8 +24,9 @@ Program = Callable[[str, str], None]
 
 
 @pytest.mark.parametrize(("version", "is_good"), [((3, 9), False), ((3, 10), True), ((3, 13), True), ((3, 14), False)])
-def test_python(place: Make, version: tuple[int, int], is_good: bool) -> None:
-    found = python.check(place(), version)
+def test_python(place: Make, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], is_good: bool) -> None:
+    monkeypatch.setattr(software, "VERSION", version)
+    found = finding("python", place())
     assert (found.status != "failed") == is_good
     assert is_good or "NLP_BENCH_PYTHON" in found.remedy
 
@@ -47,7 +49,7 @@ def test_python(place: Make, version: tuple[int, int], is_good: bool) -> None:
 )
 def test_jube(place: Make, program: Program, text: str, status: str, says: str) -> None:
     program("jube", text)
-    found = jube.check(place())
+    found = finding("jube", place())
     assert found.status == status
     assert says in found.summary
     if "distutils" in text:
@@ -57,7 +59,7 @@ def test_jube(place: Make, program: Program, text: str, status: str, says: str) 
 @both_jubes
 @pytest.mark.jube
 def test_the_real_jube(place: Make) -> None:
-    assert jube.check(place()).status == "ok"
+    assert finding("jube", place()).status == "ok"
 
 
 def newer_python() -> Path | None:
@@ -80,7 +82,7 @@ def test_the_real_jube_under_a_python_that_is_too_new(place: Make, program: Prog
     if new is None or old is None or not (package / "jube2").is_dir():
         pytest.skip("needs Python 3.12 or newer beside Debian's JUBE 2.5.1")
     program("jube", f'PYTHONPATH={package} exec {new} {old} "$@"')
-    found = jube.check(place())
+    found = finding("jube", place())
     assert found.status == "failed"
     assert "needs Python 3.11 or older" in found.summary
     assert found.evidence == ("ModuleNotFoundError: No module named 'distutils'",)
@@ -91,22 +93,22 @@ def test_no_jube(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "bin/env").symlink_to("/usr/bin/env")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
-    found = jube.check(place())
+    found = finding("jube", place())
     assert (found.status, found.summary) == ("failed", "jube is not on PATH")
 
 
 def test_an_environment_that_was_not_finished(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     venv = tmp_path / "venv"
     monkeypatch.setenv("NLP_BENCH_VENV", str(venv))
-    assert "no virtual environment" in environment.check(place()).summary
+    assert "no virtual environment" in finding("environment", place()).summary
     (venv / "bin").mkdir(parents=True)
     (venv / "pip.err").write_text("Collecting torch\nERROR: No matching distribution found for torch\n")
-    found = environment.check(place())
+    found = finding("environment", place())
     assert (found.status, found.evidence) == ("failed", ("ERROR: No matching distribution found for torch",))
     assert "setup_venv.sh --system local" in found.remedy
     (venv / "nlp-bench.key").write_text("1")
     (venv / "bin/python").symlink_to(tmp_path / "a Python that was removed")
-    assert "is gone" in environment.check(place()).summary
+    assert "is gone" in finding("environment", place()).summary
 
 
 def test_versions_that_are_not_the_pinned_ones(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,29 +116,29 @@ def test_versions_that_are_not_the_pinned_ones(place: Make, tmp_path: Path, monk
     (tmp_path / "venv/nlp-bench.key").write_text("1")
     (tmp_path / "venv/bin/python").symlink_to(sys.executable)
     monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
-    assert environment.check(place()).status in {"ok", "warning"}  # an oldest allowed Python has an older numpy
-    monkeypatch.setattr(environment, "installed_version", lambda name: {"torch": "1.0+cpu"}.get(name, "2.4.6"))
-    found = environment.check(place())
+    assert finding("environment", place()).status in {"ok", "warning"}  # an oldest allowed Python has an older numpy
+    monkeypatch.setattr(software, "installed_version", lambda name: {"torch": "1.0+cpu"}.get(name, "2.4.6"))
+    found = finding("environment", place())
     assert found.status == "warning"
     assert "torch 1.0+cpu, pinned is " in found.summary
-    monkeypatch.setattr(environment, "installed_version", lambda name: None if name == "torch" else "1")
-    assert environment.check(place()).summary == "torch cannot be imported by this Python"
+    monkeypatch.setattr(software, "installed_version", lambda name: None if name == "torch" else "1")
+    assert finding("environment", place()).summary == "torch cannot be imported by this Python"
 
 
 def test_builds(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NLP_BENCH_BUILD_DIR", str(tmp_path))
-    assert "no finished build" in build.check(place()).summary
+    assert "no finished build" in finding("build", place()).summary
     (tmp_path / "kernels-half").mkdir()
-    assert build.check(place()).evidence == ("never finished: kernels-half",)
+    assert finding("build", place()).evidence == ("never finished: kernels-half",)
     whole = tmp_path / "kernels-whole"
     whole.mkdir()
     record = {"schema": SCHEMA, "machine": vars(this_machine("cpu")), "verified": [{"kernel": "gelu", "passed": True}]}
     write_json(whole / MANIFEST, record | {"machine": {"torch": "0.1"}})
-    assert "for other versions" in build.check(place()).summary
+    assert "for other versions" in finding("build", place()).summary
     write_json(whole / MANIFEST, record)
-    assert build.check(place()).summary == "kernels-whole fits"
+    assert finding("build", place()).summary == "kernels-whole fits"
     write_json(whole / MANIFEST, record | {"verified": [{"kernel": "gelu", "passed": False}]})
-    assert "gelu failed" in build.check(place()).summary
+    assert "gelu failed" in finding("build", place()).summary
 
 
 @contextmanager
@@ -160,15 +162,15 @@ def test_a_lock_that_is_held_and_one_that_only_lies_there(
     lock = tmp_path / "build/.kernels-1.lock"
     lock.parent.mkdir()
     lock.touch()
-    assert locks.check(place()).status == "ok"
+    assert finding("locks", place()).status == "ok"
     with held(lock) as pid:
-        found = locks.check(place())
+        found = finding("locks", place())
         assert found.status == "warning"
         assert str(lock) in found.summary
         if "process of another node" not in found.summary:  # some sandboxes hide /proc/locks
             assert f"process {pid} holds" in found.summary
             assert "import fcntl" in " ".join(found.evidence)
-    assert locks.check(place()).status == "ok"
+    assert finding("locks", place()).status == "ok"
     with lock.open() as stream:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the check has kept nothing
 
@@ -178,9 +180,9 @@ def test_a_lock_that_torch_left(place: Make, tmp_path: Path, monkeypatch: pytest
     lock = tmp_path / "extensions/py311_cpu/fused/lock"
     lock.parent.mkdir(parents=True)
     lock.touch()
-    assert locks.check(place()).status == "warning"
+    assert finding("locks", place()).status == "warning"
     os.utime(lock, (time.time() - 4000, time.time() - 4000))
-    found = locks.check(place())
+    found = finding("locks", place())
     assert found.status == "failed"
     assert "every rank would wait" in found.summary
     assert found.remedy == f"rm {lock}"

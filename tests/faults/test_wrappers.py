@@ -14,7 +14,7 @@ from support.shims import shim
 from nlp_bench.config import partition
 from nlp_bench.config.machine import slurm_cluster
 from nlp_bench.config.run import Run
-from nlp_bench.doctor.slurm_nodes import partition_nodes
+from nlp_bench.doctor.scheduler import partition_nodes
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.nodes.rendezvous import addresses
 from nlp_bench.launch.scheduler import sbatch

@@ -8,10 +8,9 @@ from support.ours import write_our_run
 from nlp_bench import marker
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
-from nlp_bench.doctor.nodes import RECORDS, worker
-from nlp_bench.doctor.nodes.choose import Choice
-from nlp_bench.doctor.nodes.job import prepare as prepare_test
-from nlp_bench.doctor.nodes.job import read_node
+from nlp_bench.doctor import worker
+from nlp_bench.doctor.nodes import RECORDS, Choice, read_node
+from nlp_bench.doctor.nodes import prepare as prepare_test
 from nlp_bench.doctor.place import look_around
 from nlp_bench.errors import NlpBenchError, explained
 from nlp_bench.launch.end.ending import Ending, read_ending, write_ending

@@ -14,7 +14,7 @@ from nlp_bench.config.request import add_run_options, from_options
 from nlp_bench.config.values import duration
 
 if TYPE_CHECKING:
-    from nlp_bench.doctor.examine import Examined
+    from nlp_bench.doctor.checks import Examined
     from nlp_bench.doctor.place import Place
 
 EXAMPLE = """nlp-bench doctor --system juwels-booster --model 175
@@ -66,10 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Examine, print, and return 1 where something failed."""
-    from nlp_bench.doctor.checks import CHECKS
-    from nlp_bench.doctor.examine import chosen, examine, is_bad
-    from nlp_bench.doctor.nodes.worker import test_this_node
+    from nlp_bench.doctor.checks import CHECKS, chosen, examine, is_bad
     from nlp_bench.doctor.place import look_around
+    from nlp_bench.doctor.worker import test_this_node
 
     if options.list:
         width = max(map(len, CHECKS))
@@ -88,8 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(options: argparse.Namespace, place: "Place", examined: "list[Examined]") -> None:
-    from nlp_bench.doctor.record import record
-    from nlp_bench.doctor.text import counts, table
+    from nlp_bench.doctor.checks import counts, record, table
 
     if options.format == "json":
         print(json.dumps(record(place, examined), indent=1, ensure_ascii=False))
@@ -100,12 +98,9 @@ def _print(options: argparse.Namespace, place: "Place", examined: "list[Examined
 
 def _nodes(options: argparse.Namespace, place: "Place", which: str, names: list[str]) -> int:
     """Examine this node, test the others, write doctor.json; return 1 where either found a fault."""
-    from nlp_bench.doctor.examine import examine, is_bad
-    from nlp_bench.doctor.nodes.choose import choose
-    from nlp_bench.doctor.nodes.job import carry_out, end_of_errors, prepare, read_nodes
-    from nlp_bench.doctor.nodes.text import text
-    from nlp_bench.doctor.nodes.verdict import verdict
-    from nlp_bench.doctor.record import record
+    from nlp_bench.doctor.checks import examine, is_bad, record
+    from nlp_bench.doctor.nodes import carry_out, choose, end_of_errors, prepare, read_nodes
+    from nlp_bench.doctor.verdict import text, verdict
     from nlp_bench.files import write_json
 
     choice = choose(place, which)

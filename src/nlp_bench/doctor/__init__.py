@@ -1,1 +1,1 @@
-"""What is wrong with this machine before a job is submitted: one small check per file, and a test of every node."""
+"""What is wrong with this machine before a job is submitted: a table of checks, and a test of every node."""

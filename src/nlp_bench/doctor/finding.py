@@ -1,4 +1,4 @@
-"""What one check found: a word, a sentence, what was seen, and the command to type next."""
+"""What one check found: a status, a sentence, what was seen, and the command to type next."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Finding:
     """The answer of one check."""
 
     status: str
-    """ok, skipped, warning or failed."""
+    """One of STATUSES."""
     summary: str
     """One sentence: what is the case, or why it was not looked at."""
     evidence: tuple[str, ...] = ()
@@ -23,39 +23,33 @@ class Finding:
 
 
 def ok(summary: str, *evidence: str) -> Finding:
-    """Return that all is well."""
+    """Say that all is well; without a summary only the evidence counts, among other findings."""
     return Finding(status=OK, summary=summary, evidence=evidence)
 
 
 def skipped(why: str) -> Finding:
-    """Return that this machine or this question gives nothing to look at."""
+    """Say that there is nothing to look at here, or nobody to ask."""
     return Finding(status=SKIPPED, summary=why)
 
 
 def warning(summary: str, *evidence: str, remedy: str) -> Finding:
-    """Return that a run may be slower, or may end badly."""
+    """Say that a run may be slower, or may end badly."""
     return Finding(status=WARNING, summary=summary, evidence=evidence, remedy=remedy)
 
 
 def failed(summary: str, *evidence: str, remedy: str) -> Finding:
-    """Return that a run will fail."""
+    """Say that a run will fail."""
     return Finding(status=FAILED, summary=summary, evidence=evidence, remedy=remedy)
 
 
-def together(found: Sequence[Finding], good: str) -> Finding:
-    """Return one finding out of several: the worst word, the sentences and remedies that have it, all evidence.
-
-    `good` is the sentence for when nothing is wrong.
-    """
-    worst = max((one.status for one in found), key=STATUSES.index, default=OK)
-    evidence = tuple(line for one in found for line in one.evidence)
-    if worst in {OK, SKIPPED}:
-        return Finding(status=OK, summary=good, evidence=evidence)
-    bad = [one for one in found if one.status == worst]
-    milder = [one for one in found if one.status == WARNING and worst == FAILED]
+def together(found: Sequence[Finding]) -> Finding:
+    """Return one finding out of several: the worst status, the sentences and remedies that have it, all evidence."""
+    worst = max((one.status for one in found if one.status != SKIPPED), key=STATUSES.index, default=SKIPPED)
+    decisive = [one for one in found if one.status == worst]
+    milder = [one.summary for one in found if one.status == WARNING and worst == FAILED]
     return Finding(
         status=worst,
-        summary="; ".join(dict.fromkeys(one.summary for one in bad)),
-        evidence=(*evidence, *(one.summary for one in milder)),
-        remedy="; ".join(dict.fromkeys(one.remedy for one in bad if one.remedy)),
+        summary="; ".join(dict.fromkeys(one.summary for one in decisive if one.summary)),
+        evidence=(*(line for one in found for line in one.evidence), *milder),
+        remedy="; ".join(dict.fromkeys(one.remedy for one in decisive if one.remedy)),
     )

@@ -3,17 +3,20 @@
 import os
 import re
 import shlex
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nlp_bench.bounded import answers
+from nlp_bench.build.environment import build_folder
 from nlp_bench.config import catalog, machine
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.config.slurm_text import plain
 from nlp_bench.config.system import System
+from nlp_bench.data import default_folder
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.machine.nvml import Nvml, NvmlError
 from nlp_bench.programs import Answer, ask
@@ -36,7 +39,7 @@ class Place:
     """The machine's description; None where none fits."""
     no_system: str = ""
     """Why there is none."""
-    system_word: str = ""
+    system_name: str = ""
     """The name or path that it was found by."""
     run: Run | None = None
     """The run that is to be done, resolved without Slurm; None where that is not possible."""
@@ -55,14 +58,13 @@ class Place:
     files: Path = Path("/")
     """Where this node's file system begins (another folder in tests)."""
 
-    @property
-    def word(self) -> str:
-        """The checkout as a word for a shell, for the commands that a remedy names."""
-        return shlex.quote(str(self.root))
-
     def bash(self, script: str, otherwise: str = SET_UP) -> str:
         """Return the command that runs a script of the checkout; `otherwise` where there is only the installed package."""
-        return f"bash {self.word}/{script}" if catalog.has_workflow() else otherwise
+        return f"bash {shlex.quote(str(self.root))}/{script}" if catalog.has_workflow() else otherwise
+
+    def set_up(self) -> str:
+        """Return the command that makes the virtual environment."""
+        return self.bash(f"benchmark/env/setup_venv.sh --system {self.system.name if self.system else 'NAME'}")
 
     @property
     def is_slurm(self) -> bool:
@@ -85,19 +87,40 @@ class Place:
         return "SLURM_JOB_ID" in self.variables
 
     @property
+    def is_login_node(self) -> bool:
+        """Whether the ranks will run on other nodes than this one."""
+        return self.is_slurm and not self.is_inside
+
+    @property
+    def has_image(self) -> bool:
+        """Whether the ranks run in a container image, which brings its own software."""
+        return self.system is not None and bool(self.system.container.image)
+
+    @property
     def no_gpu_here(self) -> str:
         """Why the GPUs of this node are not looked at; empty where they are."""
         if self.nvml is not None and self.nvml.handles:
             return ""
-        why = self.no_nvml or "the driver lists no GPU"
         if self.accelerator != "cuda":
             return "the ranks run on the CPU"
-        return f"{why}; look at the compute nodes: nlp-bench doctor --nodes all" if self.is_login_node else ""
+        if not self.is_login_node:
+            return ""
+        return f"{self.no_nvml or 'the driver lists no GPU'}; look at the compute nodes: nlp-bench doctor --nodes all"
 
-    @property
-    def is_login_node(self) -> bool:
-        """Whether the ranks will run on other nodes than this one."""
-        return self.is_slurm and not self.is_inside
+    def written_folders(self) -> dict[str, Path]:
+        """Return what is written where: the run folder, the index cache of the data, the build, temporary files.
+
+        A folder that does not exist yet is stood for by the nearest one above it that does.
+        """
+        cache = Path(self.run.data.cache) if self.run and self.run.data.cache else default_folder(self.root)
+        wanted = {
+            "runs": self.runs,
+            "data": cache,
+            "build": build_folder(self.root),
+            "temporary": Path(tempfile.gettempdir()),
+        }
+        every = {name: path.absolute() for name, path in wanted.items()}
+        return {name: next(p for p in (path, *path.parents) if p.is_dir()) for name, path in every.items()}
 
 
 def look_around(request: Request, *, runs: Path | None = None) -> Place:
@@ -110,30 +133,34 @@ def look_around(request: Request, *, runs: Path | None = None) -> Place:
     named = request.system or os.environ.get("NLP_BENCH_SYSTEM")
     slurm = _slurm()
     system, no_system = _system(request, named, slurm)
-    run, no_run = _run(request, system) if system else (None, no_system)
+    run, no_run = None, no_system
+    if system:
+        try:
+            run, no_run = resolve(replace(request, system=named or system.name), ask_scheduler=False), ""
+        except NlpBenchError as error:
+            no_run = str(error)
     silent = (None, f"NVIDIA's driver does not answer within {DRIVER_S:g} s: dmesg | grep -i nvrm; tell the site")
     nvml, no_nvml = answers({"nvml": _nvml}, DRIVER_S).get("nvml", silent)
-    variables = {**os.environ, **(system.environment if system else {})}
     return Place(
         root=root,
         runs=(runs or root / "reports" / "runs").absolute(),
         system=system,
         no_system=no_system,
-        system_word=named or (system.name if system else ""),
+        system_name=named or (system.name if system else ""),
         run=run,
         no_run=no_run,
         model=request.model or "tiny",
         slurm=slurm,
         nvml=nvml,
         no_nvml=no_nvml,
-        variables=variables,
+        variables={**os.environ, **(system.environment if system else {})},
     )
 
 
 def _slurm() -> Answer:
     named = os.environ.get("SLURM_CONF")
     if named and not Path(named).exists():  # scontrol would search the network for one
-        return Answer(code=None, out="", err=f"SLURM_CONF={named} does not exist", elapsed_s=0.0)
+        return Answer(code=None, err=f"SLURM_CONF={named} does not exist")
     return ask("scontrol", "show", "config")
 
 
@@ -160,14 +187,6 @@ def _system(request: Request, named: str | None, slurm: Answer) -> tuple[System 
     if name == "local" and not slurm.is_good and not is_absent(slurm):  # a Slurm that is down is not no Slurm
         return None, f"system: Slurm is installed but does not answer ({slurm.said}); name one with --system"
     return catalog.load_system(name), ""
-
-
-def _run(request: Request, system: System) -> tuple[Run | None, str]:
-    word = request.system or os.environ.get("NLP_BENCH_SYSTEM") or system.name
-    try:
-        return resolve(replace(request, system=word), ask_scheduler=False), ""
-    except NlpBenchError as error:
-        return None, str(error)
 
 
 def _nvml() -> tuple[Nvml | None, str]:

@@ -1,22 +1,27 @@
-"""The test as a job: its folder, its script, and waiting for the records of the nodes."""
+"""A test of every node at once as a job: which nodes, its folder and script, and waiting for the records of the nodes."""
 
+import contextlib
 import os
+import re
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nlp_bench.clock import stamp
 from nlp_bench.config import catalog
+from nlp_bench.config.machine import ask_slurm
 from nlp_bench.config.run import Run
-from nlp_bench.doctor.nodes import EXPECTED, NODE_SCHEMA, PLAN, PLAN_SCHEMA, RECORDS, earlier
-from nlp_bench.doctor.nodes.choose import Choice
+from nlp_bench.config.slurm_text import hostnames, hostnames_command
 from nlp_bench.doctor.place import Place
-from nlp_bench.errors import UsageError, explained
+from nlp_bench.doctor.scheduler import Node, nodes_of, partition_nodes, queue_of
+from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_object, write_json, write_text
 from nlp_bench.launch import lock
 from nlp_bench.launch.folder import interpreter
@@ -25,16 +30,80 @@ from nlp_bench.launch.scheduler.states import DONE, RUNNING, WAITING, meaning
 from nlp_bench.launch.script import job_script
 from nlp_bench.orphans import die_with_parent
 
+PLAN_SCHEMA = "nlp-bench/doctor-plan/1"
+NODE_SCHEMA = "nlp-bench/doctor-node/1"
+PLAN = "plan.json"
+EXPECTED = "nodes.txt"
+"""The nodes that Slurm gave, one per line: written by the job script."""
+RECORDS = "nodes"
+"""Folder of the nodes' records, NODE.json each."""
 TIMELIMIT = "00:10:00"
 """The test takes a minute; makers' tests take a few."""
 JOIN_S = 60.0
 """Seconds that the first node waits for the others."""
 FIRST_LOOK_S, LAST_LOOK_S = 0.5, 10.0
 """Seconds between two questions to Slurm, growing."""
-ITS_NODE = "--nodelist=@node@"
-"""Stands in srun's words for the node of one step; the script's loop knows it."""
 SETTLE_S = 3.0
-"""Seconds for the last records to come through the shared file system, after the job has ended."""
+"""Seconds for the last records to come through the shared file system after the job has ended, and for a request that Slurm had
+received to become a job."""
+ITS_NODE = "--nodelist=@node@"
+"""Stands in srun's options for the node of one step; the script's loop knows it."""
+COMMENT = "nlp-bench-doctor"
+"""How the comment of a test's job begins."""
+LISTED = re.compile(r"[\w.,\[\]-]*[A-Za-z][\w.,\[\]-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The nodes of a test."""
+
+    names: tuple[str, ...]
+    """Their names in Slurm's order; empty where Slurm chooses `number` of them."""
+    number: int
+    """How many."""
+    down: tuple[Node, ...] = ()
+    """Nodes that were asked for, but that Slurm gives to nobody."""
+
+
+def choose(place: Place, which: str) -> Choice:
+    """Return the nodes that `which` names: all, a number, or a list as Slurm writes it.
+
+    Raises UsageError for a word that is none of these, NlpBenchError where none of the nodes is up.
+    """
+    if not place.is_slurm:
+        if which not in {"all", "1"}:
+            raise UsageError(f"--nodes: {which!r}, but without Slurm there is this machine only: --nodes all")
+        return Choice(names=(), number=1)
+    if not place.slurm.is_good:
+        raise NlpBenchError(f"--nodes: Slurm does not answer: {place.slurm.said}; try `scontrol ping`")
+    if place.is_inside:
+        return _allocated(place, which)
+    if which.isdecimal():
+        if int(which) < 1:
+            raise UsageError(f"--nodes: {which} is less than 1")
+        return Choice(names=(), number=int(which))
+    if which == "all":
+        nodes = partition_nodes(queue_of(place, ask_slurm("scontrol", "show", "partition", "--oneliner") or ""))
+    elif LISTED.fullmatch(which):
+        nodes = nodes_of(which)
+    else:
+        raise UsageError(f"--nodes: {which!r} is neither all nor a number nor a list like node[1-3],node7")
+    up = tuple(node.name for node in nodes if not node.is_down)
+    down = tuple(node for node in nodes if node.is_down)
+    if not up:
+        said = "; ".join(f"{node.name} {node.state} {node.reason}".strip() for node in down[:5])
+        raise NlpBenchError(f"--nodes: none of the {len(nodes)} node(s) is up: {said}; see `sinfo -R`")
+    return Choice(names=up, number=len(up), down=down)
+
+
+def _allocated(place: Place, which: str) -> Choice:
+    if which != "all":
+        raise UsageError("--nodes: inside an allocation all of its nodes are tested: --nodes all")
+    words = place.variables.get("SLURM_JOB_NODELIST", "")
+    names = hostnames(ask_slurm(*hostnames_command(words)) or "")
+    if not names:
+        raise NlpBenchError(f"--nodes: Slurm does not tell the nodes of this allocation ({words!r})")
+    return Choice(names=tuple(names), number=len(names))
 
 
 def prepare(place: Place, choice: Choice, folder: Path | None, *, join_s: float = JOIN_S) -> Path:
@@ -51,29 +120,24 @@ def prepare(place: Place, choice: Choice, folder: Path | None, *, join_s: float 
         (folder / RECORDS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--output: cannot create {folder}: {explained(error)}; or name a writable folder") from error
-    run = _run(place.run, choice)
+    run, name = _run(place.run, choice), place.system_name
+    run.write(folder)
+    if run.launch.launcher == "slurm":
+        template = catalog.part("jube/doctor.job.in").read_text(encoding="utf-8")
+        script = job_script(run, template=template, root=place.root, run_dir=folder, python=interpreter(place.root))
+        write_text(folder / "doctor.job", script.replace(ITS_NODE, '--nodes=1 --ntasks=1 --nodelist="$node"'))
     plan = {
         "schema": PLAN_SCHEMA,
-        "system": _system_word(place),
+        # A path of one's own keeps its meaning in another folder.
+        "system": str(Path(name).resolve()) if name.endswith(".toml") else name,
         "model": place.model,
         "launcher": run.launch.launcher,
         "accelerator": place.accelerator,
         "nodes": list(choice.names),
         "join_s": join_s,
     }
-    run.write(folder)
-    if run.launch.launcher == "slurm":
-        template = catalog.part("jube/doctor.job.in").read_text(encoding="utf-8")
-        script = job_script(run, template=template, root=place.root, run_dir=folder, python=interpreter(place.root))
-        write_text(folder / "doctor.job", script.replace(ITS_NODE, '--nodes=1 --ntasks=1 --nodelist="$node"'))
     write_json(folder / PLAN, plan)  # last: the folder is whole now
     return folder
-
-
-def _system_word(place: Place) -> str:
-    """Return the name or path that every node finds the system by; a path of our own keeps its meaning in another folder."""
-    word = place.system_word
-    return str(Path(word).resolve()) if word.endswith(".toml") else word
 
 
 def _run(run: Run, choice: Choice) -> Run:
@@ -102,7 +166,7 @@ def carry_out(place: Place, run_dir: Path, *, wait_s: float, say: Callable[[str]
         return _here([sys.executable, "-m", "nlp_bench", "doctor", "--test-this-node", str(run_dir)], run_dir, wait_s)
     if place.is_inside:
         return _here(["bash", str(run_dir / "doctor.job")], run_dir, wait_s)
-    earlier.clear(say)
+    _clear(say)
     job_id, ended = _submitted(run_dir, place.run.launch.account), ""
     try:
         say(f"Submitted batch job {job_id}")
@@ -113,15 +177,48 @@ def carry_out(place: Place, run_dir: Path, *, wait_s: float, say: Callable[[str]
     return "" if ended == DONE else ended
 
 
+def _clear(say: Callable[[str], None]) -> None:
+    """Cancel the jobs of doctors that were killed on this host, and tell of those that somebody else may wait for."""
+    with contextlib.suppress(slurm.SilentError):  # the submission will say so
+        for job_id, comment in _jobs(COMMENT + ":"):
+            _, host, pid, start, *_ = [*comment.split(":"), "", "", ""]
+            if host != socket.gethostname():
+                say(f"job {job_id} is of another doctor, on {host}; if nobody waits for it: scancel {job_id}")
+            elif start and start == _start_of(pid):
+                say(f"job {job_id} is of another doctor, process {pid}, which waits for it")
+            else:
+                slurm.cancel([job_id])
+                say(f"job {job_id} of an earlier doctor, which was killed, is cancelled")
+
+
 def _submitted(run_dir: Path, account: str) -> str:
-    """Hand the job to Slurm; if this process is told to stop meanwhile, the job that may have come of it is cancelled."""
-    comment = earlier.new_comment()
+    """Hand the job to Slurm; if this process is stopped meanwhile, the job that may have come of it is cancelled.
+
+    Its comment says who waits for it: host, process, its start in clock ticks (Linux gives numbers anew), and a random word.
+    """
+    own = os.getpid()
+    comment = ":".join((COMMENT, socket.gethostname(), str(own), _start_of(own), secrets.token_hex(4)))
     try:
         with lock.held(run_dir) as handle:
             return sbatch.submit(run_dir / "doctor.job", account, comment, lock=handle)
     except (KeyboardInterrupt, SystemExit):
-        slurm.cancel(earlier.late_jobs(comment))
+        with contextlib.suppress(slurm.SilentError):
+            if not _jobs(comment):
+                time.sleep(SETTLE_S)
+            slurm.cancel([job_id for job_id, _ in _jobs(comment)])
         raise
+
+
+def _jobs(beginning: str) -> list[tuple[str, str]]:
+    return [(str(number), said) for number, said in slurm.comments(ended=False) if said.startswith(beginning)]
+
+
+def _start_of(pid: object) -> str:
+    """Return when a process began (field 22 of proc(5)'s stat), empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
 
 
 def _here(words: list[str], run_dir: Path, wait_s: float) -> str:
@@ -144,30 +241,31 @@ def _here(words: list[str], run_dir: Path, wait_s: float) -> str:
 
 def _wait(job_id: str, run_dir: Path, wait_s: float, say: Callable[[str], None]) -> str:
     """Return DONE once all nodes have finished or the job has; else why it was given up."""
-    end, pause, told = time.monotonic() + wait_s, FIRST_LOOK_S, ""
+    end, pause, said = time.monotonic() + wait_s, FIRST_LOOK_S, ""
     while time.monotonic() < end:
-        steps = [read_node(run_dir, name).get("step") for name in expected(run_dir)]
-        if steps and set(steps) == {"finished"}:
+        steps = {read_node(run_dir, name).get("step") for name in expected(run_dir)}
+        if steps == {"finished"}:
             return DONE
-        if "finished" in steps and set(steps) == {
-            "finished",
-            None,
-        }:  # these have waited for the silent ones, as long as --join says
+        if steps == {"finished", None}:  # these have waited for the silent ones, as long as --join says
             time.sleep(SETTLE_S)
-            silent = missing(run_dir)
-            return f"cancelled: it went on waiting for {', '.join(silent)}" if silent else DONE
+            silent = ", ".join(_unfinished(run_dir))
+            return f"cancelled: it went on waiting for {silent}" if silent else DONE
         job = slurm.look(job_id)
         word = meaning(job.state) if job else RUNNING  # Slurm does not answer: the records may come nevertheless
         if job and word not in {WAITING, RUNNING}:
-            time.sleep(SETTLE_S if missing(run_dir) else 0)
+            time.sleep(SETTLE_S if _unfinished(run_dir) else 0)
             return DONE if word == DONE else f"job {job_id}: {job.state} {job.reason}".strip()
         now = f"{job.state} ({job.reason})" if job and word == WAITING and job.reason not in {"", "None"} else ""
-        if now and now != told:
+        if now and now != said:
             say(f"job {job_id}: {now}")
-            told = now
+            said = now
         time.sleep(min(pause, max(end - time.monotonic(), 0)))
         pause = min(pause * 1.2, LAST_LOOK_S)
     return f"job {job_id} was not done after {wait_s:g} s and was cancelled"
+
+
+def _unfinished(run_dir: Path) -> list[str]:
+    return [name for name in expected(run_dir) if read_node(run_dir, name).get("step") != "finished"]
 
 
 def expected(run_dir: Path) -> list[str]:
@@ -176,11 +274,6 @@ def expected(run_dir: Path) -> list[str]:
         return (run_dir / EXPECTED).read_text(encoding="utf-8").split()
     except OSError:
         return [str(name) for name in read_object(run_dir / PLAN).get("nodes", [])]
-
-
-def missing(run_dir: Path) -> list[str]:
-    """Return the nodes whose record is not there or not finished."""
-    return [name for name in expected(run_dir) if read_node(run_dir, name).get("step") != "finished"]
 
 
 def read_node(run_dir: Path, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What runs on each node of a test: the node's own checks, the rates of its devices, the exchange with the others.
+"""What runs on each node of a test: the node's own checks, the rates of its devices, the exchange with the others, the makers' tests.
 
 Each step is written down when it is done, so that a node that dies leaves how far it came; whatever fails is a line of its record.
 """
@@ -6,6 +6,8 @@ Each step is written down when it is done, so that a node that dies leaves how f
 import contextlib
 import fcntl
 import os
+import re
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -14,24 +16,26 @@ from typing import IO, Any
 
 from nlp_bench.clock import now
 from nlp_bench.config.request import Request
-from nlp_bench.doctor.checks import PER_NODE
-from nlp_bench.doctor.examine import examine
+from nlp_bench.doctor.checks import PER_NODE, examine
 from nlp_bench.doctor.nodes import EXPECTED, NODE_SCHEMA, PLAN, PLAN_SCHEMA, RECORDS
-from nlp_bench.doctor.nodes.vendor import vendor_tests
 from nlp_bench.doctor.place import look_around
-from nlp_bench.doctor.record import checks
 from nlp_bench.files import read_json, write_json
 from nlp_bench.launch.nodes.rendezvous import FIRST_PORT, NUM_PORTS
 from nlp_bench.machine.node import node_name
+from nlp_bench.programs import ask
 
 SLOWEST_TURN_S = 30.0
 """Seconds that virtual nodes of one machine wait for each other."""
+LIMIT_S = 240.0
+"""Seconds for each of the makers' tests."""
+LEVEL = "1"
+"""DCGM's level 1 takes seconds: deployment, permissions, retired pages, NVLink."""
 
 
 def test_this_node(folder: Path) -> None:
     """Do what plan.json in `folder` says and leave nodes/NODE.json there."""
     plan = read_json(folder / PLAN, PLAN_SCHEMA)
-    name = node_name(os.environ)
+    name, on_gpus = node_name(os.environ), plan["accelerator"] == "cuda"
     path = folder / RECORDS / f"{name}.json"
     record: dict[str, Any] = {
         "schema": NODE_SCHEMA,
@@ -46,8 +50,8 @@ def test_this_node(folder: Path) -> None:
     steps: dict[str, Callable[[], Any]] = {
         "checks": lambda: _checks(folder, plan),
         "devices": lambda: _devices(folder, plan["accelerator"]),
-        "exchange": lambda: _exchange(folder, plan),
-        "vendor": lambda: vendor_tests(len(record.get("devices") or []) if plan["accelerator"] == "cuda" else 0),
+        "exchange": lambda: _exchange(record["number"], plan),
+        "vendor": lambda: vendor_tests(len(record.get("devices") or []) if on_gpus else 0),
     }
     for step, make in steps.items():
         begin = time.monotonic()
@@ -71,22 +75,14 @@ def _number(folder: Path, name: str) -> int:
 
 def _checks(folder: Path, plan: dict[str, Any]) -> list[dict[str, Any]]:
     place = look_around(Request(system=plan["system"], model=plan["model"], launcher=plan["launcher"]), runs=folder)
-    return checks(examine(place, PER_NODE))
+    return [one.to_json() for one in examine(place, PER_NODE)]
 
 
 def _devices(folder: Path, accelerator: str) -> list[dict[str, Any]]:
-    import torch  # noqa: PLC0415  # takes a second or two
+    from nlp_bench.doctor import rates  # noqa: PLC0415  # torch takes a second or two
 
-    from nlp_bench.doctor.nodes import rates  # noqa: PLC0415
-
-    torch.set_num_threads(
-        1
-    )  # one core speaks for its CPU: threads that wait for each other measure other people's load
     with _turn(folder):
-        return [
-            {"device": str(one.place), "gemm": rates.gemm(one), "memory": rates.memory(one)}
-            for one in rates.devices(accelerator)
-        ]
+        return rates.measure_devices(accelerator)
 
 
 @contextlib.contextmanager
@@ -111,21 +107,40 @@ def _is_mine(stream: IO[str]) -> bool:
     return True
 
 
-def _exchange(folder: Path, plan: dict[str, Any]) -> dict[str, Any] | None:
+def _exchange(number: int, plan: dict[str, Any]) -> dict[str, Any] | None:
     addresses = os.environ.get("NLP_BENCH_NODES", "").split()
     if len(addresses) < 2:
         return None
-    import torch  # noqa: PLC0415
+    from nlp_bench.doctor.rates import Meeting, exchange  # noqa: PLC0415  # as above
 
-    from nlp_bench.doctor.nodes.collective import Meeting, exchange  # noqa: PLC0415
-
-    job = int(os.environ.get("SLURM_JOB_ID", "0"))
     meeting = Meeting(
         host=addresses[0],
-        port=FIRST_PORT + job % NUM_PORTS,
-        number=_number(folder, node_name(os.environ)),
+        port=FIRST_PORT + int(os.environ.get("SLURM_JOB_ID", "0")) % NUM_PORTS,
+        number=number,
         num_nodes=len(addresses),
         join_s=float(plan["join_s"]),
     )
-    torch.set_num_threads(1)
-    return exchange(meeting, torch.device("cuda", 0) if plan["accelerator"] == "cuda" else torch.device("cpu"))
+    return exchange(meeting, plan["accelerator"])
+
+
+def vendor_tests(num_gpus: int) -> list[dict[str, Any]]:
+    """Return what the makers' own tests said where they are installed: name, whether it passed, a value, the end of the output.
+
+    `dcgmi diag -r LEVEL` (NVIDIA DCGM user guide, "DCGM Diagnostics"): exit status 0 where every test passed. `all_reduce_perf` of
+    github.com/NVIDIA/nccl-tests: "# Avg bus bandwidth    : X" in GB/s; one process drives all GPUs of the node.
+    """
+    found: list[dict[str, Any]] = []
+    if num_gpus and shutil.which("dcgmi"):
+        answer = ask("dcgmi", "diag", "-r", LEVEL, timeout_s=LIMIT_S)
+        failures = [line.strip() for line in answer.out.splitlines() if re.search(r"\bFail", line)]
+        said = "; ".join(failures)[:500] or ("" if answer.is_good else answer.said)
+        found.append({"name": "dcgmi diag", "is_passed": answer.is_good and not failures, "said": said})
+    if num_gpus > 1 and shutil.which("all_reduce_perf"):
+        words = ("all_reduce_perf", "-b", "8M", "-e", "256M", "-f", "2", "-g", str(num_gpus))
+        answer = ask(*words, timeout_s=LIMIT_S)
+        value = re.search(r"Avg bus bandwidth\s*:\s*([\d.]+)", answer.out)
+        is_passed = answer.is_good and "FAILED" not in answer.out
+        said = "" if answer.is_good else answer.said
+        rate = float(value.group(1)) if value else None
+        found.append({"name": "all_reduce_perf", "is_passed": is_passed, "said": said, "bus_gb_per_s": rate})
+    return found

@@ -1,4 +1,7 @@
-"""The nodes talk to each other: all together, then in pairs, so that a bad link is found at the node that has it. Imports torch."""
+"""How fast the devices of a node multiply and copy, and how fast the nodes talk to each other: all together, then in pairs.
+
+In pairs a bad link is found at the node that has it. Imports torch.
+"""
 
 import contextlib
 import statistics
@@ -12,13 +15,65 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-GPU_BYTES, CPU_BYTES = 2**28, 2**22
+from nlp_bench.machine.timing import Cpu, Cuda, Device, timed
+
+GPU_BUDGET_S, CPU_BUDGET_S = 2.0, 0.4
+"""Seconds for each rate: long enough on a GPU for its clocks to settle under load."""
+GPU_SIZE, CPU_SIZE = 8192, 640
+"""Rows and columns of the matrices: bf16 on a GPU, fp32 on one core of a CPU."""
+GPU_BYTES, CPU_BYTES = 2**30, 2**25
+SAMPLE_S = 0.03
+"""Seconds of one repetition, several calls long."""
+LINK_GPU_BYTES, LINK_CPU_BYTES = 2**28, 2**22
 REPEATS = 8
 MOST_ROUNDS = 6
 """Partners of a node: a good node has a good partner among so many, so its best pair is good."""
 ANSWER_S = 60
 """Seconds after which a collective is given up."""
 LOOK_S = 0.05
+
+
+def measure_devices(accelerator: str) -> list[dict[str, Any]]:
+    """Return the rates of each device: of a matrix product in TFLOP/s, of a copy in GB/s.
+
+    Raises RuntimeError where GPUs are asked for and torch sees none.
+    """
+    torch.set_num_threads(
+        1
+    )  # one core speaks for its CPU: threads that wait for each other measure other people's load
+    if accelerator != "cuda":
+        devices: list[Device] = [Cpu()]
+    elif torch.cuda.is_available():
+        devices = [Cuda(index) for index in range(torch.cuda.device_count())]
+    else:
+        raise RuntimeError("torch sees no GPU on this node")
+    return [{"device": str(one.place), "gemm": _gemm(one), "memory": _memory(one)} for one in devices]
+
+
+def _gemm(device: Device) -> dict[str, Any]:
+    """Return the rate of a matrix product, 2 n^3 FLOPs each, in TFLOP/s."""
+    size = GPU_SIZE if device.kind == "cuda" else CPU_SIZE
+    kind = torch.bfloat16 if device.kind == "cuda" else torch.float32
+    first, second = (torch.randn(size, size, device=device.place).to(kind) for _ in range(2))
+    out = torch.empty_like(first)
+    rate = _rate(lambda: torch.mm(first, second, out=out), device, 2 * size**3 / 1e12)
+    return rate | {"size": size, "format": str(kind)[6:]}
+
+
+def _memory(device: Device) -> dict[str, Any]:
+    """Return the rate of a copy within the device's memory, bytes read and bytes written, in GB/s."""
+    num_bytes = GPU_BYTES if device.kind == "cuda" else CPU_BYTES
+    source = torch.zeros(num_bytes, dtype=torch.uint8, device=device.place)
+    target = torch.empty_like(source)
+    return _rate(lambda: target.copy_(source), device, 2 * num_bytes / 1e9) | {"bytes": num_bytes}
+
+
+def _rate(call: Callable[[], Any], device: Device, work: float) -> dict[str, Any]:
+    """Return the median rate over repetitions of `call`, each of `work` units, and the best one."""
+    call()
+    call()  # the first ones pick kernels and touch pages
+    found = timed(call, device, GPU_BUDGET_S if device.kind == "cuda" else CPU_BUDGET_S, sample_s=SAMPLE_S)
+    return {"rate": work / found.seconds, "best": work / found.best_s, "repetitions": found.repeats}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +92,10 @@ class Meeting:
     """Seconds that the first node waits for the others; who has not come by then is left out."""
 
 
-def exchange(meeting: Meeting, device: torch.device) -> dict[str, Any]:
+def exchange(meeting: Meeting, accelerator: str) -> dict[str, Any]:
     """Return what this node measured with the others; raises RuntimeError where they do not come together."""
+    device = torch.device("cuda", 0) if accelerator == "cuda" else torch.device("cpu")
+    torch.set_num_threads(1)
     store: Store = dist.TCPStore(  # type: ignore[attr-defined]
         meeting.host,
         meeting.port,
@@ -92,7 +149,7 @@ def _leave(store: Store, meeting: Meeting, members: list[int]) -> None:
 
 def _measure(device: torch.device, members: list[int]) -> dict[str, Any]:
     rank, size = dist.get_rank(), dist.get_world_size()
-    num_bytes = GPU_BYTES if device.type == "cuda" else CPU_BYTES
+    num_bytes = LINK_GPU_BYTES if device.type == "cuda" else LINK_CPU_BYTES
     data = torch.ones(num_bytes // 4, device=device)
     dist.all_reduce(torch.ones(1, device=device))
     together_s = time.time()  # all leave the sum at about the same moment: their clocks can be compared

@@ -1,0 +1,11 @@
+"""One check of `nlp-bench doctor`, run as the command runs it."""
+
+from nlp_bench.doctor.checks import examine
+from nlp_bench.doctor.finding import Finding
+from nlp_bench.doctor.place import Place
+
+
+def finding(name: str, place: Place) -> Finding:
+    """Return what the check `name` finds."""
+    (one,) = examine(place, [name])
+    return one.finding
