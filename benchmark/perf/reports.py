@@ -78,15 +78,15 @@ def measure(number: int) -> int:
     import numpy as np  # noqa: PLC0415
 
     from nlp_bench.logs.record import Attempt, Records  # noqa: PLC0415
-    from nlp_bench.measure.habits import Habits  # noqa: PLC0415
     from nlp_bench.measure.sizes import Overrides, sizes_of  # noqa: PLC0415
     from nlp_bench.measure.throughput import measure_records  # noqa: PLC0415
+    from nlp_bench.measure.window import LogConventions  # noqa: PLC0415
 
     times = 5 + 0.1 * np.random.default_rng(1).standard_normal(number)
     columns = {"iteration": np.arange(1.0, number + 1), "elapsed_s": times, "global_batch_size": np.full(number, 96.0)}
     places = np.arange(number)
     attempt = Attempt(records=Records(columns, places, places, np.ones(number, dtype=np.bool_)))
-    measure_records(attempt.records, sizes_of(attempt, Overrides(sequence_length=2048)), Habits(log_interval=1))
+    measure_records(attempt.records, sizes_of(attempt, Overrides(sequence_length=2048)), LogConventions(log_interval=1))
     return 0
 
 

@@ -25,11 +25,10 @@ from nlp_bench.errors import UsageError, nearest
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.contradiction import Contradiction
 from nlp_bench.measure.efficiency import Given, with_given
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunEntry, Supplied
 from nlp_bench.measure.limit import Verdict, sustained_time_ci95_s, verdict_of
 from nlp_bench.measure.rows import Record, rows_of
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.measure.supplied import Supplied
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.window import Window
 from nlp_bench.outcome import Outcome

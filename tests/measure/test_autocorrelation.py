@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from support.spans import spans
 
-from nlp_bench.measure.autocorrelation import LARGEST_SUM, long_run_variance, scatter_around, scatter_of
 from nlp_bench.measure.interval import estimate_of
+from nlp_bench.measure.series import LARGEST_SUM, long_run_variance, scatter_around, scatter_of
 
 Values = NDArray[np.float64]
 BY_TWOS = np.tile([1.0, 1.0, -1.0, -1.0], 4)

@@ -11,7 +11,7 @@ from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.folder import measure_folder
-from nlp_bench.measure.metrics import metrics_text
+from nlp_bench.measure.record import metrics_text
 from nlp_bench.outcome import Outcome
 
 

@@ -11,10 +11,10 @@ from support.spans import NOISE, spans
 from nlp_bench.cli.main import main
 from nlp_bench.logs.record import Attempt, Event, Records
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.habits import Habits
 from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, verdict_of
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import measure_records
+from nlp_bench.measure.window import LogConventions
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.table import Report
 from nlp_bench.report.words import run_lines
@@ -178,7 +178,7 @@ def test_what_was_left_out_has_to_keep_the_limit_too(slow: slice, events: list[E
         logged.records.whole,
     )
     attempt = Attempt(records=records)
-    found = measure_records(records, sizes_of(attempt, Overrides()), Habits(events=events))
+    found = measure_records(records, sizes_of(attempt, Overrides()), LogConventions(events=events))
     run = RunEntry(source="made", outcome=Outcome.VALID, throughput=found)
     between = verdict_of(run, 1000, 1000 * 1.019)
     assert between.word == NOT_PROVEN

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.measure.foreign import Overrides, measure_log
+from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.sizes import Overrides
 from nlp_bench.train.logline import Interval, format_line
 
 # JUBE's $jube_pat_int and $jube_pat_fp.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nlp_bench.logs.record import Attempt, Fact, LogRecord, Records
-from nlp_bench.measure.plausible import why_implausible
+from nlp_bench.measure.foreign import why_implausible
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
 
 

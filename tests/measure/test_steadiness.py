@@ -6,16 +6,15 @@ from support.simulated import TRUE_RATE, Kind, measured
 from support.spans import NOISE, spans
 
 from nlp_bench.measure.estimate import Estimate, over_runs, ratio_of, student_cdf, student_t
-from nlp_bench.measure.habits import Habits
 from nlp_bench.measure.interval import estimate_of
-from nlp_bench.measure.sensitivity import sensitivity
 from nlp_bench.measure.steadiness import Steadiness, num_more, steadiness_of
-from nlp_bench.measure.window import find_window
+from nlp_bench.measure.throughput import sensitivity
+from nlp_bench.measure.window import LogConventions, find_window
 from nlp_bench.reason import texts
 
 
 def steadiness(times: "np.typing.ArrayLike") -> Steadiness:
-    window = find_window(spans(times), Habits())
+    window = find_window(spans(times), LogConventions())
     return steadiness_of(window, estimate_of(window.spans))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nlp_bench.measure.summary import median
+from nlp_bench.measure.series import median
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 50, 51])

@@ -5,10 +5,9 @@ import pytest
 from support.spans import NOISE, spans
 
 from nlp_bench.logs.record import Event
-from nlp_bench.measure.habits import Habits
-from nlp_bench.measure.span import Spans
-from nlp_bench.measure.sustained import LOGGED, STAMPS, Sustained, sustained_of
-from nlp_bench.measure.window import find_window
+from nlp_bench.measure.sizes import Spans
+from nlp_bench.measure.throughput import LOGGED, STAMPS, Sustained, sustained_of
+from nlp_bench.measure.window import LogConventions, find_window
 
 
 def stamped(logged: Spans, stamps: "np.typing.ArrayLike") -> Spans:
@@ -16,8 +15,8 @@ def stamped(logged: Spans, stamps: "np.typing.ArrayLike") -> Spans:
     return logged
 
 
-def sustained(logged: Spans, **habits: object) -> Sustained:
-    return sustained_of(logged, find_window(logged, Habits(**habits)).first_iteration)
+def sustained(logged: Spans, **conventions: object) -> Sustained:
+    return sustained_of(logged, find_window(logged, LogConventions(**conventions)).first_iteration)
 
 
 def test_without_times_of_day_it_is_the_sum_of_the_logged_times() -> None:
@@ -32,9 +31,9 @@ def test_what_words_excuse_counts() -> None:
     times = 1 + NOISE[:60]
     times[30] = 4.0
     logged = spans(times)
-    habits = {"events": [Event("checkpoint", 2950, 7)]}
-    assert find_window(logged, Habits(**habits)).seconds == pytest.approx(times[1:].sum() - 4)
-    assert sustained(logged, **habits).seconds == pytest.approx(times[1:].sum())
+    conventions = {"events": [Event("checkpoint", 2950, 7)]}
+    assert find_window(logged, LogConventions(**conventions)).seconds == pytest.approx(times[1:].sum() - 4)
+    assert sustained(logged, **conventions).seconds == pytest.approx(times[1:].sum())
 
 
 def test_what_lies_between_the_logged_iterations_counts() -> None:

@@ -10,10 +10,14 @@ import pytest
 from nlp_bench.logs.record import Attempt, LogRecord, Records
 from nlp_bench.measure.estimate import student_cdf, student_t, variance_ratio_tail
 from nlp_bench.measure.interval import estimate_of
-from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
-from nlp_bench.measure.span import Spans, iterations_per_record, spans_of
-from nlp_bench.measure.summary import Summary
-from nlp_bench.measure.throughput import Throughput, measure_records, reference_tokens_per_second, time_to_report_s
+from nlp_bench.measure.sizes import Overrides, Sizes, Spans, iterations_per_record, sizes_of, spans_of
+from nlp_bench.measure.throughput import (
+    Summary,
+    Throughput,
+    measure_records,
+    reference_tokens_per_second,
+    time_to_report_s,
+)
 
 Make = Callable[..., list[LogRecord]]
 SEED_SECONDS = (7.2310, 5.3551, 5.6192, 5.3291, 5.3247)

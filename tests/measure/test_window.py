@@ -7,13 +7,12 @@ import pytest
 from support.spans import NOISE, spans
 
 from nlp_bench.logs.record import Event
-from nlp_bench.measure.changes import levels
-from nlp_bench.measure.habits import Habits
-from nlp_bench.measure.window import REASONS, Window, find_window
+from nlp_bench.measure.series import levels
+from nlp_bench.measure.window import REASONS, LogConventions, Window, find_window
 
 
-def found(seconds: "np.typing.ArrayLike", **habits: object) -> Window:
-    return find_window(spans(seconds), Habits(**habits))
+def found(seconds: "np.typing.ArrayLike", **conventions: object) -> Window:
+    return find_window(spans(seconds), LogConventions(**conventions))
 
 
 def reasons(window: Window) -> list[tuple[int, int, str]]:
@@ -95,11 +94,11 @@ def test_a_front_that_fades_is_left_out_further_than_noise_shows_it() -> None:
 def test_the_line_that_holds_the_first_iteration_again_is_warm_up_too() -> None:
     # Megatron-LM since 2026: the line of iteration 10 is the mean of iterations 1 to 10.
     times, ends = [1.4, 1.04, 1.0, 1.01, 1.0, 0.99], [1, 10, 20, 30, 40, 50]
-    twice = find_window(spans(times, ends), Habits(has_first_twice=True))
+    twice = find_window(spans(times, ends), LogConventions(has_first_twice=True))
     assert reasons(twice) == [(1, 10, "warm-up")]
-    once = find_window(spans(times, ends), Habits())
+    once = find_window(spans(times, ends), LogConventions())
     assert reasons(once) == [(1, 1, "warm-up")]
-    reset = find_window(spans([50.0, *times[1:]], ends), Habits(has_first_twice=True))
+    reset = find_window(spans([50.0, *times[1:]], ends), LogConventions(has_first_twice=True))
     assert reasons(reset)[0][:2] == (1, 1)
 
 

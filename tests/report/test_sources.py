@@ -151,12 +151,12 @@ def test_a_cut_file_in_a_folder_is_a_row_and_not_passed_over(record: Report1, fo
 def test_a_fault_of_this_program_in_one_log_hides_no_other(
     record: Report1, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    true = read.measure_log
+    true = read.measured_log
 
-    def faulty(path: str, *rest: Any) -> Any:
-        return 1 // 0 if path.endswith("any name") else true(path, *rest)
+    def faulty(path: str, *rest: Any, **more: Any) -> Any:
+        return 1 // 0 if path.endswith("any name") else true(path, *rest, **more)
 
-    monkeypatch.setattr(read, "measure_log", faulty)
+    monkeypatch.setattr(read, "measured_log", faulty)
     found = record(folder)
     assert [run["outcome"] for run in found["runs"]] == ["MEASURED", "REFUSED", "MEASURED", "MEASURED"]
     assert "ZeroDivisionError" in found["runs"][1]["reasons"][0]

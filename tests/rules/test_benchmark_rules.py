@@ -18,8 +18,9 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.rules.apply import judged, measured_folder, measured_log, wanted
+from nlp_bench.rules.checks import SECTIONS
 from nlp_bench.rules.file import defaults_of, load
-from nlp_bench.rules.frozen import SECTIONS, frozen_values
+from nlp_bench.rules.rule import frozen_values
 
 FAIL, PASS, NOT_SHOWN = Status.FAIL, Status.PASS, Status.NOT_SHOWN
 

@@ -6,10 +6,8 @@ import pytest
 
 from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
-from nlp_bench.rules.checks import CHECKS
+from nlp_bench.rules.checks import TimeLimit
 from nlp_bench.rules.file import forget, load
-from nlp_bench.rules.limit import TimeLimit
-from nlp_bench.rules.rule import Rule
 
 HEAD = 'schema = "nlp-bench/rules/1"\n'
 OWN = HEAD + 'extends = "jupiter-nlp"\n'
@@ -126,10 +124,3 @@ def test_two_defaults_of_one_model_are_refused(tmp_path: Path, monkeypatch: pyte
     forget()
     with pytest.raises(UsageError, match="one and two are both default = true for model 13"):
         defaults_of("13")
-
-
-def test_every_check_says_what_it_is_and_what_its_keys_are() -> None:
-    for name, kind in CHECKS.items():
-        assert issubclass(kind, Rule)
-        assert kind.__doc__, name
-        assert kind.look is not Rule.look, name

@@ -11,7 +11,7 @@ from nlp_bench.measure.findings import Status, evidence, shown
 from nlp_bench.measure.limit import sustained_time_ci95_s
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.rules.apply import measured_folder, measured_log, wanted
-from nlp_bench.rules.subject import same
+from nlp_bench.rules.rule import same
 
 SHOWN = """
 model: model is 175 (run.json), expected one of 175, 13

@@ -12,9 +12,9 @@ from nlp_bench.logs.findings import FAILED
 from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.record import Attempt, Log
 from nlp_bench.measure.foreign import measure_log
-from nlp_bench.measure.habits import habits_of
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import measure_records
+from nlp_bench.measure.window import conventions_of
 
 TOLERANCE = 0.06
 INVENTED = "states no such rate"
@@ -60,7 +60,7 @@ def _base(folder: Path, name: str, fixture: dict[str, Any], case: dict[str, Any]
 def _rates(attempt: Attempt, overrides: Overrides, log: Log) -> list[float]:
     """Return the rates of one start of the program: any of several may be the longest that a mutation leaves."""
     sizes = sizes_of(attempt, overrides)
-    measured = measure_records(attempt.records, sizes, habits_of(log, attempt))
+    measured = measure_records(attempt.records, sizes, conventions_of(log, attempt))
     return [measured.steady, *(1 / measured.spans.seconds_per_token)] if measured else []
 
 

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Attempt, Records
-from nlp_bench.measure.habits import Habits
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records
+from nlp_bench.measure.window import LogConventions
 
 TRUE_S = 5.0
 """Seconds of a steady iteration of every simulated machine."""
@@ -85,7 +85,7 @@ def throughput_of(logged: NDArray[np.float64], step: int) -> Throughput:
     places = np.arange(number)
     attempt = Attempt(records=Records(columns, places, places, np.ones(number, dtype=np.bool_)))
     found = measure_records(
-        attempt.records, sizes_of(attempt, Overrides(sequence_length=SEQUENCE)), Habits(log_interval=step)
+        attempt.records, sizes_of(attempt, Overrides(sequence_length=SEQUENCE)), LogConventions(log_interval=step)
     )
     assert found is not None
     return found

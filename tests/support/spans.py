@@ -3,7 +3,7 @@
 import numpy as np
 
 from nlp_bench.logs.record import Records
-from nlp_bench.measure.span import Spans
+from nlp_bench.measure.sizes import Spans
 
 NOISE = np.random.default_rng(7).standard_normal(400) * 0.01
 

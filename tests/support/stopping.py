@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from support.simulated import BATCH, SEQUENCE, TRUE_S, Kind, throughput_of, times
 
 from nlp_bench.measure.anytime import WARM_UP, ConfidenceSequence
-from nlp_bench.measure.autocorrelation import scatter_of
 from nlp_bench.measure.estimate import student_t
+from nlp_bench.measure.series import scatter_of
 
 MOST = 6000
 FIRST_LOOK = 16

@@ -177,7 +177,7 @@ def row_of(entry: RunEntry, *, name: str, added: str) -> Row:
         time_to_report_s=time_to_report_s(REPORT_TOKENS, entry.steady),
         standard_error=estimate.standard_error if estimate else None,
         degrees=estimate.degrees if estimate else None,
-        num_intervals=len(measured.window.spans) if measured else None,
+        num_intervals=measured.window.num_records if measured else None,
         settings=json.dumps({key: [found.value, found.source] for key, found in settings.items()}),
         entry=json.dumps({**entry.to_json(REPORT_TOKENS), _ESTIMATE: asdict(estimate) if estimate else None}),
     )

@@ -109,7 +109,7 @@ class Observation:
             outcome=entry.outcome,
             seconds_per_token=1 / measured.steady if measured else None,
             estimate=measured.estimate if measured else None,
-            num_intervals=len(measured.window.spans) if measured else None,
+            num_intervals=measured.window.num_records if measured else None,
             sustained_tokens_per_second=entry.sustained,
             ending_seconds_per_token=measured.ending_seconds_per_token if measured else None,
             settings=settings_of(entry),

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from nlp_bench.analysis.history import Row
 from nlp_bench.analysis.repeats import percentage
-from nlp_bench.measure.autocorrelation import scatter_around
 from nlp_bench.measure.estimate import student_t
+from nlp_bench.measure.series import scatter_around
 
 ALPHA = 0.0027
 MIN_RUNS = 3

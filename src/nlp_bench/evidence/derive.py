@@ -13,7 +13,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.evidence.manifest import RUN_FOLDER, Member, Options
 from nlp_bench.inputs.read import with_quotes
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.result import result_record
+from nlp_bench.measure.record import result_record
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason

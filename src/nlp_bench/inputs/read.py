@@ -1,7 +1,7 @@
 """One item to runs: what goes wrong with one of many stays with that one."""
 
 import shlex
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,12 @@ from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_object
 from nlp_bench.inputs.find import FAMILY, Item, Kind
 from nlp_bench.logs.reader import Progress
-from nlp_bench.logs.record import Records
 from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
 from nlp_bench.measure.curves import curves_of
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import NOTHING
 from nlp_bench.measure.provenance import Place
-from nlp_bench.measure.sizes import Overrides, Sizes
-from nlp_bench.measure.span import Spans
-from nlp_bench.measure.throughput import Throughput
+from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.rules.apply import judged, measured_folder, measured_log
@@ -94,56 +91,14 @@ MAX_DRAWN = 1000
 """Logs whose runs have plots."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeanSpans(Spans):
-    """The first and the last interval, and the sums over all of them."""
-
-    count: int
-    """Intervals that the sums are over."""
-
-    def __len__(self) -> int:
-        return self.count
-
-
 def lean(entry: RunResult) -> RunResult:
     """Return `entry` without samples. One without a provenance keeps them: nothing else tells where its numbers are from."""
     if entry.provenance is None:
         return entry
-    throughput = _throughput(entry.throughput) if entry.throughput else None
-    return replace(entry, records=_ends(entry.records), attempts={}, throughput=throughput)
-
-
-def _throughput(measured: Throughput) -> Throughput:
-    tail = measured.window.tail
-    window = replace(measured.window, spans=_spans(measured.window.spans), tail=_spans(tail) if tail else None)
-    return replace(measured, window=window, spans=_spans(measured.spans), sizes=_sizes(measured.sizes))
-
-
-def _ends(records: Records) -> Records:
     # Copied: a view would keep all of them alive.
-    return records.chosen(np.array([0, -1])) if len(records) > 1 else records
-
-
-def _spans(spans: Spans) -> Spans:
-    ends = np.array([0, -1])
-    records = spans.records
-    iterations = {
-        "iteration": records.column("iteration")
-    }  # what a window tells of its ends; `entry.records` has the rest
-    return LeanSpans(
-        records=Records(iterations, records.offsets, records.numbers, records.whole).chosen(ends),
-        num_iterations=spans.num_iterations[ends],
-        num_tokens=np.array([spans.num_tokens.sum()]),
-        seconds=np.array([spans.seconds.sum()]),
-        count=len(spans),
-    )
-
-
-def _sizes(sizes: Sizes) -> Sizes:
-    columns: dict[str, Any] = {
-        f.name: np.empty(0) for f in fields(sizes) if isinstance(getattr(sizes, f.name), np.ndarray)
-    }
-    return replace(sizes, **columns)
+    records = entry.records.chosen(np.array([0, -1])) if len(entry.records) > 1 else entry.records
+    throughput = entry.throughput.without_samples() if entry.throughput else None
+    return replace(entry, records=records, attempts={}, throughput=throughput)
 
 
 SNIFFED_BYTES = 8192

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.published import Published
+from nlp_bench.measure.entry import Published, RunEntry
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import Setting, Workload
 from nlp_bench.outcome import Outcome

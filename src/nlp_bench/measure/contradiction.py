@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nlp_bench.reason import Reason
+
+Lines = Sequence[int] | NDArray[np.int64]
 
 GROSS = 1.25
 """A number that another statement of the same log makes so many times slower is taken away."""
@@ -77,18 +82,19 @@ class Code(str, Enum):
     """One and the same loss in every line."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Contradiction:
     """One thing that cannot be true together with the number."""
 
     code: Code
-    """Which statements."""
     weight: Weight
-    """What follows."""
     text: str
     """One sentence with both values."""
-    lines: tuple[int, ...] = ()
+    lines: Lines = ()
     """Lines of the log that show it, counted from 1, the first MAX_LINES of them; empty where it is true of the log as a whole."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lines", tuple(int(line) for line in self.lines[:MAX_LINES]))
 
     @property
     def reason(self) -> Reason:
@@ -100,7 +106,7 @@ class Contradiction:
         return {"code": self.code.name, "weight": self.weight.name, "text": self.text, "lines": list(self.lines)}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Otherwise:
     """Another statement of the time, too near for a contradiction."""
 
@@ -129,7 +135,7 @@ def weigh(slower: float, *, is_ours: bool) -> Weight:
     return Weight.VOID if is_ours or slower > GROSS else Weight.DOUBT
 
 
-def named(lines: Sequence[int]) -> str:
+def named(lines: Lines) -> str:
     """Return `line 3` or `lines 3, 5, 9 and 12 more`."""
     shown = ", ".join(map(str, lines[:3]))
     more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""

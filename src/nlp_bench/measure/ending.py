@@ -4,7 +4,7 @@ A run of ours has an outcome.json for that; of a log alone its lines have to sho
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -65,12 +65,6 @@ class LogEnd:
         """Say whether a limit may be proven on the number, if there is one: not where an error stands behind its iterations."""
         return self.shown is not Shown.CRASHED
 
-    def doubted(self) -> "LogEnd":
-        """Return the same of a log that contradicts itself: it shows nothing that could be relied upon."""
-        if self.outcome is not Outcome.VALID:
-            return self
-        return replace(self, outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED)
-
     def to_json(self) -> dict[str, Any]:
         """Return the `ending` object of nlp-bench/report/1."""
         mark = self.mark
@@ -92,8 +86,8 @@ def end_of(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogEnd:
     remark = (
         f"line {mark.line_number}, behind the last iteration: {one_line(mark.text)}" if mark and is_failure else None
     )
-    for shown, reason in _lacking(log, attempts[0], measured, is_done=is_done):
-        return LogEnd(outcome=Outcome.MEASURED, shown=shown, text=reason, remark=remark, mark=mark)
+    for shown, text in _lacking(log, attempts[0], measured, is_done=is_done):
+        return LogEnd(outcome=Outcome.MEASURED, shown=shown, text=text, remark=remark, mark=mark)
     return LogEnd(outcome=Outcome.VALID, shown=Shown.ENDED, remark=remark, mark=mark)
 
 
@@ -107,11 +101,11 @@ def _behind(log: Log, attempt: Attempt) -> tuple[EndMark, ...]:
 def _broken_off(log: Log, attempts: Sequence[Attempt], mark: EndMark) -> LogEnd:
     where = f"{_stop(attempts[-1].records)}, and line {mark.line_number} says: {one_line(mark.text)}"
     if mark.outcome in OUTSIDE:
-        reason = f"the run was ended from outside ({mark.outcome.value}): {where}"
-        return LogEnd(outcome=Outcome.MEASURED, shown=Shown.ENDED_FROM_OUTSIDE, text=reason, mark=mark)
+        text = f"the run was ended from outside ({mark.outcome.value}): {where}"
+        return LogEnd(outcome=Outcome.MEASURED, shown=Shown.ENDED_FROM_OUTSIDE, text=text, mark=mark)
     if _is_excerpt(log, attempts[0]):  # a few lines cut out of a run
-        reason = f"an excerpt of a run that failed: {where}"
-        return LogEnd(outcome=Outcome.MEASURED, shown=Shown.CRASHED, text=reason, mark=mark)
+        text = f"an excerpt of a run that failed: {where}"
+        return LogEnd(outcome=Outcome.MEASURED, shown=Shown.CRASHED, text=text, mark=mark)
     return LogEnd(outcome=mark.outcome, shown=Shown.CRASHED, text=where, mark=mark)
 
 
@@ -137,8 +131,8 @@ def _is_excerpt(log: Log, attempt: Attempt) -> bool:
     interval = float(np.median(steps)) if len(steps) else 1.0
     if records[0].iteration <= log.counts_from - 1 + max(interval, 1.0):
         return False
-    told = (*attempt.facts.values(), *log.settings.values())
-    return not any(0 < fact.line_number < records[0].line_number for fact in told)
+    facts = (*attempt.facts.values(), *log.settings.values())
+    return not any(0 < fact.line_number < records[0].line_number for fact in facts)
 
 
 def _stop(records: Records) -> str:

@@ -1,32 +1,95 @@
 """Energy of a run over the window of its tokens per second: joules per token, kWh and money of the hypothetical training.
 
-The counters of all nodes (`machine`) are read at the times of day that our log's lines carry. What no meter has counted is absent
-with its reason. At least one sample per second, and 60 of them, is what MLPerf asks of power measurements (mlcommons/
-training_policies, power measurement); fewer are said.
+The counters of all nodes (`machine`) are read at the times of day that our log's lines carry. Nothing is estimated from power: between two
+samples a counter is taken to rise evenly, which matters at the two ends of a window alone, and what no meter has counted is absent with
+its reason. At least one sample per second, and 60 of them, is what MLPerf asks of power measurements (mlcommons/training_policies, power
+measurement); fewer are reported.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nlp_bench.logs.record import Fact
+from nlp_bench.files import read_object
+from nlp_bench.logs.record import Fact, Log
 from nlp_bench.machine.form import CPU_COLUMN
-from nlp_bench.measure.meter import Column, Counter, MeterError
-from nlp_bench.measure.node_records import NodeRecord, number
+from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.machine import NodeRecord, machine_of, number
 from nlp_bench.measure.throughput import Throughput
+from nlp_bench.measure.workload import lookup
 
+Column = NDArray[np.float64]
 JOULES_PER_KWH = 3.6e6
 LONG_GAP_S, FEW_SAMPLES, LEAST_HZ = 2.0, 60, 0.98
-"""A longer pause, fewer samples, or a lower rate (1 Hz, and what a busy node's clock tick adds) is said."""
+"""A longer pause, fewer samples, or a lower rate (1 Hz, and what a busy node's clock tick adds) is reported."""
 CLOCKS_APART_S = 0.5
+GREATEST_W = 10_000.0
+"""No board and no socket draws more: such a counter is not to be believed."""
+SOCKET_W = 1_000.0
+"""At this power a counter of RAPL could go round unseen in a gap of the samples that is long enough."""
 GPUS = "GPU boards by NVML's energy counter, {} of {} GPUs; without CPUs, memory, network, power supplies and cooling"
 CPUS = "CPU packages by RAPL, {} of {} node(s); without memory, network, power supplies and cooling"
 STATED = (
     "GPU boards by NVML's energy counter, the mean of all GPUs as the log states it (--log-energy); without CPUs, memory, "
     "network, power supplies and cooling"
 )
+
+
+class MeterError(Exception):
+    """A counter cannot tell the energy of the window."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counter:
+    """The samples of one counter."""
+
+    name: str
+    """For people: "GPU 3 on node n2"."""
+    times: Column
+    """Seconds since 1970."""
+    joules: Column
+    """The counter; NaN where a sample has none."""
+    range_j: float | None = None
+    """The counter begins again after this many joules; None: it never should."""
+
+    def joules_in(self, begins: Column, ends: Column) -> float:
+        """Return the energy in all intervals [begins[i], ends[i]], which rise. Raises MeterError that says why there is none."""
+        there = np.isfinite(self.joules)
+        times, values = self.times[there], self.joules[there]
+        if len(times) < 2:
+            raise MeterError(f"{self.name} has no samples of its energy counter")
+        begin, end = float(begins[0]), float(ends[-1])
+        if times.min() > begin or times.max() < end:
+            late = max(times.min() - begin, end - times.max())
+            raise MeterError(f"{self.name}: the samples miss {late:.1f} s of the window")
+        first = int(np.flatnonzero(times <= begin)[-1])
+        reached = np.flatnonzero(times[first:] >= end)
+        last = first + int(reached[0]) if len(reached) else first
+        times, values = times[first : last + 1], values[first : last + 1]
+        if len(times) < 2 or np.any(np.diff(times) <= 0):
+            raise MeterError(f"{self.name}: the node's clock was set back during the window")
+        total = np.concatenate([[0.0], np.cumsum(self._steps(times, values))])
+        joules = float(np.sum(np.interp(ends, times, total) - np.interp(begins, times, total)))
+        if not 0 < joules <= GREATEST_W * float(np.sum(ends - begins)):
+            raise MeterError(
+                f"{self.name}: a counter that counts {joules:.6g} J in {end - begin:.1f} s is not believed"
+            )
+        return joules
+
+    def _steps(self, times: Column, values: Column) -> Column:
+        steps = np.diff(values)
+        back = steps < 0
+        if self.range_j is None:
+            if back.any():
+                raise MeterError(f"{self.name}: the energy counter began again during the window")
+            return steps
+        if np.diff(times).max() > self.range_j / SOCKET_W:
+            raise MeterError(f"{self.name}: the samples pause so long that the counter may have gone round unseen")
+        return np.where(back, steps + self.range_j, steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +101,7 @@ class Energy:
     joules: float | None = None
     """Of the window, all meters together."""
     joules_per_token: float | None = None
-    """Joules / tokens of the same window."""
+    """Of the same window."""
     mean_power_w_per_gpu: float | None = None
     """Mean over the window and all GPUs; None where CPUs were metered."""
     cpu_joules_per_token: float | None = None
@@ -65,11 +128,7 @@ class Energy:
 
     def to_json(self, tokens: int) -> dict[str, Any]:
         """Return the `energy` object of nlp-bench/report/1."""
-        names = (
-            "boundary", "joules", "joules_per_token", "mean_power_w_per_gpu", "cpu_joules_per_token", "samples_per_second",
-            "num_samples", "longest_gap_s",
-        )  # fmt: skip
-        values = {name: getattr(self, name) for name in names}
+        values = {name: value for name, value in vars(self).items() if name not in {"remarks", "why_none"}}
         return {**values, "energy_kwh": self.kwh(tokens), "remarks": list(self.remarks), "why_none": self.why_none}
 
 
@@ -78,31 +137,74 @@ class Job:
     """What a run's nodes should have recorded."""
 
     num_nodes: int
-    """Nodes of the run."""
     num_gpus: int
     """GPUs (or CPU ranks) of the run."""
     is_on_gpus: bool
-    """Whether the ranks ran on GPUs."""
     clock_spread_s: float | None = None
     """How far the clocks of the ranks were apart, as the log says."""
 
 
-@dataclass(frozen=True)
-class _Sampling:
-    """How densely the nodes were sampled within the window."""
-
-    rate: float
-    count: int
-    gap_s: float
-    slowest: str
-
-
 @dataclass
 class _Metering:
-    """Collects what the meters of one kind say."""
+    """What the meters of one kind say."""
 
     counters: list[Counter] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+
+    def joules_in(self, begins: Column, ends: Column) -> float:
+        return sum(counter.joules_in(begins, ends) for counter in self.counters)
+
+
+def with_machine(
+    entry: RunResult,
+    log: Log | None,
+    *,
+    run_dir: Path | None = None,
+    run: Mapping[str, Any] | None = None,
+    nodes: tuple[NodeRecord, ...] = (),
+) -> RunResult:
+    """Return `entry` with energy and machine; their warnings become remarks.
+
+    `run_dir`, `run` and `nodes` are the folder, the run.json and the nodes' records of a run of ours, None for somebody's log. No fault of
+    the records raises.
+    """
+    environment = read_object(run_dir / "environment.json") if run_dir else {}
+    settings = log.settings if log else {}
+    truth = machine_of(nodes, settings, run=run or {}, environment=environment, window=_times_of_day(entry.throughput))
+    energy = _energy(entry, settings, nodes, run or {}) if entry.throughput else None
+    said = [*(truth.warnings if truth else ()), *(energy.remarks if energy else ())]
+    if energy and energy.why_none:
+        said.append(f"no energy: {energy.why_none}")
+    return replace(entry, energy=energy, machine=truth, remarks=(*entry.remarks, *said))
+
+
+def _times_of_day(measured: Throughput | None) -> tuple[float, float] | None:
+    """Return the times of day between which the window lies, None where the log has none."""
+    if measured is None:
+        return None
+    spans = measured.window.spans
+    stamps = spans.records.column("stamp_s")
+    begin, end = float(stamps[0] - spans.seconds[0]), float(stamps[-1])
+    return (begin, end) if begin < end else None
+
+
+def _energy(
+    entry: RunResult, settings: Mapping[str, Fact], nodes: tuple[NodeRecord, ...], run: Mapping[str, Any]
+) -> Energy | None:
+    measured, num_nodes, metered = entry.throughput, lookup(run, "parallel.nodes"), None
+    if measured is None:
+        return None
+    if nodes and isinstance(num_nodes, int) and entry.num_gpus:
+        spread = settings.get("clock_spread_s")
+        job = Job(
+            num_nodes=num_nodes,
+            num_gpus=entry.num_gpus,
+            is_on_gpus=lookup(run, "system.accelerator") == "cuda",
+            clock_spread_s=float(spread.value) if spread and not isinstance(spread.value, str) else None,
+        )
+        metered = energy_of(nodes, measured, job)
+    has_number = metered is not None and metered.joules_per_token is not None
+    return metered if has_number else stated_energy(measured, entry.num_gpus) or metered
 
 
 def energy_of(nodes: Sequence[NodeRecord], measured: Throughput, job: Job) -> Energy | None:
@@ -110,33 +212,27 @@ def energy_of(nodes: Sequence[NodeRecord], measured: Throughput, job: Job) -> En
     if not nodes:
         return None
     try:
-        begins, ends = _window(measured)
-        return _metered(nodes, measured, job, begins, ends)
+        begins, ends = _intervals(measured)
+        metering = _gpus(nodes) if job.is_on_gpus else _packages(nodes)
+        _check_complete(nodes, metering, job)
+        joules = metering.joules_in(begins, ends)
     except MeterError as error:
         return Energy(why_none=str(error))
-
-
-def _metered(nodes: Sequence[NodeRecord], measured: Throughput, job: Job, begins: Column, ends: Column) -> Energy:
-    metering = _gpus(nodes) if job.is_on_gpus else _packages(nodes)
-    _check_complete(nodes, metering, job)
-    joules = sum(counter.joules_in(begins, ends) for counter in metering.counters)
     tokens, seconds = measured.window.num_tokens, float(np.sum(ends - begins))
-    sampling = _sampling(metering.counters, float(begins[0]), float(ends[-1]))
-    of = (len(metering.counters), job.num_gpus) if job.is_on_gpus else (len(nodes), job.num_nodes)
-    return Energy(
-        boundary=(GPUS if job.is_on_gpus else CPUS).format(*of),
+    boundary = GPUS.format(len(metering.counters), job.num_gpus)
+    if not job.is_on_gpus:
+        boundary = CPUS.format(len(nodes), job.num_nodes)
+    sampled = Energy(
+        boundary=boundary,
         joules=joules,
         joules_per_token=joules / tokens,
         mean_power_w_per_gpu=joules / seconds / job.num_gpus if job.is_on_gpus else None,
-        cpu_joules_per_token=_beside(nodes, job, begins, ends, tokens) if job.is_on_gpus else None,
-        samples_per_second=sampling.rate,
-        num_samples=sampling.count,
-        longest_gap_s=sampling.gap_s,
-        remarks=tuple(_remarks(sampling, job, seconds)),
+        cpu_joules_per_token=_of_cpus_beside(nodes, job, begins, ends, tokens) if job.is_on_gpus else None,
     )
+    return _with_sampling(sampled, metering.counters, job, begins, ends)
 
 
-def _window(measured: Throughput) -> tuple[Column, Column]:
+def _intervals(measured: Throughput) -> tuple[Column, Column]:
     """Return when each interval of the window began and ended, in seconds since 1970."""
     spans = measured.window.spans
     ends = spans.records.column("stamp_s")
@@ -200,50 +296,48 @@ def _check_complete(nodes: Sequence[NodeRecord], metering: _Metering, job: Job) 
     if broken:
         raise MeterError(f"node {broken.name}: {broken.problem}")
     if job.is_on_gpus and len(metering.counters) != job.num_gpus:
-        reasons = [node.text("no_meter") for node in nodes]
-        why = next((reason for reason in reasons if reason), None) or next(
-            iter(metering.missing), "the others have no record"
-        )
+        reasons = [*filter(None, (node.text("no_meter") for node in nodes)), *metering.missing]
+        why = next(iter(reasons), "the others have no record")
         raise MeterError(f"{len(metering.counters)} of {job.num_gpus} GPUs have a meter: {why}")
     if not job.is_on_gpus and (metering.missing or not metering.counters):
         raise MeterError(next(iter(metering.missing), "no meter"))
 
 
-def _beside(nodes: Sequence[NodeRecord], job: Job, begins: Column, ends: Column, tokens: float) -> float | None:
+def _of_cpus_beside(nodes: Sequence[NodeRecord], job: Job, begins: Column, ends: Column, tokens: float) -> float | None:
     metering = _packages(nodes)
     if metering.missing or not metering.counters or len(nodes) < job.num_nodes:
         return None
     try:
-        return sum(counter.joules_in(begins, ends) for counter in metering.counters) / tokens
+        return metering.joules_in(begins, ends) / tokens
     except MeterError:
         return None
 
 
-def _sampling(counters: Sequence[Counter], begin: float, end: float) -> _Sampling:
-    found = []
+def _with_sampling(energy: Energy, counters: Sequence[Counter], job: Job, begins: Column, ends: Column) -> Energy:
+    """Return `energy` with how densely the nodes were sampled within the window, and what that is too little for."""
+    begin, end = float(begins[0]), float(ends[-1])
+    rates, counts, gaps = [], [], []
     for counter in counters:
         times = np.sort(counter.times[np.isfinite(counter.joules)])  # outside the window a clock may have been set back
-        inside = times[(times >= begin) & (times <= end)]
         around = times[max(0, int(np.searchsorted(times, begin, "right")) - 1) : int(np.searchsorted(times, end)) + 1]
-        rate = (len(around) - 1) / float(around[-1] - around[0])
-        found.append(_Sampling(rate, len(inside), float(np.diff(around).max()), counter.name))
-    least = min(found, key=lambda sampling: sampling.rate)
-    worst = max(found, key=lambda sampling: sampling.gap_s)
-    return _Sampling(least.rate, min(sampling.count for sampling in found), worst.gap_s, worst.slowest)
-
-
-def _remarks(sampling: _Sampling, job: Job, seconds: float) -> Iterator[str]:
-    if sampling.gap_s > LONG_GAP_S:
-        yield f"energy: the samples pause for up to {sampling.gap_s:.1f} s ({sampling.slowest})"
-    if sampling.rate < LEAST_HZ:
-        yield f"energy: {sampling.rate:.2f} samples per second; MLPerf's rules ask for at least 1"
-    if sampling.count < FEW_SAMPLES:
-        yield f"energy: {sampling.count} samples in the window; MLPerf's rules ask for at least {FEW_SAMPLES}"
-    spread_s = job.clock_spread_s
+        rates.append((len(around) - 1) / float(around[-1] - around[0]))
+        counts.append(int(np.count_nonzero((times >= begin) & (times <= end))))
+        gaps.append(float(np.diff(around).max()))
+    rate, count, gap_s, spread_s = min(rates), min(counts), max(gaps), job.clock_spread_s
+    said = []
+    if gap_s > LONG_GAP_S:
+        said.append(f"the samples pause for up to {gap_s:.1f} s ({counters[gaps.index(gap_s)].name})")
+    if rate < LEAST_HZ:
+        said.append(f"{rate:.2f} samples per second; MLPerf's rules ask for at least 1")
+    if count < FEW_SAMPLES:
+        said.append(f"{count} samples in the window; MLPerf's rules ask for at least {FEW_SAMPLES}")
     if job.num_nodes > 1 and spread_s is None:
-        yield "energy: the log does not say how far the nodes' clocks are apart"
+        said.append("the log does not say how far the nodes' clocks are apart")
     elif job.num_nodes > 1 and spread_s is not None and spread_s > CLOCKS_APART_S:
-        yield f"energy: the nodes' clocks are {spread_s:.1f} s apart, {100 * spread_s / seconds:.1f} % of the window"
+        share = 100 * spread_s / float(np.sum(ends - begins))
+        said.append(f"the nodes' clocks are {spread_s:.1f} s apart, {share:.1f} % of the window")
+    remarks = tuple(f"energy: {text}" for text in said)
+    return replace(energy, samples_per_second=rate, num_samples=count, longest_gap_s=gap_s, remarks=remarks)
 
 
 def stated_energy(measured: Throughput, num_gpus: int | None) -> Energy | None:
@@ -264,9 +358,3 @@ def stated_energy(measured: Throughput, num_gpus: int | None) -> Energy | None:
         joules_per_token=of_one * num_gpus / measured.window.num_tokens,
         mean_power_w_per_gpu=of_one / measured.window.seconds,
     )
-
-
-def clock_spread_s(settings: Mapping[str, Fact]) -> float | None:
-    """Return how far the clocks of the ranks were apart at the start, as the log says."""
-    fact = settings.get("clock_spread_s")
-    return float(fact.value) if fact and not isinstance(fact.value, str) else None

@@ -4,19 +4,20 @@ It is made once, by `foreign` from a log or by `folder` from a run of ours, and 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.logs.record import LOSS_NAN, NO_RECORDS, Records
+import numpy as np
+
+from nlp_bench.logs.record import LOSS_NAN, NO_RECORDS, Attempt, Records
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.measure.contradiction import Contradiction, Otherwise
 from nlp_bench.measure.curves import Curves
 from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, efficiency_of
 from nlp_bench.measure.ending import LogEnd
 from nlp_bench.measure.provenance import Provenance
-from nlp_bench.measure.published import Published
-from nlp_bench.measure.supplied import Supplied, supplied_accelerators
+from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
 from nlp_bench.measure.workload import Workload
 from nlp_bench.outcome import Outcome
@@ -30,6 +31,102 @@ if TYPE_CHECKING:
     from nlp_bench.measure.machine import MachineTruth
 
 NO_WORKLOAD = Workload()
+_TOLERANCE = 0.03
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """One row of a published table: kept to be checked, never to be used as a result.
+
+    Numbers that are held against a recomputed value keep the digits that were printed.
+    """
+
+    table: str
+    """The file, as the caller named it."""
+    line: int
+    """Line of the row in the file."""
+    source: str
+    """Where it was published."""
+    iterations: int | None = None
+    log_interval: int | None = None
+    """Iterations per logged line."""
+    perfect_linear: str | None = None
+    """Tokens per second of perfect linear scaling."""
+    speed_up: str | None = None
+    """Speed-up over the smallest size, as the table has it."""
+    stated_speed_up: str | None = None
+    """Speed-up as the text around the table has it."""
+    train_tokens: int | None = None
+    """Tokens of the training that the days are for."""
+    train_days: str | None = None
+    """Days of that training, as the table has it."""
+    stated_train_days: str | None = None
+    """Days as the text around the table has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supplied:
+    """One value of the command line that the log does not show, or contradicts: every format of a report marks it."""
+
+    name: str
+    """Name of the quantity: sequence_length, global_batch_size, num_gpus, gpu or precision; pattern for a description of its lines."""
+    value: int | str
+    logged: int | str | None
+    """What the log says instead, None where it says nothing."""
+    changes_rate: bool
+    """Whether tokens per second would be another number, or none, without it."""
+
+    @property
+    def words(self) -> str:
+        """The option with what the log says of it, in a few words."""
+        said = "not in the log" if self.logged is None else f"the log says {self.logged}"
+        return f"--{self.name.replace('_', '-')} {self.value} ({said})"
+
+    @property
+    def cell(self) -> str:
+        """The same for a column: no spreadsheet takes it for a formula."""
+        return f"{self.name}={self.value}" + ("" if self.logged is None else f" (log: {self.logged})")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields by name."""
+        return asdict(self)
+
+
+def supplied_sizes(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> tuple[Supplied, ...]:
+    """Return the sizes of `overrides` that `attempt` does not state in the same way; `sizes` are those that were used."""
+    patterns = (Supplied(name="pattern", value=text, logged=None, changes_rate=True) for text in overrides.pattern)
+    given = {name: value for name, value in vars(overrides).items() if value and name != "pattern"}
+    if not given:
+        return tuple(patterns)
+    logged, _ = stated(attempt)
+    rates = sizes.tokens / sizes.elapsed_s
+
+    def changes(name: str) -> bool:
+        without = sizes_of(attempt, Overrides(**{**vars(overrides), name: None}))
+        return not np.array_equal(rates, without.tokens / without.elapsed_s, equal_nan=True)
+
+    found = (
+        Supplied(name=name, value=value, logged=logged[name], changes_rate=changes(name))
+        for name, value in given.items()
+        if logged[name] != value
+    )
+    return (*patterns, *found)
+
+
+def against_log(supplied: tuple[Supplied, ...], attempt: Attempt, sizes: Sizes, overrides: Overrides) -> list[Reason]:
+    """Return what the options say against the log: it changes the number, so it is a reason in every format."""
+    said = [
+        f"the option --{each.name.replace('_', '-')} {each.value} is used although the log says {each.logged}"
+        for each in supplied
+        if each.logged
+    ]
+    if not said and replace(overrides, pattern=()) != Overrides() and sizes.has_times:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = sizes.tokens / stated(attempt)[1]
+        ratio = np.nanmedian(ratios) if np.isfinite(ratios).any() else 1.0
+        if abs(ratio - 1) > _TOLERANCE:
+            said = [f"the options give {ratio:.4g} times the tokens that the log itself counts"]
+    return [Reason("option-against-log", text) for text in said]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +244,13 @@ class RunResult:
     @property
     def supplied(self) -> tuple[Supplied, ...]:
         """All values of the command line that the log does not show, or contradicts."""
-        return (*self.sizes_supplied, *supplied_accelerators(self))
+        said = {name: (value, self.workload.value(name)) for name, value in vars(self.given).items() if value}
+        accelerators = (  # beside or against the log; no rate depends on it
+            Supplied(name=name, value=value, logged=str(logged)[:80] if logged else None, changes_rate=False)
+            for name, (value, logged) in said.items()
+            if value != logged
+        )
+        return (*self.sizes_supplied, *accelerators)
 
     @cached_property
     def efficiency(self) -> Efficiency | None:

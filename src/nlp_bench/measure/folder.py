@@ -1,10 +1,15 @@
-"""One run folder of ours: run.json says what was asked for, outcome.json how it ended, job.out what happened."""
+"""One run folder of ours: run.json says what was asked for, outcome.json how it ended, job.out what happened.
+
+The log can only take validity away from what the outcome file allows.
+"""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from nlp_bench import marker, schemas, seal
 from nlp_bench.config.run import Run
@@ -13,23 +18,25 @@ from nlp_bench.errors import NlpBenchError, explained
 from nlp_bench.files import read_json, refuse_types
 from nlp_bench.last_start import enough_at, says_finished
 from nlp_bench.logs.reader import OURS, read_log
-from nlp_bench.logs.record import Attempt, Log
-from nlp_bench.measure.asked import Asked
-from nlp_bench.measure.beside import with_machine
-from nlp_bench.measure.contradiction import voiding
-from nlp_bench.measure.entry import RunResult
-from nlp_bench.measure.node_records import NodeRecord, read_nodes
-from nlp_bench.measure.otherwise import otherwise
-from nlp_bench.measure.provenance import Provenance, provenance_of
-from nlp_bench.measure.reconcile import Statements, reconcile
-from nlp_bench.measure.sealed import against_seals, with_own_events
-from nlp_bench.measure.sizes import sizes_of
-from nlp_bench.measure.throughput import Throughput
-from nlp_bench.measure.verdict import judge_log, notes
-from nlp_bench.measure.workload import Workload, lookup, workload_of
+from nlp_bench.logs.record import Attempt, Log, Records
+from nlp_bench.measure.anytime import Bound, percent, replay
+from nlp_bench.measure.contradiction import Contradiction, voiding
+from nlp_bench.measure.energy import with_machine
+from nlp_bench.measure.entry import RunResult, why_broken
+from nlp_bench.measure.foreign import log_reasons, with_own_events
+from nlp_bench.measure.machine import read_nodes
+from nlp_bench.measure.provenance import provenance_of
+from nlp_bench.measure.reconcile import Statements, against_seals, against_training, otherwise, reconcile
+from nlp_bench.measure.sizes import Overrides, sizes_of
+from nlp_bench.measure.throughput import Throughput, measure_records
+from nlp_bench.measure.window import LogConventions
+from nlp_bench.measure.workload import lookup, workload_of
 from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.reason import Reason
 from nlp_bench.show.escape import one_line
+
+LARGEST = 10**15
+"""No count of a run is larger; a number of 400 digits cannot be reckoned with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +48,90 @@ class FolderMeasurement:
     ended: dict[str, Any]
     """outcome.json, unchanged."""
     entry: RunResult
-    """What was measured."""
 
 
 Judge = Callable[[RunResult, Mapping[str, Any], Mapping[str, Any]], RunResult]
 """Holds a result to rules, by run.json and outcome.json: `rules.apply`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requested:
+    """What run.json asks for, as far as the measurement needs it."""
+
+    sequence_length: int
+    """Tokens per sample."""
+    global_batch_size: int
+    """Samples per iteration."""
+    iterations: int
+    log_interval: int
+    """Iterations per line of the log."""
+    goes_on: bool
+    """Whether the training goes on from a checkpoint, so that the log may begin behind iteration 1."""
+    num_gpus: int | None
+    """GPUs (or CPU ranks) of the whole run."""
+    until: float | None
+    """Share to which the mean time was to be known before the run ended by itself; None: it was to do all its iterations."""
+    enough_at: int | None
+    """The iteration after which the log says that this was so."""
+
+    def throughput(self, log: Log, attempt: Attempt) -> Throughput | None:
+        """Measure the records of `attempt`, which is one of `log`, with these sizes; None when none has a time."""
+        done = 0  # a program that goes on warms up too, in whichever iteration is its first
+        if self.goes_on and attempt.records:
+            done = (int(attempt.records[0].iteration) - 1) // self.log_interval * self.log_interval
+        conventions = LogConventions(log_interval=self.log_interval, counts_from=done + 1, events=log.events)
+        return measure_records(attempt.records, sizes_of(attempt, self.overrides), conventions)
+
+    def bound(self, records: Records) -> Bound | None:
+        """Return what `records` prove about the mean time by the rule of --until; None where it was not asked for or they are few."""
+        if self.until is None or not len(records):
+            return None
+        lines = zip(records.column("iteration").astype(int).tolist(), records.column("elapsed_s").tolist(), strict=True)
+        return replay(lines, self.until, self.log_interval)
+
+    def owed_iterations(self, records: Records) -> int:
+        """Return the iterations that must be in the log: all, or those after which it says, and its times prove, that it was enough."""
+        bound = self.bound(records) if self.enough_at is not None else None
+        return min(self.enough_at or self.iterations, self.iterations) if bound and bound.is_proven else self.iterations
+
+    @property
+    def overrides(self) -> Overrides:
+        """The sizes, as a person would give them on the command line: the log has less weight."""
+        return Overrides(
+            sequence_length=self.sequence_length, global_batch_size=self.global_batch_size, num_gpus=self.num_gpus
+        )
+
+
+def goes_on(run: Mapping[str, Any]) -> bool:
+    """Say whether run.json asks to go on from a checkpoint, so that the log begins behind iteration 1."""
+    given = lookup(run, "tuning.train_args")
+    return isinstance(given, list) and "--load" in given
+
+
+def requested(folder: Path, run: dict[str, Any]) -> Requested:
+    """Return what the run.json of `folder` asks for; raises NlpBenchError that names the file, the field and the value."""
+    path = folder / "run.json"
+
+    def positive(dotted: str) -> int:
+        value = lookup(run, dotted)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= LARGEST:
+            raise NlpBenchError(
+                f"{path}: {dotted} is {value!r}, expected a whole number from 1 to 10^15; make it with: nlp-bench check"
+            )
+        return value
+
+    until = lookup(run, "tuning.until")
+    share = percent(f"{path}: tuning.until", until) if isinstance(until, str) else None
+    return Requested(
+        sequence_length=positive("batch.sequence_length"),
+        global_batch_size=positive("batch.global_batch_size"),
+        iterations=positive("training.iterations"),
+        log_interval=positive("training.log_interval"),
+        goes_on=goes_on(run),
+        num_gpus=None if lookup(run, "parallel.num_gpus") is None else positive("parallel.num_gpus"),
+        until=share,
+        enough_at=enough_at(folder) if share is not None else None,
+    )
 
 
 def measure_folder(
@@ -56,51 +142,78 @@ def measure_folder(
     redacted: frozenset[str] = frozenset(),
     judge: Judge | None = None,
 ) -> FolderMeasurement:
-    """Measure the run in `folder`; the entry is called `source`. `ended` stands in for an outcome.json that is not there yet.
+    """Measure the run in `folder`; the result is called `source`. `ended` stands in for an outcome.json that is not there yet.
 
     `redacted` names files of a bundle in which secrets were blacked out: their hashes are no longer those of the chain of evidence.
     `judge` holds the result to rules before its energy is computed: a run without a number has none.
 
-    Raises NlpBenchError when run.json or outcome.json is missing, or a file is unreadable; every end of the run is an entry.
+    Raises NlpBenchError when run.json or outcome.json is missing, or a file is unreadable; every end of the run is a result.
     """
     try:
-        return _measured(folder, source, ended, redacted, judge)
+        run = read_json(folder / "run.json", schemas.RUN)
+        asked = requested(folder, run)
+        check_types(Run, run, f"{folder / 'run.json'}: run")
+        ended = ended or _outcome(folder)
+        refuse_types({"reasons": [], **ended}, folder / "outcome.json", reasons=list | None)
+        return _measured(folder, source, run, asked, ended, redacted, judge)
     except OSError as error:  # a disk, or a file server that has lost the file
         raise NlpBenchError(f"cannot read {error.filename or folder}: {explained(error)}") from error
 
 
-def _measured(
-    folder: Path, source: str, ended: dict[str, Any] | None, redacted: frozenset[str], judge: Judge | None
+def _measured(  # noqa: PLR0913, PLR0917  # one record each
+    folder: Path,
+    source: str,
+    run: dict[str, Any],
+    asked: Requested,
+    ended: dict[str, Any],
+    redacted: frozenset[str],
+    judge: Judge | None,
 ) -> FolderMeasurement:
-    run = read_json(folder / "run.json", schemas.RUN)
-    asked = Asked.of(run, folder / "run.json")
-    asked = replace(asked, enough_at=enough_at(folder) if asked.until is not None else None)
-    check_types(Run, run, f"{folder / 'run.json'}: run")
-    ended = ended or _outcome(folder)
-    refuse_types({"reasons": [], **ended}, folder / "outcome.json", reasons=list | None)
     given = read_word(ended.get("outcome"), folder / "outcome.json")
-    reasons = [Reason("ended", one_line(text)) for text in ended.get("reasons") or []]
     log, sealed = _read(folder)
     attempt = _last_attempt(log)
     records = attempt.records
     seals = seal.check(folder, is_valid=given is Outcome.VALID, redacted=redacted, log=sealed)
     outcome, why = _objection(folder, ended, given, seals, redacted) or (given, None)
     if outcome is Outcome.VALID:
-        outcome, why = judge_log(asked, log, records)
-    seen = asked.throughput(log, attempt) if log and (outcome is Outcome.VALID or _is_changed(seals)) else None
+        outcome, why = next(_against_log(asked, log, records), (outcome, why))
+    # What was changed carries no number, but is held against itself, which tells where.
+    is_changed = any(link.state is seal.State.BROKEN for link in seals)
+    seen = asked.throughput(log, attempt) if log and (outcome is Outcome.VALID or is_changed) else None
     throughput = seen if outcome is Outcome.VALID else None
     workload = workload_of(run, log.settings if log else {}, attempt)
     nodes = read_nodes(folder)
-    said = _statements(asked, log, attempt, seen, workload=workload, sealed=sealed, nodes=nodes)
+    said = None
+    if log and seen:
+        said = Statements(
+            log=log,
+            attempt=attempt,
+            others=log.attempts[:-1],
+            measured=seen,
+            overrides=asked.overrides,
+            workload=workload,
+            seals=tuple(against_seals(sealed, attempt, is_alone=False)),
+            recorders=[node.times for node in nodes],
+            is_ours=True,
+        )
     found = reconcile(said) if said else ()
     void = voiding(found)
     if void and throughput:
         outcome, why, throughput = Outcome.INVALID, void.reason, None
+    provenance = None
+    if log:
+        sizes = throughput.sizes if throughput else sizes_of(attempt, asked.overrides)
+        provenance = provenance_of(log, attempt, sizes, throughput, asked.overrides).given_by_run_json()
     entry = RunResult(
         source=source,
         dialect=log.dialect if log else None,
         outcome=outcome,
-        reasons=(*([why] if why else []), *reasons, *_deviations(run), *notes(asked, log, records, throughput, found)),
+        reasons=(
+            *([why] if why else []),
+            *(Reason("ended", one_line(text)) for text in ended.get("reasons") or []),
+            *_deviations(run),
+            *(_notes(asked, log, records, throughput, found) if log else []),
+        ),
         contradictions=found,
         otherwise=otherwise(said) if said else (),
         num_records=len(records) if log else None,
@@ -116,7 +229,7 @@ def _measured(
         throughput=throughput,
         until=asked.bound(records) if throughput else None,
         workload=workload,
-        provenance=_provenance(asked, log, attempt, throughput),
+        provenance=provenance,
     )
     entry = judge(entry, run, ended) if judge else entry
     return FolderMeasurement(run=run, ended=ended, entry=with_machine(entry, log, run_dir=folder, run=run, nodes=nodes))
@@ -125,11 +238,6 @@ def _measured(
 def _deviations(run: dict[str, Any]) -> list[Reason]:
     said = (one_line(deviation) for deviation in run.get("deviations") or [])
     return [Reason("deviation", f"not the benchmark as defined: {text}") for text in said]
-
-
-def _is_changed(seals: tuple[seal.Finding, ...]) -> bool:
-    """Say whether a link is broken: what was changed carries no number, but is held against itself, which tells where."""
-    return any(link.state is seal.State.BROKEN for link in seals)
 
 
 def _outcome(folder: Path) -> dict[str, Any]:
@@ -155,31 +263,6 @@ def _last_attempt(log: Log | None) -> Attempt:
     return replace(attempt, records=attempt.records.chosen(attempt.records.whole))
 
 
-def _statements(  # noqa: PLR0913  # one statement each
-    asked: Asked,
-    log: Log | None,
-    attempt: Attempt,
-    throughput: Throughput | None,
-    *,
-    workload: Workload,
-    sealed: seal.SealedLog,
-    nodes: tuple[NodeRecord, ...],
-) -> Statements | None:
-    if not (log and throughput):
-        return None
-    return Statements(
-        log=log,
-        attempt=attempt,
-        others=log.attempts[:-1],
-        measured=throughput,
-        overrides=asked.overrides(),
-        workload=workload,
-        seals=tuple(against_seals(sealed, attempt, is_alone=False)),
-        recorders=[node.times for node in nodes],
-        is_ours=True,
-    )
-
-
 def _objection(
     folder: Path, ended: dict[str, Any], given: Outcome, seals: tuple[seal.Finding, ...], redacted: frozenset[str]
 ) -> tuple[Outcome, Reason] | None:
@@ -199,8 +282,62 @@ def _objection(
     return Outcome.INVALID, Reason("broken-seal", f"the chain of evidence is broken: {broken}")
 
 
-def _provenance(asked: Asked, log: Log | None, attempt: Attempt, throughput: Throughput | None) -> Provenance | None:
+def _against_log(asked: Requested, log: Log | None, records: Records) -> Iterator[tuple[Outcome, Reason]]:
+    """Yield what the log says against VALID; `records` are the whole ones of the last attempt."""
     if log is None:
-        return None
-    sizes = throughput.sizes if throughput else sizes_of(attempt, asked.overrides())
-    return provenance_of(log, attempt, sizes, throughput, asked.overrides()).given_by_run_json()
+        yield Outcome.INCOMPLETE, Reason("no-log", "there is no job.out")
+    if broken := why_broken(records):
+        yield Outcome.INVALID, broken
+    if log is not None and log.damage:
+        text = f"job.out could not be read whole; {one_line(log.damage)}"
+        yield Outcome.INCOMPLETE, Reason("damaged", text)
+    if nothing_trained := voiding(against_training(records, is_ours=True)):
+        yield Outcome.INVALID, nothing_trained.reason
+    last = records[-1].iteration if records else 0
+    if not records or last < asked.owed_iterations(records):
+        text = f"the last whole line of the log is iteration {last} of {asked.iterations}"
+        yield Outcome.INCOMPLETE, Reason("stops-early", text)
+    if not records.has("lm_loss").any():
+        yield Outcome.INVALID, Reason("no-loss", "no line of the log has a loss")
+    yield from _other_run(asked, records)
+    if not records.has("elapsed_s").any():
+        yield Outcome.INVALID, Reason("no-time", "no line of the log has an elapsed time that could be used")
+    if log is not None and log.refusal:
+        yield Outcome.INVALID, Reason("refused-by-dialect", log.refusal.reason)
+
+
+def _other_run(asked: Requested, records: Records) -> Iterator[tuple[Outcome, Reason]]:
+    """Yield where the lines tell of another run than run.json asks for."""
+    total = records[-1].total_iterations if records else None
+    if total and total != asked.iterations:
+        text = f"the lines of the log count to iteration {total}, run.json asks for {asked.iterations}"
+        yield Outcome.INVALID, Reason("other-run", text)
+    other = records.has("global_batch_size") & (records.column("global_batch_size") != asked.global_batch_size)
+    if other.any():
+        record = records[int(np.argmax(other))]
+        ran = f"iteration {record.iteration} ran with global batch size {record.global_batch_size}"
+        yield Outcome.INVALID, Reason("other-run", f"{ran}, run.json asks for {asked.global_batch_size}")
+
+
+def _notes(
+    asked: Requested, log: Log, records: Records, measured: Throughput | None, contradictions: Sequence[Contradiction]
+) -> list[Reason]:
+    """Return what to know about a measurement: lines left out, several attempts, no interval, what speaks against it and is not its reason."""
+    found = log_reasons(log)
+    if len(log.attempts) > 1:
+        found.append(Reason("several-attempts", f"{len(log.attempts)} attempts in job.out; the last is judged"))
+    num_expected = -(-asked.owed_iterations(records) // asked.log_interval)  # the last iteration is always logged
+    if asked.goes_on and records:
+        num_expected -= (int(records[0].iteration) - 1) // asked.log_interval
+    if measured and len(records) < num_expected:
+        found.append(Reason("missing-lines", f"{len(records)} of {num_expected} expected lines are whole"))
+    if measured and asked.until is not None:
+        bound, word = asked.bound(records), f"{100 * asked.until:g} % were asked for"
+        text = f"{word}: {bound.text()}" if bound else f"{word}, and the log has too few lines to bound the mean"
+        found.append(Reason("until", text))
+    if measured and measured.why_no_interval:
+        found.append(Reason("no-interval", measured.why_no_interval))
+    if measured:
+        found += measured.steadiness.warnings()
+    void = voiding(contradictions)
+    return [*found, *(each.reason for each in contradictions if each is not void)]

@@ -1,29 +1,33 @@
-"""Anybody's log to entries: what the log does not say comes from the command line, and is never guessed."""
+"""Anybody's log to results: what the log does not say comes from the command line, and is never guessed.
+
+Of a log alone its lines have to show how its run ended (`ending`), and that its rate can be true (`why_implausible`).
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from io import BytesIO
 
 import numpy as np
 
+from nlp_bench.config.accelerators import bound_of
+from nlp_bench.errors import NlpBenchError
 from nlp_bench.logs.endings import decisive
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.reader import Progress, read_log
-from nlp_bench.logs.record import Attempt, Log
+from nlp_bench.logs.record import Attempt, Log, Records
+from nlp_bench.logs.source import open_log
 from nlp_bench.measure.contradiction import doubts, voiding
-from nlp_bench.measure.ending import LogEnd, end_of
-from nlp_bench.measure.entry import RunResult, has_placeholder_loss, why_broken
-from nlp_bench.measure.habits import habits_of
-from nlp_bench.measure.otherwise import otherwise
-from nlp_bench.measure.plausible import why_implausible
+from nlp_bench.measure.ending import Shown, end_of
+from nlp_bench.measure.entry import RunResult, against_log, has_placeholder_loss, supplied_sizes, why_broken
 from nlp_bench.measure.provenance import provenance_of
-from nlp_bench.measure.reconcile import Statements, reconcile
-from nlp_bench.measure.sealed import against_seals, sealed_log, with_own_events
+from nlp_bench.measure.reconcile import Statements, against_seals, otherwise, reconcile
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
-from nlp_bench.measure.supplied import against_log, supplied_sizes
 from nlp_bench.measure.throughput import Throughput, measure_records
+from nlp_bench.measure.window import conventions_of
 from nlp_bench.measure.workload import workload_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
-from nlp_bench.seal import SealedLog
+from nlp_bench.seal import NO_LOG, SealedLog, read_sealed_log
 from nlp_bench.show.escape import one_line
 
 _WORDS = {
@@ -35,6 +39,11 @@ NOTHING = frozenset({"empty-file", "no-training-line"})
 """Codes of the reason where a file has nothing to do with training."""
 MANY_ATTEMPTS, SHORT_ATTEMPT = 5, 3
 """So many starts of so few records each are no restarts."""
+ANY_PEAK_TFLOPS = 50_000.0
+"""Above this no device that is sold computes in any format (2026)."""
+LARGE_PARAMETERS = 1e9
+LARGE_MODEL_S = 0.005
+"""Launching the kernels of a model of LARGE_PARAMETERS, forward and backward, takes longer than this."""
 
 
 def measure_log(
@@ -43,30 +52,52 @@ def measure_log(
     progress: Progress | None = None,
     judge: Callable[[RunResult], RunResult] = lambda result: result,
 ) -> list[RunResult]:
-    """Return one entry per configuration in the log at `path` (`-` is standard input).
+    """Return one result per configuration in the log at `path` (`-` is standard input).
 
-    Raises UsageError when it cannot be opened; a log that gives no number is an entry with outcome REFUSED. `judge` holds each to rules
+    Raises UsageError when it cannot be opened; a log that gives no number is a result with outcome REFUSED. `judge` holds each to rules
     before its energy is computed.
     """
     log = read_log(path, pattern=overrides.pattern, progress=progress)
     source = "standard input" if path == "-" else one_line(path)
     if log.refusal or not log.attempts:
         return [judge(_refused(source, log, overrides))]
-    sealed = sealed_log(path, log)
+    sealed = _sealed_log(path, log)
     log = with_own_events(log, sealed)
     groups: dict[tuple[object, ...], list[Attempt]] = {}
     for attempt in log.attempts:
         groups.setdefault(_configuration(attempt), []).append(attempt)
-    return [_with_machine(judge(_entry(source, log, attempts, overrides, sealed)), log) for attempts in groups.values()]
+    return [
+        _with_machine(judge(_result(source, log, attempts, overrides, sealed)), log) for attempts in groups.values()
+    ]
 
 
-def _with_machine(entry: RunResult, log: Log) -> RunResult:
-    """Return `entry` with its energy and machine, of which most logs say nothing."""
-    if not (entry.records.has("joules_per_device").any() or any(name.startswith("nccl_") for name in log.settings)):
-        return entry
-    from nlp_bench.measure.beside import with_machine  # noqa: PLC0415  # it takes as long as reading a short log
+def _with_machine(result: RunResult, log: Log) -> RunResult:
+    """Return `result` with its energy and machine, of which most logs say nothing."""
+    if not (result.records.has("joules_per_device").any() or any(name.startswith("nccl_") for name in log.settings)):
+        return result
+    from nlp_bench.measure.energy import with_machine  # noqa: PLC0415  # it takes as long as reading a short log
 
-    return with_machine(entry, log)
+    return with_machine(result, log)
+
+
+def _sealed_log(path: str, log: Log) -> SealedLog:
+    """Read the log a second time for the hashes of our trainer; one without its opening line, and standard input, are not read again."""
+    if "run_sha256" not in log.settings or path == "-":
+        return NO_LOG
+    with open_log(path) as source:
+        return read_sealed_log(
+            line for block in source.blocks() for line in BytesIO(block.data[block.begin : block.end])
+        )
+
+
+def with_own_events(log: Log, sealed: SealedLog) -> Log:
+    """Return `log` with those evaluations, checkpoints and profiled iterations alone that a sealed line speaks of.
+
+    What others write in between is covered by no hash of the trainer, so that it must not take an iteration out of the number.
+    """
+    if not sealed.parts:
+        return log
+    return replace(log, events=tuple(event for event in log.events if event.line_number in sealed.marking_lines))
 
 
 def _refused(source: str, log: Log, overrides: Overrides) -> RunResult:
@@ -78,19 +109,16 @@ def _refused(source: str, log: Log, overrides: Overrides) -> RunResult:
     mark = decisive(log.ends)
     is_failure = mark is not None and mark.outcome is not Outcome.VALID
     ended = [Reason("end-mark", f"line {mark.line_number}: {one_line(mark.text)}")] if mark and is_failure else []
+    left_out = (each for each in log_reasons(log) if each.code != reason.code)
     return RunResult(
         source=source,
         dialect=log.dialect,
         outcome=Outcome.REFUSED,
-        reasons=(reason, *ended, *_remarks_of(log), *(each for each in log_reasons(log) if each.code != reason.code)),
+        reasons=(reason, *ended, *_of_dialect(log), *left_out),
         num_records=sum(len(attempt.records) for attempt in log.attempts),
         attempts=log.numbered(log.attempts),
         provenance=provenance_of(log, None, None, None, overrides),
     )
-
-
-def _remarks_of(log: Log) -> list[Reason]:
-    return [Reason("dialect", text) for text in log.remarks]
 
 
 def _why_nothing(log: Log) -> Reason:
@@ -106,14 +134,8 @@ def _why_nothing(log: Log) -> Reason:
     )
 
 
-def _configuration(attempt: Attempt) -> tuple[object, ...]:
-    last = attempt.records[-1]
-    return (
-        last.total_iterations,
-        last.global_batch_size,
-        last.sequence_length or attempt.fact("sequence_length"),
-        attempt.fact("num_devices"),
-    )
+def _of_dialect(log: Log) -> list[Reason]:
+    return [Reason("dialect", text) for text in log.remarks]
 
 
 def log_reasons(log: Log) -> list[Reason]:
@@ -128,12 +150,18 @@ def log_reasons(log: Log) -> list[Reason]:
     return [Reason(code, text) for code, text in said.items() if text]
 
 
-def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overrides, sealed: SealedLog) -> RunResult:
+def _configuration(attempt: Attempt) -> tuple[object, ...]:
+    last = attempt.records[-1]
+    length = last.sequence_length or attempt.fact("sequence_length")
+    return last.total_iterations, last.global_batch_size, length, attempt.fact("num_devices")
+
+
+def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overrides, sealed: SealedLog) -> RunResult:
     attempt = max(attempts, key=lambda a: len(a.records))
     records, last = attempt.records, attempt.records[-1]
     sizes = sizes_of(attempt, overrides)
     supplied = supplied_sizes(attempt, sizes, overrides)
-    reasons = [*_remarks_of(log), *against_log(supplied, attempt, sizes, overrides), *log_reasons(log)]
+    reasons = [*_of_dialect(log), *against_log(supplied, attempt, sizes, overrides), *log_reasons(log)]
     if len(attempts) > 1:
         where = f"iterations {records[0].iteration} to {last.iteration}, from line {records[0].line_number}"
         text = f"{len(attempts)} attempts of this training in the log; the longest is measured ({where})"
@@ -142,14 +170,16 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
     ending = end_of(log, attempts, attempt)
     ended = None if ending.outcome.has_number else ending.reason
     refusal = _mixed(log) or (None if sizes.is_measurable else Reason("no-size", why_not(attempt, sizes)))
-    is_refused = broken or ended or refusal
-    throughput = None if is_refused else measure_records(records, sizes, habits_of(log, attempt))
+    throughput = None
+    if not (broken or ended or refusal):
+        throughput = measure_records(records, sizes, conventions_of(log, attempt))
     if throughput:
         refusal = _only_warm_up(throughput, log.counts_from) or why_implausible(attempt, sizes, throughput.steady)
-        reasons += _about(attempt, throughput, log.counts_from)
+        reasons += _qualifications(attempt, throughput, log.counts_from)
     workload = workload_of(None, log.settings, attempt)
-    said = (
-        Statements(
+    said = None
+    if throughput and not refusal:
+        said = Statements(
             log=log,
             attempt=attempt,
             others=[other for other in attempts if other is not attempt],
@@ -158,21 +188,23 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
             workload=workload,
             seals=tuple(against_seals(sealed, attempt, is_alone=True)),
         )
-        if throughput and not refusal
-        else None
-    )
     found = reconcile(said) if said else ()
     void = voiding(found)
-    if doubts(found):
-        ending = ending.doubted()
+    if doubts(found) and ending.outcome is Outcome.VALID:
+        ending = replace(ending, outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED)
     first = broken or ended or refusal or (void.reason if void else None)
     reasons += [each.reason for each in found if each is not void]
     reasons += [ending.reason] if ending.reason and not first else []
+    outcome = ending.outcome
+    if broken or void:
+        outcome = Outcome.INVALID
+    elif (refusal or not throughput) and outcome.has_number:
+        outcome = Outcome.REFUSED
     return RunResult(
         source=source,
         dialect=log.dialect,
-        outcome=_outcome(ending, is_invalid=bool(broken or void), is_refused=bool(refusal) or not throughput),
-        reasons=tuple([first, *reasons] if first else reasons),
+        outcome=outcome,
+        reasons=(*([first] if first else []), *reasons),
         contradictions=found,
         otherwise=otherwise(said) if said else (),
         remarks=(*([ending.remark] if ending.remark else []), *_remarks(attempt)),
@@ -191,12 +223,6 @@ def _entry(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overri
     )
 
 
-def _outcome(ending: LogEnd, *, is_invalid: bool, is_refused: bool) -> Outcome:
-    if is_invalid:
-        return Outcome.INVALID
-    return Outcome.REFUSED if is_refused and ending.outcome.has_number else ending.outcome
-
-
 def _mixed(log: Log) -> Reason | None:
     """Say that several programs or processes wrote into the log at once, where iterations jump back all the time."""
     lengths = [len(attempt.records) for attempt in log.attempts]
@@ -213,43 +239,83 @@ def _option(name: str) -> str:
 
 def why_not(attempt: Attempt, sizes: Sizes) -> str:
     """Say which fact is missing, and the option that supplies it."""
-    records = attempt.records
-    has: Callable[[str], bool] = lambda name: bool(np.isfinite(records.column(name)).any())  # noqa: E731
-    if has("tokens_per_second_per_device") or has("tokens_per_device"):
+
+    def has(*names: str) -> bool:
+        return any(np.isfinite(attempt.records.column(name)).any() for name in names)
+
+    if has("tokens_per_second_per_device", "tokens_per_device"):
         rate = sizes.tokens_per_second_per_device
         stated = f"the log states {rate:.2f} tokens per second of one device; " if rate else ""
-        other = "" if not has("elapsed_s") else f"; or {_option('global_batch_size')} and {_option('sequence_length')}"
+        other = f"; or {_option('global_batch_size')} and {_option('sequence_length')}" if has("elapsed_s") else ""
         return f"{stated}not in the log: {_option('num_devices')}{other}"
-    missing = []
-    if has("samples_per_second_per_device") and not sizes.num_devices:
-        missing.append("num_devices")
-    has_samples = has("samples_per_second") or has("samples_per_second_per_device")
-    if not has_samples and not has("elapsed_s") and not has("clock_s"):
+    has_samples = has("samples_per_second", "samples_per_second_per_device")
+    if not has_samples and not has("elapsed_s", "clock_s"):
         return "the log has no elapsed times: no tokens per second can be computed, and no option can supply them"
-    if not sizes.sequence_length:
-        missing.append("sequence_length")
-    if not has_samples and not sizes.global_batch_size:
-        missing.append("global_batch_size")
-    if not missing:
-        return "no record has both a time and a size in tokens"
-    return f"not in the log: {' and '.join(_option(name) for name in missing)}"
+    lacks = {
+        "num_devices": has("samples_per_second_per_device") and not sizes.num_devices,
+        "sequence_length": not sizes.sequence_length,
+        "global_batch_size": not has_samples and not sizes.global_batch_size,
+    }
+    missing = [_option(name) for name, is_missing in lacks.items() if is_missing]
+    return f"not in the log: {' and '.join(missing)}" if missing else "no record has both a time and a size in tokens"
+
+
+def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) -> Reason | None:
+    """Return why `tokens_per_second` (whole machine) cannot be true by what the log says of model and devices, else None.
+
+    A training step needs at least 6 floating-point operations per parameter and token (Kaplan et al. 2020,
+    https://arxiv.org/abs/2001.08361, section 2.1: forward 2, backward 4); attention and recompute come on top.
+    """
+    # A log that states no count may show the shape: what GPT layers of it have at least.
+    parameters, devices = attempt.fact("parameters") or attempt.fact("least_parameters"), sizes.num_devices
+    stated = _median(attempt.records, "model_tflops") or _median(attempt.records, "tflops")
+    text = None
+    if stated and stated > ANY_PEAK_TFLOPS:
+        text = f"the log states {stated:.0f} TFLOP/s per device, more than any device has"
+    elif parameters:
+        elapsed = float(np.nanmedian(sizes.elapsed_s)) if sizes.has_times else None
+        name, peak = _peak(attempt)
+        needed = 6 * parameters * tokens_per_second / devices / 1e12 if devices else 0.0
+        if elapsed and parameters >= LARGE_PARAMETERS and elapsed < LARGE_MODEL_S:
+            words = f"an iteration of {elapsed * 1000:.3g} ms for {parameters / 1e9:.3g} billion parameters"
+            text = f"{words} is the dispatch, not the work"
+        elif needed > peak:
+            formula = f"6 x {parameters:.4g} parameters x {tokens_per_second:.2f} tokens/s / {devices} devices"
+            text = f"{formula} = {needed:.0f} TFLOP/s per device, more than the {peak:.0f} of {name}"
+    return Reason("implausible", f"implausible: {text}") if text else None
+
+
+def _median(records: Records, name: str) -> float | None:
+    column = records.column(name)
+    column = column[np.isfinite(column)]
+    return float(np.median(column)) if len(column) else None
+
+
+def _peak(attempt: Attempt) -> tuple[str, float]:
+    """Return the family of the device and what none of it exceeds in any format, the fastest variant of a word that means several."""
+    device = attempt.facts.get("device")
+    try:
+        found = bound_of(str(device.value)) if device else None
+    except NlpBenchError:
+        found = None  # without the data files of the checkout the bound of all devices holds
+    return found or ("any device", ANY_PEAK_TFLOPS)
 
 
 def _only_warm_up(measured: Throughput, counts_from: int) -> Reason | None:
     """Say that the first iteration alone was timed, where that is so: a number of it would be one of the start-up."""
-    window = measured.window
-    if len(measured.spans) > 1 or window.last_iteration > counts_from:
+    if measured.num_records > 1 or measured.window.last_iteration > counts_from:
         return None
     text = f"the only time is that of the first iteration ({counts_from}), which is warm-up; a longer log is needed"
     return Reason("only-warm-up", text)
 
 
-def _about(attempt: Attempt, measured: Throughput, counts_from: int) -> list[Reason]:
+def _qualifications(attempt: Attempt, measured: Throughput, counts_from: int) -> list[Reason]:
     """Return what qualifies a number: no interval, warm-up inside."""
     said = [Reason("no-interval", measured.why_no_interval)] if measured.why_no_interval else []
     said += measured.steadiness.warnings()
-    if len(measured.spans) == 1 and measured.window.first_iteration <= counts_from < measured.window.last_iteration:
-        said.append(Reason("warm-up-inside", "the only interval holds the first iteration, so that warm-up is inside"))
+    if measured.num_records == 1 and measured.window.first_iteration <= counts_from < measured.window.last_iteration:
+        text = "the only interval holds the first iteration, so that warm-up is inside"
+        said.append(Reason("warm-up-inside", text))
     elif len(attempt.records) == 1 and attempt.records[0].iteration > counts_from and not attempt.count("log_interval"):
         text = f"the only record may stand for all iterations up to {attempt.records[0].iteration}, warm-up included"
         said.append(Reason("warm-up-inside", text))
@@ -259,9 +325,8 @@ def _about(attempt: Attempt, measured: Throughput, counts_from: int) -> list[Rea
 def _remarks(attempt: Attempt) -> list[str]:
     remarks = []
     if has_placeholder_loss(attempt.records):
-        remarks.append(
-            f"line {attempt.records[0].line_number} prints nan before there is a loss; all later ones are finite"
-        )
+        line = attempt.records[0].line_number
+        remarks.append(f"line {line} prints nan before there is a loss; all later ones are finite")
     skipped = np.nansum(attempt.records.column("num_skipped"))
     if skipped > 0:
         remarks.append(f"{int(skipped)} iteration(s) skipped the update of the weights")

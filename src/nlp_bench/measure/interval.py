@@ -23,11 +23,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.measure.autocorrelation import MIN_VALUES, long_run_variance, scatter_of
-from nlp_bench.measure.changes import MIN_SEGMENT, levels
 from nlp_bench.measure.estimate import CHOICE_FACTOR, UNSEEN, UNSEEN_WHERE_SEEN, Estimate, Uncertainty
-from nlp_bench.measure.span import Spans
-from nlp_bench.measure.summary import median
+from nlp_bench.measure.series import MIN_SEGMENT, MIN_VALUES, levels, long_run_variance, median, scatter_of
+from nlp_bench.measure.sizes import Spans
 
 Column = NDArray[np.float64]
 MIN_RECORDS = 3

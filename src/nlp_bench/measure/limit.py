@@ -130,11 +130,8 @@ def _why_not_without(measured: Throughput, tokens: int, limit_s: float) -> str |
             continue
         seconds, num_tokens, share = seconds + aside.seconds, num_tokens + aside.num_tokens, share + aside.share
         names.append("the warm-up" if is_warm_up else f"what the log calls {aside.why}")
-    if names and window.tail:
-        seconds, num_tokens = (
-            seconds + float(window.tail.seconds.sum()),
-            num_tokens + float(window.tail.num_tokens.sum()),
-        )
+    if names and window.slow_end:
+        seconds, num_tokens = seconds + window.slow_end.seconds, num_tokens + window.slow_end.num_tokens
     counted_s = tokens * seconds / num_tokens
     if not names or counted_s <= limit_s:
         return None

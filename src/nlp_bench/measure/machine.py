@@ -1,24 +1,32 @@
 """What the machine of a run really was and did, from its nodes' records, environment.json and the log; and what is wrong with it.
 
-A warning is a fact that makes the number another one than its reader thinks: a limited or throttled GPU, a fallback to TCP, another
-NCCL than the installed one, nodes that differ, nodes that left no record.
+The nodes' records are machine/NODE.json and machine/NODE.samples.csv, read so that no fault of theirs costs the run. A warning is a fact
+that makes the number another one than its reader thinks: a limited or throttled GPU, a fallback to TCP, another NCCL than the installed
+one, nodes that differ, nodes that left no record.
 """
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.files import read_object
+import numpy as np
+from numpy.typing import NDArray
+
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import read_json
 from nlp_bench.logs.record import Fact
+from nlp_bench.machine import form
 from nlp_bench.machine.nvml import THROTTLE_REASONS
-from nlp_bench.measure.gpu_state import GpuState, gpu_states
-from nlp_bench.measure.node_records import NodeRecord
 from nlp_bench.measure.workload import lookup
 from nlp_bench.show.escape import one_line
 
+Column = NDArray[np.float64]
+MAX_BYTES = 256 * 2**20
+"""A larger file of samples is none of ours: a day of 16 GPUs has 60 MB."""
 CLOCK_SPREAD = 0.05
 """GPUs whose mean clock is further from the median than this do not run alike."""
 NO_RECORDS = "no machine records: the recorder was switched off (NLP_BENCH_SAMPLE_S=0) or could not write"
@@ -30,13 +38,147 @@ _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeRecord:
+    """One node. What it says comes from a file that anybody may have written: each value is looked at before it is used."""
+
+    name: str
+    """The node's name, as its file is called."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """NODE.json, {} where it cannot be read."""
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    """NODE.samples.csv by the names of `form.header`; NaN where a cell is empty."""
+    problem: str | None = None
+    """Why facts or samples are missing."""
+
+    @property
+    def times(self) -> Column:
+        """Seconds since 1970 of the samples."""
+        return self.columns.get(form.TIME, np.empty(0))
+
+    def objects(self, name: str) -> list[Mapping[str, Any]]:
+        """Return the objects of a list of NODE.json, [] where there is no such list."""
+        found = self.facts.get(name)
+        return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+    def gpus(self) -> list[Mapping[str, Any]]:
+        """Return the GPUs that ranks used."""
+        return [gpu for gpu in self.objects("gpus") if gpu.get("is_used") and isinstance(gpu.get("index"), int)]
+
+    def text(self, dotted: str) -> str | None:
+        """Return the word at `dotted` in NODE.json in one line, None where there is none."""
+        value = lookup(self.facts, dotted)
+        return one_line(value)[:300] or None if isinstance(value, str) else None
+
+
+def number(value: object) -> float | None:
+    """Return `value` as a finite number of at least 0, None for everything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value) if value >= 0 else None
+
+
+def read_nodes(run_dir: Path) -> tuple[NodeRecord, ...]:
+    """Return the nodes that recorded anything, by name; a file that cannot be read is that node's `problem`."""
+    folder = run_dir / form.FOLDER
+    endings = (form.SAMPLES, form.ERROR, form.FACTS)
+    try:
+        files = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+    except OSError:
+        return ()
+    found = ((name, next((end for end in endings if name.endswith(end)), None)) for name in files)
+    return tuple(_read(folder, name) for name in sorted({name.removesuffix(end) for name, end in found if end}))
+
+
+def _read(folder: Path, name: str) -> NodeRecord:
+    problems = []
+    facts: Mapping[str, Any] = {}
+    columns: Mapping[str, Column] = {}
+    try:
+        facts = read_json(folder / (name + form.FACTS), form.SCHEMA)
+    except NlpBenchError as error:
+        problems.append(one_line(error))
+    try:
+        columns = _columns(folder / (name + form.SAMPLES))
+    except (OSError, ValueError) as error:
+        problems.append(f"no samples ({one_line(error)})")
+    failed = folder / (name + form.ERROR)
+    if failed.exists():
+        problems.append(f"the recorder failed, see {form.FOLDER}/{one_line(failed.name)}")
+    return NodeRecord(name=one_line(name), facts=facts, columns=columns, problem="; ".join(problems) or None)
+
+
+def _columns(path: Path) -> dict[str, Column]:
+    """Return the columns of a CSV. Raises OSError, or ValueError for what is no table of numbers with a time."""
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path.name} has more than {MAX_BYTES >> 20} MiB")
+    # A line without its line feed was cut as the node went down; a cut number looks like a smaller one.
+    first, *lines = path.read_bytes().decode("ascii", "replace").rpartition("\n")[0].splitlines() or [""]
+    names = first.split(",")
+    if names[0] != form.TIME or len(set(names)) < len(names):
+        raise ValueError(f"{path.name} does not begin with the column {form.TIME}")
+    rows = [cells for line in lines if len(cells := line.split(",")) == len(names)]
+    table = np.array([[_cell(cell) for cell in cells] for cells in rows], dtype=np.float64).reshape(-1, len(names))
+    table = table[np.isfinite(table[:, 0])]
+    return {name: table[:, index] for index, name in enumerate(names)}
+
+
+def _cell(text: str) -> float:
+    try:
+        value = float(text) if text else math.nan
+    except ValueError:
+        return math.nan
+    return value if 0 <= value < 1e18 else math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuState:
+    """One GPU that ranks used, as it stood in the window."""
+
+    where: str
+    """"GPU 3 on node n2"."""
+    name: str
+    """Product name, empty where it is not known."""
+    limit_w: float | None
+    """Power limit in force."""
+    default_w: float | None
+    """The product's own limit."""
+    sm_clock_mhz: float | None
+    """Mean over the samples."""
+    throttled: Mapping[str, float]
+    """Reason (`nvml.THROTTLE_REASONS`) to the share of the samples, above 0, in which it held the GPU back."""
+
+
+def _states(node: NodeRecord, window: tuple[float, float] | None) -> Iterator[GpuState]:
+    begin, end = window or (-np.inf, np.inf)
+    inside = (node.times >= begin) & (node.times <= end)
+    for gpu in node.gpus():
+        index = gpu["index"]
+        clocks, masks = (
+            column[inside & np.isfinite(column)]
+            if (column := node.columns.get(f"gpu{index}_{name}")) is not None
+            else np.empty(0)
+            for name in ("sm_clock_mhz", "throttle_reasons")
+        )
+        bits = masks.astype(np.int64)
+        shares = {reason: float(np.mean(bits & bit > 0)) for bit, reason in THROTTLE_REASONS.items() if len(bits)}
+        yield GpuState(
+            where=f"GPU {index} on node {node.name}",
+            name=one_line(gpu.get("name") or "")[:100],
+            limit_w=number(gpu.get("power_limit_w")),
+            default_w=number(gpu.get("default_power_limit_w")),
+            sm_clock_mhz=float(clocks.mean()) if len(clocks) else None,
+            throttled={reason: share for reason, share in shares.items() if share},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class MachineTruth:
     """One run's machine."""
 
     summary: Mapping[str, Any] = field(default_factory=dict)
     """Facts by name; a count per word where nodes or GPUs may differ."""
     warnings: tuple[str, ...] = ()
-    """What to know before the number is believed; stands beside it."""
+    """What to know before the number is believed; stands with it."""
     notes: tuple[str, ...] = ()
     """What is not known."""
 
@@ -49,125 +191,90 @@ def machine_of(
     nodes: Sequence[NodeRecord],
     settings: Mapping[str, Fact],
     *,
-    run: Mapping[str, Any] | None = None,
-    environment: Mapping[str, Any] | None = None,
+    run: Mapping[str, Any],
+    environment: Mapping[str, Any],
     window: tuple[float, float] | None = None,
 ) -> MachineTruth | None:
     """Return what is known of the machine, None where nothing is.
 
-    `settings` is what the log prints, `run` run.json, `environment` environment.json, `window` the times of day between which the
-    samples count (None: all of them).
+    `settings` is what the log prints, `run` run.json, `environment` environment.json, {} where there are none; `window` the times of day
+    between which the samples count (None: all of them).
     """
-    log = _Log.of(settings)
-    if not (nodes or log.is_known or environment):
+    said = {name: settings.get(f"nccl_{name}") for name in ("version", "transport", "channels")}
+    nccl = {name: one_line(word.value)[:100] if word else None for name, word in said.items()}
+    if not (nodes or any(nccl.values()) or environment):
         return None
-    states = gpu_states(nodes, window)
-    packages = lookup(environment or {}, "packages")
-    packages = packages if isinstance(packages, dict) else {}
-    num_nodes = lookup(run or {}, "parallel.nodes")
-    is_on_gpus = lookup(run or {}, "system.accelerator") == "cuda"
-    has_network = isinstance(num_nodes, int) and num_nodes > 1
-    warnings = [
-        *(_records(nodes, num_nodes) if isinstance(num_nodes, int) else ()),
+    states = [state for node in nodes for state in _states(node, window)]
+    found = lookup(environment, "packages")
+    packages: Mapping[str, Any] = found if isinstance(found, dict) else {}
+    package = _nccl_package(packages, nodes)
+    num_nodes = lookup(run, "parallel.nodes")
+    num_nodes = num_nodes if isinstance(num_nodes, int) else None
+    warnings = (
+        *_missing_records(nodes, num_nodes),
         *_differences(nodes),
         *_limits(states),
-        *_throttling(states),
+        *(_throttled(states, reason) for reason in _reasons(states) if reason != POWER_CAP or not _is_normal(states)),
         *_clocks(states),
-        *_nccl(log, packages, nodes, has_network=has_network),
-    ]
+        *_nccl(nccl, package, nodes, has_network=(num_nodes or 1) > 1),
+    )
     summary = {
-        **_nodes(nodes),
-        **_gpus(states),
-        **log.to_json(_nccl_package(packages, nodes)),
-        **_software(run, environment, packages),
+        **_of_nodes(nodes),
+        **_of_gpus(states),
+        "nccl": {
+            "loaded": nccl["version"],
+            "package": package,
+            "transport": nccl["transport"],
+            "channels": nccl["channels"].split(", ") if nccl["channels"] else None,
+        },
+        "packages": {one_line(name): one_line(version) for name, version in packages.items() if version is not None},
+        # What ran; a record of before it was kept has what was submitted.
+        "commit": lookup(environment, "nlp_bench.commit") or lookup(run, "nlp_bench.commit"),
     }
     notes = [NO_RECORDS] if run and not nodes and "clock_spread_s" in settings else []  # older runs have neither
-    notes += [NO_TRANSPORT] if is_on_gpus and not (log.transport or log.channels) else []
-    notes += (
-        [_throttled(states, POWER_CAP)] if any(POWER_CAP in s.throttled for s in states) and _is_normal(states) else []
-    )
-    return MachineTruth(summary=summary, warnings=tuple(warnings), notes=tuple(notes))
+    if lookup(run, "system.accelerator") == "cuda" and not (nccl["transport"] or nccl["channels"]):
+        notes.append(NO_TRANSPORT)
+    if POWER_CAP in _reasons(states) and _is_normal(states):
+        notes.append(_throttled(states, POWER_CAP))
+    return MachineTruth(summary=summary, warnings=warnings, notes=tuple(notes))
 
 
-def read_environment(run_dir: Path) -> Mapping[str, Any] | None:
-    """Return environment.json, None where it is not there or no object."""
-    return read_object(run_dir / "environment.json") or None
-
-
-@dataclass(frozen=True)
-class _Log:
-    """What NCCL said in the log."""
-
-    version: str | None
-    transport: str | None
-    channels: str | None
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Fact]) -> "_Log":
-        words = [settings.get(name) for name in ("nccl_version", "nccl_transport", "nccl_channels")]
-        return cls(*(one_line(word.value)[:100] if word else None for word in words))
-
-    @property
-    def is_known(self) -> bool:
-        return bool(self.version or self.transport or self.channels)
-
-    def to_json(self, package: str | None) -> dict[str, Any]:
-        return {
-            "nccl": {
-                "loaded": self.version,
-                "package": package,
-                "transport": self.transport,
-                "channels": self.channels.split(", ") if self.channels else None,
-            }
-        }
-
-
-def _nodes(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
+def _of_nodes(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
     ports = [port for node in nodes for port in node.objects("infiniband")]
     kinds = (", ".join(one_line(port.get(name) or "?") for name in ("link_layer", "rate", "state")) for port in ports)
-    slurm = next((node.text("slurm", "node_list") for node in nodes if node.text("slurm", "node_list")), None)
     modules = [node.facts.get("modules") for node in nodes]
     named = next((words for words in modules if isinstance(words, list) and words), [])
+    counted = {"cpu": "cpu.model", "kernel": "kernel", "driver": "driver", "cuda_driver": "cuda_driver"}
     return {
         "nodes": [node.name for node in nodes],
-        "slurm_node_list": slurm,
-        "cpu": _counted(node.text("cpu", "model") for node in nodes),
-        "kernel": _counted(node.text("kernel") for node in nodes),
-        "driver": _counted(node.text("driver") for node in nodes),
-        "cuda_driver": _counted(node.text("cuda_driver") for node in nodes),
+        "slurm_node_list": next(filter(None, (node.text("slurm.node_list") for node in nodes)), None),
+        **{name: _counted(node.text(dotted) for node in nodes) for name, dotted in counted.items()},
         "infiniband": _counted(kinds),
         "modules": [one_line(word)[:200] for word in named[:200]],
     }
 
 
-def _gpus(states: Sequence[GpuState]) -> dict[str, Any]:
+def _of_gpus(states: Sequence[GpuState]) -> dict[str, Any]:
     clocks = [state.sm_clock_mhz for state in states if state.sm_clock_mhz is not None]
-    reasons = {reason for state in states for reason in state.throttled}
     return {
         "gpus": _counted(state.name for state in states),
         "power_limit_w": _counted(f"{state.limit_w:g}" if state.limit_w else None for state in states),
         "default_power_limit_w": _counted(f"{state.default_w:g}" if state.default_w else None for state in states),
         "mean_sm_clock_mhz": {"lowest": min(clocks), "highest": max(clocks)} if clocks else None,
-        "throttled_share": {reason: max(s.throttled.get(reason, 0.0) for s in states) for reason in sorted(reasons)},
+        "throttled_share": {reason: max(s.throttled.get(reason, 0.0) for s in states) for reason in _reasons(states)},
     }
 
 
-def _software(
-    run: Mapping[str, Any] | None, environment: Mapping[str, Any] | None, packages: Mapping[str, Any]
-) -> dict[str, Any]:
-    return {
-        "packages": {one_line(name): one_line(version) for name, version in packages.items() if version is not None},
-        # What ran; a record of before it was kept has what was submitted.
-        "commit": lookup(environment or {}, "nlp_bench.commit") or lookup(run or {}, "nlp_bench.commit"),
-    }
-
-
-def _counted(words: Any) -> dict[str, int]:
+def _counted(words: Iterable[str | None]) -> dict[str, int]:
     return dict(sorted(Counter(word for word in words if word).items()))
 
 
-def _records(nodes: Sequence[NodeRecord], num_nodes: int) -> Iterator[str]:
-    if not nodes:
+def _reasons(states: Sequence[GpuState]) -> list[str]:
+    return sorted({reason for state in states for reason in state.throttled})
+
+
+def _missing_records(nodes: Sequence[NodeRecord], num_nodes: int | None) -> Iterator[str]:
+    if not nodes or num_nodes is None:
         return  # a run of before there were records, or one that was told to keep none
     if len(nodes) < num_nodes:
         yield f"machine records of {num_nodes - len(nodes)} of {num_nodes} nodes are missing (there: {_named([n.name for n in nodes])})"
@@ -177,8 +284,8 @@ def _records(nodes: Sequence[NodeRecord], num_nodes: int) -> Iterator[str]:
 
 def _differences(nodes: Sequence[NodeRecord]) -> Iterator[str]:
     """Say where the nodes are not alike."""
-    for words, path in (("CPU models", ("cpu", "model")), ("kernels", ("kernel",)), ("drivers", ("driver",))):
-        found = _counted(node.text(*path) for node in nodes)
+    for words, dotted in (("CPU models", "cpu.model"), ("kernels", "kernel"), ("drivers", "driver")):
+        found = _counted(node.text(dotted) for node in nodes)
         if len(found) > 1:
             yield f"the nodes have different {words}: {_shared(found)}"
     found = _counted(one_line(gpu.get("name") or "") for node in nodes for gpu in node.gpus())
@@ -193,13 +300,6 @@ def _limits(states: Sequence[GpuState]) -> Iterator[str]:
             groups.setdefault((state.limit_w, state.default_w), []).append(state.where)
     for (limit_w, default_w), names in groups.items():
         yield f"{_named(names)} limited to {limit_w:g} of {default_w:g} W"
-
-
-def _throttling(states: Sequence[GpuState]) -> Iterator[str]:
-    for reason in sorted({reason for state in states for reason in state.throttled}):
-        if reason == POWER_CAP and _is_normal(states):
-            continue
-        yield _throttled(states, reason)
 
 
 def _is_normal(states: Sequence[GpuState]) -> bool:
@@ -229,12 +329,14 @@ def _nccl_package(packages: Mapping[str, Any], nodes: Sequence[NodeRecord]) -> s
     return one_line(installed[-1]) if installed else next((v for n in nodes if (v := n.text("nccl_package"))), None)
 
 
-def _nccl(log: _Log, packages: Mapping[str, Any], nodes: Sequence[NodeRecord], *, has_network: bool) -> Iterator[str]:
-    package = _nccl_package(packages, nodes)
-    if package and log.version and _release(package) != _release(log.version):
-        yield f"NCCL {log.version} was loaded, the installed package is {package}"
+def _nccl(
+    said: Mapping[str, str | None], package: str | None, nodes: Sequence[NodeRecord], *, has_network: bool
+) -> Iterator[str]:
+    version, transport = said["version"], said["transport"]
+    if package and version and _release(package) != _release(version):
+        yield f"NCCL {version} was loaded, the installed package is {package}"
     up = [port for node in nodes for port in node.objects("infiniband") if port.get("state") == "ACTIVE"]
-    is_socket = log.transport == "Socket" or (log.transport is None and "NET/Socket" in (log.channels or ""))
+    is_socket = transport == "Socket" or (transport is None and "NET/Socket" in (said["channels"] or ""))
     if is_socket and has_network and up:
         devices = _named(sorted({one_line(port.get("device") or "?") for port in up}))
         yield f"NCCL uses TCP sockets (NET/Socket) although InfiniBand is up ({devices})"
@@ -251,30 +353,23 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _shared(found: Mapping[str, int]) -> str:
-    words = [f"{count} x {word}" for word, count in found.items()]
-    return _named(words)
+    return _named([f"{count} x {word}" for word, count in found.items()])
 
 
 def machine_lines(truth: MachineTruth | None) -> Iterator[str]:
-    """Return the machine in a few lines for `--explain`."""
+    """Yield the machine in a few lines for `--explain`."""
     if truth is None:
         return
-    known = truth.summary
-    nodes = known.get("nodes") or []
-    if nodes:
+    known, nccl = truth.summary, truth.summary["nccl"]
+    if nodes := known.get("nodes") or []:
         what = [f"{len(nodes)} node(s) ({_named(nodes)})"]
         what += [_shared(known[name]) for name in ("gpus", "cpu") if known.get(name)]
-        what += [
-            f"{name.replace('_', ' ')} {', '.join(known[name])}" for name in ("driver", "kernel") if known.get(name)
-        ]
+        what += [f"{name} {', '.join(known[name])}" for name in ("driver", "kernel") if known.get(name)]
         yield "; ".join(what)
-    nccl = known["nccl"]
-    said = [
-        f"NCCL {nccl['loaded']} loaded" if nccl["loaded"] else "",
-        f"transport {nccl['transport']}" if nccl["transport"] else "",
-    ]
-    said += [f"channels via {', '.join(nccl['channels'])}" if nccl["channels"] else "", *truth.notes]
+    said = [f"NCCL {nccl['loaded']} loaded"] if nccl["loaded"] else []
+    said += [f"transport {nccl['transport']}"] if nccl["transport"] else []
+    said += [f"channels via {', '.join(nccl['channels'])}"] if nccl["channels"] else []
     software = [f"{name} {version}" for name, version in known.get("packages", {}).items()]
     software += [f"nlp-bench commit {one_line(known['commit'])[:60]}"] if known.get("commit") else []
     software += [f"modules {' '.join(known['modules'][:20])}"] if known.get("modules") else []
-    yield from filter(None, ("; ".join(filter(None, said)), ", ".join(software)))
+    yield from filter(None, ("; ".join([*said, *truth.notes]), ", ".join(software)))

@@ -271,7 +271,7 @@ def _other_starts(log: Log, attempt: Attempt) -> Iterator[LeftOut]:
 
 
 def _outside(attempt: Attempt, measured: Throughput) -> Iterator[LeftOut]:
-    unusable = len(attempt.records) - len(measured.spans)
+    unusable = len(attempt.records) - measured.num_records
     if unusable:
         yield LeftOut(what="record(s)", count=unusable, why="without a time or a size in tokens")
     for excluded in measured.window.excluded:

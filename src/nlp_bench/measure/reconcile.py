@@ -1,6 +1,8 @@
 """One list of checks of what a log says: its times against every other statement of it, and whether what it times is a training.
 
-`nlp-bench report`, `measure` and `verify` all use this list. Tolerances and weights stand in `docs/evidence.md`.
+`nlp-bench report`, `measure` and `verify` all use this list. Tolerances and weights stand in `docs/evidence.md`. What is too little for a
+contradiction may yet break a limit (`otherwise`): the tolerances are for honest logs whose programs take their rates and their times of day
+with another clock, and a limit that is kept by the logged times alone, and not by these, is not proven.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,16 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Attempt, Log, Records
-from nlp_bench.measure.arguments import against_lines, against_run, against_themselves, said_twice
-from nlp_bench.measure.contradiction import MAX_LINES, Code, Contradiction, Weight, named
-from nlp_bench.measure.restated import against_counts, against_shape, against_time, restated, silent
-from nlp_bench.measure.sizes import Overrides, sizes_of
-from nlp_bench.measure.span import Spans
+from nlp_bench.measure.contradiction import Code, Contradiction, Otherwise, Weight, named, weigh
+from nlp_bench.measure.restated import WORDS, against_counts, against_shape, against_time, half_unit, restated, silent
+from nlp_bench.measure.sizes import Overrides, Sizes, Spans, sizes_of
 from nlp_bench.measure.throughput import Throughput
-from nlp_bench.measure.wall_clock import against_recorders, against_stamps, passed
-from nlp_bench.measure.workload import Workload
+from nlp_bench.measure.wall_clock import against_recorders, against_stamps, passed, slower_by_clock
+from nlp_bench.measure.workload import Setting, Workload, heading
+from nlp_bench.seal import SealedLog
+from nlp_bench.show.escape import one_line
 
 Column = NDArray[np.float64]
+CHECKED = (
+    "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size",
+    "context_parallel_size", "data_parallel_size", "micro_batch_size", "global_batch_size", "world_size", "nodes",
+    "num_layers", "hidden_size", "num_attention_heads", "seq_length", "recompute_granularity", "precision",
+)  # fmt: skip
+"""Settings in which a log must not contradict its run.json."""
+_ARGUMENTS = {"sequence_length": "seq_length", "global_batch_size": "global_batch_size", "num_gpus": "world_size"}
+"""Sizes that the number is computed with, and their names among the arguments."""
+_SAME = 0.005
 SKIPPED, NEARLY_ALL_SKIPPED, MIN_ITERATIONS = 0.4, 0.9, 20
 """Shares of skipped updates that are doubted, and that are no training; a log of fewer iterations may still be in search of its loss
 scale."""
@@ -38,6 +49,10 @@ MIN_COPIES, COPIES = 2, 0.01
 """Lines, and share of them, that may have the loss and the time of another one."""
 MIN_LOSSES, MIN_ROUND_LOSSES = 10, 100
 """Lines with one and the same loss from which that is no chance, and the same of a loss of three digits or fewer."""
+OTHER_UNIT = 0.5
+"""A rate that is less than such a share of what it should be is in another unit, or a contradiction."""
+START = 4
+"""One in so many lines of another start is its warm-up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,21 +60,18 @@ class Statements:
     """What is held against each other."""
 
     log: Log
-    """The whole log."""
     attempt: Attempt
     """The start of the program that was measured."""
     others: Sequence[Attempt] = ()
     """Other starts of the same training in the same log."""
     measured: Throughput
-    """The number."""
     overrides: Overrides
     """What a person or run.json says of the sizes."""
     workload: Workload
-    """What was trained, by run.json and by the log."""
     seals: tuple[Contradiction, ...] = ()
     """What the trainer's closing hash says against the lines, where the log was read without its run folder."""
     recorders: Sequence[Column] = ()
-    """Times of day at which the recorders of the nodes took their samples, where there are any."""
+    """Times of day at which the recorders of the nodes took their samples."""
     is_ours: bool = False
     """Whether it is a run of this program's own trainer, with a run.json: its statements come from one measurement."""
 
@@ -81,18 +93,125 @@ def _checks(said: Statements) -> Iterator[Contradiction]:
     if sizes.has_times:
         yield from against_stamps(passed(spans, said.log, is_ours=is_ours), is_ours=is_ours)
         yield from against_recorders(spans, said.recorders)
-    yield from against_lines(said.attempt, sizes)
-    yield from against_themselves(said.attempt, said.workload, sizes)
+    yield from _arguments_against_lines(said.attempt, sizes)
+    yield from _arguments_together(said.attempt, said.workload, sizes)
     yield from _missing(spans)
     yield from _repeated(records)
     yield from silent(records)
     if len(said.log.attempts) == 1:
-        yield from said_twice(said.attempt, said.workload)
+        yield from _said_twice(said.attempt, said.workload)
     yield from _impossible(said.log)
     yield from _fast(spans)
     yield from _attempts(said)
     yield from _ranks(said.attempt)
     yield from against_training(records, is_ours=is_ours)
+
+
+# What the program prints of its arguments, against run.json, against its lines, and against itself.
+
+
+def against_run(workload: Workload, used: Overrides | None = None) -> Iterator[Contradiction]:
+    """Yield where the log says something else than run.json about model, layout, batch or length; `used` is what was computed with.
+
+    Nothing for somebody's log, which has no run.json.
+    """
+    asked, logged = dict(workload.asked), workload.logged
+    sizes = {_ARGUMENTS[name]: value for name, value in vars(used).items() if value} if used and asked else {}
+    asked.update({name: Setting(value, "run.json") for name, value in sizes.items()})
+    for name in CHECKED:
+        if name in asked and name in logged and asked[name].value != logged[name].value:
+            yield Contradiction(
+                Code.ARGUMENTS_VS_RUN,
+                Weight.VOID,
+                f"{heading(name)} is {one_line(logged[name].value)} in the log ({logged[name].source}) but "
+                f"{one_line(asked[name].value)} in {asked[name].source}",
+            )
+
+
+def _arguments_against_lines(attempt: Attempt, sizes: Sizes) -> Iterator[Contradiction]:
+    """Yield where the lines count more than the dump of the arguments says: a ramp-up or a curriculum only ever counts less."""
+    for name, used in (("global_batch_size", sizes.global_batch_size), ("sequence_length", sizes.sequence_length)):
+        dumped, column = attempt.fact(name), attempt.records.column(name)
+        lines = column[np.isfinite(column)]
+        if not dumped or not len(lines) or used != lines[-1]:
+            continue
+        ratio = float(np.max(lines)) / dumped
+        if ratio > 1 + _SAME:
+            line = attempt.facts[name].line_number
+            text = (
+                f"the {name.replace('_', ' ')} is {np.max(lines):.0f} in the lines and {dumped:.0f} in the arguments "
+                f"(line {line})"
+            )
+            yield Contradiction(Code.ARGUMENTS_VS_LINES, weigh(ratio, is_ours=False), text, (line,))
+    shortest, length = attempt.fact("curriculum_length"), sizes.sequence_length
+    if shortest and length and length > (1 + _SAME) * shortest and not attempt.records.has("tokens").any():
+        line = attempt.facts["curriculum_length"].line_number
+        text = f"samples of {length} tokens are counted, but a curriculum is on, and in line {line} they have {shortest:.0f}"
+        yield Contradiction(Code.ARGUMENTS_VS_LINES, Weight.DOUBT, text, (line,))
+
+
+def _arguments_together(attempt: Attempt, workload: Workload, sizes: Sizes) -> Iterator[Contradiction]:
+    """Yield arguments that Megatron-LM itself refuses together (NVIDIA/Megatron-LM megatron/training/arguments.py `validate_args`)."""
+    logged = Workload(logged=workload.logged)
+    length = logged.count("seq_length")
+
+    def refused(words: str, names: tuple[str, ...], slower: float = 1.0) -> Contradiction:
+        said = ", ".join(f"{name} {one_line(workload.logged[name].value)}" for name in names)
+        text = f"the log's arguments cannot stand together: {words} with {said} ({workload.logged[names[0]].source})"
+        return Contradiction(Code.ARGUMENTS_VS_ARGUMENTS, weigh(slower, is_ours=False), text)
+
+    for name in ("max_position_embeddings", "encoder_seq_length"):
+        other = logged.count(name)
+        if other and length and length == sizes.sequence_length and length > other:
+            yield refused(f"{length} tokens do not fit", ("seq_length", name), length / other)
+    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "data_parallel_size")
+    # DeepSpeed's engine prints a world of its own: the first word counts.
+    counts, world = [logged.count(name) for name in names], attempt.count("num_devices")
+    if all(counts) and world:
+        tensor, pipeline, data = (count or 1 for count in counts)
+        product = tensor * pipeline * data * (logged.count("context_parallel_size") or 1)
+        if product != world:
+            yield refused(f"TP x PP x CP x DP is {product}, the world {world}", names)
+        micro, batch = logged.count("micro_batch_size"), sizes.global_batch_size
+        if micro and batch and batch % (micro * data):
+            yield refused(f"a batch of {batch} is no multiple", ("micro_batch_size", "data_parallel_size"))
+
+
+def _said_twice(attempt: Attempt, workload: Workload) -> Iterator[Contradiction]:
+    """Yield a size that the arguments state twice, once for this number and once otherwise: the first word was used."""
+    for fact in ("sequence_length", "global_batch_size"):
+        name = _ARGUMENTS[fact]
+        first, last = attempt.count(fact), workload.logged.get(name)
+        if first and last and isinstance(last.value, int) and last.value < first:
+            weight = weigh(first / last.value if last.value else np.inf, is_ours=False)
+            text = (
+                f"{heading(name)} is {first} and, further on, {last.value} ({last.source}) in one start of the program"
+            )
+            yield Contradiction(Code.ARGUMENTS_VS_ARGUMENTS, weight, text)
+
+
+# The seals of our trainer's log.
+
+
+def against_seals(sealed: SealedLog, attempt: Attempt, *, is_alone: bool) -> Iterator[Contradiction]:
+    """Yield where the lines are not those that the trainer printed, and where records of them could not be read.
+
+    `is_alone` says that there is no run folder, whose chain of evidence says the first.
+    """
+    changed, still_open = sealed.why_changed(), sealed.why_open()
+    if is_alone and (changed or still_open):
+        yield Contradiction(Code.SEAL_VS_LINES, Weight.VOID if changed else Weight.DOUBT, str(changed or still_open))
+    first = int(attempt.records.numbers[0]) if len(attempt.records) else 0
+    part = next((part for part in reversed(sealed.parts) if part.first_line < first), None)
+    if part and part.num_records > len(attempt.records):
+        text = (
+            f"{part.num_records - len(attempt.records)} of {part.num_records} lines of iterations that the trainer printed are "
+            "torn and could not be read: their times are not in the number"
+        )
+        yield Contradiction(Code.SEAL_VS_LINES, Weight.DOUBT, text)
+
+
+# Whether what was timed is a training.
 
 
 def against_training(records: Records, *, is_ours: bool) -> Iterator[Contradiction]:
@@ -102,50 +221,24 @@ def against_training(records: Records, *, is_ours: bool) -> Iterator[Contradicti
     known = rate[np.isfinite(rate)]
     num_zero = int(np.count_nonzero(known == 0))
     if num_zero > max(1.0, MOST * len(known)):
-        yield Contradiction(
-            code=Code.LEARNING_RATE_ZERO,
-            weight=Weight.VOID if is_ours and num_zero == len(known) else Weight.DOUBT,
-            text=f"the learning rate is 0 in {_of(num_zero, len(known))} lines that print it: nothing was trained",
-        )
+        of = f"all {num_zero}" if num_zero == len(known) else f"{num_zero} of {len(known)}"
+        weight = Weight.VOID if is_ours and num_zero == len(known) else Weight.DOUBT
+        text = f"the learning rate is 0 in {of} lines that print it: nothing was trained"
+        yield Contradiction(Code.LEARNING_RATE_ZERO, weight, text)
     loss = records.column("lm_loss")
     loss = loss[np.isfinite(loss)]
-    values = np.unique(loss[:MANY_LOSSES])
+    looked_at = loss[:MANY_LOSSES]
+    values = np.unique(looked_at)
     is_round = (
         bool(len(values)) and values[-1] != 0 and all(float(f"{value:.2e}") == value for value in values[:MIN_LOSSES])
     )
-    few = 1 if is_round else max(1, FEW_LOSSES * len(loss[:MANY_LOSSES]))
+    few = 1 if is_round else max(1, FEW_LOSSES * len(looked_at))
     if len(loss) >= (MIN_ROUND_LOSSES if is_round else MIN_LOSSES) and len(values) <= few:
         is_one = bool(np.ptp(loss) == 0)
-        yield Contradiction(
-            code=Code.LOSS_DOES_NOT_MOVE,
-            weight=Weight.VOID if is_ours and is_one else Weight.DOUBT,
-            text=f"the loss is {loss[-1]:g} in all {len(loss)} lines that print it: no training does that"
-            if is_one
-            else f"the loss has {len(values)} value(s) in {len(loss[:MANY_LOSSES])} lines: no training does that",
-        )
-
-
-def _repeated(records: Records) -> Iterator[Contradiction]:
-    """Yield the lines that are copies of another one: of losses with five digits and more two are hardly ever alike."""
-    loss, elapsed = records.column("lm_loss"), records.column("elapsed_s")
-    known = np.flatnonzero(np.isfinite(loss) & np.isfinite(elapsed))[:MANY_LOSSES]
-    fine = np.array([float(f"{value:.3e}") != value for value in loss[known]], dtype=np.bool_)
-    known = known[fine]
-    _, firsts = np.unique(np.column_stack([loss[known], elapsed[known]]), axis=0, return_index=True)
-    copies = np.delete(known, firsts)
-    if len(copies) <= max(MIN_COPIES, COPIES * len(records)):
-        return
-    lines = [int(number) for number in records.numbers[copies]]
-    yield Contradiction(
-        code=Code.REPEATED_LINES,
-        weight=Weight.DOUBT,
-        text=f"{len(copies)} of {len(records)} lines have the loss and the time of another one to the last digit: {named(lines)}",
-        lines=tuple(lines[:MAX_LINES]),
-    )
-
-
-def _of(number: int, whole: int) -> str:
-    return f"all {whole}" if number == whole else f"{number} of {whole}"
+        text = f"the loss has {len(values)} value(s) in {len(looked_at)} lines: no training does that"
+        if is_one:
+            text = f"the loss is {loss[-1]:g} in all {len(loss)} lines that print it: no training does that"
+        yield Contradiction(Code.LOSS_DOES_NOT_MOVE, Weight.VOID if is_ours and is_one else Weight.DOUBT, text)
 
 
 def _skipped(records: Records, *, is_ours: bool) -> Iterator[Contradiction]:
@@ -160,14 +253,28 @@ def _skipped(records: Records, *, is_ours: bool) -> Iterator[Contradiction]:
     if share < SKIPPED:
         return
     is_long = is_ours or float(np.sum(covered[known])) >= MIN_ITERATIONS
-    is_void = share >= NEARLY_ALL_SKIPPED and is_long
+    weight = Weight.VOID if share >= NEARLY_ALL_SKIPPED and is_long else Weight.DOUBT
     words = "every iteration" if share == 1 else f"{100 * share:.0f} % of the iterations"
-    yield Contradiction(
-        code=Code.SKIPPED_UPDATES,
-        weight=Weight.VOID if is_void else Weight.DOUBT,
-        text=f"{words} skipped the update of the weights: {'nothing' if share > NEARLY_ALL_SKIPPED else 'too little'} was trained",
-        lines=tuple(int(number) for number in records.numbers[skipped > 0][:MAX_LINES]),
-    )
+    much = "nothing" if share > NEARLY_ALL_SKIPPED else "too little"
+    text = f"{words} skipped the update of the weights: {much} was trained"
+    yield Contradiction(Code.SKIPPED_UPDATES, weight, text, records.numbers[skipped > 0])
+
+
+# Single lines, and the starts and processes that print them.
+
+
+def _repeated(records: Records) -> Iterator[Contradiction]:
+    """Yield the lines that are copies of another one: of losses with five digits and more two are hardly ever alike."""
+    loss, elapsed = records.column("lm_loss"), records.column("elapsed_s")
+    known = np.flatnonzero(np.isfinite(loss) & np.isfinite(elapsed))[:MANY_LOSSES]
+    known = known[np.array([float(f"{value:.3e}") != value for value in loss[known]], dtype=np.bool_)]
+    _, firsts = np.unique(np.column_stack([loss[known], elapsed[known]]), axis=0, return_index=True)
+    copies = np.delete(known, firsts)
+    if len(copies) > max(MIN_COPIES, COPIES * len(records)):
+        lines = records.numbers[copies]
+        many = f"{len(copies)} of {len(records)} lines"
+        text = f"{many} have the loss and the time of another one to the last digit: {named(lines)}"
+        yield Contradiction(Code.REPEATED_LINES, Weight.DOUBT, text, lines)
 
 
 def _missing(spans: Spans) -> Iterator[Contradiction]:
@@ -177,29 +284,22 @@ def _missing(spans: Spans) -> Iterator[Contradiction]:
     gaps = np.flatnonzero(steps > usual)
     if not len(gaps):
         return
-    usual_step = float(np.median(usual))
-    num_missing = float(np.sum(steps[gaps] / usual_step - 1))
-    share = num_missing / (len(spans) + num_missing)
-    numbers = spans.records.numbers
-    lines = [int(numbers[gap + 1]) for gap in gaps]
-    yield Contradiction(
-        code=Code.MISSING_LINES,
-        weight=Weight.DOUBT if share >= MISSING else Weight.REMARK,
-        text=f"{num_missing:.0f} of {len(spans) + num_missing:.0f} lines between the first and the last have no time or are not there "
-        f"(before {named(lines)}): whatever stood there is not in the number",
-        lines=tuple(lines[:MAX_LINES]),
+    num_missing = float(np.sum(steps[gaps] / float(np.median(usual)) - 1))
+    whole = len(spans) + num_missing
+    lines = spans.records.numbers[gaps + 1]
+    text = (
+        f"{num_missing:.0f} of {whole:.0f} lines between the first and the last have no time or are not there "
+        f"(before {named(lines)}): whatever stood there is not in the number"
     )
+    weight = Weight.DOUBT if num_missing / whole >= MISSING else Weight.REMARK
+    yield Contradiction(Code.MISSING_LINES, weight, text, lines)
 
 
 def _impossible(log: Log) -> Iterator[Contradiction]:
     number = log.num_impossible
     if number > 1:
-        is_many = number >= MISSING * (log.num_records + number)
-        yield Contradiction(
-            code=Code.IMPOSSIBLE_TIMES,
-            weight=Weight.DOUBT if is_many else Weight.REMARK,
-            text=f"{number} times or rates are 0, below 0 or not finite",
-        )
+        weight = Weight.DOUBT if number >= MISSING * (log.num_records + number) else Weight.REMARK
+        yield Contradiction(Code.IMPOSSIBLE_TIMES, weight, f"{number} times or rates are 0, below 0 or not finite")
 
 
 def _fast(spans: Spans) -> Iterator[Contradiction]:
@@ -213,17 +313,14 @@ def _fast(spans: Spans) -> Iterator[Contradiction]:
     pairs = np.pad(costs, 1, mode="edge")
     with_neighbour = np.maximum(pairs[:-2], pairs[2:]) + costs
     fast = np.flatnonzero((costs < FAST * around) & (with_neighbour < (1 + FAST + 0.25) * around))
-    if not len(fast):
-        return
-    is_many = len(fast) > max(1.0, FAST_SHARE * number)
-    lines = [int(line) for line in spans.records.numbers[fast]]
-    yield Contradiction(
-        code=Code.IMPLAUSIBLY_FAST,
-        weight=Weight.DOUBT if is_many else Weight.REMARK,
-        text=f"{len(fast)} of {number} intervals take less than {100 * FAST:.0f} % of the time of those around them "
-        f"({named(lines)}): no machine trains single iterations so much faster",
-        lines=tuple(lines[:MAX_LINES]),
-    )
+    if len(fast):
+        lines = spans.records.numbers[fast]
+        text = (
+            f"{len(fast)} of {number} intervals take less than {100 * FAST:.0f} % of the time of those around them "
+            f"({named(lines)}): no machine trains single iterations so much faster"
+        )
+        weight = Weight.DOUBT if len(fast) > max(1.0, FAST_SHARE * number) else Weight.REMARK
+        yield Contradiction(Code.IMPLAUSIBLY_FAST, weight, text, lines)
 
 
 def _attempts(said: Statements) -> Iterator[Contradiction]:
@@ -234,13 +331,11 @@ def _attempts(said: Statements) -> Iterator[Contradiction]:
         if ours is None or theirs is None or abs(theirs / ours - 1) <= ATTEMPTS:
             continue
         line = int(other.records.numbers[0])
-        yield Contradiction(
-            code=Code.ATTEMPTS_DIFFER,
-            weight=Weight.DOUBT if theirs > ours else Weight.REMARK,
-            text=f"another start of this training (from line {line}) takes {theirs / ours:.4g} times as long per token as the one that "
-            "is measured",
-            lines=(line,),
+        text = (
+            f"another start of this training (from line {line}) takes {theirs / ours:.4g} times as long per token as the one that "
+            "is measured"
         )
+        yield Contradiction(Code.ATTEMPTS_DIFFER, Weight.DOUBT if theirs > ours else Weight.REMARK, text, (line,))
 
 
 def _ranks(attempt: Attempt) -> Iterator[Contradiction]:
@@ -249,21 +344,68 @@ def _ranks(attempt: Attempt) -> Iterator[Contradiction]:
     if copies is None or copies.between_processes <= RANKS:
         return
     fastest, slowest = copies.line_numbers
-    yield Contradiction(
-        code=Code.RANKS_DIFFER,
-        weight=Weight.DOUBT,
-        text=f"processes print different times for {copies.num_differing} of {copies.num_iterations} iterations: the slowest one's are "
-        f"{copies.between_processes + 1:.4g} times the fastest one's in all (most in lines {fastest} and {slowest})",
-        lines=(fastest, slowest),
+    text = (
+        f"processes print different times for {copies.num_differing} of {copies.num_iterations} iterations: the slowest one's are "
+        f"{copies.between_processes + 1:.4g} times the fastest one's in all (most in lines {fastest} and {slowest})"
     )
+    yield Contradiction(Code.RANKS_DIFFER, Weight.DOUBT, text, copies.line_numbers)
 
 
 def _typical(attempt: Attempt, overrides: Overrides) -> float | None:
     """Return the median of seconds per token of a start, None for one of too few lines."""
-    if len(attempt.records) < MIN_ATTEMPT:
-        return None
+    costs = _costs(attempt, overrides)
+    return float(np.median(costs)) if len(costs) >= MIN_ATTEMPT else None
+
+
+def _costs(attempt: Attempt, overrides: Overrides, first: int = 0) -> Column:
+    """Return seconds per token of the lines of a start from the line `first` on, where they are known."""
     sizes = sizes_of(attempt, overrides)
     with np.errstate(divide="ignore", invalid="ignore"):
-        costs = sizes.elapsed_s / sizes.tokens
-    costs = costs[np.isfinite(costs) & (costs > 0)]
-    return float(np.median(costs)) if len(costs) >= MIN_ATTEMPT else None
+        costs = (sizes.elapsed_s / sizes.tokens)[first:]
+    return costs[np.isfinite(costs) & (costs > 0)]
+
+
+# By what else the log says, how long the run takes.
+
+
+def otherwise(said: Statements) -> tuple[Otherwise, ...]:
+    """Return the statements by which the run takes longer than its steady time."""
+    return tuple(each for each in _otherwise(said) if each.slower > 1)
+
+
+def _otherwise(said: Statements) -> Iterator[Otherwise]:
+    measured = said.measured
+    window, sizes = measured.window.spans, measured.sizes
+    if sizes.has_times and (clock := slower_by_clock(window, said.log, is_ours=said.is_ours)):
+        yield Otherwise("the times of day of its lines", clock)
+    for field in restated(said.attempt.records, sizes):
+        if field.is_absolute and OTHER_UNIT < field.high < 1:
+            yield Otherwise(f"the {WORDS[field.name]} of its lines", 1 / field.high)
+    if sizes.has_times:
+        yield Otherwise("what the rounding of its times may hide", _rounded(window.elapsed_s))
+        alike = float(window.elapsed_s.sum() / (window.num_tokens / window.num_iterations).sum())
+        yield Otherwise("its lines, each counted as many iterations,", alike * measured.steady)
+    ours = _mean_behind_warm_up([said.attempt], said.overrides)
+    long = [[other] for other in said.others if len(other.records) >= MIN_ATTEMPT]
+    short = [other for other in said.others if len(other.records) < MIN_ATTEMPT]
+    for others in [*long, short]:
+        theirs = _mean_behind_warm_up(others, said.overrides)
+        if ours and theirs:
+            lines = ", ".join(str(int(other.records.numbers[0])) for other in others[:3])
+            yield Otherwise(f"another start of this training in the log (from line {lines})", theirs / ours)
+
+
+def _rounded(times: Column) -> float:
+    """Return the greatest mean that the printed times may stand for by the mean that they have.
+
+    Times that scatter less than they are rounded lie on one side of what is printed; else the rounding evens out.
+    """
+    half = half_unit(times)
+    return 1 + half / float(times.mean()) if len(times) > 1 and float(times.std()) < half else 1.0
+
+
+def _mean_behind_warm_up(attempts: Sequence[Attempt], overrides: Overrides) -> float | None:
+    """Return the mean of seconds per token of several starts, stalls included, None where the lines are too few."""
+    costs = [_costs(attempt, overrides, max(1, len(attempt.records) // START)) for attempt in attempts]
+    known = np.concatenate([np.empty(0), *costs])
+    return float(known.mean()) if len(known) >= MIN_ATTEMPT else None

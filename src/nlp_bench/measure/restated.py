@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Records
-from nlp_bench.measure.contradiction import MAX_LINES, Code, Contradiction, Weight, named, weigh
-from nlp_bench.measure.counting import COUNTS, SAME, flops_per_token
+from nlp_bench.measure.contradiction import Code, Contradiction, Weight, named, weigh
+from nlp_bench.measure.efficiency import COUNTS, SAME, flops_per_token
 from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.sizes import Sizes
 from nlp_bench.measure.workload import Workload
@@ -254,10 +254,10 @@ def _of_lines(
     slower = float(np.sum(implied) / np.nansum(elapsed)) if np.isfinite(elapsed).any() else 1.0
     others = f"; so do{'es' if len(lines) == 2 else ''} {named(lines[1:])}" if len(lines) > 1 else ""
     return Contradiction(
-        code=Code.RATES_VS_TIME if Code.RATES_VS_TIME in codes else next(iter(codes)),
-        weight=weigh(slower, is_ours=is_ours),
-        text=f"line {lines[0]} contradicts itself: {logged}, but {' and '.join(blamed[first])}{others}",
-        lines=tuple(lines[:MAX_LINES]),
+        Code.RATES_VS_TIME if Code.RATES_VS_TIME in codes else next(iter(codes)),
+        weigh(slower, is_ours=is_ours),
+        f"line {lines[0]} contradicts itself: {logged}, but {' and '.join(blamed[first])}{others}",
+        lines,
     )
 
 
@@ -276,9 +276,9 @@ def _throughout(field: Restated, *, is_ours: bool) -> Iterator[Contradiction]:
     # Of the digits that it may have, those that are kindest.
     ratio = field.high if field.high < 1 else field.low
     yield Contradiction(
-        code=_code(field.name),
-        weight=weigh(1 / ratio if ratio else np.inf, is_ours=is_ours),
-        text=f"the {WORDS[field.name]} of the log are {field.ratio:.4g} times what its time and sizes give",
+        _code(field.name),
+        weigh(1 / ratio if ratio else np.inf, is_ours=is_ours),
+        f"the {WORDS[field.name]} of the log are {field.ratio:.4g} times what its time and sizes give",
     )
 
 
@@ -296,10 +296,10 @@ def silent(records: Records) -> Iterator[Contradiction]:
             continue
         lines = [int(number) for number in records.numbers[lacks]]
         yield Contradiction(
-            code=Code.SILENT_LINES,
-            weight=Weight.DOUBT,
-            text=f"{len(lacks)} of {len(records)} lines do not print the {WORDS[name]} that the others print: {named(lines)}",
-            lines=tuple(lines[:MAX_LINES]),
+            Code.SILENT_LINES,
+            Weight.DOUBT,
+            f"{len(lacks)} of {len(records)} lines do not print the {WORDS[name]} that the others print: {named(lines)}",
+            lines,
         )
         return
 
@@ -330,10 +330,12 @@ def against_shape(
             continue
         is_void = is_ours or 1 / ratios[name] > GROSS_SHAPE
         yield Contradiction(
-            code=Code.FLOPS_VS_SHAPE,
-            weight=Weight.VOID if is_void else Weight.DOUBT,
-            text=f"the {WORDS[field.name]} of the log are {ratios[name]:.4g} times what the model of its arguments gives at the "
-            f"logged times, by the nearest of the usual counts ({COUNTS[name]})",
+            Code.FLOPS_VS_SHAPE,
+            Weight.VOID if is_void else Weight.DOUBT,
+            (
+                f"the {WORDS[field.name]} of the log are {ratios[name]:.4g} times what the model of its arguments gives at the "
+                f"logged times, by the nearest of the usual counts ({COUNTS[name]})"
+            ),
         )
 
 
@@ -353,9 +355,9 @@ def against_counts(records: Records, sizes: Sizes, *, is_ours: bool) -> Iterator
         ratio = float(np.mean(grown)) if ratio >= 1 - COUNTED and overclaimed > OVERCLAIMED else ratio
         if abs(ratio - 1) > COUNTED:
             yield Contradiction(
-                code=Code.SAMPLES_VS_BATCH,
-                weight=weigh(1 / max(ratio, 1e-9), is_ours=is_ours),
-                text=f"its consumed samples grow by {ratio:.4g} times the global batch size per iteration",
+                Code.SAMPLES_VS_BATCH,
+                weigh(1 / max(ratio, 1e-9), is_ours=is_ours),
+                f"its consumed samples grow by {ratio:.4g} times the global batch size per iteration",
             )
     tokens = records.column("consumed_tokens")
     if np.isfinite(tokens).any() and np.isfinite(consumed).any() and sizes.sequence_length and len(records) > 1:
@@ -366,9 +368,9 @@ def against_counts(records: Records, sizes: Sizes, *, is_ours: bool) -> Iterator
         # Counts printed for people (1.258B) have few digits.
         if abs(ratio - 1) > OTHER_CLOCK and ratio < 1:
             yield Contradiction(
-                code=Code.TOKENS_VS_SAMPLES,
-                weight=weigh(1 / ratio, is_ours=is_ours),
-                text=f"its consumed tokens grow by {ratio:.4g} times the sequence length per sample",
+                Code.TOKENS_VS_SAMPLES,
+                weigh(1 / ratio, is_ours=is_ours),
+                f"its consumed tokens grow by {ratio:.4g} times the sequence length per sample",
             )
 
 
@@ -393,9 +395,11 @@ def _changed_count(records: Records, offsets: Column, batch: Column, *, is_ours:
     )
     others = f"; so do {named(lines[1:])}" if len(lines) > 1 else ""
     yield Contradiction(
-        code=Code.SAMPLES_VS_BATCH,
-        weight=Weight.VOID if is_ours else Weight.DOUBT,
-        text=f"line {lines[0]} contradicts the others: consumed samples is {consumed:.0f} where iteration and batch give "
-        f"{expected:.0f}{others}",
-        lines=tuple(lines[:MAX_LINES]),
+        Code.SAMPLES_VS_BATCH,
+        Weight.VOID if is_ours else Weight.DOUBT,
+        (
+            f"line {lines[0]} contradicts the others: consumed samples is {consumed:.0f} where iteration and batch give "
+            f"{expected:.0f}{others}"
+        ),
+        lines,
     )

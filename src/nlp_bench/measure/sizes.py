@@ -3,16 +3,18 @@
 The ways, best first. Tokens per iteration of the whole machine: batch x sequence given by a person; stated by the line; batch x
 sequence; stated once; differences of consumed tokens; rate x time. Seconds per iteration: stated; differences of the
 training's own clock; tokens / rate. A rate of one device counts only with the number of devices.
+A line every ten iterations is the mean of ten: `Spans` are the lines with the iterations that each stands for.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.quantity import OPTIONS
-from nlp_bench.logs.record import Attempt
+from nlp_bench.logs.record import NO_RECORDS, Attempt, Records
 
 Column = NDArray[np.float64]
 _WHOLE_TOLERANCE = 2e-3  # samples/s is printed with three decimals at best
@@ -73,30 +75,96 @@ class Sizes:
         """Say whether any record has both."""
         return bool(np.any(np.isfinite(self.tokens) & np.isfinite(self.elapsed_s)))
 
+    def without_samples(self) -> "Sizes":
+        """Return the same without its columns."""
+        empty = np.empty(0)
+        return replace(self, tokens=empty, elapsed_s=empty, sequence=empty)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spans:
+    """The records that have a time and a size, with all iterations that each stands for."""
+
+    records: Records
+    num_iterations: Column
+    """Iterations that each record is the mean of."""
+    num_tokens: Column
+    """Tokens of all its iterations."""
+    seconds: Column
+    """Time of all its iterations together."""
+
+    def __repr__(self) -> str:
+        """Return it in a line: the columns of a long log fill a screen."""
+        return f"<{len(self)} logged intervals, {self.num_iterations.sum():g} iterations, {self.seconds.sum():g} s>"
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def __getitem__(self, where: "slice[Any, Any, Any] | NDArray[Any]") -> "Spans":
+        return Spans(
+            records=self.records.chosen(where),
+            num_iterations=self.num_iterations[where],
+            num_tokens=self.num_tokens[where],
+            seconds=self.seconds[where],
+        )
+
+    @property
+    def first_iterations(self) -> Column:
+        """The first iteration of each interval, as the log counts."""
+        return self.records.column("iteration") - self.num_iterations + 1
+
+    @property
+    def elapsed_s(self) -> Column:
+        """Seconds per iteration of each record."""
+        return self.seconds / self.num_iterations
+
+    @property
+    def seconds_per_token(self) -> Column:
+        """What the window and the interval are decided on: it stays comparable while the batch size ramps up."""
+        return self.seconds / self.num_tokens
+
+
+NO_SPANS = Spans(records=NO_RECORDS, num_iterations=np.empty(0), num_tokens=np.empty(0), seconds=np.empty(0))
+
+
+def iterations_per_record(records: Records, log_interval: int | None = None, counts_from: int = 1) -> Column:
+    """Return how many iterations each record covers: the step from the record before, at most the usual step.
+
+    A larger step is a gap (a torn line, an excerpt that was joined), which the record did not measure.
+    The usual step is `log_interval`, and where that is not known the most common one, the smallest of several.
+    """
+    iterations = records.column("iteration")
+    if not len(iterations):
+        return iterations
+    steps = np.diff(iterations)
+    usual = float(log_interval or 1)
+    if not log_interval and len(steps) and steps.min() == steps.max():
+        usual = max(1.0, float(steps[0]))
+    elif not log_interval and len(steps):
+        values, counts = np.unique(steps, return_counts=True)
+        usual = max(1.0, float(values[np.argmax(counts)]))
+    first = min(iterations[0] - counts_from + 1, usual)
+    covered: Column = np.clip(np.concatenate([[first], steps]), 1, usual)
+    return covered
+
+
+def spans_of(records: Records, sizes: Sizes, *, log_interval: int | None = None, counts_from: int = 1) -> Spans:
+    """Return the records that have a time and a size in tokens."""
+    number = iterations_per_record(records, log_interval, counts_from)
+    spans = Spans(
+        records=records,
+        num_iterations=number,
+        num_tokens=sizes.tokens * number,
+        seconds=sizes.elapsed_s * number,
+    )
+    # NaN is in no range; what is outside was never meant as tokens or seconds, and would overflow further on.
+    usable = (spans.num_tokens > 1e-6) & (spans.num_tokens < 1e24) & (spans.seconds > 1e-12) & (spans.seconds < 1e15)
+    return spans if usable.all() else spans[usable]
+
 
 def sizes_of(attempt: Attempt, overrides: Overrides) -> Sizes:
     """Return the sizes of every record of `attempt`."""
     return _Finding(attempt, overrides).result()
-
-
-def stated_rate(attempt: Attempt, sizes: "Sizes | _Finding") -> tuple[Column, str]:
-    """Return tokens per second of the whole machine as the log itself states them, NaN where it does not, and in what words."""
-    devices = float(sizes.num_devices) if sizes.num_devices else np.nan
-    sequence = sizes.sequence
-    column = attempt.records.column
-    ways = (
-        (column("tokens_per_second"), "tokens per second"),
-        (
-            column("tokens_per_second_per_device") * devices,
-            f"tokens per second per device x {sizes.num_devices} devices",
-        ),
-        (column("samples_per_second") * sequence, f"samples per second x {sizes.sequence_length} tokens"),
-        (
-            column("samples_per_second_per_device") * devices * sequence,
-            f"samples per second per device x {sizes.num_devices} devices x {sizes.sequence_length} tokens",
-        ),
-    )
-    return next((way for way in ways if np.isfinite(way[0]).any()), ways[0])
 
 
 def stated(attempt: Attempt) -> tuple[dict[str, int | None], Column]:
@@ -106,7 +174,7 @@ def stated(attempt: Attempt) -> tuple[dict[str, int | None], Column]:
     """
     found = _Finding(attempt, Overrides())
     sizes = {
-        "sequence_length": found.sequence_length,
+        "sequence_length": _last(found.sequence),
         "global_batch_size": _last(found.batch),
         "num_gpus": found.num_devices,
     }
@@ -119,30 +187,29 @@ class _Finding:
 
     def __init__(self, attempt: Attempt, overrides: Overrides) -> None:
         self.attempt, self.records, self.overrides = attempt, attempt.records, overrides
-        self.elapsed = self.records.column("elapsed_s")
-        self.how_time = "logged time per iteration"
+        self.elapsed, self.how_time = self.records.column("elapsed_s"), "logged time per iteration"
         if np.isnan(self.elapsed).all():
-            self._clock()
+            # A clock that was set back (after warm-up) or stood still says nothing about the interval.
+            is_wrong = _is_beside_jump(self.records.column("clock_s"))
+            self.elapsed = np.where(is_wrong, np.nan, self.per_iteration("clock_s"))
+            if np.isfinite(self.elapsed).any():
+                self.how_time = "differences of the training's clock"
         self.num_devices = overrides.num_gpus or self._devices()
         self.sequence, self.how_sequence = self._sequence()
-        self.sequence_length = _last(self.sequence)
         self.batch, self.how_batch = self._batch()
-
-    def _clock(self) -> None:
-        # A clock that was set back (after warm-up) or stood still says nothing about the interval.
-        self.elapsed = np.where(_is_beside_jump(self.records.column("clock_s")), np.nan, self.per_iteration("clock_s"))
-        if np.isfinite(self.elapsed).any():
-            self.how_time = "differences of the training's clock"
 
     def _devices(self) -> int | None:
         stated = _last(self.records.column("num_devices")) or self.attempt.count("num_devices")
         if stated:
             return stated
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self.records.column("tokens_per_second") / self.records.column("tokens_per_second_per_device")
-        ratio = ratio[np.isfinite(ratio)]
+        ratio = self._ratio("tokens_per_second", "tokens_per_second_per_device")
         whole = round(float(np.median(ratio))) if len(ratio) else 0
         return whole if whole and np.all(np.abs(ratio / whole - 1) < _WHOLE_TOLERANCE) else None
+
+    def _ratio(self, above: str, below: str) -> Column:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self.records.column(above) / self.records.column(below)
+        return ratio[np.isfinite(ratio)]
 
     def _stated(self, name: str, given: int | None) -> tuple[Column, str] | None:
         """Return a count that a person, the lines or one line states, None where nobody does."""
@@ -159,20 +226,16 @@ class _Finding:
 
     def _sequence(self) -> tuple[Column, str]:
         size = len(self.records)
-        stated = self._stated("sequence_length", self.overrides.sequence_length)
-        if stated:
+        if stated := self._stated("sequence_length", self.overrides.sequence_length):
             return stated
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self.records.column("consumed_tokens") / self.records.column("consumed_samples")
-        ratio = ratio[np.isfinite(ratio)]
+        ratio = self._ratio("consumed_tokens", "consumed_samples")
         if len(ratio) and np.all(ratio == ratio[0]) and ratio[0] == int(ratio[0]):
             return np.full(size, ratio[0]), "consumed tokens / consumed samples"
         return np.full(size, np.nan), ""
 
     def _batch(self) -> tuple[Column, str]:
         size = len(self.records)
-        stated = self._stated("global_batch_size", self.overrides.global_batch_size)
-        if stated:
+        if stated := self._stated("global_batch_size", self.overrides.global_batch_size):
             return stated
         samples = self.per_iteration("consumed_samples")
         if size > 1 and np.isfinite(samples[1:]).all():
@@ -185,11 +248,6 @@ class _Finding:
             return whole, "samples per second x time, rounded"
         return np.full(size, np.nan), ""
 
-    def _consumed_tokens(self) -> Column:
-        grown = self.per_iteration("consumed_tokens")
-        # Where all others know their tokens, the first record has those of the second.
-        return _filled(grown) if len(grown) > 1 and np.isfinite(grown[1:]).all() else grown
-
     def per_iteration(self, name: str) -> Column:
         """Return how much a cumulative count grew per iteration since the record before, NaN where it did not grow."""
         if name not in self.records.columns:
@@ -199,38 +257,52 @@ class _Finding:
             grown = np.diff(self.records.column(name), prepend=np.nan) / steps
         return np.where((grown > 0) & np.isfinite(grown), grown, np.nan)
 
+    def _rate(self) -> tuple[Column, str]:
+        """Return tokens per second of the whole machine as the log itself states them, NaN where it does not, and in what words."""
+        devices, tokens = self.num_devices or np.nan, f"{_last(self.sequence)} tokens"
+        column, of_devices = self.records.column, f"per second per device x {self.num_devices} devices"
+        ways = (
+            (column("tokens_per_second"), "tokens per second"),
+            (column("tokens_per_second_per_device") * devices, f"tokens {of_devices}"),
+            (column("samples_per_second") * self.sequence, f"samples per second x {tokens}"),
+            (column("samples_per_second_per_device") * devices * self.sequence, f"samples {of_devices} x {tokens}"),
+        )
+        return _first_known(ways, ways[0])
+
     def _tokens(self, rate: Column, how_rate: str) -> tuple[Column, str, bool]:
         """Return tokens per iteration, where they come from, and whether that is a rate."""
         product = self.batch * self.sequence
         words = f"global batch size x sequence length ({self.how_batch}, {self.how_sequence})"
-        per_device = self.records.column("tokens_per_device") * (self.num_devices or np.nan)
-        fact = self.attempt.fact("tokens")
+        consumed = self.per_iteration("consumed_tokens")
+        if len(consumed) > 1 and np.isfinite(consumed[1:]).all():
+            # Where all others know their tokens, the first record has those of the second.
+            consumed = _filled(consumed)
+        of_device = self.records.column("tokens_per_device") * (self.num_devices or np.nan)
         is_given = bool(self.overrides.sequence_length or self.overrides.global_batch_size)
-        ways = [
+        of_rate = (rate * self.elapsed, f"{how_rate} x time")
+        ways = (
             (product if is_given else np.full_like(product, np.nan), words),
             (self.records.column("tokens"), "tokens of the line"),
-            (per_device, f"tokens per device of the line x {self.num_devices} devices"),
+            (of_device, f"tokens per device of the line x {self.num_devices} devices"),
             (product, words),
-            (np.full(len(product), fact or np.nan), "tokens per iteration, stated once"),
-            (self._consumed_tokens(), "differences of consumed tokens"),
-            (rate * self.elapsed, f"{how_rate} x time"),
-        ]
-        best = next((way for way in ways if np.isfinite(way[0]).any()), ways[-1])
-        return *best, best is ways[-1]
+            (np.full(len(product), self.attempt.fact("tokens") or np.nan), "tokens per iteration, stated once"),
+            (consumed, "differences of consumed tokens"),
+        )
+        best = _first_known(ways, of_rate)
+        return *best, best is of_rate
 
     def result(self) -> Sizes:
-        rate, words = stated_rate(self.attempt, self)
+        rate, words = self._rate()
         how_rate = f"logged {words}"
         tokens, how_tokens, is_of_rates = self._tokens(rate, how_rate)
         elapsed, how_time, has_times = self.elapsed, self.how_time, True
         if not np.any(np.isfinite(elapsed) & np.isfinite(tokens)) and np.isfinite(rate).any():
             # Rates alone. Where the tokens of an iteration are known, each rate is a time; else each counts alike.
-            has_tokens = bool(np.any(np.isfinite(tokens) & np.isfinite(rate)))
-            elapsed = tokens / rate if has_tokens else np.where(np.isfinite(rate), 1.0, np.nan)
-            how_time = f"tokens / ({how_rate})" if has_tokens else f"{how_rate}, each record counted alike"
-            tokens, has_times = (tokens, True) if has_tokens else (rate, False)
-            how_tokens = how_tokens if has_tokens else how_rate
-        per_device = self.records.column("tokens_per_second_per_device")
+            has_times = bool(np.any(np.isfinite(tokens) & np.isfinite(rate)))
+            elapsed = tokens / rate if has_times else np.where(np.isfinite(rate), 1.0, np.nan)
+            how_time = f"tokens / ({how_rate})" if has_times else f"{how_rate}, each record counted alike"
+            tokens, how_tokens = (tokens, how_tokens) if has_times else (rate, how_rate)
+        of_device = self.records.column("tokens_per_second_per_device")
         return Sizes(
             tokens=tokens,
             elapsed_s=elapsed,
@@ -239,13 +311,17 @@ class _Finding:
             how_tokens=how_tokens,
             how_time=how_time,
             sequence=self.sequence,
-            sequence_length=self.sequence_length,
+            sequence_length=_last(self.sequence),
             how_sequence=self.how_sequence,
             global_batch_size=_last(self.batch),
             how_batch=self.how_batch,
             num_devices=self.num_devices,
-            tokens_per_second_per_device=float(np.nanmean(per_device)) if np.isfinite(per_device).any() else None,
+            tokens_per_second_per_device=float(np.nanmean(of_device)) if np.isfinite(of_device).any() else None,
         )
+
+
+def _first_known(ways: tuple[tuple[Column, str], ...], otherwise: tuple[Column, str]) -> tuple[Column, str]:
+    return next((way for way in ways if np.isfinite(way[0]).any()), otherwise)
 
 
 def _is_beside_jump(clock: Column) -> NDArray[np.bool_]:

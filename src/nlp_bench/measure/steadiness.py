@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.measure.autocorrelation import MIN_VALUES, scatter_around, scatter_of
-from nlp_bench.measure.changes import held, levels
 from nlp_bench.measure.estimate import Estimate, student_cdf, student_t
-from nlp_bench.measure.summary import median
+from nlp_bench.measure.series import MIN_VALUES, held, levels, median, scatter_around, scatter_of
 from nlp_bench.measure.window import MAX_MARKED, Window
 from nlp_bench.reason import Reason, texts
 
@@ -233,13 +231,13 @@ def _modes(costs: Column) -> tuple[float, float] | None:
 
 def _long_warm_up(window: Window) -> float | None:
     share = next((aside.share for aside in window.set_aside if aside.why == "warm-up"), 0.0)
-    return share if len(window.spans) >= MIN_WARM_UP_RECORDS and share > MAX_WARM_UP else None
+    return share if window.num_records >= MIN_WARM_UP_RECORDS and share > MAX_WARM_UP else None
 
 
 def _slowdown(window: Window) -> float | None:
     """Return how much slower than the window the last level of a slow end is."""
     # One interval is no speed: a program writes its last checkpoint there.
-    if window.tail is None or len(window.tail) < 2:
+    if len(window.tail) < 2:
         return None
     costs = window.tail.seconds_per_token
     begin, end = levels(costs)[-1]

@@ -1,20 +1,209 @@
 """Tokens per second, in three definitions, and the time that a training on 20 million tokens would take."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Records
 from nlp_bench.measure.estimate import Estimate
-from nlp_bench.measure.habits import Habits
 from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
-from nlp_bench.measure.sensitivity import Choice, sensitivity
-from nlp_bench.measure.sizes import Sizes
-from nlp_bench.measure.span import Spans, spans_of
+from nlp_bench.measure.series import median
+from nlp_bench.measure.sizes import NO_SPANS, Sizes, Spans, spans_of
 from nlp_bench.measure.steadiness import Steadiness, steadiness_of
-from nlp_bench.measure.summary import Summary
-from nlp_bench.measure.sustained import Sustained, sustained_of
-from nlp_bench.measure.window import Window, find_window
+from nlp_bench.measure.window import PLAIN, LogConventions, Window, find_window
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Seconds per iteration over the records of the window, each record counted once."""
+
+    mean: float
+    """Arithmetic mean in seconds."""
+    median: float
+    """Median in seconds."""
+    p95: float
+    """95th percentile in seconds, by linear interpolation between closest ranks (Hyndman and Fan's type 7)."""
+    p99: float
+    """99th percentile in seconds."""
+    cv: float | None
+    """Sample standard deviation / mean, without unit; None for a single record."""
+
+    @classmethod
+    def of(cls, seconds: NDArray[np.float64]) -> "Summary":
+        """Summarise `seconds`, which is not empty."""
+        centre = float(np.mean(seconds))
+        median, p95, p99 = (float(value) for value in np.percentile(seconds, (50, 95, 99)))
+        cv = float(np.std(seconds, ddof=1)) / centre if len(seconds) > 1 else None
+        return cls(mean=centre, median=median, p95=p95, p99=p99, cv=cv)
+
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """The rate of one window."""
+
+    name: str
+    """The window in words."""
+    used_by: str
+    """Whose window it is."""
+    num_records: int
+    """Logged intervals in it."""
+    tokens_per_second: float
+    """Tokens / time of these intervals; of the whole machine."""
+
+    def to_json(self, tokens: int) -> dict[str, Any]:
+        """Return it with the time of the hypothetical training."""
+        return {
+            "window": self.name,
+            "used_by": self.used_by,
+            "num_records": self.num_records,
+            "tokens_per_second": self.tokens_per_second,
+            "time_to_report_s": tokens / self.tokens_per_second,
+        }
+
+
+def _last(count: int) -> Callable[[Spans], Mask]:
+    return lambda spans: np.arange(len(spans)) >= len(spans) - count
+
+
+def _iterations(first: int, last: int) -> Callable[[Spans], Mask]:
+    def inside(spans: Spans) -> Mask:
+        ends = spans.records.column("iteration")
+        # All of the window has to be there: a log that is too short does not have it.
+        has_all = bool(len(spans)) and ends[-1] >= last and spans.first_iterations[0] <= first
+        return (spans.first_iterations >= first) & (ends <= last) & has_all
+
+    return inside
+
+
+def _after_share(share: float) -> Callable[[Spans], Mask]:
+    # At least the first, as Megatron-Bridge does: max(1, int(len(steps) * share)).
+    return lambda spans: np.arange(len(spans)) >= max(1, int(share * len(spans)))
+
+
+CHOICES: tuple[tuple[str, str, Callable[[Spans], Mask]], ...] = (
+    ("all lines but the first", "NeMo 2 auto-configurator", lambda spans: np.arange(len(spans)) >= 1),
+    ("iterations after 5", "NeMo Launcher, CloudAI (JSON)", lambda spans: spans.first_iterations > 5),
+    ("iterations 10 to 30", "GCP gpu-recipes", _iterations(10, 30)),
+    ("iterations 35 to 44", "NVIDIA dgxc-benchmarking", _iterations(35, 44)),
+    ("all but the first 10 %", "Megatron-Bridge (function)", _after_share(0.1)),
+    ("the last 30 %", "Megatron-Bridge (command line)", _after_share(0.7)),
+    ("the last 10 lines", "CloudAI (CSV), Megatron-Bridge model cards", _last(10)),
+    ("the last line", "llm-foundry, Primus", _last(1)),
+)
+"""Sources: NVIDIA/NeMo nemo/collections/llm/tools/auto_configurator/core/calculate_performance.py; NVIDIA/NeMo-Framework-Launcher
+auto_configurator/autoconfig/scripts/compare_throughput.py; NVIDIA/cloudai report_generator/training/models.py and
+megatron_run/report_generation_strategy.py; AI-Hypercomputer/gpu-recipes process_training_results.py; NVIDIA/dgxc-benchmarking
+pretrain_log_parser.py; NVIDIA-NeMo/Megatron-Bridge performance/argument_parser.py and utils/evaluate.py; mosaicml/llm-foundry
+collect_results.py; AMD-AGI/Primus benchmark_report.py."""
+MEAN = ("the mean of all lines", "jubench-megatron-lm, CARAML (the reference value)")
+"""FZJ-JSC/jubench-megatron-lm benchmark/jube/nlp_benchmark.yaml."""
+
+
+def sensitivity(spans: Spans, reference: float | None) -> tuple[Choice, ...]:
+    """Return the rate under every window that the log is long enough for; windows with the same intervals are told once."""
+    found: dict[bytes, Choice] = {}
+    for name, used_by, mask_of in CHOICES:
+        mask = mask_of(spans)
+        if not mask.any():
+            continue
+        key = np.packbits(mask).tobytes()
+        other = found.get(key)
+        if other:
+            name, used_by = f"{other.name} = {name}", f"{other.used_by}; {used_by}"  # noqa: PLW2901  # the same window
+        rate = float(spans.num_tokens[mask].sum() / spans.seconds[mask].sum())
+        found[key] = Choice(name=name, used_by=used_by, num_records=int(mask.sum()), tokens_per_second=rate)
+    choices = tuple(found.values())
+    if reference is None:
+        return choices
+    return (Choice(name=MEAN[0], used_by=MEAN[1], num_records=len(spans), tokens_per_second=reference), *choices)
+
+
+STAMPS, LOGGED = "time of day of the lines", "sum of the logged times"
+FINE = 0.02
+"""Times of day whose step is at most this share of an interval tell how the intervals scatter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sustained:
+    """Tokens over wall clock."""
+
+    tokens_per_second: float
+    """Of the whole machine."""
+    estimate: Estimate | None
+    """Seconds per token with their uncertainty, None where that cannot be given."""
+    first_iteration: int
+    """First iteration that counts, the same as that of the steady window."""
+    last_iteration: int
+    """Last iteration of the log."""
+    seconds: float
+    """Wall clock."""
+    clock: str
+    """STAMPS or LOGGED."""
+
+    @property
+    def ci95(self) -> tuple[float, float] | None:
+        """95 % interval in tokens per second, lowest first; None where it cannot be given."""
+        return self.estimate.interval() if self.estimate else None
+
+    def to_json(self, tokens: int) -> dict[str, Any]:
+        """Return the `sustained` object of nlp-bench/report/1, with the time of a training on `tokens` tokens."""
+        interval = self.ci95
+        return {
+            "tokens_per_second": self.tokens_per_second,
+            "ci95": list(interval) if interval else None,
+            "time_to_report_s": tokens / self.tokens_per_second,
+            "time_to_report_ci95_s": [tokens / interval[1], tokens / interval[0]] if interval else None,
+            "first_iteration": self.first_iteration,
+            "last_iteration": self.last_iteration,
+            "wall_clock_s": self.seconds,
+            "clock": self.clock,
+        }
+
+
+def sustained_of(spans: Spans, first_iteration: int) -> Sustained:
+    """Return the sustained rate of `spans` from the interval that begins with `first_iteration`."""
+    start = int(np.argmax(spans.first_iterations >= first_iteration))
+    part = spans[start:]
+    logged = float(part.seconds.sum())
+    ticks = _ticks(spans, start)
+    wall = float(ticks[-1] - ticks[0])
+    has_stamps = bool(wall >= logged)  # NaN is not
+    seconds, num_tokens = logged, float(part.num_tokens.sum())
+    if has_stamps:
+        last, covered = float(part.records.column("iteration")[-1]), float(part.num_iterations.sum())
+        seconds, num_tokens = wall, num_tokens * (last - float(part.first_iterations[0]) + 1) / covered
+        steps = np.diff(ticks)
+        resolution = part.records.stamp_resolution_s
+        is_fine = bool(np.all(steps > 0)) and resolution is not None and resolution <= FINE * median(steps)
+        part = replace(part, seconds=steps if is_fine else part.seconds * (wall / logged))
+    estimate = estimate_of(part)
+    if estimate:  # of the mean of the lines; gaps between them belong to the wall clock
+        scale = seconds / num_tokens / estimate.seconds_per_token
+        estimate = replace(
+            estimate, seconds_per_token=seconds / num_tokens, standard_error=estimate.standard_error * scale
+        )
+    return Sustained(
+        tokens_per_second=num_tokens / seconds,
+        estimate=estimate,
+        first_iteration=first_iteration,
+        last_iteration=int(spans.records.column("iteration")[-1]),
+        seconds=seconds,
+        clock=STAMPS if has_stamps else LOGGED,
+    )
+
+
+def _ticks(spans: Spans, start: int) -> NDArray[np.float64]:
+    """Return the time of day at which the interval `start` begins, and at which it and each after it ends; NaN where it is not known."""
+    stamps = spans.records.column("stamp_s")
+    begin = stamps[start - 1] if start else stamps[0] - spans.seconds[0]
+    return np.concatenate([[begin], stamps[start:]])
+
 
 REPORT_TOKENS = 20_000_000
 """Tokens of the hypothetical training (NLP benchmark of the JUPITER suite)."""
@@ -35,7 +224,9 @@ class Throughput:
     window: Window
     """The steady window."""
     spans: Spans
-    """Every interval that has a time and a size, those outside the window too."""
+    """Every interval that has a time and a size, those outside the window too; none where the samples were not kept."""
+    num_records: int
+    """How many there were."""
     sizes: Sizes
     """Tokens and seconds of every record, and the way they were found."""
     steadiness: Steadiness
@@ -56,12 +247,17 @@ class Throughput:
         ending = self.steadiness.ending
         return None if ending is None else ending * self.window.seconds / self.window.num_tokens
 
+    def without_samples(self) -> "Throughput":
+        """Return the same without what belongs to single records: a report on thousands of logs keeps the sums alone."""
+        window, sizes = self.window.without_samples(), self.sizes.without_samples()
+        return replace(self, window=window, spans=NO_SPANS, sizes=sizes)
+
     @property
     def why_no_interval(self) -> str | None:
         """Say why `ci95` is missing, None when it is given."""
         if self.ci95:
             return None
-        number = len(self.window.spans)
+        number = self.window.num_records
         if number < MIN_RECORDS:
             intervals = "1 logged interval" if number == 1 else f"{number} logged intervals"
             return f"no 95 % interval: the window has {intervals}, {MIN_RECORDS} are needed"
@@ -84,12 +280,12 @@ def reference_tokens_per_second(sizes: Sizes) -> float | None:
     return float(tokens[0] / np.mean(sizes.elapsed_s[timed])) if is_constant else None
 
 
-def measure_records(records: Records, sizes: Sizes, habits: Habits = Habits()) -> Throughput | None:  # noqa: B008  # frozen
+def measure_records(records: Records, sizes: Sizes, conventions: LogConventions = PLAIN) -> Throughput | None:
     """Measure one attempt; None when no record has both a time and a size in tokens."""
-    spans = spans_of(records, sizes, log_interval=habits.log_interval, counts_from=habits.counts_from)
+    spans = spans_of(records, sizes, log_interval=conventions.log_interval, counts_from=conventions.counts_from)
     if not len(spans):
         return None
-    window = find_window(spans, habits)
+    window = find_window(spans, conventions)
     estimate = estimate_of(window.spans)
     reference = reference_tokens_per_second(sizes)
     return Throughput(
@@ -99,6 +295,7 @@ def measure_records(records: Records, sizes: Sizes, habits: Habits = Habits()) -
         seconds_per_iteration=Summary.of(window.spans.elapsed_s) if sizes.has_times else None,
         window=window,
         spans=spans,
+        num_records=len(spans),
         sizes=sizes,
         steadiness=steadiness_of(window, estimate),
         sensitivity=sensitivity(spans, reference),

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Log
-from nlp_bench.measure.contradiction import MAX_LINES, Code, Contradiction, Weight, weigh
-from nlp_bench.measure.span import Spans
+from nlp_bench.measure.contradiction import Code, Contradiction, Weight, weigh
+from nlp_bench.measure.sizes import Spans
 from nlp_bench.measure.window import MAX_MARKED
 
 Column = NDArray[np.float64]
@@ -113,19 +113,19 @@ def against_stamps(found: Passed | None, *, is_ours: bool) -> Iterator[Contradic
         return
     if len(found.backward) > max(MIN_SET_BACK, SET_BACK * (len(found.seconds) + len(found.backward))):
         yield Contradiction(
-            code=Code.STAMPS_VS_TIME_FAST,
-            weight=weigh(1.0, is_ours=is_ours),
-            text=f"the clock of its lines goes backward {len(found.backward)} times",
-            lines=tuple(int(number) for number in found.backward[:MAX_LINES]),
+            Code.STAMPS_VS_TIME_FAST,
+            weigh(1.0, is_ours=is_ours),
+            f"the clock of its lines goes backward {len(found.backward)} times",
+            found.backward,
         )
         return
     total, logged = float(found.seconds.sum()), float(found.logged.sum())
     fast_s = FAST * logged + 2 * found.resolution_s + PRINTED_LATE_S
     if total < logged - fast_s:
         yield Contradiction(
-            code=Code.STAMPS_VS_TIME_FAST,
-            weight=weigh(1.0, is_ours=is_ours),
-            text=f"its lines were written within {total:.1f} s, and their times add up to {logged:.1f} s",
+            Code.STAMPS_VS_TIME_FAST,
+            weigh(1.0, is_ours=is_ours),
+            f"its lines were written within {total:.1f} s, and their times add up to {logged:.1f} s",
         )
         return
     steady = ~found.has_event
@@ -133,9 +133,9 @@ def against_stamps(found: Passed | None, *, is_ours: bool) -> Iterator[Contradic
     if typical > 1 + tolerance:
         is_one_stall = len(found.seconds) < MIN_BLOCK and total - logged < ONE_STALL_S
         yield Contradiction(
-            code=Code.STAMPS_VS_TIME_SLOW,
-            weight=Weight.DOUBT if found.is_worded or is_one_stall else weigh(typical, is_ours=is_ours),
-            text=f"from line to line {typical:.4g} times as much time passed as the lines log ({total:.1f} s for {logged:.1f} s)",
+            Code.STAMPS_VS_TIME_SLOW,
+            Weight.DOUBT if found.is_worded or is_one_stall else weigh(typical, is_ours=is_ours),
+            f"from line to line {typical:.4g} times as much time passed as the lines log ({total:.1f} s for {logged:.1f} s)",
         )
         return
     yield from _outside(found, total, logged)
@@ -181,11 +181,13 @@ def _outside(found: Passed, total: float, logged: float) -> Iterator[Contradicti
         return
     places = np.flatnonzero(over > max(0.0, 0.1 * outside))
     yield Contradiction(
-        code=Code.WALL_CLOCK_OUTSIDE,
-        weight=Weight.DOUBT if is_much else Weight.REMARK,
-        text=f"by the time of day of its lines {total:.1f} s passed for {logged:.1f} s of logged iterations: what lies between them "
-        "(evaluation, checkpoints, logging) is not in the number",
-        lines=tuple(int(number) for number in found.numbers[places][:MAX_LINES]),
+        Code.WALL_CLOCK_OUTSIDE,
+        Weight.DOUBT if is_much else Weight.REMARK,
+        (
+            f"by the time of day of its lines {total:.1f} s passed for {logged:.1f} s of logged iterations: what lies between them "
+            "(evaluation, checkpoints, logging) is not in the number"
+        ),
+        found.numbers[places],
     )
 
 
@@ -206,11 +208,13 @@ def against_recorders(spans: Spans, recorders: Sequence[Column]) -> Iterator[Con
     if holes:
         lines = [int(spans.records.numbers[index]) for index in holes]
         yield Contradiction(
-            code=Code.WALL_CLOCK_HOLE,
-            weight=Weight.VOID,
-            text=f"the job stood still for about {seconds[holes[0]] - usual_s:.0f} s before line {lines[0]}: neither the training nor the "
-            "recorder of any node went on, as if it had been suspended",
-            lines=tuple(lines[:MAX_LINES]),
+            Code.WALL_CLOCK_HOLE,
+            Weight.VOID,
+            (
+                f"the job stood still for about {seconds[holes[0]] - usual_s:.0f} s before line {lines[0]}: neither the training nor the "
+                "recorder of any node went on, as if it had been suspended"
+            ),
+            lines,
         )
 
 

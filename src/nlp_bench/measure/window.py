@@ -24,18 +24,56 @@ The rule, applied to seconds per token of each logged interval. Nothing is left 
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.logs.record import Event
-from nlp_bench.measure.autocorrelation import scatter_of
-from nlp_bench.measure.changes import MIN_SEGMENT, MIN_STEP, held, levels
-from nlp_bench.measure.habits import Habits
-from nlp_bench.measure.span import Spans
-from nlp_bench.measure.summary import median
+from nlp_bench.logs.record import Attempt, Event, Log
+from nlp_bench.measure.series import MIN_SEGMENT, MIN_STEP, held, levels, median, scatter_of
+from nlp_bench.measure.sizes import NO_SPANS, Spans
+
+FIRST_TWICE = frozenset({"megatron-lm", "megatron-bridge"})
+"""Programs that print iteration 1 alone without setting their clock back: their second line holds it again (NVIDIA/Megatron-LM
+megatron/training/training.py, `should_reset = not is_first_iteration`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogConventions:
+    """What is not in the records."""
+
+    log_interval: int | None = None
+    """Iterations per line, None where nobody says it."""
+    counts_from: int = 1
+    """Number of the first iteration."""
+    has_first_twice: bool = False
+    """Whether a program that prints the first iteration alone has it in its second line again."""
+    events: Sequence[Event] = ()
+    """Evaluations and checkpoints, in the order of the log."""
+
+
+PLAIN = LogConventions()
+
+
+def conventions_of(log: Log, attempt: Attempt) -> LogConventions:
+    """Return what the log tells of its program."""
+    return LogConventions(
+        log_interval=attempt.count("log_interval"),
+        counts_from=_counts_from(log, attempt),
+        has_first_twice=log.dialect in FIRST_TWICE,
+        events=log.events,
+    )
+
+
+def _counts_from(log: Log, attempt: Attempt) -> int:
+    """Return the number of the first iteration: behind a checkpoint, where our trainer says that it has loaded one."""
+    loaded, first = log.settings.get("loaded_iterations"), attempt.records[0] if attempt.records else None
+    if loaded is None or first is None or len(log.attempts) > 1 or not isinstance(loaded.value, int):
+        return log.counts_from
+    goes_on = loaded.line_number < first.line_number and loaded.value < first.iteration
+    return loaded.value + 1 if goes_on else log.counts_from
+
 
 RELATIVE_TOLERANCE = 0.03
 SPREAD_FACTOR = 3 * 1.4826
@@ -97,53 +135,49 @@ class Window:
     """The steady window of one attempt."""
 
     spans: Spans
-    """The intervals that count, at least one."""
+    """The intervals that count, at least one; none where the samples were not kept."""
+    first_iteration: int
+    """The first iteration that counts."""
+    last_iteration: int
+    """The last iteration that counts."""
+    num_records: int
+    """Logged intervals that count."""
+    iterations_per_record: int
+    """Iterations that the last of them stands for."""
+    num_tokens: float
+    seconds: float
     excluded: tuple[Excluded, ...]
     """What was left out."""
     limit_seconds_per_token: float
     """Above this an interval at either end was too slow."""
-    tail: Spans | None = None
-    """The intervals after the window that were left out for their speed, None where there are none."""
+    tail: Spans = NO_SPANS
+    """The intervals after the window that were left out for their speed; none where the samples were not kept."""
+    slow_end: "SetAside | None" = None
+    """The same in sum, None where there are none."""
     set_aside: tuple["SetAside", ...] = ()
     """What else was left out that took longer, and may have to count."""
     refused_mark: str | None = None
     """Kind of event whose words would have excused too much, so that its intervals count; None where there is none."""
 
-    @property
-    def first_iteration(self) -> int:
-        """The first iteration that counts."""
-        return int(self.spans.first_iterations[0])
-
-    @property
-    def last_iteration(self) -> int:
-        """The last iteration that counts."""
-        return int(self.spans.records.column("iteration")[-1])
-
-    @property
-    def num_tokens(self) -> float:
-        """Tokens of the window."""
-        return float(self.spans.num_tokens.sum())
-
-    @property
-    def seconds(self) -> float:
-        """Time of the window."""
-        return float(self.spans.seconds.sum())
+    def without_samples(self) -> "Window":
+        """Return the same without its intervals."""
+        return replace(self, spans=NO_SPANS, tail=NO_SPANS)
 
     def to_json(self) -> dict[str, object]:
         """Return the `window` object of nlp-bench/report/1."""
         return {
             "first_iteration": self.first_iteration,
             "last_iteration": self.last_iteration,
-            "num_records": len(self.spans),
+            "num_records": self.num_records,
             "excluded": [{"iterations": [e.first_iteration, e.last_iteration], "why": e.why} for e in self.excluded],
         }
 
 
-def find_window(spans: Spans, habits: Habits) -> Window:
+def find_window(spans: Spans, conventions: LogConventions) -> Window:
     """Apply the rule of this module to `spans`, which is not empty and in the order of the iterations."""
     finding = _Finding(spans)
-    finding.leave_out_first(habits)
-    finding.leave_out_marked(habits.events)
+    finding.leave_out_first(conventions)
+    finding.leave_out_marked(conventions.events)
     finding.leave_out_implausible()
     finding.leave_out_other_levels()
     limit = finding.leave_out_slow_start()
@@ -167,11 +201,11 @@ class _Finding:
         """Return the indices of what still counts."""
         return np.flatnonzero(self.why == "")
 
-    def leave_out_first(self, habits: Habits) -> None:
+    def leave_out_first(self, conventions: LogConventions) -> None:
         """Leave out the first iteration and what falls steeply after it; at least half of the log is kept, or its last interval."""
         spans, costs = self.spans, self.costs
-        start = int(spans.first_iterations[0] <= habits.counts_from and len(spans) > 1)
-        if start and habits.has_first_twice and len(spans) > 2 and _is_alone_and_repeated(spans):
+        start = int(spans.first_iterations[0] <= conventions.counts_from and len(spans) > 1)
+        if start and conventions.has_first_twice and len(spans) > 2 and _is_alone_and_repeated(spans):
             start = 2
         latest = max(start, min(len(costs) // 2 + 1, len(costs) - 1))
         while start < latest and costs[start] > SETTLING_FACTOR * costs[start + 1]:
@@ -270,28 +304,31 @@ class _Finding:
 
     def result(self, limit: float) -> Window:
         left = self.left()
+        spans = self.spans[left] if len(left) < len(self.spans) else self.spans
+        tail = np.flatnonzero(self.why == "slow end")
         return Window(
-            spans=self.spans[left] if len(left) < len(self.spans) else self.spans,
+            spans=spans,
+            first_iteration=int(spans.first_iterations[0]),
+            last_iteration=int(spans.records.column("iteration")[-1]),
+            num_records=len(spans),
+            iterations_per_record=int(spans.num_iterations[-1]),
+            num_tokens=float(spans.num_tokens.sum()),
+            seconds=float(spans.seconds.sum()),
             excluded=self._excluded(),
             limit_seconds_per_token=limit,
-            tail=self._left_out(("slow end",)),
-            set_aside=tuple(self._set_aside()),
+            tail=self.spans[tail] if len(tail) else NO_SPANS,
+            slow_end=self._set_aside("slow end"),
+            set_aside=tuple(filter(None, map(self._set_aside, ("warm-up", *MARKS)))),
             refused_mark=self.refused_mark,
         )
 
-    def _left_out(self, why: Sequence[str]) -> Spans | None:
-        where = np.flatnonzero(np.isin(self.why, why))
-        return self.spans[where] if len(where) else None
-
-    def _set_aside(self) -> Iterator["SetAside"]:
-        for why in ("warm-up", *MARKS):
-            where = np.flatnonzero(self.why == why)
-            where = where[where > 0]  # the first interval warms up, whatever it takes
-            if len(where):
-                spans = self.spans[where]
-                yield SetAside(
-                    why, len(where) / len(self.spans), float(spans.num_tokens.sum()), float(spans.seconds.sum())
-                )
+    def _set_aside(self, why: str) -> SetAside | None:
+        where = np.flatnonzero(self.why == why)
+        where = where[where > 0]  # the first interval warms up, whatever it takes
+        if not len(where):
+            return None
+        spans = self.spans[where]
+        return SetAside(why, len(where) / len(self.spans), float(spans.num_tokens.sum()), float(spans.seconds.sum()))
 
     def _excluded(self) -> tuple[Excluded, ...]:
         """Return neighbours that were left out for the same reason as one, in the order of the iterations."""

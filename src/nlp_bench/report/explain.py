@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.provenance import Arithmetic, LeftOut, Place, Provenance, arithmetic_of
-from nlp_bench.measure.summary import Summary
-from nlp_bench.measure.throughput import Throughput
+from nlp_bench.measure.throughput import Summary, Throughput
 from nlp_bench.report.energy import energy_lines
 from nlp_bench.report.flops import efficiency_lines
 from nlp_bench.report.table import Report
@@ -145,7 +144,7 @@ def _steady_formula(entry: RunEntry, measured: Throughput, sums: Arithmetic) -> 
     window, found = measured.window, entry.provenance or Provenance()
     first, last = found.window_first_record, found.window_last_record
     lines = f", {_lines(first.line, last.line)}" if first and last else ""
-    where = f"iterations {window.first_iteration} to {window.last_iteration}, {len(window.spans)} record(s){lines}"
+    where = f"iterations {window.first_iteration} to {window.last_iteration}, {window.num_records} record(s){lines}"
     if measured.sizes.has_times:
         return f"{_digits(sums.window_tokens)} tokens / {_digits(sums.window_seconds)} s, {where}"
     count = sums.window_iterations

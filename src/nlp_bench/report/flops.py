@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from nlp_bench.config.accelerators import Peak
 from nlp_bench.layout.flops import Recompute
 from nlp_bench.layout.shape import ModelShape, T5Shape
-from nlp_bench.measure.counting import COUNTS, flops_per_token
-from nlp_bench.measure.efficiency import Efficiency, field_of
+from nlp_bench.measure.efficiency import COUNTS, Efficiency, field_of, flops_per_token
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.shape import Shaped
 

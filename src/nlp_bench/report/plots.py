@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from nlp_bench.measure.curves import IN_WINDOW, Curve, Curves
 from nlp_bench.measure.entry import RunEntry
-from nlp_bench.measure.summary import Summary
+from nlp_bench.measure.throughput import Summary
 from nlp_bench.show.chart import EXCLUDED, MAX_LEGEND, NUM_COLOURS, Band, Chart, Rule, Series, Shape
 from nlp_bench.show.escape import end_of
 from nlp_bench.show.scale import label

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from nlp_bench.measure.entry import RunEntry
 from nlp_bench.measure.limit import FAIL, PASS, Verdict
-from nlp_bench.measure.sustained import Sustained
-from nlp_bench.measure.throughput import Throughput
+from nlp_bench.measure.throughput import Sustained, Throughput
 from nlp_bench.report.table import Report
 
 MAX_RUNS = 3
@@ -102,7 +101,7 @@ def _where(first: int, last: int) -> str:
 def _counted(measured: Throughput) -> str:
     found = measured.estimate.uncertainty if measured.estimate else None
     iterations = f" ({found.num_iterations:.0f} iterations)" if found else ""
-    return f"{len(measured.window.spans)} logged intervals{iterations}"
+    return f"{measured.window.num_records} logged intervals{iterations}"
 
 
 def _left_out(measured: Throughput) -> str:
@@ -126,7 +125,7 @@ def _more(measured: Throughput) -> str:
         return ""
     if more == 0:
         return " That is within 1 %: the run is long enough."
-    step = int(measured.window.spans.num_iterations[-1])
+    step = measured.window.iterations_per_record
     every = f" of {step} iterations" if step > 1 else ""
     intervals = "one more interval" if more == 1 else f"{more} more intervals"
     return f" For 1 %, run about {intervals}{every}, if they scatter as these do."
@@ -152,7 +151,7 @@ def other_windows(measured: Throughput, tokens: int, judgement: Verdict | None) 
         (
             f"steady (this report): {_where(window.first_iteration, window.last_iteration)}",
             measured.steady,
-            len(window.spans),
+            window.num_records,
             "",
         ),
         *((c.name, c.tokens_per_second, c.num_records, c.used_by) for c in measured.sensitivity),

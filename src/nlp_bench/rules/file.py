@@ -13,11 +13,8 @@ from nlp_bench.config import catalog
 from nlp_bench.config.model import Model
 from nlp_bench.config.table import build, read_toml
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.rules.checks import CHECKS
-from nlp_bench.rules.frozen import EqualsModel, frozen_values
-from nlp_bench.rules.rule import Rule
-from nlp_bench.rules.ruleset import RuleSet
-from nlp_bench.rules.setting import known_setting
+from nlp_bench.rules.checks import CHECKS, EqualsModel, known_setting
+from nlp_bench.rules.rule import Rule, RuleSet, frozen_values
 from nlp_bench.show.escape import one_line
 
 SCHEMA = "nlp-bench/rules/1"

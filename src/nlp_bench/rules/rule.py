@@ -1,10 +1,119 @@
-"""What every rule has, whatever it checks."""
+"""What every rule has, whatever it checks: the run that it looks at, its evidence, its word; and the rules of one file together."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import Any
 
+from nlp_bench.config.model import Model
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.measure.findings import Evidence, Finding, Status, evidence
-from nlp_bench.rules.subject import Subject
+from nlp_bench.logs.record import NO_RECORDS, Records
+from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.findings import Evidence, Finding, Judgement, Status, evidence
+from nlp_bench.measure.workload import Setting, Value, Workload, lookup, workload_of
+
+NAMED_SHAPE = ("num_layers", "hidden_size", "num_attention_heads")
+"""What tells models apart."""
+_DUMP = ("num_layers", "hidden_size", "micro_batch_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """One run as the rules see it."""
+
+    entry: RunResult
+    """What was measured, before any rule took the number away."""
+    run: Mapping[str, Any] | None = None
+    """run.json, None for a log of somebody else."""
+    ended: Mapping[str, Any] | None = None
+    """outcome.json, likewise."""
+    model: Model | None = None
+    """The model of the rules that it trained, by its name or its shape; None where nothing tells."""
+    models: tuple[str, ...] = ()
+    """All models of the rules."""
+
+    @property
+    def workload(self) -> Workload:
+        """What run.json and the log state."""
+        return self.entry.workload
+
+    @property
+    def records(self) -> Records:
+        """Every logged interval; none where only their ends are kept."""
+        whole = len(self.entry.records) == (self.entry.num_records or 0)
+        return self.entry.records if whole else NO_RECORDS
+
+    @property
+    def named(self) -> str | None:
+        """The model file that run.json names; what a table or a log calls a model is no name of a file."""
+        found = self.workload.asked.get("model") if self.run is not None else None
+        return str(found.value) if found else None
+
+    def asked(self, name: str) -> Setting | None:
+        """Return what run.json states."""
+        if name == "train_iters" and self.run:
+            value = lookup(self.run, "training.iterations")
+            return Setting(value, "run.json") if isinstance(value, int) else None
+        return self.workload.asked.get(name)
+
+    def logged(self, name: str) -> Setting | None:
+        """Return what the log prints."""
+        found = self.workload.logged.get(name)
+        if found is None and name == "recompute_granularity" and all(map(self.workload.logged.get, _DUMP)):
+            return Setting("none", "the log's arguments name no recompute")  # printed as None
+        return found
+
+    def stated(self, name: str) -> list[Setting]:
+        """Return what run.json and the log state, as far as they do."""
+        return [found for found in (self.asked(name), self.logged(name)) if found]
+
+
+def same(first: Value, second: Value) -> bool:
+    """Say whether two statements of one setting mean the same: words without their case, numbers to 9 digits."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in (first, second)):
+        return math.isclose(float(first), float(second), rel_tol=1e-9)
+    return str(first).lower() == str(second).lower()
+
+
+def expect(name: str, settings: list[Setting], wanted: Value) -> list[Evidence]:
+    """Return the evidence that each of `settings` is `wanted`: one for all that are, one for each that is not."""
+    if not settings:
+        return [evidence(name, Status.NOT_SHOWN, None, wanted)]
+    wrong = [one for one in settings if not same(one.value, wanted)]
+    if not wrong:
+        places = " and ".join(one.source for one in settings)
+        return [evidence(name, Status.PASS, settings[-1].value, wanted, places)]
+    return [evidence(name, Status.FAIL, one.value, wanted, one.source) for one in wrong]
+
+
+def decided(name: str, value: str | float | None, expected: str, source: str | None, *, passes: bool) -> Evidence:
+    """Return the evidence of one value that passes or fails."""
+    return evidence(name, Status.PASS if passes else Status.FAIL, value, expected, source)
+
+
+def missing(name: str, expected: str, why: str | None = None) -> Evidence:
+    """Return that nobody states `name`; `why` says what stands in its place."""
+    return evidence(name, Status.NOT_SHOWN, None, expected, why)
+
+
+def one_of(key: str, word: str, known: tuple[str, ...]) -> None:
+    """Raise UsageError, naming the nearest, where `word` is none of `known`."""
+    if word not in known:
+        raise UsageError(f"{key}: {word!r} is unknown{nearest(word, list(known))}")
+
+
+def share(key: str, value: float) -> None:
+    """Raise UsageError where `value` is no share."""
+    if not 0 <= value <= 1:
+        raise UsageError(f"{key}: {value:g} is no share; write one from 0 to 1, as 0.01 for 1 %")
+
+
+def above_zero(key: str, value: float) -> None:
+    """Raise UsageError where `value` is not above 0 or not finite."""
+    if not 0 < value < math.inf:
+        raise UsageError(f"{key}: {value:g} is not above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,43 +139,85 @@ class Rule:
         if self.outcome not in {None, "INVALID", "VALID"}:
             raise UsageError(f"outcome: {self.outcome!r} is not INVALID or VALID")
 
-    def look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[Evidence]:
         """Return what the run shows."""
         raise NotImplementedError
 
     def finding(self, rule: str, subject: Subject) -> Finding:
         """Return the word of the rule called `rule`."""
-        shown = tuple(self.look(subject))
+        shown = tuple(self._look(subject))
         found = {one.status for one in shown} - {None}
         status = Status.FAIL if Status.FAIL in found else Status.PASS if found == {Status.PASS} else Status.NOT_SHOWN
         if status is Status.NOT_SHOWN and self.required_evidence:
             status = Status.FAIL
+        if self.models and not subject.model and status is not Status.NOT_SHOWN:
+            # What holds for one model only says nothing of a run that may have trained another.
+            first = missing("model", f"one of {', '.join(self.models)}", "the rule is for this model alone")
+            status, shown = Status.NOT_SHOWN, (first, *(replace(one, status=None) for one in shown))
         return Finding(rule=rule, check=self.check, why=self.why, status=status, outcome=self.outcome, evidence=shown)
 
 
-def one_of(key: str, word: str, known: tuple[str, ...]) -> None:
-    """Raise UsageError, naming the nearest, where `word` is none of `known`."""
-    if word not in known:
-        raise UsageError(f"{key}: {word!r} is unknown{nearest(word, list(known))}")
+@dataclass(frozen=True, kw_only=True)
+class RuleSet:
+    """What one file says, with all that it extends, ready to be held against runs."""
+
+    name: str
+    """Its name, without .toml."""
+    title: str
+    """What the rules are of."""
+    models: Mapping[str, Model]
+    """The models whose values are frozen, by their names."""
+    free: tuple[str, ...]
+    """Settings that may be tuned."""
+    rules: Mapping[str, Rule]
+    """By their ids, in the order of the file."""
+    digest: str
+    """SHA-256 of what the rules and the models say."""
+
+    def judge(
+        self,
+        entry: RunResult,
+        *,
+        run: Mapping[str, Any] | None = None,
+        ended: Mapping[str, Any] | None = None,
+        is_asked: bool = False,
+    ) -> Judgement:
+        """Hold one run to the rules; `run` is run.json and `ended` outcome.json, None for a log of somebody else."""
+        subject = Subject(entry=entry, run=run, ended=ended, models=tuple(self.models))
+        model = same_model(subject, self.models)
+        subject = replace(subject, model=model)
+        # Where nothing names the model, every rule may be one for it.
+        named = model.name if model else subject.named
+        holding = {
+            name: rule for name, rule in self.rules.items() if not rule.models or named is None or named in rule.models
+        }
+        return Judgement(
+            rules=self.name,
+            digest=self.digest,
+            model=model.name if model else None,
+            is_asked=is_asked,
+            findings=tuple(rule.finding(name, subject) for name, rule in holding.items()),
+            free=entry.workload.values(self.free),
+        )
 
 
-def share(key: str, value: float) -> None:
-    """Raise UsageError where `value` is no share."""
-    if not 0 <= value <= 1:
-        raise UsageError(f"{key}: {value:g} is no share; write one from 0 to 1, as 0.01 for 1 %")
+def same_model(subject: Subject, models: Mapping[str, Model]) -> Model | None:
+    """Return which of `models` a run trained: by its name in run.json, else the first of the shape that is stated."""
+    if subject.named is not None:
+        return models.get(subject.named)
+    stated = [(name, one.value) for name in NAMED_SHAPE for one in subject.stated(name)]
+    if not stated:
+        return None
+    fitting = (m for m in models.values() if all(vars(m.architecture)[name] == value for name, value in stated))
+    return next(fitting, None)
 
 
-def above_zero(key: str, value: float) -> None:
-    """Raise UsageError where `value` is not above 0 or not finite."""
-    if not 0 < value < float("inf"):
-        raise UsageError(f"{key}: {value:g} is not above 0")
-
-
-def decided(name: str, value: str | float | None, expected: str, source: str | None, *, passes: bool) -> Evidence:
-    """Return the evidence of one value that passes or fails."""
-    return evidence(name, Status.PASS if passes else Status.FAIL, value, expected, source)
-
-
-def missing(name: str, expected: str, why: str | None = None) -> Evidence:
-    """Return that nobody states `name`; `why` says what stands in its place."""
-    return evidence(name, Status.NOT_SHOWN, None, expected, why)
+@cache
+def frozen_values(model: Model, section: str) -> Mapping[str, Value]:
+    """Return what a section of the model file (architecture or training) says, by the names of `measure.workload`."""
+    values = asdict(getattr(model, section))
+    record = {"model": {section: values}} if section == "architecture" else {section: values}
+    found = {name: setting.value for name, setting in workload_of(record, {}).asked.items()}
+    if values.get("recompute") == "none":
+        found["recompute_granularity"] = "none"
+    return MappingProxyType(found)

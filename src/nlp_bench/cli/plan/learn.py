@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 def result_of(folder: Path) -> dict[str, Any]:
     """Return the result of a run's folder: what was written, else what its log says now."""
     from nlp_bench.files import read_json
-    from nlp_bench.measure.result import SCHEMA, result_record
+    from nlp_bench.measure.record import SCHEMA, result_record
     from nlp_bench.rules.apply import measured_folder, wanted
 
     if (folder / "result.json").exists():

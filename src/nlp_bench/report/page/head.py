@@ -146,7 +146,7 @@ def _tiles(entry: RunEntry, report: Report) -> Iterator[str]:
         window = entry.throughput.window
         where = f"iterations {window.first_iteration:,} to {window.last_iteration:,}"
         yield _tile(
-            "Steady window", f"{len(window.spans):,} of {len(entry.throughput.spans):,}", f"logged intervals; {where}"
+            "Steady window", f"{window.num_records:,} of {entry.throughput.num_records:,}", f"logged intervals; {where}"
         )
 
 

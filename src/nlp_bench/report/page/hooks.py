@@ -40,7 +40,7 @@ def window(entry: RunEntry, _: Report) -> Section | None:
         return None
     found = measured.window
     rows: list[tuple[object, ...]] = [
-        ("counts", f"{found.first_iteration} to {found.last_iteration}", len(found.spans))
+        ("counts", f"{found.first_iteration} to {found.last_iteration}", found.num_records)
     ]
     shown = found.excluded[:20]
     rows += [(f"left out: {e.why}", f"{e.first_iteration} to {e.last_iteration}", None) for e in shown]
@@ -65,7 +65,7 @@ def other_windows(entry: RunEntry, report: Report) -> Section | None:
     measured = entry.throughput
     if measured is None or not measured.sensitivity:
         return None
-    found = [("steady window", "this report", len(measured.window.spans), measured.steady)]
+    found = [("steady window", "this report", measured.window.num_records, measured.steady)]
     found += [(c.name, c.used_by, c.num_records, c.tokens_per_second) for c in measured.sensitivity]
     rows: list[tuple[object, ...]] = [(*row, report.tokens / row[-1]) for row in found]
     columns: tuple[str, ...] = ("window", "used by", "logged intervals", "tokens/s", "time [s]")

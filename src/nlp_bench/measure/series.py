@@ -1,0 +1,151 @@
+"""Series of times: how much neighbours resemble each other, what their mean is worth because of it, and where their level changes.
+
+Autocorrelation: an autoregressive process of first order. The lag-1 autocorrelation r of n values around their own mean is too low by
+about (1 + 4 r) / n (Marriott and Pope 1954, Biometrika 41), and is corrected for it; it is never taken below 0. The mean is then worth
+n (1 - r) / (1 + r) independent values (Bayley and Hammersley 1946), and their sample variance is too low by the same token.
+
+Change points: binary segmentation (Scott and Knott 1974; Vostrikova 1981) on values that are held to a few deviations around their
+median, so that a single stall is no change. A split counts when the two means differ by MIN_STEP and by MIN_T standard errors, where the
+errors allow for autocorrelation: noise that wanders is no change either.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+MIN_VALUES = 8
+"""Below this autocorrelation cannot be seen, and the values are taken for independent."""
+LARGEST = 0.9
+MAX_ORDER = 10
+"""Of an autoregressive process."""
+LARGEST_SUM = 0.95
+"""Of its coefficients; above, a series has no mean that it stays near."""
+
+
+def median(values: NDArray[np.float64]) -> float:
+    """Return the median of `values`, which is not empty and has no NaN: what numpy's returns, in an eighth of its time."""
+    number = len(values)
+    upper = number // 2
+    parted = np.partition(values, upper if number % 2 else (upper - 1, upper))
+    return float(parted[upper]) if number % 2 else float((parted[upper - 1] + parted[upper]) / 2)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scatter:
+    """What a stationary series says about its mean."""
+
+    variance: float
+    """Of one value, autocorrelation allowed for."""
+    autocorrelation: float
+    """At lag 1, corrected, from 0 to LARGEST."""
+    num_effective: float
+    """Independent values that the mean is worth."""
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean."""
+        return math.sqrt(self.variance / self.num_effective)
+
+
+def scatter_of(values: NDArray[np.float64]) -> Scatter:
+    """Return the scatter of `values`, at least two, around their mean."""
+    centred = values - values.mean()
+    return scatter_around(centred, 1)
+
+
+def scatter_around(residuals: NDArray[np.float64], num_means: int) -> Scatter:
+    """Return the scatter of residuals from which `num_means` means were taken."""
+    number = len(residuals)
+    total = float(residuals @ residuals)
+    raw = float(residuals[1:] @ residuals[:-1]) / total if total > 0 else 0.0
+    corrected = (raw + num_means / number) / (1 - 4 / number) if number >= MIN_VALUES else 0.0
+    ratio = min(max(corrected, 0.0), LARGEST)
+    effective = max(number * (1 - ratio) / (1 + ratio), 1.5)
+    lost = min(num_means / effective, 0.75)
+    return Scatter(variance=total / number / (1 - lost), autocorrelation=ratio, num_effective=effective)
+
+
+def long_run_variance(values: NDArray[np.float64]) -> float:
+    """Return the variance of the mean of `values` times their number, by an autoregressive process of the best order.
+
+    Yule-Walker equations by Levinson's recursion, the order from 0 to MAX_ORDER by Akaike's criterion (Brockwell and Davis, Time
+    Series: Theory and Methods, chapters 8 and 9): variance of the shocks / (1 - sum of the coefficients)^2, which is the
+    spectral density at frequency 0.
+    """
+    number = len(values)
+    centred = values - values.mean()
+    lagged = np.array([centred[lag:] @ centred[: number - lag] for lag in range(MAX_ORDER + 1)]) / number
+    if lagged[0] <= 0:
+        return 0.0
+    coefficients, shocks = np.zeros(0), float(lagged[0])
+    best, best_criterion = (coefficients, shocks), number * math.log(shocks)
+    for order in range(1, MAX_ORDER + 1):
+        last = (float(lagged[order]) - float(coefficients @ lagged[order - 1 : 0 : -1])) / shocks
+        coefficients = np.append(coefficients - last * coefficients[::-1], last)
+        shocks *= 1 - last * last
+        if shocks <= 0:
+            break
+        criterion = number * math.log(shocks) + 2 * order
+        if criterion < best_criterion:
+            best, best_criterion = (coefficients, shocks), criterion
+    coefficients, shocks = best
+    order = len(coefficients)
+    # Each coefficient is too low by about 1/n, as the autocorrelation above.
+    total = min(float(coefficients.sum()) + order / number, LARGEST_SUM)
+    return shocks * number / (number - order - 1) / (1 - total) ** 2
+
+
+Column = NDArray[np.float64]
+MIN_SEGMENT = 5
+"""Fewer values make no level."""
+MIN_STEP = 0.02
+"""Share of the level below which a change is not worth telling."""
+MIN_T = 4.5
+"""Standard errors; noise of 1000 values exceeds it in fewer than one of 100 series."""
+MAX_SEGMENTS = 64
+_SPREAD = 5 * 1.4826
+_LEAST_SPREAD = 0.10
+
+
+def levels(values: Column) -> list[tuple[int, int]]:
+    """Return the segments [begin, end) of `values` (above 0), each with a level of its own; one segment where nothing changes."""
+    pending, done = [(0, len(values))], list[tuple[int, int]]()
+    while pending and len(pending) + len(done) < MAX_SEGMENTS:
+        # The longest first: where there are more changes than MAX_SEGMENTS, no end of the series is cut finer than the other.
+        begin, end = pending.pop(max(range(len(pending)), key=lambda i: pending[i][1] - pending[i][0]))
+        at = _split(values[begin:end])
+        if at is None:
+            done.append((begin, end))
+        else:
+            pending += [(begin, begin + at), (begin + at, end)]
+    return sorted(done + pending)
+
+
+def _split(values: Column) -> int | None:
+    """Return where the level of `values` changes most, None where it does not."""
+    number = len(values)
+    if number < 2 * MIN_SEGMENT:
+        return None
+    calm = held(values)
+    sums = np.cumsum(calm)
+    left = np.arange(MIN_SEGMENT, number - MIN_SEGMENT + 1)
+    before, after = sums[left - 1] / left, (sums[-1] - sums[left - 1]) / (number - left)
+    best = int(np.argmax((before - after) ** 2 * left * (number - left)))
+    at, first, second = int(left[best]), float(before[best]), float(after[best])
+    step = abs(first - second)
+    if step < MIN_STEP * min(first, second):
+        return None
+    residuals = np.concatenate([calm[:at] - first, calm[at:] - second])
+    scatter = scatter_around(residuals, 2)
+    inflation = number / scatter.num_effective
+    error = math.sqrt(scatter.variance * inflation * (1 / at + 1 / (number - at)))
+    return at if step > MIN_T * error else None
+
+
+def held(values: Column) -> Column:
+    """Return `values` held to a few deviations around their median."""
+    middle = median(values)
+    spread = max(_SPREAD * median(np.abs(values - middle)), _LEAST_SPREAD * middle)
+    return np.clip(values, middle - spread, middle + spread)
