@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from support.watched import Trained, words
 
-from nlp_bench.rehearse.rank import rehearse_ranks, work_of
+from nlp_bench.rehearse.ranks import rehearse_ranks, work_of
 from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train.arguments import parse
 

@@ -68,7 +68,7 @@ def test_a_storage_that_is_emptied_and_filled_again_in_place() -> None:
 def test_what_a_module_keeps_for_the_backward_pass_is_an_activation_of_that_module() -> None:
     with Tracker().watching() as tracker:
         part = torch.nn.Sequential(torch.nn.Linear(16, 16, bias=False), torch.nn.GELU())
-        tracker.modules.know([part])
+        tracker.name_modules([part])
         inputs = torch.empty(16, 16)  # before the modules
         loss = part(inputs).sum()
         tracker.begin()

@@ -3,7 +3,7 @@
 import pytest
 
 from nlp_bench.errors import UsageError
-from nlp_bench.rehearse.which import chosen_ranks
+from nlp_bench.rehearse.ranks import chosen_ranks
 
 
 @pytest.mark.parametrize(

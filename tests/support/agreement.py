@@ -20,8 +20,7 @@ from nlp_bench.plan.memory.trainer import rank_memory
 from nlp_bench.plan.work.collectives import traffic
 from nlp_bench.plan.work.parameters import rank_parameters
 from nlp_bench.plan.work.stages import operations, stage_of
-from nlp_bench.rehearse.rank import work_of
-from nlp_bench.rehearse.ranks import rehearse_ranks
+from nlp_bench.rehearse.ranks import rehearse_ranks, work_of
 from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train.settings import Settings
 

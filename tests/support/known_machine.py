@@ -3,14 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
-from nlp_bench.plan.calibrate.attention import attention_tasks
 from nlp_bench.plan.calibrate.fit import CAUSAL_BOTH
-from nlp_bench.plan.calibrate.measurement import Measurement, Task
-from nlp_bench.plan.calibrate.products import product_tasks
-from nlp_bench.plan.calibrate.ranks import Ranks
-from nlp_bench.plan.calibrate.record import Calibration
-from nlp_bench.plan.calibrate.streams import copy_tasks, layer_tasks, step_tasks
+from nlp_bench.plan.calibrate.record import Calibration, Measurement
 from nlp_bench.plan.calibrate.trainer import RUNS
+from nlp_bench.plan.calibrate.work import (
+    Task,
+    all_reduce_tasks,
+    attention_tasks,
+    copy_tasks,
+    layer_tasks,
+    product_tasks,
+    step_tasks,
+)
 
 BANDWIDTH, CEILING, TRAFFIC = 3e12, 7.7e14, 1.6
 RATE, SHORT, NARROW = 5e14, 300.0, 16.0
@@ -40,6 +44,13 @@ def host_seconds(layers: int, batches: int) -> float:
     return STEP + batches * (BATCH + LAYER * layers)
 
 
+def iteration(layers: int, batches: int, seconds: float) -> Measurement:
+    """What the trainer's iteration took."""
+    sizes = {"layers": layers, "microbatches": batches}
+    facts: dict[str, Any] = {"kind": "trainer", "name": "iteration", "precision": "bf16", "sizes": sizes}
+    return Measurement(**facts, seconds=seconds, spread=0.02, repeats=30, calls=1)
+
+
 def calibration(noise: Callable[[], float]) -> Calibration:
     rows = [measured(one, product_seconds(one) * noise()) for one in product_tasks("bf16")[::7]]
     attended = [one for one in attention_tasks("bf16") if one.name == "both"]
@@ -47,23 +58,8 @@ def calibration(noise: Callable[[], float]) -> Calibration:
     rows += [measured(one, one.num_bytes / BANDWIDTH) for one in copy_tasks("bf16")]
     rows += [measured(one, 1.5 * one.num_bytes / BANDWIDTH * noise()) for one in layer_tasks("bf16")]
     rows += [measured(one, one.num_bytes / BANDWIDTH) for one in step_tasks()]
-    rows += [measured(one, reduce_seconds(one) * noise()) for one in Ranks(number=4).all_reduce_tasks()]
-    for layers, batches in RUNS:
-        sizes = {"layers": layers, "microbatches": batches}
-        rows.append(
-            Measurement(
-                kind="trainer",
-                name="iteration",
-                precision="bf16",
-                sizes=sizes,
-                flops=0.0,
-                num_bytes=0.0,
-                seconds=host_seconds(layers, batches),
-                spread=0.02,
-                repeats=30,
-                calls=1,
-            )
-        )
+    rows += [measured(one, reduce_seconds(one) * noise()) for one in all_reduce_tasks(4)]
+    rows += [iteration(layers, batches, host_seconds(layers, batches)) for layers, batches in RUNS]
     return of(rows)
 
 

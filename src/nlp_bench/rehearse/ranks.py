@@ -1,20 +1,23 @@
-"""Processes that are one rank each: forks of one server process that has imported torch and megatron-core. No torch here."""
+"""Which ranks are rehearsed, and the processes that are one rank each: forks of one server that has imported torch. No torch here."""
 
 import multiprocessing
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.packages import lacking
 from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
+
+MOST_DIGITS = 18
+"""Of a rank's number: what int() and the arithmetic behind it take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +25,83 @@ class Work:
     """One rank to rehearse."""
 
     settings: Settings
-    """What the job is asked to do."""
     layout: Layout
-    """What follows from it and the number of ranks."""
     rank: int
-    """Its number."""
     accelerator: str
-    """cuda or cpu."""
+    """cuda: with kernels that keep what torch's keep on a GPU; cpu: what they keep on a CPU."""
+
+
+def chosen_ranks(words: str, num_ranks: int, num_stages: int) -> list[int]:
+    """Return the ranks that `words` names, in order and each once: numbers, 0-7, last, stages, all, fullest; commas between.
+
+    The ranks of a pipeline stage follow each other (megatron-core's order tp-cp-ep-dp-pp) and differ in nothing but their data
+    and, where the last shards of the optimizer's state are smaller, a few bytes; so `stages` is the first of each. `fullest`
+    are the first ranks of the first stage (the embedding, and activations of the most micro-batches), of the second
+    (the first may have fewer layers) and of the last (the output layer and its logits). Raises UsageError for others.
+    """
+    stages = [stage * (num_ranks // num_stages) for stage in range(num_stages)]
+    named = {
+        "last": [num_ranks - 1],
+        "stages": stages,
+        "all": list(range(num_ranks)),
+        "fullest": sorted({stages[0], stages[min(1, num_stages - 1)], stages[-1]}),
+    }
+    found: set[int] = set()
+    for word in (word.strip() for word in words.split(",")):
+        found |= {*named[word]} if word in named else {*_numbered(word, num_ranks, named)}
+    return sorted(found)
+
+
+def _numbered(word: str, num_ranks: int, named: dict[str, list[int]]) -> range:
+    first, dash, last = word.partition("-")
+    if not first.isdecimal() or (dash and not last.isdecimal()):
+        raise UsageError(f"--ranks: {word!r} is no rank; give numbers (0,8 or 0-7), {', '.join(named)}")
+    none_of = f"is none of the job's {num_ranks} ranks, 0 to {num_ranks - 1}"
+    if max(len(first), len(last)) > MOST_DIGITS:
+        raise UsageError(f"--ranks: {word[:40]!r} {none_of}")
+    low, high = int(first), int(last or first)
+    if low > high:
+        raise UsageError(f"--ranks: {word} begins behind its end")
+    if high >= num_ranks:
+        raise UsageError(f"--ranks: {high} {none_of}")
+    return range(low, high + 1)
+
+
+def rehearsable(settings: Settings) -> tuple[Settings, tuple[str, ...]]:
+    """Return the settings that are rehearsed in place of these (torch's own kernels, no files), and what differs, in sentences.
+
+    Raises UsageError for what only Transformer Engine does and what would change memory or communication without a word.
+    """
+    for name, wrong in (
+        ("fp8_format", settings.fp8_format),
+        ("cp_comm_type", settings.cp_comm_type != "all_gather" and settings.context_parallel_size > 1),
+    ):
+        if wrong:
+            said = f"{name}: {getattr(settings, name)} is Transformer Engine's"
+            raise UsageError(f"{said}, whose kernels need a GPU and cannot be rehearsed; leave it out")
+    notes = []
+    if kernels := {"te": "Transformer Engine", "apex": "Apex"}.get(settings.wanted_kernels):
+        notes.append(
+            f"torch's own kernels are rehearsed: {kernels}'s need a GPU even to be imported; their memory differs a little"
+        )
+    if settings.tp_comm_overlap:
+        notes.append("tp_comm_overlap is left out: it is Transformer Engine's")
+    if settings.short_seq_prob:
+        notes.append("short_seq_prob is left out: samples are not padded, and attention has no mask")
+    replaced = replace(
+        settings, kernels="torch", transformer_impl=None, tp_comm_overlap=False, short_seq_prob=0.0, mock_data=True,
+        data_path=(), load=None, save=None,
+    )  # fmt: skip
+    return replaced, tuple(notes)
+
+
+def work_of(settings: Settings, world_size: int, rank: int, accelerator: str = "cuda") -> Work:
+    """Return the work of one rank. Raises UsageError for settings that do not fit the number of ranks, and for a rank beyond it."""
+    settings, _ = rehearsable(settings)
+    layout = Layout.of(settings, world_size)
+    if not 0 <= rank < world_size:
+        raise UsageError(f"ranks: {rank} is none of the job's ranks 0 to {world_size - 1}")
+    return Work(settings=settings, layout=layout, rank=rank, accelerator=accelerator)
 
 
 def rehearse_ranks(works: Sequence[Work], at_a_time: int | None = None) -> Iterator[RankReport]:
@@ -99,7 +172,7 @@ def be_rank(work: Work, answer: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this process
     try:
         from nlp_bench.rehearse import warm  # noqa: F401, PLC0415  # is there already, or says what is missing
-        from nlp_bench.rehearse.inside import rehearse_here  # noqa: PLC0415  # torch
+        from nlp_bench.rehearse.iteration import rehearse_here  # noqa: PLC0415  # torch
 
         answer.send(rehearse_here(work.settings, work.layout, work.rank, work.accelerator))
     except BrokenPipeError:  # the parent was killed: nobody listens

@@ -1,18 +1,19 @@
-"""The rehearsal of one resolved run: chosen ranks, beside the GPU's memory. No torch here."""
+"""The rehearsal of one resolved run or of planned configurations: chosen ranks, against the GPU's memory. No torch here."""
 
+import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from nlp_bench.config.request import add_request_arguments, from_options
+from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.launch.arguments import training_arguments
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.rehearse.rank import work_of
-from nlp_bench.rehearse.ranks import Work, rehearse_ranks
-from nlp_bench.rehearse.rehearsable import rehearsable
-from nlp_bench.rehearse.report import RankReport
-from nlp_bench.rehearse.room import GIB, Room, room_of, worst
-from nlp_bench.rehearse.which import chosen_ranks
+from nlp_bench.plan.ranking import Answer, Row
+from nlp_bench.plan.sweep import run_words
+from nlp_bench.rehearse.ranks import Work, chosen_ranks, rehearsable, rehearse_ranks, work_of
+from nlp_bench.rehearse.report import GIB, MemoryHeadroom, RankReport, headroom_of, worst
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout
 
@@ -25,12 +26,10 @@ class Rehearsal:
     """What the rehearsed ranks of a run found."""
 
     run: Run
-    """What was rehearsed."""
     layout: Layout
-    """What follows from its settings."""
     reports: tuple[RankReport, ...]
     """Of each rank, in order."""
-    rooms: tuple[Room, ...]
+    headrooms: tuple[MemoryHeadroom, ...]
     """Whether each fits."""
     capacity_bytes: int | None
     """Memory of one GPU; None where the machine has none."""
@@ -40,7 +39,7 @@ class Rehearsal:
     @property
     def fits(self) -> str | None:
         """yes, tight or no for the fullest of the rehearsed ranks; None where the machine has no GPU."""
-        return worst(self.rooms)
+        return worst(self.headrooms)
 
     def record(self) -> dict[str, Any]:
         """Return the JSON object of rehearsal.json."""
@@ -69,7 +68,13 @@ class Rehearsal:
             "flop_rule": "2 per multiply-add; attention 2 products forward and 5 backward over all keys that a kernel is given; recompute counted",
             "notes": list(self.notes),
             "ranks": [
-                {**asdict(report), **asdict(room)} for report, room in zip(self.reports, self.rooms, strict=True)
+                {
+                    **asdict(report),
+                    "beside_bytes": one.overhead_bytes,
+                    "needed_bytes": one.needed_bytes,
+                    "fits": one.fits,
+                }
+                for report, one in zip(self.reports, self.headrooms, strict=True)
             ],
         }
 
@@ -93,7 +98,7 @@ def rehearsed(run: Run, works: Sequence[Work], notes: tuple[str, ...], reports: 
         run=run,
         layout=works[0].layout,
         reports=found,
-        rooms=tuple(room_of(report, capacity, constants) for report in found),
+        headrooms=tuple(headroom_of(report, capacity, constants) for report in found),
         capacity_bytes=capacity,
         notes=notes,
     )
@@ -103,3 +108,22 @@ def rehearse(run: Run, words: str) -> Rehearsal:
     """Rehearse the ranks of a run that `words` names (see `chosen_ranks`)."""
     works, notes = works_of(run, words)
     return rehearsed(run, works, notes, rehearse_ranks(works))
+
+
+def rehearse_rows(answer: Answer, count: int, *, model: str, system: str) -> Iterator[str]:
+    """Rehearse the fullest ranks of the first `count` rows of a plan, one after the other, and yield a sentence on each."""
+    parser = argparse.ArgumentParser()
+    add_request_arguments(parser)
+    for row in answer.rows[:count]:
+        words = run_words(answer.problem, row.sizes, model=model, system=system)
+        found = rehearse(resolve(from_options(parser.parse_args(words)), ask_scheduler=False), "fullest")
+        yield _sentence(row, found)
+
+
+def _sentence(row: Row, found: Rehearsal) -> str:
+    peak_gib = max(report.peak_bytes for report in found.reports) / GIB
+    needed_gib = max(one.needed_bytes or 0 for one in found.headrooms) / GIB
+    return (
+        f"rank {row.rank} rehearsed ({row.sizes.layout}): tensors {peak_gib:.1f} GiB, with all that a GPU needs "
+        f"{needed_gib:.1f} of {row.capacity_gib:g} GiB, fits: {found.fits or ''}; planned {row.memory_gib:.1f} GiB, fits: {row.fits}"
+    )

@@ -1,7 +1,11 @@
-"""What a rehearsal finds out about one rank."""
+"""What a rehearsal finds out about one rank, and whether the rank fits its GPU. No torch here."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from nlp_bench.plan.constants import Constants
+
+GIB = 2**30
 STATIC = ("weights", "gradients", "optimizer", "buffers")
 """What stays for the whole training."""
 SPLIT = (*STATIC, "activations", "temporary")
@@ -10,16 +14,12 @@ SPLIT = (*STATIC, "activations", "temporary")
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a rank stands."""
+    """Where a rank stands in each parallel group, from 0."""
 
     tensor: int
-    """Its place among the tensor-parallel ranks."""
     pipeline: int
-    """Its pipeline stage."""
     data: int
-    """Its replica."""
     context: int
-    """Its part of each sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +32,9 @@ class Collective:
     """What the ranks of the group share: tensor, pipeline, data, context, embedding, model, world, … ("data" includes the
     context-parallel ranks where gradients and parameters travel)."""
     group_size: int
-    """Ranks of the group."""
     num_bytes: int
     """Bytes of one call's whole message: of all_gather the gathered tensor, of reduce_scatter the tensor before, else the tensor."""
     count: int
-    """Calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,23 +42,55 @@ class RankReport:
     """One rank's iteration."""
 
     rank: int
-    """Its number."""
     place: Place
-    """Where it stands."""
     parameters: int
     """Parameters that it holds."""
     static_bytes: dict[str, int]
-    """What stays for the whole training: weights, gradients, optimizer, buffers."""
+    """By STATIC."""
     peak_bytes: int
     """Greatest sum of all living tensors in the second iteration (the optimizer's state exists by then), static ones included."""
     peak_split: dict[str, int]
-    """What lived at that moment: weights, gradients, optimizer, buffers, activations, temporary; they add up to the peak."""
+    """What lived at that moment, by SPLIT; the parts add up to the peak."""
     activations: dict[str, int]
-    """The activations of that moment by the module whose forward pass made them (its class and place, for example
-    layers.*.self_attention.core_attention)."""
+    """The activations of that moment by the module whose forward pass made them (layers.*.self_attention.core_attention)."""
     flops: dict[str, int]
     """Executed floating-point operations of one iteration by operator (two per multiply-add; only matrix products and attention)."""
     collectives: tuple[Collective, ...]
     """All communication of one iteration."""
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
     """What torch or megatron-core warned of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryHeadroom:
+    """One rank's memory against its GPU's; every field None where there is no GPU."""
+
+    overhead_bytes: int | None
+    """What is needed beyond tensors: context, communicators, and what the allocator loses."""
+    needed_bytes: int | None
+    """Peak of the tensors and the overhead."""
+    fits: str | None
+    """yes, tight or no."""
+
+
+def headroom_of(report: RankReport, capacity_bytes: int | None, constants: Constants) -> MemoryHeadroom:
+    """Hold a rank against its GPU by the constants of the memory model (benchmark/plan.toml, [memory], with their sources).
+
+    A communicator is made when its group is first used; groups of one rank have none.
+    """
+    if capacity_bytes is None:
+        return MemoryHeadroom(overhead_bytes=None, needed_bytes=None, fits=None)
+    memory = constants.memory
+    communicators = {(one.group, one.group_size) for one in report.collectives if one.group_size > 1}
+    dynamic = report.peak_bytes - sum(report.static_bytes.values())
+    overhead = memory.context_bytes + len(communicators) * memory.communicator_bytes + memory.allocator_share * dynamic
+    needed = report.peak_bytes + round(overhead)
+    share = needed / capacity_bytes
+    fits = "yes" if share <= memory.fits_below else "tight" if share <= memory.fails_above else "no"
+    return MemoryHeadroom(overhead_bytes=round(overhead), needed_bytes=needed, fits=fits)
+
+
+def worst(headrooms: Sequence[MemoryHeadroom]) -> str | None:
+    """Return the answer for the whole job, as far as its ranks were rehearsed."""
+    known = [one.fits for one in headrooms]
+    return next((word for word in ("no", "tight", "yes") if word in known), None)

@@ -1,21 +1,42 @@
 """Sees every operator of a training step, on tensors with data or without: memory, operations, communication."""
 
+import functools
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nlp_bench.rehearse import flops
-from nlp_bench.rehearse.collectives import KINDS, Collectives
-from nlp_bench.rehearse.modules import OUTSIDE, Modules
+from nlp_bench.rehearse.operators import KINDS, Collectives, Count, counters
 from nlp_bench.rehearse.storages import Label, Storages
 
 TEMPORARY = ("temporary", "")
+OUTSIDE = "between the modules"
+"""What no module makes: the tensors that pipeline stages receive, the micro-batch, the loss."""
+SCALAR = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001  # what every .item(), int(tensor) and bool(tensor) ends in
+
+
+Substitute = tuple[Any, str, Any]
+"""A module or class, the name of one of its attributes, and what stands for it."""
+
+
+@contextmanager
+def substituted(*substitutes: Substitute) -> Iterator[None]:
+    """Let other values stand for attributes, and put the own ones back."""
+    own = [(place, name, getattr(place, name)) for place, name, _ in substitutes]
+    try:
+        for place, name, value in substitutes:
+            setattr(place, name, value)
+        yield
+    finally:
+        for place, name, value in own:
+            setattr(place, name, value)
 
 
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -24,16 +45,19 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         """Begin with nothing."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self.storages, self.collectives, self.modules = Storages(), Collectives(), Modules()
+        self.storages, self.collectives = Storages(), Collectives()
         self.flops: Counter[str] = Counter()
-        self.workspaces: dict[Any, flops.Count] = {}
+        self.workspaces: dict[Any, Count] = {}
         """Of operators whose kernels take memory of their own: its bytes, from the operator's arguments."""
-        self._counters = flops.counters()
+        self._counters = counters()
         self._communication = {
             getattr(getattr(torch.ops.c10d, name), overload): name
             for name in KINDS
             for overload in getattr(torch.ops.c10d, name).overloads()
         }
+        self._names: dict[int, str] = {}
+        self._running: list[str] = []
+        """Names of the modules whose forward pass runs, the innermost last."""
         self._paused = False
 
     @classmethod
@@ -78,13 +102,19 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         modules while autograd records (received tensors, the loss) as well; all else is temporary: gradients of activations,
         and what the optimizer needs.
         """
-        module = self.modules.current
-        if module is not None:
-            return "activations", module
+        if self._running:
+            return "activations", self._running[-1]
         in_backward = torch._C._current_graph_task_id() != -1  # noqa: SLF001  # -1: none runs
         if in_backward or not torch.is_grad_enabled():
             return TEMPORARY
         return "activations", OUTSIDE
+
+    def name_modules(self, parts: Sequence[torch.nn.Module]) -> None:
+        """Learn the names of a rank's modules without the wrappers around the model; layers of one kind share one, * is their number."""
+        for part in parts:
+            for name, module in part.named_modules():
+                short = re.sub(r"\.\d+(?=\.|$)", ".*", re.sub(r"^(module(\.|$))+", "", name))
+                self._names[id(module)] = short or type(module).__name__
 
     def begin(self) -> None:
         """Count from now on."""
@@ -118,10 +148,153 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with self.paused():
                 return wait(work, *arguments)
 
-        with (
-            patch.object(torch.UntypedStorage, "resize_", resized),
-            patch.object(dist.Work, "wait", waited),
-            self,
-            self.modules.watched(),
-        ):
-            yield self
+        def enter(module: torch.nn.Module, _inputs: Any) -> None:
+            self._running.append(self._names.get(id(module), type(module).__name__))
+
+        def leave(_module: torch.nn.Module, _inputs: Any, _output: Any) -> None:
+            self._running.pop()
+
+        with substituted((torch.UntypedStorage, "resize_", resized), (dist.Work, "wait", waited)), self:
+            hooks = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)]
+            try:
+                yield self
+            finally:
+                for hook in hooks:
+                    hook.remove()
+
+
+class _Done(dist.Work):
+    """A collective that has ended: nobody sends, and there are no data to send."""
+
+    def wait(self, *_: Any) -> bool:
+        """Return at once."""
+        return True
+
+    def is_completed(self) -> bool:
+        """Return that it is."""
+        return True
+
+
+_DONE = _Done()
+
+
+class TrackerWithoutData(Tracker):  # type: ignore[no-untyped-call]
+    """Answers a number that the host reads (the norm of the gradient, the overflow flag) by 0, and a collective at once."""
+
+    def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an operator on tensors without data."""
+        if func is SCALAR:
+            return 0.0 if args[0].dtype.is_floating_point else 0
+        return func(*args, **kwargs)
+
+    def communicate(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Say that the collective is done."""
+        del kwargs
+        returned = len(func._schema.returns)  # noqa: SLF001  # what the operator promises to return
+        if not returned:
+            return None
+        return (args[0], _DONE.boxed()) if returned > 1 else _DONE.boxed()
+
+
+class TrackerOfShapes(TrackerWithoutData):  # type: ignore[no-untyped-call]
+    """Uses torch's meta tensors, wherever the trainer asks for a GPU or the CPU: five times as fast as torch's FakeTensorMode.
+
+    What FakeTensorMode adds is that a tensor knows on which device it pretends to be; torch without CUDA cannot differentiate
+    tensors that pretend to be on a GPU, so that nothing is lost here: gpu.py makes the choices that depend on the device.
+    """
+
+    META = torch.device("meta")
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        super().__init__()
+        self._known: dict[Any, tuple[torch.Size, tuple[int, ...], torch.dtype]] = {}
+        """Shapes of results by operator and shapes of arguments: torch computes many of them in Python, 100 us each."""
+
+    def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an operator on shapes; one that writes into its argument has nothing to do."""
+        if func is SCALAR:
+            return 0.0 if args[0].dtype.is_floating_point else 0
+        written = _written(func)
+        if written is not None:
+            return args[0] if written else None
+        if "device" in kwargs:
+            kwargs = {**kwargs, "device": self.META}
+        key = _key(func, args, kwargs) if _makes_one(func) else None
+        known = self._known.get(key) if key is not None else None
+        if known is not None:
+            return torch.empty_strided(*known[:2], dtype=known[2], device=self.META)
+        result = func(*args, **kwargs)
+        if isinstance(result, torch.Tensor) and result.device.type == "cpu":  # made of numbers: torch.tensor([1.0])
+            result = result.to(self.META)
+        if key is not None:
+            self._known[key] = result.shape, result.stride(), result.dtype
+        return result
+
+
+UNSAFE_VIEW = "aten::_unsafe_view"
+"""Returns a view of its argument, which torch's description of it does not say."""
+SHAPING = tuple(f"aten::{name}_" for name in ("set", "resize", "t", "transpose", "squeeze", "unsqueeze", "detach"))
+"""Operators that change the shape or the storage of their argument."""
+
+
+@cache
+def _makes_one(func: Any) -> bool:
+    """Return whether an operator returns one new tensor and changes nothing."""
+    schema = func._schema  # noqa: SLF001  # torch's description of its arguments
+    aliases = [one.alias_info for one in (*schema.arguments, *schema.returns) if one.alias_info is not None]
+    is_new = not aliases and func.name() != UNSAFE_VIEW
+    return is_new and [str(one.type) for one in schema.returns] == ["Tensor"]
+
+
+@cache
+def _written(func: Any) -> bool | None:
+    """Return whether an operator only writes into its first argument and returns it (True) or returns nothing (False); else None."""
+    schema = func._schema  # noqa: SLF001  # torch's description of its arguments
+    first = schema.arguments[0].alias_info if schema.arguments else None
+    if first is None or not first.is_write or func.name().split(".")[0] in SHAPING:
+        return None
+    if not schema.returns:
+        return False
+    returned = schema.returns[0].alias_info
+    return True if len(schema.returns) == 1 and returned is not None and returned.is_write else None
+
+
+def _key(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Return what the shape of a result depends on; None where an argument is a list of tensors."""
+    key: list[Any] = [func, *kwargs.items()]
+    for one in args:
+        if isinstance(one, torch.Tensor):
+            key.append((one.shape, one.stride(), one.dtype))
+        elif isinstance(one, list):
+            if any(isinstance(item, torch.Tensor) for item in one):
+                return None
+            key.append(tuple(one))
+        else:
+            key.append((type(one), one))
+    return tuple(key) if not any(isinstance(value, (torch.Tensor, list)) for value in kwargs.values()) else None
+
+
+_COMPILING: list[Tracker] = []
+"""The tracker of a rank whose kernels are compiled; none on a CPU rank."""
+
+
+def compile_for(tracker: Tracker) -> None:
+    """Let all functions that `one_kernel` has wrapped be one kernel each from now on."""
+    _COMPILING[:] = [tracker]
+
+
+def one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Stand for torch.compile: what counts as memory are results and saved tensors, as of one kernel, no intermediate results.
+
+    Which tensors are saved for the backward pass autograd decides, here as with the compiler (whose partitioner may save less).
+    """
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:
+        if not _COMPILING:
+            return function(*arguments, **options)
+        with _COMPILING[0].storages.one_kernel():
+            return function(*arguments, **options)
+
+    return run

@@ -9,19 +9,18 @@ import os
 import warnings
 
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # as the trainer does, or megatron-core warns
-warnings.filterwarnings(
-    "ignore", module=r"(megatron|torch)\."
-)  # of packages that are not installed: as the trainer does
+# of packages that are not installed: as the trainer does
+warnings.filterwarnings("ignore", module=r"(megatron|torch)\.")
 
 import torch  # noqa: E402  # behind the two lines above
 import torch._dynamo  # noqa: E402  # which torch's functions for shapes import at their first use
 
-from nlp_bench.rehearse.compiler import one_kernel  # noqa: E402
+from nlp_bench.rehearse.tracker import one_kernel  # noqa: E402
 from nlp_bench.train import cpu  # noqa: E402
 
 torch.set_num_threads(1)  # before any operator has started threads, which a fork would not have
 cpu.install(compiler=one_kernel)
 
-from nlp_bench.rehearse import inside  # noqa: E402, F401  # imports the rest
+from nlp_bench.rehearse import iteration  # noqa: E402, F401  # imports the rest
 
 gc.freeze()  # what was imported is never garbage: ranks need not look through it

@@ -12,8 +12,8 @@ import pytest
 from support.known_machine import CEILING, RATE, calibration
 
 from nlp_bench.cli.main import main
-from nlp_bench.plan.calibrate.constants_file import write_constants
 from nlp_bench.plan.calibrate.fit import fit_all
+from nlp_bench.plan.calibrate.output import write_constants
 from nlp_bench.plan.calibrate.record import read_calibration
 from nlp_bench.plan.constants import read_constants
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from nlp_bench.plan.calibrate.measurement import Call, Task
-from nlp_bench.plan.calibrate.ranks import Ranks
-from nlp_bench.plan.calibrate.session import Group, Session, spread_out
+from nlp_bench.plan.calibrate.session import Ranks, Session, spread_out
+from nlp_bench.plan.calibrate.work import Call, Group, Task
 
 
 class Simulated:

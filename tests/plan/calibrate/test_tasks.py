@@ -3,13 +3,17 @@
 import pytest
 
 from nlp_bench.machine.timing import Cpu, pick, summary, timed
-from nlp_bench.plan.calibrate.attention import attention_tasks
-from nlp_bench.plan.calibrate.launch import launch_tasks
-from nlp_bench.plan.calibrate.measurement import Task
-from nlp_bench.plan.calibrate.products import WAYS, product_tasks
-from nlp_bench.plan.calibrate.ranks import Ranks
-from nlp_bench.plan.calibrate.streams import copy_tasks, layer_tasks, step_tasks
-from nlp_bench.plan.calibrate.tasks import groups
+from nlp_bench.plan.calibrate.work import (
+    WAYS,
+    Task,
+    attention_tasks,
+    copy_tasks,
+    groups,
+    launch_tasks,
+    layer_tasks,
+    product_tasks,
+    step_tasks,
+)
 
 
 def smallest(tasks: list[Task]) -> Task:
@@ -73,7 +77,7 @@ def test_the_rest_runs(task: Task) -> None:
 
 
 def test_other_formats_and_ranks_add_groups() -> None:
-    names = [group.name for group in groups(Ranks(number=2), ("fp32",))]
+    names = [group.name for group in groups(2, ("fp32",))]
     assert "matrix products fp32" in names
     assert "all-reduce over 2 ranks" in names
     assert not any("bf16" in name for name in names)

@@ -1,14 +1,14 @@
 """The trainer's own overhead, measured on the trainer itself."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from support.known_machine import iteration, of
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.plan.calibrate import trainer
-from nlp_bench.plan.calibrate.trainer import Overhead, measure_trainer
+from nlp_bench.plan.calibrate.fit import fit_all
+from nlp_bench.plan.calibrate.trainer import measure_trainer
 
 
 @pytest.mark.torchrun
@@ -27,13 +27,10 @@ def test_a_trainer_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_part_of_the_overhead_is_negative() -> None:
-    rows: Any = [
-        SimpleNamespace(sizes={"layers": layers, "microbatches": batches}, seconds=seconds, spread=0.0)
-        for (layers, batches), seconds in zip(trainer.RUNS, (1.0, 4.0, 4.0, 16.0), strict=True)
-    ]
-    found = Overhead(rows)
-    assert min(found.step, found.batch, found.layer) == 0
-    assert found.layer == pytest.approx(0.5, rel=0.01)
+    rows = [iteration(*run, seconds) for run, seconds in zip(trainer.RUNS, (1.0, 4.0, 4.0, 16.0), strict=True)]
+    found = fit_all(of(rows))
+    assert min(one.value for one in found.values()) == 0
+    assert found["host_s.layer"].value == pytest.approx(0.5, rel=0.01)
 
 
 def test_the_processor_time_of_a_process_grows() -> None:

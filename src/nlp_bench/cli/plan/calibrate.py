@@ -16,6 +16,7 @@ from nlp_bench.config.options import add_fields
 from nlp_bench.config.request import Request
 from nlp_bench.config.values import OneOf, duration
 from nlp_bench.errors import UsageError
+from nlp_bench.packages import lacking
 
 if TYPE_CHECKING:
     from nlp_bench.plan.calibrate.record import Calibration
@@ -72,9 +73,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _answer(options: argparse.Namespace, measured: "Calibration") -> None:
-    from nlp_bench.plan.calibrate.constants_file import write_constants
     from nlp_bench.plan.calibrate.fit import fit_all
-    from nlp_bench.plan.calibrate.summary import record, text
+    from nlp_bench.plan.calibrate.output import record, table, write_constants
 
     if options.output and not options.source:
         measured.write(options.output.with_suffix(".json"))  # first: a fit that fails can be repeated
@@ -86,7 +86,7 @@ def _answer(options: argparse.Namespace, measured: "Calibration") -> None:
 
         print(json_text(record(measured, constants)), end="")
     else:
-        print(text(measured, constants), end="")
+        print(table(measured, constants), end="")
     if options.output:
         print(f"wrote {options.output}; use it with: nlp-bench plan --constants {options.output}", file=sys.stderr)
 
@@ -104,15 +104,17 @@ def _measured(options: argparse.Namespace) -> "Calibration | None":
         from nlp_bench.plan.calibrate.record import read_calibration
 
         return read_calibration(options.source)
-    from nlp_bench.plan.calibrate.run import Wish, calibrate
-
-    wish = Wish(
+    try:
+        from nlp_bench.plan.calibrate.session import calibrate
+    except ImportError as error:
+        raise lacking(error, "calibrate") or error from error
+    return calibrate(
+        lambda line: print(f"nlp-bench: {line}", file=sys.stderr, flush=True),
         minutes=options.minutes,
         device=options.device,
         precisions=tuple(dict.fromkeys(options.precision or ())),
         trainer=not options.no_trainer,
     )
-    return calibrate(wish, lambda line: print(f"nlp-bench: {line}", file=sys.stderr, flush=True))
 
 
 def _minutes(text: str) -> float:

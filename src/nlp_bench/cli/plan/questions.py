@@ -46,13 +46,13 @@ def _rank(options: argparse.Namespace, problem: "Problem") -> int:
 
 def _rehearsed(options: argparse.Namespace, found: "Answer") -> tuple[str, ...]:
     """Rehearse the best ones, and say on a terminal how far it is."""
-    from nlp_bench.rehearse.planned import rehearse_rows
+    from nlp_bench.rehearse.rehearsal import rehearse_rows
 
     count = min(options.rehearse, len(found.rows))
     system = _word(found.problem.system.name, options.system)
     sentences = []
-    for place, one in enumerate(rehearse_rows(found, count, model=_word(options.model), system=system), start=1):
-        sentences.append(one.sentence())
+    for place, said in enumerate(rehearse_rows(found, count, model=_word(options.model), system=system), start=1):
+        sentences.append(said)
         if sys.stderr.isatty():
             print(f"\rrehearsed {place} of {count}", end="\n" if place == count else "", file=sys.stderr, flush=True)
     return tuple(sentences)

@@ -1,4 +1,4 @@
-"""One calibration: every measurement with what it was made on, so that constants can be fitted again."""
+"""One calibration: every measurement with what it was made on, so that constants can be fitted again. No torch here."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -6,9 +6,54 @@ from typing import Any
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json, write_json
-from nlp_bench.plan.calibrate.measurement import Measurement
+from nlp_bench.machine.timing import Timing
 
 SCHEMA = "nlp-bench/calibration/1"
+WIDTH_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a piece of work costs, whatever it runs on."""
+
+    kind: str
+    """product, attention, stream, step, launch, all_reduce, trainer."""
+    name: str
+    """Which of its kind: forward, copy, ..."""
+    precision: str
+    """bf16, fp16, fp32."""
+    sizes: dict[str, int]
+    """What its cost depends on, by the field's words (tokens, in_width, out_width, ...)."""
+    flops: float = 0.0
+    """Floating-point operations of one call."""
+    num_bytes: float = 0.0
+    """Bytes that one call must read and write at least once each; of a collective the bytes of the message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(Facts):
+    """What it took."""
+
+    seconds: float
+    """Median of one call."""
+    spread: float
+    """Half the distance of the quartiles / median."""
+    repeats: int
+    """Timed repetitions."""
+    calls: int
+    """Calls in one repetition."""
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Rate of memory, or of the message."""
+        return self.num_bytes / self.seconds
+
+
+def measured(task: Facts, timing: Timing) -> Measurement:
+    """Return what a piece of work took."""
+    facts = {one.name: getattr(task, one.name) for one in fields(Facts)}
+    took = {name: getattr(timing, name) for name in ("seconds", "spread", "repeats", "calls")}
+    return Measurement(**facts, **took)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,25 +83,26 @@ class Calibration:
     skipped: tuple[str, ...]
     """What was not measured, and why."""
     measurements: tuple[Measurement, ...]
-    """Everything measured."""
 
     @property
     def source(self) -> str:
         """Where a constant comes from, as constants files say it."""
         return f"measured on {self.device}, torch {self.torch}, {self.date[:10]}"
 
+    @property
+    def spread(self) -> float:
+        """Median over all measurements of the spread of their repetitions."""
+        spreads = sorted(m.spread for m in self.measurements)
+        return spreads[len(spreads) // 2]
+
     def of(self, kind: str, precision: str | None = None, name: str | None = None) -> list[Measurement]:
         """Return the measurements of a kind (and a number format, and a name)."""
-        return [
-            m
-            for m in self.measurements
-            if m.kind == kind and precision in {None, m.precision} and name in {None, m.name}
-        ]
+        of_kind = [m for m in self.measurements if m.kind == kind]
+        return [m for m in of_kind if precision in {None, m.precision} and name in {None, m.name}]
 
     def write(self, path: Path) -> None:
         """Write the record as JSON."""
-        record = vars(self) | {"measurements": [m.to_table() for m in self.measurements]}
-        write_json(path, {"schema": SCHEMA, **record})
+        write_json(path, {"schema": SCHEMA, **vars(self), "measurements": [dict(vars(m)) for m in self.measurements]})
 
 
 def read_calibration(path: Path) -> Calibration:

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -11,10 +10,10 @@ from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.machine.timing import summary
-from nlp_bench.plan.calibrate.measurement import Measurement
+from nlp_bench.plan.calibrate.record import Facts, Measurement, measured
 
 RUNS = ((2, 1), (8, 1), (2, 4), (8, 4))
-"""Layers and micro-batches of each run: three unknowns, see `Overhead`."""
+"""Layers and micro-batches of each run: three unknowns (fit.py)."""
 ITERATIONS, WARM_UP = 40, 10
 MEAN_OF = 5
 ENDING_S = 60
@@ -55,15 +54,8 @@ def _run(layers: int, batches: int, device_kind: str, precision: str) -> Measure
                 f"calibrate: the trainer ended with exit code {process.returncode}: {errors.read().strip()[-500:]}; "
                 "try it alone with `nlp-bench submit --model tiny`, or leave it out with --no-trainer"
             )
-    return Measurement(
-        kind="trainer",
-        name="iteration",
-        precision=precision,
-        sizes={"layers": layers, "microbatches": batches},
-        flops=0.0,
-        num_bytes=0.0,
-        **vars(summary(seconds, 1)),
-    )
+    sizes = {"layers": layers, "microbatches": batches}
+    return measured(Facts(kind="trainer", name="iteration", precision=precision, sizes=sizes), summary(seconds, 1))
 
 
 def _seconds(process: "subprocess.Popen[str]", *, own: bool) -> list[float]:
@@ -93,21 +85,3 @@ def processor_seconds(pid: int) -> float:
         with contextlib.suppress(OSError):  # a thread that has just ended
             total += int((thread / "schedstat").read_text().split()[0])
     return total / 1e9
-
-
-class Overhead:
-    """Seconds of an iteration = step + micro-batches x (batch + layer x layers)."""
-
-    def __init__(self, measured: list[Measurement]) -> None:
-        """Find the three from the four RUNS: least relative squares, none below 0."""
-        import numpy as np  # noqa: PLC0415  # --help must stay light
-
-        from nlp_bench.plan.calibrate.fit import scipy_optimize  # noqa: PLC0415  # which imports this
-
-        sizes = [(m.sizes["layers"], m.sizes["microbatches"]) for m in measured]
-        rows = np.array([[1.0, batches, layers * batches] for layers, batches in sizes])
-        seconds = np.array([m.seconds for m in measured])
-        found = scipy_optimize().nnls(rows / seconds[:, None], np.ones(len(seconds)))[0]
-        self.step, self.batch, self.layer = (float(value) for value in found)
-        self.spread = statistics.median(m.spread for m in measured)
-        self.misfit = float(np.median(np.abs(rows @ found / seconds - 1)))

@@ -86,7 +86,7 @@ class Sizes:
 
 
 def sizes_of(c: Configurations, constants: Constants) -> Sizes:
-    """Return the sizes; sources: those of the rehearsal (nlp_bench.rehearse, gpu_attention.py and gpu_norms.py) and megatron-core."""
+    """Return the sizes; sources: those of the rehearsal (nlp_bench.rehearse.gpu) and megatron-core."""
     n, s, element, count = c.network, c.spread, element_bytes(c, constants), tokens(c)
     split = np.asarray(s.sequence_parallel & (s.tensor > 1))
     stream = count * n.hidden_size * element

@@ -1,59 +1,68 @@
 """A world of all ranks in one process: process groups that do not communicate, and samples without data."""
 
 import contextlib
-import functools
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
-from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
+from nlp_bench.rehearse.tracker import substituted
 from nlp_bench.train import samples, trainer, world
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.samples import Batch, Samples
 from nlp_bench.train.settings import Settings
 
+BACKEND = "rehearsal"
+
+
+class SilentGroup(dist.ProcessGroup):
+    """A group that only has a rank and a size: the tracker answers every collective before a group is asked for it."""
+
+    def getBackendName(self) -> str:  # noqa: N802  # torch's name
+        """Return the name of the backend."""
+        return BACKEND
+
+
+def _silent(options: Any, _: Any) -> SilentGroup:
+    return SilentGroup(options.group_rank, options.group_size)  # type: ignore[call-arg]  # torch describes another constructor
+
 
 @contextlib.contextmanager
-def pretended_world(settings: Settings, layout: Layout, rank: int) -> Iterator[None]:
+def fake_world(settings: Settings, layout: Layout, rank: int) -> Iterator[None]:
     """Be rank `rank` of all ranks of the job; parallel_state is global, so a process can be one rank only."""
-    dist.init_process_group("cpu:fake,meta:fake", store=FakeStore(), rank=rank, world_size=layout.world_size)
-    with (
-        patch.object(dist, "all_gather_object", _everybody_has_mine),
-        patch.object(trainer, "microbatches", microbatches),
-        patch.object(trainer, "_on_its_way", _at_once),
-        patch.object(torch.nn.Module, "_apply", _converted),
-        patch.object(
-            torch.UntypedStorage, "copy_", lambda storage, *_: storage
-        ),  # no data; torch's keeps both storages for ever
+    dist.Backend.register_backend(BACKEND, _silent, extended_api=True, devices=["cpu", "meta"])
+    groups = f"cpu:{BACKEND},meta:{BACKEND}"
+    store = dist.HashStore()  # type: ignore[attr-defined]  # public, though torch does not list it
+    dist.init_process_group(groups, store=store, rank=rank, world_size=layout.world_size)
+    create = parallel_state.create_group
+
+    def own_group(ranks: list[int], *arguments: Any, **options: Any) -> Any:
+        return create(ranks, *arguments, **options) if rank in ranks else None
+
+    with substituted(
+        (dist, "all_gather_object", _everybody_has_mine),  # pickles into tensors, which have no data
+        (trainer, "microbatches", microbatches),
+        (trainer, "_on_its_way", lambda numbers: lambda: [0.0] * numbers.numel()),  # copies the loss to the host
+        (torch.nn.Module, "_apply", _converted),  # refuses tensors without data that something else refers to
+        (torch.UntypedStorage, "copy_", lambda storage, *_: storage),  # no data; torch's keeps both storages for ever
     ):
-        with patch.object(parallel_state, "create_group", functools.partial(_own_group, parallel_state.create_group)):
+        # a job of 16 384 ranks has tens of thousands of groups that this rank is not in
+        with substituted((parallel_state, "create_group", own_group)):
             world.divide(settings, layout)
         yield
 
 
-def _own_group(create: Any, ranks: list[int], *arguments: Any, **options: Any) -> Any:
-    """Make only the groups that this rank is in: a job of 16 384 ranks has tens of thousands of others."""
-    return create(ranks, *arguments, **options) if dist.get_rank() in ranks else None
-
-
 def _everybody_has_mine(answers: list[Any], mine: Any, group: Any = None) -> None:
-    """Stand for `all_gather_object`, which pickles into tensors; megatron-core compares the optimizer's groups of parameters."""
+    """Stand for `all_gather_object`; megatron-core compares the optimizer's groups of parameters."""
     del group
     answers[:] = [mine] * len(answers)
 
 
-def _at_once(numbers: torch.Tensor) -> Any:
-    """Stand for the copy of the loss to the host."""
-    return lambda: [0.0] * numbers.numel()
-
-
 def _converted(module: torch.nn.Module, change: Any, recurse: bool = True) -> torch.nn.Module:
-    """Stand for torch's conversion of a module, which refuses tensors without data that something else refers to."""
+    """Stand for torch's conversion of a module."""
     for child in module.children() if recurse else ():
         child._apply(change)  # type: ignore[no-untyped-call]  # noqa: SLF001  # this function
     with torch.no_grad():

@@ -1,7 +1,14 @@
-"""What the ranks send each other, read where every library's call arrives: the operators c10d::* of torch's dispatcher.
+"""What an operator of torch's dispatcher computes and sends: floating-point operations, and the messages of collectives.
 
-Their names and arguments are those of torch/csrc/distributed/c10d/Ops.cpp. Several tensors that one call carries (torch's
-coalesced collectives) count as one collective each: that is how megatron-core reduces its buckets of gradients.
+Operations: two per multiply-add; a product of [m, k] and [k, n] has 2 m k n. Attention of s queries to t keys with b samples, a heads
+of width d has two products forward and five backward, one of which computes the scores again (Dao 2023,
+https://arxiv.org/abs/2307.08691, section 3.1): 4 b a s t d and 10 b a s t d. The full rectangle s t is counted, although a
+kernel for a causal mask skips the blocks above the diagonal and so executes little more than half of it. Element-wise operators,
+reductions, the embedding's look-up and the optimizer are not counted. What the backward pass computes again is counted again.
+
+Collectives are read where every library's call arrives, the operators c10d::* (torch/csrc/distributed/c10d/Ops.cpp). Several tensors
+that one call carries (torch's coalesced collectives) count as one collective each: that is how megatron-core reduces its buckets of
+gradients.
 """
 
 from collections import Counter
@@ -12,6 +19,39 @@ import torch
 import torch.distributed as dist
 
 from nlp_bench.rehearse.report import Collective
+
+aten = torch.ops.aten
+Count = Callable[[tuple[Any, ...]], int]
+"""From an operator's arguments to its operations, or to bytes."""
+
+
+def product(left: torch.Tensor, right: torch.Tensor) -> int:
+    """Return the operations of [..., m, k] times [..., k, n], the same leading dimensions in both."""
+    return 2 * left.numel() * right.shape[-1]
+
+
+def operator(name: str) -> Any:
+    """Return the operator that `scaled_dot_product_attention` calls for a kernel, None where this torch has none."""
+    packet = getattr(aten, f"_scaled_dot_product_{name}", None)
+    return packet.default if packet else None
+
+
+def counters() -> dict[Any, tuple[str, Count]]:
+    """Return for each operator its name in a report and its count; of attention the key is [b, g, t, d] and the query [b, a, s, d]."""
+    found: dict[Any, tuple[str, Count]] = {}
+    for name, first in (("mm", 0), ("bmm", 0), ("addmm", 1), ("baddbmm", 1)):
+        for packet in filter(None, (getattr(aten, spelling, None) for spelling in (name, f"{name}_"))):
+            for overload in packet.overloads():
+                found[getattr(packet, overload)] = name, lambda given, k=first: product(given[k], given[k + 1])  # type: ignore[misc]
+    for kind in ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu"):
+        found[operator(kind)] = "attention", lambda given: 4 * given[0].numel() * given[1].shape[-2]
+        found[operator(f"{kind}_backward")] = (
+            "attention_backward",
+            lambda given: 10 * given[1].numel() * given[2].shape[-2],
+        )
+    found.pop(None, None)
+    return found
+
 
 GROUPS = {
     "TENSOR_MODEL_PARALLEL_GROUP": "tensor",
@@ -75,7 +115,7 @@ class Collectives:
         self._counts: Counter[tuple[str, str, int, int]] = Counter()
 
     def add(self, name: str, given: tuple[Any, ...]) -> None:
-        """Take one call of c10d::`name`."""
+        """Count one call of c10d::`name`."""
         kind, place, sizes = KINDS[name]
         group = dist.ProcessGroup.unbox(given[place])
         words = getattr(group, "group_desc", "") or "default_pg"

@@ -3,8 +3,7 @@
 import pytest
 
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.rehearse.report import Collective, Place, RankReport
-from nlp_bench.rehearse.room import Room, room_of, worst
+from nlp_bench.rehearse.report import Collective, MemoryHeadroom, Place, RankReport, headroom_of, worst
 
 
 def report(peak_bytes: int, groups: int) -> RankReport:
@@ -20,24 +19,24 @@ def report(peak_bytes: int, groups: int) -> RankReport:
 
 def test_each_communicator_takes_memory_and_a_group_of_one_rank_none() -> None:
     memory = read_constants().memory
-    few, many = (room_of(report(0, groups), 10**12, read_constants()) for groups in (1, 3))
-    assert few.beside_bytes == memory.context_bytes
-    assert many.beside_bytes == memory.context_bytes + 2 * memory.communicator_bytes
+    few, many = (headroom_of(report(0, groups), 10**12, read_constants()) for groups in (1, 3))
+    assert few.overhead_bytes == memory.context_bytes
+    assert many.overhead_bytes == memory.context_bytes + 2 * memory.communicator_bytes
 
 
 @pytest.mark.parametrize(("share", "word"), [(0.5, "yes"), (1.0, "tight"), (1.2, "no")])
 def test_the_answer(share: float, word: str) -> None:
     capacity = 10**12
-    assert room_of(report(round(share * capacity), 0), capacity, read_constants()).fits == word
+    assert headroom_of(report(round(share * capacity), 0), capacity, read_constants()).fits == word
 
 
 def test_without_a_gpu_there_is_no_answer() -> None:
-    room = room_of(report(1, 0), None, read_constants())
-    assert (room.fits, room.needed_bytes) == (None, None)
-    assert worst([room]) is None
+    headroom = headroom_of(report(1, 0), None, read_constants())
+    assert (headroom.fits, headroom.needed_bytes) == (None, None)
+    assert worst([headroom]) is None
 
 
 def test_the_worst_rank_decides() -> None:
-    rooms = [Room(beside_bytes=0, needed_bytes=0, fits=word) for word in ("yes", "no", "tight")]
-    assert worst(rooms) == "no"
-    assert worst(rooms[:1]) == "yes"
+    headrooms = [MemoryHeadroom(overhead_bytes=0, needed_bytes=0, fits=word) for word in ("yes", "no", "tight")]
+    assert worst(headrooms) == "no"
+    assert worst(headrooms[:1]) == "yes"

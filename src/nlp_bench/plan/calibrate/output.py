@@ -1,0 +1,237 @@
+"""What a calibration leaves: the constants file that `nlp-bench plan --constants` takes, a table for people, a JSON object."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.files import write_text
+from nlp_bench.plan.calibrate.fit import Constant
+from nlp_bench.plan.calibrate.record import WIDTH_BYTES, Calibration
+from nlp_bench.plan.constants import SCHEMA, constant_line, read_constants
+
+RECORD_SCHEMA = "nlp-bench/calibrated/1"
+WIDE_HEAD = 128.0
+"""Head width at which the time model states the rate of attention (plan/iteration.py)."""
+LEAST = 1e-9
+"""What stands for a measured 0: constants are above 0."""
+LONELY_LINK = 10e9
+"""Bytes per second that are written for the link where one rank measured alone; nothing that one rank does depends on it."""
+BUSY_SPREAD = 0.05
+"""Median spread of the repetitions above which something else was using the machine."""
+PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+NOTES = {
+    "memory_bytes_per_s": "copy, read + written",
+    "step_bytes_per_s": "Adam step in fp32, 28 bytes a parameter",
+    "product_flops_per_s": "matrix products, large",
+    "product_traffic": "bytes / bandwidth added per product",
+    "attention_flops_per_s": "causal attention, forward + backward",
+    "attention_short": "half speed at this sequence length",
+    "attention_narrow": "half speed at this head width",
+    "between_products": "GELU, norms, residuals: time / that of a copy",
+    "launch_s": "one tiny kernel",
+    "host_s": "trainer's overhead",
+    "link_latency_s": "all-reduce inside the node, empty",
+    "link_bytes_per_s": "all-reduce inside the node, long",
+}
+HOST = {"step": "per iteration", "batch": "per micro-batch"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """What measured rates are shares of: a GPU's data sheet where it is known, else the rates themselves."""
+
+    generation: str
+    """Of the constants' GPUs; "other" where there is no data sheet."""
+    peak_flops: float
+    """FLOP/s in the number format that was measured most."""
+    memory_bytes_per_s: float
+    link_bytes_per_s: float
+    """Between GPUs of a node, one direction."""
+    machine: Mapping[str, Any] | None
+    """Table [machine], where these are measurements; None: of a data sheet."""
+
+
+def reference_of(calibration: Calibration, constants: Mapping[str, Constant], system: str | None) -> Reference:
+    """Return the data sheet of the GPU (of `system`, where that is given), or the measurements themselves.
+
+    Raises NlpBenchError where products or copies were not measured, UsageError for a system that is not known or has another GPU.
+    """
+    sheet = _of_sheet(calibration, system) if calibration.kind == "cuda" else None
+    if sheet:
+        return sheet
+    peaks = {name.partition(".")[2]: one.value for name, one in constants.items() if name.startswith("product_flops")}
+    copied = constants.get("memory_bytes_per_s")
+    if not peaks or copied is None:
+        raise NlpBenchError(
+            "calibrate: matrix products and copies are needed and were not both measured; give it more --minutes: "
+            + "; ".join(calibration.skipped[:3])
+        )
+    link = constants["link_bytes_per_s"].value if "link_bytes_per_s" in constants else LONELY_LINK
+    return Reference(
+        generation="other",
+        peak_flops=peaks.get(calibration.precision, next(iter(peaks.values()))),
+        memory_bytes_per_s=copied.value,
+        link_bytes_per_s=link,
+        machine={
+            "name": calibration.device,
+            "kind": "cpu" if calibration.kind == "cpu" else "gpu",
+            "peak_tflops": {name: value / 1e12 for name, value in peaks.items()},
+            "memory_gb_per_s": copied.value / 1e9,
+            "link_gb_per_s": link / 1e9,
+            "memory_gib": round(calibration.memory_bytes / 2**30, 1),
+        },
+    )
+
+
+def _of_sheet(calibration: Calibration, system: str | None) -> Reference | None:
+    """Return the data sheet; None for a GPU that the table does not have, for which the measurements stand."""
+    from nlp_bench.config.catalog import load_system  # noqa: PLC0415  # reads a file
+    from nlp_bench.plan.machines import sheet_of  # noqa: PLC0415  # reads the accelerators' table
+
+    name, gib = calibration.device, calibration.memory_bytes / 2**30
+    if system:
+        gpu = load_system(system).gpu
+        if gpu is None:
+            raise UsageError(f"--system {system}: has no [gpu], but a GPU was measured: {name}")
+        name, gib = gpu.name, gpu.memory_gib
+    try:
+        sheet = sheet_of(name, calibration.precision, gib)
+    except UsageError:
+        return None
+    return Reference(
+        generation=sheet.generation,
+        peak_flops=sheet.half_flops,
+        memory_bytes_per_s=sheet.memory_bytes_per_s,
+        link_bytes_per_s=sheet.link_bytes_per_s,
+        machine=None,
+    )
+
+
+def write_constants(
+    path: Path, calibration: Calibration, constants: Mapping[str, Constant], system: str | None
+) -> None:
+    """Write what was fitted: the tables of benchmark/plan.toml, with only what differs.
+
+    Raises NlpBenchError where the measurements do not suffice to predict anything.
+    """
+    c, reference, kept = calibration, reference_of(calibration, constants, system), path.with_suffix(".json").name
+    ranks = f"{c.ranks} rank{'s' if c.ranks > 1 else ''}"
+    about = f"{c.source}; {ranks}, {c.seconds:.0f} s; before: {c.state_before}; after: {c.state_after}"
+    lines = [
+        f"# Constants of {c.device}, for `nlp-bench plan --constants`; everything else is as in benchmark/plan.toml.",
+        f"# The measurements lie in {kept}; fit again: nlp-bench plan calibrate --from {kept} --output {Path(kept).stem}.toml",
+        f'schema = "{SCHEMA}"',
+        f"about = {json.dumps(about)}",
+        "",
+        "[time]",
+        *(constant_line(name, *entry) for name, entry in _times(calibration, constants, reference).items()),
+    ]
+    if reference.machine:
+        lines += ["", "[machine]", *(f"{name} = {_toml(value)}" for name, value in reference.machine.items())]
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def _times(
+    calibration: Calibration, constants: Mapping[str, Constant], reference: Reference
+) -> dict[str, tuple[float, str]]:
+    """Return value and source of the constants of table [time] that were measured, by name."""
+    generation, main = reference.generation, calibration.precision
+    sixteen = 2 / WIDTH_BYTES[main]  # the time model counts 16-bit tensors
+    shares = {
+        f"products_{generation}": (f"product_flops_per_s.{main}", reference.peak_flops),
+        f"attention_{generation}": (f"attention_flops_per_s.{main}", reference.peak_flops),
+        "memory_share": ("memory_bytes_per_s", reference.memory_bytes_per_s),
+        "link_share": ("link_bytes_per_s", reference.link_bytes_per_s),
+        "operand_traffic": (f"product_traffic.{main}", sixteen),
+        "stream_fused": (f"between_products.{main}", sixteen),
+        "attention_short": (f"attention_short.{main}", 1.0),
+        "attention_narrow": (f"attention_narrow.{main}", 1.0),
+        "collective_latency_s": ("link_latency_s", 1.0),
+        "host_layer_s": ("host_s.layer", 1.0),
+        "host_batch_s": ("host_s.batch", 1.0),
+        "host_step_s": ("host_s.step", 1.0),
+    }
+    known, found = read_constants().time, {}
+    for name, (measured, whole) in shares.items():
+        one = constants.get(measured)
+        if one is None or name not in known or not whole:
+            continue
+        value = one.value / whole
+        if name.startswith("attention_") and whole != 1:
+            narrow = constants.get(f"attention_narrow.{main}")
+            value /= 1 + (narrow.value if narrow else 0.0) / WIDE_HEAD
+        error = "" if one.error is None else f", +- {one.error:.1%}"
+        found[name] = (max(value, LEAST), f"{calibration.source}{error}")
+    if reference.machine:  # the link's rate stands in [machine]
+        found["link_share"] = (1.0, f"{calibration.source}: [machine] has the measured rate")
+    return found
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + " }"
+    return json.dumps(value) if isinstance(value, str) else f"{value:.6g}"
+
+
+def table(calibration: Calibration, constants: Mapping[str, Constant]) -> str:
+    """Return the constants with their spread for people, and what was left out."""
+    c = calibration
+    made = f"{len(c.measurements)} measurements in {c.seconds:.0f} s, {c.date[:10]}, torch {c.torch}"
+    lines = [
+        f"{c.device}: {made}, {c.ranks} rank{'s' if c.ranks > 1 else ''}",
+        f"before: {c.state_before}; after: {c.state_after}; repetitions differ by {c.spread:.1%} (median)",
+        "",
+        f"{'constant':<30} {'value':>14}  {'+-':>6} {'misfit':>7} {'from':>5}  what it is",
+    ]
+    lines += [_line(constant) for constant in constants.values()]
+    if c.kind == "cpu":
+        lines += ["", "CPU: these constants are of this processor and stand for no GPU."]
+    lines += ["", "not measured: 8-bit and 4-bit products", *(f"not measured: {line}" for line in c.skipped)]
+    if c.spread > BUSY_SPREAD:
+        lines += ["", "WARNING: the repetitions differ much: something else used this machine; repeat when it is idle"]
+    return "\n".join(lines) + "\n"
+
+
+def _line(one: Constant) -> str:
+    name, _, which = one.name.partition(".")
+    note = NOTES[name] + (f", {HOST.get(which, 'per layer and micro-batch')}" if name == "host_s" else "")
+    error = "" if one.error is None else f"{one.error:.1%}"
+    misfit = "" if one.misfit is None else f"{one.misfit:.1%}"
+    return f"{one.name:<30} {_amount(one.value, one.unit):>14}  {error:>6} {misfit:>7} {one.number:>5}  {note}"
+
+
+def _amount(value: float, unit: str) -> str:
+    """Return a value with its unit and a decimal prefix."""
+    if unit == "s":
+        return f"{value * 1e6:.1f} us"
+    for factor, prefix in PREFIXES:
+        if value >= factor and "/" in unit:
+            return f"{value / factor:.4g} {prefix}{unit}"
+    return f"{value:.4g} {unit}".rstrip()
+
+
+def record(calibration: Calibration, constants: Mapping[str, Constant]) -> dict[str, Any]:
+    """Return the same as a JSON object; missing is None."""
+    order = (
+        "device",
+        "kind",
+        "ranks",
+        "precision",
+        "memory_bytes",
+        "torch",
+        "date",
+        "seconds",
+        "state_before",
+        "state_after",
+    )
+    return {
+        "schema": RECORD_SCHEMA,
+        **{name: getattr(calibration, name) for name in order},
+        "num_measurements": len(calibration.measurements),
+        "median_spread": calibration.spread,
+        "constants": {name: {k: v for k, v in vars(one).items() if k != "name"} for name, one in constants.items()},
+        "skipped": list(calibration.skipped),
+    }

@@ -1,0 +1,166 @@
+"""What a GPU rank's kernels keep and take, on tensors without data: the choices of train/kernels as on a GPU.
+
+The trainer is told that its device is "cuda" and chooses as it would there; each line of `like_gpu` replaces one thing that such a
+choice asks of a GPU, a compiler or a kernel for CUDA.
+"""
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from nlp_bench.rehearse.operators import operator, product
+from nlp_bench.rehearse.tracker import Tracker, compile_for, one_kernel, substituted
+from nlp_bench.train import attention
+from nlp_bench.train.kernels import choice, native
+
+ATTENTION = "flash attention where it applies, else memory-efficient attention"
+CHECK = "_device_dtype_check_for_fused"
+"""Name of the check that torch's fused Adam makes; since torch 2.7 AdamW only inherits it."""
+LOWER_RIGHT = "lower right"
+"""Stands for a causal mask that is aligned to the last query and the last key."""
+WIDEST = 256
+ROWS, WIDTH = 128, 32
+"""To multiples of these flash attention 2 rounds queries and the width of heads in its workspace."""
+
+
+@contextlib.contextmanager
+def like_gpu(tracker: Tracker) -> Iterator[None]:
+    """Let this process choose torch's kernels for a GPU, and keep what they keep."""
+    compile_for(tracker)
+    adams = [importlib.import_module(f"torch.optim.{name}") for name in ("adam", "adamw")]
+    with substituted(
+        (torch.cuda, "_lazy_init", lambda: None),  # "cuda" may be asked for; TrackerOfShapes places the tensor
+        (torch.Tensor, "type", _gpu_type(torch.Tensor.type)),  # optimizers sort parameters by "torch.cuda.FloatTensor"
+        *((module, CHECK, lambda *_: None) for module in adams if hasattr(module, CHECK)),  # no data, no device
+        (importlib.import_module("torch.nn.utils.clip_grad"), "_device_has_foreach_support", lambda *_: True),
+        (torch, "compile", one_kernel),
+        (native, "has_c_compiler", lambda: True),  # the machine's, not this one's
+        (native, "order_attention", lambda *_: ATTENTION),  # asks the GPU for its generation
+        (native, "Norm", Norm),
+        (choice, "native_way", _way_of(tracker)),  # tries a product on the device
+        (native, "vocab_parallel_loss", native.shared_loss),  # the other way is for CPUs
+        (attention, "scaled_dot_product_attention", _attention_of(tracker)),
+        (attention, "_lower_right", lambda *_: LOWER_RIGHT),  # flash attention has it without a mask
+        (torch.nn.functional, "dropout", _dropout),
+    ):
+        yield
+
+
+def _gpu_type(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what stands for `Tensor.type`, whose word for a tensor without data is torch.meta.FloatTensor."""
+
+    def type_of(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        answer = original(tensor, *arguments, **options)
+        return answer.replace(".meta.", ".") if isinstance(answer, str) else answer
+
+    return type_of
+
+
+def _way_of(tracker: Tracker) -> Callable[[torch.device, torch.dtype], tuple[str, native.Accumulate]]:
+    """Return what stands for `native_way`: the product itself adds a weight's gradient to its float32 sum, as cuBLAS does."""
+
+    def accumulate(inputs: torch.Tensor, gradient: torch.Tensor, total: torch.Tensor) -> Any:
+        tracker.flops["addmm"] += product(gradient.t(), inputs)
+        return total
+
+    def way(_device: torch.device, dtype: torch.dtype) -> tuple[str, native.Accumulate]:
+        return next(iter(native.WAYS)), native.same_type if dtype == torch.float32 else accumulate
+
+    return way
+
+
+def _dropout(tensor: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    """Keep a mask of one byte per element; a CPU keeps one of the tensor's type (torch's Dropout.cpp, `is_fused_kernel_acceptable`)."""
+    del inplace
+    return torch.native_dropout(tensor, p, training)[0] if training and p else tensor
+
+
+def _attention_of(tracker: Tracker) -> Callable[..., torch.Tensor]:
+    """Return what stands for `scaled_dot_product_attention`: the kernel that a GPU would run, with what it keeps.
+
+    Which one is as in torch's sdp_utils.cpp (CUDA): flash attention for 16-bit types, heads of at most 256 and no mask; else the
+    memory-efficient one, which knows no shared keys (grouped queries), else separate products. cuDNN's, which is asked first on
+    some GPUs, keeps what flash attention keeps: the output and float32 logarithms of the sums, [b, a, s].
+    """
+    tracker.workspaces[operator("flash_attention_backward")] = flash_workspace
+    flash, efficient = operator("flash_attention"), operator("efficient_attention")
+
+    def attend(  # noqa: PLR0913  # torch's arguments
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, attn_mask: Any = None, dropout_p: float = 0.0,
+        is_causal: bool = False, enable_gqa: bool = False,
+    ) -> torch.Tensor:  # fmt: skip
+        if attn_mask is LOWER_RIGHT:
+            attn_mask, is_causal = None, True
+        if attn_mask is None and q.dtype != torch.float32 and q.shape[-1] <= WIDEST:
+            return flash(q, k, v, dropout_p, is_causal)[0]  # type: ignore[no-any-return]
+        if not enable_gqa:
+            mask = None if attn_mask is None else attn_mask.expand(*q.shape[:3], k.shape[2])
+            return efficient(q, k, v, mask, q.requires_grad, dropout_p, is_causal)[0]  # type: ignore[no-any-return]
+        with sdpa_kernel(SDPBackend.MATH):
+            return scaled_dot_product_attention(
+                q, k, v, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, enable_gqa=enable_gqa
+            )
+
+    return attend
+
+
+def flash_workspace(given: tuple[Any, ...]) -> int:
+    """Return the bytes that the backward pass of flash attention 2 allocates and frees; `given` are its operator's arguments.
+
+    A float32 sum of the queries' gradient, a float32 number per query, and with grouped queries the gradients of keys and values
+    per head. Source: torch's aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, `mha_bwd`.
+    """
+    query, key = given[1], given[2]
+    samples, heads, rows, width = query.shape
+    rows, rounded = -(-rows // ROWS) * ROWS, -(-width // WIDTH) * WIDTH
+    sums = 4 * samples * heads * rows * (rounded + 1)
+    expanded = 2 * samples * heads * key.shape[2] * width * query.element_size() if key.shape[1] != heads else 0
+    return int(sums + expanded)
+
+
+class Norm:
+    """LayerNorm and RMSNorm as on a GPU, for the trainer's own (train/kernels/native.py): float32 statistics whatever the input's type.
+
+    On a CPU torch's LayerNorm has statistics of the input's type, and its RMSNorm is some ten operators. Source: torch's
+    aten/src/ATen/native/cuda/layer_norm_kernel.cu (`acc_type`).
+    """
+
+    def __new__(cls, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **_: Any) -> torch.nn.Module:  # type: ignore[misc]
+        """Return the module that `config.normalization` names."""
+        kind = _LayerNorm if config.normalization == "LayerNorm" else _RMSNorm
+        norm = kind(hidden_size, eps, dtype=config.params_dtype)
+        for parameter in norm.parameters():
+            parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+        return norm
+
+
+class _LayerNorm(torch.nn.LayerNorm):
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        return _Kernel.apply(tensor, self.weight, self.bias)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _RMSNorm(torch.nn.RMSNorm):
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        return _Kernel.apply(tensor, self.weight, None)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Kernel(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        shape = (*tensor.shape[:-1], 1)
+        count = 1 if bias is None else 2  # the mean too
+        statistics = [torch.empty(shape, dtype=torch.float32, device=tensor.device) for _ in range(count)]
+        ctx.save_for_backward(tensor, weight, bias, *statistics)
+        return torch.empty_like(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, upper: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        tensor, weight, bias, *_ = ctx.saved_tensors
+        del upper
+        return tuple(None if one is None else torch.empty_like(one) for one in (tensor, weight, bias))
