@@ -28,7 +28,6 @@ class Nodes:
     problem: Problem
     """The question; its nodes are the most that were tried."""
     limit_s: float
-    """The time."""
     within: Row | None
     """The best configuration on the fewest nodes whose prediction is within the limit."""
     surely: Row | None
@@ -130,7 +129,6 @@ class Size:
     """One size and its prediction."""
 
     model: Model
-    """The shape."""
     published: bool
     """Whether it is a file of benchmark/models; else interpolated between two."""
     row: Row | None
@@ -147,7 +145,6 @@ class Recommendation:
     """The largest size within the days, and its neighbours."""
 
     days: float
-    """Days at hand."""
     problem: Problem
     """The question of the size that was looked at last: machine, nodes and tokens are the same for all."""
     chosen: Size | None

@@ -24,29 +24,21 @@ class Network(Layer):
     """The shapes of decoder-only models, as `nlp_bench.layout.shape.ModelShape` has one."""
 
     num_layers: Numbers
-    """Transformer layers."""
     hidden_size: Numbers
-    """Width of the residual stream."""
     ffn_hidden_size: Numbers
     """Inner width of the feed-forward block (of one branch, where it is gated)."""
     num_attention_heads: Numbers
-    """Query heads."""
     num_query_groups: Numbers
     """Key and value heads."""
     head_width: Numbers
-    """Width of one head."""
     vocab_size: Numbers
     """Words of the tokenizer, before padding to a multiple of `vocab_multiple` x tensor parallel."""
     vocab_multiple: Numbers
     """Megatron-LM's --make-vocab-size-divisible-by."""
     sequence_length: Numbers
-    """Tokens of a sample."""
     gated: Flags
-    """Whether the feed-forward block is gated."""
     untied_embeddings: Flags
-    """Whether the output layer has weights of its own."""
     linear_biases: Flags
-    """Whether linear layers have biases."""
     norm_biases: Flags
     """Whether normalisations have a bias (LayerNorm)."""
     num_learned_positions: Numbers
@@ -60,21 +52,15 @@ class Spread:
     """How the work is spread over ranks."""
 
     num_gpus: Numbers
-    """Ranks."""
     tensor: Numbers
-    """Tensor-parallel size."""
     pipeline: Numbers
-    """Pipeline-parallel size."""
     virtual: Numbers
     """Virtual stages of each rank; 1 without interleaving."""
     context: Numbers
-    """Context-parallel size."""
     data: Numbers
     """Data-parallel size: num_gpus / (tensor x pipeline x context)."""
     micro_batch_size: Numbers
-    """Samples of one forward pass."""
     global_batch_size: Numbers
-    """Samples of one iteration."""
     first_layers: Numbers
     """Layers of the first pipeline rank where it differs; 0: all alike."""
     last_layers: Numbers
@@ -105,7 +91,6 @@ class Machines:
     gpu: Codes
     """Generation of GPUs, of the constants' `gpus`."""
     gpus_per_node: Numbers
-    """GPUs of a node."""
     domain: Numbers
     """GPUs that NVLink joins: a node's, or more (NVL72)."""
     peak_flops: Numbers
@@ -113,13 +98,11 @@ class Machines:
     half_flops: Numbers
     """Data sheet's dense FLOP/s in bf16, in which attention and the output layer are done; that of fp32 in fp32 training."""
     memory_bytes_per_s: Numbers
-    """Data sheet's bandwidth of the GPU's memory."""
     link_bytes_per_s: Numbers
     """NVLink of one GPU, one direction."""
     fabric_bytes_per_s: Numbers
     """Network of one node, one direction, all adapters."""
     memory_bytes: Numbers
-    """Memory of one GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +110,8 @@ class Configurations:
     """N configurations: everything that the forecast depends on."""
 
     network: Network
-    """What is trained."""
     spread: Spread
-    """Over which ranks."""
     machines: Machines
-    """On what."""
     framework: Codes
     """Of the constants' frameworks."""
     precision: Codes
@@ -167,7 +147,6 @@ class Framework:
     """One entry; the file says what each word means."""
 
     name: str
-    """What `Constants.frameworks` has."""
     family: str
     """Of FAMILIES."""
     attention: str
@@ -179,7 +158,6 @@ class Framework:
     gradient_bytes: float
     """Bytes of one gradient on the network."""
     source: str
-    """Where this is written."""
     words: tuple[str, ...] = ()
     """Parts of a published framework's name, lower case."""
     before: float = float("inf")

@@ -84,9 +84,7 @@ class Constant:
     value: float
     """What the model is fed with."""
     source: str
-    """Where it comes from."""
     about: str = ""
-    """What it is."""
     prior: float | None = None
     """What is expected of it before any point is seen; None: it is set, not fitted."""
     spread: float | None = None
@@ -111,7 +109,6 @@ class Measured:
     link_gb_per_s: float
     """10^9 bytes per second between the ranks of a node, one direction."""
     memory_gib: float
-    """Memory of one rank."""
     kind: str = "gpu"
     """gpu, or cpu: there launching and computing are one thread, so that the host's time adds."""
 

@@ -45,15 +45,12 @@ class Seen:
     """The fitted rows of one kind of framework on one chip."""
 
     kind: str
-    """3d, eager or xla."""
     chip: str
     """ampere, hopper, blackwell: first word of a generation."""
     rows: int
-    """How many."""
     sources: int
     """From how many sources."""
     formats: tuple[str, ...]
-    """Their number formats."""
     ranges: dict[str, tuple[float, ...]]
     """Least and greatest of each of SIZES."""
 

@@ -86,7 +86,6 @@ class Again:
     streams: Numbers
     """What lies between the products."""
     collectives: Numbers
-    """Tensor-parallel collectives."""
 
 
 def again_of(c: Configurations, constants: Constants) -> Again:
@@ -316,13 +315,9 @@ class Pace:
     """The slowest stage of a pipeline, for each micro-batch; arrays of shape [N] or []."""
 
     layers: Numbers
-    """Its layers."""
     embedding: Flags
-    """Whether it holds the embedding."""
     output: Flags
-    """Whether it holds the output layer."""
     seconds: Numbers
-    """Its time."""
     others: Numbers
     """Time of all other stages together."""
 

@@ -24,7 +24,6 @@ class Sheet:
     """What the planner takes from a data sheet, in base units, one direction."""
 
     name: str
-    """Name in the table."""
     generation: str
     """Of GENERATIONS."""
     half_flops: float
@@ -32,11 +31,8 @@ class Sheet:
     peak_flops: float
     """FLOP/s in the number format of the products."""
     memory_bytes_per_s: float
-    """Bandwidth of the memory."""
     memory_gib: float
-    """Size of the memory."""
     link_bytes_per_s: float
-    """NVLink of one GPU."""
     domain: int | None
     """GPUs that NVLink joins; None: those of a node."""
 

@@ -26,9 +26,7 @@ class Outlook:
     report_s: float
     """Predicted seconds of that training."""
     low_s: float
-    """Lower end of its 90 % interval."""
     high_s: float
-    """Upper end of its 90 % interval."""
     iteration_s: float
     """Predicted seconds of one iteration."""
     iterations_s: float
@@ -40,7 +38,6 @@ class Outlook:
     capacity_bytes: float
     """Memory of the GPU."""
     fits: str
-    """yes, tight or no."""
     doubts: tuple[str, ...] = ()
     """What the system file says of its GPU that its data sheet does not."""
 

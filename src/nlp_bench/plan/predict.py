@@ -306,7 +306,6 @@ class Points:
     """Rows that can be predicted, and why the others cannot."""
 
     configurations: Configurations
-    """N configurations."""
     ids: tuple[str, ...]
     """Their rows' ids."""
     unknown: Flags

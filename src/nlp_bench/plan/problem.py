@@ -86,47 +86,31 @@ class Sizes:
     """The sizes and switches of one configuration."""
 
     num_gpus: int
-    """Ranks of the job."""
     tp: int
-    """Tensor-parallel size."""
     pp: int
-    """Pipeline-parallel size."""
     vpp: int
     """Virtual stages of each pipeline rank; 1 without interleaving."""
     cp: int
-    """Context-parallel size."""
     dp: int
     """Data-parallel size; rounded down where the GPUs do not divide."""
     micro_batch_size: int
-    """Samples of one forward pass."""
     gas: int
     """Micro-batches of one iteration and pipeline; rounded down where the batch does not divide."""
     global_batch_size: int
-    """Samples of one iteration."""
     first_layers: int
     """Layers of the first stage where it differs, else 0."""
     last_layers: int
     """Layers of the last stage where it differs, else 0."""
     recompute: str
-    """none, selective or full."""
     sequence_parallel: bool
-    """Whether normalisations are split along the sequence."""
     distributed_optimizer: bool
-    """Whether the optimizer state is shared out."""
     overlap_grad_reduce: bool
-    """Whether gradients are reduced during the backward pass."""
     overlap_param_gather: bool
-    """Whether parameters are gathered during the forward pass."""
     num_layers: int
-    """Transformer layers."""
     num_heads: int
-    """Attention heads."""
     num_groups: int
-    """Key and value heads."""
     ffn_hidden_size: int
-    """Inner width of the feed-forward block."""
     sequence_length: int
-    """Tokens of a sample."""
 
     @property
     def layout(self) -> str:
@@ -201,17 +185,11 @@ class Fixed:
     """What the search leaves as it is; None: free."""
 
     tp: int | None = None
-    """Tensor-parallel size."""
     pp: int | None = None
-    """Pipeline-parallel size."""
     vpp: int | None = None
-    """Virtual stages of each pipeline rank."""
     cp: int | None = None
-    """Context-parallel size."""
     micro_batch_size: int | None = None
-    """Samples of one forward pass."""
     gas: int | None = None
-    """Micro-batches of one iteration and pipeline."""
     first_layers: int | None = None
     """Layers of the first stage; 0: as the others."""
     last_layers: int | None = None
@@ -219,13 +197,9 @@ class Fixed:
     recompute: str | None = None
     """none, selective or full."""
     sequence_parallel: bool | None = None
-    """Normalisations split along the sequence."""
     distributed_optimizer: bool | None = None
-    """Optimizer state shared out."""
     overlap_grad_reduce: bool | None = None
-    """Gradients reduced during the backward pass."""
     overlap_param_gather: bool | None = None
-    """Parameters gathered during the forward pass."""
 
     @property
     def given(self) -> dict[str, Any]:
@@ -238,25 +212,18 @@ class Problem:
     """One question to the planner."""
 
     model: Model
-    """What is trained."""
     system: System
-    """On which machine."""
     network: Network
     """The model's shape, as arrays of shape []."""
     machines: Machines
     """The machine's data sheet, as arrays of shape []."""
     constants: Constants
-    """What the model of time and memory is fed with."""
     nodes: int
-    """Nodes of the job."""
     gpus_per_node: int
-    """Ranks of each."""
     global_batch_size: int
     """Samples of one iteration: part of what the benchmark is."""
     tokens: int
-    """Tokens of the training whose time is predicted."""
     precision: str
-    """Number format."""
     recompute: tuple[str, ...]
     """Words that are searched."""
     frozen_recompute: bool

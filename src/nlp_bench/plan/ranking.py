@@ -28,25 +28,18 @@ class Row:
     """One configuration and what is predicted of it. Nothing in it is measured."""
 
     sizes: Sizes
-    """The configuration."""
     nodes: int
-    """Nodes of the job."""
     report_s: float
     """Seconds of a training on the question's tokens."""
     low_s: float
-    """Lower end of its 90 % interval."""
     high_s: float
-    """Upper end of its 90 % interval."""
     iteration_s: float
-    """Seconds of one iteration."""
     tokens_per_second: float
-    """Of the whole job."""
     shares: dict[str, float]
     """What the time is spent on, greatest first; the shares add up to 1."""
     memory_gib: float
     """Peak of the fullest GPU."""
     capacity_gib: float
-    """Memory of a GPU."""
     memory_parts_gib: dict[str, float]
     """What the memory is spent on, greatest first."""
     fits: str
@@ -84,9 +77,7 @@ class Answer:
     """What the planner says to one question."""
 
     problem: Problem
-    """The question."""
     search: Search
-    """All that was searched."""
     rows: tuple[Row, ...]
     """The best layouts that fit, fastest first."""
     published: Row | None

@@ -29,7 +29,6 @@ class Why:
     problem: Problem
     """The question, without what the configuration fixes."""
     sizes: Sizes
-    """The configuration."""
     broken: tuple[tuple[str, str], ...]
     """Rules that it breaks, with their arithmetic; empty: it is legal."""
     row: Row | None
@@ -37,7 +36,6 @@ class Why:
     rank: int | None
     """Its place among the layouts that fit; None where it does not fit or is illegal."""
     num_ranked: int
-    """Layouts that fit."""
     best: Row | None
     """The best that fits; None where none does."""
     changes: tuple[Change, ...]

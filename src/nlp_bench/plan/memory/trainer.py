@@ -511,11 +511,8 @@ class Blocks:
     """What does not depend on the stage."""
 
     sizes: Sizes
-    """Bytes of tensors."""
     layer: LayerMemory
-    """One layer, recomputed or not."""
     ends: EndMemory
-    """Embedding and output layer."""
 
 
 def blocks_of(c: Configurations, constants: Constants) -> Blocks:

@@ -26,11 +26,8 @@ class Figures:
     """What is predicted of N configurations; arrays of shape [N]."""
 
     iteration_s: Numbers
-    """Seconds of one iteration."""
     low_s: Numbers
-    """Lower end of its 90 % interval."""
     high_s: Numbers
-    """Upper end of its 90 % interval."""
     memory_bytes: Numbers
     """Peak of the fullest rank."""
     fits: Flags
@@ -48,9 +45,7 @@ class Search:
     """Every legal configuration with its figures, and the layouts in their order."""
 
     space: Space
-    """What was searched."""
     figures: Figures
-    """Of its legal configurations."""
     ranked: npt.NDArray[np.int64]
     """Positions of layouts that fit, fastest first; see `order`."""
 
