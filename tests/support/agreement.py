@@ -115,8 +115,8 @@ def planned(case: Case, constants: Constants | None = None) -> Counts:
             for (kind, group), one in sent.items()
             if whole(one.calls)
         },
-        peak_bytes=float(memory.total[0]),
-        split={name: float(np.ravel(part)[0]) for name, part in memory.parts.items()},
+        peak_bytes=float(np.ravel(sum(memory.values()))[0]),
+        split={name: float(np.ravel(part)[0]) for name, part in memory.items()},
     )
 
 

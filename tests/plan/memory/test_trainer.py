@@ -30,7 +30,7 @@ def c(cases: list[Case]) -> Configurations:
 def test_many_at_once_are_each_alone(cases: list[Case], c: Configurations) -> None:
     stage = stage_of(c, np.asarray([float(case.stage) for case in cases]))
     alone = [planned(case, CONSTANTS).peak_bytes for case in cases]
-    assert np.allclose(rank_memory(c, stage, CONSTANTS).total, alone, rtol=1e-12)
+    assert np.allclose(sum(rank_memory(c, stage, CONSTANTS).values()), alone, rtol=1e-12)
 
 
 def test_parts_add_up_and_none_is_negative(c: Configurations) -> None:
@@ -41,7 +41,7 @@ def test_parts_add_up_and_none_is_negative(c: Configurations) -> None:
 
 def test_the_fullest_rank_is_the_greatest(c: Configurations) -> None:
     memory = peak_memory(c, CONSTANTS)
-    ranks = [rank_memory(c, stage, CONSTANTS).total for stage in telling_stages(c)]
+    ranks = [sum(rank_memory(c, stage, CONSTANTS).values()) for stage in telling_stages(c)]
     assert np.allclose(memory.total - memory.parts["overhead"], np.max(ranks, axis=0), rtol=1e-12)
 
 

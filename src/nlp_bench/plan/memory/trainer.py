@@ -98,6 +98,9 @@ def sizes_of(c: Configurations, constants: Constants) -> Sizes:
     width, rows = n.hidden_size * element / s.tensor, n.sequence_length / s.context
     heads = s.micro_batch_size * n.num_attention_heads / s.tensor
     scores = rows * n.sequence_length * seen(c) * element * keeps_scores(c, constants)
+    flash, chunk = has_flash(c, constants), rows / np.where(s.context > 1, 2, 1)
+    # flash attention: a float32 sum of the queries' gradient and a number per query
+    sums = SINGLE * heads * round_up(chunk, FLASH_ROWS) * (round_up(n.head_width, FLASH_WIDTH) + 1)
     return Sizes(
         element=element,
         tokens=count,
@@ -110,14 +113,9 @@ def sizes_of(c: Configurations, constants: Constants) -> Sizes:
         keys=keys,
         copied=queries * apart,
         rotary=np.asarray(n.num_learned_positions == 0),
-        logarithms=_logarithms(c, constants, heads, rows),
-        workspace=_workspace(c, constants, heads, rows),
-        expanded=2
-        * keys
-        * s.context
-        * n.num_attention_heads
-        / n.num_query_groups
-        * (grouped & has_flash(c, constants)),
+        logarithms=SINGLE * heads * np.where(flash, rows, round_up(rows, EFFICIENT_ROWS)) * ~keeps_scores(c, constants),
+        workspace=np.where(flash, sums, 0.0),
+        expanded=2 * keys * s.context * n.num_attention_heads / n.num_query_groups * (grouped & flash),
         parts=s.context,
         scores=heads * scores,
         scores_kept=np.where(n.dropout, 3.0, 1.0),
@@ -134,24 +132,7 @@ def sizes_of(c: Configurations, constants: Constants) -> Sizes:
     )
 
 
-def _logarithms(c: Configurations, constants: Constants, heads: Numbers, rows: Numbers) -> Numbers:
-    flash = has_flash(c, constants)
-    kept = np.where(flash, rows, round_up(rows, EFFICIENT_ROWS))
-    return SINGLE * heads * kept * ~keeps_scores(c, constants)
-
-
-def _workspace(c: Configurations, constants: Constants, heads: Numbers, rows: Numbers) -> Numbers:
-    """Flash attention: a float32 sum of the queries' gradient and a number per query."""
-    rows = rows / np.where(c.spread.context > 1, 2, 1)
-    sums = SINGLE * heads * round_up(rows, FLASH_ROWS) * (round_up(c.network.head_width, FLASH_WIDTH) + 1)
-    return np.where(has_flash(c, constants), sums, 0.0)
-
-
-Bytes = Numbers | float
-"""Bytes, of shape [N] or one number for all."""
-
-
-class Tape:
+class Timeline:
     """Follows allocations in their order; every step is one addition and one comparison for all configurations."""
 
     def __init__(self) -> None:
@@ -159,21 +140,21 @@ class Tape:
         self.level: Numbers = np.zeros(())
         self.peak: Numbers = np.zeros(())
 
-    def take(self, *sizes: Bytes) -> None:
-        """Allocate."""
+    def allocate(self, *sizes: Numbers | float) -> None:
+        """Allocate tensors of these sizes in bytes."""
         for size in sizes:
             self.level = self.level + size
         self.peak = np.maximum(self.peak, self.level)
 
-    def give(self, *sizes: Bytes) -> None:
-        """Free."""
+    def free(self, *sizes: Numbers | float) -> None:
+        """Free them."""
         for size in sizes:
             self.level = self.level - size
 
-    def briefly(self, *sizes: Bytes) -> None:
+    def briefly(self, *sizes: Numbers | float) -> None:
         """Allocate and free."""
-        self.take(*sizes)
-        self.give(*sizes)
+        self.allocate(*sizes)
+        self.free(*sizes)
 
 
 def attention_kept(z: Sizes) -> Numbers:
@@ -198,23 +179,22 @@ def _late_share(z: Sizes) -> Numbers:
     return np.where(z.parts > 1, 2 * z.parts / (2 * z.parts + 1), 1.0)
 
 
-def attention_forward(t: Tape, z: Sizes) -> None:
+def attention_forward(t: Timeline, z: Sizes) -> None:
     """Allocate what the forward pass does, and leave what the backward pass needs."""
     joined, before, shared = z.queries + 2 * z.keys, t.level, z.parts > 1
     everybody = np.where(shared, 2 * z.keys * z.parts, 0.0)
-    t.take(joined)
+    t.allocate(joined)
     t.briefly(joined * z.added)
-    t.take(z.copied)
-    t.take(np.where(z.rotary, z.queries + z.keys, 0.0))
+    t.allocate(z.copied, np.where(z.rotary, z.queries + z.keys, 0.0))
     t.briefly(np.where(shared, 2 * z.keys, 0.0), everybody)
-    t.take(everybody, everybody, everybody)  # gathered, cut in two halves, joined in order
-    t.give(everybody)
+    t.allocate(everybody, everybody, everybody)  # gathered, cut in two halves, joined in order
+    t.free(everybody)
     t.briefly(np.where(z.scores > 0, _separate(z), 0.0))
-    t.take(z.queries, z.logarithms)
-    t.take(np.where(z.scores > 0, z.queries + 2 * _expanded(z) + z.scores_kept * z.scores, 0.0))
+    kept = np.where(z.scores > 0, z.queries + 2 * _expanded(z) + z.scores_kept * z.scores, 0.0)
+    t.allocate(z.queries, z.logarithms, kept)
     t.briefly(np.where(shared, z.queries, 0.0))
-    t.give(everybody)
-    t.take(np.where(shared, z.queries, 0.0))
+    t.free(everybody)
+    t.allocate(np.where(shared, z.queries, 0.0))
     t.briefly(np.where(shared, z.queries, 0.0))
     t.briefly(z.stream)  # the projection's output, before the caller's variables go
     t.level = before + attention_kept(z)
@@ -227,7 +207,7 @@ def _separate(z: Sizes) -> Numbers:
     return 2 * z.queries + (2 + late) * _expanded(z) + late * z.bias + matrices * z.scores
 
 
-def attention_backward(t: Tape, z: Sizes) -> None:
+def attention_backward(t: Timeline, z: Sizes) -> None:
     """Go from the gradient of the output to that of queries, keys and values together.
 
     A context-parallel rank goes through its late chunk, then its early one, and brings the gradients of all keys and values into
@@ -235,23 +215,22 @@ def attention_backward(t: Tape, z: Sizes) -> None:
     """
     joined, shared, fused = z.queries + 2 * z.keys, z.parts > 1, z.scores == 0
     before, everybody, kept, late = t.level, 2 * z.keys * z.parts, attention_kept(z), _late_share(z)
-    t.give(np.where(shared | ~fused, z.queries, 0.0))  # a copy of the output, which only the projection has read
+    t.free(np.where(shared | ~fused, z.queries, 0.0))  # a copy of the output, which only the projection has read
     gone = np.where(shared, 0.0, z.queries)  # the output's gradient, which both chunks share
     # the values' gradient beside that of the scores, then (the values are gone) the softmax's beside it
     matrices = np.maximum(_expanded(z) + z.scores, np.where(z.scores_kept > 1, 0.0, 2 * z.scores - gone))
     t.briefly(np.where(fused, 0.0, late * matrices))
     half = (z.queries + z.logarithms) / 2
-    t.take(np.where(shared, z.queries / 2 + everybody, joined) * fused)
+    t.allocate(np.where(shared, z.queries / 2 + everybody, joined) * fused)
     t.briefly(z.workspace, z.expanded)
-    t.give(np.where(shared, half, 0.0) * fused)
-    t.take(np.where(shared, z.queries / 2 + everybody / (2 * z.parts), 0.0) * fused)
+    t.free(np.where(shared, half, 0.0) * fused)
+    t.allocate(np.where(shared, z.queries / 2 + everybody / (2 * z.parts), 0.0) * fused)
     t.briefly(np.where(shared, z.workspace + z.expanded / (2 * z.parts), 0.0))
     t.level = before - z.queries - kept + np.where(shared, z.queries + everybody, joined)
     t.briefly(np.where(shared, 2 * everybody, 0.0))  # into the order of the ranks
     t.level = t.level + np.where(shared, 2 * z.keys - everybody, 0.0)
     t.briefly(np.where(z.rotary, z.queries, 0.0))
-    t.take(joined)
-    t.give(joined)
+    t.briefly(joined)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,10 +249,10 @@ class LayerMemory:
 
 def layer_memory(z: Sizes) -> LayerMemory:
     """Follow one layer forward and backward."""
-    first = Tape()
+    first = Timeline()
     _forward(first, z)
     kept = first.level  # its output takes the place of its input
-    back = Tape()
+    back = Timeline()
     _feed_forward_backward(back, z)
     early, back.peak = back.peak, back.level
     _attention_block_backward(back, z)
@@ -285,45 +264,40 @@ def layer_memory(z: Sizes) -> LayerMemory:
     )
 
 
-def _forward(t: Tape, z: Sizes) -> None:
-    t.take(z.statistics, z.share)
+def _forward(t: Timeline, z: Sizes) -> None:
+    t.allocate(z.statistics, z.share)
     attention_forward(t, z)
     _reduced(t, z)
-    t.take(z.share, z.mask)
-    t.give(z.share)
-    t.take(z.statistics, z.share)
-    t.take(z.joined)
-    t.take(z.inner)
+    t.allocate(z.share, z.mask)
+    t.free(z.share)
+    t.allocate(z.statistics, z.share, z.joined, z.inner)
     _reduced(t, z)
-    t.take(z.share, z.mask)
-    t.give(z.share)
+    t.allocate(z.share, z.mask)
+    t.free(z.share)
 
 
-def _reduced(t: Tape, z: Sizes) -> None:
-    """Take the output of a product by rows, of which a sequence-parallel rank gets its share."""
-    t.take(z.stream)
-    t.take(np.where(z.split, z.share, 0.0))
-    t.give(np.where(z.split, z.stream, 0.0))
+def _reduced(t: Timeline, z: Sizes) -> None:
+    """Allocate the output of a product by rows, of which a sequence-parallel rank gets its share."""
+    t.allocate(z.stream, np.where(z.split, z.share, 0.0))
+    t.free(np.where(z.split, z.stream, 0.0))
 
 
-def _feed_forward_backward(t: Tape, z: Sizes) -> None:
+def _feed_forward_backward(t: Timeline, z: Sizes) -> None:
     _, _, first, second = z.weights
     _into_rows(t, z)
-    t.take(z.inner)
-    t.take(second)
-    t.give(_gathered(z), z.inner, second)
-    t.take(z.joined)
-    t.give(z.inner, z.joined)
+    t.allocate(z.inner, second)
+    t.free(_gathered(z), z.inner, second)
+    t.allocate(z.joined)
+    t.free(z.inner, z.joined)
     _out_of_columns(t, z, first, z.joined)
     _norm(t, z)
 
 
-def _attention_block_backward(t: Tape, z: Sizes) -> None:
+def _attention_block_backward(t: Timeline, z: Sizes) -> None:
     qkv, projection, _, _ = z.weights
     _into_rows(t, z)
-    t.take(z.queries)
-    t.take(projection)
-    t.give(_gathered(z), projection)
+    t.allocate(z.queries, projection)
+    t.free(_gathered(z), projection)
     attention_backward(t, z)
     _out_of_columns(t, z, qkv, z.queries + 2 * z.keys)
     _norm(t, z)
@@ -334,29 +308,27 @@ def _gathered(z: Sizes) -> Numbers:
     return np.where(z.split, z.stream, z.share * (z.mask > 0))
 
 
-def _into_rows(t: Tape, z: Sizes) -> None:
+def _into_rows(t: Timeline, z: Sizes) -> None:
     """Undo the dropout, and gather the gradient of all sequence-parallel ranks."""
     dropped = z.share * (z.mask > 0)
-    t.take(dropped)
-    t.give(z.mask)
-    t.take(np.where(z.split, z.stream, 0.0))
-    t.give(np.where(z.split, dropped, 0.0))
+    t.allocate(dropped)
+    t.free(z.mask)
+    t.allocate(np.where(z.split, z.stream, 0.0))
+    t.free(np.where(z.split, dropped, 0.0))
 
 
-def _out_of_columns(t: Tape, z: Sizes, weight: Numbers, output: Numbers) -> None:
+def _out_of_columns(t: Timeline, z: Sizes, weight: Numbers, output: Numbers) -> None:
     """Go back through a product by columns to the output of the normalisation before it."""
-    t.take(z.stream)
-    t.take(np.where(z.split, z.share, 0.0))
-    t.take(weight)
-    t.give(np.where(z.split, z.stream, 0.0), output, z.share, weight)
+    t.allocate(z.stream, np.where(z.split, z.share, 0.0), weight)
+    t.free(np.where(z.split, z.stream, 0.0), output, z.share, weight)
 
 
-def _norm(t: Tape, z: Sizes) -> None:
+def _norm(t: Timeline, z: Sizes) -> None:
     """Go back through a normalisation and add the gradient that passed beside it."""
-    t.take(z.share)
-    t.give(z.share, z.share, z.statistics)
-    t.take(z.share)
-    t.give(z.share, z.share)
+    t.allocate(z.share)
+    t.free(z.share, z.share, z.statistics)
+    t.allocate(z.share)
+    t.free(z.share, z.share)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,19 +373,17 @@ def _embedding_backward(c: Configurations, z: Sizes, table: Numbers, held: Numbe
     Two gradients of one table are added into a third tensor.
     """
     steps = np.where((z.split | (c.spread.tensor > 1)), 2 * z.stream, z.share * np.where(z.mask > 0, 2, 1))
-    summed = 3 * held
-    return np.maximum(np.maximum(steps, z.stream + table) + held, summed)
+    return np.maximum(np.maximum(steps, z.stream + table) + held, 3 * held)
 
 
 def _head(z: Sizes, logits: Numbers, table: Numbers, held: Numbers) -> Numbers:
-    t = Tape()
-    t.take(z.statistics, z.share, logits)
-    t.take((INDEX + SINGLE) * z.tokens)
+    t = Timeline()
+    t.allocate(z.statistics, z.share, logits)
+    t.allocate((INDEX + SINGLE) * z.tokens)
     t.briefly(3 * SINGLE * z.tokens)
-    t.take(z.stream, np.where(z.split, z.share, 0.0))
-    t.take(table)
-    t.give(table - held, logits, z.share, np.where(z.split, z.stream, 0.0), (INDEX + SINGLE) * z.tokens)
-    t.take(z.share)
+    t.allocate(z.stream, np.where(z.split, z.share, 0.0), table)
+    t.free(table - held, logits, z.share, np.where(z.split, z.stream, 0.0), (INDEX + SINGLE) * z.tokens)
+    t.allocate(z.share)
     return t.peak
 
 
@@ -496,44 +466,32 @@ def _buffers(c: Configurations, z: Sizes) -> Numbers:
     return np.where(z.rotary, table, 0.0) + np.where(z.split, z.stream, 0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankMemory:
-    """Peak bytes of one rank of N configurations; arrays of shape [N]."""
-
-    total: Numbers
-    """Of all tensors; context, communicators and fragmentation come on top."""
-    parts: dict[str, Numbers]
-    """weights, gradients, optimizer, buffers, activations, temporary; they add up."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blocks:
-    """What does not depend on the stage."""
-
-    sizes: Sizes
-    layer: LayerMemory
-    ends: EndMemory
+Blocks = tuple[Sizes, LayerMemory, EndMemory]
+"""What does not depend on the stage."""
 
 
 def blocks_of(c: Configurations, constants: Constants) -> Blocks:
-    """Return what all stages have in common."""
+    """Return what all stages have in common; the layer as it is trained, recomputed or not."""
     sizes = sizes_of(c, constants)
-    return Blocks(sizes=sizes, layer=_recomputed(c, sizes, layer_memory(sizes)), ends=end_memory(c, sizes))
+    return sizes, _recomputed(c, sizes, layer_memory(sizes)), end_memory(c, sizes)
 
 
-def rank_memory(c: Configurations, stage: Stage, constants: Constants, blocks: Blocks | None = None) -> RankMemory:
-    """Return the peak of a rank of this stage: the greatest of some moments, one of which it must be.
+def rank_memory(
+    c: Configurations, stage: Stage, constants: Constants, blocks: Blocks | None = None
+) -> dict[str, Numbers]:
+    """Return the peak bytes of a rank's tensors at this stage: weights, gradients, optimizer, buffers, activations, temporary.
 
-    The moments: a forward pass while all others are under way, the output layer, the backward pass of the last layer, that of
-    the embedding. The optimizer's step needs nothing of its own: torch's fused Adam works in place.
+    The peak is the greatest of some moments, one of which it must be: a forward pass while all others are under way, the output
+    layer, the backward pass of the last layer, that of the embedding. The optimizer's step needs nothing of its own: torch's fused
+    Adam works in place.
     """
-    b = blocks or blocks_of(c, constants)
+    blocks = blocks or blocks_of(c, constants)
+    sizes, layer, ends = blocks
     flight = flight_of(c, stage)
-    kept = _kept(c, stage, b, flight)
-    peak = _peak(c, stage, b, flight, kept)
-    state = state_bytes(c, stage, constants, b.sizes)
-    parts = {**state, "activations": kept, "temporary": peak - kept}
-    return RankMemory(total=np.asarray(sum(parts.values())), parts=parts)
+    kept = flight.passes * (stage.layers / c.spread.virtual) * layer.kept
+    kept = kept + flight.first_passes * (ends.embedding_kept * stage.first)
+    peak = _peak(c, stage, blocks, flight, kept)
+    return {**state_bytes(c, stage, constants, sizes), "activations": kept, "temporary": peak - kept}
 
 
 def _recomputed(c: Configurations, z: Sizes, layer: LayerMemory) -> LayerMemory:
@@ -553,27 +511,21 @@ def _recomputed(c: Configurations, z: Sizes, layer: LayerMemory) -> LayerMemory:
     )
 
 
-def _kept(c: Configurations, stage: Stage, b: Blocks, flight: Flight) -> Numbers:
-    """Return what all passes under way keep, without the output layer."""
-    layers = stage.layers / c.spread.virtual
-    ends = b.ends.embedding_kept * stage.first
-    return flight.passes * layers * b.layer.kept + flight.first_passes * ends
-
-
-def _peak(c: Configurations, stage: Stage, b: Blocks, flight: Flight, kept: Numbers) -> Numbers:
-    z, ends = b.sizes, b.ends
+def _peak(c: Configurations, stage: Stage, blocks: Blocks, flight: Flight, kept: Numbers) -> Numbers:
+    """Return the peak of activations and temporary tensors; `kept` is what all passes under way keep, without the output layer."""
+    z, layer, ends = blocks
     layers = stage.layers / c.spread.virtual
     received = z.share * ~stage.last
     sent = z.share * (~stage.first & flight.steady)
     batch = ends.batch * (stage.first | stage.last)
     base = kept + batch + flight.streams * z.share
     at_head = kept + batch + np.minimum(flight.streams, 3) * z.share
-    one = layers * b.layer.kept + ends.embedding_kept * stage.first
+    one = layers * layer.kept + ends.embedding_kept * stage.first
     held = ends.held * stage.last
-    forward = base - b.layer.kept + z.share + b.layer.forward + np.where(flight.steady, received, 0.0) + sent
+    forward = base - layer.kept + z.share + layer.forward + np.where(flight.steady, received, 0.0) + sent
     head = stage.last * (at_head + z.share + ends.head + sent)
     full = c.spread.recompute == FULL  # a checkpoint holds the gradient of its output to its end
-    grown = np.maximum(b.layer.backward, b.layer.late + z.share * (full | ~stage.last))
+    grown = np.maximum(layer.backward, layer.late + z.share * (full | ~stage.last))
     backward = base + z.share + grown + sent + held
     embedding = stage.first * (flight.at_embedding * one - one + batch + received + ends.embedding_backward)
     looked_up = stage.first * (base - one + ends.embedding_forward)
@@ -584,7 +536,7 @@ def trainer_memory(c: Configurations, constants: Constants) -> Memory:
     """Predict the memory of the fullest rank of this package's trainer: of the first, the second or the last pipeline stage."""
     blocks = blocks_of(c, constants)
     ranks = [rank_memory(c, stage, constants, blocks) for stage in telling_stages(c)]
-    parts = {name: np.stack(np.broadcast_arrays(*(rank.parts[name] for rank in ranks))) for name in ranks[0].parts}
+    parts = {name: np.stack(np.broadcast_arrays(*(rank[name] for rank in ranks))) for name in ranks[0]}
     fullest = np.argmax(np.asarray(sum(parts.values())), axis=0)[None]
     found = {name: np.take_along_axis(part, fullest, axis=0)[0] for name, part in parts.items()}
     dynamic = found["activations"] + found["temporary"]
