@@ -18,8 +18,7 @@ from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Machines, N
 from nlp_bench.plan.constants import Constants, read_constants
 from nlp_bench.plan.memory.trainer import rank_memory
 from nlp_bench.plan.work.collectives import traffic
-from nlp_bench.plan.work.parameters import rank_parameters
-from nlp_bench.plan.work.stages import operations, stage_of
+from nlp_bench.plan.work.stages import operations, rank_parameters, stage_of
 from nlp_bench.rehearse.ranks import rehearse_ranks, work_of
 from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train.settings import Settings
@@ -109,11 +108,11 @@ def planned(case: Case, constants: Constants | None = None) -> Counts:
     memory = rank_memory(c, stage, constants)
     return Counts(
         parameters=whole(rank_parameters(c, stage)),
-        flops=whole(operations(c, stage, constants).total),
+        flops=whole(operations(c, stage, constants)),
         collectives={
-            f"{kind} {group}": (whole(one.num_bytes), whole(one.calls))
-            for (kind, group), one in sent.items()
-            if whole(one.calls)
+            f"{kind} {group}": (whole(num_bytes), whole(calls))
+            for (kind, group), (num_bytes, calls) in sent.items()
+            if whole(calls)
         },
         peak_bytes=float(np.ravel(sum(memory.values()))[0]),
         split={name: float(np.ravel(part)[0]) for name, part in memory.items()},

@@ -8,8 +8,7 @@ import numpy as np
 from nlp_bench.layout.rules import SHARDING
 from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.work.parameters import layer_parameters, table_parameters
-from nlp_bench.plan.work.stages import key_width, padded_vocab_size, query_width, stage_layers, tokens
+from nlp_bench.plan.work.stages import layer_parameters, padded_vocab_size, stage_layers, table_parameters, tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +147,8 @@ def product_seconds(flops: Numbers, flops_per_s: Numbers, moved: Numbers, moved_
 def _shapes(c: Configurations) -> Iterator[tuple[Numbers, Numbers]]:
     """Columns and depth of a layer's products on one rank: query-key-value, projection, up, down."""
     n, tensor = c.network, c.spread.tensor
-    yield (query_width(c) + 2 * key_width(c)) / tensor, n.hidden_size
-    yield n.hidden_size, query_width(c) / tensor
+    yield (c.network.query_width + 2 * c.network.key_value_width) / tensor, n.hidden_size
+    yield n.hidden_size, c.network.query_width / tensor
     yield n.ffn_hidden_size * (1.0 + n.gated) / tensor, n.hidden_size
     yield n.hidden_size, n.ffn_hidden_size / tensor
 
@@ -175,7 +174,7 @@ def _product_seconds(c: Configurations, constants: Constants, rates: Rates, agai
 
 def _attention_seconds(c: Configurations, constants: Constants, rates: Rates, again: Again) -> Numbers:
     n, tensor = c.network, c.spread.tensor
-    causal = 2.0 * tokens(c) * n.sequence_length * query_width(c) / tensor  # half of the square's FLOPs
+    causal = 2.0 * tokens(c) * n.sequence_length * c.network.query_width / tensor  # half of the square's FLOPs
     narrow = constants["attention_narrow"]
     slower = (1 + constants["attention_short"] / n.sequence_length) * (1 + narrow / n.head_width) / (1 + narrow / _WIDE)
     fused = causal * (_FUSED_PASSES + again.attention) * slower / rates.attention
@@ -195,7 +194,7 @@ def _stream_seconds(c: Configurations, constants: Constants, rates: Rates, again
     """
     n, s = c.network, c.spread
     split = np.where(s.sequence_parallel, s.tensor, 1.0)
-    heads = query_width(c) + key_width(c)
+    heads = c.network.query_width + c.network.key_value_width
     passes = (24.0 + 10.0 * again.streams) * n.hidden_size / split
     passes = passes + (5.0 + 3.0 * n.gated + (2.0 + n.gated) * again.streams) * n.ffn_hidden_size / s.tensor
     passes = passes + (4.0 + 2.0 * again.streams) * heads / s.tensor
@@ -214,7 +213,7 @@ def stream_factor(c: Configurations, constants: Constants) -> Numbers:
 def _casts(c: Configurations, rates: Rates) -> Numbers:
     """Bytes per token of casting each product's operand: 16 bit read, 8 bit written; along both axes where blocks are scaled."""
     n, tensor = c.network, c.spread.tensor
-    ffn, query, key = n.ffn_hidden_size, query_width(c), key_width(c)
+    ffn, query, key = n.ffn_hidden_size, c.network.query_width, c.network.key_value_width
     widths = 2.0 * n.hidden_size + (query + ffn + query + 2.0 * key + ffn * (1.0 + n.gated)) / tensor
     return np.asarray(np.where(rates.transposed, 6.0, 3.0) * widths)
 
@@ -282,7 +281,7 @@ def context_seconds(c: Configurations, constants: Constants, rates: Rates) -> Nu
     s = c.spread
     if not np.any(s.context > 1):
         return np.zeros(())
-    sent = 3.0 * 2.0 * 2.0 * tokens(c) * key_width(c) / s.tensor * (s.context - 1.0)
+    sent = 3.0 * 2.0 * 2.0 * tokens(c) * c.network.key_value_width / s.tensor * (s.context - 1.0)
     latency = 3.0 * (s.context - 1.0) * constants["collective_latency_s"] * constants["scale_network"]
     seconds = sent / ring_rate(c, rates, s.context, s.tensor) + latency
     return np.where(s.context > 1, constants["context_exposed"] * seconds, 0.0)

@@ -8,8 +8,7 @@ from support.jobs import Case, sample
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.search.legal import judge
 from nlp_bench.plan.work.collectives import traffic
-from nlp_bench.plan.work.parameters import rank_parameters
-from nlp_bench.plan.work.stages import operations, stage_of, telling_stages
+from nlp_bench.plan.work.stages import operations, rank_parameters, stage_of, telling_stages
 from nlp_bench.train.layout import model_shape
 
 
@@ -23,11 +22,11 @@ def test_many_at_once_are_each_alone(cases: list[Case]) -> None:
     stage = stage_of(c, np.asarray([float(case.stage) for case in cases]))
     alone = [planned(case, constants) for case in cases]
     assert rank_parameters(c, stage).tolist() == [one.parameters for one in alone]
-    assert operations(c, stage, constants).total.tolist() == [one.flops for one in alone]
-    for (kind, group), sent in traffic(c, stage, constants).items():
+    assert operations(c, stage, constants).tolist() == [one.flops for one in alone]
+    for (kind, group), (num_bytes, calls) in traffic(c, stage, constants).items():
         expected = [one.collectives.get(f"{kind} {group}", (0, 0)) for one in alone]
-        assert sent.num_bytes.tolist() == [both[0] for both in expected], (kind, group)
-        assert sent.calls.tolist() == [both[1] for both in expected], (kind, group)
+        assert num_bytes.tolist() == [both[0] for both in expected], (kind, group)
+        assert calls.tolist() == [both[1] for both in expected], (kind, group)
 
 
 def test_ranks_of_one_replica_hold_the_model(cases: list[Case]) -> None:

@@ -6,14 +6,14 @@ from nlp_bench.layout.rules import SHARDING
 from nlp_bench.plan.configurations import RECOMPUTE, Codes, Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.memory.fits import Memory, overhead_bytes
-from nlp_bench.plan.work.parameters import layer_parameters, num_tables, table_parameters
 from nlp_bench.plan.work.stages import (
     Stage,
     is_float16,
-    key_width,
+    layer_parameters,
+    num_tables,
     padded_vocab_size,
-    query_width,
     stage_layers,
+    table_parameters,
     tokens,
 )
 
@@ -194,7 +194,11 @@ def full_layer_bytes(c: Configurations, constants: Constants) -> Numbers:
     n, tensor = c.network, c.spread.tensor
     short = 1.0 * _keeps_8_bits(c, constants)
     outside = n.hidden_size * (8.0 - 2.0 * short + 2.0 * has_dropout(c))
-    inside = (4 - short) * query_width(c) + 4 * key_width(c) + n.ffn_hidden_size * (4.0 - short + 2.0 * n.gated)
+    inside = (
+        (4 - short) * c.network.query_width
+        + 4 * c.network.key_value_width
+        + n.ffn_hidden_size * (4.0 - short + 2.0 * n.gated)
+    )
     return np.asarray(tokens(c) * (outside / _sequence_split(c) + (inside + core_width(c, constants)) / tensor))
 
 

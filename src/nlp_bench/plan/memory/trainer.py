@@ -8,7 +8,6 @@ from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.memory.fits import Memory, overhead_bytes
 from nlp_bench.plan.work.gradients import gradient_buffers
-from nlp_bench.plan.work.parameters import position_parameters, rank_parameters, table_parameters
 from nlp_bench.plan.work.stages import (
     FULL,
     SINGLE,
@@ -16,13 +15,14 @@ from nlp_bench.plan.work.stages import (
     element_bytes,
     has_flash,
     keeps_scores,
-    key_width,
     padded_vocab_size,
-    query_width,
+    position_parameters,
+    rank_parameters,
     round_up,
     seen,
     shard_ranks,
     shares_optimizer,
+    table_parameters,
     telling_stages,
     tokens,
 )
@@ -91,7 +91,10 @@ def sizes_of(c: Configurations, constants: Constants) -> Sizes:
     split = np.asarray(s.sequence_parallel & (s.tensor > 1))
     stream = count * n.hidden_size * element
     share = stream / np.where(split, s.tensor, 1)
-    queries, keys = count * query_width(c) / s.tensor * element, count * key_width(c) / s.tensor * element
+    queries, keys = (
+        count * c.network.query_width / s.tensor * element,
+        count * c.network.key_value_width / s.tensor * element,
+    )
     grouped = n.num_query_groups != n.num_attention_heads
     apart = grouped & (n.num_query_groups > s.tensor)
     inner, branches = count * n.ffn_hidden_size / s.tensor * element, 1.0 + n.gated
@@ -123,8 +126,8 @@ def sizes_of(c: Configurations, constants: Constants) -> Sizes:
         joined=inner * branches,
         inner=inner,
         weights=(
-            width * (query_width(c) + 2 * key_width(c)),
-            width * query_width(c),
+            width * (c.network.query_width + 2 * c.network.key_value_width),
+            width * c.network.query_width,
             width * n.ffn_hidden_size * branches,
             width * n.ffn_hidden_size,
         ),
@@ -447,7 +450,7 @@ def state_bytes(c: Configurations, stage: Stage, constants: Constants, z: Sizes)
     Gradients are float32 sums. Adam has two float32 moments, and for 16-bit parameters a float32 copy; the distributed optimizer
     keeps them for one share of the parameters, which then lie in a padded buffer (megatron-core, optimizer/distrib_optimizer.py).
     """
-    numbers, held = gradient_buffers(c, stage, bucketed=False).numbers, rank_parameters(c, stage)
+    numbers, held = gradient_buffers(c, stage, bucketed=False)[0], rank_parameters(c, stage)
     element, shared = element_bytes(c, constants), shares_optimizer(c)
     copy = np.where(element < SINGLE, SINGLE, 0)
     return {

@@ -1,55 +1,34 @@
 """Bytes and calls of every kind of collective that one rank takes part in, in one iteration."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.work.gradients import gradient_buffers
-from nlp_bench.plan.work.parameters import table_parameters
 from nlp_bench.plan.work.stages import (
     FULL,
     SINGLE,
     Stage,
     element_bytes,
     is_float16,
-    key_width,
     shard_ranks,
     shares_optimizer,
+    table_parameters,
     tokens,
 )
 
-
-@dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """Calls of one kind on one kind of group; arrays of shape [N]."""
-
-    num_bytes: Numbers
-    """Bytes of all messages together."""
-    calls: Numbers
-    """How many messages."""
+Traffic = dict[tuple[str, str], tuple[Numbers, Numbers]]
+"""By kind and group, in the words of `nlp_bench.rehearse.report.Collective`: bytes of all messages together, and how many; shape [N]."""
 
 
-Traffics = dict[tuple[str, str], Traffic]
-"""By kind and group, both in the words of `nlp_bench.rehearse.report.Collective`."""
-
-
-def traffic(c: Configurations, stage: Stage, constants: Constants) -> Traffics:
+def traffic(c: Configurations, stage: Stage, constants: Constants) -> Traffic:
     """Return what a rank of this stage sends and receives."""
-    found: Traffics = {}
-    parts = (
-        *_layers(c, stage, constants),
-        *_ends(c, stage, constants),
-        *_context(c, stage, constants),
-        *_pipeline(c, stage, constants),
-        *_gradients(c, stage, constants),
-        *_small(c, stage, constants),
-    )
-    for kind, group, size, calls in parts:
-        one = _where(_ranks(c, group) > 1, size, calls)
-        old = found.get((kind, group))
-        found[kind, group] = one if old is None else _sum(old, one)
+    found: Traffic = {}
+    for part in (_layers, _ends, _context, _pipeline, _gradients, _small):
+        for kind, group, size, calls in part(c, stage, constants):
+            number = np.where(_ranks(c, group) > 1, calls, 0.0)
+            num_bytes, num_calls = found.get((kind, group), (np.zeros(()), np.zeros(())))
+            found[kind, group] = num_bytes + size * number, num_calls + number
     return found
 
 
@@ -93,7 +72,7 @@ def _ends(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
 
 def _context(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
     """Keys and values of the whole sequence in every layer (train/context.py)."""
-    both = 2 * c.spread.context * tokens(c) * key_width(c) / c.spread.tensor * element_bytes(c, constants)
+    both = 2 * c.spread.context * tokens(c) * c.network.key_value_width / c.spread.tensor * element_bytes(c, constants)
     micro = stage.layers * c.spread.num_microbatches
     again = c.spread.recompute == FULL
     return [("all_gather", "context", both, micro * (1.0 + again)), ("reduce_scatter", "context", both, micro)]
@@ -115,8 +94,8 @@ def _pipeline(c: Configurations, stage: Stage, constants: Constants) -> list[Par
 
 def _gradients(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
     """One call per bucket, and the tied embedding's two copies."""
-    buffers, shared = gradient_buffers(c, stage), shares_optimizer(c)
-    numbers, calls = buffers.numbers / buffers.buckets, buffers.buckets
+    (every, calls), shared = gradient_buffers(c, stage), shares_optimizer(c)
+    numbers = every / calls
     tied = (stage.first | stage.last) & ~c.network.untied_embeddings
     return [
         ("all_reduce", "data", SINGLE * numbers, calls * ~shared),
@@ -156,12 +135,3 @@ def _ranks(c: Configurations, group: str) -> Numbers:
         "optimizer": s.num_gpus,
         "world": s.num_gpus,
     }[group]
-
-
-def _where(there: Flags, size: Numbers, calls: Numbers) -> Traffic:
-    number = np.where(there, calls, 0.0)
-    return Traffic(num_bytes=size * number, calls=number)
-
-
-def _sum(one: Traffic, other: Traffic) -> Traffic:
-    return Traffic(num_bytes=one.num_bytes + other.num_bytes, calls=one.calls + other.calls)

@@ -14,16 +14,6 @@ def tokens(c: Configurations) -> Numbers:
     return c.spread.micro_batch_size * c.network.sequence_length / c.spread.context
 
 
-def query_width(c: Configurations) -> Numbers:
-    """Width of all query heads."""
-    return np.asarray(c.network.query_width)
-
-
-def key_width(c: Configurations) -> Numbers:
-    """Width of all key heads; the values have the same."""
-    return np.asarray(c.network.key_value_width)
-
-
 def padded_vocab_size(c: Configurations) -> Numbers:
     """Rows of the embedding table."""
     return shape.padded_vocab_size(c.network.vocab_size, c.network.vocab_multiple, c.spread.tensor)
@@ -37,7 +27,7 @@ def layer_products(c: Configurations) -> Numbers:
 
 def layer_core(c: Configurations) -> Numbers:
     """FLOPs of scores and their product with the values in one layer, the full square; a causal kernel does half."""
-    return 4 * tokens(c) * c.network.sequence_length * query_width(c) / c.spread.tensor
+    return 4 * tokens(c) * c.network.sequence_length * c.network.query_width / c.spread.tensor
 
 
 def seen(c: Configurations) -> Numbers:
@@ -156,34 +146,50 @@ def has_flash(c: Configurations, constants: Constants) -> Flags:
     return np.asarray((element_bytes(c, constants) < SINGLE) & (c.network.head_width <= WIDEST_HEAD))
 
 
+def layer_parameters(c: Configurations) -> Numbers:
+    """Parameters of one layer on one tensor-parallel rank."""
+    return np.asarray(c.network.divided_parameters / c.spread.tensor + c.network.whole_parameters)
+
+
+def table_parameters(c: Configurations) -> Numbers:
+    """Parameters of the embedding table, or of the output layer, on one tensor-parallel rank."""
+    return c.network.hidden_size * padded_vocab_size(c) / c.spread.tensor
+
+
+def position_parameters(c: Configurations) -> Numbers:
+    """Parameters of the learned positions, which no rank shares with another."""
+    return c.network.num_learned_positions * c.network.hidden_size
+
+
+def num_tables(c: Configurations, stage: Stage) -> Numbers:
+    """Tables of a rank: the embedding, and the output layer where it has weights of its own or is a copy on another stage.
+
+    Source: megatron-core's `LanguageModule.setup_embeddings_and_output_layer`.
+    """
+    own_output = c.network.untied_embeddings | (c.spread.pipeline > 1)
+    return stage.first.astype(float) + (stage.last & own_output)
+
+
+def rank_parameters(c: Configurations, stage: Stage) -> Numbers:
+    """Parameters that a rank of this stage holds, the last stage's copy of a tied embedding included."""
+    tables = num_tables(c, stage) * table_parameters(c)
+    ends = stage.first * position_parameters(c) + stage.last * c.network.norm_parameters
+    return np.asarray(stage.layers * layer_parameters(c) + tables + ends)
+
+
 FULL = RECOMPUTE.index("full")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Operations:
-    """FLOPs of one rank and iteration; arrays of shape [N]."""
-
-    products: Numbers
-    """Of products with weights: forward, both gradients, and forward again where layers are recomputed."""
-    attention: Numbers
-    """Of attention."""
-
-    @property
-    def total(self) -> Numbers:
-        """All."""
-        return self.products + self.attention
-
-
-def operations(c: Configurations, stage: Stage, constants: Constants) -> Operations:
-    """Return what a rank of this stage executes.
+def operations(c: Configurations, stage: Stage, constants: Constants) -> Numbers:
+    """Return the FLOPs of products with weights and of attention that a rank of this stage executes in one iteration.
 
     The gradients of a product take two products. Of attention the backward pass makes the scores again: five products in place
-    of two (Dao et al. 2022, https://arxiv.org/abs/2205.14135, algorithm 4), four where no fused kernel applies. Selective recompute adds nothing: the fused kernel
-    keeps no scores whatever is asked for. The whole rectangle of scores is counted, as a rehearsal counts it, although a causal
-    kernel skips about half.
+    of two (Dao et al. 2022, https://arxiv.org/abs/2205.14135, algorithm 4), four where no fused kernel applies. Selective recompute
+    adds nothing: the fused kernel keeps no scores whatever is asked for. The whole rectangle of scores is counted, as a rehearsal
+    counts it, although a causal kernel skips about half.
     """
     again = c.spread.recompute == FULL
     layers, micro = stage.layers, c.spread.num_microbatches
     products = layers * (3.0 + again) * layer_products(c) + stage.last * 3 * head_products(c)
     times = np.where(keeps_scores(c, constants), 3.0, 3.5) + again
-    return Operations(products=micro * products, attention=micro * layers * times * layer_core(c) * seen(c))
+    return np.asarray(micro * products + micro * layers * times * layer_core(c) * seen(c))
