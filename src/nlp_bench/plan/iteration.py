@@ -180,10 +180,10 @@ def _attention_seconds(c: Configurations, constants: Constants, rates: Rates, ag
     fused = causal * (_FUSED_PASSES + again.attention) * slower / rates.attention
     unfused = (constants.trait("attention") == "unfused")[c.framework]
     if not np.any(unfused):
-        return fused
+        return np.asarray(fused)
     scores = tokens(c) * n.sequence_length * n.num_attention_heads / tensor
     moved = constants["score_traffic"] * scores * (_SCORE_BYTES + _SCORE_BYTES_AGAIN * again.scores)
-    return np.where(unfused, 2.0 * causal * (3.0 + again.scores) / rates.half + moved / rates.memory, fused)
+    return np.asarray(np.where(unfused, 2.0 * causal * (3.0 + again.scores) / rates.half + moved / rates.memory, fused))
 
 
 def _stream_seconds(c: Configurations, constants: Constants, rates: Rates, again: Again) -> Numbers:
@@ -201,7 +201,7 @@ def _stream_seconds(c: Configurations, constants: Constants, rates: Rates, again
     moved = stream_factor(c, constants) * 2.0 * passes
     if np.any(rates.low_bit):
         moved = moved + np.where(rates.low_bit, constants["cast_traffic"] * _casts(c, rates), 0.0)
-    return tokens(c) * moved / rates.memory
+    return np.asarray(tokens(c) * moved / rates.memory)
 
 
 def stream_factor(c: Configurations, constants: Constants) -> Numbers:

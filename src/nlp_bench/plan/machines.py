@@ -17,6 +17,17 @@ _CLOCK_OF_POWER = 0.4
 """Clock falls with the power limit to about this power: dynamic power is frequency x voltage^2, and voltage falls with frequency."""
 _SAME = {"mxfp8": "fp8", "fp8-rowwise": "fp8"}
 """Number formats that share a peak."""
+_SAME_SHEET = 0.05
+"""Of memory and peak: a GiB more or less, a clock as rounded by somebody else."""
+_LINES = """  [[accelerator]]
+  name = "VENDOR NAME"
+  family = "NAME"
+  logged = ["NAME AS THE DRIVER PRINTS IT"]
+  peak_tflops = { bf16 = 0, fp16 = 0, fp8 = 0 }   # dense
+  generation = "other"                            # or ampere, hopper, blackwell: whose efficiencies it has
+  memory = [{ gib = 0, gb_per_s = 0 }]
+  link_gb_per_s = 0                               # one direction
+  source = "DATA SHEET\""""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +45,7 @@ class Sheet:
     memory_gib: float
     link_bytes_per_s: float
     domain: int | None
-    """GPUs that NVLink joins; None: those of a node."""
-
-
-_SAME_SHEET = 0.05
-"""Of memory and peak: a GiB more or less, a clock as rounded by somebody else."""
+    """GPUs that NVLink joins: more than a node's where a rack is one domain, fewer where bridges join pairs; None: those of a node."""
 
 
 def sheet_of(words: str, precision: str, memory_gib: float | None = None) -> Sheet:
@@ -52,7 +59,9 @@ def sheet_of(words: str, precision: str, memory_gib: float | None = None) -> She
         missing = "generation, memory and link_gb_per_s"
         raise UsageError(f"{TABLE}: {entry.name} has no {missing}, which planning needs; add them:\n{_LINES}")
     memory = min(entry.memory, key=lambda one: abs(one.gib - (memory_gib or one.gib)))
-    clock = _clock(words, entry.watts)
+    limit, clock = _POWER.search(words), 1.0
+    if limit and entry.watts and float(limit[1]) < entry.watts:
+        clock = float((float(limit[1]) / entry.watts) ** _CLOCK_OF_POWER)
     return Sheet(
         name=entry.name,
         generation=entry.generation,
@@ -65,64 +74,26 @@ def sheet_of(words: str, precision: str, memory_gib: float | None = None) -> She
     )
 
 
-def against_sheet(name: str, memory_gib: float, peak_bf16_tflops: float) -> tuple[str, ...]:
-    """Return what a system file says of its GPU that is more than 5 % beside the data sheet, and which of the two is taken.
-
-    Raises UsageError for a GPU that the table does not have.
-    """
-    sheet = sheet_of(name, "bf16", memory_gib)
-    stated = {
-        "memory_gib": (memory_gib, sheet.memory_gib, "the prediction believes the system file"),
-        "peak_bf16_tflops": (
-            peak_bf16_tflops,
-            sheet.peak_flops / 1e12,
-            "the prediction takes the data sheet's; is it the sparse one?",
-        ),
-    }
-    return tuple(
-        f"system.gpu.{key}: {value:g}, but {sheet.name} has {known:g} in {TABLE}; {taken}"
-        for key, (value, known, taken) in stated.items()
-        if abs(value / known - 1) > _SAME_SHEET
-    )
-
-
-def unknown_gpu(words: str) -> str:
-    """Return what to say of a GPU that the table does not have."""
-    return f"{words[:80]!r} is not in {TABLE}, so that nothing can be predicted for it; describe it from its data sheet:\n{_LINES}"
-
-
-_LINES = """  [[accelerator]]
-  name = "VENDOR NAME"
-  family = "NAME"
-  logged = ["NAME AS THE DRIVER PRINTS IT"]
-  peak_tflops = { bf16 = 0, fp16 = 0, fp8 = 0 }   # dense
-  generation = "other"                            # or ampere, hopper, blackwell: whose efficiencies it has
-  memory = [{ gib = 0, gb_per_s = 0 }]
-  link_gb_per_s = 0                               # one direction
-  source = "DATA SHEET\""""
-
-
 def _entry(words: str) -> Accelerator:
     """Return the entry of exact words, or of the family that the words begin with: the SXM part unless they say another."""
     try:
         found = variants(words)
     except UsageError:
-        found = _of_family_word(words)
+        plain = " ".join(re.split(r"[^a-z0-9]+", words.casefold()))
+        families = {one.family for one in accelerators()}
+        named = [one for one in families if re.search(rf"(?<![a-z0-9]){re.escape(one.casefold())}(?![0-9a-z])", plain)]
+        longest = max(named, key=len, default="")
+        found = tuple(one for one in accelerators() if one.family == longest)
     if not found:
-        raise UsageError(unknown_gpu(words))
-    told = [one for one in found if _form(one.name) and _form(one.name) == _form(words)]
-    usual = [one for one in found if _form(one.name) in {"", "sxm"}]
-    return (told or usual or list(found))[0]
-
-
-def _of_family_word(words: str) -> tuple[Accelerator, ...]:
-    plain = " ".join(re.split(r"[^a-z0-9]+", words.casefold()))
-    families = {one.family for one in accelerators()}
-    named = [one for one in families if re.search(rf"(?<![a-z0-9]){re.escape(one.casefold())}(?![0-9a-z])", plain)]
-    if not named:
-        return ()
-    longest = max(named, key=len)
-    return tuple(one for one in accelerators() if one.family == longest)
+        raise UsageError(
+            f"{words[:80]!r} is not in {TABLE}, so that nothing can be predicted for it; describe it from its data sheet:\n{_LINES}"
+        )
+    forms = [_form(one.name) for one in found]
+    for wanted in ({_form(words)} - {""}, {"", "sxm"}):
+        for one, form in zip(found, forms, strict=True):
+            if form in wanted:
+                return one
+    return found[0]
 
 
 def _form(words: str) -> str:
@@ -138,14 +109,21 @@ def _peak(entry: Accelerator, number_format: str) -> float:
     return value * 1e12
 
 
-def _clock(words: str, watts: float | None) -> float:
-    limit = _POWER.search(words)
-    if not limit or not watts or float(limit[1]) >= watts:
-        return 1.0
-    return float((float(limit[1]) / watts) ** _CLOCK_OF_POWER)
+def against_sheet(name: str, memory_gib: float, peak_bf16_tflops: float) -> tuple[str, ...]:
+    """Return what a system file says of its GPU that is more than 5 % beside the data sheet, and which of the two is taken.
 
-
-_TERA = 1e12
+    Raises UsageError for a GPU that the table does not have.
+    """
+    sheet = sheet_of(name, "bf16", memory_gib)
+    peak = "the prediction takes the data sheet's; is it the sparse one?"
+    return tuple(
+        f"system.gpu.{key}: {value:g}, but {sheet.name} has {known:g} in {TABLE}; {taken}"
+        for key, value, known, taken in (
+            ("memory_gib", memory_gib, sheet.memory_gib, "the prediction believes the system file"),
+            ("peak_bf16_tflops", peak_bf16_tflops, sheet.peak_flops / 1e12, peak),
+        )
+        if abs(value / known - 1) > _SAME_SHEET
+    )
 
 
 def machine_of(system: System, constants: Constants, precision: str) -> Machines:
@@ -159,44 +137,31 @@ def machine_of(system: System, constants: Constants, precision: str) -> Machines
         raise UsageError(
             f'system.gpus_per_node: {system.name} says "auto", which is counted where the job runs; planning needs a number: --gpus-per-node N'
         )
-    measured = constants.machine
-    if system.gpu is None:
+    measured, gpu = constants.machine, system.gpu
+    if gpu is None:
         if measured is None:
             raise UsageError(
                 f"system.gpu: {system.name} has no [gpu], so that there is no data sheet to plan with; measure the machine: "
                 "nlp-bench plan calibrate --output cpu.toml, then --constants cpu.toml"
             )
-        return _measured_machine(measured, system, precision, fabric=_fabric(system, measured.link_gb_per_s * 1e9))
-    if measured is not None and _same_name(measured.name, system.gpu.name):
-        return _measured_machine(measured, system, precision, fabric=_fabric(system, None))
-    sheet = sheet_of(system.gpu.name, precision, system.gpu.memory_gib)
-    return machines(
-        generation=sheet.generation,
+        return _of_measured(measured, system, precision, fabric=_fabric(system, measured.link_gb_per_s * 1e9))
+    if measured is not None and _same_name(measured.name, gpu.name):
+        return _of_measured(measured, system, precision, fabric=_fabric(system, None))
+    sheet = sheet_of(gpu.name, precision, gpu.memory_gib)
+    return _machines(
+        sheet.generation,
         gpus_per_node=system.gpus_per_node,
-        domain=domain_of(sheet, system.gpus_per_node),
+        domain=sheet.domain or system.gpus_per_node,
         peak_flops=sheet.peak_flops,
         half_flops=sheet.half_flops,
         memory_bytes_per_s=sheet.memory_bytes_per_s,
         link_bytes_per_s=sheet.link_bytes_per_s,
         fabric_bytes_per_s=_fabric(system, None),
-        memory_bytes=system.gpu.memory_gib * 2**30,
+        memory_bytes=gpu.memory_gib * 2**30,
     )
 
 
-def domain_of(sheet: Sheet, gpus_per_node: float) -> float:
-    """Return the GPUs that NVLink joins: those of a node, more where a rack is one domain, fewer where bridges join pairs."""
-    if sheet.domain is None:
-        return gpus_per_node
-    return float(sheet.domain)
-
-
-def machines(*, generation: str, **numbers: Any) -> Machines:
-    """Return machines of one generation from plain numbers."""
-    arrays: dict[str, Any] = {name: np.asarray(value, dtype=np.float64) for name, value in numbers.items()}
-    return Machines(gpu=np.asarray(GENERATIONS.index(generation)), **arrays)
-
-
-def _measured_machine(measured: Measured, system: System, precision: str, *, fabric: float) -> Machines:
+def _of_measured(measured: Measured, system: System, precision: str, *, fabric: float) -> Machines:
     peaks = measured.peak_tflops
     peak = peaks.get(precision)
     if peak is None:
@@ -204,12 +169,12 @@ def _measured_machine(measured: Measured, system: System, precision: str, *, fab
             f"[machine] {measured.name}: {precision} was not measured, only {', '.join(peaks)}; calibrate with --precision {precision}"
         )
     half = peak if precision == "fp32" else peaks.get("bf16", peaks.get("fp16", peak))
-    return machines(
-        generation="other",
+    return _machines(
+        "other",
         gpus_per_node=system.gpus_per_node,
         domain=system.gpus_per_node,
-        peak_flops=peak * _TERA,
-        half_flops=half * _TERA,
+        peak_flops=peak * 1e12,
+        half_flops=half * 1e12,
         memory_bytes_per_s=measured.memory_gb_per_s * 1e9,
         link_bytes_per_s=measured.link_gb_per_s * 1e9,
         fabric_bytes_per_s=fabric,
@@ -217,7 +182,13 @@ def _measured_machine(measured: Measured, system: System, precision: str, *, fab
     )
 
 
+def _machines(generation: str, **numbers: Any) -> Machines:
+    arrays: dict[str, Any] = {name: np.asarray(value, dtype=np.float64) for name, value in numbers.items()}
+    return Machines(gpu=np.asarray(GENERATIONS.index(generation)), **arrays)
+
+
 def _fabric(system: System, otherwise: float | None) -> float:
+    """Return bytes per second of a node's adapters."""
     network = system.network
     if network.links_per_node and network.link_gbit_per_s:
         return network.links_per_node * network.link_gbit_per_s * 1e9 / 8

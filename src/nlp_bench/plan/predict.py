@@ -15,7 +15,7 @@ from nlp_bench.layout.rules import SHARDING
 from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Framework, Machines, Network, Spread
 from nlp_bench.plan.constants import GENERATIONS, Constants, precision_of
 from nlp_bench.plan.forecast import Forecast, forecast, peak_memory
-from nlp_bench.plan.machines import domain_of, sheet_of
+from nlp_bench.plan.machines import sheet_of
 from nlp_bench.plan.problem import VOCAB_MULTIPLE
 
 
@@ -424,7 +424,7 @@ def _machine_numbers(row: Mapping[str, str], precision: str) -> dict[str, Any]:
     return {
         "gpu": GENERATIONS.index(sheet.generation),
         "gpus_per_node": per_node,
-        "domain": domain_of(sheet, per_node),
+        "domain": float(sheet.domain or per_node),
         "peak_flops": sheet.peak_flops,
         "half_flops": sheet.half_flops,
         "memory_bytes_per_s": sheet.memory_bytes_per_s,

@@ -65,7 +65,7 @@ def _layer_tensors(c: Configurations) -> list[Numbers]:
     ]
 
 
-def _cut(c: Configurations, stage: Stage, chosen: Flags, rules: dict[str, Numbers]) -> tuple[Numbers, Numbers]:
+def _cut(c: Configurations, stage: Stage, chosen: Flags, rules: dict[str, Numbers | Flags]) -> tuple[Numbers, Numbers]:
     """Return the numbers of the buffer and its buckets where `chosen` [N] is true; 0 elsewhere.
 
     Equal chunks are cut once: of a hundred thousand configurations a few hundred differ.

@@ -27,7 +27,7 @@ def layer_products(c: Configurations) -> Numbers:
 
 def layer_core(c: Configurations) -> Numbers:
     """FLOPs of scores and their product with the values in one layer, the full square; a causal kernel does half."""
-    return 4 * tokens(c) * c.network.sequence_length * c.network.query_width / c.spread.tensor
+    return np.asarray(4 * tokens(c) * c.network.sequence_length * c.network.query_width / c.spread.tensor)
 
 
 def seen(c: Configurations) -> Numbers:
