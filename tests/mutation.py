@@ -36,7 +36,10 @@ EQUIVALENT = Path("tests/equivalent_mutants.json")
 """[{"file", "before", "after", "reason"}]: the line that the change touches, stripped, before and after it."""
 
 AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "measure": (("measure/*.py",), ("tests/measure", "tests/report/test_report.py", "tests/report/test_provenance.py")),
+    "measure": (
+        ("measure/*.py",),
+        ("tests/measure/test_figures.py", "tests/measure", "tests/report/test_report.py", "tests/report/test_provenance.py"),
+    ),
     "rules": (("rules/*.py",), ("tests/rules",)),
     "launch/end": (
         ("launch/end/*.py",),

@@ -25,7 +25,7 @@ from nlp_bench.errors import UsageError, nearest
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.contradiction import Contradiction
 from nlp_bench.measure.efficiency import Given, with_given
-from nlp_bench.measure.entry import RunEntry, Supplied
+from nlp_bench.measure.entry import RunResult, Supplied
 from nlp_bench.measure.limit import Verdict, sustained_time_ci95_s, verdict_of
 from nlp_bench.measure.rows import Record, rows_of
 from nlp_bench.measure.sizes import Overrides
@@ -49,7 +49,7 @@ PathLike = str | os.PathLike[str]
 class Log:
     """One run as a log shows it. `read_log` and `read_logs` make it."""
 
-    entry: RunEntry
+    entry: RunResult
     """All that was found, as the report holds it; its fields may change between versions."""
 
     @property

@@ -19,7 +19,7 @@ from nlp_bench.evidence.text import verification_text
 from nlp_bench.evidence.verify import Demands, verify
 from nlp_bench.launch.folder import write_submission
 from nlp_bench.measure.contradiction import Code, Weight
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
@@ -289,7 +289,7 @@ def test_a_run_that_was_changed_while_it_waited_does_not_start(run: Path, tmp_pa
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_a_log_without_its_folder_is_held_to_its_closing_line(run: Path, tmp_path: Path, suffix: str) -> None:
-    def measured(words: bytes) -> RunEntry:
+    def measured(words: bytes) -> RunResult:
         path = tmp_path / f"alone.log{suffix}"
         path.write_bytes(gzip.compress(words) if suffix else words)
         (entry,) = measure_log(str(path), Overrides())

@@ -16,7 +16,7 @@ from nlp_bench.launch.chain import Wishes, taken_up, with_wishes
 from nlp_bench.launch.end.advice import advice, of_entry, short
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.end.remedies import SPECIAL
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 
@@ -159,9 +159,9 @@ def test_one_line_for_lists(folder: Path) -> None:
 
 def test_a_row_of_a_report_shows_the_evidence(folder: Path) -> None:
     (folder / "outcome.json").write_text(json.dumps({"evidence": "RuntimeError: boom"}))
-    row = RunEntry(
+    row = RunResult(
         source=str(folder), dialect="nlp-bench", outcome=Outcome.FAILED, reasons=(Reason("any", "exit status 1"),)
     )
     assert "evidence: RuntimeError: boom; log: " in (of_entry(row) or "")
-    assert of_entry(RunEntry(source=str(folder), dialect="nlp-bench", outcome=Outcome.VALID)) is None
-    assert of_entry(RunEntry(source="job.out", dialect="nlp-bench", outcome=Outcome.FAILED)) is None
+    assert of_entry(RunResult(source=str(folder), dialect="nlp-bench", outcome=Outcome.VALID)) is None
+    assert of_entry(RunResult(source="job.out", dialect="nlp-bench", outcome=Outcome.FAILED)) is None

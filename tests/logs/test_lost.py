@@ -6,7 +6,7 @@ import pytest
 
 from nlp_bench.logs import scan
 from nlp_bench.logs.reader import read_log
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
@@ -22,7 +22,7 @@ def line(i: int, ms: str = "", prefix: str = "[default3]: ") -> str:
     return LINE.format(i=i, samples=8 * i, ms=ms or f"{900 + i % 7:.1f}", loss=8 - i / 100, prefix=prefix)
 
 
-def measured(path: Path, text: str) -> RunEntry:
+def measured(path: Path, text: str) -> RunResult:
     path.write_text(text)
     (entry, *_) = measure_log(str(path), Overrides(sequence_length=128, num_gpus=1))
     return entry

@@ -15,20 +15,20 @@ from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 from nlp_bench.logs.reader import read_log
 from nlp_bench.measure import foreign
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 
 FULL = Overrides(global_batch_size=64, sequence_length=2048, num_gpus=8)
 
 
-def entry(tmp_path: Path, text: str, options: Overrides = NOTHING) -> RunEntry:
+def entry(tmp_path: Path, text: str, options: Overrides = NOTHING) -> RunResult:
     path = tmp_path / "job.log"
     path.write_text(text, encoding="utf-8")
     return max(measure_log(str(path), options), key=lambda e: e.num_records or 0)
 
 
-def said(found: RunEntry) -> str:
+def said(found: RunResult) -> str:
     """Everything that a reader of the number is told."""
     of_log = found.provenance.remarks if found.provenance else ()
     return " ".join((*found.reason_texts, *found.remarks, *of_log))

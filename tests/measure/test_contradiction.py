@@ -7,14 +7,14 @@ from unittest.mock import ANY
 import pytest
 
 from nlp_bench.measure.contradiction import Code, Weight
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.limit import NOT_PROVEN, verdict_of
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
 
-def measured(folder: Path, *, grown: int = 96, skipped: int = 0, wall_s: float = 5.0, stamps: bool = True) -> RunEntry:
+def measured(folder: Path, *, grown: int = 96, skipped: int = 0, wall_s: float = 5.0, stamps: bool = True) -> RunResult:
     lines = []
     for i in range(1, 41):
         elapsed = 5 + 0.01 * (i * 7 % 5)

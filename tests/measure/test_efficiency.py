@@ -10,7 +10,7 @@ from support.published import published_log, write_run
 from nlp_bench.errors import UsageError
 from nlp_bench.inputs.reference import read_reference_table
 from nlp_bench.measure.efficiency import COLUMNS, NOTHING_GIVEN, Efficiency, Given, with_given
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
@@ -35,7 +35,7 @@ DUMP = {
 }
 
 
-def measured(folder: Path, given: Given = NOTHING_GIVEN, **changes: Any) -> RunEntry:
+def measured(folder: Path, given: Given = NOTHING_GIVEN, **changes: Any) -> RunResult:
     """A log of Megatron-LM with its dump of arguments and the five published lines; None leaves an argument out."""
     values = {name: value for name, value in (DUMP | changes).items() if value is not None}
     dump = "".join(f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in values.items())
@@ -45,7 +45,7 @@ def measured(folder: Path, given: Given = NOTHING_GIVEN, **changes: Any) -> RunE
     return entry
 
 
-def efficiency(entry: RunEntry) -> Efficiency:
+def efficiency(entry: RunResult) -> Efficiency:
     assert entry.efficiency
     return entry.efficiency
 

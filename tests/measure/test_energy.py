@@ -11,7 +11,7 @@ from support.machines import BEGIN_S, ITERATION_S, TOKENS_PER_ITERATION, Node, w
 
 from nlp_bench.cli.main import main
 from nlp_bench.measure.energy import Counter, Energy, MeterError
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
@@ -21,7 +21,7 @@ WATTS = 100 + 110 + 120 + 130
 CLOCKS = "[default0]: > clocks of the ranks: within 0.001500 s after a barrier\n"
 
 
-def measured(folder: Path) -> RunEntry:
+def measured(folder: Path) -> RunResult:
     return measure_folder(folder, "run").entry
 
 

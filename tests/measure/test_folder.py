@@ -9,7 +9,7 @@ from support.timed import Timer
 
 from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.record import metrics_text
 from nlp_bench.outcome import Outcome
@@ -209,7 +209,7 @@ def test_result_keeps_the_raw_samples(run_dir: Path) -> None:
 def test_an_entry_cannot_carry_a_number_that_it_must_not(run_dir: Path) -> None:
     throughput = measure_folder(run_dir, "job.out").entry.throughput
     with pytest.raises(ValueError, match="carries a number"):
-        RunEntry(source="x", outcome=Outcome.FAILED, throughput=throughput)
+        RunResult(source="x", outcome=Outcome.FAILED, throughput=throughput)
 
 
 def test_changed_frozen_parameters_are_said(run_dir: Path) -> None:

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 
-Call = Callable[..., list[RunEntry]]
+Call = Callable[..., list[RunResult]]
 DUMP = "------------------------ arguments ------------------------\n  seq_length ........ 2048\n  world_size ........ 384\n"
 
 
 @pytest.fixture
 def measure(tmp_path: Path) -> Call:
-    def run(text: str, **overrides: int) -> list[RunEntry]:
+    def run(text: str, **overrides: int) -> list[RunResult]:
         path = tmp_path / "some.log"
         path.write_text(text)
         return measure_log(str(path), Overrides(**overrides))

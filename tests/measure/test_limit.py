@@ -10,7 +10,7 @@ from support.spans import NOISE, spans
 
 from nlp_bench.cli.main import main
 from nlp_bench.logs.record import Attempt, Event, Records
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, verdict_of
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import measure_records
@@ -23,9 +23,9 @@ TOKENS = 20_000_000
 FIVE = (7.2310, 5.3551, 5.6192, 5.3291, 5.3247)
 
 
-def entry(**kind: object) -> RunEntry:
+def entry(**kind: object) -> RunResult:
     throughput = measured(Kind(name="one", **kind), np.random.default_rng(2))
-    return RunEntry(source="job.out", outcome=Outcome.VALID, throughput=throughput)
+    return RunResult(source="job.out", outcome=Outcome.VALID, throughput=throughput)
 
 
 @pytest.fixture
@@ -88,8 +88,8 @@ def test_a_run_that_ends_too_slow_for_the_limit_has_not_proven_it() -> None:
 
 
 def test_what_has_no_interval_or_no_number_proves_nothing() -> None:
-    published = RunEntry(source="table", outcome=Outcome.MEASURED, published_tokens_per_second=36055.39)
-    failed = RunEntry(source="job.out", outcome=Outcome.FAILED)
+    published = RunResult(source="table", outcome=Outcome.MEASURED, published_tokens_per_second=36055.39)
+    failed = RunResult(source="job.out", outcome=Outcome.FAILED)
     short = entry(iterations=2)
     assert "published value" in verdict_of(published, TOKENS, 560).reasons[0]
     assert verdict_of(published, TOKENS, 560).margin == pytest.approx(1 - 554.70 / 560, abs=1e-5)
@@ -179,7 +179,7 @@ def test_what_was_left_out_has_to_keep_the_limit_too(slow: slice, events: list[E
     )
     attempt = Attempt(records=records)
     found = measure_records(records, sizes_of(attempt, Overrides()), LogConventions(events=events))
-    run = RunEntry(source="made", outcome=Outcome.VALID, throughput=found)
+    run = RunResult(source="made", outcome=Outcome.VALID, throughput=found)
     between = verdict_of(run, 1000, 1000 * 1.019)
     assert between.word == NOT_PROVEN
     assert why in between.reasons[0]

@@ -32,7 +32,7 @@ from support.made_logs import (
 from support.samples import Sample, samples
 
 from nlp_bench.measure.contradiction import Code, Weight, doubts
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.limit import PASS, verdict_of
 from nlp_bench.measure.sizes import Overrides
@@ -41,11 +41,11 @@ Forge = Callable[[], Made]
 STALLS = tuple(range(20, 200, 12))
 
 
-def measured(folder: Path, form: Form, made: Made) -> list[RunEntry]:
+def measured(folder: Path, form: Form, made: Made) -> list[RunResult]:
     return measure_log(str(written(folder / "job.out", form, made)), overrides_for(form))
 
 
-def passes(entries: list[RunEntry]) -> bool:
+def passes(entries: list[RunResult]) -> bool:
     return any(verdict_of(entry, TOKENS, LIMIT_S).word == PASS for entry in entries)
 
 

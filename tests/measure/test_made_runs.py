@@ -9,7 +9,7 @@ from support.machines import Node
 from support.made_logs import BEGIN_S, HONEST_S, LIMIT_S, TOKENS, Made, run_folder, run_of
 
 from nlp_bench.measure.contradiction import Code, Weight
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.limit import PASS, verdict_of
@@ -17,7 +17,7 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
 
-def measured(folder: Path, made: Made) -> RunEntry:
+def measured(folder: Path, made: Made) -> RunResult:
     return measure_folder(run_folder(folder, made), "run").entry
 
 

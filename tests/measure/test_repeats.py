@@ -11,7 +11,7 @@ from support.repeated import write_log, write_runs
 from nlp_bench.analysis.observation import Observation
 from nlp_bench.analysis.repeats import Pool, digest, identity, pool, pool_lines
 from nlp_bench.inputs.sources import read_sources
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import student_t
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.sizes import Overrides
@@ -19,7 +19,7 @@ from nlp_bench.measure.workload import Setting, Workload
 from nlp_bench.outcome import Outcome
 
 
-def read(*paths: Path, **given: int) -> list[RunEntry]:
+def read(*paths: Path, **given: int) -> list[RunResult]:
     return read_sources([str(path) for path in paths], Overrides(**given)).entries
 
 
@@ -27,9 +27,9 @@ def observed(*seconds: float) -> Pool:
     return Pool(runs=tuple(Observation(source=f"run {s}", outcome=Outcome.VALID, seconds_per_token=s) for s in seconds))
 
 
-def workload(**values: float | str) -> RunEntry:
+def workload(**values: float | str) -> RunResult:
     logged = {name: Setting(value, "log line 1") for name, value in values.items()}
-    return RunEntry(source="a", outcome=Outcome.REFUSED, workload=Workload(logged=logged))
+    return RunResult(source="a", outcome=Outcome.REFUSED, workload=Workload(logged=logged))
 
 
 def test_identity_is_sorted_and_knows_no_order_and_no_decimal_point() -> None:

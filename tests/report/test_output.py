@@ -13,7 +13,7 @@ import pytest
 
 from nlp_bench.cli.main import main
 from nlp_bench.inputs.sources import read_sources
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
@@ -48,12 +48,12 @@ def test_one_good_and_one_failed_run(make_run: Make, tmp_path: Path, capsys: pyt
     assert "no valid run" not in texts["report.html"]
 
 
-def entry(**more: int) -> RunEntry:
-    return RunEntry(source="x", outcome=Outcome.FAILED, reasons=(Reason("any", "it failed"),), **more)
+def entry(**more: int) -> RunResult:
+    return RunResult(source="x", outcome=Outcome.FAILED, reasons=(Reason("any", "it failed"),), **more)
 
 
 @pytest.mark.parametrize("entries", [[], [entry()], [entry(), entry(num_records=3)]])
-def test_without_a_valid_run_the_files_say_so(tmp_path: Path, entries: list[RunEntry]) -> None:
+def test_without_a_valid_run_the_files_say_so(tmp_path: Path, entries: list[RunResult]) -> None:
     write_report(Report(entries=entries, tokens=20_000_000), tmp_path)
     texts = written(tmp_path)
     assert "no valid run" in texts["report.md"]
@@ -61,7 +61,7 @@ def test_without_a_valid_run_the_files_say_so(tmp_path: Path, entries: list[RunE
 
 
 def test_published_values_alone(tmp_path: Path) -> None:
-    published = RunEntry(source="table", outcome=Outcome.MEASURED, published_tokens_per_second=36055.39)
+    published = RunResult(source="table", outcome=Outcome.MEASURED, published_tokens_per_second=36055.39)
     write_report(Report(entries=[published], tokens=20_000_000), tmp_path)
     texts = written(tmp_path)
     assert "554.70" in texts["report.md"]

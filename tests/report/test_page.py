@@ -19,7 +19,7 @@ from support.series import write_series_run
 from nlp_bench.cli.main import main
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.curves import IN_WINDOW, Curve, curves_of
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
@@ -150,7 +150,7 @@ def test_standard_output_and_file_are_one(log: Path, tmp_path: Path, capsys: pyt
     assert capsys.readouterr().out in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
 
 
-def evil_entry(log: Path, text: str) -> RunEntry:
+def evil_entry(log: Path, text: str) -> RunResult:
     entry = measure_log(str(log), SEQUENCE)[0]
     assert entry.throughput
     fields = {
@@ -162,7 +162,7 @@ def evil_entry(log: Path, text: str) -> RunEntry:
         "remarks": (text,),
     }
     fields["curves"] = curves_of(entry.records, entry.throughput)
-    return RunEntry(**{name: value for name, value in fields.items() if name in RunEntry.__dataclass_fields__})
+    return RunResult(**{name: value for name, value in fields.items() if name in RunResult.__dataclass_fields__})
 
 
 @pytest.mark.parametrize("text", EVIL)
@@ -170,7 +170,7 @@ def test_words_of_strangers_stay_words(log: Path, text: str) -> None:
     entries = [
         evil_entry(log, text),
         evil_entry(log, text),
-        RunEntry(source=text, outcome=Outcome.FAILED, reasons=(Reason("any", text),)),
+        RunResult(source=text, outcome=Outcome.FAILED, reasons=(Reason("any", text),)),
     ]
     evil = page(Report(entries=entries, tokens=TOKENS))
     tame = page(Report(entries=[evil_entry(log, "x"), evil_entry(log, "x"), entries[2]], tokens=TOKENS))
@@ -214,16 +214,16 @@ def test_only_our_script_and_style_may_run(log: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "entries", [[], [RunEntry(source="x", outcome=Outcome.FAILED, reasons=(Reason("any", "it <b>failed</b>"),))]]
+    "entries", [[], [RunResult(source="x", outcome=Outcome.FAILED, reasons=(Reason("any", "it <b>failed</b>"),))]]
 )
-def test_without_a_number_it_says_so(entries: list[RunEntry]) -> None:
+def test_without_a_number_it_says_so(entries: list[RunResult]) -> None:
     found = Elements(page(Report(entries=entries, tokens=TOKENS, limit_s=560.0)))
     assert "no valid run" in found.text
     assert not entries or "it <b>failed</b>" in found.text
 
 
 def test_a_published_value_has_no_plot() -> None:
-    entry = RunEntry(source="table", outcome=Outcome.MEASURED, published_tokens_per_second=36055.39)
+    entry = RunResult(source="table", outcome=Outcome.MEASURED, published_tokens_per_second=36055.39)
     text = Elements(page(Report(entries=[entry], tokens=TOKENS, limit_s=560.0))).text
     assert "554.7 s at the published rate" in text
     assert "NOT PROVEN" in text
@@ -248,9 +248,9 @@ def test_five_hundred_runs_stay_below_5_mb(tmp_path: Path) -> None:
     assert "logged intervals are drawn" in text
 
 
-def evil_entry_free(entry: RunEntry, source: str) -> RunEntry:
-    names = RunEntry.__dataclass_fields__
-    return RunEntry(**{**{name: getattr(entry, name) for name in names}, "source": source})
+def evil_entry_free(entry: RunResult, source: str) -> RunResult:
+    names = RunResult.__dataclass_fields__
+    return RunResult(**{**{name: getattr(entry, name) for name in names}, "source": source})
 
 
 def test_many_more_runs_than_have_details(log: Path) -> None:
@@ -261,7 +261,7 @@ def test_many_more_runs_than_have_details(log: Path) -> None:
     assert 'href="#r1000"' not in text
 
 
-def made_entries(tmp_path: Path, *mean_s: float) -> list[RunEntry]:
+def made_entries(tmp_path: Path, *mean_s: float) -> list[RunResult]:
     folder = tmp_path / ("a_long_name_of_a_folder" * 4)
     folder.mkdir()
     for number, mean in enumerate(mean_s):

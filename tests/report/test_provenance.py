@@ -10,18 +10,18 @@ import pytest
 
 from nlp_bench.inputs.read import lean, with_quotes
 from nlp_bench.logs.reader import read_log
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.provenance import Provenance, provenance_of
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.report.explain import explain
 from nlp_bench.report.table import Report
 
-Entry = Callable[..., RunEntry]
+Entry = Callable[..., RunResult]
 SEQUENCE = {"sequence_length": 2048}
 
 
-def entry_of(path: Path, **given: int) -> RunEntry:
+def entry_of(path: Path, **given: int) -> RunResult:
     overrides = Overrides(**given)
     (entry,) = measure_log(str(path), overrides)
     log = read_log(str(path))
@@ -30,12 +30,12 @@ def entry_of(path: Path, **given: int) -> RunEntry:
     return replace(entry, provenance=provenance_of(log, attempt, sizes, entry.throughput, overrides))
 
 
-def provenance(entry: RunEntry) -> Provenance:
+def provenance(entry: RunResult) -> Provenance:
     assert entry.provenance is not None
     return entry.provenance
 
 
-def explained(path: Path, entry: RunEntry) -> str:
+def explained(path: Path, entry: RunResult) -> str:
     return explain(Report(entries=[with_quotes(str(path), entry)], tokens=20_000_000))
 
 

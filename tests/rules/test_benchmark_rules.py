@@ -12,7 +12,7 @@ from support.ruled_run import Make, asked, log_of
 
 from nlp_bench.config.catalog import load_model, names
 from nlp_bench.measure.contradiction import Code
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.findings import Finding, Status
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
@@ -25,17 +25,17 @@ from nlp_bench.rules.rule import frozen_values
 FAIL, PASS, NOT_SHOWN = Status.FAIL, Status.PASS, Status.NOT_SHOWN
 
 
-def ours(folder: Path, rules: str | None = None) -> RunEntry:
+def ours(folder: Path, rules: str | None = None) -> RunResult:
     return measured_folder(folder, "run", rules=wanted(rules)).entry
 
 
-def foreign(log: str, folder: Path, rules: str = "jupiter-nlp") -> RunEntry:
+def foreign(log: str, folder: Path, rules: str = "jupiter-nlp") -> RunResult:
     (folder / "somebody.log").write_text(log)
     (entry,) = measured_log(str(folder / "somebody.log"), Overrides(), rules=wanted(rules))
     return entry
 
 
-def finding(entry: RunEntry, rule: str) -> Finding:
+def finding(entry: RunResult, rule: str) -> Finding:
     assert entry.rules is not None
     (found,) = [one for one in entry.rules.findings if one.rule == rule]
     return found
@@ -261,7 +261,7 @@ def test_the_default_of_a_model_is_the_file_that_says_so() -> None:
 
 
 def test_an_entry_that_was_not_measured_is_judged_too() -> None:
-    result = RunEntry(source="x", outcome=Outcome.REFUSED, reasons=(Reason("any", "nothing"),))
+    result = RunResult(source="x", outcome=Outcome.REFUSED, reasons=(Reason("any", "nothing"),))
     entry = judged(result, rules="jupiter-nlp")
     assert entry.rules is not None
     assert entry.rules.result == "NOT SHOWN"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.ruled_run import Make
 
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.findings import Status, evidence, shown
 from nlp_bench.measure.limit import sustained_time_ci95_s
 from nlp_bench.measure.sizes import Overrides
@@ -59,7 +59,7 @@ exit-status: exit_status is not stated, expected 0
 """
 
 
-def sentences(entry: RunEntry, status: Status) -> list[str]:
+def sentences(entry: RunResult, status: Status) -> list[str]:
     assert entry.rules is not None
     assert {one.status for rule in entry.rules.findings for one in rule.evidence} <= {status, None}
     said = [f"{rule.rule}: {one.sentence()}" for rule in entry.rules.findings for one in rule.evidence]
@@ -67,7 +67,7 @@ def sentences(entry: RunEntry, status: Status) -> list[str]:
     return [re.sub(r"which is [\d.]+ to [\d.]+ s", "which is X", one) for one in said]
 
 
-def judged(folder: Path, rules: str) -> RunEntry:
+def judged(folder: Path, rules: str) -> RunResult:
     return measured_folder(folder, "run", rules=wanted(rules)).entry
 
 

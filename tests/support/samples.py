@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
@@ -75,7 +75,7 @@ def problem(sample: Sample) -> str | None:
     return _problem_of_value(sample, measure_log(str(sample.path), sample.overrides()))
 
 
-def _problem_of_refusal(sample: Sample, entries: list[RunEntry]) -> str | None:
+def _problem_of_refusal(sample: Sample, entries: list[RunResult]) -> str | None:
     if any(entry.has_number for entry in entries):
         return f"has a number ({[e.steady for e in entries]}), expected {sample.row['expected_outcome']}"
     if all(entry.outcome is not Outcome.REFUSED for entry in entries):
@@ -85,7 +85,7 @@ def _problem_of_refusal(sample: Sample, entries: list[RunEntry]) -> str | None:
     return f"the refusal does not name {lacking}: {said}" if lacking else None
 
 
-def _problem_of_value(sample: Sample, entries: list[RunEntry]) -> str | None:
+def _problem_of_value(sample: Sample, entries: list[RunResult]) -> str | None:
     measured = [entry for entry in entries if entry.has_number]
     if not measured:
         return f"refused: {[entry.reason_texts for entry in entries]}"

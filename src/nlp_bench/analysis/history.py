@@ -11,7 +11,7 @@ from nlp_bench import schemas
 from nlp_bench.analysis.observation import Observation, digest, settings_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import Estimate, Uncertainty
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import Setting, lookup
@@ -21,12 +21,12 @@ OUTCOME = "outcome.json"
 _BLOCK_BYTES = 1 << 20
 
 
-def keyed(entry: RunEntry) -> Observation:
+def keyed(entry: RunResult) -> Observation:
     """Return what `entry` observed, with the key that the history knows its run by."""
     return replace(Observation.of(entry), key=key_of(entry))
 
 
-def key_of(entry: RunEntry) -> str:
+def key_of(entry: RunResult) -> str:
     """Return the SHA-256 of run.json and log; of several runs in one log, each with its first record.
 
     An entry without a file (standard input) is told by its numbers. A run of ours that left no record is told by its outcome too: the
@@ -49,14 +49,14 @@ def key_of(entry: RunEntry) -> str:
     return found.hexdigest()
 
 
-def files_of(entry: RunEntry) -> list[Path]:
+def files_of(entry: RunResult) -> list[Path]:
     """Return run.json and log of a run folder of ours, the log of others; empty where there is no file of that name."""
     folder = run_folder(entry)
     paths = [folder / "run.json", folder / "job.out"] if folder else [Path(entry.source)]
     return [path for path in paths if path.is_file()]
 
 
-def run_folder(entry: RunEntry) -> Path | None:
+def run_folder(entry: RunResult) -> Path | None:
     """Return the run folder of ours that `entry` was read from, None for logs of others."""
     path = Path(entry.source)
     folder = path.parent if path.name == "job.out" else path
@@ -151,7 +151,7 @@ SHORT = tuple(name for name in COLUMNS if name not in {"settings", "entry"})
 """Without the two long texts."""
 
 
-def row_of(entry: RunEntry, *, name: str, added: str) -> Row:
+def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     """Return the row of a run that a report has read."""
     low, high = entry.ci95 or (None, None)
     measured = entry.throughput
@@ -196,7 +196,7 @@ def _lasting(source: str) -> str:
     return str(Path(source).absolute()) if Path(source).exists() else source
 
 
-def _files(entry: RunEntry, added: str) -> dict[str, Any]:
+def _files(entry: RunResult, added: str) -> dict[str, Any]:
     """Return when the run ended, its commit and its job, as far as its files tell."""
     folder, files = run_folder(entry), files_of(entry)
     run = _record(folder / "run.json", schemas.RUN) if folder else {}

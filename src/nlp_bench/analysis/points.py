@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from nlp_bench.analysis.observation import NAMES, Observation, batch_of, digest, known, num_gpus_of, varying
 from nlp_bench.analysis.repeats import Pool, pooled
 from nlp_bench.measure.contradiction import Code
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.workload import FREE, Setting
 
@@ -29,7 +29,7 @@ LAYOUT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_b
 class Point:
     """What is known of one configuration at one size."""
 
-    entries: tuple[RunEntry, ...]
+    entries: tuple[RunResult, ...]
     """All of its runs, those with a number first; at least one."""
     pool: Pool | None
     """Those that were measured; None for published rows, failures, and logs that contradict their run.json."""
@@ -76,7 +76,7 @@ class Point:
         return len(self.pool.runs) if self.pool else int(self.tokens_per_second is not None)
 
     @property
-    def failed(self) -> tuple[RunEntry, ...]:
+    def failed(self) -> tuple[RunResult, ...]:
         """Runs that ended without a number."""
         return tuple(entry for entry in self.entries if not entry.has_number)
 
@@ -120,18 +120,18 @@ class Point:
         )
 
 
-def points_of(entries: Iterable[RunEntry], *, allow_measured: bool = False) -> list[Point]:
+def points_of(entries: Iterable[RunResult], *, allow_measured: bool = False) -> list[Point]:
     """Return runs of one workload by configuration: repeats are pooled (MEASURED ones where allowed), a failure joins what it was asked for."""
-    sound: list[RunEntry] = []
+    sound: list[RunResult] = []
     alone: list[Point] = []
-    failed: list[RunEntry] = []
+    failed: list[RunResult] = []
     for entry in entries:
         wrong = tuple(found.text for found in entry.contradictions if found.code is Code.ARGUMENTS_VS_RUN)
         if wrong or entry.published:
             alone.append(Point(entries=(entry,), pool=None, settings=settings_of(entry), contradictions=wrong))
         else:
             (sound if entry.throughput else failed).append(entry)
-    joined: dict[object, list[RunEntry]] = {}
+    joined: dict[object, list[RunResult]] = {}
     for number, entry in enumerate(failed):
         joined.setdefault(_asked(entry) or number, []).append(entry)
     points = [
@@ -141,7 +141,7 @@ def points_of(entries: Iterable[RunEntry], *, allow_measured: bool = False) -> l
     return points + alone
 
 
-def settings_of(entry: RunEntry) -> dict[str, Setting]:
+def settings_of(entry: RunResult) -> dict[str, Setting]:
     """Return every setting that may make a difference: run.json's, and what the log says beside it."""
     return {
         name: setting
@@ -158,15 +158,15 @@ def varying_in(points: Sequence[Point]) -> tuple[str, ...]:
     return varying([point.settings for point in points], names, [point.pool is not None for point in points])
 
 
-def _asked(entry: RunEntry) -> tuple[object, ...] | None:
+def _asked(entry: RunResult) -> tuple[object, ...] | None:
     """Return the configuration that run.json asked for, None for a log of others."""
     asked = known(entry) if entry.workload.asked else {}
     return tuple(sorted((name, asked[name].value) for name in asked if name in NAMES)) or None
 
 
-def _alike(entries: Iterable[RunEntry]) -> list[list[RunEntry]]:
+def _alike(entries: Iterable[RunResult]) -> list[list[RunResult]]:
     """Split by what logs say beyond the names of an identity: another library or kernel is no repeat."""
-    groups: dict[object, list[RunEntry]] = {}
+    groups: dict[object, list[RunResult]] = {}
     for number, entry in enumerate(entries):
         logged = entry.workload.logged.items()
         more = {name: said.value for name, said in logged if name not in PASSED_OVER and name not in NAMES}
@@ -175,14 +175,14 @@ def _alike(entries: Iterable[RunEntry]) -> list[list[RunEntry]]:
     return list(groups.values())
 
 
-def _pools(entries: Sequence[RunEntry], *, allow_measured: bool) -> list[tuple[Pool, list[RunEntry]]]:
+def _pools(entries: Sequence[RunResult], *, allow_measured: bool) -> list[tuple[Pool, list[RunResult]]]:
     observations = [Observation.of(entry) for entry in entries]
     by_id = {id(observation): entry for observation, entry in zip(observations, entries, strict=True)}
     found = pooled(observations, allow_measured=allow_measured)
     return [(each, [by_id[id(run)] for run in (*each.runs, *each.copies)]) for each in found]
 
 
-def _measured(runs: tuple[Pool, list[RunEntry]], failed: dict[object, list[RunEntry]]) -> Point:
+def _measured(runs: tuple[Pool, list[RunResult]], failed: dict[object, list[RunResult]]) -> Point:
     found, entries = runs
     asked = _asked(entries[0])
     more = failed.pop(asked, []) if asked else []

@@ -15,7 +15,7 @@ from typing import Any
 from nlp_bench.analysis.observation import device_of, num_gpus_of, says_model, title, workload_key
 from nlp_bench.analysis.points import Point, points_of, varying_in
 from nlp_bench.errors import UsageError
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import ratio_of
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import heading
@@ -256,16 +256,16 @@ class Curve:
 
 
 def curves_of(
-    entries: Iterable[RunEntry], baseline_gpus: int | None = None, *, allow_measured: bool = False
+    entries: Iterable[RunResult], baseline_gpus: int | None = None, *, allow_measured: bool = False
 ) -> list[Curve]:
     """Return the curves of all runs whose GPUs are known, in the order of their first runs."""
-    groups: dict[object, list[RunEntry]] = {}
+    groups: dict[object, list[RunResult]] = {}
     for entry in entries:
         groups.setdefault(workload_key(entry), []).append(entry)
     return [_curve(group, baseline_gpus, allow_measured=allow_measured) for group in groups.values()]
 
 
-def _curve(entries: Sequence[RunEntry], baseline_gpus: int | None, *, allow_measured: bool) -> Curve:
+def _curve(entries: Sequence[RunResult], baseline_gpus: int | None, *, allow_measured: bool) -> Curve:
     found = points_of(entries, allow_measured=allow_measured)
     points = sorted(found, key=lambda p: (p.num_gpus or 0, p.batch or 0, -(p.tokens_per_second or 0)))
     counted = [point for point in points if point.tokens_per_second]
@@ -384,7 +384,7 @@ class ScalingReport:
 
     curves: Sequence[Curve]
     """One for each workload on each machine."""
-    unplaced: Sequence[RunEntry]
+    unplaced: Sequence[RunResult]
     """Runs whose number of GPUs nobody states."""
     tokens: int
     """Tokens of the hypothetical training."""
@@ -416,7 +416,7 @@ class ScalingReport:
 
 
 def scaling_of(
-    entries: Sequence[RunEntry], tokens: int, baseline_gpus: int | None = None, *, allow_measured: bool = False
+    entries: Sequence[RunResult], tokens: int, baseline_gpus: int | None = None, *, allow_measured: bool = False
 ) -> ScalingReport:
     """Return the report on `entries`. Raises UsageError where no run has the GPUs of the baseline that was asked for."""
     placed = [entry for entry in entries if num_gpus_of(entry)]

@@ -22,7 +22,7 @@ from nlp_bench.clock import now
 from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
 from nlp_bench.files import locked
 from nlp_bench.inputs.sources import read_sources
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.show.escape import one_line
@@ -356,7 +356,7 @@ def add_runs(paths: Sequence[str], file: Path, *, name: str = "", overrides: Ove
     )
 
 
-def _why_not(entry: RunEntry) -> str | None:
+def _why_not(entry: RunResult) -> str | None:
     if entry.outcome in {Outcome.REFUSED, Outcome.UNKNOWN}:
         return "; ".join(entry.reason_texts) or entry.outcome.value
     if entry.published_tokens_per_second is not None:

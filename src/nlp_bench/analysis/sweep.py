@@ -17,7 +17,7 @@ import numpy as np
 
 from nlp_bench.analysis.observation import cell, device_of, num_gpus_of, says_model, title, workload_key
 from nlp_bench.analysis.points import Point, points_of, varying_in
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_cdf, welch_degrees
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import FREE, heading
@@ -176,7 +176,7 @@ class SweepReport:
 
     sweeps: Sequence[Sweep]
     """One for each workload, machine and number of GPUs."""
-    unplaced: Sequence[RunEntry]
+    unplaced: Sequence[RunResult]
     """Runs whose number of GPUs nobody states."""
     tokens: int
     """Tokens of the hypothetical training."""
@@ -194,7 +194,7 @@ class SweepReport:
         }
 
 
-def sweep_of(entries: Sequence[RunEntry], tokens: int, *, allow_measured: bool = False) -> SweepReport:
+def sweep_of(entries: Sequence[RunResult], tokens: int, *, allow_measured: bool = False) -> SweepReport:
     """Return the report on `entries`."""
     placed = [entry for entry in entries if num_gpus_of(entry)]
     return SweepReport(
@@ -204,22 +204,22 @@ def sweep_of(entries: Sequence[RunEntry], tokens: int, *, allow_measured: bool =
     )
 
 
-def sweeps_of(entries: Iterable[RunEntry], *, allow_measured: bool = False) -> list[Sweep]:
+def sweeps_of(entries: Iterable[RunResult], *, allow_measured: bool = False) -> list[Sweep]:
     """Return the sweeps of all runs whose GPUs are known, in the order of their first runs."""
-    groups: dict[object, list[RunEntry]] = {}
+    groups: dict[object, list[RunResult]] = {}
     for entry in entries:
         groups.setdefault((workload_key(entry), num_gpus_of(entry)), []).append(entry)
     return [_sweep(group, allow_measured=allow_measured) for group in groups.values()]
 
 
-def winner_notes(entries: Sequence[RunEntry], *, allow_measured: bool = False) -> list[str]:
+def winner_notes(entries: Sequence[RunResult], *, allow_measured: bool = False) -> list[str]:
     """Return a line per sweep that a report happens to hold: several configurations of one workload on equal GPUs."""
     placed = (entry for entry in entries if num_gpus_of(entry) and not entry.published)
     found = sweeps_of(placed, allow_measured=allow_measured)
     return [f"{each.heading}: {each.sentence()}{each.caution}" for each in found if each.is_worth_a_note]
 
 
-def _sweep(entries: Sequence[RunEntry], *, allow_measured: bool) -> Sweep:
+def _sweep(entries: Sequence[RunResult], *, allow_measured: bool) -> Sweep:
     found = points_of(entries, allow_measured=allow_measured)
     points = sorted(found, key=lambda point: -(point.tokens_per_second or 0))
     judged = [point for point in points if point.tokens_per_second and point.estimate]

@@ -12,7 +12,7 @@ from typing import Any
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.evidence.manifest import RUN_FOLDER, Member, Options
 from nlp_bench.inputs.read import with_quotes
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.record import result_record
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
@@ -39,7 +39,7 @@ class Derived:
     """The table and the explanation of each number."""
     results: Mapping[str, dict[str, Any]]
     """By the path of a run folder, its record of nlp-bench/result/1; missing where it cannot be measured."""
-    entries: Sequence[Sequence[RunEntry]]
+    entries: Sequence[Sequence[RunResult]]
     """For each member its runs, with all samples."""
     numbers: Sequence[list[dict[str, Any]]]
     """For each member the `numbers` of the manifest."""
@@ -97,7 +97,7 @@ def measure(
     redacted: frozenset[str] = frozenset(),
     *,
     rules: str | None = None,
-) -> tuple[list[RunEntry], dict[str, Any] | None]:
+) -> tuple[list[RunResult], dict[str, Any] | None]:
     """Return the entries of a run folder or a log, with all samples, and the record of nlp-bench/result/1 of a run folder.
 
     `redacted` names files of the folder in which secrets were blacked out, `rules` are those of `rules.apply.wanted`. A run folder
@@ -109,11 +109,11 @@ def measure(
         found = measured_folder(path, one_line(path), redacted=redacted, rules=rules)
     except NlpBenchError as error:
         why = Reason("unreadable", one_line(error))
-        return [RunEntry(source=one_line(path), outcome=Outcome.UNKNOWN, reasons=(why,))], None
+        return [RunResult(source=one_line(path), outcome=Outcome.UNKNOWN, reasons=(why,))], None
     return [found.entry], result_record(replace(found, entry=replace(found.entry, source="job.out")))
 
 
-def _numbers(entry: RunEntry, tokens: int) -> dict[str, Any]:
+def _numbers(entry: RunResult, tokens: int) -> dict[str, Any]:
     record = entry.to_json(tokens)
     return _through_json(
         {name: record[name] for name in ("outcome", "tokens_per_second", "time_to_report_s", "num_gpus")}

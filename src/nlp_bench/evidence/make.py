@@ -26,7 +26,7 @@ from nlp_bench.evidence.manifest import (
 from nlp_bench.evidence.signature import path_of, sign
 from nlp_bench.files import read_object, sha256_of, write_bytes, write_json, write_text
 from nlp_bench.measure.contradiction import doubts
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.workload import lookup
 from nlp_bench.seal import State
 from nlp_bench.show.escape import one_line
@@ -42,7 +42,7 @@ class Made:
     """SHA-256 of its manifest.json: the line for the bid."""
     manifest: Manifest
     """What it holds."""
-    entries: Sequence[RunEntry]
+    entries: Sequence[RunResult]
     """Its runs."""
     signature: Path | None
     """Where its signature lies."""
@@ -129,7 +129,7 @@ def _check_survival(collected: Collected, derived: Derived, options: Options) ->
             )
 
 
-def _rates(entry: RunEntry) -> dict[str, Any]:
+def _rates(entry: RunResult) -> dict[str, Any]:
     record = entry.to_json(USUAL_TOKENS)
     return {name: record[name] for name in ("outcome", "num_records", "tokens_per_second")}
 

@@ -16,7 +16,7 @@ from nlp_bench.evidence.manifest import MANIFEST, REPORT, REPORT_TEXT, Manifest,
 from nlp_bench.files import parse_json, sha256_of
 from nlp_bench.logs.source import HEAD_BYTES, is_packed
 from nlp_bench.measure.contradiction import Weight, doubts
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.restated import stating
 from nlp_bench.seal import Finding, State, sealed_log_of
 from nlp_bench.show.escape import one_line
@@ -253,7 +253,7 @@ def _program(version: Any, commit: Any) -> str:
     return f"{name} (commit {one_line(commit)[:40]})" if commit else name
 
 
-def _remarks(entries: Sequence[tuple[Member, RunEntry]]) -> Iterator[str]:
+def _remarks(entries: Sequence[tuple[Member, RunResult]]) -> Iterator[str]:
     for member, entry in entries:
         if not stating(entry.records):
             yield f"{member.log}: its lines state their time once only, so that they cannot be held against themselves"

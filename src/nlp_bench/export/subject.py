@@ -10,7 +10,7 @@ from nlp_bench.evidence.derive import measure
 from nlp_bench.evidence.manifest import LOG, RUN_FOLDER
 from nlp_bench.files import read_object
 from nlp_bench.inputs.find import Kind, find
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import lookup
@@ -24,7 +24,7 @@ Record = Mapping[str, Any]
 class Subject:
     """One run to be exported."""
 
-    entry: RunEntry
+    entry: RunResult
     """The run: valid, with a number and with its samples."""
     tokens: int
     """Tokens of the hypothetical training."""
@@ -93,7 +93,7 @@ def subjects(
     return found, refused
 
 
-def _why_not(entry: RunEntry) -> str:
+def _why_not(entry: RunResult) -> str:
     if entry.has_number:
         return "a log that does not show that its run ended well is exported with --allow-measured only"
     return "a run without a number is not exported"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.measure.entry import Published, RunEntry
+from nlp_bench.measure.entry import Published, RunResult
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import Setting, Workload
 from nlp_bench.outcome import Outcome
@@ -68,7 +68,7 @@ def is_reference_table(path: Path) -> bool:
     return header == begin or header.startswith(f"{begin},")
 
 
-def read_reference_table(path: Path) -> list[RunEntry]:
+def read_reference_table(path: Path) -> list[RunResult]:
     """Return one entry per row; a row whose time is not 20 million tokens / its rate says so in its reasons.
 
     Raises UsageError naming the file and an unknown column, or line, column and value for a cell that is no number above 0.
@@ -115,7 +115,7 @@ class _Row:
         return None if value is None else int(value)
 
 
-def _entry(row: _Row) -> RunEntry:
+def _entry(row: _Row) -> RunResult:
     rate = row.number("tokens_per_second")
     published_s = row.number("time_to_report_in_seconds")
     time_s = time_to_report_s(REPORT_TOKENS, rate)
@@ -128,7 +128,7 @@ def _entry(row: _Row) -> RunEntry:
     model = row.text("model") or (f"{size:g}B" if size else None)
     name = f"{row.text('system') or row.path.parent.name} {model or 'unknown model'} {nodes or 'unknown'} nodes"
     source = row.text("source") or row.path.name
-    return RunEntry(
+    return RunResult(
         source=one_line(name),
         dialect=DIALECT,
         outcome=Outcome.MEASURED if rate else Outcome.REFUSED,  # nothing shows how the run behind it ended

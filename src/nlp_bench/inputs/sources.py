@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from nlp_bench.inputs.find import Group, Item, find
 from nlp_bench.inputs.read import MAX_DRAWN, Read, Wish, read_item
 from nlp_bench.logs.source import Source
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
@@ -127,7 +127,7 @@ ALONE_S = 1.0
 class Sources:
     """What all PATHs gave."""
 
-    entries: list[RunEntry]
+    entries: list[RunResult]
     """The runs, in the order of the PATHs."""
     passed_over: list[PassedOver]
     """For each folder that holds other files too."""
@@ -168,7 +168,7 @@ def read_sources(  # noqa: PLR0913  # one wish each
     )
 
 
-def _assembled(group: Group, results: list[Read], wish: Wish) -> tuple[list[RunEntry], PassedOver]:
+def _assembled(group: Group, results: list[Read], wish: Wish) -> tuple[list[RunResult], PassedOver]:
     entries = [entry for read in results for entry in read.entries]
     silent: list[str] = []
     binary: list[str] = []
@@ -180,7 +180,7 @@ def _assembled(group: Group, results: list[Read], wish: Wish) -> tuple[list[RunE
         reason = f"none of its {len(group.items)} file(s) holds a training line of a known dialect; see: nlp-bench report --dialects"
         entries = [
             judged(
-                RunEntry(source=passed.folder, outcome=Outcome.REFUSED, reasons=(Reason("no-log", reason),)),
+                RunResult(source=passed.folder, outcome=Outcome.REFUSED, reasons=(Reason("no-log", reason),)),
                 rules=wish.rules,
             )
         ]

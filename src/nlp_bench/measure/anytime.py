@@ -62,11 +62,8 @@ class Bound:
     half_width: float
     """Of the confidence sequence at 95 %, as a share of the mean."""
     first_iteration: int
-    """The first one that is counted."""
     last_iteration: int
-    """The last one."""
     within: float
-    """The share that is wanted."""
     is_steady: bool
     """Whether the two halves agree as far as halves of a steady run do."""
     needed: int | None

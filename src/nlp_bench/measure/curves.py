@@ -29,7 +29,6 @@ class Curve:
     xs: Column
     """Iterations, or seconds per iteration."""
     ys: Column
-    """The quantity."""
     num_all: int
     """Points of the log that these stand for."""
 

@@ -88,9 +88,7 @@ class Given:
     """
 
     gpu: str | None = None
-    """Name of the device."""
     precision: str | None = None
-    """Number format of the matrix products."""
 
     def __post_init__(self) -> None:
         if self.gpu is None:
@@ -113,13 +111,11 @@ class Efficiency:
     rate: str
     """Which rate that is: steady or reference."""
     num_gpus: int | None = None
-    """Devices that share it."""
     shaped: Shaped = UNKNOWN
     """The model and the recompute as they were understood."""
     model_tflops_per_gpu: float | None = None
     """Model FLOPs with causal attention counted as half."""
     model_tflops_full_attention_per_gpu: float | None = None
-    """Model FLOPs with full attention."""
     hardware_tflops_per_gpu: float | None = None
     """FLOPs that were executed, recompute included."""
     legacy_tflops_per_gpu: float | None = None

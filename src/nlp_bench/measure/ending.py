@@ -47,7 +47,6 @@ class LogEnd:
     outcome: Outcome
     """VALID, MEASURED, or why it has no number."""
     shown: Shown
-    """Why."""
     text: str | None = None
     """The same in a sentence; None for VALID."""
     remark: str | None = None

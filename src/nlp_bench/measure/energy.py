@@ -101,7 +101,6 @@ class Energy:
     joules: float | None = None
     """Of the window, all meters together."""
     joules_per_token: float | None = None
-    """Of the same window."""
     mean_power_w_per_gpu: float | None = None
     """Mean over the window and all GPUs; None where CPUs were metered."""
     cpu_joules_per_token: float | None = None
@@ -113,9 +112,7 @@ class Energy:
     longest_gap_s: float | None = None
     """The longest pause between two samples of a node."""
     remarks: tuple[str, ...] = ()
-    """What qualifies the number."""
     why_none: str | None = None
-    """Why there is no number."""
 
     def kwh(self, tokens: int) -> float | None:
         """Return the energy of a training on `tokens` tokens in kWh."""

@@ -49,7 +49,6 @@ class Published:
     """Where it was published."""
     iterations: int | None = None
     log_interval: int | None = None
-    """Iterations per logged line."""
     perfect_linear: str | None = None
     """Tokens per second of perfect linear scaling."""
     speed_up: str | None = None
@@ -138,7 +137,6 @@ class RunResult:
     dialect: str | None = None
     """Dialect of the log, "reference-table" for published values, None when unknown."""
     outcome: Outcome
-    """How it ended."""
     reasons: tuple[Reason, ...] = ()
     """Why there is no number, or what to know about it."""
     contradictions: tuple[Contradiction, ...] = ()
@@ -154,7 +152,6 @@ class RunResult:
     global_batch_size: int | None = None
     """Samples per iteration, the last one where it changes."""
     sequence_length: int | None = None
-    """Tokens per sample."""
     num_gpus: int | None = None
     """GPUs (or CPU ranks) of the whole run."""
     accelerator: str | None = None
@@ -166,7 +163,6 @@ class RunResult:
     attempts: Mapping[int, Records] = field(default_factory=dict)
     """Those of every attempt of this training, by its number in the file, from 1; no part of the record."""
     throughput: Throughput | None = None
-    """What was measured."""
     published_tokens_per_second: float | None = None
     """A published reference value without a log."""
     provenance: Provenance | None = None
@@ -309,10 +305,6 @@ class RunResult:
             "seals": [finding.to_json() for finding in self.seals],
             **verdict,
         }
-
-
-RunEntry = RunResult
-"""The name that other packages still use."""
 
 
 def why_broken(records: Records) -> Reason | None:

@@ -125,9 +125,7 @@ class Ratio:
     ratio: float
     """Rate of the second / rate of the first."""
     low: float
-    """Lower end of its interval."""
     high: float
-    """Upper end of its interval."""
     p_value: float
     """Probability of a difference at least as large if both were equally fast (two-sided)."""
 

@@ -85,11 +85,9 @@ class Finding:
     why: str
     """The rule for people, in a sentence."""
     status: Status
-    """The rule's word."""
     outcome: str | None
     """What a broken rule does to the number: see `rule.Rule.outcome`."""
     evidence: tuple[Evidence, ...]
-    """What it rests on."""
 
     def reason(self, most: int = 3) -> str:
         """Return the rule's id and what does not pass, at most so many values, in one line."""
@@ -137,7 +135,6 @@ class Judgement:
     is_asked: bool
     """Whether a person asked for these rules; False where they are the default of the run's model."""
     findings: tuple[Finding, ...]
-    """In the order of the file."""
     free: Mapping[str, Value]
     """What the run chose where the rules leave it free, as far as it is stated."""
 

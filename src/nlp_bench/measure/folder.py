@@ -59,9 +59,7 @@ class Requested:
     """What run.json asks for, as far as the measurement needs it."""
 
     sequence_length: int
-    """Tokens per sample."""
     global_batch_size: int
-    """Samples per iteration."""
     iterations: int
     log_interval: int
     """Iterations per line of the log."""

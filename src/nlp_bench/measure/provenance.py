@@ -13,7 +13,6 @@ from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure.sizes import Column, Overrides, Sizes
 from nlp_bench.measure.throughput import Throughput
 
-_NAMES = {"sequence_length": "sequence_length", "global_batch_size": "global_batch_size", "num_devices": "num_gpus"}
 _GIVEN = "command line"
 _MAX_STARTS = 50
 """Of more starts than these only the sum is told: a log of thousands would be told thousands of times."""
@@ -60,7 +59,6 @@ class LeftOut:
     count: int
     """How many, above 0."""
     why: str
-    """In a few words."""
     lines: tuple[int, int] | None = None
     """First and last line, where they stand together."""
 
@@ -90,11 +88,9 @@ class Provenance:
     first_record: Place | None = None
     """The first record that was believed."""
     last_record: Place | None = None
-    """The last one."""
     window_first_record: Place | None = None
     """The first record of the steady window."""
     window_last_record: Place | None = None
-    """The last one."""
     quantities: dict[str, Origin] | None = None
     """By the name of the quantity, with its unit; None where nothing was measured."""
     arithmetic: Arithmetic | None = None
@@ -146,7 +142,7 @@ def provenance_of(
         last_record=_place(attempt.records, -1),
         window_first_record=_place(window, 0) if window else None,
         window_last_record=_place(window, -1) if window else None,
-        quantities=_Origins(attempt, sizes, overrides).result(),
+        quantities=_quantities(attempt, sizes, overrides),
         arithmetic=arithmetic_of(throughput) if throughput else None,
         left_out=tuple(_left_out(log, attempt, throughput)),
         remarks=log.remarks,
@@ -175,70 +171,64 @@ def arithmetic_of(measured: Throughput) -> Arithmetic:
     )
 
 
-class _Origins:
-    """The quantities of one attempt, each told by its value: whoever states the value that was used is its source."""
-
-    def __init__(self, attempt: Attempt, sizes: Sizes, overrides: Overrides) -> None:
-        self.attempt, self.sizes = attempt, sizes
-        self.given = {
-            "sequence_length": overrides.sequence_length,
-            "global_batch_size": overrides.global_batch_size,
-            "num_devices": overrides.num_gpus,
+def _quantities(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> dict[str, Origin]:
+    """Return the quantities of one attempt, each told by its value: whoever states the value that was used is its source."""
+    if sizes.has_times:
+        series = {
+            "tokens_per_iteration": ("tokens", sizes.tokens, sizes.how_tokens),
+            "seconds_per_iteration": ("elapsed_s", sizes.elapsed_s, sizes.how_time),
         }
+    else:
+        series = {"tokens_per_second": ("tokens_per_second", sizes.tokens, sizes.how_tokens)}
+    counts = {
+        "sequence_length": ("sequence_length", overrides.sequence_length, sizes.how_sequence),
+        "global_batch_size": ("global_batch_size", overrides.global_batch_size, sizes.how_batch),
+        "num_gpus": ("num_devices", overrides.num_gpus, "rate of the machine / rate of one device"),
+    }
+    found = {name: _of_series(attempt, *how) for name, how in series.items()}
+    for name, (fact, given, how) in counts.items():
+        found[name] = _of_count(attempt, fact, getattr(sizes, fact), given, how)
+    if attempt.facts.get("log_interval"):
+        found["log_interval"] = _of_fact(attempt, "log_interval", attempt.count("log_interval"))
+    return found
 
-    def result(self) -> dict[str, Origin]:
-        sizes = self.sizes
-        rate = {} if sizes.has_times else {"tokens_per_second": self._series("tokens_per_second", sizes.tokens)}
-        times = {
-            "tokens_per_iteration": self._series("tokens", sizes.tokens),
-            "seconds_per_iteration": self._series("elapsed_s", sizes.elapsed_s),
-        }
-        counts = {_NAMES[name]: self._count(name) for name in _NAMES}
-        interval = self.attempt.facts.get("log_interval")
-        if interval:
-            counts["log_interval"] = self._fact("log_interval", self.attempt.count("log_interval"))
-        return {**(times if sizes.has_times else rate), **counts}
 
-    def _series(self, name: str, used: Column) -> Origin:
-        """Return a quantity that each record has: its value only where it is the same for all."""
-        values = used[np.isfinite(used)]
-        value = float(values[0]) if len(values) and np.all(values == values[0]) else None
-        stated = self.attempt.records.column(name)
-        if np.array_equal(stated, used, equal_nan=True) and len(values):
-            return Origin(value=value, source=self._lines(np.isfinite(stated)))
-        if value is not None and self.attempt.fact(name) == value:
-            return self._fact(name, value)
-        how = self.sizes.how_time if name == "elapsed_s" else self.sizes.how_tokens
-        return Origin(value=value, source=f"derived: {how}" if len(values) else None)
+def _of_series(attempt: Attempt, name: str, used: Column, how: str) -> Origin:
+    """Return a quantity that each record has: its value only where it is the same for all."""
+    values = used[np.isfinite(used)]
+    value = float(values[0]) if len(values) and np.all(values == values[0]) else None
+    stated = attempt.records.column(name)
+    if np.array_equal(stated, used, equal_nan=True) and len(values):
+        return Origin(value=value, source=_lines(attempt, np.isfinite(stated)))
+    if value is not None and attempt.fact(name) == value:
+        return _of_fact(attempt, name, value)
+    return Origin(value=value, source=f"derived: {how}" if len(values) else None)
 
-    def _count(self, name: str) -> Origin:
-        """Return one of the three counts that a person can give."""
-        value = getattr(self.sizes, name)
-        stated = self.attempt.records.column(name)
-        known = np.flatnonzero(stated > 0)
-        if value is None:
-            return Origin(value=None, source=None)
-        if self.given[name]:
-            return Origin(value=value, source=f"{_GIVEN} {OPTIONS[name]}")
-        if len(known) and stated[known[-1]] == value:
-            return Origin(value=value, source=self._lines(stated > 0))
-        if self.attempt.count(name) == value:
-            return self._fact(name, value)
-        how = {
-            "sequence_length": self.sizes.how_sequence,
-            "global_batch_size": self.sizes.how_batch,
-            "num_devices": "rate of the machine / rate of one device",
-        }
-        return Origin(value=value, source=f"derived: {how[name]}")
 
-    def _fact(self, name: str, value: float | None) -> Origin:
-        line = self.attempt.facts[name].line_number
-        return Origin(value=value, source=f"log line {line}" if line else "log, not a line of its own")
+def _of_count(attempt: Attempt, name: str, value: int | None, given: int | None, how: str) -> Origin:
+    """Return one of the three counts that a person can give."""
+    stated = attempt.records.column(name)
+    known = np.flatnonzero(stated > 0)
+    if value is None:
+        return Origin(value=None, source=None)
+    if given:
+        return Origin(value=value, source=f"{_GIVEN} {OPTIONS[name]}")
+    if len(known) and stated[known[-1]] == value:
+        return Origin(value=value, source=_lines(attempt, stated > 0))
+    if attempt.count(name) == value:
+        return _of_fact(attempt, name, value)
+    return Origin(value=value, source=f"derived: {how}")
 
-    def _lines(self, where: "np.typing.NDArray[np.bool_]") -> str:
-        numbers = self.attempt.records.numbers[where]
-        first, last = int(numbers[0]), int(numbers[-1])
-        return f"log line {first}" if first == last else f"log lines {first} to {last}"
+
+def _of_fact(attempt: Attempt, name: str, value: float | None) -> Origin:
+    line = attempt.facts[name].line_number
+    return Origin(value=value, source=f"log line {line}" if line else "log, not a line of its own")
+
+
+def _lines(attempt: Attempt, where: "np.typing.NDArray[np.bool_]") -> str:
+    numbers = attempt.records.numbers[where]
+    first, last = int(numbers[0]), int(numbers[-1])
+    return f"log line {first}" if first == last else f"log lines {first} to {last}"
 
 
 def _left_out(log: Log, attempt: Attempt | None, measured: Throughput | None) -> Iterator[LeftOut]:

@@ -66,7 +66,6 @@ class Statements:
     """Other starts of the same training in the same log."""
     measured: Throughput
     overrides: Overrides
-    """What a person or run.json says of the sizes."""
     workload: Workload
     seals: tuple[Contradiction, ...] = ()
     """What the trainer's closing hash says against the lines, where the log was read without its run folder."""
@@ -88,7 +87,7 @@ def _checks(said: Statements) -> Iterator[Contradiction]:
     yield from against_run(said.workload, said.overrides)
     yield from said.seals
     yield from against_time(records, found, is_ours=is_ours)
-    yield from against_shape(records, sizes, found, said.workload, is_ours=is_ours)
+    yield from against_shape(sizes, found, said.workload, is_ours=is_ours)
     yield from against_counts(records, sizes, is_ours=is_ours)
     if sizes.has_times:
         yield from against_stamps(passed(spans, said.log, is_ours=is_ours), is_ours=is_ours)

@@ -41,15 +41,16 @@ BY_1000 = 1e-3
 """Early versions of Megatron-DeepSpeed divide by milliseconds as if they were seconds."""
 _SLACK = 1e-9
 _MIN_SHARE = 0.5
+_FLOPS = ("tflops", "model_tflops")
 _RATES = (
     "samples_per_second",
     "samples_per_second_per_device",
     "tokens_per_second",
     "tokens_per_second_per_device",
+    *_FLOPS,
 )
-_FLOPS = ("tflops", "model_tflops")
+_ENERGY = ("joules_per_device", "watts_per_device")
 WORDS = {
-    "elapsed_s": "the time per iteration",
     "samples_per_second": "samples per second",
     "samples_per_second_per_device": "samples per second and device",
     "tokens_per_second": "tokens per second",
@@ -63,18 +64,18 @@ WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Restated:
-    """How one field of the lines stands to the time beside it."""
+    """How one field of the lines stands to the time in the same line."""
 
     name: str
-    """Quantity of `quantity.ROW`."""
+    """Quantity of `quantity.ROW`; of energy and power, joules_per_device."""
+    rate: Column
+    """What is stated per second."""
     work: Column
     """Work of an iteration in the unit of the field, NaN where it is not known."""
     is_exact: bool
     """Whether most lines agree on one constant to the printed digits."""
-    ratio: float
-    """Stated rate / (work / time): the constant, or the median where there is none. 1 where both say the same."""
     low: float
-    """The least that the constant may be by the printed digits."""
+    """The least that stated rate / (work / time) may be by the printed digits: of the constant, or the median where there is none."""
     high: float
     """The greatest."""
     is_wrong: NDArray[np.bool_]
@@ -82,50 +83,58 @@ class Restated:
     is_absolute: bool
     """Whether the work is known by itself, so that the constant has to be 1."""
 
+    @property
+    def ratio(self) -> float:
+        """The constant; 1 where both say the same."""
+        is_one = self.is_exact and self.is_absolute and self.low <= 1 <= self.high
+        return 1.0 if is_one else (self.low + self.high) / 2
+
+    @property
+    def code(self) -> Code:
+        """Which statements disagree where this one does."""
+        if self.name in _FLOPS:
+            return Code.FLOPS_VS_TIME
+        return Code.ENERGY_VS_TIME if self.name == "joules_per_device" else Code.RATES_VS_TIME
+
+    def is_near(self, wanted: float, tolerance: float) -> bool:
+        """Say whether the constant may be `wanted`."""
+        return self.low <= wanted * (1 + tolerance) and self.high >= wanted * (1 - tolerance)
+
+
+def _has(records: Records, *names: str) -> bool:
+    return all(records.has(name).any() for name in names)
+
 
 def stating(records: Records) -> tuple[str, ...]:
     """Return the quantities that state the time of the lines again; empty for a log that states it once only."""
-    names = [name for name in (*_RATES, *_FLOPS) if records.has(name).any()]
-    names += (
-        ["watts_per_device"] if records.has("joules_per_device").any() and records.has("watts_per_device").any() else []
-    )
-    names += (
-        ["consumed_samples"] if records.has("consumed_samples").any() and records.has("global_batch_size").any() else []
-    )
-    return tuple(names if records.has("elapsed_s").any() else names[1:])
+    names = [name for name in _RATES if _has(records, name)]
+    names += ["watts_per_device"] if _has(records, *_ENERGY) else []
+    names += ["consumed_samples"] if _has(records, "consumed_samples", "global_batch_size") else []
+    return tuple(names if _has(records, "elapsed_s") else names[1:])
 
 
 def restated(records: Records, sizes: Sizes) -> Iterator[Restated]:
     """Yield each field that states the time of the lines again; nothing for a log that states it once only."""
-    return filter(None, _restated(records, sizes))
-
-
-def _restated(records: Records, sizes: Sizes) -> Iterator[Restated | None]:
-    fields = [name for name in (*_RATES, *_FLOPS) if records.has(name).any()]
-    time = records.column("elapsed_s")
-    if records.has("elapsed_s").any():
-        low, high = bounds(time)
-        has_time = True
+    fields = [name for name in _RATES if _has(records, name)]
+    if _has(records, "elapsed_s"):
+        time, has_time = bounds(records.column("elapsed_s")), True
     elif fields:
         # The first rate stands for the time: the others are held against it.
         first = fields.pop(0)
-        rate_low, rate_high = bounds(records.column(first))
+        low, high = bounds(records.column(first))
         work, has_time = _work(first, records, sizes)
         with np.errstate(divide="ignore"):
-            low, high = work / rate_high, work / rate_low
+            time = work / high, work / low
     else:
         return
-    for name in fields:
-        work, is_absolute = _work(name, records, sizes)
-        yield _held(name, records.column(name), (low, high), work, is_absolute=is_absolute and has_time)
-    if records.has("joules_per_device").any() and records.has("watts_per_device").any():
-        yield _held(
-            "joules_per_device",
-            records.column("watts_per_device"),
-            (low, high),
-            records.column("joules_per_device"),
-            is_absolute=True,
-        )
+    held = [(name, records.column(name), *_work(name, records, sizes)) for name in fields]
+    held = [(name, rate, work, is_absolute and has_time) for name, rate, work, is_absolute in held]
+    if _has(records, *_ENERGY):
+        joules, watts = map(records.column, _ENERGY)
+        held.append(("joules_per_device", watts, joules, True))
+    for name, rate, work, is_absolute in held:
+        if found := _held(name, rate, time, work, is_absolute=is_absolute):
+            yield found
 
 
 def _work(name: str, records: Records, sizes: Sizes) -> tuple[Column, bool]:
@@ -153,26 +162,21 @@ def _held(name: str, rate: Column, time: tuple[Column, Column], work: Column, *,
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         low, high = time[0] * rate_low / work, time[1] * rate_high / work
     known = np.isfinite(low) & np.isfinite(high) & (high > 0)
-    is_wrong = np.zeros(len(rate), dtype=np.bool_)
     if not known.any():
         return None
-    begins, ends = _deepest(low[known], high[known])
-    fits = known & (low <= ends) & (high >= begins)
+    begin, end = _deepest(low[known], high[known])
+    fits = known & (low <= end) & (high >= begin)
     is_exact = bool(known.sum() >= MIN_LINES and fits.sum() >= _MIN_SHARE * known.sum())
-    if is_exact:
-        is_wrong = known & ~fits
-        ratio = 1.0 if is_absolute and begins <= 1 <= ends else (begins + ends) / 2
-    else:
-        begins, ends = float(np.median(low[known])), float(np.median(high[known]))
-        ratio = (begins + ends) / 2
+    if not is_exact:
+        begin, end = float(np.median(low[known])), float(np.median(high[known]))
     return Restated(
         name=name,
+        rate=rate,
         work=work,
         is_exact=is_exact,
-        ratio=ratio,
-        low=begins,
-        high=ends,
-        is_wrong=is_wrong,
+        low=begin,
+        high=end,
+        is_wrong=known & ~fits if is_exact else np.zeros(len(rate), dtype=np.bool_),
         is_absolute=is_absolute,
     )
 
@@ -213,15 +217,15 @@ def half_unit(column: Column) -> float:
 def against_time(records: Records, found: list[Restated], *, is_ours: bool) -> Iterator[Contradiction]:
     """Yield where lines disagree with their own time, and where a rate does so throughout."""
     elapsed = records.column("elapsed_s")
+    has_times = bool(np.isfinite(elapsed).any())
     blamed: dict[int, list[str]] = {}
-    codes: dict[Code, NDArray[np.bool_]] = {}
+    codes: list[Code] = []
     implied = np.where(np.isfinite(elapsed), elapsed, 0.0)
     for field in found:
-        rate = records.column(field.name if field.name != "joules_per_device" else "watts_per_device")
         with np.errstate(divide="ignore", invalid="ignore"):
-            means = field.work * field.ratio / rate
+            means = field.work * field.ratio / field.rate
         is_wrong = field.is_wrong
-        if not is_ours and np.isfinite(elapsed).any():
+        if not is_ours and has_times:
             is_wrong = is_wrong & (np.abs(means / elapsed - 1) > ONE_CLOCK)
         for index in np.flatnonzero(is_wrong):
             reasons = blamed.setdefault(int(index), [])
@@ -229,114 +233,75 @@ def against_time(records: Records, found: list[Restated], *, is_ours: bool) -> I
                 stated = records.column(field.name)[index]
                 reasons.append(f"{WORDS[field.name]} {stated:.12g} means {means[index]:.5g} s")
         if is_wrong.any():
-            code = _code(field.name)
-            codes[code] = codes.get(code, np.zeros_like(is_wrong)) | is_wrong
+            codes.append(field.code)
             implied = np.where(is_wrong & np.isfinite(means), np.maximum(implied, means), implied)
         yield from _throughout(field, is_ours=is_ours)
-    if codes:
-        yield _of_lines(records, blamed, codes, implied, is_ours=is_ours)
-
-
-def _of_lines(
-    records: Records,
-    blamed: dict[int, list[str]],
-    codes: dict[Code, NDArray[np.bool_]],
-    implied: Column,
-    *,
-    is_ours: bool,
-) -> Contradiction:
-    """Return one contradiction for all changed lines, with what the first one says."""
+    if not codes:
+        return
+    # One contradiction for all changed lines, with what the first one says.
     indices = sorted(blamed)
-    lines = [int(records.numbers[index]) for index in indices]
-    elapsed = records.column("elapsed_s")
-    first = indices[0]
+    first, lines = indices[0], records.numbers[indices]
     logged = f"the time per iteration is {elapsed[first]:.12g} s" if np.isfinite(elapsed[first]) else "one rate"
-    slower = float(np.sum(implied) / np.nansum(elapsed)) if np.isfinite(elapsed).any() else 1.0
+    slower = float(np.sum(implied) / np.nansum(elapsed)) if has_times else 1.0
     others = f"; so do{'es' if len(lines) == 2 else ''} {named(lines[1:])}" if len(lines) > 1 else ""
-    return Contradiction(
-        Code.RATES_VS_TIME if Code.RATES_VS_TIME in codes else next(iter(codes)),
-        weigh(slower, is_ours=is_ours),
-        f"line {lines[0]} contradicts itself: {logged}, but {' and '.join(blamed[first])}{others}",
-        lines,
-    )
-
-
-def _code(name: str) -> Code:
-    if name in _FLOPS:
-        return Code.FLOPS_VS_TIME
-    return Code.ENERGY_VS_TIME if name == "joules_per_device" else Code.RATES_VS_TIME
+    text = f"line {lines[0]} contradicts itself: {logged}, but {' and '.join(blamed[first])}{others}"
+    code = Code.RATES_VS_TIME if Code.RATES_VS_TIME in codes else codes[0]
+    yield Contradiction(code, weigh(slower, is_ours=is_ours), text, lines)
 
 
 def _throughout(field: Restated, *, is_ours: bool) -> Iterator[Contradiction]:
-    tolerance = ONE_CLOCK if field.is_exact else OTHER_CLOCK
-    if not field.is_absolute or _is_near(field, 1.0, tolerance):
+    if not field.is_absolute or field.is_near(1.0, ONE_CLOCK if field.is_exact else OTHER_CLOCK):
         return
-    if field.name == "samples_per_second" and not is_ours and _is_near(field, BY_1000, OTHER_CLOCK):
+    if field.name == "samples_per_second" and not is_ours and field.is_near(BY_1000, OTHER_CLOCK):
         return
     # Of the digits that it may have, those that are kindest.
     ratio = field.high if field.high < 1 else field.low
-    yield Contradiction(
-        _code(field.name),
-        weigh(1 / ratio if ratio else np.inf, is_ours=is_ours),
-        f"the {WORDS[field.name]} of the log are {field.ratio:.4g} times what its time and sizes give",
-    )
-
-
-def _is_near(field: Restated, wanted: float, tolerance: float) -> bool:
-    return field.low <= wanted * (1 + tolerance) and field.high >= wanted * (1 - tolerance)
+    text = f"the {WORDS[field.name]} of the log are {field.ratio:.4g} times what its time and sizes give"
+    yield Contradiction(field.code, weigh(1 / ratio if ratio else np.inf, is_ours=is_ours), text)
 
 
 def silent(records: Records) -> Iterator[Contradiction]:
     """Yield where lines lack a rate that the others print: what was taken out of a changed line cannot contradict it."""
     elapsed = records.column("elapsed_s")
-    for name in (*_RATES, *_FLOPS, "consumed_samples"):
+    for name in (*_RATES, "consumed_samples"):
         has = records.has(name)[1:]
         lacks = np.flatnonzero(~has & np.isfinite(elapsed[1:])) + 1
         if has.sum() < MIN_LINES or len(lacks) < max(MIN_LINES, SILENT * len(records)):
             continue
-        lines = [int(number) for number in records.numbers[lacks]]
-        yield Contradiction(
-            Code.SILENT_LINES,
-            Weight.DOUBT,
-            f"{len(lacks)} of {len(records)} lines do not print the {WORDS[name]} that the others print: {named(lines)}",
-            lines,
-        )
+        lines = records.numbers[lacks]
+        many = f"{len(lacks)} of {len(records)} lines"
+        text = f"{many} do not print the {WORDS[name]} that the others print: {named(lines)}"
+        yield Contradiction(Code.SILENT_LINES, Weight.DOUBT, text, lines)
         return
 
 
-def against_shape(
-    records: Records, sizes: Sizes, found: list[Restated], workload: Workload, *, is_ours: bool
-) -> Iterator[Contradiction]:
+def against_shape(sizes: Sizes, found: list[Restated], workload: Workload, *, is_ours: bool) -> Iterator[Contradiction]:
     """Yield where the FLOP/s of the lines are by no counting those of the model that the arguments describe."""
     if not (sizes.num_devices and np.isfinite(sizes.tokens).any() and sizes.has_times):
         return
-    stating = [field for field in found if field.name in _FLOPS]
-    known = flops_per_token(shaped(workload, sizes.sequence_length)) if stating else {}
+    fields = [field for field in found if field.name in _FLOPS]
+    known = flops_per_token(shaped(workload, sizes.sequence_length)) if fields else {}
     known = {name: flops for name, flops in known.items() if flops}
-    for field in stating if known else ():
-        rate, elapsed = records.column(field.name), sizes.elapsed_s
-        half = half_unit(rate)
+    for field in fields if known else ():
+        rate = field.rate
         with np.errstate(divide="ignore", invalid="ignore"):
-            per_token = rate * elapsed * sizes.num_devices * 1e12 / sizes.tokens
+            per_token = rate * sizes.elapsed_s * sizes.num_devices * 1e12 / sizes.tokens
         per_token = per_token[np.isfinite(per_token) & (rate > 0)]
         stated = float(np.median(per_token)) if len(per_token) else 0.0
         typical = float(np.nanmedian(rate))  # 0 where a small model's rate has too few digits
-        digits = half / typical if typical > 0 else np.inf
+        digits = half_unit(rate) / typical if typical > 0 else np.inf
         if not stated or digits > SAME:
             continue
         ratios = {name: stated / flops for name, flops in known.items() if flops}
         name = min(ratios, key=lambda name: abs(np.log(ratios[name])))
         if abs(ratios[name] - 1) <= SAME + digits:
             continue
-        is_void = is_ours or 1 / ratios[name] > GROSS_SHAPE
-        yield Contradiction(
-            Code.FLOPS_VS_SHAPE,
-            Weight.VOID if is_void else Weight.DOUBT,
-            (
-                f"the {WORDS[field.name]} of the log are {ratios[name]:.4g} times what the model of its arguments gives at the "
-                f"logged times, by the nearest of the usual counts ({COUNTS[name]})"
-            ),
+        text = (
+            f"the {WORDS[field.name]} of the log are {ratios[name]:.4g} times what the model of its arguments gives at the "
+            f"logged times, by the nearest of the usual counts ({COUNTS[name]})"
         )
+        weight = Weight.VOID if is_ours or 1 / ratios[name] > GROSS_SHAPE else Weight.DOUBT
+        yield Contradiction(Code.FLOPS_VS_SHAPE, weight, text)
 
 
 def against_counts(records: Records, sizes: Sizes, *, is_ours: bool) -> Iterator[Contradiction]:
@@ -354,11 +319,8 @@ def against_counts(records: Records, sizes: Sizes, *, is_ours: bool) -> Iterator
         overclaimed = float(np.mean(grown < 1 - COUNTED)) if len(grown) else 0.0
         ratio = float(np.mean(grown)) if ratio >= 1 - COUNTED and overclaimed > OVERCLAIMED else ratio
         if abs(ratio - 1) > COUNTED:
-            yield Contradiction(
-                Code.SAMPLES_VS_BATCH,
-                weigh(1 / max(ratio, 1e-9), is_ours=is_ours),
-                f"its consumed samples grow by {ratio:.4g} times the global batch size per iteration",
-            )
+            text = f"its consumed samples grow by {ratio:.4g} times the global batch size per iteration"
+            yield Contradiction(Code.SAMPLES_VS_BATCH, weigh(1 / max(ratio, 1e-9), is_ours=is_ours), text)
     tokens = records.column("consumed_tokens")
     if np.isfinite(tokens).any() and np.isfinite(consumed).any() and sizes.sequence_length and len(records) > 1:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -367,11 +329,8 @@ def against_counts(records: Records, sizes: Sizes, *, is_ours: bool) -> Iterator
         ratio = float(np.median(length)) / sizes.sequence_length if len(length) else 1.0
         # Counts printed for people (1.258B) have few digits.
         if abs(ratio - 1) > OTHER_CLOCK and ratio < 1:
-            yield Contradiction(
-                Code.TOKENS_VS_SAMPLES,
-                weigh(1 / ratio, is_ours=is_ours),
-                f"its consumed tokens grow by {ratio:.4g} times the sequence length per sample",
-            )
+            text = f"its consumed tokens grow by {ratio:.4g} times the sequence length per sample"
+            yield Contradiction(Code.TOKENS_VS_SAMPLES, weigh(1 / ratio, is_ours=is_ours), text)
 
 
 def _changed_count(records: Records, offsets: Column, batch: Column, *, is_ours: bool) -> Iterator[Contradiction]:
@@ -387,19 +346,14 @@ def _changed_count(records: Records, offsets: Column, batch: Column, *, is_ours:
     wrong = np.flatnonzero(known & (offsets != usual))
     if counts.max() <= _MIN_SHARE * known.sum() or not len(wrong):
         return
-    lines = [int(records.numbers[index]) for index in wrong]
-    first = int(wrong[0])
+    first, lines = int(wrong[0]), records.numbers[wrong]
     consumed, expected = (
         records.column("consumed_samples")[first],
         records.column("iteration")[first] * batch[first] + usual,
     )
     others = f"; so do {named(lines[1:])}" if len(lines) > 1 else ""
-    yield Contradiction(
-        Code.SAMPLES_VS_BATCH,
-        Weight.VOID if is_ours else Weight.DOUBT,
-        (
-            f"line {lines[0]} contradicts the others: consumed samples is {consumed:.0f} where iteration and batch give "
-            f"{expected:.0f}{others}"
-        ),
-        lines,
+    text = (
+        f"line {lines[0]} contradicts the others: consumed samples is {consumed:.0f} where iteration and batch give "
+        f"{expected:.0f}{others}"
     )
+    yield Contradiction(Code.SAMPLES_VS_BATCH, Weight.VOID if is_ours else Weight.DOUBT, text, lines)

@@ -60,19 +60,12 @@ class Record(LogRecord):
     """
 
     source: str
-    """Where the run was read."""
     attempt: int
-    """Start of the program in this file, from 1."""
     in_window: bool
-    """Whether the line counts for the steady rate."""
     why_excluded: str | None
-    """Why not, None where it counts."""
     num_iterations: int | None
-    """Iterations that the line stands for, None where it was not measured."""
     num_tokens: float | None
-    """Tokens of these iterations, None where it was not measured or the log has rates alone."""
     seconds: float | None
-    """Their time in seconds, None likewise."""
 
     def __repr__(self) -> str:
         known = ((name, getattr(self, name)) for name in MEANING)

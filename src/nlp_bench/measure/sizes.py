@@ -66,7 +66,6 @@ class Sizes:
     how_batch: str
     """Where the batch size comes from, in words; empty where it is not known."""
     num_devices: int | None
-    """Devices of the whole run."""
     tokens_per_second_per_device: float | None
     """Mean of the rate per device that the log states, for a refusal to show."""
 
@@ -89,7 +88,6 @@ class Spans:
     num_iterations: Column
     """Iterations that each record is the mean of."""
     num_tokens: Column
-    """Tokens of all its iterations."""
     seconds: Column
     """Time of all its iterations together."""
 

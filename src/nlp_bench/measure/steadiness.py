@@ -38,9 +38,7 @@ class Stall:
     """One interval within the window that took far longer than the others; it counts."""
 
     first_iteration: int
-    """First iteration of the interval."""
     last_iteration: int
-    """Last iteration of the interval."""
     factor: float
     """Its time / the median time."""
 

@@ -21,13 +21,10 @@ class Summary:
     """Seconds per iteration over the records of the window, each record counted once."""
 
     mean: float
-    """Arithmetic mean in seconds."""
     median: float
-    """Median in seconds."""
     p95: float
     """95th percentile in seconds, by linear interpolation between closest ranks (Hyndman and Fan's type 7)."""
     p99: float
-    """99th percentile in seconds."""
     cv: float | None
     """Sample standard deviation / mean, without unit; None for a single record."""
 
@@ -52,7 +49,6 @@ class Choice:
     used_by: str
     """Whose window it is."""
     num_records: int
-    """Logged intervals in it."""
     tokens_per_second: float
     """Tokens / time of these intervals; of the whole machine."""
 
@@ -136,11 +132,9 @@ class Sustained:
     tokens_per_second: float
     """Of the whole machine."""
     estimate: Estimate | None
-    """Seconds per token with their uncertainty, None where that cannot be given."""
     first_iteration: int
     """First iteration that counts, the same as that of the steady window."""
     last_iteration: int
-    """Last iteration of the log."""
     seconds: float
     """Wall clock."""
     clock: str
@@ -222,7 +216,6 @@ class Throughput:
     seconds_per_iteration: Summary | None
     """Of the records of the window; None where the log has rates alone."""
     window: Window
-    """The steady window."""
     spans: Spans
     """Every interval that has a time and a size, those outside the window too; none where the samples were not kept."""
     num_records: int
@@ -230,9 +223,7 @@ class Throughput:
     sizes: Sizes
     """Tokens and seconds of every record, and the way they were found."""
     steadiness: Steadiness
-    """How steady the window is."""
     sensitivity: tuple[Choice, ...]
-    """The rate under other windows."""
     sustained: Sustained | None = None
     """Tokens over wall clock, nothing left out; None where the log has rates alone."""
 

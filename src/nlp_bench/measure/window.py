@@ -46,7 +46,6 @@ class LogConventions:
     log_interval: int | None = None
     """Iterations per line, None where nobody says it."""
     counts_from: int = 1
-    """Number of the first iteration."""
     has_first_twice: bool = False
     """Whether a program that prints the first iteration alone has it in its second line again."""
     events: Sequence[Event] = ()
@@ -103,9 +102,7 @@ class Excluded:
     """Neighbouring intervals that do not count, for one reason."""
 
     first_iteration: int
-    """First iteration left out, as the log counts."""
     last_iteration: int
-    """Last iteration left out."""
     why: str
     """One of REASONS."""
 
@@ -119,9 +116,7 @@ class SetAside:
     share: float
     """Of the intervals of the log."""
     num_tokens: float
-    """Tokens of them all."""
     seconds: float
-    """Time of them all."""
 
 
 REASONS = (
@@ -137,17 +132,13 @@ class Window:
     spans: Spans
     """The intervals that count, at least one; none where the samples were not kept."""
     first_iteration: int
-    """The first iteration that counts."""
     last_iteration: int
-    """The last iteration that counts."""
     num_records: int
-    """Logged intervals that count."""
     iterations_per_record: int
     """Iterations that the last of them stands for."""
     num_tokens: float
     seconds: float
     excluded: tuple[Excluded, ...]
-    """What was left out."""
     limit_seconds_per_token: float
     """Above this an interval at either end was too slow."""
     tail: Spans = NO_SPANS

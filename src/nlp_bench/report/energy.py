@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.errors import UsageError
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 
 if TYPE_CHECKING:
     from nlp_bench.measure.energy import Energy
@@ -42,7 +42,7 @@ def readable_energy(row: dict[str, Any]) -> dict[str, Any]:
 
 def price_json(
     runs: Sequence[dict[str, Any]],
-    entries: Sequence[RunEntry],
+    entries: Sequence[RunResult],
     tokens: int,
     price_per_kwh: float | None,
     currency: str | None,
@@ -84,7 +84,7 @@ def energy_legend(report: "Report") -> list[str]:
     return [f"energy: over the steady window; kWh for {report.tokens:,} tokens. Metered: {what}.{price}"]
 
 
-def energy_lines(entry: RunEntry, tokens: int) -> Iterator[str]:
+def energy_lines(entry: RunResult, tokens: int) -> Iterator[str]:
     """Return the lines of `--explain` on energy and machine."""
     energy = entry.energy
     if energy and energy.joules is not None and energy.joules_per_token is not None:

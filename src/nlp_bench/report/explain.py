@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.provenance import Arithmetic, LeftOut, Place, Provenance, arithmetic_of
 from nlp_bench.measure.throughput import Summary, Throughput
@@ -19,7 +19,7 @@ def explain(report: Report) -> str:
     return "\n\n".join("\n".join(_run(entry, report, spoken=spoken)) for entry in report.entries) + "\n"
 
 
-def _run(entry: RunEntry, report: Report, *, spoken: bool) -> Iterator[str]:
+def _run(entry: RunResult, report: Report, *, spoken: bool) -> Iterator[str]:
     tokens = report.tokens
     found = entry.provenance or Provenance()
     yield f"{entry.source}: {entry.outcome.value}, dialect {entry.dialect or 'unknown'}"
@@ -58,7 +58,7 @@ def _digits(value: float) -> str:
     return f"{value:.0f}" if value == round(value) else f"{value:.9g}"
 
 
-def _records(entry: RunEntry, found: Provenance) -> Iterator[str]:
+def _records(entry: RunResult, found: Provenance) -> Iterator[str]:
     first, last, window = found.first_record, found.last_record, found.window_first_record
     if not first or not last:
         return
@@ -75,7 +75,7 @@ def _quote(place: Place) -> Iterator[str]:
         yield _line(f"line {place.line}", place.text)
 
 
-def _numbers(entry: RunEntry, measured: Throughput, sums: Arithmetic, tokens: int) -> Iterator[str]:
+def _numbers(entry: RunResult, measured: Throughput, sums: Arithmetic, tokens: int) -> Iterator[str]:
     yield from _rate("reference", measured.reference, tokens, _reference_formula(entry, measured, sums))
     yield from _rate("steady", measured.steady, tokens, _steady_formula(entry, measured, sums))
     yield _line(
@@ -126,7 +126,7 @@ def _rate(name: str, rate: float | None, tokens: int, formula: str) -> Iterator[
     yield _line("time", f"{tokens / rate:.2f} s = {tokens} tokens / {rate:.2f} tokens/s")
 
 
-def _reference_formula(entry: RunEntry, measured: Throughput, sums: Arithmetic) -> str:
+def _reference_formula(entry: RunResult, measured: Throughput, sums: Arithmetic) -> str:
     if sums.tokens_per_iteration is None or sums.mean_s is None:
         is_timed = measured.sizes.has_times
         return "the tokens per iteration are not one known number" if is_timed else "the log has rates and no times"
@@ -140,7 +140,7 @@ def _reference_formula(entry: RunEntry, measured: Throughput, sums: Arithmetic) 
     )
 
 
-def _steady_formula(entry: RunEntry, measured: Throughput, sums: Arithmetic) -> str:
+def _steady_formula(entry: RunResult, measured: Throughput, sums: Arithmetic) -> str:
     window, found = measured.window, entry.provenance or Provenance()
     first, last = found.window_first_record, found.window_last_record
     lines = f", {_lines(first.line, last.line)}" if first and last else ""

@@ -6,11 +6,11 @@ from nlp_bench.config.accelerators import Peak
 from nlp_bench.layout.flops import Recompute
 from nlp_bench.layout.shape import ModelShape, T5Shape
 from nlp_bench.measure.efficiency import COUNTS, Efficiency, field_of, flops_per_token
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.shape import Shaped
 
 
-def efficiency_lines(entry: RunEntry) -> Iterator[str]:
+def efficiency_lines(entry: RunResult) -> Iterator[str]:
     """Yield the lines of `--explain`: each count with its formula, the peak with its source, and what is missing."""
     found = entry.efficiency
     if found is None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nlp_bench.measure.curves import IN_WINDOW, Curve, Curves
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.throughput import Summary
 from nlp_bench.show.chart import EXCLUDED, MAX_LEGEND, NUM_COLOURS, Band, Chart, Rule, Series, Shape
 from nlp_bench.show.escape import end_of
@@ -30,10 +30,10 @@ MAX_NAME = 50
 MAX_GROUPS, OTHERS = 11, "others"
 """As many groups of runs have a name of their own; the legend has room for one more."""
 _GROUP_SHAPES: tuple[Shape, ...] = ("dot", "diamond", "triangle")
-Drawn = Sequence[RunEntry]
+Drawn = Sequence[RunResult]
 
 
-def drawable(entries: Iterable[RunEntry]) -> list[RunEntry]:
+def drawable(entries: Iterable[RunResult]) -> list[RunResult]:
     """Return the entries that were measured and have curves."""
     return [entry for entry in entries if entry.throughput and entry.curves]
 
@@ -137,7 +137,7 @@ def _log_axes(entries: Drawn) -> str:
     return "".join(name for name, ends in axes if is_positive and max(ends) > FAR_APART * min(ends))
 
 
-_Value = tuple[float, tuple[float, float] | None, RunEntry]
+_Value = tuple[float, tuple[float, float] | None, RunResult]
 """What a run has of a quantity: the value, the ends of its bar, and the run."""
 
 
@@ -151,20 +151,20 @@ class _Dots:
     """Quantity and unit."""
     what: str
     """What the bars are."""
-    of: Callable[[RunEntry], tuple[float, tuple[float, float] | None] | None]
+    of: Callable[[RunResult], tuple[float, tuple[float, float] | None] | None]
     """The value of a run and the ends of its bar; None where it has none."""
 
 
-def _rate_of(entry: RunEntry) -> tuple[float, tuple[float, float] | None] | None:
+def _rate_of(entry: RunResult) -> tuple[float, tuple[float, float] | None] | None:
     return (entry.steady, entry.ci95) if entry.steady else None
 
 
-def _loss_of(entry: RunEntry) -> tuple[float, None] | None:
+def _loss_of(entry: RunResult) -> tuple[float, None] | None:
     curve = entry.curves.loss if entry.curves else None
     return (float(curve.ys[-1]), None) if curve else None
 
 
-def _times_of(entry: RunEntry) -> tuple[float, tuple[float, float]] | None:
+def _times_of(entry: RunResult) -> tuple[float, tuple[float, float]] | None:
     times = entry.throughput.seconds_per_iteration if entry.throughput else None
     return (times.median, (times.median, times.p95)) if times else None
 
@@ -255,7 +255,7 @@ def in_files(make: Callable[..., Chart | None], entries: Drawn) -> list[Chart]:
     return [chart for chart in found if chart]
 
 
-def _curves(entry: RunEntry, max_points: int | None) -> Curves | None:
+def _curves(entry: RunResult, max_points: int | None) -> Curves | None:
     return entry.curves.fewer(max_points) if entry.curves and max_points else entry.curves
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nlp_bench.analysis.repeats import apart_line, repeat_lines
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.report.energy import energy_legend, price_notes, readable_energy
 from nlp_bench.report.table import Report
 from nlp_bench.show.grid import TEXT, Column, Style
@@ -97,7 +97,7 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
     return readable_energy(_with_efficiency(_with_device(_with_interval(_as_sustained(row)))))
 
 
-def starred(entry: RunEntry) -> set[str]:
+def starred(entry: RunResult) -> set[str]:
     """Return the columns that rest on what a person supplied."""
     names = {name for each in entry.supplied for name in _BY_NAME.get(each.name, ())}
     if any(each.changes_rate for each in entry.supplied):

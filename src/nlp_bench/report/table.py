@@ -8,7 +8,7 @@ from typing import Any
 from nlp_bench.analysis.repeats import Pool, repeats, repeats_json
 from nlp_bench.inputs.sources import PassedOver
 from nlp_bench.measure import efficiency
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.limit import with_verdict
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.report.energy import energy_cells, price_json
@@ -57,7 +57,7 @@ LIMIT_COLUMNS = ("limit", "limit_s", "limit_margin", "limit_worst_margin")
 class Report:
     """Everything that the writers need."""
 
-    entries: Sequence[RunEntry]
+    entries: Sequence[RunResult]
     """The runs in the order in which they were named."""
     tokens: int
     """Tokens of the hypothetical training."""
@@ -89,7 +89,7 @@ class Report:
         """The columns; the verdict on the limit is there only when a limit was given."""
         return COLUMNS if self.limit_s is None else (*COLUMNS, *LIMIT_COLUMNS)
 
-    def row(self, entry: RunEntry) -> dict[str, Any]:
+    def row(self, entry: RunResult) -> dict[str, Any]:
         """Return one row, a value per column; missing is None."""
         rate_low, rate_high = entry.ci95 or (None, None)
         time_low, time_high = entry.time_ci95_s(self.tokens) or (None, None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.limit import FAIL, PASS, Verdict
 from nlp_bench.measure.throughput import Sustained, Throughput
 from nlp_bench.report.table import Report
@@ -24,7 +24,7 @@ def words(report: Report) -> list[str]:
     return lines[1:]
 
 
-def run_lines(entry: RunEntry, report: Report) -> Iterator[str]:
+def run_lines(entry: RunResult, report: Report) -> Iterator[str]:
     """Return the lines about one run: the sentences, then the number under other windows."""
     tokens, measured, judgement = report.tokens, entry.throughput, entry.verdict
     if measured is None:
@@ -39,7 +39,7 @@ def run_lines(entry: RunEntry, report: Report) -> Iterator[str]:
 _WORTH_SAYING = 0.005
 
 
-def sentences(entry: RunEntry, measured: Throughput, tokens: int, judgement: Verdict | None) -> Iterator[str]:
+def sentences(entry: RunResult, measured: Throughput, tokens: int, judgement: Verdict | None) -> Iterator[str]:
     """Return the sentences about one run, the verdict first where there is one."""
     steady_s = tokens / measured.steady
     window = measured.window

@@ -242,15 +242,11 @@ class SettingRule(Rule):
     name: str
     """Name of the setting, of `measure.workload`."""
     equals: int | float | str | bool | None = None
-    """The only value."""
     one_of: tuple[int | float | str, ...] = ()
-    """The only values."""
     contains: str | None = None
     """Words that the value holds, upper or lower case."""
     at_least: float | None = None
-    """Smallest value."""
     at_most: float | None = None
-    """Largest value."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -467,7 +463,6 @@ class TimeLimit(Rule):
     """The time is at most a limit; both times are shown, one decides."""
 
     limit_s: float
-    """Seconds."""
     tokens: int = REPORT_TOKENS
     """Tokens of the hypothetical training."""
     decides: str

@@ -27,7 +27,6 @@ class Head:
     """What stands above the rules."""
 
     title: str = ""
-    """What the rules are of."""
     source: str = ""
     """Where they are written for people."""
     default: bool = False

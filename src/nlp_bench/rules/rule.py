@@ -121,7 +121,6 @@ class Rule:
     """One table `[rules.ID]` of a rule file; each kind of check adds its own keys."""
 
     check: str
-    """The kind of check."""
     why: str
     """The rule for people, in a sentence."""
     models: tuple[str, ...] = ()
@@ -164,11 +163,8 @@ class RuleSet:
     name: str
     """Its name, without .toml."""
     title: str
-    """What the rules are of."""
     models: Mapping[str, Model]
-    """The models whose values are frozen, by their names."""
     free: tuple[str, ...]
-    """Settings that may be tuned."""
     rules: Mapping[str, Rule]
     """By their ids, in the order of the file."""
     digest: str

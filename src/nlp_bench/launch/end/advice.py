@@ -10,7 +10,7 @@ from nlp_bench.config.values import clock, seconds_of
 from nlp_bench.files import read_object
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.end.remedies import remedy_of
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.outcome import Outcome
 from nlp_bench.seal import OUTCOME
 from nlp_bench.show.escape import one_line
@@ -118,7 +118,7 @@ def short(ending: Ending, run_dir: Path) -> str:
     return "; ".join([logs, found.remedy, *(f"next: {command}" for command in found.commands[:1])])
 
 
-def of_entry(entry: RunEntry) -> str | None:
+def of_entry(entry: RunResult) -> str | None:
     """Return the same for a row of a report that stands for a run folder of ours and is not VALID; None for any other."""
     folder = Path(entry.source)
     if entry.outcome is Outcome.VALID or not (folder / OUTCOME).is_file():

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from nlp_bench.analysis.repeats import Pool, time_interval_s, word_over_runs
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import SHAPE
@@ -48,7 +48,7 @@ def subject(report: Report) -> str:
     return f"Training speed: {what}{where}"
 
 
-def sentences(entry: RunEntry, report: Report) -> Iterator[str]:
+def sentences(entry: RunResult, report: Report) -> Iterator[str]:
     """Return the result of one run with a number in sentences."""
     time_s = time_to_report_s(report.tokens, entry.rate)
     interval = entry.time_ci95_s(report.tokens)
@@ -73,12 +73,12 @@ def seconds(value: float | None) -> str:
     return "" if value is None else f"{value:,.1f} s" if value >= 10 else f"{value:.3g} s"
 
 
-def _why(entry: RunEntry) -> str:
+def _why(entry: RunResult) -> str:
     reasons = "; ".join(entry.reason_texts)
     return f" {pill(entry.outcome.value)} {html_text(reasons)}"
 
 
-def _many(report: Report, numbered: list[RunEntry]) -> str:
+def _many(report: Report, numbered: list[RunResult]) -> str:
     num_none = len(report.entries) - len(numbered)
     times = {id(e): time_to_report_s(report.tokens, e.rate) or 0.0 for e in numbered}
     best = min(numbered, key=lambda e: times[id(e)])
@@ -116,7 +116,7 @@ def _over_runs(pool: Pool, report: Report) -> str:
     return f"a training on {report.tokens:,} tokens takes {time_s} on average{within}{word}."
 
 
-def _broken(numbered: list[RunEntry]) -> list[str]:
+def _broken(numbered: list[RunResult]) -> list[str]:
     """Say that numbers come from runs that break rules: the number alone would not tell."""
     number = sum(entry.rules is not None and entry.rules.result == "INVALID" for entry in numbered)
     if not number:
@@ -125,7 +125,7 @@ def _broken(numbered: list[RunEntry]) -> list[str]:
     return [f"{who} rules of the benchmark: see which in the part of the run."]
 
 
-def _tiles(entry: RunEntry, report: Report) -> Iterator[str]:
+def _tiles(entry: RunResult, report: Report) -> Iterator[str]:
     interval = entry.time_ci95_s(report.tokens)
     rate = entry.rate
     yield _tile(

@@ -7,7 +7,7 @@ To add a section, write the function beside what it tells of and name it here.
 from collections.abc import Callable
 from dataclasses import replace
 
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.workload import FREE, FROZEN, OURS
 from nlp_bench.report.energy import energy_lines
 from nlp_bench.report.explain import explain
@@ -20,7 +20,7 @@ from nlp_bench.show.page import Section
 ONE_RUN = "This is one run: how much runs differ from each other is not in it; repeat it (repeats: 5) to know."
 
 
-def notes(entry: RunEntry, report: Report) -> Section | None:
+def notes(entry: RunResult, report: Report) -> Section | None:
     """Return why there is no number, what it means in words, and what qualifies it."""
     said: list[str] = []
     if entry.throughput:
@@ -33,7 +33,7 @@ def notes(entry: RunEntry, report: Report) -> Section | None:
     return Section(title="In words", words=said) if said else None
 
 
-def window(entry: RunEntry, _: Report) -> Section | None:
+def window(entry: RunResult, _: Report) -> Section | None:
     """Return the steady window and what was left out."""
     measured = entry.throughput
     if measured is None:
@@ -50,7 +50,7 @@ def window(entry: RunEntry, _: Report) -> Section | None:
     return Section(title="Steady window", columns=columns, rows=rows)
 
 
-def times(entry: RunEntry, _: Report) -> Section | None:
+def times(entry: RunResult, _: Report) -> Section | None:
     """Return the statistics of the time per iteration."""
     summary = entry.throughput.seconds_per_iteration if entry.throughput else None
     if summary is None:
@@ -60,7 +60,7 @@ def times(entry: RunEntry, _: Report) -> Section | None:
     return Section(title="Time per iteration in the window", columns=columns, rows=[row])
 
 
-def other_windows(entry: RunEntry, report: Report) -> Section | None:
+def other_windows(entry: RunResult, report: Report) -> Section | None:
     """Return the number under the windows of other tools, and what each would say of the limit."""
     measured = entry.throughput
     if measured is None or not measured.sensitivity:
@@ -76,13 +76,13 @@ def other_windows(entry: RunEntry, report: Report) -> Section | None:
     return Section(title="The number under other windows", columns=columns, rows=rows)
 
 
-def rules(entry: RunEntry, _: Report) -> Section | None:
+def rules(entry: RunResult, _: Report) -> Section | None:
     """Return what the rules of the benchmark say."""
     found = entry.rules
     return Section(title=f"Rules: {found.result}", rows=list(found.lines())) if found else None
 
 
-def efficiency(entry: RunEntry, _: Report) -> Section | None:
+def efficiency(entry: RunResult, _: Report) -> Section | None:
     """Return FLOP/s per GPU by every count, and their share of the peak."""
     cells = entry.efficiency.cells() if entry.efficiency else {}
     rows = [(*title_of(name), value) for name, value in cells.items() if value is not None]
@@ -90,26 +90,26 @@ def efficiency(entry: RunEntry, _: Report) -> Section | None:
     return Section(title="FLOP/s", columns=columns, rows=rows) if rows else None
 
 
-def energy(entry: RunEntry, report: Report) -> Section | None:
+def energy(entry: RunResult, report: Report) -> Section | None:
     """Return what was metered, and what the machine really was."""
     rows = [line.strip().partition(" ") for line in energy_lines(entry, report.tokens)]
     return Section(title="Energy and machine", rows=[(name, text.strip()) for name, _, text in rows]) if rows else None
 
 
-def settings(entry: RunEntry, _: Report) -> Section | None:
+def settings(entry: RunResult, _: Report) -> Section | None:
     """Return what was trained and how."""
     names = dict.fromkeys((*OURS, *FROZEN, *FREE))
     rows = [(name, found.value, found.source) for name in names if (found := entry.workload.setting(name))]
     return Section(title="Settings", columns=("name", "value", "from"), rows=rows) if rows else None
 
 
-def derivation(entry: RunEntry, report: Report) -> Section:
+def derivation(entry: RunResult, report: Report) -> Section:
     """Return each number with its lines and formula."""
     text = explain(replace(report, entries=[entry]))
     return Section(title="Where each number comes from", text=text.split("\n", 1)[1].rstrip())
 
 
-RUN_SECTIONS: tuple[Callable[[RunEntry, Report], Section | None], ...] = (
+RUN_SECTIONS: tuple[Callable[[RunResult, Report], Section | None], ...] = (
     notes,
     window,
     rules,

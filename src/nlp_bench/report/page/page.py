@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from nlp_bench import __version__
-from nlp_bench.measure.entry import RunEntry
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.report.page.columns import FAR_APART, main_table, pill
 from nlp_bench.report.page.head import head, seconds, subject
 from nlp_bench.report.page.hooks import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
@@ -73,7 +73,7 @@ def _runs(report: Report, num_detailed: int) -> str:
     return f'<section><h2>{title}</h2>{words}<details class="all">{folded}\n' + "\n".join(runs) + "</details></section>"
 
 
-def _run(entry: RunEntry, report: Report, index: int, points: int) -> str:
+def _run(entry: RunResult, report: Report, index: int, points: int) -> str:
     time_s = report.tokens / rate if (rate := entry.rate) else None
     plots = _plots([entry], points) if drawable([entry]) else []
     said_first, *others = [
@@ -87,12 +87,12 @@ def _run(entry: RunEntry, report: Report, index: int, points: int) -> str:
     return f'<details{is_open}>{summary}<div id="r{index}">{"".join(sections)}</div></details>'
 
 
-def sections_of(report: Report) -> tuple[Callable[[RunEntry, Report], Section | None], ...]:
+def sections_of(report: Report) -> tuple[Callable[[RunResult, Report], Section | None], ...]:
     """Return the sections of each run."""
     return RUN_SECTIONS if len(report.entries) <= MAX_WHOLE else BRIEF_SECTIONS
 
 
-def _plots(entries: list[RunEntry], points: int) -> list[Chart]:
+def _plots(entries: list[RunResult], points: int) -> list[Chart]:
     return [chart for make in CHARTS if (chart := make(entries, points))]
 
 

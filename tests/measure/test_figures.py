@@ -1,0 +1,188 @@
+"""Every figure of a few made logs, to the digit: a change of window, interval, drift or verdict that nobody meant is seen here.
+
+`python tests/measure/test_figures.py` writes figures.json anew; each change of it is a change of the number that users see.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nlp_bench
+from nlp_bench.measure.anytime import least_iterations, replay
+from nlp_bench.measure.estimate import Estimate, Uncertainty, over_runs, ratio_of, student_t, variance_ratio_tail
+
+FILE = Path(__file__).with_name("figures.json")
+KEYS = (
+    "outcome", "num_records", "tokens_per_second", "time_to_report_s", "seconds_per_iteration", "window", "steady_state", "sustained",
+    "uncertainty", "sensitivity",
+)  # fmt: skip
+PLACES = (0.97, 0.995, 1.005, 1.03, 1.2, 200)
+"""Limits, as shares of the steady time."""
+
+
+def noise(number: int, seed: int, correlation: float = 0.0) -> "np.typing.NDArray[np.float64]":
+    shocks = np.random.default_rng(seed).standard_normal(number)
+    for i in range(1, number):
+        shocks[i] += correlation * shocks[i - 1]
+    return 0.01 * shocks
+
+
+def series() -> Iterator[tuple[str, "np.typing.NDArray[np.float64]", dict[str, Any]]]:
+    """Yield name, seconds per iteration of each line, and how they are printed."""
+    yield "quiet", 5 + noise(120, 1), {}
+    yield "few", 5 + noise(6, 2), {}
+    yield "two", 5 + noise(2, 2), {}
+    yield "alike", np.full(40, 5.0), {}
+    yield "neighbours resemble each other", 5 + 3 * noise(300, 3, 0.7), {}
+    stalls = 5 + noise(200, 4)
+    stalls[[40, 41, 42, 130]] += [4, 9, 2, 6]
+    yield "stalls", stalls, {"clock": 1.0}
+    late = 5 + noise(80, 5)
+    late[-1] += 3
+    yield "a stall at the end", late, {}
+    states = 5 + noise(240, 6)
+    states[60:110] += 0.6
+    states[170:205] += 0.6
+    yield "two states", states, {"clock": 1.0}
+    throttled = 5 + noise(150, 7)
+    throttled[120:] += 0.7
+    yield "a slow end", throttled, {"clock": 1.01}
+    short_end = 5 + noise(30, 8)
+    short_end[-3:] += 0.6
+    yield "a short slow end", short_end, {}
+    yield "drift", 5 * (1 + 0.0003 * np.arange(200)) + noise(200, 9), {}
+    yield "a start that fades", 5 * (1 + 0.4 * np.exp(-np.arange(180) / 12)) + noise(180, 10), {}
+    warm = 5 + noise(100, 11)
+    warm[:4] = [90, 25, 7, 6]
+    yield "a steep start", warm, {}
+    fast = 5 + noise(100, 12)
+    fast[:20] -= 0.8
+    fast[60] = 0.3
+    yield "a fast start", fast, {}
+    saved = 5 + noise(100, 13)
+    saved[20::25] += 2
+    yield "checkpoints", saved, {"checkpoints": range(20, 100, 25), "clock": 1.0}
+    saved = 5 + noise(100, 14)
+    saved[9::10] += 9
+    yield "many checkpoints", saved, {"checkpoints": range(9, 100, 10), "clock": 1.0}
+    yield "lines of ten", 5 + noise(60, 15), {"every": 10, "clock": 1.002}
+    yield "one decimal", np.round(5 + 3 * noise(90, 16), 1), {"digits": 1}
+    broken = 5 + noise(100, 17)
+    broken[[30, 50]] = 0
+    yield "two times of 0", broken, {}
+    broken = 5 + noise(1000, 18)
+    broken[[30, 50]] = 0
+    yield "two times of 0 among many", broken, {}
+    yield "a clock that is set back twice", 5 + noise(150, 19), {"clock": 1.0, "back": (40, 90)}
+    yield "a clock that is set back often", 5 + noise(150, 19), {"clock": 1.0, "back": (40, 60, 90)}
+    yield "a clock that is a little slow", 5 + noise(150, 20), {"clock": 1.015}
+    yield "long pauses between the lines", 5 + noise(60, 21), {"clock": 1.0, "pauses": {20: 14.0, 40: 9.0}}
+
+
+def lines_of(
+    times: "np.typing.NDArray[np.float64]",
+    *,
+    every: int = 1,
+    digits: int = 4,
+    clock: float | None = None,
+    checkpoints: "range | tuple[int, ...]" = (),
+    back: tuple[int, ...] = (),
+    pauses: dict[int, float] | None = None,
+) -> Iterator[str]:
+    total, now = every * len(times), 1.7e9
+    for index, seconds in enumerate(times):
+        iteration = every * (index + 1)
+        if index in checkpoints:
+            yield f"  successfully saved checkpoint at iteration {iteration - 1:7d} to ckpt\n"
+        stamp = ""
+        if clock:
+            now += every * seconds * clock + (pauses or {}).get(index, 0.0) - (30.0 if index in back else 0.0)
+            stamp = f" unix time: {now:.3f} |"
+        yield (
+            f" iteration {iteration:8d}/{total:8d} | consumed samples: {96 * iteration:12d} | elapsed time per iteration (s): "
+            f"{seconds:.{digits}f} | learning rate: 1.000E-04 | global batch size:    96 | lm loss: {9 - 0.00123 * iteration:.6E} |{stamp}\n"
+        )
+
+
+def figures_of(folder: Path) -> dict[str, Any]:
+    """Return all figures by the name of their series."""
+    found: dict[str, Any] = {}
+    for name, times, form in series():
+        path = folder / f"{name}.log"
+        path.write_text("".join(lines_of(times, **form)))
+        log = nlp_bench.read_log(path, sequence_length=2048, num_gpus=384)
+        result = nlp_bench.measure(log)
+        (run,) = result.to_dict()["runs"]
+        found[name] = {key: run[key] for key in KEYS}
+        found[name]["contradictions"] = [[one["code"], one["weight"], one["lines"]] for one in run["contradictions"]]
+        found[name]["reasons"] = run["reasons"]
+        steady_s = result.time_to_report_s.steady
+        verdicts = [nlp_bench.measure(log, limit=share * steady_s).verdict for share in PLACES] if steady_s else []
+        found[name]["verdicts"] = [one.to_json() for one in verdicts if one]
+        bound = replay(enumerate(times.tolist(), 1), 0.01, 1) if "every" not in form else None
+        found[name]["until"] = bound.to_json() if bound else None
+    return {"logs": found, "statistics": statistics()}
+
+
+def statistics() -> dict[str, Any]:
+    calm = Uncertainty(num_iterations=400, noise=0.001, degrees=30)
+    stalled = Uncertainty(
+        num_iterations=400, noise=0.001, degrees=30, num_stalls=3, stalls=9, stalls_squared=41, at_end=4, unseen=4,
+        switching=0.002, num_switches=5, above_fast=0.01, below_slow=0.02,
+    )  # fmt: skip
+    one = Estimate(seconds_per_token=1e-5, standard_error=2e-8, degrees=30, uncertainty=stalled)
+    two = Estimate(seconds_per_token=1.02e-5, standard_error=3e-8, degrees=8)
+    runs = over_runs([1.0e-5, 1.01e-5, 0.99e-5, 1.03e-5])
+    assert runs is not None
+    return {
+        "sides": [calm.sides(), calm.sides(4), stalled.sides(), stalled.sides(0.5), stalled.sides(9)],
+        "intervals": [one.interval(), one.interval(0.9), two.interval(), runs.interval(), one.half_width()],
+        "ratios": [list(vars_of(ratio_of(*pair))) for pair in ((one, two), (two, one), (two, runs))],
+        "student_t": [student_t(p, n) for p in (0.6, 0.975, 0.9999) for n in (1, 2.5, 30, 1e6)],
+        "variance ratio": [variance_ratio_tail(ratio, 4, 9) for ratio in (0.3, 1.0, 5.0)],
+        "least iterations": [least_iterations(within, every) for within in (0.01, 0.05) for every in (1, 10)],
+    }
+
+
+def vars_of(found: object) -> Iterator[float]:
+    return (getattr(found, name) for name in ("ratio", "low", "high", "p_value"))
+
+
+def differences(found: Any, wanted: Any, where: str = "") -> Iterator[str]:
+    if isinstance(wanted, dict):
+        for name in {**wanted, **found}:
+            yield from differences(found.get(name), wanted.get(name), f"{where}/{name}")
+    elif isinstance(wanted, list) and isinstance(found, list | tuple) and len(found) == len(wanted):
+        for index, pair in enumerate(zip(found, wanted, strict=True)):
+            yield from differences(*pair, f"{where}/{index}")
+    elif isinstance(wanted, float) and isinstance(found, int | float):
+        if not math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-15):
+            yield f"{where}: {found!r} instead of {wanted!r}"
+    elif found != wanted:
+        yield f"{where}: {found!r} instead of {wanted!r}"
+
+
+def test_the_figures_are_those_that_were_kept(tmp_path: Path) -> None:
+    found = json.loads(json.dumps(figures_of(tmp_path)))
+    assert list(differences(found, json.loads(FILE.read_text()))) == []
+
+
+@pytest.mark.parametrize(
+    ("probability", "degrees", "quantile"), [(0.975, 1, 12.7062), (0.975, 10, 2.2281), (0.95, 30, 1.6973)]
+)
+def test_students_t_is_that_of_the_tables(probability: float, degrees: float, quantile: float) -> None:
+    assert student_t(probability, degrees) == pytest.approx(quantile, abs=5e-5)
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place:
+        made = figures_of(Path(place))
+    logs = ",\n".join(f"{json.dumps(name)}: {json.dumps(record)}" for name, record in made["logs"].items())
+    FILE.write_text(f'{{"logs": {{\n{logs}\n}},\n"statistics": {json.dumps(made["statistics"])}}}\n')
