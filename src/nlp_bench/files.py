@@ -6,7 +6,6 @@ import fcntl
 import json
 import math
 import os
-import secrets
 import select
 import stat
 import sys
@@ -97,7 +96,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
     """Yield the stream of a temporary file beside `path`; once it is whole and on the disk, `place` gives it its name."""
-    temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.part")  # a file name may have 255 bytes
+    temporary = path.with_name(f".{path.name[:40]}.{os.urandom(6).hex()}.part")  # a file name may have 255 bytes
     try:
         if _is_of_the_system(path):  # /dev/null, /dev/stdout, /dev/fd/63 of >(command): written to, never replaced
             with path.open("wb") as stream:
@@ -181,7 +180,7 @@ def replace_folder(folder: Path, output: Path) -> None:
         older = _older(output)
         _remove(older)
         if older.exists():  # another user's, who alone can remove it
-            older.rename(older.with_name(f"{older.name}.{secrets.token_hex(6)}"))
+            older.rename(older.with_name(f"{older.name}.{os.urandom(6).hex()}"))
         output.rename(older)
         try:
             folder.rename(output)

@@ -1,6 +1,5 @@
 """Which other packages are installed, and what to type for one that is not."""
 
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from nlp_bench.errors import NlpBenchError
@@ -27,9 +26,11 @@ _NAMES = {"backports": "backports.zstd", "pynvml": "nvidia-ml-py"}
 
 def installed_version(package: str) -> str | None:
     """Return the version of `package`, None where it is not installed; nothing is imported."""
+    from importlib import metadata  # noqa: PLC0415  # few callers need it, and start-up is measured
+
     try:
-        return version(package)
-    except PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return None
 
 

@@ -14,7 +14,7 @@ from support.ours import write_our_run
 
 from nlp_bench.config.run import Run
 from nlp_bench.logs.reader import read_log
-from nlp_bench.logs.snapshot import ANEW
+from nlp_bench.logs.source import ANEW
 
 NLP_BENCH = (sys.executable, "-m", "nlp_bench")
 ROOT = Path(__file__).resolve().parents[2]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nlp_bench.logs.events import EVENTS
+from nlp_bench.logs.common import EVENTS
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.scan import Line
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.logs.reader import read_log
-from nlp_bench.logs.snapshot import ANEW, Snapshot
-from nlp_bench.logs.source import open_log
+from nlp_bench.logs.source import ANEW, open_log
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 
@@ -98,20 +97,6 @@ def test_a_size_of_nothing_says_nothing() -> None:
     with open_log("/proc/self/status") as log:
         assert sum(block.end - block.begin for block in log.blocks()) > 0
         assert log.damage is None
-
-
-def test_samples_are_few_and_spread(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(LINES)
-    with path.open("r+b", buffering=0) as stream:
-        snapshot = Snapshot(stream)
-        while snapshot.readinto(memoryview(bytearray(1 << 12))):
-            pass
-        assert len(snapshot._samples) < 300
-        assert snapshot.change() is None
-        stream.seek(len(LINES) // 2)
-        stream.write(OTHER[: 1 << 17])
-        assert snapshot.change() == ANEW
 
 
 def test_the_reason_stands_in_the_entry(tmp_path: Path) -> None:

@@ -249,17 +249,6 @@ def test_a_closed_standard_input_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         pass
 
 
-def test_a_fault_of_the_thread_that_reads_ahead_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(b"a line\n" * 2_000_000)
-    with open_log(str(path)) as log:
-        blocks = log.blocks()
-        next(blocks)
-        monkeypatch.setattr(log._reader, "read", None)
-        with pytest.raises(TypeError):
-            list(blocks)
-
-
 def stream_is_closed(log: source.Source) -> bool:
     return bool(log._snapshot._stream.closed)
 

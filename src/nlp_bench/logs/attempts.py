@@ -1,6 +1,11 @@
-"""Which records belong to one start of the program, and which only repeat what another process has printed."""
+"""Which records belong to one start of the program, which only repeat what another process has printed, and which are lost.
+
+A line is lost for a reason, and the reason may be its value: times from 1 000 ms on that are written in a way that nobody reads,
+stalls that run into another process's words. The rest would then be a choice of the fast ones.
+"""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,60 +15,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.quantity import RATES
-from nlp_bench.logs.record import Attempt, Copies, Fact, Records
+from nlp_bench.logs.record import Attempt, Copies, Fact, Records, Refusal
 
 Column = NDArray[np.float64]
+MAX_SHARE = 0.02
+"""Share of a training's lines that may be lost: lines half as slow again as the others would then move their mean by 1 %, about the
+width of an interval."""
+MIN_LINES = 3
+"""A log that was ended while it was written has one cut line, one into which an evaluation or a crash has spoken another."""
+MANY_LINES = 100
+"""So many numbers of lines are kept."""
+_WORD = re.compile(rb"[A-Za-z_]{3,}")
+_NOT_FINITE = {b"nan", b"inf", b"infinity", b"none", b"null"}
+_LOOKED_BYTES = 1024
+_MIN_WORDS, _MAX_FORMS, _EVERY = 3, 64, 64
 Group = tuple["NDArray[np.int64] | slice", dict[str, Copies]]
 """Where the records of one attempt stand, and what other processes print of them."""
 
 
-class Raw(NamedTuple):
-    """Records as they stand in the file, echoes and restarts included."""
-
-    columns: dict[str, Column]
-    """By the names of ROW, as in `Records`."""
-    offsets: NDArray[np.int64]
-    """Byte at which the line begins."""
-    numbers: NDArray[np.int64]
-    """Line number."""
-    labels: NDArray[np.int64]
-    """Number of the words that name the process."""
-    whole: NDArray[np.bool_]
-    """Whether the line was whole."""
-
-    def column(self, name: str) -> Column:
-        """Return one column, NaN where the log does not say."""
-        return self.columns[name] if name in self.columns else np.full(len(self.offsets), np.nan)
-
-
-def in_file_order(parts: Sequence[Raw]) -> Raw | None:
-    """Return all parts as one, in the order of their lines: the fast road and the careful one take turns in a block."""
-    if not parts:
-        return None
-    names = {name: None for part in parts for name in part.columns}
-    raw = Raw(
-        {name: np.concatenate([part.column(name) for part in parts]) for name in names},
-        np.concatenate([part.offsets for part in parts]),
-        np.concatenate([part.numbers for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate([part.whole for part in parts]),
-    )
-    if np.all(raw.offsets[1:] >= raw.offsets[:-1]):
-        return raw
-    order = np.argsort(raw.offsets, kind="stable")
-    columns = {name: column[order] for name, column in raw.columns.items()}
-    return Raw(columns, raw.offsets[order], raw.numbers[order], raw.labels[order], raw.whole[order])
-
-
-def split_attempts(
-    raw: Raw | None, starts: Sequence[tuple[int, Mapping[str, Fact]]]
-) -> tuple[tuple[Attempt, ...], int]:
+def split_attempts(raw: Records, starts: Sequence[tuple[int, Mapping[str, Fact]]]) -> tuple[tuple[Attempt, ...], int]:
     """Return the attempts with at least one record, and how many records were echoes.
 
     `starts` holds, for each start of the program that the log tells of, its byte in the file and its facts.
     """
-    if raw is None:
-        return (), 0
     bounds = [0, *(int(np.searchsorted(raw.offsets, offset)) for offset, _ in starts[1:]), len(raw.offsets)]
     attempts: list[Attempt] = []
     num_echoes = 0
@@ -75,19 +49,14 @@ def split_attempts(
             continue
         groups, echoes = _split(raw, begin, end)
         num_echoes += echoes
-        attempts += [Attempt(facts=facts, records=_records(raw, where), copies=copies) for where, copies in groups]
+        attempts += [Attempt(facts=facts, records=raw.chosen(where), copies=copies) for where, copies in groups]
         facts = {}
     if attempts and facts:
         attempts[-1] = replace(attempts[-1], facts={**facts, **attempts[-1].facts})
     return tuple(attempts), num_echoes
 
 
-def _records(raw: Raw, where: NDArray[np.int64] | slice) -> Records:
-    columns = {name: column[where] for name, column in raw.columns.items()}
-    return Records(columns, raw.offsets[where], raw.numbers[where], raw.whole[where])
-
-
-def _split(raw: Raw, begin: int, end: int) -> tuple[list[Group], int]:
+def _split(raw: Records, begin: int, end: int) -> tuple[list[Group], int]:
     """Return where each rising run stands, and the number of echoes among them."""
     iterations, totals = raw.column("iteration")[begin:end], raw.column("total_iterations")[begin:end]
     is_rising = bool(np.all(iterations[1:] > iterations[:-1]))
@@ -102,7 +71,7 @@ def _split(raw: Raw, begin: int, end: int) -> tuple[list[Group], int]:
 class _Splitting:
     """The careful road, one record after the other; the group that is open is the last."""
 
-    def __init__(self, raw: Raw) -> None:
+    def __init__(self, raw: Records) -> None:
         self.raw = raw
         self.iterations = raw.column("iteration").tolist()
         self.totals = raw.column("total_iterations").tolist()
@@ -233,3 +202,103 @@ def _compare(
         slowest = None
     low, high = (np.array([indices[end] for indices in shared]) for end in (0, -1))
     return low, high, slowest, between
+
+
+class Flagged(NamedTuple):
+    """A line that looks like a record, and of which at least the time could not be read."""
+
+    offset: int
+    """Byte at which it begins."""
+    number: int
+    """Its line number."""
+    iteration: float
+    """Which iteration it is of, NaN where that cannot be read either."""
+
+
+class Lookalikes:
+    """Knows by their words the lines of one dialect that gave records."""
+
+    def __init__(self) -> None:
+        """Begin with no form."""
+        self._forms: set[bytes] = set()
+        self._num_learned = 0
+
+    def learn(self, text: bytes) -> None:
+        """Remember the words of a line that gave a record: of the first ones all, of the others some."""
+        self._num_learned += 1
+        if (self._num_learned <= _EVERY or self._num_learned % _EVERY == 0) and len(self._forms) < _MAX_FORMS:
+            self._forms.add(_form(text))
+
+    def has(self, text: bytes) -> bool:
+        """Say whether a line that gave nothing has the words of those that did: only its numbers can be the reason."""
+        return bool(self._forms) and _form(text) in self._forms
+
+
+def _form(text: bytes) -> bytes:
+    words = [word for word in _WORD.findall(text, 0, _LOOKED_BYTES) if word.lower() not in _NOT_FINITE]
+    return b" ".join(words) if len(words) >= _MIN_WORDS else text
+
+
+def with_losses(attempts: Sequence[Attempt], flagged: Sequence[Flagged], *, is_counted: bool) -> tuple[Attempt, ...]:
+    """Return the attempts with what each has lost of the flagged lines.
+
+    An iteration is lost where no line gives its time. Of flagged lines that do not say their iteration no more are lost than
+    iterations are missing: the others are copies of what another line says. `is_counted` is false where the program does not
+    number its iterations, so that none is seen to be missing.
+    """
+    if not flagged or not attempts:
+        return tuple(attempts)
+    begins = np.array([attempt.records.offsets.min() for attempt in attempts])
+    owners = np.searchsorted(begins, [line.offset for line in flagged], side="right") - 1
+    return tuple(
+        _with_losses(
+            attempt, [line for line, owner in zip(flagged, owners, strict=True) if max(owner, 0) == index], is_counted
+        )
+        for index, attempt in enumerate(attempts)
+    )
+
+
+def _with_losses(attempt: Attempt, flagged: Sequence[Flagged], is_counted: bool) -> Attempt:  # passed through
+    kept = _timed(attempt.records)
+    lost = [line for line in flagged if line.iteration not in kept and not np.isnan(line.iteration)]
+    iterations = {line.iteration for line in lost}
+    unknown = [line for line in flagged if np.isnan(line.iteration)]
+    if is_counted:
+        unknown = unknown[: _num_missing(np.array(sorted(kept | iterations)))]
+    lines = sorted(line.number for line in (*lost, *unknown))[:MANY_LINES]
+    return replace(attempt, num_lost=len(iterations) + len(unknown), lost_lines=tuple(lines))
+
+
+def _timed(records: Records) -> set[float]:
+    """Return the iterations that have a value of what most says how fast the training is."""
+    name = next((name for name in (*RATES, "clock_s") if records.has(name).any()), None)
+    iterations: NDArray[np.float64] = records.column("iteration")
+    return set((iterations[records.has(name)] if name else iterations).tolist())
+
+
+def _num_missing(iterations: NDArray[np.float64]) -> int:
+    """Return how many lines are missing between the first and the last, by the step that is usual where none is."""
+    steps = np.diff(iterations)
+    if not len(steps):
+        return 0
+    usual = float(np.quantile(steps, 0.1, method="lower"))
+    return int(np.sum(np.maximum(np.round(steps / usual) - 1, 0)))
+
+
+def refusal_of(attempts: Sequence[Attempt]) -> Refusal | None:
+    """Return why a log whose training lines are lost in part gives no number, None where it has lost little.
+
+    An attempt with less than half of the records of the longest speaks for none but itself.
+    """
+    longest = max((len(attempt.records) for attempt in attempts), default=0)
+    for attempt in attempts:
+        total = attempt.num_lost + len(_timed(attempt.records))
+        if attempt.num_lost < MIN_LINES or attempt.num_lost <= MAX_SHARE * total or 2 * len(attempt.records) < longest:
+            continue
+        lines = ", ".join(map(str, attempt.lost_lines[:5]))
+        return Refusal(
+            f"{attempt.num_lost} of {total} training lines ({100 * attempt.num_lost / total:.1f} %) have no time that can be read: cut, "
+            f"spliced, written in an unknown way, 0 or below (lines {lines}{', ...' if len(attempt.lost_lines) > 5 else ''}); those may "
+            f"be the slow ones, so more than {100 * MAX_SHARE:.0f} % give no number; give the log as the program wrote it, of one process"
+        )
+    return None

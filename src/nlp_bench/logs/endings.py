@@ -175,10 +175,6 @@ def decisive(marks: "tuple[EndMark, ...]") -> EndMark | None:
 
 ENDINGS = Dialect(
     name="endings",
-    title="any program",
-    source="none",
-    example="RuntimeError: CUDA error: an illegal memory access was encountered",
-    trap="a caught exception ends nothing",
     needles=(  # few of them: each costs time in every line that anybody wants; Slurm's own lines all hold "error"
         b"rror", b"Traceback", b"Exception", b"Interrupt", b"atchdog", b"terminate called", b"egmentation fault", b"exited on signal",
         b"MPI_ABORT", b"non-zero exit", b"bad_alloc", b"return code", b"TERM_", b"job killed", b"SIGTERM", b"death signal",

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nlp_bench.logs.attempts import Raw, in_file_order, split_attempts
-from nlp_bench.logs.lost import Flagged, refusal_of, with_losses
+from nlp_bench.logs.attempts import Flagged, refusal_of, split_attempts, with_losses
 from nlp_bench.logs.quantity import OPTIONS, RATES
-from nlp_bench.logs.record import COLUMN, EndMark, Event, Fact, Log, Refusal, stored
+from nlp_bench.logs.record import COLUMN, NO_RECORDS, EndMark, Event, Fact, Log, Records, Refusal, stored
 from nlp_bench.logs.scan import label_of
 from nlp_bench.logs.stamp import stamp_s
 
@@ -55,7 +54,7 @@ class Findings:
         self.events: list[Event] = []
         self.ends: list[EndMark] = []
         self._refusal: Refusal | None = None
-        self._parts: list[Raw] = []
+        self._parts: list[Records] = []
         self._rows: list[dict[str, float]] = []
         self._places: list[tuple[int, int, int, bool]] = []
         self._labels: dict[bytes, int] = {}
@@ -74,7 +73,7 @@ class Findings:
         """Numbers of lines with a time or rate that cannot be one, the first ones of many."""
 
     def record(self, line: Line, values: Mapping[str, float], *, label: bytes = b"", is_whole: bool = True) -> None:
-        """Take one record: quantities of `quantity.ROW` in their units.
+        """Take one record: quantities of `record.ROW` in their units.
 
         A time, rate or count that cannot be one (0, below 0, not finite) is left out; a torn record without any is only
         counted.
@@ -131,7 +130,7 @@ class Findings:
         self.num_records += len(rows.values)
         self.is_counted = True
         whole = np.ones(len(rows.values), dtype=np.bool_)
-        self._parts.append(Raw(columns, rows.offsets, rows.numbers, rows.labels, whole))
+        self._parts.append(Records(columns, rows.offsets, rows.numbers, whole, rows.labels))
 
     def _impossible(self, number: int) -> None:
         self.num_impossible += 1
@@ -190,9 +189,7 @@ class Findings:
     def column(self, name: str) -> NDArray[np.float64]:
         """Return the values of one quantity in all records so far, NaN where a record does not have it."""
         self._flush()
-        if not any(name in part.columns for part in self._parts):
-            return np.full(sum(len(part.offsets) for part in self._parts), np.nan)
-        return np.concatenate([part.column(name) for part in self._parts])
+        return np.concatenate([part.column(name) for part in self._parts or [NO_RECORDS]])
 
     @property
     def is_silent(self) -> bool:
@@ -211,7 +208,7 @@ class Findings:
         columns = {name: _column(name, self._rows) for name in names}
         places = np.array([place[:3] for place in self._places], dtype=np.int64)
         whole = np.array([place[3] for place in self._places], dtype=np.bool_)
-        self._parts.append(Raw(columns, places[:, 0], places[:, 1], places[:, 2], whole))
+        self._parts.append(Records(columns, places[:, 0], places[:, 1], whole, places[:, 2]))
         self._rows, self._places = [], []
 
     def first_facts(self) -> dict[str, Fact]:
@@ -226,7 +223,7 @@ class Findings:
         self._flush()
         if not self.dialect.believes_settings:
             common = {name: fact for name, fact in common.items() if name not in OPTIONS}
-        attempts, num_echoes = split_attempts(in_file_order(self._parts), self._starts)
+        attempts, num_echoes = split_attempts(Records.in_file_order(self._parts or [NO_RECORDS]), self._starts)
         attempts = with_losses(attempts, self.flagged, is_counted=self.is_counted)
         refusal = self._refusal or refusal_of(attempts)
         return Log(

@@ -1,7 +1,7 @@
 r"""Dialects as data: a record is what an expression matches, and the names of its groups are quantities.
 
 Expressions are bytes in the syntax of `re`, compiled for the first log that has the dialect's words. In them `<name>` stands for a group of
-that name around the usual form of its number: `<iteration>` is `(?P<iteration>\d{1,18})`. Names are those of `quantity.ROW`, also with
+that name around the usual form of its number: `<iteration>` is `(?P<iteration>\d{1,18})`. Names are those of `record.ROW`, also with
 another unit at the end (`elapsed_ms`), `elapsed_clock` for a clock text such as `1:03:17`, and in expressions of facts `quantity.FACTS`.
 A group of any other name is read by the dialect's own code alone.
 """
@@ -11,13 +11,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from nlp_bench.errors import UsageError
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.quantity import FACTS, RATES, ROW, UNITS, Counted, duration_s, in_unit, number
+from nlp_bench.logs.quantity import FACTS, RATES, UNITS, Counted, duration_s, in_unit, number
+from nlp_bench.logs.record import ROW
 from nlp_bench.logs.scan import Line, slim
 
 Expression = bytes | re.Pattern[bytes]
@@ -42,6 +43,23 @@ def _usual(found: Match) -> bytes:
 def compiled(expression: Expression) -> re.Pattern[bytes]:
     """Return the expression with its `<name>`s put in."""
     return re.compile(_PLACE.sub(_usual, expression)) if isinstance(expression, bytes) else expression
+
+
+class _Late:
+    def __init__(self, expression: bytes, flags: int) -> None:
+        self._expression, self._flags = expression, flags
+
+    def __getattr__(self, name: str) -> Any:
+        expression = compiled(self._expression)
+        if self._flags:
+            expression = re.compile(expression.pattern, self._flags)
+        value = self.__dict__[name] = getattr(expression, name)
+        return value
+
+
+def late(expression: bytes, flags: int = 0) -> re.Pattern[bytes]:
+    """Return an expression that is compiled when it is first used: of a hundred a log needs a few, and start-up is measured."""
+    return cast("re.Pattern[bytes]", _Late(expression, flags))
 
 
 def quantities(found: Match, *, cut_at: int = -1) -> tuple[Values, bool]:

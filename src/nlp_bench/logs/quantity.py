@@ -1,6 +1,6 @@
 """The vocabulary of all dialects: what a log may state, each with one name and one unit, and how its numbers are written.
 
-A dialect names what it reads by a quantity, or by a quantity with another unit at its end (`elapsed_ms`); the unit is
+A dialect names what it reads by a quantity, which is a field of `record.LogRecord`, or by a quantity with another unit at its end (`elapsed_ms`); the unit is
 turned into the quantity's own when the value is read, so that nobody downstream can mistake it. From rounded numbers follow exact ones:
 a count is a whole number, and several rounded numbers may leave only one.
 """
@@ -14,38 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nlp_bench.logs.findings import Findings
     from nlp_bench.logs.scan import Line
-
-ROW = (
-    "iteration",
-    "total_iterations",
-    "elapsed_s",
-    "tokens",
-    "tokens_per_device",
-    "tokens_per_second",
-    "tokens_per_second_per_device",
-    "samples_per_second",
-    "samples_per_second_per_device",
-    "global_batch_size",
-    "sequence_length",
-    "num_devices",
-    "consumed_samples",
-    "consumed_tokens",
-    "clock_s",
-    "stamp_s",
-    "lm_loss",
-    "learning_rate",
-    "grad_norm",
-    "num_skipped",
-    "num_nan",
-    "tflops",
-    "model_tflops",
-    "joules_per_device",
-    "watts_per_device",
-)
-"""Columns of a record. `elapsed_s`, `tokens` and `tokens_per_device` are per iteration; rates without `per_device` and
-`tokens` are of the whole machine; `clock_s` is the training's own cumulative clock, `stamp_s` the time of day the line was
-written (of its own field, or of the stamp in front of the line); `tflops` is TFLOP/s per device by the legacy x4/3 count, `model_tflops` that of the model alone; `joules_per_device` is per
-iteration, `watts_per_device` the mean power of the interval."""
 
 RATES = (
     "elapsed_s",

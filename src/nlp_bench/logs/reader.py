@@ -4,18 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, cached_property
 
+from nlp_bench.logs.attempts import Lookalikes
+from nlp_bench.logs.common import EVENTS, MACHINE, SETTINGS
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.logs.endings import ENDINGS
-from nlp_bench.logs.events import EVENTS
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.lost import Lookalikes
-from nlp_bench.logs.machine import MACHINE
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.record import EndMark, Log
 from nlp_bench.logs.scan import Line, Rows, Scanner
 from nlp_bench.logs.separators import Separators, misread_points
-from nlp_bench.logs.settings import SETTINGS
 from nlp_bench.logs.source import Source, open_log
 
 OURS = "megatron-lm"
@@ -113,13 +111,16 @@ class _Search:
             for needle in dialect.needles:
                 wanting.setdefault(needle, []).append(index)
         # A longer needle that holds a shorter one finds nothing more.
-        shortest = sorted(n for n in wanting if not any(other in n for other in wanting if other != n))
-        self._tree = [(n, [(m, wanting[m]) for m in wanting if n in m]) for n in shortest]
+        tree: dict[bytes, list[tuple[bytes, list[int]]]] = {}
+        for needle in sorted(wanting, key=len):
+            for short in [short for short in tree if short in needle] or [needle]:
+                tree.setdefault(short, []).append((needle, wanting[needle]))
+        self._tree = list(tree.items())
         self._known: dict[bytes, tuple[int, ...]] = {}
         self.reads_commas = {index for index, d in enumerate(dialects) if d.prints_commas or d in _BESIDE}
         """Indices of the dialects to whom commas between thousands, or anywhere, are nothing new."""
         grammar = next((dialect.grammar for dialect in dialects if dialect.grammar), None)
-        self.scanner = Scanner(shortest, grammar() if grammar else None)
+        self.scanner = Scanner(tree, grammar() if grammar else None)
 
     def wanting(self, text: bytes) -> tuple[int, ...]:
         """Return the indices, in order, of the dialects that have a word in `text`."""

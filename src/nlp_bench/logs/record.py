@@ -9,11 +9,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.logs.quantity import ROW
 from nlp_bench.outcome import Outcome
-
-COLUMN = {name: index for index, name in enumerate(ROW)}
-"""Quantity to its place in ROW."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +82,10 @@ class LogRecord:
         return None
 
 
+ROW = tuple(f.name for f in fields(LogRecord) if f.name not in {"is_whole", "line_number", "offset"})
+"""Columns of a record."""
+COLUMN = {name: index for index, name in enumerate(ROW)}
+"""Quantity to its place in ROW."""
 _COUNTS = {f.name for f in fields(LogRecord) if "int" in str(f.type) and f.name in COLUMN}
 LOSS_NAN = -1.7976931348623157e308
 """Stands in the loss column for a loss that the log prints as nan: NaN itself means "missing" in every column."""
@@ -102,9 +102,31 @@ class Records(Sequence[LogRecord]):
         offsets: NDArray[np.int64],
         numbers: NDArray[np.int64],
         whole: NDArray[np.bool_],
+        labels: NDArray[np.int64] | None = None,
     ) -> None:
-        """Take columns of equal length by the names of ROW; NaN is missing (see LOSS_NAN), as is a column that is not there."""
+        """Take columns of equal length by the names of ROW; NaN is missing (see LOSS_NAN), as is a column that is not there.
+
+        `labels` are the numbers of the words that name each record's process, as long as those of several stand together.
+        """
         self.columns, self.offsets, self.numbers, self.whole = dict(columns), offsets, numbers, whole
+        self.labels = np.zeros(len(offsets), dtype=np.int64) if labels is None else labels
+
+    @classmethod
+    def in_file_order(cls, parts: "Sequence[Records]") -> "Records":
+        """Return all parts as one, in the order of their lines: the fast road and the careful one take turns in a block."""
+        names = {name: None for part in parts for name in part.columns}
+        joined = cls(
+            {
+                name: np.concatenate([part.columns.get(name, np.full(len(part), np.nan)) for part in parts])
+                for name in names
+            },
+            np.concatenate([part.offsets for part in parts]),
+            np.concatenate([part.numbers for part in parts]),
+            np.concatenate([part.whole for part in parts]),
+            np.concatenate([part.labels for part in parts]),
+        )
+        is_ordered = bool(np.all(joined.offsets[1:] >= joined.offsets[:-1]))
+        return joined if is_ordered else joined.chosen(np.argsort(joined.offsets, kind="stable"))
 
     @classmethod
     def of(cls, records: Iterable[LogRecord]) -> "Records":
@@ -137,7 +159,7 @@ class Records(Sequence[LogRecord]):
     def chosen(self, where: "NDArray[Any] | slice[Any, Any, Any]") -> "Records":
         """Return the records of a mask, of indices or of a slice."""
         columns = {name: column[where] for name, column in self.columns.items()}
-        return Records(columns, self.offsets[where], self.numbers[where], self.whole[where])
+        return Records(columns, self.offsets[where], self.numbers[where], self.whole[where], self.labels[where])
 
     @cached_property
     def stamp_resolution_s(self) -> float | None:
@@ -234,7 +256,7 @@ class Attempt:
     records: Records = NO_RECORDS
     """The intervals in the order of the log; where several processes print them, those of the slowest one."""
     copies: Mapping[str, Copies] = field(default_factory=dict)
-    """By the times and rates of `quantity.ROW` that several processes print; empty where one process prints all."""
+    """By the times and rates of `record.ROW` that several processes print; empty where one process prints all."""
     num_lost: int = 0
     """Training lines without a time that can be read, whose iterations no other line gives."""
     lost_lines: tuple[int, ...] = ()
@@ -316,7 +338,7 @@ class Log:
     damage: str | None = None
     """Why reading stopped early (a cut compressed file), None if it did not."""
     settings: Mapping[str, Fact] = field(default_factory=dict)
-    """What the log prints of the program's settings and versions, by the names of `logs.settings`; the last word counts."""
+    """What the log prints of the program's settings and versions, by the names of `logs.common`; the last word counts."""
     events: tuple[Event, ...] = ()
     """Evaluations and checkpoints that the log speaks of, in its order."""
     ends: tuple[EndMark, ...] = ()

@@ -1,17 +1,21 @@
-"""A log's bytes in blocks of whole lines with bounded memory: plain, gzip, xz, zstd or bzip2; a file or standard input."""
+"""A log's bytes in blocks of whole lines with bounded memory: plain, gzip, xz, zstd or bzip2; a file or standard input.
+
+Of a file that others write while it is read, what it held when it was opened is read, and no byte more.
+"""
 
 import ctypes
+import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 from nlp_bench.errors import UsageError
 from nlp_bench.files import open_for_reading
-from nlp_bench.logs.snapshot import Snapshot
 
 MAX_LINE_BYTES = 1 << 20  # the longest line met in 107 real logs has 4461 bytes
 LOOKAHEAD_BYTES = 1 << 16
@@ -22,7 +26,12 @@ _FIRST_BYTES = 1 << 18
 _PAGE_BYTES = 1 << 12
 _XZ_MEMORY_BYTES = 1 << 28  # four times what `xz -9` needs
 _UNPACKED_BYTES = 1 << 16
-_PACKED_BYTES = 1 << 14  # small steps: what a step gives is lost where it ends in a corrupt byte
+_PACKED_BYTES = (
+    1 << 12
+)  # small steps: what a step gives is lost where it ends in a corrupt byte, and gzip gives up to 1032 times as much
+_SAMPLE_BYTES, _MAX_SAMPLES = 64, 256
+CUT = "the file was cut while it was read: {read} of its {size} bytes are counted"
+ANEW = "the file was written anew in place while it was read: what is counted may never have stood in it together"
 
 
 @dataclass(slots=True)
@@ -75,11 +84,12 @@ class Source:
         """Why reading stopped early (a compressed stream that is cut or corrupt, a disk error), else None."""
         self.num_bytes = 0
         """Bytes of the log so far, after decompression."""
-        self._snapshot = Snapshot(stream)
+        self._snapshot = _Snapshot(stream)
         self.size_bytes = self._snapshot.size_bytes
         """Size of the file on disk when it was opened, None for a pipe."""
-        self._packed = _Packed(self._snapshot)
-        self._reader = _Reader(self._read)
+        self._pieces: Iterator[bytes] | None = None
+        self._piece = b""
+        self._is_plain = self._is_ended = False
 
     @property
     def position_bytes(self) -> int:
@@ -92,23 +102,108 @@ class Source:
         Of a line longer than MAX_LINE_BYTES only its beginning is seen, as a block of its own without a line end. Of a file that
         is written meanwhile what it held when it was opened is read; where that is lost, `damage` says so behind the last block.
         """
-        yield from _Blocks(self._reader).blocks()
+        yield from _Blocks(self._read).blocks()
         self.damage = self._snapshot.change() or self.damage
 
     def _read(self, target: memoryview) -> int:
         """Fill `target` from its front; fewer bytes mean that the log ends there."""
         filled = 0
         try:
-            while filled < len(target):
-                count = self._packed.readinto(target[filled:])
-                if not count:
-                    break
+            while filled < len(target) and not self._is_ended:
+                if self._is_plain and not self._piece:
+                    count = self._snapshot.readinto(target[filled:])
+                    self._is_ended = not count
+                else:
+                    count = self._put(target[filled:])
                 filled += count
         except _unpacking_errors() as error:
-            self.damage = f"reading stopped early: {error}"
-            self._packed.is_ended = True
+            self.damage, self._is_ended = f"reading stopped early: {error}", True
         self.num_bytes += filled
         return filled
+
+    def _put(self, target: memoryview) -> int:
+        """Put the rest of a piece, or the next one, at the front of `target`."""
+        if self._pieces is None:
+            head = self._snapshot.read(HEAD_BYTES)
+            _raise_if_not_read(head)
+            method = _method(head)
+            self._is_plain = method is None
+            self._pieces = _unpacked(self._snapshot, head, method) if method else iter((head,))
+        self._piece = self._piece or next(self._pieces, b"")
+        count = min(len(target), len(self._piece))
+        target[:count] = self._piece[:count]
+        self._piece = self._piece[count:]
+        self._is_ended = not count and not self._is_plain
+        return count
+
+
+class _Snapshot:
+    """A stream that ends where its file ended when it was opened; a pipe ends where it ends.
+
+    A file that is replaced by another one keeps its bytes for who has it open. One that is cut, or written anew in place, does
+    not: then `change` says so.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.size_bytes = _size_bytes(stream)
+        self._begin = stream.tell() if self.size_bytes else 0
+        # A size of 0 says nothing: files of /proc and some network file systems have it.
+        self._left = self.size_bytes - self._begin if self.size_bytes else None
+        self._samples: list[tuple[int, bytes]] = []
+        self._num_read, self._stride = 0, 1
+        self.num_bytes = 0
+        self._is_cut = False
+
+    def readinto(self, target: memoryview) -> int:
+        """Put the next bytes at the front of `target` and return how many, 0 at the end. Raises OSError."""
+        if self._left is not None:
+            target = target[: max(0, self._left - self.num_bytes)]
+        if not target:
+            return 0
+        count: int = self._stream.readinto(target) or 0  # type: ignore[attr-defined]  # raw and buffered streams have it
+        if count and self.size_bytes:
+            self._remember(bytes(target[max(0, count - _SAMPLE_BYTES) : count]), self.num_bytes + count)
+        self.num_bytes += count
+        self._is_cut = not count and self._left is not None
+        return count
+
+    def read(self, size: int) -> bytes:
+        """Return `size` bytes, fewer at the end of the stream."""
+        buffer = bytearray(size)
+        filled = 0
+        while filled < size and (count := self.readinto(memoryview(buffer)[filled:])):
+            filled += count
+        return bytes(buffer[:filled])
+
+    def _remember(self, sample: bytes, end: int) -> None:
+        """Keep some of the bytes, evenly over the file, that are looked at again in the end."""
+        if self._num_read % self._stride == 0:
+            self._samples.append((self._begin + end - len(sample), sample))
+        self._num_read += 1
+        if len(self._samples) >= _MAX_SAMPLES:
+            self._samples, self._stride = self._samples[::2], 2 * self._stride
+
+    def change(self) -> str | None:
+        """Say, once all was read, that the file was cut or written anew meanwhile; None where it was not, or has only grown."""
+        if self._left is None:
+            return None
+        if self._is_cut:
+            return CUT.format(read=self.num_bytes, size=self._left)
+        try:
+            descriptor = self._stream.fileno()
+            is_same = all(os.pread(descriptor, len(sample), at) == sample for at, sample in self._samples)
+        except OSError:  # what was read was read well
+            return None
+        return None if is_same else ANEW
+
+
+def _size_bytes(stream: BinaryIO) -> int | None:
+    try:
+        status = os.fstat(stream.fileno())
+    except OSError:  # a stream in memory has no descriptor
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 class _Buffer:
@@ -123,27 +218,12 @@ class _Buffer:
         self.target = memoryview(self.data)[self.fresh : self.fresh + fresh_bytes]
 
 
-class _Reader:
-    """Fills a small buffer, which is all that a short log needs, and then a large one again and again."""
+class _Blocks:
+    """Cuts a stream into blocks behind line ends; what is left over moves in front of the next buffer's fresh bytes."""
 
     def __init__(self, read: Callable[[memoryview], int]) -> None:
         self.read = read
         self.buffer: _Buffer | None = None
-
-    def next(self) -> tuple[_Buffer, int]:
-        """Return a buffer and how many fresh bytes it has; it is full unless the stream ends."""
-        if self.buffer is None:
-            self.buffer = _Buffer(0, _FIRST_BYTES)
-        elif not self.buffer.room_bytes:
-            self.buffer = _Buffer(_ROOM_BYTES, _FRESH_BYTES)
-        return self.buffer, self.read(self.buffer.target)
-
-
-class _Blocks:
-    """Cuts a stream into blocks behind line ends; what is left over moves in front of the next buffer's fresh bytes."""
-
-    def __init__(self, reader: _Reader) -> None:
-        self.reader = reader
         self.data = bytearray()
         self.begin = self.fill = 0
         self.is_ended = False
@@ -192,7 +272,12 @@ class _Blocks:
     def _read_on(self) -> None:
         """Go on to the next buffer with what is left over."""
         left = bytes(memoryview(self.data)[self.begin : self.fill])  # this buffer may be filled again at once
-        buffer, count = self.reader.next()
+        # A small buffer is all that a short log needs; then a large one is filled again and again.
+        if self.buffer is None:
+            self.buffer = _Buffer(0, _FIRST_BYTES)
+        elif not self.buffer.room_bytes:
+            self.buffer = _Buffer(_ROOM_BYTES, _FRESH_BYTES)
+        buffer, count = self.buffer, self.read(self.buffer.target)
         self.data, self.begin, self.fill = buffer.data, buffer.fresh - len(left), buffer.fresh + count
         self.data[self.begin : buffer.fresh] = left
         self.is_ended = count < len(buffer.target)
@@ -208,65 +293,67 @@ class _Blocks:
         self.number += 1
 
 
-class _Decompressor(Protocol):
-    """What lzma and zstd have in common, and gzip is given below."""
+def _unpacked(stream: _Snapshot, data: bytes, method: Callable[[], Any]) -> Iterator[bytes]:
+    """Yield the text of a compressed stream that begins with `data`; members may follow one another.
 
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def needs_input(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
-
-
-class _Gzip:
-    """One gzip member with the interface of lzma's decompressor."""
-
-    def __init__(self) -> None:
-        import zlib  # noqa: PLC0415  # only compressed logs pay for it
-
-        self._inner = zlib.decompressobj(wbits=31)
-        self._needs_input = True
-
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
-        text = self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
-        # Output may be held back although all input is taken, but only while there is no room.
-        self._needs_input = not self._inner.unconsumed_tail and len(text) != max_length
-        return text
-
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return self._needs_input
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inner.unused_data
+    Raises EOFError where it is cut, OSError for what is none behind it, and the libraries' errors.
+    """
+    while True:
+        data = data.lstrip(b"\x00")  # xz and tape blocks are padded with zeros
+        while len(data) < HEAD_BYTES and (more := stream.read(_PACKED_BYTES)):
+            data = (data + more).lstrip(b"\x00")
+        if not data:
+            return
+        if _method(data) is not method:
+            raise OSError(f"{len(data)} or more bytes after the compressed stream are not compressed")
+        member = method()
+        has_limit = hasattr(member, "needs_input")  # zlib's has none: its text is bounded by the steps
+        while not member.eof:
+            text = member.decompress(data, _UNPACKED_BYTES) if has_limit else member.decompress(data)
+            if text:
+                yield text
+            data = b""
+            if not member.eof and (not has_limit or member.needs_input):
+                data = stream.read(_PACKED_BYTES)
+                if not data:
+                    raise EOFError("the compressed stream is cut")
+        data = member.unused_data
 
 
-def _xz() -> _Decompressor:
-    import lzma  # noqa: PLC0415  # only compressed logs pay for it
+def _method(head: bytes) -> Callable[[], Any] | None:
+    """Return what makes the decompressor of a stream that begins with `head`, None for plain text."""
+    # A frame to be skipped stands in front where zstd ran in parallel (pzstd).
+    if head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5:
+        return _zstd
+    return next((method for magic, method in _METHODS.items() if head.startswith(magic)), None)
+
+
+# Only compressed logs pay for their imports.
+def _gzip() -> Any:
+    import zlib  # noqa: PLC0415
+
+    return zlib.decompressobj(wbits=31)
+
+
+def _xz() -> Any:
+    import lzma  # noqa: PLC0415
 
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
 
 
-def _bzip2() -> _Decompressor:
-    import bz2  # noqa: PLC0415  # only compressed logs pay for it
+def _bzip2() -> Any:
+    import bz2  # noqa: PLC0415
 
     return bz2.BZ2Decompressor()
 
 
-def _zstd() -> _Decompressor:
-    from backports import zstd  # noqa: PLC0415  # only compressed logs pay for it
+def _zstd() -> Any:
+    from backports import zstd  # noqa: PLC0415
 
-    return cast("_Decompressor", zstd.ZstdDecompressor())
+    return zstd.ZstdDecompressor()
+
+
+_METHODS = {b"\x1f\x8b": _gzip, b"\xfd7zXZ\x00": _xz, b"BZh": _bzip2, b"\x28\xb5\x2f\xfd": _zstd}
 
 
 def _unpacking_errors() -> tuple[type[Exception], ...]:
@@ -276,105 +363,21 @@ def _unpacking_errors() -> tuple[type[Exception], ...]:
     return (OSError, EOFError, *loaded)
 
 
-_NOT_READ = {
-    b"\x04\x22\x4d\x18": "lz4 is not read; unpack it: lz4 -dc FILE | nlp-bench report -",
-    b"PK\x03\x04": "zip is not read; unpack it: unzip -p FILE | nlp-bench report -",
-    b"7z\xbc\xaf": "7z is not read; unpack it: 7z x -so FILE | nlp-bench report -",
-}
-"""First bytes, and what to do about them."""
-_UTF16 = re.compile(rb"\xff\xfe[^\x00]\x00|\xfe\xff\x00[^\x00]")
-
-
 def is_packed(head: bytes) -> bool:
     """Say whether a file whose first HEAD_BYTES are `head` is compressed in a way that logs are read in."""
     return _method(head) is not None
 
 
-def _method(head: bytes) -> Callable[[], Any] | None:
-    """Return the decompressor for a stream that begins with `head`, None for plain text."""
-    if head.startswith(b"\x1f\x8b"):
-        return _Gzip
-    if head.startswith(b"\xfd7zXZ\x00"):
-        return _xz
-    if head.startswith(b"BZh"):
-        return _bzip2
-    # A frame to be skipped stands in front where zstd ran in parallel (pzstd).
-    is_skippable = head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5
-    return _zstd if is_skippable or head.startswith(b"\x28\xb5\x2f\xfd") else None
+_NOT_READ = {
+    rb"\x04\x22\x4d\x18": "lz4 is not read; unpack it: lz4 -dc FILE | nlp-bench report -",
+    rb"PK\x03\x04": "zip is not read; unpack it: unzip -p FILE | nlp-bench report -",
+    rb"7z\xbc\xaf": "7z is not read; unpack it: 7z x -so FILE | nlp-bench report -",
+    rb"\xff\xfe[^\x00]\x00|\xfe\xff\x00[^\x00]": "UTF-16 is not read; convert it: iconv -f UTF-16 -t UTF-8 FILE | nlp-bench report -",
+}
+"""First bytes, and what to do about them."""
 
 
-class _Packed:
-    """The bytes of a stream, unpacked where its first bytes say so; members may follow one another."""
-
-    def __init__(self, stream: Snapshot) -> None:
-        self.is_ended = False
-        self._stream = stream
-        self._head: bytes | None = None
-        self._new: Callable[[], _Decompressor] | None = None
-        self._member: _Decompressor | None = None
-
-    def readinto(self, target: memoryview) -> int:
-        """Put the next bytes at the front of `target` and return how many, 0 at the end."""
-        if self.is_ended:
-            return 0
-        if self._head is None:
-            self._head = self._read_head()
-            self._new = _method(self._head)
-            for magic, what in _NOT_READ.items():
-                if self._head.startswith(magic):
-                    raise OSError(what)
-            if _UTF16.match(self._head):
-                raise OSError("UTF-16 is not read; convert it: iconv -f UTF-16 -t UTF-8 FILE | nlp-bench report -")
-        if self._new:
-            text = self._unpack(len(target))
-        elif self._head:
-            text, self._head = self._head[: len(target)], self._head[len(target) :]
-        else:
-            return self._stream.readinto(target)
-        target[: len(text)] = text
-        return len(text)
-
-    def _read_head(self) -> bytes:
-        head = bytearray(HEAD_BYTES)
-        filled = 0
-        while filled < len(head) and (count := self._stream.readinto(memoryview(head)[filled:])):
-            filled += count
-        return bytes(head[:filled])
-
-    def _read_packed(self) -> bytes:
-        """Return what was left over, else the next bytes of the stream, b"" at its end."""
-        if self._head:
-            head, self._head = self._head, b""
-            return head
-        buffer = bytearray(_PACKED_BYTES)
-        return bytes(buffer[: self._stream.readinto(memoryview(buffer))])
-
-    def _unpack(self, limit: int) -> bytes:
-        """Return up to `limit` bytes of text, b"" at the end. Raises EOFError and the libraries' errors."""
-        while True:
-            if self._member is None and not self._begin_member():
-                return b""
-            member = cast("_Decompressor", self._member)
-            data = self._read_packed() if member.needs_input else b""
-            if member.needs_input and not data:
-                raise EOFError("the compressed stream is cut")
-            text = member.decompress(data, min(limit, _UNPACKED_BYTES))
-            if member.eof:
-                self._head, self._member = member.unused_data, None
-            if text:
-                return text
-
-    def _begin_member(self) -> bool:
-        """Begin the next member; False at the end of the stream. Raises OSError for what is none."""
-        rest, self._head = (self._head or b"").lstrip(b"\x00"), b""  # xz and tape blocks are padded with zeros
-        while len(rest) < HEAD_BYTES and (more := self._read_packed()):
-            rest = (rest + more).lstrip(b"\x00")
-        self._head = rest
-        if not rest:
-            self.is_ended = True
-            return False
-        is_alike = _method(rest) == self._new
-        if self._new is None or not is_alike:
-            raise OSError(f"{len(rest)} or more bytes after the compressed stream are not compressed")
-        self._member = self._new()
-        return True
+def _raise_if_not_read(head: bytes) -> None:
+    for magic, what in _NOT_READ.items():
+        if re.match(magic, head):
+            raise OSError(what)

@@ -14,7 +14,6 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 from nlp_bench.errors import UsageError
@@ -153,6 +152,8 @@ class ConfidenceSequence:
             return None
         mean, iterations = self._sum / self._num_lines, self._num_lines * self._log_interval
         # Student's t in place of the normal quantile: the variance is estimated from few batches.
+        from statistics import NormalDist  # noqa: PLC0415  # few callers need it, and start-up is measured
+
         inflation = student_t(0.5 + LEVEL / 2, number - 1) / NormalDist().inv_cdf(0.5 + LEVEL / 2)
         scale = inflation / mean
         variance = self._long_run_variance()

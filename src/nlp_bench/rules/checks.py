@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.config.model import Model
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.logs.settings import ARGUMENTS
+from nlp_bench.logs.common import ARGUMENTS
 from nlp_bench.measure.entry import has_placeholder_loss, why_broken
 from nlp_bench.measure.findings import Evidence, Status
 from nlp_bench.measure.folder import goes_on

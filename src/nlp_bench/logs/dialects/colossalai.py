@@ -1,14 +1,12 @@
 """Colossal-AI: what its benchmarks sum up, and the steps of its Gemini examples."""
 
-import re
-
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values
+from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 
-_SUMS = re.compile(
+_SUMS = late(
     rb"\bnum_samples: (\d{1,18}), dp_world_size: (\d{1,9}), flop_megatron: [^,\r\n]{1,60}, flop: [^,\r\n]{1,60}, avg_duration: ([\d.eE+-]{1,40}),? ?"
 )
 

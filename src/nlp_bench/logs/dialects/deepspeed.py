@@ -1,10 +1,9 @@
-"""DeepSpeed's engine by itself: its throughput timer, its pipeline engine, DeepSpeed-Chat's steps 1 and 2.
+"""DeepSpeed's engine by itself: its throughput timer, its pipeline engine, DeepSpeed-Chat.
 
 Several of its lines tell of the same step; the better one is believed: the pipeline engine, the timer, the chat line, and
 last the time stamps of `[Rank 0] step=`.
 """
 
-import re
 from math import isfinite
 from typing import NamedTuple
 
@@ -13,41 +12,33 @@ import numpy as np
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import is_cut, quantities, take_facts
+from nlp_bench.logs.pattern import Match, Pattern, is_cut, late, quantities, take_facts
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line, slim
 from nlp_bench.logs.stamp import stamp_s
 
 _N = rb"[-+\d.eEnaif]{1,32}"
-_TIMER = re.compile(
-    rb"(?:global_step=|\d/)(\d{1,18}), (?:RunningAvg)?SamplesPerSec=("
-    + _N
-    + rb")(?:, CurrSamplesPerSec=("
-    + _N
-    + rb"))?(?=[,\s]|$)"
+_TIMER = late(
+    rb"(?:global_step=|\d/)(\d{1,18}), (?:RunningAvg)?SamplesPerSec=(%b)(?:, CurrSamplesPerSec=(%b))?(?=[,\s]|$)"
+    % (_N, _N)
 )
-_PIPE = re.compile(
-    rb"\bsteps?: {0,8}(?P<iteration>\d{1,18})(?: / {0,8}(?P<total_iterations>\d{1,18}))? loss: {0,8}(?P<lm_loss>"
-    + _N
-    + rb").{0,200}? iter time \(s\): {0,8}(?P<elapsed_s>"
-    + _N
-    + rb") samples/sec: {0,8}(?P<samples_per_second>"
-    + _N
-    + rb")"
+_PIPE = late(
+    rb"\bsteps?: {0,8}<iteration>(?: / {0,8}<total_iterations>)? loss: {0,8}(?P<lm_loss>%b).{0,200}? "
+    rb"iter time \(s\): {0,8}(?P<elapsed_s>%b) samples/sec: {0,8}(?P<samples_per_second>%b)" % (_N, _N, _N)
 )
-_CHAT = re.compile(
+_CHAT = late(
     rb"Model Parameters: .{1,40}?, Latency: (?P<latency>[\d.]{1,20})s, .{1,60}?Samples/sec: (?P<rate>[\d.]{1,20}), .{1,40}?"
     rb"Batch Size: (?P<batch>\d{1,9}), Sequence Length: (?P<sequence>\d{1,9})(?=[,\s]|$)"
 )
 # From the time stamp on, for its step must be that of the line.
-_STEP = re.compile(rb"\d\] \[[A-Z]{1,9}\] \[[\w.]{1,40}:\d{1,6}:log_dist\] \[Rank 0\] step=(\d{1,18}), skipped=")
+_STEP = late(rb"\d\] \[[A-Z]{1,9}\] \[[\w.]{1,40}:\d{1,6}:log_dist\] \[Rank 0\] step=(\d{1,18}), skipped=")
 _FACTS = (
-    re.compile(rb"\btrain_batch_size \.{3,40} (?P<global_batch_size>\d{1,12})\s*$"),
-    re.compile(rb"--(?:max_seq_len|seq[_-]length)[= ](?P<sequence_length>\d{1,9})(?!\d)"),
+    rb"\btrain_batch_size \.{3,40} <global_batch_size>\s*$",
+    rb"--(?:max_seq_len|seq[_-]length)[= ]<sequence_length>(?!\d)",
 )
 _MICRO = {
-    "size": re.compile(rb"--(?:per_device_train_batch_size|micro[_-]batch[_-]size)[= ](\d{1,9})(?!\d)"),
-    "accumulation": re.compile(rb"--gradient[_-]accumulation[_-]steps[= ](\d{1,9})(?!\d)"),
+    "size": late(rb"--(?:per_device_train_batch_size|micro[_-]batch[_-]size)[= ](\d{1,9})(?!\d)"),
+    "accumulation": late(rb"--gradient[_-]accumulation[_-]steps[= ](\d{1,9})(?!\d)"),
 }
 # Programs that run on DeepSpeed and state more; not "unknown", which would read the same lines.
 _BETTER = (
@@ -127,7 +118,7 @@ class _Parser(Parser):
                 label = label_of(text[: found.start()].rpartition(b"epoch=")[0] or text[: found.start()])
                 self.timed.append(_Timed(slim(line), label, int(found[1]), mean, rate, stamp_s(text, is_fine=True)))
 
-    def _chat(self, found: re.Match[bytes], text: bytes, line: Line, findings: Findings) -> None:
+    def _chat(self, found: Match, text: bytes, line: Line, findings: Findings) -> None:
         latency, rate, batch = number(found["latency"]), number(found["rate"]), float(found["batch"])
         findings.fact("sequence_length", float(found["sequence"]), line)
         if latency and rate:
@@ -225,5 +216,20 @@ DIALECTS = (
         ),
         parser=_Parser,
         yields_to=_BETTER,
+    ),
+    Dialect(
+        name="deepspeed-chat-rlhf",
+        title="DeepSpeed-Chat, step 3 (PPO)",
+        source="deepspeedai/DeepSpeedExamples applications/DeepSpeed-Chat/training/step3_rlhf_finetuning/main.py",
+        example="|E2E latency=3.80s |Gather latency=0.00s (0.00%) |Generate time=2.50s (65.79%) |Training time=1.08s (28.42%) "
+        "|Others=0.22 (5.79%)|CurSamplesPerSec=16.84 |AvgSamplesPerSec=15.90",
+        trap="a latency of generation and training together; refused",
+        needles=(b"|E2E latency=", b"End-to-End => Latency"),
+        parser=Pattern(
+            record=rb"(?:\|E2E latency=|End-to-End => Latency: {1,8})<elapsed_s> ?s",
+            is_numbered=False,
+            refusal="RLHF: generation and training share one latency and have no single sequence length (no --sequence-length "
+            "describes them): not a training throughput",
+        ),
     ),
 )

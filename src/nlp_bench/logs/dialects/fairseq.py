@@ -6,20 +6,20 @@ from math import isfinite
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import is_cut, take_facts
+from nlp_bench.logs.pattern import is_cut, late, take_facts
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 
 _VALUE = rb'"?([-+\d.eE]{1,40}|nan|inf)"?(?=[\s,|}]|$)'
-_PAIR = re.compile(rb'(?<![\w-])"?(wps|ups|wpb|num_updates|wall|loss|gnorm|oom)"?(?:=|: ?)' + _VALUE)
-_CELL = re.compile(rb"\| (wps|wpb|num_updates|loss|gnorm) " + _VALUE)
-_PLACE = re.compile(rb"\bepoch (\d{1,9})(?: \| [^|\r\n]{0,80}?)?:?\s{1,40}(\d{1,18}) / (\d{1,18})\b")
-_EPOCH = re.compile(rb"\| train \| epoch \d")
-_HEAD = re.compile(rb'\bepoch \d{1,9}(?: \| [^|\r\n]{0,80}?)?:?\s{1,40}\d{1,18} / \d|\{"|\d/\d{1,18} \[')
+_PAIR = late(rb'(?<![\w-])"?(wps|ups|wpb|num_updates|wall|loss|gnorm|oom)"?(?:=|: ?)' + _VALUE)
+_CELL = late(rb"\| (wps|wpb|num_updates|loss|gnorm) " + _VALUE)
+_PLACE = late(rb"\bepoch (\d{1,9})(?: \| [^|\r\n]{0,80}?)?:?\s{1,40}(\d{1,18}) / (\d{1,18})\b")
+_EPOCH = late(rb"\| train \| epoch \d")
+_HEAD = late(rb'\bepoch \d{1,9}(?: \| [^|\r\n]{0,80}?)?:?\s{1,40}\d{1,18} / \d|\{"|\d/\d{1,18} \[')
 _OF_DEVICE = b"training on xla:"
-_TWICE = re.compile(rb"\bwpb\b[^\r\n]{1,4000}\bwpb\b|\bwps\b[^\r\n]{1,4000}\bwps\b")
-_BEGIN = re.compile(rb"\bepoch \d|\{|\bloss=")
-_FACTS = (re.compile(rb"\btraining on (?P<num_devices>\d{1,9}) (?:devices|GPUs)\b"),)
+_TWICE = late(rb"\bwpb\b[^\r\n]{1,4000}\bwpb\b|\bwps\b[^\r\n]{1,4000}\bwps\b")
+_BEGIN = late(rb"\bepoch \d|\{|\bloss=")
+_FACTS = (late(rb"\btraining on (?P<num_devices>\d{1,9}) (?:devices|GPUs)\b"),)
 _MOST_WORDS = 1e13  # per second or per update; overflowing meters have printed 8.9e+19
 _LEAST_WALL_S = 10.0  # the wall clock is printed in whole seconds
 _Pairs = dict[bytes, float]

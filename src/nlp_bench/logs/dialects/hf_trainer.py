@@ -4,7 +4,6 @@ Best first: token counts with a clock (their differences, for what is printed as
 a device, numbered steps with a clock, the summary at the end, the progress bar.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from itertools import pairwise
 from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import is_cut
+from nlp_bench.logs.pattern import is_cut, late
 from nlp_bench.logs.progress_bar import COARSE_S, BarBook, tell
 from nlp_bench.logs.quantity import duration_s, number
 from nlp_bench.logs.scan import Line, slim
@@ -45,15 +44,15 @@ _NEEDLES = (
     b"%|",
 )
 """Lines of dicts, of the summary, of the block at the start, and bars; `--logging-steps` says how often a dict comes."""
-_BATCH = re.compile(rb"(?i)total (?:train )?batch size \([^()]{1,80}\) = ([\d,]{1,20})(?!\d)")
-_TOTAL = re.compile(rb"(?i)total (?:optimization )?steps = ([\d,]{1,20})(?!\d)")
-_STRIDE = re.compile(rb"(?i)\blogging[_-]steps[= ]\s?(\d{1,9})(?:\.0)?(?![\d.])")
-_OUTPUT = re.compile(rb"TrainOutput\(global_step=(\d{1,12})(?!\d)")
-_RESUMED = re.compile(rb"(?i)continuing training from (?:global step|checkpoint)[^\d]{0,80}(\d{1,12})?")
-_SUMMARY = re.compile(
+_BATCH = late(rb"(?i)total (?:train )?batch size \([^()]{1,80}\) = ([\d,]{1,20})(?!\d)")
+_TOTAL = late(rb"(?i)total (?:optimization )?steps = ([\d,]{1,20})(?!\d)")
+_STRIDE = late(rb"(?i)\blogging[_-]steps[= ]\s?(\d{1,9})(?:\.0)?(?![\d.])")
+_OUTPUT = late(rb"TrainOutput\(global_step=(\d{1,12})(?!\d)")
+_RESUMED = late(rb"(?i)continuing training from (?:global step|checkpoint)[^\d]{0,80}(\d{1,12})?")
+_SUMMARY = late(
     rb"\b(train_runtime|train_samples_per_second|train_steps_per_second)(?:\s{1,20}=|['\"]:)\s{1,20}([\d:.]{1,20})(?![\w:.-])"
 )
-_SETTINGS = re.compile(rb"TrainOutput\(|atch size \(|teps =|ogging[_-]steps|ontinuing training from")
+_SETTINGS = late(rb"TrainOutput\(|atch size \(|teps =|ogging[_-]steps|ontinuing training from")
 _SUMMARY_KEYS = (b"train_runtime", b"train_samples_per_second", b"train_steps_per_second")
 _STARTS = (b"***** Running training", b"***** running training")
 _STEP_KEYS = (
@@ -72,14 +71,14 @@ _CONTRADICTION = 0.05
 _TOKEN_DIGITS = 30  # differences of rounded counts are told from so many of their last digits on
 
 
-_DICT = re.compile(rb"\{([^{}]{10,20000})(?:\}|$)")
+_DICT = late(rb"\{([^{}]{10,20000})(?:\}|$)")
 # A pair ends with a comma or the brace: what ends with the line may be cut.
-_PAIR = re.compile(
+_PAIR = late(
     rb"""(['"])([^'"{}]{1,80})\1\s{0,4}:\s{0,4}(?:(['"])([^'"{}]{0,80})\3|([-+]?[\w.][-+\w.]{0,39}))(?=\s{0,4}[,}])"""
 )
 # A pair whose value is no number and no plain text may stand between two that are read.
-_OTHER_PAIR = re.compile(rb"""[\s,]{0,8}(?:$|(['"])[^'"]{1,80}\1\s{0,4}:)""")
-_WORDS = re.compile(rb"(?:(\d{1,6})d\s?)?(?:(\d{1,6})h\s?)?(?:(\d{1,6})m\s?)?(?:(\d{1,6})s)?")
+_OTHER_PAIR = late(rb"""[\s,]{0,8}(?:$|(['"])[^'"]{1,80}\1\s{0,4}:)""")
+_WORDS = late(rb"(?:(\d{1,6})d\s?)?(?:(\d{1,6})h\s?)?(?:(\d{1,6})m\s?)?(?:(\d{1,6})s)?")
 
 
 def _dicts(text: bytes) -> Iterator[Mapping[bytes, bytes]]:

@@ -4,26 +4,25 @@ The rate is of one device; the tokens of all devices so far are exact. Where the
 stamps of the lines (milliseconds) give the time of a step.
 """
 
-import re
-
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.pattern import Match, late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 from nlp_bench.logs.stamp import stamp_s
 
 _HEAD = b"tgs (tokens/gpu/second)="
-_RATE = re.compile(rb"(?:^|[\s,])tgs \(tokens/gpu/second\)=([\d.]+)(?=[\s,])")
-_STEP = re.compile(rb"(?:^|[\s,])step=(\d{1,12})(?=[\s,])")
+_RATE = late(rb"(?:^|[\s,])tgs \(tokens/gpu/second\)=([\d.]+)(?=[\s,])")
+_STEP = late(rb"(?:^|[\s,])step=(\d{1,12})(?=[\s,])")
 _PAIRS = {
-    "consumed_tokens": re.compile(rb"[\s,]num_consumed_tokens=(\d{1,18})(?=[\s,])"),
-    "lm_loss": re.compile(rb"(?:^|[\s,])loss=([-+\w.]+)(?=[\s,])"),
+    "consumed_tokens": late(rb"[\s,]num_consumed_tokens=(\d{1,18})(?=[\s,])"),
+    "lm_loss": late(rb"(?:^|[\s,])loss=([-+\w.]+)(?=[\s,])"),
 }
-_WORLD = re.compile(
+_WORLD = late(
     rb"data parallel size: (\d{1,7}), pipeline parallel size: (\d{1,7}), tensor parallel size: (\d{1,7})(?=[,\s]|$)"
 )
-_TWICE = re.compile(
+_TWICE = late(
     rb"\bstep=\d[^\r\n]{0,4000}\sstep=\d|,step=\d[^\r\n]{0,4000},step=\d|\bloss=[^\r\n]{0,4000}[\s,]loss="
     rb"| -- [^\r\n]{0,4000} -- "
 )
@@ -48,9 +47,7 @@ class _Parser(Parser):
         if step and rate and not _TWICE.search(text):
             self._record(text, step, rate, line, findings)
 
-    def _record(
-        self, text: bytes, step: re.Match[bytes], rate: re.Match[bytes], line: Line, findings: Findings
-    ) -> None:
+    def _record(self, text: bytes, step: Match, rate: Match, line: Line, findings: Findings) -> None:
         iteration = int(step[1])
         values = {"iteration": float(iteration)}
         per_device = number(rate[1])

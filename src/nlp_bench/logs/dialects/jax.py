@@ -1,12 +1,11 @@
 """The trainers of the JAX world: T5X and others that log through CLU, PaxML, AXLearn, EasyLM, Levanter, kithara; MaxText has its own file."""
 
-import re
 from typing import ClassVar
 
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import Lines, Pattern
+from nlp_bench.logs.pattern import Lines, Match, Pattern, late
 from nlp_bench.logs.quantity import Counted, in_unit, number
 from nlp_bench.logs.scan import Line
 
@@ -16,10 +15,10 @@ _SPEED = rb"(?:<iterations_per_second>it/s|<elapsed_s>s/it)"
 class _Clu(Parser):
     """Reads `[step] name=value, name=value`, and derives the devices from the two rates."""
 
-    _head = re.compile(rb"\[(\d{1,12})\] (collection=train )?(?!collection=)(?=[\w/ ]{1,200}=)")
-    _other = re.compile(rb"\bcollection=|\] \[\d{1,12}\] |\.py:\d")
-    _torn_name = re.compile(rb"\w{1,40}=[a-zA-Z_]{1,40}(?:/\S{1,80})? ")
-    _pair = re.compile(rb"(?<![\w/])(?:timing/)?(\w+)=([-+\d.eE]+)(?=,|\s|$)")
+    _head = late(rb"\[(\d{1,12})\] (collection=train )?(?!collection=)(?=[\w/ ]{1,200}=)")
+    _other = late(rb"\bcollection=|\] \[\d{1,12}\] |\.py:\d")
+    _torn_name = late(rb"\w{1,40}=[a-zA-Z_]{1,40}(?:/\S{1,80})? ")
+    _pair = late(rb"(?<![\w/])(?:timing/)?(\w+)=([-+\d.eE]+)(?=,|\s|$)")
     _keys: ClassVar = {
         b"target_tokens_per_second": "tokens_per_second",
         b"target_tokens_per_second_per_core": "tokens_per_second_per_device",
@@ -44,7 +43,7 @@ class _Clu(Parser):
         if head[2] or not (self._is_named or self._torn_name.match(text, head.end())):
             self._record(text, head, line, findings)
 
-    def _record(self, text: bytes, head: re.Match[bytes], line: Line, findings: Findings) -> None:
+    def _record(self, text: bytes, head: Match, line: Line, findings: Findings) -> None:
         written: dict[bytes, bytes] = {}
         for pair in self._pair.finditer(text, head.end()):
             is_whole = line.is_ended or pair.end() < len(text)
@@ -119,7 +118,7 @@ DIALECTS = (
         trap="rate flips between it/s and s/it; counts have three digits; the line stands before anything ran, too",
         needles=(b"Progress on:train", b'"throughput/tokens_per_second"'),
         parser=Pattern(
-            record=rb'\{(?=[^\r\n]{0,9999}"throughput/tokens_per_second")(?P<fields>[^\r\n]{0,9999}"step": <iteration>[,}][^\r\n]{0,9999})',
+            record=rb'\{(?="[^\r\n]{0,4000}"throughput/tokens_per_second")(?P<fields>[^\r\n]{0,4000}"step": <iteration>[,}][^\r\n]{0,4000})',
             # Rounded to three digits the count may stay the same for many steps.
             otherwise=rb"Progress on:train (?P<iteration>[\d.]+[kKMG]?)it/[\d.]+[kKMG]?it rate:"
             + _SPEED

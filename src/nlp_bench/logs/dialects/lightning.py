@@ -4,15 +4,15 @@ Metrics have three significant digits (`consumed_samples=1.63e+6`): what was rou
 """
 
 import math
-import re
 from typing import NamedTuple
 
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.pattern import late
 from nlp_bench.logs.progress_bar import NEEDLES, Bar, BarBook, Series, tell
 from nlp_bench.logs.scan import Line, slim
 
-_METRIC = re.compile(
+_METRIC = late(
     rb"(?<!\w)(global_step|consumed_samples|train_step_timing in s|reduced_train_loss)=([-+\d.eEnaif]{1,24})"
 )
 # Programs that run under Lightning, or beside it, and state more than its bar; not "unknown", which reads the bar itself.
@@ -29,7 +29,7 @@ _BETTER = (
     "fairseq",
     "jube-table",
 )
-_NAME = re.compile(rb"(?:^|,) {0,4}([^=,]{1,80})=")
+_NAME = late(rb"(?:^|,) {0,4}([^=,]{1,80})=")
 _NEMO = (b"global_step=", b"consumed_samples=", b"train_step_timing in s=")
 
 

@@ -1,67 +1,45 @@
 """LitGPT with its ancestors: the time is of a micro-batch, and the micro-batches of a step have to be added up."""
 
-import re
-
 from nlp_bench.logs.clean import label_of
-from nlp_bench.logs.dialect import Dialect, Parser
+from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import is_cut, quantities, take_facts
+from nlp_bench.logs.pattern import At, Match, Pattern, PatternParser, Values, is_cut, late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 
-_LOSS = rb"(?P<lm_loss>[-+\d.eE]{1,40}|nan|inf)"
-_MICRO = re.compile(
+_MICRO = late(
     rb"\biter (?P<micro>\d{1,18})(?:/\d{1,18})? step (?P<step>\d{1,18})(?:/\d{1,18})?\]?(?::| \|)"
-    rb"(?: loss(?: train:)? " + _LOSS + rb",)?[^\r\n]{0,120}?\biter time: (?P<elapsed_ms>[\d.]{1,30}) ?ms"
+    rb"(?: loss(?: train:)? <lm_loss>,)?[^\r\n]{0,120}?\biter time: <elapsed_ms> ?ms"
     rb"(?P<mark> \((?:step|optimizer\.step)\))?(?P<pretrain> remaining time: )?"
 )
-# lightning-thunder's benchmarks: an optimizer step in every iteration, `t` is the length of the samples.
-_WHOLE = re.compile(
-    rb"\biter (?P<iteration>\d{1,18}): loss " + _LOSS + rb", iter time: (?P<elapsed_ms>[\d.]{1,30}) ?ms"
-    rb"(?:, t: (?P<sequence_length>\d{1,9})(?=\s|$))?"
-)
-_LLAMA = re.compile(
-    rb"\biter (?P<iteration>\d{1,18}): loss " + _LOSS + rb", time: (?P<elapsed_ms>[\d.]{1,30}) ?ms"
-    rb"(?:, speed: (?P<tokens_per_second_per_device>[\d.]{1,30}|-) toks/s/device)?"
-)
-_BATCH = (re.compile(rb"\bglobal_batch_size=(?P<global_batch_size>\d{1,9})(?![\w-])"),)
-_LENGTH = re.compile(rb"\bmax_seq_length=(\d{1,9})(?![\w-])")
-_TOTAL = re.compile(rb"\| - Total tokens {1,9}: ([\d,]{1,30})\s*$")
-ONE_OF_MANY = (
-    "each line has the time of one micro-batch of a step only: the time of a step is not in the log, "
-    "and no option can supply it"
-)
-NO_STEP = "no step of this log has all its micro-batches: the time of a step is not in it, and no option can supply it"
+_LENGTH = late(rb"TrainArgs\(.*\bmax_seq_length=(\d{1,9})(?![\w-])")
+_TOTAL = late(rb"\| - Total tokens {1,9}: ([\d,]{1,30})\s*$")
+_NOT_IN_IT = "the time of a step is not in the log, and no option can supply it"
 
 
-class _Parser(Parser):
+class _LitGpt(PatternParser):
     """Adds up the micro-batches from the line behind one step to the next step."""
 
-    def __init__(self) -> None:
-        self.last: tuple[int, int] | None = None
-        self.elapsed_s: float | None = None
-        self.length: float | None = None
-        self.before = 0
-        """The step whose end was met last."""
-        self.is_from_start = self.has_gaps = self.was_step = self.has_micro = False
+    last: tuple[int, int] | None = None
+    elapsed_s: float | None = None
+    length: float | None = None
+    before = 0
+    """The step whose end was met last."""
+    is_from_start = has_gaps = was_step = has_micro = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read a micro-batch, an iteration that is a step, or what is said once."""
         if b"TrainArgs(" in text:
-            take_facts(_BATCH, text, line, findings)
-            length = _LENGTH.search(text, text.index(b"TrainArgs("))
+            length = _LENGTH.search(text)
             self.length = float(length[1]) if length else None
         self._total(line, text, findings)
-        for found in _WHOLE.finditer(text):
-            values, is_whole = quantities(found, cut_at=-1 if line.is_ended else len(text))
-            findings.record(line, values, label=label_of(text[: found.start()]), is_whole=is_whole)
+        super().text(text, line, findings)
         for found in _MICRO.finditer(text):
             self.has_micro = True
-            if found[0].count(b"loss") > 1 or found[0].count(b"iter ") > 2:
-                continue  # the halves of two lines
-            self._micro(line, text, found, findings)
+            if found[0].count(b"loss") <= 1 and found[0].count(b"iter ") <= 2:  # else the halves of two lines
+                self._micro(line, text, found, findings)
 
-    def _micro(self, line: Line, text: bytes, found: re.Match[bytes], findings: Findings) -> None:
+    def _micro(self, line: Line, text: bytes, found: Match, findings: Findings) -> None:
         micro, step = int(found["micro"]), int(found["step"])
         elapsed = number(found["elapsed_ms"])
         if found["pretrain"] and self.length:
@@ -111,27 +89,26 @@ class _Parser(Parser):
     def finish(self, findings: Findings) -> None:
         """Refuse where micro-batches are missing between the lines."""
         if self.has_micro and not findings.num_records:
-            findings.refuse(ONE_OF_MANY if self.has_gaps else NO_STEP)
+            findings.refuse(
+                f"each line has the time of one micro-batch of a step only: {_NOT_IN_IT}"
+                if self.has_gaps
+                else f"no step of this log has all its micro-batches: {_NOT_IN_IT}"
+            )
 
 
-class _Llama(Parser):
+class _Llama(PatternParser):
     """lit-llama: a rate of one device for each step, or times of micro-batches alone."""
 
-    def __init__(self) -> None:
-        self.has_rates = False
+    has_rates = False
 
-    def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read an iteration; `-` stands for the rate of an iteration that is no step."""
-        for found in _LLAMA.finditer(text):
-            if found["tokens_per_second_per_device"] == b"-":
-                continue
-            values, is_whole = quantities(found)
-            if not line.is_ended and "tokens_per_second_per_device" not in values:
-                values, is_whole = {}, False  # a speed may have followed
-            if "tokens_per_second_per_device" in values:
-                values.pop("elapsed_s", None)
-                self.has_rates = True
-            findings.record(line, values, label=label_of(text[: found.start()]), is_whole=is_whole)
+    def values(self, values: Values, at: At) -> Values | None:
+        """Take the rate of a step; `-` stands for the rate of an iteration that is no step."""
+        if at.found["accumulates"]:
+            return None
+        if "tokens_per_second_per_device" in values:
+            self.has_rates = True
+            del values["elapsed_s"]
+        return values
 
     def finish(self, findings: Findings) -> None:
         """Say what an iteration is."""
@@ -150,7 +127,13 @@ DIALECTS = (
         "remaining time: 1:00:00",
         trap="iter is a micro-batch of one device, step the optimizer's; Tok/sec of the summary is wrong in the source",
         needles=(b"iter time: ", b"TrainArgs(", b"| - Total tokens "),
-        parser=_Parser,
+        parser=Pattern(
+            # lightning-thunder's benchmarks: an optimizer step in every iteration, `t` is the length of the samples.
+            record=rb"\biter <iteration>: loss <lm_loss>, iter time: <elapsed_ms> ?ms(?:, t: <sequence_length>(?=\s|$))?",
+            facts=(rb"TrainArgs\(.*\bglobal_batch_size=<global_batch_size>(?![\w-])",),
+            reads_each_line=False,
+            reading=_LitGpt,
+        ),
     ),
     Dialect(
         name="lit-llama",
@@ -159,7 +142,12 @@ DIALECTS = (
         example="iter 100: loss 7.5000, time: 500.00ms, speed: 4096 toks/s/device",
         trap="time is of a micro-batch, speed of one device and of the whole step; `-` while gradients accumulate",
         needles=(b", time: ",),
-        parser=_Llama,
+        parser=Pattern(
+            record=rb"\biter <iteration>: loss <lm_loss>, time: <elapsed_ms> ?ms(?:, speed: "
+            rb"(?:<tokens_per_second_per_device>|(?P<accumulates>-)) toks/s/device)?",
+            reads_each_line=False,
+            reading=_Llama,
+        ),
         counts_from=0,
     ),
 )

@@ -5,15 +5,14 @@ devices is their quotient; where they differ only the log or a person can tell i
 the time of the dispatch alone.
 """
 
-import re
-
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.pattern import Match, late
 from nlp_bench.logs.quantity import Bracket, bounds, number
 from nlp_bench.logs.scan import Line
 
-_STEP = re.compile(rb"completed step: (\d{1,12}), seconds: (\d+(?:\.\d+)?)(?=,|\s|$)")
+_STEP = late(rb"completed step: (\d{1,12}), seconds: (\d+(?:\.\d+)?)(?=,|\s|$)")
 _KEYS = {
     b"Tokens/s/device": "tokens_per_second_per_device",
     b"TFLOP/s/device": "model_tflops",
@@ -23,9 +22,9 @@ _KEYS = {
 _NEVER_LAST = (b"TFLOP/s/device", b"TFLOP/s", b"Tokens/s/device", b"total_weights")
 """Fields after which every version goes on: a line that ends with one was cut."""
 _FACTS = (
-    re.compile(rb"Config param (global_batch_size)_to_train_on: (\d+)\s*$"),
-    re.compile(rb"Config param (max_target_length): (\d+)\s*$"),
-    re.compile(rb"\b(Num_devices): (\d+), shape"),
+    late(rb"Config param (global_batch_size)_to_train_on: (\d+)\s*$"),
+    late(rb"Config param (max_target_length): (\d+)\s*$"),
+    late(rb"\b(Num_devices): (\d+), shape"),
 )
 _MEANING = {
     b"global_batch_size": "global_batch_size",
@@ -67,7 +66,7 @@ class _Parser(Parser):
         if step:
             self._record(text, step, line, findings)
 
-    def _record(self, text: bytes, step: re.Match[bytes], line: Line, findings: Findings) -> None:
+    def _record(self, text: bytes, step: Match, line: Line, findings: Findings) -> None:
         fields = dict(piece.strip().partition(b": ")[::2] for piece in text[step.end() :].split(b","))
         is_cut = not line.is_ended
         if fields and (is_cut or next(reversed(fields)) in _NEVER_LAST):

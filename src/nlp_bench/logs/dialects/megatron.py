@@ -16,28 +16,28 @@ from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.dialects.megatron_facts import NEEDLES, Settings
 from nlp_bench.logs.dialects.megatron_keys import NUMBER, field_of, grammar, is_rounded, normal, value_of
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values
+from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late
 from nlp_bench.logs.quantity import RATES
 from nlp_bench.logs.scan import Line
 
 # ALCF's fork writes `iteration=`. The word comes before the look behind it: so the engine searches for it alone.
-_START = re.compile(rb"iteration(?<![\w-]iteration)(?:=|(?=\s))\s*(\d{1,18})\s*/\s*(\d{1,18})\s*\|")
-_END = re.compile(rb"nan\s?iterations\s*:\s*\d+\s*\|")
+_START = late(rb"iteration(?<![\w-]iteration)(?:=|(?=\s))\s*(\d{1,18})\s*/\s*(\d{1,18})\s*\|")
+_END = late(rb"nan\s?iterations\s*:\s*\d+\s*\|")
 _MAX_WRAPPED = 12
 _SAME = 0.005
 """Share by which a time or a rate that stands twice in one record may differ; of two that differ the slower one is read."""
 _NO_RATE = {b"None", b"N/A"}
 """What forks print for a learning rate that there is not."""
-_KEY = re.compile(rb"(?:\[[A-Z]{2}\])?[\w /().,@%-]{1,64}")
-_VALUE = re.compile(rb"\s*(?:[-+]?[\d.][-+\w.%/ :()]{0,80}|nan|inf|N/A)\s*", re.IGNORECASE)
+_KEY = late(rb"(?:\[[A-Z]{2}\])?[\w /().,@%-]{1,64}")
+_VALUE = late(rb"\s*(?:[-+]?[\d.][-+\w.%/ :()]{0,80}|nan|inf|N/A)\s*", re.IGNORECASE)
 # GPT-NeoX prints its rate before the number of the iteration.
-_RATE = re.compile(rb"samples/sec:\s*(" + NUMBER + rb")\s*\|\s*$")
-_SPEED = re.compile(rb"speed (" + NUMBER + rb") samples/\(min\*GPU\)\s*$")
+_RATE = late(rb"samples/sec:\s*(" + NUMBER + rb")\s*\|\s*$")
+_SPEED = late(rb"speed (" + NUMBER + rb") samples/\(min\*GPU\)\s*$")
 _NAMES = ("gpt-neox", "primus", "sat", "modellink", "megatron-bridge", "megatron-deepspeed")
-_RANKS = re.compile(rb"\[rank-\d+/(\d{1,18})\]")
+_RANKS = late(rb"\[rank-\d+/(\d{1,18})\]")
 _NOWHERE = Line(0, 0, b"", is_ended=True, following=lambda _: [])
 _BRIDGE = rb"Step Time : (?P<elapsed_s>\d{1,9}\.\d{1,9})s GPU utilization: (?P<model_tflops>\d{1,9}\.\d{1,9})(?:MODEL_)?TFLOP/s/GPU"
-_IS_BRIDGE = re.compile(rb"Step Time : [\d.]+s GPU utilization: ")
+_IS_BRIDGE = late(rb"Step Time : [\d.]+s GPU utilization: ")
 
 
 class _Record(NamedTuple):

@@ -5,9 +5,8 @@ megatron/neox_arguments/arguments.py (`print`), deepspeedai/DeepSpeed deepspeed/
 AMD-AGI/Primus primus/modules/module_utils.py (`log_dict_aligned`), nlp_bench/train/dump.py.
 """
 
-import re
-
 from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.pattern import Match, late
 from nlp_bench.logs.quantity import Bracket, bounds
 from nlp_bench.logs.scan import Line
 
@@ -28,29 +27,29 @@ NEEDLES = (
     b"] datetime: ",
     b" > device: ",
 )
-_RULE = re.compile(rb"-{5} (end of )?arguments -{5}")
+_RULE = late(rb"-{5} (end of )?arguments -{5}")
 # GPT-NeoX adds dots and whether the value is the default: `  seq_length ...... 2048.......updated`.
-_ARGUMENT = re.compile(rb"(?:^|[\s:])(\w{2,64}) \.{2,} (\d{1,18}|True|False)\.*(?:default|updated)?\s*$")
-_CURRICULUM = re.compile(rb"\scurriculum_learning \.{2,} \{.{0,200}'enabled': True")
-_ALIGNED = re.compile(
+_ARGUMENT = late(rb"(?:^|[\s:])(\w{2,64}) \.{2,} (\d{1,18}|True|False)\.*(?:default|updated)?\s*$")
+_CURRICULUM = late(rb"\scurriculum_learning \.{2,} \{.{0,200}'enabled': True")
+_ALIGNED = late(
     rb"(?:^|[\s-])(seq_length|global_batch_size|log_interval)\s*:\s*(\d{1,18})(?: \(int\))?\s*$"
     rb"|(?:-(world_size):\s*(\d{1,18})|\s(world_size)\s*: (\d{1,18}) \(int\))\s*$"
 )
-_OPTION = re.compile(
+_OPTION = late(
     rb"--(seq[-_]length|global[-_]batch[-_]size|log[-_]interval|nnodes|nproc[-_]per[-_]node)[=\s]\s*['\"]?(\d{1,18})(?![\w.:])"
 )
-_ENGINE = re.compile(rb"\[config\.py:\d+:\w+\]\s+(train_batch_size|gradient_accumulation_steps) \.+ (\d{1,18})\s*$")
-_STEP = re.compile(rb"iter time \(s\): (\d{1,9}\.\d{1,9}) samples/sec: (\d{1,9}\.\d{1,9})(?![\d.])")
+_ENGINE = late(rb"\[config\.py:\d+:\w+\]\s+(train_batch_size|gradient_accumulation_steps) \.+ (\d{1,18})\s*$")
+_STEP = late(rb"iter time \(s\): (\d{1,9}\.\d{1,9}) samples/sec: (\d{1,9}\.\d{1,9})(?![\d.])")
 _SENTENCES = (
-    (re.compile(rb"using world size: (\d{1,18})(?:,| and )"), "num_devices"),
-    (re.compile(rb"number of GPUs determined to be: (\d{1,18})\s*$"), "num_devices"),
-    (re.compile(rb"initialized with seq_len: (\d{1,18}) "), "sequence_length"),
-    (re.compile(rb"initialized with seq_len: \d{1,18} world_size: (\d{1,18}) "), "num_devices"),
+    (late(rb"using world size: (\d{1,18})(?:,| and )"), "num_devices"),
+    (late(rb"number of GPUs determined to be: (\d{1,18})\s*$"), "num_devices"),
+    (late(rb"initialized with seq_len: (\d{1,18}) "), "sequence_length"),
+    (late(rb"initialized with seq_len: \d{1,18} world_size: (\d{1,18}) "), "num_devices"),
 )
-_CONSTANT = re.compile(rb"setting number of micro-batches to constant (\d{1,18})\s*$")
-_DEVICE = re.compile(rb"^(?:\[\w{1,20}\]:)? > device: (.{1,200}?)\s*$")
-_MICROSECONDS = re.compile(rb"\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}")
-_SKIPPED = re.compile(rb"OVERFLOW! Rank 0 Skipping step")
+_CONSTANT = late(rb"setting number of micro-batches to constant (\d{1,18})\s*$")
+_DEVICE = late(rb"^(?:\[\w{1,20}\]:)? > device: (.{1,200}?)\s*$")
+_MICROSECONDS = late(rb"\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}")
+_SKIPPED = late(rb"OVERFLOW! Rank 0 Skipping step")
 _FACT = {
     "seq_length": "sequence_length",
     "world_size": "num_devices",
@@ -170,7 +169,7 @@ class Settings:
         self.has_microseconds |= _MICROSECONDS.search(text) is not None
         self.num_overflows += _SKIPPED.search(text) is not None
 
-    def _step(self, found: re.Match[bytes], line: Line) -> None:
+    def _step(self, found: Match, line: Line) -> None:
         """Take a line of DeepSpeed's pipeline engine: its rate times its time is the batch."""
         self.is_deepspeed = True
         seconds, rate = bounds(found[1]), bounds(found[2])

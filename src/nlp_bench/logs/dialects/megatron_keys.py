@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import in_unit
 from nlp_bench.logs.record import COLUMN
 from nlp_bench.logs.scan import Grammar
@@ -81,11 +82,11 @@ COUNTS = {"consumed_samples", "consumed_tokens", "global_batch_size", "num_skipp
 NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 _BLANKS = bytes.maketrans(b"", b"")
-_WHOLE = re.compile(rb"\d{1,18}")
+_WHOLE = late(rb"\d{1,18}")
 _PLAIN = re.compile(NUMBER + rb"|[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 # The current value and a running mean of it: `1460.8/1450.4`, `615.5 (avg 612.0)`.
-_CURRENT = re.compile(rb"(" + NUMBER + rb")(?:/ ?" + NUMBER + rb"| \(avg " + NUMBER + rb"\))")
-_ROUNDED = re.compile(rb"\d+(?:\.\d+)?[KMBT]")
+_CURRENT = late(rb"(" + NUMBER + rb")(?:/ ?" + NUMBER + rb"| \(avg " + NUMBER + rb"\))")
+_ROUNDED = late(rb"\d+(?:\.\d+)?[KMBT]")
 
 
 def normal(key: bytes) -> bytes:

@@ -1,12 +1,10 @@
 """MindSpore Transformers (MindFormers): a step and, on the next line, samples per second and processor."""
 
-import re
-
 from nlp_bench.logs.dialect import Dialect
-from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values
+from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late
 from nlp_bench.logs.quantity import number
 
-_RATE = re.compile(rb"\| {0,9}([\d.]{1,20}) samples/s/p\b")
+_RATE = late(rb"\| {0,9}([\d.]{1,20}) samples/s/p\b")
 _MAX_NEXT = 2  # the second line follows at once; another rank's words may slip in between
 
 

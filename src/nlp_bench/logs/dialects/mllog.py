@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.pattern import late
 from nlp_bench.logs.scan import Line
 
 _MARK = b":::MLLOG"
@@ -33,10 +34,10 @@ _SETTINGS = {
     "sequence_length": "sequence_length",
 }
 _STEP_TIMES = ("train_step_timing in s", "train_step_timing", "train_step_time")
-_OLD = re.compile(rb":::MLPv0\.\d[.\d]{0,8} (\w{1,40}) ")  # until v0.6: no benchmark of these years counts tokens
+_OLD = late(rb":::MLPv0\.\d[.\d]{0,8} (\w{1,40}) ")  # until v0.6: no benchmark of these years counts tokens
 _LANGUAGE = re.compile(r"gpt|llama|mixtral|deepseek|qwen|moe_", re.IGNORECASE)
-_DUMPED_LENGTH = re.compile(rb"encoder_seq_length['\"]?\s{0,8}[:=]\s{0,8}(\d{1,9})(?!\d)")
-_KEY = re.compile(rb'"key": ?"(\w{1,60})"')
+_DUMPED_LENGTH = late(rb"encoder_seq_length['\"]?\s{0,8}[:=]\s{0,8}(\d{1,9})(?!\d)")
+_KEY = late(rb'"key": ?"(\w{1,60})"')
 _BORDERS = {"block_start", "block_stop", "eval_start", "eval_stop", "eval_accuracy"}
 _FOLLOWERS = {
     "run_start": {"block_start", "block_stop", "eval_start"},

@@ -4,45 +4,42 @@ The batch stands in that source, in one of these forms: sequences and their leng
 schedule of several batches, which the steps do not tell apart.
 """
 
-import re
 from math import prod
 
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.dialects.hf_trainer import is_joined
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import take_facts
+from nlp_bench.logs.pattern import Match, late, take_facts
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 
-_STEP = re.compile(
+_STEP = late(
     rb"\bstep:(\d{1,18})/(\d{1,18})((?: [a-z][a-z_]{0,29}:\S{1,40}){0,6}) train_time:(\d[\d.]{0,30})(ms|s)(?=\s|$)"
 )
-_NAME, _NAMES = re.compile(rb" ([a-z_]+):"), (b"train_loss", b"val_loss", b"train_time", b"step_avg")
-_LOSS = re.compile(rb" train_loss:([-+\d.eE]{1,40}|nan|inf)")
+_NAME, _NAMES = late(rb" ([a-z_]+):"), (b"train_loss", b"val_loss", b"train_time", b"step_avg")
+_LOSS = late(rb" train_loss:([-+\d.eE]{1,40}|nan|inf)")
 _PRODUCT = rb"(\d[\d_]{0,15}(?: ?\* ?\d[\d_]{0,15}){0,6})"
-_FIELD = re.compile(
+_FIELD = late(
     rb"^\s{1,16}(batch_size|sequence_length|seq_len|train_seq_len|train_batch_size)(?: ?: ?int)? ?= ?"
     + _PRODUCT
     + rb"\s{0,8}(#.*)?$"
 )
-_COUNTED_IN = re.compile(rb"\bin (tokens|sequences)\b")
-_TOKENS_AT_TOP = re.compile(rb"^batch_size = " + _PRODUCT + rb"\s*$")
-_SCHEDULE = re.compile(rb"\b(?:train_)?bs_schedule\b.{0,40}=|^def get_bs\(|\bTrainingStage\(.{0,200}\bbatch_size=")
-_ASSERTED = re.compile(rb"^assert world_size == (\d{1,4})(?![\w-])")
-_ACCUMULATED = re.compile(rb"^grad_accum_steps = (\d{1,4}) // world_size\b")
-_PER_DEVICE = re.compile(rb"\bworld_size \* args\.(?:train_)?seq_len\b")
-_MEAN = re.compile(rb" step_avg:(\d[\d.]{0,30})(?:ms)?(?=\s|$)")
-_OTHER_MEAN = re.compile(rb"[a-z_]{1,30}:\S")
+_COUNTED_IN = late(rb"\bin (tokens|sequences)\b")
+_TOKENS_AT_TOP = late(rb"^batch_size = " + _PRODUCT + rb"\s*$")
+_SCHEDULE = late(rb"\b(?:train_)?bs_schedule\b.{0,40}=|^def get_bs\(|\bTrainingStage\(.{0,200}\bbatch_size=")
+_ASSERTED = late(rb"^assert world_size == (\d{1,4})(?![\w-])")
+_ACCUMULATED = late(rb"^grad_accum_steps = (\d{1,4}) // world_size\b")
+_PER_DEVICE = late(rb"\bworld_size \* args\.(?:train_)?seq_len\b")
+_MEAN = late(rb" step_avg:(\d[\d.]{0,30})(?:ms)?(?=\s|$)")
+_OTHER_MEAN = late(rb"[a-z_]{1,30}:\S")
 _UNTIMED_STEPS = (0, 9, 10, 11)  # early versions leave the first ones out
 _FACTS = (
-    re.compile(
-        rb"\btrain_batch_tokens:(?P<tokens>\d{1,18})(?=\s|$)(?: (?:train_)?seq_len:(?P<sequence_length>\d{1,9}))?"
-    ),
-    re.compile(rb"^world_size:(?P<num_devices>\d{1,9}) grad_accum_steps:"),
+    late(rb"\btrain_batch_tokens:(?P<tokens>\d{1,18})(?=\s|$)(?: (?:train_)?seq_len:(?P<sequence_length>\d{1,9}))?"),
+    late(rb"^world_size:(?P<num_devices>\d{1,9}) grad_accum_steps:"),
 )
-_GPU = re.compile(rb"^\|\s{1,4}(\d{1,3})\s{1,4}(\w[\w ./+-]{2,40}?)\s{1,40}(?:On|Off|N/A) ")
-_MEMORY = re.compile(rb"\|\s{1,12}(\d{1,9})MiB / {0,9}\d{1,9}MiB \|")
+_GPU = late(rb"^\|\s{1,4}(\d{1,3})\s{1,4}(\w[\w ./+-]{2,40}?)\s{1,40}(?:On|Off|N/A) ")
+_MEMORY = late(rb"\|\s{1,12}(\d{1,9})MiB / {0,9}\d{1,9}MiB \|")
 _IN_USE_MIB = 500  # a GPU that no program uses holds a few MiB
 _CLASS_LINES, _TABLE_LINES, _TOP_LINES, _MAX_KEPT = 60, 90, 4, 100_000
 SCHEDULED = (
@@ -73,7 +70,7 @@ class _Parser(Parser):
         else:
             self._words(line, text, findings)
 
-    def _step(self, line: Line, text: bytes, found: re.Match[bytes], findings: Findings) -> None:
+    def _step(self, line: Line, text: bytes, found: Match, findings: Findings) -> None:
         self._facts(findings)
         clock = number(found[4])
         values = {"iteration": float(found[1]), "total_iterations": float(found[2])}
@@ -183,7 +180,7 @@ def _counts_tokens(comment: bytes) -> bool:
     return found is not None and found[1] == b"tokens" and b"batch" in comment[: found.start()]
 
 
-def _is_torn(text: bytes, found: re.Match[bytes]) -> bool:
+def _is_torn(text: bytes, found: Match) -> bool:
     """Say whether step and time are of two lines: a field stands twice, or the mean is not that of so many steps."""
     if text.count(b" train_time:") > 1 or text.count(b"step:") > 1 or text.count(b"_loss:", found.start()) > 1:
         return True

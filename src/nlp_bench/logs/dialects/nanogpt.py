@@ -1,10 +1,8 @@
 """Karpathy's trainers and their kin: nanoGPT, llama2.c, nanochat, build-nanogpt, llm.c."""
 
-import re
-
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values
+from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late
 from nlp_bench.logs.scan import Line
 
 _COMMAS = rb"[\d,]{1,30}"
@@ -24,8 +22,8 @@ _SIZES = (
 class _NanoGpt(PatternParser):
     """Remembers the last evaluation: it falls into the time of the iteration of the same number."""
 
-    _evaluation = re.compile(rb"(?:^|\s)step (\d{1,18}): train loss ")
-    _torn_evaluation = re.compile(rb"loss [-+\d.nainf]{1,30}, val loss ")  # of an iteration whose number is lost
+    _evaluation = late(rb"(?:^|\s)step (\d{1,18}): train loss ")
+    _torn_evaluation = late(rb"loss [-+\d.nainf]{1,30}, val loss ")  # of an iteration whose number is lost
     evaluated = -1
     is_next = False
 
@@ -48,7 +46,7 @@ class _NanoGpt(PatternParser):
 class _LlmC(PatternParser):
     """Counts the lines of the trainer's own log file, which has no times at all."""
 
-    _loss_only = re.compile(rb"^s:\d{1,18} (?:tel|trl|eval):[-+\d.]")
+    _loss_only = late(rb"^s:\d{1,18} (?:tel|trl|eval):[-+\d.]")
     num_losses = 0
     is_smoothed = False
 

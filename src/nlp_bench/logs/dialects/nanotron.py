@@ -4,15 +4,14 @@ The sequence length is not in the line; tokens per second x time / batch and con
 it. Within these bounds the roundest whole number is taken, which is off by less than the rounding in any case.
 """
 
-import re
-
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.pattern import Match, late
 from nlp_bench.logs.quantity import Bracket, Counted, bounds, in_unit, number
 from nlp_bench.logs.scan import Line
 
-_START = re.compile(rb"(?<![\w-])iteration: (\d{1,12}) / (\d{1,12}) \|")
+_START = late(rb"(?<![\w-])iteration: (\d{1,12}) / (\d{1,12}) \|")
 _TIMES = (b"elapsed_time_per_iteration_ms", b"time_per_iteration_ms")
 _KEYS = {
     b"tokens_per_sec": "tokens_per_second",
@@ -45,7 +44,7 @@ class _Parser(Parser):
             end = len(text) if is_last else starts[position + 1].start()
             self._record(text[:end], start, line, findings, is_ended=is_last and line.is_ended)
 
-    def _record(self, text: bytes, start: re.Match[bytes], line: Line, findings: Findings, *, is_ended: bool) -> None:
+    def _record(self, text: bytes, start: Match, line: Line, findings: Findings, *, is_ended: bool) -> None:
         fields: dict[bytes, bytes] = {}
         for piece in text[start.end() :].split(b" | "):
             key, _, value_text = piece.strip(b" |").partition(b": ")

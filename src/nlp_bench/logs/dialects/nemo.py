@@ -1,21 +1,20 @@
 """NVIDIA's NeMo 2, whose printed records the terminal often wraps, and NeMo-Automodel."""
 
-import re
 from collections.abc import Mapping
 
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import Pattern
+from nlp_bench.logs.pattern import Pattern, late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 
-_START = re.compile(rb"Training epoch (\d{1,9}), iteration (\d{1,18})/(\d{1,18})")
+_START = late(rb"Training epoch (\d{1,9}), iteration (\d{1,18})/(\d{1,18})")
 # Where a terminal has wrapped a record: within a number or behind one, else between or within names.
-_AFTER_NUMBER = re.compile(rb":\s{0,8}[-+\d.e]{1,24}\s{0,8}$")
-_REST_OF_NUMBER = re.compile(rb"[\d.e+-]{1,24}\s{0,8}(?:\||$)|\s{0,8}\|")
-_WITHIN_NAMES = re.compile(rb"\|\s{0,8}(?:[\w/. ]{1,60}:?\s{0,8})?$")
-_REST_OF_NAMES = re.compile(rb"\s{0,8}[\w/. ]{0,60}:?\s{0,8}[-+\d.einfa]{1,24}\s{0,8}(?:\||$)")
+_AFTER_NUMBER = late(rb":\s{0,8}[-+\d.e]{1,24}\s{0,8}$")
+_REST_OF_NUMBER = late(rb"[\d.e+-]{1,24}\s{0,8}(?:\||$)|\s{0,8}\|")
+_WITHIN_NAMES = late(rb"\|\s{0,8}(?:[\w/. ]{1,60}:?\s{0,8})?$")
+_REST_OF_NAMES = late(rb"\s{0,8}[\w/. ]{0,60}:?\s{0,8}[-+\d.einfa]{1,24}\s{0,8}(?:\||$)")
 _MOST_WRAPS = 6
 _KEYS: Mapping[bytes, str] = {
     b"train_step_timing in s": "elapsed_s",

@@ -1,24 +1,21 @@
 """PaddleNLP, PaddleFormers and PaddleFleetX: `key: value` pairs whose rates differ in what they count."""
 
-import re
 from math import isfinite
 
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import is_cut
+from nlp_bench.logs.pattern import is_cut, late
 from nlp_bench.logs.quantity import duration_s, number
 from nlp_bench.logs.scan import Line
 
-_PAIR = re.compile(
-    rb"(?<![A-Za-z_])([A-Za-z_]{2,60}): ([-+\d.eE]{1,40}|nan|inf)(?=[\s,]|$)(?: ([a-z]{2,12}/s(?:ec)?)\b)?"
-)
-_STEP = re.compile(rb"global step:? (\d{1,18})(?: / (\d{1,18}))?|\bbatch: \[(\d{1,18})/(\d{1,18})\]")
-_UNIT_LOST = re.compile(rb"\bavg_reader_cost: [\d.]{1,30} sec, avg_batch_cost: [\d.]{1,30}(?! sec)(?![\d.])")
-_NOT_TRAINING = re.compile(rb"\[(?:eval|test)\]|\beval step\b|\bstep \d+, eval\b")
-_WORLD = re.compile(rb"- world_size\s{0,60}: (\d{1,9})\s*$")
-_SUMMARY = re.compile(rb"\b(train_(?:runtime|samples_per_second|steps_per_second))\s{0,60}= {0,20}([\d.:]{1,30})\s*$")
-_IPS = re.compile(rb"^(?:.{0,120}\s)?ips: ([\d.]{1,30}) tokens/s\s*$")
+_PAIR = late(rb"(?<![A-Za-z_])([A-Za-z_]{2,60}): ([-+\d.eE]{1,40}|nan|inf)(?=[\s,]|$)(?: ([a-z]{2,12}/s(?:ec)?)\b)?")
+_STEP = late(rb"global step:? (\d{1,18})(?: / (\d{1,18}))?|\bbatch: \[(\d{1,18})/(\d{1,18})\]")
+_UNIT_LOST = late(rb"\bavg_reader_cost: [\d.]{1,30} sec, avg_batch_cost: [\d.]{1,30}(?! sec)(?![\d.])")
+_NOT_TRAINING = late(rb"\[(?:eval|test)\]|\beval step\b|\bstep \d+, eval\b")
+_WORLD = late(rb"- world_size\s{0,60}: (\d{1,9})\s*$")
+_SUMMARY = late(rb"\b(train_(?:runtime|samples_per_second|steps_per_second))\s{0,60}= {0,20}([\d.:]{1,30})\s*$")
+_IPS = late(rb"^(?:.{0,120}\s)?ips: ([\d.]{1,30}) tokens/s\s*$")
 _SEQUENCES = {b"sequences/s", b"sequences/sec", b"sample/s", b"sample/sec", b"samples/s", b"samples/sec"}
 _TOLERANCE = 0.01
 

@@ -2,13 +2,12 @@
 
 import json
 import math
-import re
 from typing import Any, ClassVar
 
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import At, Lines, LinesParser, Match, Open, Pattern, PatternParser, Values
+from nlp_bench.logs.pattern import At, Lines, LinesParser, Match, Open, Pattern, PatternParser, Values, late
 from nlp_bench.logs.quantity import Bracket, bounds, number
 from nlp_bench.logs.scan import Line
 from nlp_bench.logs.stamp import stamp_s
@@ -21,9 +20,9 @@ class _AwsFsdp(PatternParser):
     """
 
     _words: ClassVar = {
-        "nodes": re.compile(rb"--nnodes[= ](\d{1,6})(?![\w-])"),
-        "processes": re.compile(rb"--nproc[_-]per[_-]node[= ](\d{1,4})(?![\w-])"),
-        "batch": re.compile(rb"--train_batch_size[= ](\d{1,9})(?![\w-])"),
+        "nodes": late(rb"--nnodes[= ](\d{1,6})(?![\w-])"),
+        "processes": late(rb"--nproc[_-]per[_-]node[= ](\d{1,4})(?![\w-])"),
+        "batch": late(rb"--train_batch_size[= ](\d{1,9})(?![\w-])"),
     }
 
     def __init__(self, form: Pattern) -> None:
@@ -99,10 +98,10 @@ class _Lingua(Parser):
     """
 
     _word = b"  wps: "
-    _front = re.compile(rb"step: (?P<iteration>\d{1,12})  (?:acc: (?P<acc>\d{1,9})  )?")
-    _back = re.compile(rb"([-+\d.e]{1,24})  iter: +[\d.e-]{1,24}  data:")
-    _loss = re.compile(rb"\bloss(?:_avg)?: +([-+\w.]+)")
-    _json = re.compile(rb"\{\"(?=[^\r\n]*\"speed/wps\")[^\r\n]*\}\s*$")
+    _front = late(rb"step: (?P<iteration>\d{1,12})  (?:acc: (?P<acc>\d{1,9})  )?")
+    _back = late(rb"([-+\d.e]{1,24})  iter: +[\d.e-]{1,24}  data:")
+    _loss = late(rb"\bloss(?:_avg)?: +([-+\w.]+)")
+    _json = late(rb"\{\"(?=[^\r\n]*\"speed/wps\")[^\r\n]*\}\s*$")
     _names: ClassVar = {
         "global_step": "iteration",
         "speed/wps": "tokens_per_second_per_device",

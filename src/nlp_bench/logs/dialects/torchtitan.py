@@ -1,46 +1,45 @@
 """torchtitan and its kin (flame, Primus' torchtitan backend, forks): a coloured line per step, the rate of one device."""
 
 import math
-import re
 
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import is_cut, take_facts
+from nlp_bench.logs.pattern import Match, is_cut, late, take_facts
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 
-_RECORD = re.compile(
+_RECORD = late(
     rb"(?<![\w/])(?i:step):\s*(?P<iteration>\d{1,12})\s+(?P<fields>(?:(?!(?i:step):)[^\r\n]){0,400}?)"
     rb"(?<!\w)(?i:[tw]ps):\s*(?P<rate>[\d,]+(?:\.\d+)?)(?:/[\d,.]+)?(?=\s|$)"
 )
-_LOSS = re.compile(rb"(?<!\w)(?i:loss):\s*([-+\w.]+)")
-_NORM = re.compile(rb"(?<!\w)grad_norm:\s*([-+\w.]+)")
-_TFLOPS = re.compile(rb"\s*tflops:\s*([\d,.]+)")
+_LOSS = late(rb"(?<!\w)(?i:loss):\s*([-+\w.]+)")
+_NORM = late(rb"(?<!\w)grad_norm:\s*([-+\w.]+)")
+_TFLOPS = late(rb"\s*tflops:\s*([\d,.]+)")
 # Other programs with the same words: Meta's lingua names micro-steps, torchax prints the rate of the whole machine.
-_OTHERS = re.compile(rb"(?<!\w)(?:acc|flops|iter|data|step_time):")
-_NOT_TRAINING = re.compile(rb"(?i:valid\w*|eval\w*|\bval)\W*$")
-_MESH = re.compile(rb"Building \d+-D device mesh with \[[^\]]*\], \[([\d, ]*)\]")
-_DEGREES = re.compile(
+_OTHERS = late(rb"(?<!\w)(?:acc|flops|iter|data|step_time):")
+_NOT_TRAINING = late(rb"(?i:valid\w*|eval\w*|\bval)\W*$")
+_MESH = late(rb"Building \d+-D device mesh with \[[^\]]*\], \[([\d, ]*)\]")
+_DEGREES = late(
     rb"device mesh with parallelism: pp=(\d+), dp_replicate=(\d+), dp_shard=(\d+), cp=(\d+), tp=(\d+)(?=[,\s]|$)"
 )
-_LAUNCH = re.compile(rb"^\++ .*\b(?:torchrun|torch\.distributed\.(?:run|launch))\b")
-_NODES = re.compile(rb"--nnodes[= ](\d+)(?=\s)")
-_PER_NODE = re.compile(rb"--nproc[-_]per[-_]node[= ](\d+)(?=\s)")
+_LAUNCH = late(rb"^\++ .*\b(?:torchrun|torch\.distributed\.(?:run|launch))\b")
+_NODES = late(rb"--nnodes[= ](\d+)(?=\s)")
+_PER_NODE = late(rb"--nproc[-_]per[-_]node[= ](\d+)(?=\s)")
 _FACTS = (
-    re.compile(
+    late(
         rb"local batch size [\d,]+, global batch size (?P<global_batch_size>[\d,]+),"
         rb"(?: gradient accumulation steps \d+,)? sequence length (?P<sequence_length>[\d,]+),"
     ),
-    re.compile(rb"Number of tokens per sequence = (?P<sequence_length>[\d,]+)\s*$"),
-    re.compile(
+    late(rb"Number of tokens per sequence = (?P<sequence_length>[\d,]+)\s*$"),
+    late(
         rb"Global batch size \(w\. parallel, distributed & accumulation\) = (?P<global_batch_size>[\d,]+) "
         rb"\((?P<tokens>[\d,]+) tokens\)"
     ),
-    re.compile(rb" capacity: (?P<device>[^\r\n]{1,80}?) with [\d.]+GiB memory"),
-    re.compile(rb" size: (?P<parameters>[\d,]+) total parameters"),
+    late(rb" capacity: (?P<device>[^\r\n]{1,80}?) with [\d.]+GiB memory"),
+    late(rb" size: (?P<parameters>[\d,]+) total parameters"),
 )
-_RANK = re.compile(rb"\[rank-\d{1,9}/(\d{1,9})\]")
+_RANK = late(rb"\[rank-\d{1,9}/(\d{1,9})\]")
 _RATES = (b"tps: ", b"wps: ", b"TPS: ", b"WPS: ")
 _SETTINGS = (
     b"Starting job: ",
@@ -81,7 +80,7 @@ class _Parser(Parser):
         else:
             _settings(text, line, findings)
 
-    def _record(self, text: bytes, found: re.Match[bytes], line: Line, findings: Findings) -> None:
+    def _record(self, text: bytes, found: Match, line: Line, findings: Findings) -> None:
         fields, rate = found["fields"], number(found["rate"])
         loss = _LOSS.search(fields)
         prefix = text[: found.start()]

@@ -7,16 +7,18 @@ import numpy as np
 from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 
 _MAX_BYTES = 2048
-_STEP = re.compile(
+_STEP = late(
     rb"(?<![a-z])(?:global|train(?:ing|er)?)?[_ /.]?(?:step|iter(?:ation)?|update)s?\b[\"']?\s?[:=#]?\s{0,8}[\[\"'(]?\s{0,8}"
     rb"(?P<iteration>\d{1,15})(?![\d.,]\d)(?:\s{0,3}(?:/|of)\s{0,3}(?P<total_iterations>\d{1,15})(?![\d.]))?",
     re.IGNORECASE,
 )
 _DEVICE = rb"(?:gpu|device|dev|npu|tpu|hpu|xpu|chip|rank|accelerator|core|die|gcd|worker|card)s?\b"
+"""What a machine has many of."""
 _PER = rb"(?: ?/ ?|[_ -]?per[_ -]?)"
 _DIGITS = rb"\d(?:[\d,]{0,20}\d)?(?:\.\d{0,12})?(?:e[-+]?\d{1,3})?"
 _RATE = re.compile(
@@ -36,24 +38,22 @@ _RATE = re.compile(
     rb"(?P<device_behind> ?/ ?" + _DEVICE + rb"| per " + _DEVICE + rb")?(?![\w.'_/]|[ ]\d{3}\b))?",
     re.IGNORECASE,
 )
-_PER_DEVICE = re.compile(
-    rb"(?:per|/)[ _-]?(?:gpu|device|npu|tpu|hpu|xpu|chip|rank|accelerator|gcd|card)", re.IGNORECASE
-)
-_LOSS = re.compile(
+_PER_DEVICE = late(rb"(?:per|/)[ _-]?" + _DEVICE.replace(rb"\b", rb"(?![a-z])"), re.IGNORECASE)
+_LOSS = late(
     rb"loss[\"']?\]?\s?[:=]?\s{0,4}\[?(?P<lm_loss>[-+]?[\d.]{1,20}(?:e[-+]?\d{1,3})?|nan|inf)(?![\w.])", re.IGNORECASE
 )
-_HEADING = re.compile(rb"(?<![a-z])(?:e?val|evaluat\w{1,5}|validati\w{1,4})(?![a-z])|_eval\b", re.IGNORECASE)
-_NAMED = re.compile(rb"[A-Za-z_)\]\"'][:= \t]{1,9}$")
-_TRAINS = re.compile(rb"loss|nll|cost|ppl|perplexity", re.IGNORECASE)
-_OTHER = re.compile(
+_HEADING = late(rb"(?<![a-z])(?:e?val|evaluat\w{1,5}|validati\w{1,4})(?![a-z])|_eval\b", re.IGNORECASE)
+_NAMED = late(rb"[A-Za-z_)\]\"'][:= \t]{1,9}$")
+_TRAINS = late(rb"loss|nll|cost|ppl|perplexity", re.IGNORECASE)
+_OTHER = late(
     rb"\be?val(?:id(?:ation)?|uat\w{1,5})?(?![a-z-])|(?<![a-z])(?:dev|test)[_ /]|infer|generat|rollout|prompt|prefill|decod|sampling|tokeniz|preproc"
     rb"|sav(?:e|ed|ing)\b|checkpoint|teacher|student|data ?load|forward-only|corpus|actor|reward|\bmax\b|\bmin\b|\baverage|\bavg|\bmean|\bmedian|\bpeak",
     re.IGNORECASE,
 )
-_RANK = re.compile(
+_RANK = late(
     rb"^\W{0,4}(?:rank|local_rank)?\W{0,3}(?P<rank>\d{1,6})\W{0,2}:|rank\W{0,2}(?P<other>\d{1,6})", re.IGNORECASE
 )
-_MANY = re.compile(
+_MANY = late(
     rb"(?:world[_ ]size|num[_ ](?:gpus|devices|processes)|\bgpus|\bdevices|\bworld)\W{1,40}(?P<number>\d{1,6})|(?P<times> x )\d{1,6} ?"
     + _DEVICE
     + rb"|\beach\b",

@@ -1,28 +1,27 @@
 """XTuner: the lines of mmengine, whose iteration is a micro-batch, and its own with `tgs`."""
 
-import re
 from math import isfinite
 
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import is_cut
+from nlp_bench.logs.pattern import Match, is_cut, late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 
-_ITERATION = re.compile(
+_ITERATION = late(
     rb"\b(?:Iter|Epoch)\(train\)\s{1,8}(?:\[ {0,9}(?P<epoch>\d{1,9})\])?"
     rb"\[ {0,18}(?P<iteration>\d{1,18})/ {0,18}(?P<total>\d{1,18})\]"
 )
-_STEP = re.compile(rb"\bStep (?P<iteration>\d{1,18})/(?P<total>\d{1,18})\s[^\r\n]{0,600}?\btgs: \d")
-_OTHER = re.compile(
+_STEP = late(rb"\bStep (?P<iteration>\d{1,18})/(?P<total>\d{1,18})\s[^\r\n]{0,600}?\btgs: \d")
+_OTHER = late(
     rb"\((?:val|test|train)\) |\beta: [^\r\n]{0,4000}\beta: |\btime: [^\r\n]{0,4000}(?<!_)\btime: |\[ {0,18}\d{1,18}/"
 )
-_PAIR = re.compile(rb"(?<![\w.])([A-Za-z_]{2,40}): ([-+\d.eE]{1,40}|nan|inf)(?=s?\s|s?$)")
-_IMAGE = re.compile(
+_PAIR = late(rb"(?<![\w.])([A-Za-z_]{2,40}): ([-+\d.eE]{1,40}|nan|inf)(?=s?\s|s?$)")
+_IMAGE = late(
     rb"\b(?:decode|aux)\.\w|\bloss_(?:cls|bbox|mask|rpn|dfl|kpt|heatmap)|\bacc_seg:|\btop[15]_acc:|\baccuracy_top-"
 )
-_CONFIG = re.compile(
+_CONFIG = late(
     rb"^(batch_size|accumulative_counts|max_length|sequence_parallel_size) = (\d{1,9})(?![\w-])|^(pack_to_max_length) = (True)\b"
     rb"|^ {0,20}(GPU number): (\d{1,9})\s*$"
 )
@@ -55,7 +54,7 @@ class _Parser(Parser):
         if found and not _OTHER.search(text, found.end("total")):
             self._record(line, text, found, findings)
 
-    def _record(self, line: Line, text: bytes, found: re.Match[bytes], findings: Findings) -> None:
+    def _record(self, line: Line, text: bytes, found: Match, findings: Findings) -> None:
         self.is_image = self.is_image or _IMAGE.search(text) is not None
         iteration, total = float(found["iteration"]), float(found["total"])
         values = {"iteration": iteration, "total_iterations": total}
@@ -69,7 +68,7 @@ class _Parser(Parser):
                 values.setdefault(name, value)
         if "consumed_tokens" in values:
             values.pop("tokens_per_device", None)  # packs differ between GPUs
-        if found.re is _ITERATION:
+        if "epoch" in found.groupdict():
             self.has_iterations = True
             self._of_step(line, values, findings)
         is_whole = "elapsed_s" in values or "tokens_per_second_per_device" in values

@@ -1,0 +1,249 @@
+"""What a log of any program may say beside its records: settings and versions, model and accelerators, evaluations and checkpoints.
+
+None of it is needed for a rate, but to doubt one. The names of settings are Megatron-LM's argument names with underscores (`hidden_size`),
+whatever the program calls them. Sources: NVIDIA/Megatron-LM megatron/training/arguments.py (`_print_args`), training.py (`validation loss at
+iteration`) and checkpointing.py (`saving checkpoint at iteration`); nlp_bench/train/dump.py; and NCCL's own messages (NVIDIA/nccl
+src/init.cc `NCCL version`, src/transport/net_ib.cc and net_socket.cc `NET/IB`, `NET/Socket`, and in src/transport/ `Channel ... via P2P/...`,
+`via SHM/...`, `via NET/...`). `profiling iteration 10 on rank 0` is our own trainer's.
+
+Of parameters totals only are read: what one rank or shard holds says nothing about the model. A mixture of experts computes with a part of
+its parameters, so a log that speaks of experts tells no number of parameters here.
+"""
+
+import math
+import re
+from functools import lru_cache
+
+from nlp_bench.logs.clean import pieces
+from nlp_bench.logs.dialect import Dialect, Parser
+from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.quantity import number
+from nlp_bench.logs.record import Event
+from nlp_bench.logs.scan import Line
+
+Value = int | float | str | bool | None
+_MAX_BYTES = 4096
+
+ARGUMENTS = frozenset(
+    {
+        "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "group_query_attention",
+        "kv_channels", "seq_length", "max_position_embeddings", "encoder_seq_length", "vocab_size", "padded_vocab_size", "make_vocab_size_divisible_by",
+        "swiglu", "untie_embeddings_and_output_weights", "position_embedding_type", "normalization", "disable_bias_linear",
+        "add_bias_linear", "init_method_std", "num_experts", "bf16", "fp16", "fp8", "params_dtype", "recompute_granularity",
+        "recompute_method", "recompute_num_layers", "recompute_activations", "optimizer", "adam_beta1", "adam_beta2", "adam_eps",
+        "lr", "min_lr", "lr_decay_style", "lr_decay_samples", "lr_warmup_samples", "weight_decay", "clip_grad",
+        "attention_dropout", "hidden_dropout", "seed", "train_iters", "train_samples", "log_interval", "world_size",
+        "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size",
+        "num_layers_per_virtual_pipeline_stage", "context_parallel_size", "expert_model_parallel_size", "data_parallel_size",
+        "sequence_parallel", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "use_flash_attn",
+        "transformer_impl", "micro_batch_size", "global_batch_size", "mock_data", "model_family",
+        "encoder_num_layers", "decoder_num_layers", "decoder_seq_length", "geglu", "vocab_extra_ids", "bert_no_binary_head",
+        "data_path", "tokenizer_type",
+    }
+)  # fmt: skip
+"""Arguments that say what is trained and how; all others of a dump are passed over."""
+_WORDS = {"True": True, "False": False, "None": None}
+_WHOLE = re.compile(r"[-+]?\d{1,18}")
+_DECIMAL = re.compile(r"[-+]?(?:\d{1,18}\.\d{0,18}|\d{1,18})(?:[eE][-+]?\d{1,3})?")
+_DUMPED = re.compile(rb"(?:^|[\s:])(\w{2,64}) \.{2,} (\S.{0,300}?)\s*$")
+_OF_NEOX = re.compile(rb"\.{3,}(?:default|updated)$")
+_VERSIONS = re.compile(rb" > versions: (.{1,600}?)\s*$")
+_KERNEL = re.compile(rb" > (attention|optimizer|recompute|backend): (.{1,200}?)\s*$")
+_CHANNEL = re.compile(rb"NCCL INFO Channel .{1,80} via (P2P|SHM|NET/\w{2,40}|NVLS|C2C)(?![\w-])(?:/\d{1,4}(/GDRDMA))?")
+_SENTENCES = (
+    (re.compile(rb" > number of parameters: (\d{1,18})\s*$"), "num_parameters"),
+    (
+        re.compile(rb" > padded vocab \(size: \d{1,12}\) with \d{1,12} dummy tokens \(new size: (\d{1,12})\)"),
+        "padded_vocab_size",
+    ),
+    (re.compile(rb" > checkpoints: loaded .{1,4096} s: (\d{1,18}) iterations, "), "loaded_iterations"),
+    (re.compile(rb" > clocks of the ranks: within (\d{1,9}\.\d{1,9}) s"), "clock_spread_s"),
+    (re.compile(rb" > seal: opened; run\.json SHA-256 (\w{4,64});"), "run_sha256"),
+    (re.compile(rb"NCCL (?:INFO )?version (\d+\.\d+\.\d+(?:\+cuda[\d.]+)?)"), "nccl_version"),
+    (re.compile(rb"NCCL INFO (?:Using network (\w{2,40})|NET/(\w{2,40}) ?: Using)"), "nccl_transport"),
+)
+_WORDED = {"nccl_version", "nccl_transport", "run_sha256"}
+
+
+def value_of(text: str) -> Value:
+    """Return what Python printed as `text`: a number, True, False, None, or the text itself."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    value = float(text) if _DECIMAL.fullmatch(text) else math.inf
+    return value if math.isfinite(value) else text
+
+
+@lru_cache(maxsize=4096)  # the arguments of many runs are the same
+def _dumped(raw: bytes) -> tuple[tuple[str, Value], ...]:
+    """Return the arguments that a line dumps, as a rule one or none."""
+    found = []
+    for text in pieces(raw) if b" ...." in raw else ():
+        argument = _DUMPED.search(text)
+        if argument and argument[1].decode() in ARGUMENTS:
+            found.append((argument[1].decode(), value_of(_OF_NEOX.sub(b"", argument[2]).decode(errors="replace"))))
+    return tuple(found)
+
+
+class _Settings(Parser):
+    """Remembers the kinds of channels that NCCL told."""
+
+    def __init__(self) -> None:
+        self.channels: set[str] = set()
+
+    def take(self, line: Line, findings: Findings) -> None:
+        """Read the arguments, versions and sizes of one line."""
+        raw = line.text[:_MAX_BYTES]
+        arguments = _dumped(raw)
+        for name, value in arguments:
+            findings.setting(name, value, line)
+        for text in () if arguments else pieces(raw):
+            self.text(text, line, findings)
+
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        """Read what is no argument."""
+        if found := _VERSIONS.search(text):
+            for part in found[1].decode(errors="replace").split(", "):
+                name, _, version = part.rpartition(" ")
+                findings.setting(f"{name.lower().replace('-', '_')}_version", version, line)
+        elif found := _KERNEL.search(text):
+            findings.setting(f"{found[1].decode()}_kernel", found[2].decode(errors="replace"), line)
+        elif found := _CHANNEL.search(text):
+            self.channels.add((found[1] + (found[2] or b"")).decode(errors="replace"))
+            findings.setting("nccl_channels", ", ".join(sorted(self.channels)), line)
+        else:
+            for form, name in _SENTENCES:
+                if found := form.search(text):
+                    word = next(group for group in found.groups() if group).decode(errors="replace")
+                    findings.setting(name, word if name in _WORDED else value_of(word), line)
+
+
+_N = rb"(\d[\d,]{0,18}(?:\.\d{1,6})?) ?([KMBT]|billion|million)?\b"
+_PARAMETERS = tuple(
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        rb"total number of parameters in (billions): (\d{1,6}(?:\.\d{1,6})?)",
+        rb"(?:number of |num(?:ber)? |total |model )(?:trainable |model )?param(?:eter)?s(?: \(total\))?\s?[:=] ?" + _N,
+        rb"size: " + _N + rb" total parameters",
+    )
+)
+_ARGUMENT = re.compile(rb"(?:^|[\s:])(num_layers|hidden_size) \.{2,} (\d{1,9})\s*$")
+PARAMETERS_PER_LAYER = 8
+"""Times hidden size squared; 12 in GPT (4 for the attention, 8 for the feed-forward of width 4h), less only where it is narrow."""
+_PART = re.compile(rb"rank|shard|stage|per[ _]|embedding|layer|active|lora|adapter", re.IGNORECASE)
+_EXPERTS = re.compile(rb"(?:num|number of|moe)[_ ](?:moe[_ ])?experts\W{1,40}[1-9]|mixture of experts", re.IGNORECASE)
+_DEVICE = re.compile(
+    rb"\b(NVIDIA (?:DGX )?[ABGHVL]{1,2}\d{2,3}\w{0,2}(?:[- ]\w{1,12}){0,3}|AMD Instinct MI\d{3}\w?|Tesla V100\S{0,16}|MI\d{3}X)\b"
+)
+_FACTORS = {b"": 1.0, b"k": 1e3, b"m": 1e6, b"million": 1e6, b"b": 1e9, b"billion": 1e9, b"billions": 1e9, b"t": 1e12}
+
+
+_FACTS = {
+    "sequence_length": re.compile(
+        rb"(?<![\w.])(?:model\.)?(?:encoder_)?seq_length\s{0,2}[:=]\s{0,2}(\d{2,8})(?![\w.])"
+    ),
+    "num_devices": re.compile(rb"MEMBER: \d{1,6}/(\d{1,6})\b|Starting with (\d{1,6}) processes"),
+}
+
+
+class _Machine(Parser):
+    """Remembers whether the log speaks of experts, and the shape of the model."""
+
+    def __init__(self) -> None:
+        self.parameters: tuple[float, Line] | None = None
+        self.has_experts = False
+        self.shape: dict[bytes, tuple[float, Line]] = {}
+        self.facts: dict[str, dict[int, Line]] = {name: {} for name in _FACTS}
+
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        """Read the first total of parameters and the first name of an accelerator."""
+        text = text[:_MAX_BYTES]
+        self.has_experts = self.has_experts or bool(_EXPERTS.search(text))
+        for name, form in _FACTS.items():
+            for found in form.findall(text):
+                digits = found if isinstance(found, bytes) else max(found)
+                self.facts[name].setdefault(int(digits), line)
+        if argument := _ARGUMENT.search(text):
+            self.shape.setdefault(argument[1], (float(argument[2]), line))
+        if device := _DEVICE.search(text):
+            findings.fact("device", device[1].decode(errors="replace").strip(), line)
+        if self.parameters is None and b"aram" in text and not _PART.search(text):
+            stated = next((found for form in _PARAMETERS if (found := form.search(text))), None)
+            if stated:
+                unit, digits = sorted((group or b"" for group in stated.groups()), key=lambda g: g[:1].isdigit())
+                value = (number(digits) or 0.0) * _FACTORS[unit.lower()]
+                self.parameters = (value, line) if value >= 1e6 else None
+
+    def finish(self, findings: Findings) -> None:
+        """Tell the parameters, unless only a part of them computes, and the facts that have one value alone."""
+        for name, values in self.facts.items():
+            if len(values) == 1:
+                findings.fact(name, *next(iter(values.items())))
+        if self.parameters and not self.has_experts:
+            findings.fact("parameters", *self.parameters)
+        elif len(self.shape) == 2 and not self.has_experts:
+            (layers, _), (hidden, line) = self.shape[b"num_layers"], self.shape[b"hidden_size"]
+            findings.fact("least_parameters", PARAMETERS_PER_LAYER * layers * hidden**2, line)
+
+
+_MAX_EVENTS = 100_000
+"""More than any training has; a log that speaks of checkpoints in every line tells nothing by it."""
+_CHECKPOINT = re.compile(
+    rb"(?<![/\w-])sav(?:ing|ed)\b[^|]{0,40}\bcheckpoint(?!ing)|\bcheckpoint(?!ing)[^|]{0,40}\bsaved?\b|(?<![\w-])save-checkpoint(?![\w-])",
+    re.IGNORECASE,
+)
+_EVALUATION = re.compile(
+    rb"\bvalidation loss\b|\bvalid(?:ation)?_loss\b|\beval(?:uation)?[ _]loss\b|\bevaluating\b|\b(?:running|start\w*) (?:evaluation|validation)\b",
+    re.IGNORECASE,
+)
+_PROFILER = re.compile(rb"(?<![\w-])profiling iteration \d{1,12} on ranks? \d")
+_FORMS = {"profiler": _PROFILER, "checkpoint": _CHECKPOINT, "evaluation": _EVALUATION}
+"""Kind to its words; the first that fits is told."""
+_DENIED = re.compile(rb"\b(?:no|not|never|nothing|without|disabled|skip(?:s|ped|ping)?)\b", re.IGNORECASE)
+_BEFORE = 16
+"""Bytes before the words in which they may be denied: `will not be`."""
+
+
+class _Events(Parser):
+    """Counts what it has told."""
+
+    num_events = 0
+
+    def take(self, line: Line, findings: Findings) -> None:
+        """Tell whether the line speaks of a checkpoint that was written, of an evaluation or of the profiler."""
+        text = line.text[:1024]
+        kind = next((kind for kind, form in _FORMS.items() if _says(form, text)), None)
+        if kind and self.num_events < _MAX_EVENTS:
+            self.num_events += 1
+            findings.event(Event(kind, line.offset, line.number))
+
+
+def _says(form: re.Pattern[bytes], text: bytes) -> bool:
+    found = form.search(text)
+    return found is not None and not _DENIED.search(text, max(0, found.start() - _BEFORE), found.end())
+
+
+SETTINGS = Dialect(
+    name="settings",
+    needles=(  # a command line says what was asked for, the dump of the arguments what ran
+        b" ....", b" > versions: ", b" > number of parameters: ", b" > padded vocab", b" > attention: ", b" > optimizer: ",
+        b" > recompute: ", b" > backend: ", b"NCCL version", b"NCCL INFO version", b"Using network", b"INFO NET/",
+        b"NCCL INFO Channel ", b" > clocks of the ranks: ", b" > checkpoints: loaded ", b" > seal: opened; ",
+    ),
+    parser=_Settings,
+)  # fmt: skip
+MACHINE = Dialect(
+    name="machine",
+    needles=(
+        b"aram", b"NVIDIA ", b"AMD Instinct", b"Tesla V100", b"MI300X", b"MI250X", b"xperts", b"num_layers .", b"hidden_size .",
+        b"seq_length", b"MEMBER: ", b"Starting with ",
+    ),
+    parser=_Machine,
+)  # fmt: skip
+EVENTS = Dialect(
+    name="events",
+    needles=(b"heckpoint", b"alidation", b"alid_loss", b"val_loss", b"val loss", b"valuat", b"profiling iteration"),
+    parser=_Events,
+)
+"""An interval that holds one did something else than train."""
