@@ -6,7 +6,7 @@ import numpy as np
 
 from nlp_bench.plan.constants import FITTED as FITTED_MEMORY
 from nlp_bench.plan.constants import Constants
-from nlp_bench.show.grid import Column, as_text
+from nlp_bench.show.table import Column, as_text
 from research.planner.ablate import Ablation
 from research.planner.data import Measured
 from research.planner.reach import Intervals, coverages

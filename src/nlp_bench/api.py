@@ -455,7 +455,7 @@ class Plan:
 
     def __str__(self) -> str:
         from nlp_bench.plan.text import ranking_lines  # noqa: PLC0415  # likewise
-        from nlp_bench.show.grid import TEXT  # noqa: PLC0415  # likewise
+        from nlp_bench.show.table import TEXT  # noqa: PLC0415  # likewise
 
         return "\n".join(ranking_lines(self.answer, TEXT)) + "\n"
 

@@ -8,6 +8,7 @@ EXTRAS = {
     "numpy": "",
     "backports": "",
     "shtab": "",
+    "jinja2": "",
     "pynvml": "",
     "torch": "train",
     "megatron": "train",

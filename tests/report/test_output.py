@@ -1,7 +1,6 @@
 """The folder that `--output` writes: tables, record, plots; and the data frame."""
 
 import json
-import os
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -14,11 +13,11 @@ import pytest
 from nlp_bench.cli.main import main
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.rows import MEANING
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.report.frame import frame
-from nlp_bench.report.glossary import MEANING, columns_markdown, files_markdown, records_markdown
 from nlp_bench.report.output import FILES, PLOTS, write_report
 from nlp_bench.report.table import Report
 
@@ -92,15 +91,16 @@ def test_many_runs(make_run: Make, tmp_path: Path) -> None:
     assert main(["report", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 0
 
 
-def test_without_matplotlib_all_but_the_plots_is_written_and_what_brings_them_is_said_once(
+def test_without_matplotlib_all_but_png_is_written_and_what_brings_them_is_said_once(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     out = tmp_path / "out"
     assert main(["report", str(log), "--sequence-length", "2048", "--scaling", "--output", str(out)]) == 0
     reports = {f"report.{kind}" for kind in ("csv", "md", "html", "json")}
-    assert {path.name for path in out.iterdir()} == reports | {f"scaling.{kind}" for kind in ("csv", "md", "json")}
-    assert ".svg" not in (out / "report.md").read_text(encoding="utf-8")
+    assert {path.name for path in out.iterdir()} == {
+        *reports, *(f"{key}.svg" for key in PLOTS), *(f"scaling.{kind}" for kind in ("csv", "md", "json", "svg"))
+    }  # fmt: skip
     assert capsys.readouterr().err.count("pip install 'nlp-bench[report]'") == 1
 
 
@@ -126,24 +126,21 @@ def test_plots_are_where_the_names_say(log: Path, tmp_path: Path) -> None:
     main(["report", str(log), "--sequence-length", "2048", "--output", str(tmp_path)])
     for key in PLOTS:
         text = (tmp_path / f"{key}.svg").read_text(encoding="utf-8")
-        assert text.count("<path") > 10, f"{key}.svg is empty"
+        assert text.count("<path") > 3, f"{key}.svg is empty"
         assert (tmp_path / f"{key}.png").stat().st_size > 10_000
 
 
-def test_the_page_of_the_documentation_is_true() -> None:
-    text = REPORT_PAGE.read_text(encoding="utf-8")
-    now = text
-    for mark, table in (("files", files_markdown()), ("columns", columns_markdown()), ("records", records_markdown())):
-        before, _, after = now.split(f"<!-- {mark} -->\n")
-        now = f"{before}<!-- {mark} -->\n\n{table}\n<!-- {mark} -->\n{after}"
-    if os.environ.get("NLP_BENCH_WRITE_DOCS"):
-        REPORT_PAGE.write_text(now, encoding="utf-8")
-    assert text == now, "docs/report.md is not up to date: NLP_BENCH_WRITE_DOCS=1 pytest tests/report/test_output.py"
+def listed(mark: str) -> dict[str, str]:
+    """Return the rows of a table of docs/report.md: name to meaning."""
+    _, rows, _ = REPORT_PAGE.read_text(encoding="utf-8").split(f"<!-- {mark} -->\n")
+    return dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", rows, re.MULTILINE))
 
 
-def test_every_column_is_explained(log: Path) -> None:
-    (entry,) = read_sources([str(log)], Overrides(sequence_length=2048)).entries
-    assert set(Report(entries=[entry], tokens=1, limit_s=1.0).row(entry)) == set(MEANING)
+def test_the_documentation_explains_every_file_and_column() -> None:
+    assert list(listed("files")) == list(FILES)
+    assert list(listed("columns")) == list(Report(entries=[], tokens=1, limit_s=1.0).columns)
+    plain = {name: text.replace("\\", "") for name, text in listed("records").items()}
+    assert plain == MEANING
 
 
 def test_the_lines_for_pandas_work(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,7 @@ from soak.writer import Check, Work, Writer, command, prepared_once, remember
 @functools.cache
 def _remember_images() -> None:
     """What is computed between two files takes seconds, and no kill there could harm one."""
-    remember("nlp_bench.report.output", "_images")
-    remember("nlp_bench.show.image", "images")
+    remember("nlp_bench.report.output", "_plots")
     remember("nlp_bench.plan.ranking", "answer")
 
 

@@ -12,7 +12,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import FREE, FROZEN, Setting
 from nlp_bench.show.escape import one_line
-from nlp_bench.show.grid import Column, as_text
+from nlp_bench.show.table import Column, as_text
 
 MODEL = ("num_layers", "hidden_size", "seq_length")
 """Who shows none of these does not show what was trained."""

@@ -12,9 +12,8 @@ import numpy as np
 from nlp_bench.analysis.history import COLUMNS, SHORT, Row
 from nlp_bench.analysis.repeats import percentage
 from nlp_bench.analysis.trend import Trend
-from nlp_bench.packages import is_missing
-from nlp_bench.show import grid
-from nlp_bench.show.chart import LIMIT, Chart, Rule, Series
+from nlp_bench.show import table as tables
+from nlp_bench.show.chart import LIMIT, Chart, Rule, Series, empty, plot_files
 from nlp_bench.show.escape import end_of, one_line
 
 SCHEMA = "nlp-bench/history/1"
@@ -41,18 +40,11 @@ def table(lines: Sequence[dict[str, str]]) -> str:
     """Return lines, whose keys are the headings, as a table; nothing for no line."""
     if not lines:
         return ""
-    names = list(lines[0])
-    cells = [names, *([line[name] for name in names] for line in lines)]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(names))]
-    text = [
-        "  ".join(
-            cell.rjust(width) if name in _RIGHT else cell.ljust(width)
-            for cell, width, name in zip(row, widths, names, strict=True)
-        ).rstrip()
-        for row in cells
-    ]
-    text.insert(1, "-" * (sum(widths) + 2 * len(widths) - 2))
-    return "\n".join(text) + "\n"
+    columns = (
+        tables.Column(heading=name, cells=tuple(line[name] for line in lines), is_text=name not in _RIGHT)
+        for name in lines[0]
+    )
+    return "\n".join(tables.as_text(list(columns))) + "\n"
 
 
 def listed(rows: Iterable[Row]) -> str:
@@ -137,7 +129,7 @@ def trend_json(trends: Sequence[Trend]) -> str:
 
 def as_csv(rows: Iterable[Row]) -> str:
     """Return all columns but the two JSON texts, with full precision; missing is an empty cell."""
-    return grid.as_csv(SHORT, [{name: getattr(row, name) for name in SHORT} for row in rows])
+    return tables.as_csv(SHORT, [{name: getattr(row, name) for name in SHORT} for row in rows])
 
 
 def as_json(rows: Iterable[Row]) -> str:
@@ -163,15 +155,11 @@ def shown(row: Row) -> str:
 
 
 def write_trend(trends: list[Trend], rows: list[Row], folder: Path) -> list[Path]:
-    """Write trend.json, trend.csv and, by matplotlib, trend.png and trend.svg; return their paths."""
+    """Write trend.json, trend.csv trend.svg and, by matplotlib, trend.png; return their paths."""
     from nlp_bench.files import write_bytes  # noqa: PLC0415  # only --output needs it
 
     found = {"trend.json": trend_json(trends).encode(), "trend.csv": as_csv(rows).encode()}
-    if not is_missing("matplotlib"):
-        from nlp_bench.show.image import empty, images  # noqa: PLC0415  # heavy
-
-        charts = trend_charts(trends)
-        found |= images(*charts, columns=1) if charts else empty("trend", "no valid run")
+    found |= plot_files(*(trend_charts(trends) or [empty("trend", "no valid run")]), columns=1)
     for name, content in found.items():
         write_bytes(folder / name, content)
     return [folder / name for name in found]
@@ -182,7 +170,7 @@ def trend_charts(trends: Sequence[Trend]) -> list[Chart]:
     drawn = trends[-MAX_PANELS:]
     more = f" {len(trends) - len(drawn)} more are in the table." if len(trends) > len(drawn) else ""
     note = f"Points: runs with the 95 % interval within each; line: level; circles: beyond the level.{more}"
-    return [replace(_trend_chart(trend), note=note) for trend in drawn]
+    return [replace(_trend_chart(trend), note=note if trend is trends[-1] else "") for trend in drawn]
 
 
 def _trend_chart(trend: Trend) -> Chart:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from nlp_bench.analysis.scaling import ROW, Curve, Kind, Place, ScalingReport, row, train_days
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.show.chart import Chart, Rule, Series, Shape
-from nlp_bench.show.grid import (
+from nlp_bench.show.table import (
     MARKDOWN,
     TEXT,
     Column,

@@ -6,9 +6,9 @@ from nlp_bench.analysis.observation import cell
 from nlp_bench.analysis.sweep import Row, Standing, Sweep, SweepReport, record
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import Value, heading
-from nlp_bench.show.chart import Chart, HeatMap, Series
+from nlp_bench.show.chart import Chart, HeatMap, Series, label
 from nlp_bench.show.escape import end_of
-from nlp_bench.show.grid import (
+from nlp_bench.show.table import (
     MARKDOWN,
     TEXT,
     Column,
@@ -21,7 +21,6 @@ from nlp_bench.show.grid import (
     shown,
     tokens_in_words,
 )
-from nlp_bench.show.scale import label
 
 MAX_SOURCE = 30
 

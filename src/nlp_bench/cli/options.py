@@ -104,7 +104,7 @@ def say_written(paths: Sequence[Path]) -> None:
         print(f"wrote {path}", file=sys.stderr)
     if is_missing("matplotlib"):
         print(
-            f"nlp-bench: no plots: they need matplotlib, which is not installed here: {remedy('matplotlib')}",
+            f"nlp-bench: no PNG: it needs matplotlib, which is not installed here: {remedy('matplotlib')}",
             file=sys.stderr,
         )
 

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.launch.folder import writable_folder
     from nlp_bench.rehearse.rehearsal import rehearsed, works_of
     from nlp_bench.rehearse.tables import as_tables
-    from nlp_bench.show.grid import json_text
+    from nlp_bench.show.table import json_text
 
     folder = writable_folder(options.output) if options.output else None
     resolved = _run(options)

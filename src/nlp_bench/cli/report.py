@@ -28,8 +28,8 @@ from nlp_bench.config.values import OneOf, price, size
 from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
+    from nlp_bench.report.formats import View
     from nlp_bench.report.table import Report
-    from nlp_bench.report.views import View
 
 MAX_ADVISED = 100
 EXAMPLE = """nlp-bench report job.out --sequence-length 2048
@@ -100,9 +100,9 @@ def run(options: argparse.Namespace) -> int:
     if options.explain:
         _explain(report, options.format)
     if options.output:
-        from nlp_bench.report.output import write_report  # heavy
+        from nlp_bench.report.output import write_report, write_view  # heavy
 
-        written = [*write_report(report, options.output), *(view.write(options.output) if view else ())]
+        written = [*write_report(report, options.output), *(write_view(view, options.output) if view else ())]
         if options.format == "records-csv":
             from nlp_bench.files import write_text
 
@@ -142,17 +142,27 @@ def _is_file(path: Path | str) -> bool:
 
 
 def _view(options: argparse.Namespace, report: "Report") -> "View | None":
-    from nlp_bench.report.views import scaling_view, sweep_view
+    from nlp_bench.report.formats import scaling_view, sweep_view
 
     if options.scaling:
         return scaling_view(report)
     return sweep_view(report) if options.sweep else None
 
 
-def _read(options: argparse.Namespace, rules: str | None) -> "Report":
-    from nlp_bench.report.views import check
+def _check(options: argparse.Namespace) -> None:
+    """Raise UsageError where the options of the two views contradict each other or the format."""
+    if options.scaling and options.sweep:
+        raise UsageError("--scaling and --sweep are two views of the same runs; give one of them")
+    if (options.scaling or options.sweep) and options.format == "records-csv":
+        raise UsageError(
+            "--format records-csv gives the lines of each log, without --scaling or --sweep; leave one out"
+        )
+    if options.baseline_gpus and not options.scaling:
+        raise UsageError("--baseline-gpus chooses the baseline of --scaling; add --scaling")
 
-    check(options)
+
+def _read(options: argparse.Namespace, rules: str | None) -> "Report":
+    _check(options)
     from nlp_bench.inputs.sources import read_sources
     from nlp_bench.measure.efficiency import Given, with_given  # --help stays light
     from nlp_bench.report.energy import currency_of

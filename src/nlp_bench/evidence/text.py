@@ -8,7 +8,7 @@ from nlp_bench.evidence.manifest import Manifest, place_of
 from nlp_bench.evidence.verify import Verification
 from nlp_bench.seal import State
 from nlp_bench.show.escape import one_line
-from nlp_bench.show.grid import Column, as_text, json_text
+from nlp_bench.show.table import Column, as_text, json_text
 
 NOT_PROVEN = (
     "not proven by this: who measured, on which machine, and that the log as a whole is genuine; "

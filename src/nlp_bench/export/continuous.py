@@ -10,7 +10,7 @@ from typing import Any
 
 from nlp_bench.export.subject import Subject
 from nlp_bench.show.escape import one_line
-from nlp_bench.show.grid import json_text
+from nlp_bench.show.table import json_text
 
 _LAYOUT = {
     "tensor_model_parallel_size": "tp",

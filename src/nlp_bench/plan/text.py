@@ -7,7 +7,7 @@ from nlp_bench.plan.capacity import DAY_S, NEMO_FLOPS, SHAPES, Nodes, Recommenda
 from nlp_bench.plan.problem import Problem
 from nlp_bench.plan.ranking import Answer, Row
 from nlp_bench.plan.why import Why
-from nlp_bench.show.grid import TEXT, Column, Style, shown, tokens_in_words
+from nlp_bench.show.table import TEXT, Column, Style, shown, tokens_in_words
 
 MARK = "*"
 """Stands behind the rank of the published configuration."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from nlp_bench.rehearse.rehearsal import Rehearsal
 from nlp_bench.rehearse.report import GIB, SPLIT, RankReport
-from nlp_bench.show.grid import Column, as_text, shown
+from nlp_bench.show.table import Column, as_text, shown
 
 LISTED = 8
 """Modules whose activations are listed."""

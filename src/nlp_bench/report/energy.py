@@ -7,7 +7,6 @@ from nlp_bench.errors import UsageError
 from nlp_bench.measure.entry import RunResult
 
 if TYPE_CHECKING:
-    from nlp_bench.measure.energy import Energy
     from nlp_bench.report.table import Report
 
 MAX_WORD, MAX_ALIKE, SMALL = 12, 3, 10
@@ -22,16 +21,6 @@ def currency_of(word: str | None, price_per_kwh: float | None) -> str | None:
     if not (1 <= len(word) <= MAX_WORD and word.isprintable() and not word.isspace()):
         raise UsageError(f"--currency: {word[:40]!r} is no word of 1 to {MAX_WORD} characters, such as EUR")
     return word
-
-
-def energy_cells(energy: "Energy | None", tokens: int, price_per_kwh: float | None) -> dict[str, float | None]:
-    """Return the cells of a row; all are None where no meter has counted."""
-    return {
-        "joules_per_token": energy.joules_per_token if energy else None,
-        "energy_kwh": energy.kwh(tokens) if energy else None,
-        "mean_power_w_per_gpu": energy.mean_power_w_per_gpu if energy else None,
-        "cost": energy.cost(tokens, price_per_kwh) if energy else None,
-    }
 
 
 def readable_energy(row: dict[str, Any]) -> dict[str, Any]:

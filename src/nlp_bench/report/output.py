@@ -1,30 +1,33 @@
-"""The folder of a report: the texts that standard output gives too, the record, and the plots; each file whole or not at all."""
+"""The files of `--output`: the texts that standard output gives too, the record, and the plots; each file whole or not at all."""
 
 import tempfile
-from collections.abc import Collection
 from pathlib import Path
 
 from nlp_bench.errors import UsageError, explained
 from nlp_bench.files import write_bytes, write_json, write_text
-from nlp_bench.packages import is_missing
-from nlp_bench.report.formats import as_csv, html, markdown
-from nlp_bench.report.page.head import NO_VALID_RUN
+from nlp_bench.report.formats import FORMATS, View
+from nlp_bench.report.page import NO_VALID_RUN
+from nlp_bench.report.plots import CHARTS, KEYS, drawable, in_files
 from nlp_bench.report.table import Report
+from nlp_bench.show.chart import empty, plot_files
 
-PLOTS = {
-    "throughput": "Throughput over iterations",
-    "loss": "Training loss over iterations",
-    "step-times": "Distribution of the time per iteration",
+PLOTS = dict(zip(KEYS, ("Throughput over iterations", "Training loss over iterations", "Distribution of the time per iteration"), strict=True))  # fmt: skip
+"""Name of the files of each plot, and what it shows."""
+FILES = (
+    "report.csv",
+    "report.md",
+    "report.html",
+    "report.json",
+    *(f"{key}.{kind}" for key in KEYS for kind in ("svg", "png")),
+)
+"""What `write_report` writes; docs/report.md says what each holds."""
+VIEW_FILES = {"csv": "csv", "markdown": "md", "json": "json"}
+"""Format of a view to the ending of its file."""
+NOTHING = {
+    "scaling": "no curve: no workload has a number at two sizes",
+    "sweep": "no sweep: no two configurations on equal GPUs, or none with a number",
 }
-"""Name of the two files of each plot, and what it shows."""
-FILES = {
-    "report.csv": "all columns with full precision, for pandas or a spreadsheet",
-    "report.md": "the table to paste, with its notes",
-    "report.html": "one page with everything, which needs no network and no other file",
-    "report.json": "the record `nlp-bench/report/1`, for programs",
-    **{f"{key}.{kind}": f"{title}, as {kind.upper()}" for key, title in PLOTS.items() for kind in ("svg", "png")},
-}
-"""What `write_report` writes."""
+"""What stands in place of a plot."""
 
 
 def prepare(folder: Path) -> None:
@@ -43,35 +46,40 @@ def prepare(folder: Path) -> None:
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write FILES into `folder`, without matplotlib all but the plots; return their paths."""
-    plots = {} if is_missing("matplotlib") else _images(report)
-    for name, text in {
-        "report.csv": as_csv(report),
-        "report.md": _markdown(report, plots),
-        "report.html": html(report),
-    }.items():
-        write_text(folder / name, text)
+    """Write FILES into `folder`, without matplotlib all but the PNG ones; return their paths."""
+    plots = _plots(report)
+    warning = "" if any(entry.has_number for entry in report.entries) else f"**{NO_VALID_RUN}**\n\n"
+    images = "\n".join(f"![{title}]({key}.svg)" for key, title in PLOTS.items())
+    write_text(folder / "report.csv", FORMATS["csv"](report))
+    write_text(folder / "report.md", f"# nlp-bench report\n\n{warning}{FORMATS['markdown'](report)}\n{images}\n")
+    write_text(folder / "report.html", FORMATS["html"](report))
     write_json(folder / "report.json", report.to_json())
-    for name, content in plots.items():
-        write_bytes(folder / name, content)
+    _write_plots(plots, folder)
     return [folder / name for name in FILES if name in plots or name.startswith("report.")]
 
 
-def _markdown(report: Report, plots: Collection[str]) -> str:
-    warning = [] if any(entry.has_number for entry in report.entries) else [f"**{NO_VALID_RUN}**", ""]
-    plots = [f"![{title}]({key}.svg)" for key, title in PLOTS.items() if f"{key}.svg" in plots]
-    return "\n".join(["# nlp-bench report", "", *warning, markdown(report), *plots]) + "\n"
-
-
-def _images(report: Report) -> dict[str, bytes]:
-    from nlp_bench.report.plots import CHARTS, drawable, in_files  # noqa: PLC0415  # likewise
-    from nlp_bench.show.image import empty, images  # noqa: PLC0415  # heavy
-
+def _plots(report: Report) -> dict[str, bytes]:
     drawn = drawable(report.entries)
     has_number = any(entry.has_number for entry in report.entries)
-    words = "published values only, no log to draw" if has_number else NO_VALID_RUN
-    found = {}
-    for key, make in zip(PLOTS, CHARTS, strict=True):
-        charts = in_files(make, drawn) if drawn else []
-        found.update(images(*charts) if charts else empty(key, "the logs have none" if drawn else words))
+    why = "the logs have none" if drawn else "published values only, no log to draw" if has_number else NO_VALID_RUN
+    found: dict[str, bytes] = {}
+    for key, make in zip(KEYS, CHARTS, strict=True):
+        found |= plot_files(*((drawn and in_files(make, drawn)) or [empty(key, why)]))
     return found
+
+
+def write_view(view: View, folder: Path) -> list[Path]:
+    """Write NAME.csv, .md and .json and the plots of a view; return their paths."""
+    texts = {f"{view.name}.{ending}": form for form, ending in VIEW_FILES.items()}
+    for name, form in texts.items():
+        write_text(folder / name, view.text(form))
+    plots: dict[str, bytes] = {}
+    for plot in view.plots() or [empty(view.name, NOTHING[view.name])]:
+        plots |= plot_files(plot)
+    _write_plots(plots, folder)
+    return [folder / name for name in (*texts, *plots)]
+
+
+def _write_plots(plots: dict[str, bytes], folder: Path) -> None:
+    for name, content in plots.items():
+        write_bytes(folder / name, content)

@@ -8,7 +8,7 @@ from nlp_bench.analysis.repeats import apart_line, repeat_lines
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.report.energy import energy_legend, price_notes, readable_energy
 from nlp_bench.report.table import Report
-from nlp_bench.show.grid import TEXT, Column, Style
+from nlp_bench.show.table import TEXT, Column, Style
 
 HEADINGS = {
     "source": "source",

@@ -53,7 +53,14 @@ def inert_cell(value: object) -> object:
     return f"'{text}" if text[:1] in _FORMULA or _CHANGED.fullmatch(text.strip()) else text
 
 
+def visible(text: str) -> str:
+    """Return `text` with the code of each character that could not be seen in its place; not yet escaped."""
+    if text.isascii() and text.isprintable():
+        return text
+    whole = text.encode("utf-8", "replace").decode()
+    return _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", whole)
+
+
 def html_text(text: object) -> str:
-    """Return `text` for the content of an element or a quoted attribute; what could not be seen is written as its code."""
-    whole = str(text).encode("utf-8", "replace").decode()
-    return escape(_UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", whole), quote=True)
+    """Return `text` for the content of an element or a quoted attribute."""
+    return escape(visible(str(text)), quote=True)

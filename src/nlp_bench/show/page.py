@@ -1,29 +1,23 @@
-"""Pieces of a page as data: packages give words, rows and plots, and never HTML; the style sheet and the script of all pages."""
+"""HTML pages from templates with escaping on: one file each that loads nothing and runs nothing but our own script."""
 
 import base64
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 from nlp_bench.show.chart import Chart, HeatMap
-from nlp_bench.show.escape import html_text
-from nlp_bench.show.svg import figure
+from nlp_bench.show.escape import visible
+from nlp_bench.show.svg import asset, figure
 
-
-def asset(name: str) -> str:
-    """Return page.css or page.js."""
-    return files("nlp_bench.show").joinpath(name).read_text(encoding="utf-8")
-
-
-def digest(content: str) -> str:
-    """Return a hash source of Content Security Policy Level 3 (W3C) for the text of a style or script element."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Something to know about one run, or about all of them."""
+    """A piece of a page about one run, or about all of them: packages give words, rows and plots, and never HTML."""
 
     title: str
     """In a few words."""
@@ -38,38 +32,13 @@ class Section:
     text: str = ""
     """Lines to show as they are, last of all."""
 
-
-def render(section: Section, name: str, level: int = 3) -> str:
-    """Return a section as HTML; `name` is unique within the page, `level` that of its heading."""
-    words = "".join(f"<li>{html_text(sentence)}</li>" for sentence in section.words)
-    plots = "".join(figure(plot, f"{name}-{plot.key}") for plot in section.plots)
-    parts = (
-        f"<h{level}>{html_text(section.title)}</h{level}>",
-        f"<ul>{words}</ul>" if words else "",
-        _table(section) if section.rows else "",
-        f'<div class="plots">{plots}</div>' if plots else "",
-        f"<pre>{html_text(section.text)}</pre>" if section.text else "",
-    )
-    return f"<section>{''.join(parts)}</section>"
-
-
-def _table(section: Section) -> str:
-    numeric = [
-        any(is_number(row[i]) for row in section.rows)
-        and all(row[i] is None or is_number(row[i]) for row in section.rows)
-        for i in range(len(section.rows[0]))
-    ]
-    kinds = [' class="n"' if flag else "" for flag in numeric]
-    headings = "".join(
-        f'<th scope="col"{kind}>{html_text(heading)}</th>'
-        for heading, kind in zip(section.columns, kinds, strict=False)
-    )
-    body = "".join(
-        "<tr>" + "".join(f"<td{kind}>{shown(value)}</td>" for value, kind in zip(row, kinds, strict=True)) + "</tr>"
-        for row in section.rows
-    )
-    label = html_text(section.title)
-    return f'<div class="scroll" role="region" tabindex="0" aria-label="{label}"><table>{f"<thead><tr>{headings}</tr></thead>" if headings else ""}<tbody>{body}</tbody></table></div>'
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether each column holds numbers alone, which are aligned to the right."""
+        return [
+            any(map(is_number, cells)) and all(cell is None or is_number(cell) for cell in cells)
+            for cells in zip(*self.rows, strict=True)
+        ]
 
 
 def is_number(value: object) -> bool:
@@ -77,10 +46,53 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def shown(value: object) -> str:
-    """Return a cell as HTML: two decimals, more for small numbers, nothing for what is missing."""
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.2f}" if abs(value) >= 1 or value == 0 else f"{value:.4g}"
-    return html_text(value)
+@functools.cache
+def _environment() -> "Environment":
+    """Return the templates of this package."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  # only pages need it
+    from markupsafe import Markup  # noqa: PLC0415
+
+    def shown(value: object) -> object:
+        """Return a value as it is printed: two decimals, more for small numbers; untrusted text without what cannot be seen."""
+        if value is None or isinstance(value, Markup):
+            return "" if value is None else value
+        if isinstance(value, float):
+            return f"{value:.2f}" if abs(value) >= 1 or value == 0 else f"{value:.4g}"
+        return visible(str(value))
+
+    made = Environment(
+        loader=PackageLoader("nlp_bench", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals["figure"] = lambda plot, name: Markup(figure(plot, name))  # noqa: S704  # it escapes every text
+    made.globals["trusted"] = Markup
+    made.tests["a_number"] = is_number
+    return made
+
+
+def render(section: Section, name: str, level: int = 3) -> str:
+    """Return a section as HTML; `name` is unique within the page, `level` that of its heading."""
+    macros: Any = _environment().get_template("show/section.html").module
+    return str(macros.section(section, name, level))
+
+
+def page(template: str, *, title: str, style: str = "", script: str = "", **data: object) -> str:
+    """Return a template that extends show/page.html as a document; `style` is added to the style sheet, `script` the name of an asset."""
+    sheet, code = asset("chart.css") + asset("page.css") + style, asset(script) if script else ""
+    return _environment().get_template(template).render(
+        title=title,
+        style=sheet,
+        style_digest=digest(sheet),
+        script=code,
+        script_digest=digest(code),
+        **data,
+    )  # fmt: skip
+
+
+def digest(content: str) -> str:
+    """Return a hash source of Content Security Policy Level 3 (W3C) for the text of a style or script element."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

@@ -1,12 +1,15 @@
-"""Plots as compact SVG within an HTML page: its style sheet colours them for light, dark and paper, its texts are real texts.
+"""Plots as compact SVG, within an HTML page or as files: chart.css colours them for light, dark and paper, their texts are real texts.
 
 All data of a line is one relative path in tenths of a unit: a plot of 100 points takes about 2 kB.
 """
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
 from itertools import pairwise
 
 from nlp_bench.show.chart import (
+    COLUMNS,
     EXCLUDED,
     LIMIT,
     MAX_LEGEND,
@@ -14,12 +17,14 @@ from nlp_bench.show.chart import (
     Chart,
     HeatMap,
     Rule,
+    Scale,
     Series,
+    label,
+    scales,
     strengths,
     text_of,
 )
-from nlp_bench.show.escape import html_text
-from nlp_bench.show.scale import Scale, label, scales
+from nlp_bench.show.escape import end_of, html_text
 
 MAX_DOTS = 40
 """A line of as many points shows each of them."""
@@ -32,6 +37,7 @@ _MARKS = {
     "square": "m-32-32h64v64h-64z",
     "triangle": "m0-40l38 68h-76z",
     "diamond": "m0-42l36 42l-36 42l-36-42z",
+    "circle": "m-42 0a42 42 0 1 0 84 0a42 42 0 1 0-84 0",
 }
 """Outline of a mark around the point that was moved to, in tenths; a dot is the round end of a line without length."""
 _CELL_WIDTH, _CELL_HEIGHT = 80, 30
@@ -57,6 +63,8 @@ def figure(plot: Chart | HeatMap, name: str) -> str:
 
 def drawing(chart: Chart) -> str:
     """Return what stands on a plot of WIDTH x HEIGHT, without its heading and legend."""
+    if not chart.series:
+        return f'<text class="tc" x="{WIDTH // 2}" y="{HEIGHT // 2}">{html_text(chart.title)}</text>'
     x, y = scales(chart)
     parts = [
         *(_band(band.low, band.high, band.colour, x) for band in chart.bands),
@@ -99,7 +107,8 @@ def _axes(chart: Chart, x: Scale, y: Scale) -> str:
         f'<text x="{_LEFT - 6}" y="{_number(_at_y(tick, y) + 4)}">{html_text(label(tick))}</text>' for tick in y.ticks
     ]
     below = "".join(
-        f'<text x="{_number(place)}" y="{_BOTTOM + 17}">{html_text(words)}</text>' for place, words in _apart(x)
+        f'<text x="{_number(place)}" y="{_BOTTOM + 17}">{html_text(words)}</text>'
+        for place, words in _apart(x, chart.x_names)
     )
     middle = (_TOP + _BOTTOM) // 2
     return (
@@ -110,11 +119,10 @@ def _axes(chart: Chart, x: Scale, y: Scale) -> str:
     )
 
 
-def _apart(x: Scale) -> Iterator[tuple[float, str]]:
+def _apart(x: Scale, names: Sequence[str]) -> Iterator[tuple[float, str]]:
     """Yield place and label of the ticks, without those that would touch the label before."""
     free = 0.0
-    for tick in x.ticks:
-        words = label(tick)
+    for tick, words in zip(x.ticks, names or map(label, x.ticks), strict=True):
         place, half = _at_x(tick, x), len(words) * _DIGIT / 2
         if place - half >= free:
             free = place + half + _DIGIT
@@ -232,3 +240,60 @@ def _cell(heat: HeatMap, row: int, column: int, strength: float | None) -> str:
     frame = f'<rect class="won" {size}/>' if (row, column) in heat.marked else ""
     text = html_text(text_of(heat, row, column))
     return f'<rect {fill} {size}/>{frame}<text class="tc" x="{x + _CELL_WIDTH // 2}" y="{y + 19}">{text}</text>'
+
+
+_EDGE, _TITLE, _LINE, _NOTE = 8, 22, 16, 11
+"""Around a plot in a file; height of its title, of a row of its legend, of a line of its note."""
+_TITLE_LETTERS, _NOTE_LETTERS = 60, 84
+_STYLE = (
+    "svg text.note{fill:var(--muted);font-size:9px}svg text.key{font-size:10.5px}svg{font-family:system-ui,sans-serif}"
+)
+
+
+def asset(name: str) -> str:
+    """Return a style sheet, script or template of this package."""
+    return files("nlp_bench.show").joinpath(name).read_text(encoding="utf-8")
+
+
+def svg_file(*plots: Chart | HeatMap, columns: int = COLUMNS) -> str:
+    """Return plots side by side as one SVG document, which brings its style sheet and follows the reader's light or dark."""
+    blocks = [_block(plot) for plot in plots]
+    width = max(width for _, width, _ in blocks)
+    parts, below = [], 0
+    for first in range(0, len(blocks), columns):
+        row = blocks[first : first + columns]
+        parts += [
+            f'<g transform="translate({width * index} {below})">{text}</g>' for index, (text, _, _) in enumerate(row)
+        ]
+        below += max(height for _, _, height in row)
+    across = width * min(len(plots), columns)
+    words = html_text(" ".join(dict.fromkeys(plot.description for plot in plots)))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {across} {below}" width="{2 * across}" height="{2 * below}" '
+        f'role="img" aria-labelledby="t d"><title id="t">{html_text(plots[0].title)}</title><desc id="d">{words}</desc>'
+        f"<style><![CDATA[{asset('chart.css')}{_STYLE}]]></style>"
+        f'<rect width="{across}" height="{below}" fill="var(--card)"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def _block(plot: Chart | HeatMap) -> tuple[str, int, int]:
+    """Return a plot with its title, legend and note, and its width and height."""
+    if isinstance(plot, Chart):
+        width, height, keys, drawn = WIDTH, HEIGHT, legend_keys(plot), drawing(plot)
+    else:
+        (width, height), keys, drawn = _heat_size(plot), [], _heat_map(plot)
+    below = _TITLE + height
+    parts = [
+        f'<text x="{_EDGE}" y="17" font-weight="600">{html_text(end_of(plot.title, _TITLE_LETTERS))}</text>',
+        f'<g transform="translate(0 {_TITLE})">{drawn}</g>',
+    ]
+    for shape, name in keys:
+        parts.append(
+            f'<g transform="translate({_EDGE} {below})">{shape}</g>'
+            f'<text class="key" x="{_EDGE + 30}" y="{below + 11}">{html_text(name)}</text>'
+        )
+        below += _LINE
+    for line in textwrap.wrap(plot.note, _NOTE_LETTERS):
+        below += _NOTE
+        parts.append(f'<text class="note" x="{_EDGE}" y="{below}">{html_text(line)}</text>')
+    return "".join(parts), width + 2 * _EDGE, below + 2 * _EDGE

@@ -6,7 +6,7 @@ from support.planning import problem
 from nlp_bench.plan.problem import Fixed
 from nlp_bench.plan.text import why_lines
 from nlp_bench.plan.why import explain
-from nlp_bench.show.grid import TEXT
+from nlp_bench.show.table import TEXT
 
 
 def test_an_illegal_one_names_its_rules_and_a_legal_neighbour() -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from nlp_bench import __version__
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.bid import Bid
-from nlp_bench.show.escape import escaped_markdown, html_text
-from nlp_bench.show.grid import Column, as_markdown, json_text
-from nlp_bench.show.page import Section, asset, digest, render
+from nlp_bench.show.escape import escaped_markdown
+from nlp_bench.show.page import Section
+from nlp_bench.show.page import page as html_page
+from nlp_bench.show.table import Column, as_markdown, json_text
 
 WIDTH = 110
 """Letters of a line on a terminal."""
@@ -155,19 +156,14 @@ def markdown(bid: Bid) -> str:
 
 def page(bid: Bid) -> str:
     """Return the sheet as one HTML document that prints on one sheet of paper and loads nothing."""
-    style = asset("page.css") + STYLE
-    policy = f"default-src 'none'; style-src '{digest(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
-    parts = [render(section, f"b{place}", 2) for place, section in enumerate(sections(bid))]
-    signed = "".join(f"<p>{html_text(who)}: name, date, signature</p>" for who in SIGNATURES)
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">\n'
-        '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">\n'
-        f"<title>{html_text(title(bid))}</title>\n<style>{style}</style></head>\n"
-        f'<body><main class="bid"><header><h1>{html_text(title(bid))}</h1>'
-        f'<div class="verdict plain"><p>{html_text(commitment(bid))}</p></div></header>\n{"".join(parts)}\n'
-        f'<div class="sign">{signed}</div></main>\n<footer>nlp-bench {html_text(__version__)}</footer></body></html>\n'
+    return html_page(
+        "cli/plan/bid.html",
+        title=title(bid),
+        version=__version__,
+        style=STYLE,
+        commitment=commitment(bid),
+        sections=sections(bid),
+        signatures=SIGNATURES,
     )
 
 

@@ -82,7 +82,7 @@ def _answer(options: argparse.Namespace, measured: "Calibration") -> None:
     if options.output:
         write_constants(options.output, measured, constants, options.system)
     if options.format == "json":
-        from nlp_bench.show.grid import json_text
+        from nlp_bench.show.table import json_text
 
         print(json_text(record(measured, constants)), end="")
     else:

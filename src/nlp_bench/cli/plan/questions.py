@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nlp_bench.plan.problem import Problem
     from nlp_bench.plan.ranking import Answer
     from nlp_bench.show.chart import Chart
-    from nlp_bench.show.grid import Style
+    from nlp_bench.show.table import Style
 
 ENDINGS = {"table": "txt", "markdown": "md", "json": "json", "csv": "csv", "html": "html"}
 
@@ -61,7 +61,7 @@ def _rehearsed(options: argparse.Namespace, found: "Answer") -> tuple[str, ...]:
 def _print_answer(options: argparse.Namespace, found: "Answer") -> None:
     from nlp_bench.plan.record import COLUMNS, flat, plan_record
     from nlp_bench.plan.text import ranking_lines
-    from nlp_bench.show.grid import as_csv
+    from nlp_bench.show.table import as_csv
 
     if options.format == "csv":
         published = [] if found.published is None or any(r.published for r in found.rows) else [found.published]
@@ -97,16 +97,15 @@ def write_plot(chart: "Chart", path: Path) -> None:
     from nlp_bench.files import write_bytes, write_text
 
     if path.suffix == ".svg":
-        from nlp_bench.show.page import asset
-        from nlp_bench.show.standalone import svg_file
+        from nlp_bench.show.svg import svg_file
 
-        write_text(path, svg_file(chart, asset("page.css")))
+        write_text(path, svg_file(chart))
     elif path.suffix == ".png":
         try:
-            from nlp_bench.show.image import images
+            from nlp_bench.show.png import png
         except ImportError as error:
             raise lacking(error, "--plot FILE.png (not FILE.svg)") or error from error
-        write_bytes(path, images(chart)[f"{chart.key}.png"])
+        write_bytes(path, png(chart))
     else:
         raise UsageError(f"--plot: {path} ends neither in .svg nor in .png; name a file of one of the two kinds")
 
@@ -172,7 +171,7 @@ def model_size(options: argparse.Namespace, constants: "Constants") -> int:
 def _say(
     options: argparse.Namespace, lines: "Callable[[Style], list[str]]", record: Callable[[], dict[str, Any]]
 ) -> None:
-    from nlp_bench.show.grid import MARKDOWN, TEXT, json_text
+    from nlp_bench.show.table import MARKDOWN, TEXT, json_text
 
     if options.format == "json":
         _out(options, json_text(record()))

@@ -1,4 +1,4 @@
-"""Plots as PNG and SVG files, by matplotlib: the same plot gives the same bytes."""
+"""Plots as PNG, by matplotlib: the same plot gives the same bytes."""
 
 import io
 import textwrap
@@ -10,9 +10,21 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from nlp_bench.show.chart import EXCLUDED, LIMIT, MAX_LEGEND, Chart, HeatMap, Rule, Series, strengths, text_of
+from nlp_bench.show.chart import (
+    COLUMNS,
+    EXCLUDED,
+    LIMIT,
+    MAX_LEGEND,
+    Chart,
+    HeatMap,
+    Rule,
+    Series,
+    label,
+    scales,
+    strengths,
+    text_of,
+)
 from nlp_bench.show.escape import end_of
-from nlp_bench.show.scale import label, scales
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,18 +32,16 @@ if TYPE_CHECKING:
 
 MAX_LABEL, MAX_NOTE = 40, 130
 """Letters of a name, and of a line of the note."""
-COLUMNS = 3
-"""Of plots side by side."""
-_SETTINGS: dict[Any, Any] = {"svg.hashsalt": "nlp-bench", "text.parse_math": False}
-"""A fixed salt: the same report gives the same bytes. A file name may hold dollar signs, which are no mathematics."""
 _COLOURS = {EXCLUDED: "#a8480b", LIMIT: "#b3261e"}
 _MARKERS = {"dot": ".", "cross": "x", "plus": "+", "square": "s", "triangle": "^", "diamond": "D", "circle": "o"}
 
 
-def images(*plots: Chart | HeatMap, columns: int = COLUMNS) -> dict[str, bytes]:
-    """Return the PNG and the SVG of a plot, or of several side by side, by file name: the key of the first."""
-    with rc_context(_SETTINGS):
-        return _saved(_drawn(plots, columns), plots[0].key)
+def png(*plots: Chart | HeatMap, columns: int = COLUMNS) -> bytes:
+    """Return a plot, or several side by side, as a PNG file."""
+    with rc_context({"text.parse_math": False}):  # a file name may hold dollar signs, which are no mathematics
+        stream = io.BytesIO()
+        _drawn(plots, columns).savefig(stream, format="png", metadata={"Software": None}, dpi=150)
+        return stream.getvalue()
 
 
 def _drawn(plots: Sequence[Chart | HeatMap], columns: int) -> Figure:
@@ -43,7 +53,9 @@ def _drawn(plots: Sequence[Chart | HeatMap], columns: int) -> Figure:
     for axes in list(places)[len(plots) :]:
         axes.remove()
     for index, (axes, plot) in enumerate(zip(figure.axes, plots, strict=True)):
-        axes.set_title(_plain(plot.title), fontsize="medium", loc="left")
+        axes.set_title(
+            _plain(plot.title) if not isinstance(plot, Chart) or plot.series else "", fontsize="medium", loc="left"
+        )
         axes.set_xlabel(_plain(plot.x_label))
         axes.set_ylabel(_plain(plot.y_label))
         if isinstance(plot, Chart):
@@ -55,25 +67,11 @@ def _drawn(plots: Sequence[Chart | HeatMap], columns: int) -> Figure:
     return figure
 
 
-def empty(key: str, words: str) -> dict[str, bytes]:
-    """Return the two files of a plot for which there is nothing to draw: they say why."""
-    with rc_context(_SETTINGS):
-        figure = Figure(figsize=(9, 4.5), layout="constrained")
-        FigureCanvasAgg(figure)
-        figure.text(0.5, 0.5, words, ha="center", size=20)
-        return _saved(figure, key)
-
-
-def _saved(figure: Figure, key: str) -> dict[str, bytes]:
-    found = {}
-    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):  # no date: see _SETTINGS
-        stream = io.BytesIO()
-        figure.savefig(stream, format=kind, metadata=metadata, dpi=150)
-        found[f"{key}.{kind}"] = stream.getvalue()
-    return found
-
-
 def _draw(axes: "Axes", chart: Chart, *, has_legend: bool) -> None:
+    if not chart.series:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, _plain(chart.title), ha="center", size=20)
+        return
     for band in chart.bands:
         axes.axvspan(band.low, band.high, color=_colour(band.colour), alpha=0.12, label=_label(band.name))
     for series in chart.series:
