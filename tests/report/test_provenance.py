@@ -71,7 +71,7 @@ def test_what_was_derived_says_how(log: Path) -> None:
 
 
 def test_what_run_json_says_is_not_told_of_the_command_line(log: Path) -> None:
-    found = provenance(entry_of(log, **SEQUENCE)).given_by_run_json().to_json()["quantities"]
+    found = provenance(entry_of(log, **SEQUENCE, is_of_run=True)).to_json()["quantities"]
     assert found["sequence_length"]["from"] == "run.json"
     assert "--" not in found["tokens_per_iteration"]["from"]
     assert "(global batch size of the line, run.json)" in found["tokens_per_iteration"]["from"]

@@ -149,7 +149,8 @@ def _workload(row: _Row, model: str | None) -> Workload:
     found = {name: row.count(column) for name, column in _ASKED.items()}
     words = {"model": model, "system": row.text("system"), "gpu": row.text("gpu")}
     source = f"published table {one_line(row.path.name)} line {row.line}"
-    return Workload(asked={name: Setting(value, source) for name, value in {**words, **found}.items() if value})
+    asked = {name: Setting(value, source) for name, value in {**words, **found}.items() if value}
+    return Workload(asked=asked, is_published=True)
 
 
 def _published(row: _Row, source: str) -> Published:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Records
 from nlp_bench.measure.throughput import Throughput
-from nlp_bench.measure.window import Window
 
 MAX_POINTS = 600
 """Points of one curve that are kept of a run."""
@@ -70,24 +69,13 @@ def curves_of(records: Records, measured: Throughput) -> Curves:
     spans = measured.spans
     iterations, rates = spans.records.column("iteration"), 1 / spans.seconds_per_token
     inside = np.isin(iterations, measured.window.spans.records.column("iteration"))
-    reasons = _reasons(measured.window, iterations)
+    reasons = measured.window.why(iterations)
     found = {IN_WINDOW: Curve.of(iterations[inside], rates[inside])}
     for why in dict.fromkeys(excluded.why for excluded in measured.window.excluded):
         there = ~inside & (reasons == why)
         if there.any():
             found[why] = Curve.of(iterations[there], rates[there])
     return Curves(rates=found, loss=_loss(records), step_times=_step_times(measured))
-
-
-def _reasons(window: Window, iterations: Column) -> NDArray[np.object_]:
-    """Return per iteration why it is left out, an empty text where nothing says so."""
-    excluded = sorted(window.excluded, key=lambda e: e.first_iteration)
-    reasons = np.array([*(e.why for e in excluded), ""], dtype=object)
-    if not excluded:
-        return np.full(len(iterations), "", dtype=object)
-    index = np.searchsorted([e.first_iteration for e in excluded], iterations, side="right") - 1
-    ends = np.array([e.last_iteration for e in excluded])
-    return np.asarray(reasons[np.where((index >= 0) & (iterations <= ends[index]), index, len(excluded))])
 
 
 def _loss(records: Records) -> Curve | None:

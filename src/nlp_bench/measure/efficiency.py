@@ -76,10 +76,6 @@ def _which(words: str, stated: float, known: dict[str, float], scale: float) -> 
     return f"{words} is the count: {COUNTS[nearest]}{also}; it differs by {100 * abs(off[nearest]):.2f} %"
 
 
-if TYPE_CHECKING:
-    from nlp_bench.measure.entry import RunResult
-
-
 @dataclass(frozen=True, kw_only=True)
 class Given:
     """What a person says of the accelerators, over what the log says.
@@ -236,7 +232,8 @@ def _peak(entry: "RunResult", why_not: list[str]) -> Peak | None:
         why_not.append(f"no MFU and HFU: {', and '.join(missing)}")
         return None
     try:
-        if precision == "fp32" and not entry.given.precision and not _is_ours(entry):
+        # Our trainer never lets torch round fp32 to TF32.
+        if precision == "fp32" and not entry.given.precision and not entry.workload.is_of_run:
             _refuse_unclear_fp32(str(gpu))
         return peak_of(str(gpu), str(precision))
     except NlpBenchError as error:
@@ -249,11 +246,6 @@ def _overridden(entry: "RunResult") -> Iterator[str]:
         logged = entry.workload.setting(name)
         if given and logged and logged.value != given:
             yield f"--{name} {given} is used although {logged.source} says {str(logged.value)[:80]!r}"
-
-
-def _is_ours(entry: "RunResult") -> bool:
-    # Our trainer never lets torch round fp32 to TF32.
-    return any(found.source == "run.json" for found in entry.workload.asked.values())
 
 
 def _refuse_unclear_fp32(gpu: str) -> None:

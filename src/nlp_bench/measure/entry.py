@@ -4,7 +4,7 @@ It is made once, by `foreign` from a log or by `folder` from a run of ours, and 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +94,7 @@ class Supplied:
 def supplied_sizes(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> tuple[Supplied, ...]:
     """Return the sizes of `overrides` that `attempt` does not state in the same way; `sizes` are those that were used."""
     patterns = (Supplied(name="pattern", value=text, logged=None, changes_rate=True) for text in overrides.pattern)
-    given = {name: value for name, value in vars(overrides).items() if value and name != "pattern"}
+    given = overrides.counts
     if not given:
         return tuple(patterns)
     logged, _ = stated(attempt)
@@ -119,7 +119,7 @@ def against_log(supplied: tuple[Supplied, ...], attempt: Attempt, sizes: Sizes, 
         for each in supplied
         if each.logged
     ]
-    if not said and replace(overrides, pattern=()) != Overrides() and sizes.has_times:
+    if not said and overrides.counts and sizes.has_times:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = sizes.tokens / stated(attempt)[1]
         ratio = np.nanmedian(ratios) if np.isfinite(ratios).any() else 1.0

@@ -96,7 +96,10 @@ class Requested:
     def overrides(self) -> Overrides:
         """The sizes, as a person would give them on the command line: the log has less weight."""
         return Overrides(
-            sequence_length=self.sequence_length, global_batch_size=self.global_batch_size, num_gpus=self.num_gpus
+            sequence_length=self.sequence_length,
+            global_batch_size=self.global_batch_size,
+            num_gpus=self.num_gpus,
+            is_of_run=True,
         )
 
 
@@ -201,7 +204,7 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
     provenance = None
     if log:
         sizes = throughput.sizes if throughput else sizes_of(attempt, asked.overrides)
-        provenance = provenance_of(log, attempt, sizes, throughput, asked.overrides).given_by_run_json()
+        provenance = provenance_of(log, attempt, sizes, throughput, asked.overrides)
     entry = RunResult(
         source=source,
         dialect=log.dialect if log else None,

@@ -1,9 +1,8 @@
 """Where each number of a run comes from: lines and bytes of the log, options, derivations, and what was left out."""
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure.sizes import Column, Overrides, Sizes
 from nlp_bench.measure.throughput import Throughput
 
-_GIVEN = "command line"
 _MAX_STARTS = 50
 """Of more starts than these only the sum is told: a log of thousands would be told thousands of times."""
 
@@ -100,14 +98,6 @@ class Provenance:
     remarks: tuple[str, ...] = ()
     """What the dialect has to say about its numbers."""
 
-    def given_by_run_json(self) -> "Provenance":
-        """Return the same with `run.json` in the place of the command line: there a run of ours says what it asked for."""
-        quantities = {
-            name: replace(origin, source=_by_run_json(origin.source))
-            for name, origin in (self.quantities or {}).items()
-        }
-        return replace(self, quantities=quantities)
-
     def to_json(self) -> dict[str, Any]:
         """Return the `provenance` object of nlp-bench/report/1."""
         record = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -117,10 +107,6 @@ class Provenance:
         record["quantities"] = {name: origin.to_json() for name, origin in (self.quantities or {}).items()}
         record["left_out"] = [{**asdict(left), "lines": left.lines and list(left.lines)} for left in self.left_out]
         return {**record, "remarks": list(self.remarks)}
-
-
-def _by_run_json(source: str | None) -> str | None:
-    return source and re.sub(rf"(?:{_GIVEN} )?(?:{'|'.join(OPTIONS.values())})", "run.json", source)
 
 
 def provenance_of(
@@ -181,13 +167,14 @@ def _quantities(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> dict[st
     else:
         series = {"tokens_per_second": ("tokens_per_second", sizes.tokens, sizes.how_tokens)}
     counts = {
-        "sequence_length": ("sequence_length", overrides.sequence_length, sizes.how_sequence),
-        "global_batch_size": ("global_batch_size", overrides.global_batch_size, sizes.how_batch),
-        "num_gpus": ("num_devices", overrides.num_gpus, "rate of the machine / rate of one device"),
+        "sequence_length": ("sequence_length", sizes.how_sequence),
+        "global_batch_size": ("global_batch_size", sizes.how_batch),
+        "num_gpus": ("num_devices", "rate of the machine / rate of one device"),
     }
     found = {name: _of_series(attempt, *how) for name, how in series.items()}
-    for name, (fact, given, how) in counts.items():
-        found[name] = _of_count(attempt, fact, getattr(sizes, fact), given, how)
+    for name, (fact, how) in counts.items():
+        given = overrides.source(f"command line {OPTIONS[fact]}") if name in overrides.counts else None
+        found[name] = _of_count(attempt, fact, getattr(sizes, fact), given or how, is_given=given is not None)
     if attempt.facts.get("log_interval"):
         found["log_interval"] = _of_fact(attempt, "log_interval", attempt.count("log_interval"))
     return found
@@ -205,14 +192,14 @@ def _of_series(attempt: Attempt, name: str, used: Column, how: str) -> Origin:
     return Origin(value=value, source=f"derived: {how}" if len(values) else None)
 
 
-def _of_count(attempt: Attempt, name: str, value: int | None, given: int | None, how: str) -> Origin:
+def _of_count(attempt: Attempt, name: str, value: int | None, how: str, *, is_given: bool) -> Origin:
     """Return one of the three counts that a person can give."""
     stated = attempt.records.column(name)
     known = np.flatnonzero(stated > 0)
     if value is None:
         return Origin(value=None, source=None)
-    if given:
-        return Origin(value=value, source=f"{_GIVEN} {OPTIONS[name]}")
+    if is_given:
+        return Origin(value=value, source=how)
     if len(known) and stated[known[-1]] == value:
         return Origin(value=value, source=_lines(attempt, stated > 0))
     if attempt.count(name) == value:

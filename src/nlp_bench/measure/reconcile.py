@@ -17,7 +17,7 @@ from nlp_bench.measure.restated import WORDS, against_counts, against_shape, aga
 from nlp_bench.measure.sizes import Overrides, Sizes, Spans, sizes_of
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.wall_clock import against_recorders, against_stamps, passed, slower_by_clock
-from nlp_bench.measure.workload import Setting, Workload, heading
+from nlp_bench.measure.workload import RUN_JSON, Setting, Workload, heading
 from nlp_bench.seal import SealedLog
 from nlp_bench.show.escape import one_line
 
@@ -115,8 +115,8 @@ def against_run(workload: Workload, used: Overrides | None = None) -> Iterator[C
     Nothing for somebody's log, which has no run.json.
     """
     asked, logged = dict(workload.asked), workload.logged
-    sizes = {_ARGUMENTS[name]: value for name, value in vars(used).items() if value} if used and asked else {}
-    asked.update({name: Setting(value, "run.json") for name, value in sizes.items()})
+    if used and asked:
+        asked.update({_ARGUMENTS[name]: Setting(value, RUN_JSON) for name, value in used.counts.items()})
     for name in CHECKED:
         if name in asked and name in logged and asked[name].value != logged[name].value:
             yield Contradiction(

@@ -117,9 +117,7 @@ def _why_excluded(measured: Throughput, records: Records) -> list[str]:
     """Return for each line of the measured attempt why it does not count, empty where it does."""
     iterations = records.column("iteration")
     is_measured = np.isin(iterations, measured.spans.records.column("iteration"))
-    why = np.where(records.whole, UNUSABLE, CUT).astype(object)
-    for excluded in measured.window.excluded:
-        is_within = (iterations >= excluded.first_iteration) & (iterations <= excluded.last_iteration)
-        why[is_measured & is_within] = excluded.why
+    reasons = measured.window.why(iterations)
+    why = np.where(is_measured & (reasons != ""), reasons, np.where(records.whole, UNUSABLE, CUT))
     why[np.isin(iterations, measured.window.spans.records.column("iteration"))] = ""
     return [str(word) for word in why]

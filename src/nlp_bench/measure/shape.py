@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.layout.flops import GRANULARITIES, METHODS, Recompute
 from nlp_bench.layout.shape import FAMILIES, ModelShape, padded_vocab_size, shape_of
-from nlp_bench.measure.workload import Setting, Workload
+from nlp_bench.measure.workload import RUN_JSON, Setting, Workload
 
 _REMEDY = "the log's dump of the arguments or a run.json states it"
 _DENSE = frozenset({0, 1, "0", "1", "[1]", "none", "None"})
@@ -45,8 +45,7 @@ class _Reading:
 
     @property
     def is_ours(self) -> bool:
-        known = (*self.workload.asked.values(), *self.workload.logged.values())
-        return "recompute_kernel" in self.workload.logged or any(found.source == "run.json" for found in known)
+        return "recompute_kernel" in self.workload.logged or self.workload.is_of_run
 
     def count(self, name: str) -> int | None:
         """Return a whole number above 0 that a model can have; a log may print anything."""
@@ -88,7 +87,7 @@ def shaped(workload: Workload, sequence_length: int | None = None) -> Shaped:
 def _take_the_benchmarks_model(reading: _Reading) -> None:
     """Complete a row of a published table that names only the size: the rules of the benchmark freeze the shape of that size."""
     model = reading.workload.asked.get("model")
-    size = _SIZE.fullmatch(str(model.value)) if model and model.source.startswith("published table") else None
+    size = _SIZE.fullmatch(str(model.value)) if model and reading.workload.is_published else None
     if size is None or reading.workload.value("num_layers"):
         return
     from nlp_bench.config.catalog import load_model  # noqa: PLC0415  # only a published table pays for it
@@ -160,7 +159,7 @@ def _padded_vocabulary(reading: _Reading) -> int | None:
     """Return the rows of the embedding: as stated, else padded as Megatron-LM does, which needs the tensor-parallel size."""
     stated, words = reading.count("padded_vocab_size"), reading.workload.setting("vocab_size")
     entries = reading.count("vocab_size")
-    if entries and words and words.source == "run.json":
+    if entries and words and words.source == RUN_JSON:
         entries += reading.count("vocab_extra_ids") or 0  # our trainer's log counts the sentinels already
     tensor = reading.count("tensor_model_parallel_size")
     if stated or not entries or not tensor:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.record import NO_RECORDS, Attempt, Records
+from nlp_bench.measure.workload import RUN_JSON
 
 Column = NDArray[np.float64]
 _WHOLE_TOLERANCE = 2e-3  # samples/s is printed with three decimals at best
@@ -32,6 +33,19 @@ class Overrides:
     """GPUs of the whole run, `--num-gpus`."""
     pattern: tuple[str, ...] = ()
     """Regular expressions of its lines, `--pattern`: nothing else of it is read then. Raises UsageError for one that is wrong."""
+
+    is_of_run: bool = False
+    """Whether the run.json of a run of ours says it, and no person."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The sizes that are given, by their names."""
+        found = {name: getattr(self, name) for name in ("sequence_length", "global_batch_size", "num_gpus")}
+        return {name: value for name, value in found.items() if value}
+
+    def source(self, option: str) -> str:
+        """Return whose word a size is: `option`, or run.json."""
+        return RUN_JSON if self.is_of_run else option
 
     def __post_init__(self) -> None:
         """Refuse a wrong pattern before any log is opened."""
@@ -213,7 +227,7 @@ class _Finding:
         """Return a count that a person, the lines or one line states, None where nobody does."""
         size, words = len(self.records), name.replace("_", " ")
         if given:
-            return np.full(size, float(given)), OPTIONS[name]
+            return np.full(size, float(given)), self.overrides.source(OPTIONS[name])
         stated = self.records.column(name)
         if np.any(stated > 0):
             return _filled(np.where(stated > 0, stated, np.nan)), f"{words} of the line"

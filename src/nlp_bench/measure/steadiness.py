@@ -83,37 +83,25 @@ class Steadiness:
 
     def warnings(self) -> list[Reason]:
         """Return one sentence for each thing that casts doubt on the number itself."""
-        said = []
-        if self.slowdown is not None:
-            text = (
-                f"the run is {100 * self.slowdown:.1f} % slower after the window and does not recover: "
-                "the sustained rate may be lower (throttling?); a longer run tells"
-            )
-            said.append(Reason("slow-end", text))
-        if self.long_warm_up is not None:
-            text = (
-                f"{100 * self.long_warm_up:.1f} % of the intervals are left out as warm-up: the machine may be as slow again; "
-                "a longer run tells"
-            )
-            said.append(Reason("long-warm-up", text))
-        if self.refused_mark:
-            text = (
-                f"lines speak of a {self.refused_mark} in so many slow intervals that leaving them out would excuse more than "
-                f"{100 * MAX_MARKED:.0f} % of the run's time: these intervals count"
-            )
-            said.append(Reason("refused-mark", text))
-        if self.drift is not None:
-            word = "slower" if self.drift > 0 else "faster"
-            text = f"drift: the run gets {100 * abs(self.drift):.1f} % {word} from one end of the window to the other"
-            said.append(Reason("drift", text))
-        if self.modes:
-            low, high = self.modes
-            text = (
-                f"two modes: intervals take either {100 * (1 - low):.1f} % less or {100 * (high - 1):.1f} % more than the "
-                "mean; the machine changes between two states"
-            )
-            said.append(Reason("two-modes", text))
-        return said
+        low, high = self.modes or (1.0, 1.0)
+        said = {
+            "slow-end": self.slowdown is not None
+            and f"the run is {100 * self.slowdown:.1f} % slower after the window and does not recover: "
+            "the sustained rate may be lower (throttling?); a longer run tells",
+            "long-warm-up": self.long_warm_up is not None
+            and f"{100 * self.long_warm_up:.1f} % of the intervals are left out as warm-up: the machine may be as slow again; "
+            "a longer run tells",
+            "refused-mark": self.refused_mark is not None
+            and f"lines speak of a {self.refused_mark} in so many slow intervals that leaving them out would excuse more than "
+            f"{100 * MAX_MARKED:.0f} % of the run's time: these intervals count",
+            "drift": self.drift is not None
+            and f"drift: the run gets {100 * abs(self.drift):.1f} % {'slower' if self.drift > 0 else 'faster'} "
+            "from one end of the window to the other",
+            "two-modes": self.modes is not None
+            and f"two modes: intervals take either {100 * (1 - low):.1f} % less or {100 * (high - 1):.1f} % more than the "
+            "mean; the machine changes between two states",
+        }
+        return [Reason(code, text) for code, text in said.items() if text]
 
     def words(self) -> list[str]:
         """Return the warnings, and what else a reader of the number should know."""

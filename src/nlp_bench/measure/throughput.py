@@ -1,6 +1,6 @@
 """Tokens per second, in three definitions, and the time that a training on 20 million tokens would take."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,40 +63,33 @@ class Choice:
         }
 
 
-def _last(count: int) -> Callable[[Spans], Mask]:
-    return lambda spans: np.arange(len(spans)) >= len(spans) - count
+def _choices(spans: Spans) -> Iterator[tuple[str, str, Mask]]:
+    """Yield the windows with whose they are.
 
+    Sources: NVIDIA/NeMo nemo/collections/llm/tools/auto_configurator/core/calculate_performance.py; NVIDIA/NeMo-Framework-Launcher
+    auto_configurator/autoconfig/scripts/compare_throughput.py; NVIDIA/cloudai report_generator/training/models.py and
+    megatron_run/report_generation_strategy.py; AI-Hypercomputer/gpu-recipes process_training_results.py; NVIDIA/dgxc-benchmarking
+    pretrain_log_parser.py; NVIDIA-NeMo/Megatron-Bridge performance/argument_parser.py and utils/evaluate.py; mosaicml/llm-foundry
+    collect_results.py; AMD-AGI/Primus benchmark_report.py.
+    """
+    number, place = len(spans), np.arange(len(spans))
+    firsts, lasts = spans.first_iterations, spans.records.column("iteration")
 
-def _iterations(first: int, last: int) -> Callable[[Spans], Mask]:
-    def inside(spans: Spans) -> Mask:
-        ends = spans.records.column("iteration")
+    def between(first: int, last: int) -> Mask:
         # All of the window has to be there: a log that is too short does not have it.
-        has_all = bool(len(spans)) and ends[-1] >= last and spans.first_iterations[0] <= first
-        return (spans.first_iterations >= first) & (ends <= last) & has_all
+        return (firsts >= first) & (lasts <= last) & bool(lasts[-1] >= last and firsts[0] <= first)
 
-    return inside
+    yield "all lines but the first", "NeMo 2 auto-configurator", place >= 1
+    yield "iterations after 5", "NeMo Launcher, CloudAI (JSON)", firsts > 5
+    yield "iterations 10 to 30", "GCP gpu-recipes", between(10, 30)
+    yield "iterations 35 to 44", "NVIDIA dgxc-benchmarking", between(35, 44)
+    # At least the first is left out, as Megatron-Bridge does: max(1, int(len(steps) * share)).
+    yield "all but the first 10 %", "Megatron-Bridge (function)", place >= max(1, int(0.1 * number))
+    yield "the last 30 %", "Megatron-Bridge (command line)", place >= max(1, int(0.7 * number))
+    yield "the last 10 lines", "CloudAI (CSV), Megatron-Bridge model cards", place >= number - 10
+    yield "the last line", "llm-foundry, Primus", place >= number - 1
 
 
-def _after_share(share: float) -> Callable[[Spans], Mask]:
-    # At least the first, as Megatron-Bridge does: max(1, int(len(steps) * share)).
-    return lambda spans: np.arange(len(spans)) >= max(1, int(share * len(spans)))
-
-
-CHOICES: tuple[tuple[str, str, Callable[[Spans], Mask]], ...] = (
-    ("all lines but the first", "NeMo 2 auto-configurator", lambda spans: np.arange(len(spans)) >= 1),
-    ("iterations after 5", "NeMo Launcher, CloudAI (JSON)", lambda spans: spans.first_iterations > 5),
-    ("iterations 10 to 30", "GCP gpu-recipes", _iterations(10, 30)),
-    ("iterations 35 to 44", "NVIDIA dgxc-benchmarking", _iterations(35, 44)),
-    ("all but the first 10 %", "Megatron-Bridge (function)", _after_share(0.1)),
-    ("the last 30 %", "Megatron-Bridge (command line)", _after_share(0.7)),
-    ("the last 10 lines", "CloudAI (CSV), Megatron-Bridge model cards", _last(10)),
-    ("the last line", "llm-foundry, Primus", _last(1)),
-)
-"""Sources: NVIDIA/NeMo nemo/collections/llm/tools/auto_configurator/core/calculate_performance.py; NVIDIA/NeMo-Framework-Launcher
-auto_configurator/autoconfig/scripts/compare_throughput.py; NVIDIA/cloudai report_generator/training/models.py and
-megatron_run/report_generation_strategy.py; AI-Hypercomputer/gpu-recipes process_training_results.py; NVIDIA/dgxc-benchmarking
-pretrain_log_parser.py; NVIDIA-NeMo/Megatron-Bridge performance/argument_parser.py and utils/evaluate.py; mosaicml/llm-foundry
-collect_results.py; AMD-AGI/Primus benchmark_report.py."""
 MEAN = ("the mean of all lines", "jubench-megatron-lm, CARAML (the reference value)")
 """FZJ-JSC/jubench-megatron-lm benchmark/jube/nlp_benchmark.yaml."""
 
@@ -104,8 +97,7 @@ MEAN = ("the mean of all lines", "jubench-megatron-lm, CARAML (the reference val
 def sensitivity(spans: Spans, reference: float | None) -> tuple[Choice, ...]:
     """Return the rate under every window that the log is long enough for; windows with the same intervals are told once."""
     found: dict[bytes, Choice] = {}
-    for name, used_by, mask_of in CHOICES:
-        mask = mask_of(spans)
+    for name, used_by, mask in _choices(spans):
         if not mask.any():
             continue
         key = np.packbits(mask).tobytes()

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Attempt, Event, Log
 from nlp_bench.measure.series import MIN_SEGMENT, MIN_STEP, held, levels, median, scatter_of
-from nlp_bench.measure.sizes import NO_SPANS, Spans
+from nlp_bench.measure.sizes import NO_SPANS, Column, Spans
 
 FIRST_TWICE = frozenset({"megatron-lm", "megatron-bridge"})
 """Programs that print iteration 1 alone without setting their clock back: their second line holds it again (NVIDIA/Megatron-LM
@@ -149,6 +149,16 @@ class Window:
     """What else was left out that took longer, and may have to count."""
     refused_mark: str | None = None
     """Kind of event whose words would have excused too much, so that its intervals count; None where there is none."""
+
+    def why(self, iterations: Column) -> NDArray[np.object_]:
+        """Return for the last iteration of each interval why it is left out, an empty text where nothing says so."""
+        if not self.excluded:
+            return np.full(len(iterations), "", dtype=object)
+        excluded = sorted(self.excluded, key=lambda e: e.first_iteration)
+        reasons = np.array([*(e.why for e in excluded), ""], dtype=object)
+        index = np.searchsorted([e.first_iteration for e in excluded], iterations, side="right") - 1
+        ends = np.array([e.last_iteration for e in excluded])
+        return np.asarray(reasons[np.where((index >= 0) & (iterations <= ends[index]), index, len(excluded))])
 
     def without_samples(self) -> "Window":
         """Return the same without its intervals."""

@@ -12,6 +12,8 @@ from typing import Any
 from nlp_bench.logs.record import Attempt, Fact
 
 Value = int | float | str | bool
+RUN_JSON = "run.json"
+"""The source of what a run of ours was asked to do."""
 
 OURS = (
     "model",
@@ -116,7 +118,7 @@ class Setting:
     value: Value
     """In the unit of its name."""
     source: str
-    """`run.json`, `log line N`, or what else states it."""
+    """RUN_JSON, `log line N`, or what else states it, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +129,13 @@ class Workload:
     """What run.json (or a published table) says."""
     logged: Mapping[str, Setting] = field(default_factory=dict)
     """What the log prints."""
+    is_published: bool = False
+    """Whether it is a row of a published table, which may name a model by its size alone."""
+
+    @property
+    def is_of_run(self) -> bool:
+        """Say whether a run.json states any of it."""
+        return any(found.source == RUN_JSON for found in (*self.asked.values(), *self.logged.values()))
 
     def setting(self, name: str) -> Setting | None:
         """Return what ran as far as it is known: the log's word, else what was asked for."""
@@ -184,7 +193,7 @@ def _asked(run: Mapping[str, Any]) -> dict[str, Setting]:
     if found["accelerator"] == "cpu":
         found["gpu"], found["precision"] = None, "fp32"  # CPU ranks train in fp32, whatever the model asks for on a GPU
     # A run.json that somebody wrote by hand may hold a list or an object: that is no setting.
-    return {name: Setting(value, "run.json") for name, value in found.items() if isinstance(value, int | float | str)}
+    return {name: Setting(value, RUN_JSON) for name, value in found.items() if isinstance(value, int | float | str)}
 
 
 def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, Setting]:
