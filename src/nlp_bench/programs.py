@@ -22,6 +22,8 @@ class Answer:
     """Its stderr, or why there is no exit status."""
     elapsed_s: float = 0.0
     """Seconds until it had answered."""
+    is_missing: bool = False
+    """Whether it is not on PATH."""
     is_late: bool = False
     """Whether it did not end in time: somebody may be there, but does not answer."""
 
@@ -46,7 +48,7 @@ def ask(
         return Answer(code=None, err=why, elapsed_s=time.monotonic() - begin, is_late=is_late)
 
     if shutil.which(command[0]) is None:
-        return unasked(f"{command[0]} is not on PATH")
+        return Answer(code=None, err=f"{command[0]} is not on PATH", is_missing=True)
     try:
         done = subprocess.run(
             command,

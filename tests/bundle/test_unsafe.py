@@ -15,7 +15,6 @@ from support.ours import Bundle
 
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
-from nlp_bench.evidence.archive import MAX_BYTES
 from nlp_bench.evidence.verify import verify
 
 
@@ -110,7 +109,9 @@ def test_a_folder_above_the_limit_is_refused_before_it_is_read(bundle: Bundle) -
     with pytest.raises(UsageError, match=f"more than {size - 1} bytes or .* files; --max-bytes allows more"):
         verify(folder, max_bytes=size - 1)
     with (folder / "runs/001/zeros").open("wb") as stream:
-        stream.truncate(MAX_BYTES)  # takes no place on the disk
+        stream.truncate((4 << 30) - size)  # takes no place on the disk
+        assert not verify(folder).is_verified
+        stream.truncate((4 << 30) - size + 1)
     with pytest.raises(UsageError, match="--max-bytes allows more"):
         verify(folder)
 

@@ -224,8 +224,11 @@ def test_of_many_changed_lines_twenty_are_named(bundle: Bundle) -> None:
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(f"#{line}" if number % 2 else line for number, line in enumerate(lines)))
     faults = [fault for fault in verify(folder).faults if "accelerators" in fault]
-    assert len(faults) == 22
+    assert len(faults) == 1 + 20 + 1
     assert faults[-1] == f"data/accelerators.toml: {len(lines) // 2 - 20} more stretches of lines are not as they were"
+    path.write_text("".join(f"#{line}" if number % 2 and number < 40 else line for number, line in enumerate(lines)))
+    faults = [fault for fault in verify(folder).faults if "accelerators" in fault]
+    assert len(faults) == 1 + 20
     (folder / "lines/data/accelerators.toml").write_text("forged\n")  # digests that are not as recorded tell nothing
     assert [fault.split(":")[0] for fault in verify(folder).faults if "accelerators" in fault] == [
         "data/accelerators.toml was changed",
@@ -267,3 +270,17 @@ def test_a_file_that_cannot_be_read_is_named(bundle: Bundle, monkeypatch: pytest
     monkeypatch.setattr("nlp_bench.evidence.hashes.sha256_of", broken)
     with pytest.raises(UsageError, match=r"cannot read .*: Input/output error"):
         verify(folder)
+
+
+def test_what_is_no_fault_of_a_log_is_remarked(bundle: Bundle, tmp_path: Path) -> None:
+    starts = [(step, 1.0) for step in range(1, 9)] + [(step, 2.0) for step in range(1, 13)]
+    lines = [
+        f" iteration {step}/ 12 | elapsed time per iteration (s): {s} | global batch size: 8 |" for step, s in starts
+    ]
+    (tmp_path / "train.log").write_text("\n".join([*lines, ""]))
+    found = verify(bundle("restarted", tmp_path / "train.log", sequence_length=2048).path)
+    assert found.contradictions == []
+    said = [
+        remark for remark in found.remarks if remark.startswith("logs/001/train.log: another start of this training")
+    ]
+    assert len(said) == 1, found.remarks

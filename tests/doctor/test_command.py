@@ -20,13 +20,8 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     captured = capsys.readouterr()
     assert "next: ls -ld /proc" in captured.out
     assert "1 failed; failed: writable" in captured.err
-    for words in (
-        ["--checks", "nothing"],
-        ["--system", "nowhere"],
-        ["--model", "huge"],
-        ["--nodes", "a b"],
-    ):
-        assert main(["doctor", *words]) == 2, words
+    for option, word in {"--checks": "nothing", "--system": "nowhere", "--model": "huge", "--nodes": "a b"}.items():
+        assert main(["doctor", option, word]) == 2, option
 
 
 @pytest.mark.parametrize("word", ["x", "-1", "0", "nan", "inf", "60x"])

@@ -118,27 +118,17 @@ def test_the_verdict_names_each_fault_at_its_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "state", "reason", "is_down"),
+    ("fields", "state", "reason", "is_down"),
     [
-        ("NodeName=n1 Arch=x86_64 State=IDLE ThreadsPerCore=1 NodeAddr=10.0.0.1", "IDLE", "", False),
-        ("NodeName=n1 State=MIXED+CLOUD NodeAddr=n1", "MIXED+CLOUD", "", False),
-        (
-            "NodeName=n1 State=DOWN* NodeAddr=n1 Reason=Not responding [slurm@2026-11-20T10:00:00]",
-            "DOWN*",
-            "Not responding",
-            True,
-        ),
-        (
-            "NodeName=n1 State=IDLE+DRAIN NodeAddr=n1 Reason=bad cable [root@2026-11-20T10:00:00]",
-            "IDLE+DRAIN",
-            "bad cable",
-            True,
-        ),
-        ("NodeName=n1 State=IDLE+NOT_RESPONDING NodeAddr=n1", "IDLE+NOT_RESPONDING", "", True),
+        ("Arch=x86_64 State=IDLE ThreadsPerCore=1 NodeAddr=10.0.0.1", "IDLE", "", False),
+        ("State=MIXED+CLOUD", "MIXED+CLOUD", "", False),
+        ("State=DOWN* Reason=Not responding [slurm@2026-11-20T10:00:00]", "DOWN*", "Not responding", True),
+        ("State=IDLE+DRAIN Reason=bad cable [root@2026-11-20T10:00:00]", "IDLE+DRAIN", "bad cable", True),
+        ("State=IDLE+NOT_RESPONDING", "IDLE+NOT_RESPONDING", "", True),
     ],
 )
-def test_states_of_nodes(line: str, state: str, reason: str, is_down: bool) -> None:
-    found = node_of(line)
+def test_states_of_nodes(fields: str, state: str, reason: str, is_down: bool) -> None:
+    found = node_of(f"NodeName=n1 {fields}")
     assert (found.name, found.state, found.reason, found.is_down) == ("n1", state, reason, is_down)
 
 
@@ -158,14 +148,8 @@ def test_the_job_of_a_gpu_machine(place: Callable[..., Place], tmp_path: Path) -
     assert booster.run is not None
     folder = prepare(booster, Choice(names=("n1", "n2"), number=2), tmp_path / "a test")
     script = (folder / "doctor.job").read_text()
-    for line in (
-        "#SBATCH --nodes=2",
-        "#SBATCH --gres=gpu:4",
-        "#SBATCH --nodelist=n1,n2",
-        "#SBATCH --no-kill",
-        "#SBATCH --time=00:10:00",
-    ):
-        assert line in script.splitlines()
+    for option in ("--nodes=2", "--gres=gpu:4", "--nodelist=n1,n2", "--no-kill", "--time=00:10:00"):
+        assert f"#SBATCH {option}" in script.splitlines()
     assert '--nodelist="$node" ' in script
     assert "@node@" not in script
     assert f"doctor --test-this-node '{folder}' < /dev/null &" in script
@@ -201,20 +185,8 @@ def test_the_makers_tests(program: Callable[[str, str], None]) -> None:
 
 def test_this_machine_without_slurm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The real test of one node: checks, rates by torch, no exchange."""
-    words = [
-        "doctor",
-        "--system",
-        "local",
-        "--nodes",
-        "all",
-        "--data-path",
-        "mock",
-        "--output",
-        str(tmp_path / "out"),
-        "--wait",
-        "300",
-    ]
-    code = main([*words, "--format", "json"])
+    words = ["doctor", "--system", "local", "--nodes", "all", "--data-path", "mock", "--wait", "300", "--output"]
+    code = main([*words, str(tmp_path / "out"), "--format", "json"])
     found = json.loads(capsys.readouterr().out)
     assert found == json.loads((tmp_path / "out/doctor.json").read_text())
     assert found["schema"] == "nlp-bench/doctor/1"

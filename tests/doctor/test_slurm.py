@@ -22,6 +22,16 @@ if os.environ.get("SLURMD_NODENAME") == "{name}":
 """
 
 
+DOCTOR = [sys.executable, "-m", "nlp_bench", "doctor", "--data-path", "mock"]
+
+
+def environment() -> dict[str, str]:
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SBATCH_", "SLURM_JOB", "NLP_BENCH"))
+    }
+    return {**kept, "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
+
+
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Path]:
     """A private Slurm of 5 nodes; its folder."""
@@ -36,15 +46,11 @@ Doctor = Callable[..., tuple[int, dict[str, Any], str]]
 def doctor(slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     """doctor(words...): its exit code, its JSON and what it said meanwhile."""
     monkeypatch.setenv("SLURM_CONF", str(slurm / "slurm.conf"))
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SBATCH_", "SLURM_JOB", "NLP_BENCH"))
-    }
-    environment = {**kept, "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
 
     def call(*words: str) -> tuple[int, dict[str, Any], str]:
-        command = [sys.executable, "-m", "nlp_bench", "doctor", "--format", "json", "--data-path", "mock", *words]
+        command = [*DOCTOR, "--format", "json", *words]
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+            command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=240, check=False
         )
         assert done.returncode in {0, 1}, done.stderr
         return done.returncode, json.loads(done.stdout), done.stderr
@@ -116,16 +122,8 @@ def test_one_slow_one_down_both_named(doctor: Doctor, tmp_path: Path) -> None:
     (tmp_path / "slow.toml").write_text(system)
     scontrol("update", "nodename=node2", "state=drain", "reason=a bad cable")
     try:
-        code, found, _ = doctor(
-            "--system",
-            str(tmp_path / "slow.toml"),
-            "--nodes",
-            "all",
-            "--output",
-            str(tmp_path / "out"),
-            "--wait",
-            "150",
-        )
+        words = ["--system", str(tmp_path / "slow.toml"), "--output", str(tmp_path / "out")]
+        code, found, _ = doctor(*words, "--nodes", "all", "--wait", "150")
         _, at_rest, _ = doctor("--checks", "partition")
     finally:
         resume("node2")
@@ -174,25 +172,12 @@ def test_no_job_is_left_of_a_doctor_that_is_stopped_or_killed(
 ) -> None:
     """One is killed (SIGKILL): the next one cancels its job; that one is told to stop (SIGTERM) and cancels its own."""
     monkeypatch.setenv("SLURM_CONF", str(slurm / "slurm.conf"))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SBATCH_", "SLURM_JOB"))}
-    environment = {**kept, "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
-    command = [
-        sys.executable,
-        "-m",
-        "nlp_bench",
-        "doctor",
-        "--system",
-        "slurm-sandbox",
-        "--data-path",
-        "mock",
-        "--nodes",
-        "1",
-    ]
+    command = [*DOCTOR, "--system", "slurm-sandbox", "--nodes", "1"]
     jobs = []
     for number, status in ((signal.SIGKILL, -9), (signal.SIGTERM, 143)):
         output = ["--output", str(tmp_path / number.name)]
         with subprocess.Popen(
-            [*command, *output], env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+            [*command, *output], env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         ) as process:
             assert process.stderr
             said = []
@@ -216,28 +201,9 @@ def test_no_job_is_left_of_a_doctor_that_is_stopped_or_killed(
 
 @pytest.mark.usefixtures("doctor")  # its SLURM_CONF
 def test_inside_an_allocation(tmp_path: Path) -> None:
-    words = [
-        sys.executable,
-        "-m",
-        "nlp_bench",
-        "doctor",
-        "--nodes",
-        "all",
-        "--data-path",
-        "mock",
-        "--format",
-        "json",
-        "--output",
-        str(tmp_path / "out"),
-    ]
-    environment = {
-        **os.environ,
-        "NLP_BENCH_VENV": sys.prefix,
-        "NLP_BENCH_ROOT": str(ROOT),
-        "PYTHONPATH": str(ROOT / "src"),
-    }
+    words = [*DOCTOR, "--nodes", "all", "--format", "json", "--output", str(tmp_path / "out")]
     command = ["salloc", "--quiet", "--nodes=2", "--nodelist=node1,node2", "--ntasks-per-node=1", *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=200, check=False)
     found = json.loads(done.stdout)
     assert found["nodes"]["tested"] == 2, done.stderr
     assert "Submitted" not in done.stderr

@@ -166,7 +166,7 @@ def _slurm() -> Answer:
 
 def is_absent(answer: Answer) -> bool:
     """Return whether `scontrol show config` met no Slurm at all: not installed, or never told where its controller is."""
-    return not answer.is_good and ("not on PATH" in answer.err or "configuration source" in answer.err)
+    return answer.is_missing or (not answer.is_good and "configuration source" in answer.err)
 
 
 def cluster_name(config: str) -> str | None:

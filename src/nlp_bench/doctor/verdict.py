@@ -20,17 +20,31 @@ TO_SIGMA = 1.4826
 """MAD times this estimates the standard deviation of a normal distribution."""
 FEWEST = 3
 """With two values nobody can say which one is wrong."""
-LEAST = {
-    "cuda": {"gemm": 0.05, "memory": 0.05, "link": 0.20},
-    "cpu": {"gemm": 0.15, "memory": 0.30, "link": 0.50},
-}
-"""Share of the median below which a difference is never named: GPUs of one kind differ by a few per cent from board to board; CPU
-nodes may be virtual ones that share a machine."""
 MAX_SKEW_S = 1.0
 """Seconds between the clocks of two nodes, seen at the end of one collective."""
-UNITS = {"gemm": "TFLOP/s", "memory": "GB/s", "link": "GB/s"}
 MAX_SHOWN = 64
 """Nodes without a fault that are shown one by one."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A rate that nodes are compared by."""
+
+    column: str
+    """Its name in a node's row."""
+    unit: str
+    heading: str
+    """Of its column in the table, with the width of that."""
+    least_share: Mapping[str, float]
+    """By accelerator, the share of the median below which a difference is never named."""
+
+
+RATES = {
+    "gemm": Rate("gemm_tflops", "TFLOP/s", f"{'GEMM TFLOP/s':>14}", {"cuda": 0.05, "cpu": 0.15}),
+    "memory": Rate("memory_gb_per_s", "GB/s", f"{'memory GB/s':>12}", {"cuda": 0.05, "cpu": 0.30}),
+    "link": Rate("link_gb_per_s", "GB/s", f"{'link GB/s':>10}", {"cuda": 0.20, "cpu": 0.50}),
+}
+"""GPUs of one kind differ by a few per cent from board to board; CPU nodes may be virtual ones that share a machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,22 +81,24 @@ def verdict(
     choice: Choice, nodes: Mapping[str, dict[str, Any]], accelerator: str, *, folder: Path, ended: str = ""
 ) -> dict[str, Any]:
     """Return what `doctor --nodes` prints and writes to doctor.json as `nodes`."""
-    rates = {kind: _rates(nodes, kind) for kind in UNITS}
-    spreads = {kind: slow_ones(found, LEAST[accelerator][kind]) for kind, found in rates.items()}
     rows = {name: _row(name, record) for name, record in nodes.items()}
-    for kind, spread in spreads.items():
+    spreads: dict[str, dict[str, Any]] = {}
+    for kind, rate in RATES.items():
+        samples = {sample: value for row in rows.values() for sample, value in _samples(row, rate.column).items()}
+        least = rate.least_share[accelerator]
+        spread = slow_ones(samples, least)
+        spreads[kind] = {"unit": rate.unit, "least_share": least, **asdict(spread)}
         for sample in spread.slow:
-            median = spread.median or 0.0
-            rows[sample.partition("/")[0]]["faults"].append(
-                f"{kind}: {_device(sample)}{rates[kind][sample]:.3g} {UNITS[kind]}, {median / max(rates[kind][sample], 1e-12):.1f} times "
-                f"slower than the median {median:.3g}"
-            )
-    for name, off_s in _skews(nodes).items():
+            (name, _, index), value, median = sample.partition("/"), samples[sample], spread.median or 0.0
+            which = f"{kind}: {f'GPU {index} ' if index else ''}{value:.3g} {rate.unit}"
+            slower = f"{median / max(value, 1e-12):.1f} times slower than the median {median:.3g}"
+            rows[name]["faults"].append(f"{which}, {slower}")
+    clocks = {name: record["exchange"]["clock_s"] for name, record in nodes.items() if _exchange(record).get("clock_s")}
+    for name, at_s in clocks.items():
+        off_s = at_s - statistics.median(clocks.values())
         if abs(off_s) > MAX_SKEW_S:
             rows[name]["faults"].append(f"clock: {off_s:+.1f} s from the median of the nodes")
-    down = [_row(node.name, {}) for node in choice.down]
-    for row, node in zip(down, choice.down, strict=True):
-        row["faults"] = [f"not tested: {node.state}{f' ({node.reason})' if node.reason else ''}"]
+    down = [_row(node.name, {}) | {"faults": [f"not tested: {node.why}"]} for node in choice.down]
     found = [*rows.values(), *down]
     return {
         "folder": str(folder),
@@ -91,73 +107,44 @@ def verdict(
         "asked": choice.number + len(choice.down),
         "bad": [row["node"] for row in found if row["faults"]],
         "nodes": found,
-        "spread": {
-            kind: {"unit": UNITS[kind], "least_share": LEAST[accelerator][kind], **asdict(spread)}
-            for kind, spread in spreads.items()
-        },
+        "spread": spreads,
     }
 
 
 def _row(name: str, record: dict[str, Any]) -> dict[str, Any]:
-    step = record.get("step")
-    faults = (
-        []
-        if step == "finished"
-        else [f"did not finish: last step {step}" if step else "did not answer: it left no record"]
-    )
+    step, faults = record.get("step"), []
+    if step != "finished":
+        faults.append(f"did not finish: last step {step}" if step else "did not answer: it left no record")
     faults += [f"{at}: {text}" for at, text in (record.get("errors") or {}).items()]
-    failed = [one for one in record.get("checks") or [] if one.get("status") == FAILED]
-    faults += [f"{one.get('name')}: {one.get('summary')}" for one in failed]
+    for one in record.get("checks") or []:
+        if one.get("status") == FAILED:
+            faults.append(f"{one.get('name')}: {one.get('summary')}")
     for test in record.get("vendor") or []:
         if not test.get("is_passed"):
             faults.append(f"{test.get('name')}: {test.get('said') or 'failed'}")
-    exchange = record.get("exchange") or {}
+    exchange, devices = _exchange(record), record.get("devices") or []
     if exchange.get("why"):
         faults.append(f"exchange: {exchange['why']}")
+    links = [float(pair["gb_per_s"]) for pair in exchange.get("pairs") or []]
     return {
         "node": name,
         "is_silent": not step,
         "faults": faults,
-        "gemm_tflops": _values(record, "gemm"),
-        "memory_gb_per_s": _values(record, "memory"),
-        "link_gb_per_s": _best(record),
+        "gemm_tflops": [float(one["gemm"]["rate"]) for one in devices],
+        "memory_gb_per_s": [float(one["memory"]["rate"]) for one in devices],
+        "link_gb_per_s": max(links, default=None),  # with the best partner: one bad partner does not make a node bad
         "all_reduce_bus_gb_per_s": exchange.get("all_reduce_bus_gb_per_s"),
     }
 
 
-def _values(record: dict[str, Any], kind: str) -> list[float]:
-    return [float(one[kind]["rate"]) for one in record.get("devices") or []]
+def _exchange(record: dict[str, Any]) -> dict[str, Any]:
+    return record.get("exchange") or {}
 
 
-def _best(record: dict[str, Any]) -> float | None:
-    """Return the rate with the best partner: one bad partner does not make a node bad."""
-    pairs = (record.get("exchange") or {}).get("pairs") or []
-    return max((float(pair["gb_per_s"]) for pair in pairs), default=None)
-
-
-def _rates(nodes: Mapping[str, dict[str, Any]], kind: str) -> dict[str, float]:
-    if kind == "link":
-        return {name: best for name, record in nodes.items() if (best := _best(record)) is not None}
-    found: dict[str, float] = {}
-    for name, record in nodes.items():
-        values = _values(record, kind)
-        found |= {(f"{name}/{index}" if len(values) > 1 else name): value for index, value in enumerate(values)}
-    return found
-
-
-def _device(sample: str) -> str:
-    name, _, index = sample.partition("/")
-    del name
-    return f"GPU {index} " if index else ""
-
-
-def _skews(nodes: Mapping[str, dict[str, Any]]) -> dict[str, float]:
-    told = {name: (record.get("exchange") or {}).get("clock_s") for name, record in nodes.items()}
-    known = {name: float(at) for name, at in told.items() if at is not None}
-    if len(known) < 2:
-        return {}
-    middle = statistics.median(known.values())
-    return {name: at - middle for name, at in known.items()}
+def _samples(row: Mapping[str, Any], column: str) -> dict[str, float]:
+    """Return the values of a row's column, by NODE or, of several devices, by NODE/INDEX."""
+    values = row[column] if isinstance(row[column], list) else [] if row[column] is None else [row[column]]
+    return {f"{row['node']}/{index}" if len(values) > 1 else row["node"]: value for index, value in enumerate(values)}
 
 
 def text(found: Mapping[str, Any]) -> str:
@@ -165,11 +152,10 @@ def text(found: Mapping[str, Any]) -> str:
     rows = sorted(found["nodes"], key=lambda row: not row["faults"])
     num_bad = len(found["bad"])
     width = max((len(row["node"]) for row in rows), default=4)
-    lines = [f"{'node':<{width}}  {'GEMM TFLOP/s':>14}  {'memory GB/s':>12}  {'link GB/s':>10}"]
+    lines = ["  ".join([f"{'node':<{width}}", *(rate.heading for rate in RATES.values())])]
     for row in rows[: num_bad + MAX_SHOWN]:
-        lines.append(
-            f"{row['node']:<{width}}  {_least(row, 'gemm_tflops'):>14}  {_least(row, 'memory_gb_per_s'):>12}  {_least(row, 'link_gb_per_s'):>10}"
-        )
+        cells = [f"{_least(row, rate.column):>{len(rate.heading)}}" for rate in RATES.values()]
+        lines.append("  ".join([f"{row['node']:<{width}}", *cells]))
         lines += [f"{'':<{width}}  {one_line(fault)}" for fault in row["faults"]]
     if len(rows) > num_bad + MAX_SHOWN:
         lines.append(f"and {len(rows) - num_bad - MAX_SHOWN} more without a fault")
@@ -194,10 +180,8 @@ def text(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _least(row: Mapping[str, Any], key: str) -> str:
-    value = row.get(key)
-    if isinstance(value, list):
-        value = min(value, default=None)
+def _least(row: Mapping[str, Any], column: str) -> str:
+    value = min(_samples(row, column).values(), default=None)
     return "-" if value is None else f"{value:.3g}"
 
 
