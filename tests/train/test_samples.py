@@ -2,6 +2,7 @@
 
 import warnings
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
-from nlp_bench.train.settings.shape import SpanSizes
+from nlp_bench.train.settings.families import SpanSizes
 
 SHAPE = (
     "--num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 "
@@ -34,15 +35,22 @@ def settled(words: str) -> tuple[Settings, Layout]:
     return settings, Layout.of(settings, 1)
 
 
+def opened(settings: Settings, layout: Layout) -> Any:
+    from nlp_bench.train.families import family_of
+    from nlp_bench.train.model import Job
+
+    job = Job(settings=settings, layout=layout, kernels=None, device=torch.device("cpu"))  # type: ignore[arg-type]
+    return family_of(settings).open_samples(job)
+
+
 def test_a_t5_sample_is_the_text_with_every_span_in_the_answer() -> None:
-    from nlp_bench.train.families.t5 import open_spans
     from nlp_bench.train.samples import open_rows
 
     settings, layout = settled(T5)
-    samples = open_spans(settings, layout)
+    samples = opened(settings, layout)
     sizes = SpanSizes.longest(64, 24, 0.15)
     assert sizes.encoder == 64 or sizes.decoder == 24
-    text = open_rows(settings, layout, sizes.text, 999).row(5).tolist()
+    text = open_rows(settings, layout, sizes.text, 999)[5].tolist()
     sample = samples.sample(5)
     source = sample["encoder_tokens"][sample["encoder_mask"]].tolist()
     target = sample["labels"][sample["loss_mask"]].tolist()
@@ -75,10 +83,9 @@ def test_what_cannot_be_cut_into_samples_is_refused(words: str, message: str) ->
 
 
 def test_a_bert_sample_hides_a_share_of_two_texts() -> None:
-    from nlp_bench.train.families.bert import open_masked
 
     settings, layout = settled(BERT)
-    samples = open_masked(settings, layout)
+    samples = opened(settings, layout)
     found: Counter[str] = Counter()
     for index in range(len(samples)):
         sample = samples.sample(index)
@@ -97,13 +104,13 @@ def test_a_bert_sample_hides_a_share_of_two_texts() -> None:
 
 
 def test_mock_tokens_are_as_unequal_as_words_and_the_same_every_time() -> None:
-    from nlp_bench.train.samples import MockRows
+    from nlp_bench.train.samples import mock_rows
 
-    rows = MockRows(512, 100, 1)
-    counts = np.bincount(np.stack([rows.row(i) for i in range(64)]).ravel(), minlength=100)
+    rows = mock_rows(512, 100, 1)
+    counts = np.bincount(rows.ravel(), minlength=100)
     assert counts[0] / counts[9] == pytest.approx(10, rel=0.2)
     assert counts.min() > 0
-    assert (rows.row(3) == MockRows(512, 100, 1).row(3)).all()
+    assert (rows == mock_rows(512, 100, 1)).all()
 
 
 def test_the_buckets_of_relative_positions_are_megatron_cores() -> None:

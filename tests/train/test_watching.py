@@ -199,7 +199,7 @@ def test_progress_gives_way_to_the_log_and_tells_what_is_left() -> None:
     screen, log, times = Screen(), io.StringIO(), iter([0.0, 1.0, 1.1, 3.0])
     console = Console(log, screen)
     layout = SimpleNamespace(global_batch_size=4, train_iters=600)
-    progress = Progress(console, settings(), layout, lambda: next(times))  # type: ignore[arg-type]
+    progress = Progress(console.line, settings(), layout, lambda: next(times))  # type: ignore[arg-type]
     for iteration in (1, 2, 3):
         progress.after(iteration)
     shown = screen.getvalue().split("\r")

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 
@@ -51,7 +51,7 @@ def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) 
     STARTUP.mark("kernels")
     trainer = Trainer(Job(settings=settings, layout=layout, kernels=kernels, device=device))
     console = Console() if rank.rank == rank.world_size - 1 else None
-    say = console.say if console else _silence
+    say = console.say if console else lambda _: None  # the log is written once
     say(seal.opening_line(os.environ.get(seal.VARIABLE), settings.nonce))
     say("\n".join(argument_lines(settings, layout) + fact_lines(facts_of(trainer))))
     keeper = Keeper(trainer, say, started_s, writes_log=console is not None)
@@ -66,10 +66,6 @@ def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) 
         print(ending.text, file=sys.stderr if ending.code else sys.stdout, flush=True)
     world.disconnect()  # a loss that is not finite is known to all ranks, so they leave together here too
     return ending.code
-
-
-def _silence(_text: str) -> None:
-    """Say nothing: the log is written once."""
 
 
 def run(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], first: int, say: Say) -> Ending:
@@ -95,7 +91,7 @@ def _iterate(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], firs
             watcher.after(iteration)
         ending = _ending(trainer.layout.train_iters, iteration, step, keeper)
         if ending or iteration % trainer.settings.log_interval == 0:
-            interval = meter.read(iteration, step)
+            interval = meter.read(iteration)
             say(format_line(interval))
             scalars = scalars_of(interval)
             for watcher in watchers:
@@ -127,25 +123,8 @@ def _finished(iteration: int) -> Ending:
     return Ending(iteration=iteration, code=0, text=f" training finished: {iteration} iterations")
 
 
-@dataclass
-class _Tally:
-    """What the iterations since the last log line add up to."""
-
-    losses: list[float] = field(default_factory=list)
-    num_iterations: int = 0
-    num_skipped: int = 0
-    num_nan: int = 0
-
-    def add(self, step: Step) -> None:
-        self.num_iterations += 1
-        self.num_skipped += step.skipped
-        self.num_nan += step.is_nan
-        if not step.skipped or step.is_nan:
-            self.losses.append(step.loss)
-
-
 class Meter:
-    """Adds up the iterations and takes their time."""
+    """From the iterations since the last log line to the numbers of the next one."""
 
     def __init__(self, trainer: Trainer) -> None:
         """Begin to measure now."""
@@ -155,21 +134,23 @@ class Meter:
         self._model_flops = model_flops_per_token(shape) * layout.global_batch_size * settings.seq_length
         recompute = settings.granularity is not None
         self._legacy_flops = legacy_flops_per_iteration(shape, layout.global_batch_size, recompute=recompute)
-        self._tally, self._since_s = _Tally(), self._now_s()
+        self._steps: list[Step] = []
+        self._since_s = self._now_s()
 
     def add(self, step: Step) -> None:
         """Take one iteration."""
-        self._tally.add(step)
+        self._steps.append(step)
 
     def leave_out(self, seconds: float) -> None:
         """Let what has just taken so long be no part of any iteration: a checkpoint is not training."""
         self._since_s += seconds
 
-    def read(self, iteration: int, step: Step) -> Interval:
+    def read(self, iteration: int) -> Interval:
         """Return the interval that ends with `iteration`, and begin the next; every rank must call it."""
         now_s, unix_time_s = self._now_s(), time.time()
-        tally, elapsed_s = self._tally, (now_s - self._since_s) / self._tally.num_iterations
-        self._tally, self._since_s = _Tally(), now_s  # the time of logging counts: it is part of the run
+        steps, elapsed_s = self._steps, (now_s - self._since_s) / len(self._steps)
+        losses = [step.loss for step in steps if step.is_nan or not step.skipped]
+        self._steps, self._since_s = [], now_s  # the time of logging counts: it is part of the run
         trainer, layout = self._trainer, self._trainer.layout
         return Interval(
             iteration=iteration,
@@ -178,11 +159,11 @@ class Meter:
             elapsed_s=elapsed_s,
             learning_rate=trainer.learning_rate,
             global_batch_size=layout.global_batch_size,
-            loss=sum(tally.losses) / len(tally.losses) if tally.losses else None,
+            loss=sum(losses) / len(losses) if losses else None,
             loss_scale=trainer.loss_scale,
-            grad_norm=step.grad_norm,
-            num_skipped=tally.num_skipped,
-            num_nan=tally.num_nan,
+            grad_norm=steps[-1].grad_norm,
+            num_skipped=sum(step.skipped for step in steps),
+            num_nan=sum(step.is_nan for step in steps),
             legacy_flops=self._legacy_flops,
             model_flops=self._model_flops,
             sequence_length=trainer.settings.seq_length,
@@ -229,25 +210,22 @@ def watchers_of(trainer: Trainer, say: Say, console: Console | None) -> list[Wat
     them; progress comes last, below all lines.
     """
     settings, layout = trainer.settings, trainer.layout
-    everywhere: list[Watcher] = [StartUpReport(say)]
+    found: list[Watcher] = [StartUpReport(say)]
     if settings.manual_gc:
-        everywhere.append(Garbage(settings))
+        found.append(Garbage(settings))
     if settings.profile:
-        everywhere.append(Profiler(settings, layout, trainer.device, say))
-    everywhere.append(MemoryReport(trainer.device, settings.pipeline_model_parallel_size, say))
+        found.append(Profiler(settings, layout, trainer.device, say))
+    found.append(MemoryReport(trainer.device, settings.pipeline_model_parallel_size, say))
     if settings.timing_log_level:
-        everywhere.append(PhaseReport(trainer, say))
-    return everywhere + ([] if console is None else _writers(trainer, settings, console))
-
-
-def _writers(trainer: Trainer, settings: Settings, console: Console) -> list[Watcher]:
-    writers: list[Watcher] = []
+        found.append(PhaseReport(trainer, say))
+    if console is None:
+        return found
     if settings.tensorboard_dir:
-        writers.append(TensorBoard(settings, console.say))
+        found.append(TensorBoard(settings, say))
     if settings.wandb_project:
-        writers.append(WeightsBiases(settings, trainer.layout, console.say))
+        found.append(WeightsBiases(settings, layout, say))
     if settings.mllog:
-        writers.append(MlLog(settings, trainer.layout, trainer.device.type, console.say))
-    if settings.progress == "on" or (settings.progress == "auto" and console.is_terminal):
-        writers.append(Progress(console, settings, trainer.layout))
-    return writers
+        found.append(MlLog(settings, layout, trainer.device.type, say))
+    if settings.progress == "on" or (settings.progress == "auto" and console.line.is_terminal):
+        found.append(Progress(console.line, settings, layout))
+    return found

@@ -2,8 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -46,7 +45,12 @@ def microbatches(
         rows = [samples.sample((first + i) % len(samples)) for i in range(size)]
         batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
         _check_tokens(batch, settings, layout)
-        yield {name: _moved(tensor, device) for name, tensor in batch.items() if not _masks_nothing(name, tensor)}
+        for name in {"mask", "encoder_mask"} & set(batch):
+            if batch[name].all():  # no padding: attention without a mask takes a faster kernel, and here it is known
+                del batch[name]
+        if device.type == "cuda":
+            batch = {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in batch.items()}
+        yield batch
         first += size * layout.data_parallel_size
 
 
@@ -55,11 +59,6 @@ def padded(tokens: NDArray[np.int64], length: int) -> tuple[torch.Tensor, torch.
     filled = torch.zeros(length, dtype=torch.int64)
     filled[: len(tokens)] = torch.from_numpy(tokens)
     return filled, torch.arange(length) < len(tokens)
-
-
-def _masks_nothing(name: str, tensor: torch.Tensor) -> bool:
-    """Whether it is a mask of padding without padding: attention without a mask takes a faster kernel, and here it is known."""
-    return name in {"mask", "encoder_mask"} and bool(tensor.all())
 
 
 def _check_tokens(batch: Batch, settings: Settings, layout: Layout) -> None:
@@ -76,10 +75,6 @@ def _check_tokens(batch: Batch, settings: Settings, layout: Layout) -> None:
         )
 
 
-def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
-
-
 NUM_MOCK_ROWS = 64
 MAX_INDEXED_ROWS = 1_000_000  # an index of all 300 million samples of an old script would take gigabytes
 SURPLUS = 1.005
@@ -89,41 +84,29 @@ Tokens = NDArray[np.int64]
 
 
 class Rows(Protocol):
-    """A list of rows of equal length."""
+    """A list of rows of equal length, each the numbers of its tokens."""
 
     def __len__(self) -> int: ...
-    def row(self, index: int) -> Tokens:
-        """Return row `index`: token numbers [length]."""
-        ...
+    def __getitem__(self, index: int, /) -> Tokens: ...
 
 
 def open_rows(settings: Settings, layout: Layout, length: int, vocab_size: int) -> Rows:
     """Return rows of `length` tokens less than `vocab_size`; every rank calls it at the same time."""
     if settings.mock_data:
-        return MockRows(length, vocab_size, settings.seed)
+        return mock_rows(length, vocab_size, settings.seed)
     return IndexedRows(settings, layout, length)
 
 
-class MockRows:
-    """Random tokens, the same ones again after NUM_MOCK_ROWS rows.
+def mock_rows(length: int, vocab_size: int, seed: int) -> Tokens:
+    """Return random tokens [NUM_MOCK_ROWS, length].
 
     They are as unequally frequent as words (Zipf: token n is drawn in proportion to 1/(n + 1)), so that there is something
     to learn and the embedding is read as it is by text.
     """
-
-    def __init__(self, length: int, vocab_size: int, seed: int) -> None:
-        """Draw all rows at once: they are small."""
-        shares = np.cumsum(1 / np.arange(1, vocab_size + 1))
-        drawn = np.random.default_rng(seed).random((NUM_MOCK_ROWS, length)) * shares[-1]
-        self._tokens: Tokens = np.searchsorted(shares, drawn, side="right").clip(max=vocab_size - 1)
-
-    def __len__(self) -> int:
-        return NUM_MOCK_ROWS
-
-    def row(self, index: int) -> Tokens:
-        """Return row `index`: token numbers [length]."""
-        row: Tokens = self._tokens[index]
-        return row
+    shares = np.cumsum(1 / np.arange(1, vocab_size + 1))
+    drawn = np.random.default_rng(seed).random((NUM_MOCK_ROWS, length)) * shares[-1]
+    tokens: Tokens = np.searchsorted(shares, drawn, side="right").clip(max=vocab_size - 1)
+    return tokens
 
 
 class IndexedRows:
@@ -131,14 +114,16 @@ class IndexedRows:
 
     def __init__(self, settings: Settings, layout: Layout, length: int) -> None:
         """Read or build the index; rank 0 builds it while the others wait."""
-        self._length = length
-        self._parts, self._blended = _in_turn(partial(_open, settings, layout, length))
+        if torch.distributed.get_rank():
+            wait_for_all()
+        self._parts, self._blended = _open(settings, layout, length)
+        if not torch.distributed.get_rank():
+            wait_for_all()
 
     def __len__(self) -> int:
         return len(self._parts[0] if self._blended is None else self._blended)
 
-    def row(self, index: int) -> Tokens:
-        """Return row `index`: token numbers [length]."""
+    def __getitem__(self, index: int) -> Tokens:
         part = self._parts[0]
         if self._blended is not None:
             part, index = self._parts[self._blended.dataset_index[index]], self._blended.dataset_sample_index[index]
@@ -222,17 +207,13 @@ def _open_one(settings: Settings, layout: Layout, length: int, prefix: str, want
     return GPTDataset(documents, prefix, training, wanted, Split.train, config)
 
 
-def _in_turn(build: Callable[[], Any]) -> Any:
-    if torch.distributed.get_rank() == 0:
-        result = build()
-        wait_for_all()
-        return result
-    wait_for_all()
-    return build()
-
-
 class _Numpy(ModuleType):
-    """numpy as these modules see it: all of it, but `load` builds arrays only."""
+    """numpy as megatron-core's datasets see it: all of it, but `load` builds arrays only.
+
+    megatron-core 0.16.1 reads its cache of sample indices with `numpy.load(path, allow_pickle=True, mmap_mode="r")` (gpt_dataset.py,
+    blended_dataset.py), which unpickles any file that does not begin as an array does: a file of a shared folder must not run
+    code, and the indices need no pickle.
+    """
 
     def __init__(self) -> None:
         super().__init__("numpy")

@@ -15,6 +15,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.files import read_json, write_json, write_text
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
+from nlp_bench.train.settings.families import FAMILIES
 
 TRACKER = "latest_checkpointed_iteration.txt"
 RECORD = "nlp-bench.json"
@@ -180,7 +181,7 @@ def _must_match(settings: Settings, layout: Layout) -> dict[str, Any]:
         "params_dtype": settings.params_dtype,
         "global_batch_size": layout.global_batch_size,
         **{name: getattr(settings, name) for name in SAMPLES},
-        **{name: getattr(settings, name) for name in MASKING if settings.model_family != "gpt"},
+        **{name: getattr(settings, name) for name in MASKING if FAMILIES[settings.model_family].hides_tokens},
         **{name: getattr(settings, name) for name in UPDATES},
         "warmup_samples": layout.warmup_samples,
         "decay_samples": layout.decay_samples,

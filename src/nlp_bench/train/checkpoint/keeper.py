@@ -17,22 +17,30 @@ from nlp_bench.train.trainer import Trainer
 
 
 class Keeper:
-    """Checkpoints and early ends of one rank's training."""
+    """Checkpoints and early ends of one rank's training.
+
+    All ranks must find the same answer to whether it ends, or those that go on wait for ever.
+    """
 
     def __init__(self, trainer: Trainer, say: Callable[[str], None], started_s: float, *, writes_log: bool) -> None:
-        """Every rank makes one at the same time; `say` writes a line of the log, `started_s` is the start by time.monotonic."""
-        self._trainer, self._say = trainer, say
-        self._stop = Stop(trainer.settings, started_s)
-        self.until = Until(trainer.settings, trainer.device, decides=writes_log)
+        """Every rank makes one at the same time; `say` writes a line of the log, `started_s` is the start by time.monotonic.
+
+        With --exit-signal-handler SIGTERM no longer ends this process.
+        """
+        self._trainer, self._settings, self._say = trainer, trainer.settings, say
+        self._started_s, self._signalled = started_s, False
+        if self._settings.exit_signal_handler:
+            signal.signal(signal.SIGTERM, self._take_signal)
+        self.until = Until(self._settings, trainer.device, decides=writes_log)
         self._store = None
-        if trainer.settings.save is not None:
+        if self._settings.save is not None:
             from nlp_bench.train.checkpoint.store import Store  # noqa: PLC0415  # its imports take a second
 
-            self._store = Store(trainer, Path(trainer.settings.save).absolute())
+            self._store = Store(trainer, Path(self._settings.save).absolute())
 
     def begin(self) -> int:
         """Load the checkpoint that --load means; return the iterations that it holds, 0 where the training begins anew."""
-        settings = self._trainer.settings
+        settings = self._settings
         path = found_checkpoint(settings)
         if path is None:
             missing = f"{settings.load} holds none, the training begins anew; " if settings.load else ""
@@ -51,18 +59,33 @@ class Keeper:
         return int(record["iteration"])
 
     def asks(self) -> tuple[bool, ...]:
-        """Return what this rank wants to stop for; `Trainer.step` finds out which of it any rank wants."""
-        return self._stop.asks()
+        """Return whether a signal came to this rank and whether its time is over; nothing where neither is watched.
+
+        `Trainer.step` finds out which of it any rank says yes to.
+        """
+        limit = self._settings.exit_duration_in_mins
+        if limit is None and not self._settings.exit_signal_handler:
+            return ()
+        return self._signalled, limit is not None and time.monotonic() - self._started_s > 60 * limit
 
     def why_stop(self, iteration: int, votes: tuple[bool, ...]) -> str | None:
-        """Return what ends the training after this iteration, None when it goes on; the same on every rank."""
-        return self._stop.reason(iteration, votes)
+        """Return what ends the training after this iteration, None when it goes on; `votes` are the answers of all ranks to `asks`.
+
+        One rank that is late or has a signal is enough: one clock, or a signal to one node, must not end only some of them.
+        """
+        signalled, late = votes or (False, False)
+        every = self._settings.exit_interval
+        if signalled:
+            return "exit-signal-handler: SIGTERM came"
+        if late:
+            return f"exit-duration-in-mins {self._settings.exit_duration_in_mins}"
+        return f"exit-interval {every}" if every and iteration % every == 0 else None
 
     def keep(self, iteration: int, *, last: bool) -> float:
         """Write a checkpoint where one is due and return the seconds that took; every rank must call it after each good iteration."""
         if self._store is None:
             return 0.0
-        settings = self._trainer.settings
+        settings = self._settings
         due = last or (settings.save_interval is not None and iteration % settings.save_interval == 0)
         if (due or self._store.is_writing) and self._trainer.device.type == "cuda":
             torch.cuda.synchronize()  # what the GPU still has to do of the iteration is training, and counts
@@ -75,78 +98,48 @@ class Keeper:
             self._store.finish(wait=False)
         took_s = time.perf_counter() - since_s
         if due:
-            how = "is being written" if settings.async_save and not last else "saved"
+            state = "is being written" if settings.async_save and not last else "saved"
             self._say(
-                f" checkpoint {path} {how} after iteration {iteration} in {took_s:.2f} s, which no iteration's time contains"
+                f" checkpoint {path} {state} after iteration {iteration} in {took_s:.2f} s, which no iteration's time contains"
             )
         return took_s
 
     def how_to_go_on(self, iteration: int) -> str:
         """Return the line that ends a log before the last iteration: where the work lies, or that it is lost."""
-        settings, total = self._trainer.settings, self._trainer.layout.train_iters
-        if settings.save is None:
+        save, total = self._settings.save, self._trainer.layout.train_iters
+        if save is None:
             return f" nothing was kept of iteration {iteration} of {total}: a training goes on where --save FOLDER was given"
-        return f" {total - iteration} of {total} iterations are left: repeat the command with --load {shlex.quote(str(Path(settings.save).absolute()))}"
+        command = f"--load {shlex.quote(str(Path(save).absolute()))}"
+        return f" {total - iteration} of {total} iterations are left: repeat the command with {command}"
 
     def _plan(self) -> str:
-        settings = self._trainer.settings
+        settings = self._settings
         if settings.save is None:
             return "none are written, as a throughput run wants it (see --save)"
         when = f"every {settings.save_interval} iterations and at the end" if settings.save_interval else "at the end"
-        how = ", while the training goes on" if settings.async_save else ""
-        return f"written to {Path(settings.save).absolute()} {when}{how}"
+        meanwhile = ", while the training goes on" if settings.async_save else ""
+        return f"written to {Path(settings.save).absolute()} {when}{meanwhile}"
 
-
-class Stop:
-    """Time limit, signal and exit interval of one rank."""
-
-    def __init__(self, settings: Settings, started_s: float) -> None:
-        """Watch from `started_s` (time.monotonic) on; with --exit-signal-handler SIGTERM no longer ends this process."""
-        self._settings, self._started_s = settings, started_s
-        self._signalled = False
-        if settings.exit_signal_handler:
-            signal.signal(signal.SIGTERM, self._take)
-
-    def asks(self) -> tuple[bool, ...]:
-        """Return whether a signal came to this rank and whether its time is over; nothing where neither is watched."""
-        limit = self._settings.exit_duration_in_mins
-        if limit is None and not self._settings.exit_signal_handler:
-            return ()
-        return self._signalled, limit is not None and time.monotonic() - self._started_s > 60 * limit
-
-    def reason(self, iteration: int, votes: tuple[bool, ...]) -> str | None:
-        """Return what ends the training after this iteration, None when it goes on; `votes` are the answers of all ranks to `asks`.
-
-        One rank that is late or was told to stop is enough: one clock, or a signal to one node, must not end only some of them.
-        """
-        s, (signalled, late) = self._settings, votes or (False, False)
-        if signalled:
-            return "exit-signal-handler: SIGTERM came"
-        if late:
-            return f"exit-duration-in-mins {s.exit_duration_in_mins}"
-        if s.exit_interval and iteration % s.exit_interval == 0:
-            return f"exit-interval {s.exit_interval}"
-        return None
-
-    def _take(self, _number: int, _frame: object) -> None:
+    def _take_signal(self, _number: int, _frame: object) -> None:
         self._signalled = True
 
 
 class Until:
-    """What --until asks, on one rank; without the option it asks nothing and no rank waits for another."""
+    """--until on one rank: stopping when it is enough by the times of the log's own lines.
+
+    Without the option no rank waits for another.
+    """
 
     def __init__(self, settings: Settings, device: torch.device, *, decides: bool) -> None:
-        """Every rank makes one; one of them `decides`."""
-        self._word, self._device, self._decides = settings.until, device, decides
-        self._sequence = (
-            ConfidenceSequence(percent("until", settings.until), settings.log_interval)
-            if settings.until is not None
-            else None
-        )
+        """Every rank makes one; the one that writes the log `decides`."""
+        self._share, self._device, self._decides = settings.until, device, decides
+        self._sequence: ConfidenceSequence | None = None
+        if settings.until is not None:
+            self._sequence = ConfidenceSequence(percent("until", settings.until), settings.log_interval)
         self._bound: Bound | None = None
 
     def is_enough(self, interval: Interval) -> bool:
-        """Take one log line; say whether the training ends with it: the same on every rank, and every rank must call it."""
+        """Take one log line; return whether the training ends with it: the same on every rank, and every rank must call it."""
         if self._sequence is None:
             return False
         # The digits that the log shows decide, so that the log alone can prove the decision.
@@ -165,4 +158,4 @@ class Until:
         enough = self._bound is not None and self._bound.is_enough
         known = self._bound.text() if self._bound else "too few lines to bound the mean"
         word = "enough" if enough else "not enough"
-        return f" until {self._word}: {word} after iteration {iteration} of {train_iters}: {known}\n"
+        return f" until {self._share}: {word} after iteration {iteration} of {train_iters}: {known}\n"

@@ -1,5 +1,9 @@
-"""The kinds of networks that can be trained: one file each, which holds the network, its samples and its loss."""
+"""The kinds of networks that can be trained: one file each, which holds the network, its samples and its loss.
 
+What must be known of them before torch is imported is a row of settings/families.py.
+"""
+
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +14,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from nlp_bench.train.model import Job, Place
 from nlp_bench.train.samples import Batch, Samples
 from nlp_bench.train.settings import Settings
+from nlp_bench.train.settings.families import FAMILIES
 
 Loss = Callable[[Any], tuple[torch.Tensor, torch.Tensor]]
 """From the model's output to the loss that is differentiated and the one that is logged; both are means over a micro-batch."""
@@ -34,21 +39,18 @@ class Family(ABC):
         """Return what the log says of tokens and FLOPs."""
         return {"model FLOPs": "3 x forward, causal attention counted as half"}
 
-    def reads(self, _job: Job, place: Place) -> bool:
-        """Whether this part of the model needs the micro-batch."""
-        return place.first or place.last
+    def reads(self, job: Job, place: Place) -> bool:
+        """Whether this part of the model needs the micro-batch; all parts do where they must know what of it is padding."""
+        padded = FAMILIES[job.settings.model_family].hides_tokens and not job.settings.mock_data
+        return place.first or place.last or padded
 
 
 def family_of(settings: Settings) -> Family:
-    """Return the family that the settings name."""
-    if settings.model_family == "t5":
-        from nlp_bench.train.families.t5 import T5  # noqa: PLC0415  # only what is trained is imported
+    """Return the family that the settings name; only that one is imported."""
+    family: Family = importlib.import_module(f"{__name__}.{settings.model_family}").FAMILY
+    return family
 
-        return T5()
-    if settings.model_family == "bert":
-        from nlp_bench.train.families.bert import Bert  # noqa: PLC0415
 
-        return Bert()
-    from nlp_bench.train.families.gpt import Gpt  # noqa: PLC0415
-
-    return Gpt()
+def loss_of(mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what a Loss returns; the schedule scales the first of the two in place."""
+    return mean, mean.detach().clone()

@@ -18,7 +18,7 @@ from megatron.core.transformer.transformer_block import TransformerBlock
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch.nn.functional import cross_entropy, gelu
 
-from nlp_bench.train.families import Family, Loss
+from nlp_bench.train.families import Family, Loss, loss_of
 from nlp_bench.train.families.part import Part, key_mask, mean_over
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.model import Job, Place, stack
@@ -26,42 +26,91 @@ from nlp_bench.train.samples import Batch, Rows, Samples, Tokens, open_rows, pad
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.data import wordpiece_numbers
 
-Output = tuple[torch.Tensor, torch.Tensor | None]
-"""Losses of the tokens [b, s], and the two logits of the next-sentence prediction [b, 2] where there is one."""
+NUM_SPECIAL = 3
 
 
-class Bert(Family):
-    """A network that reads in both directions."""
+@dataclass(frozen=True, kw_only=True)
+class Special:
+    """The tokens that frame and mask a text."""
 
-    def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
-        """Return one part of the model."""
-        return BertPart(job, config, place)
+    cls: int
+    """In front of both texts."""
+    sep: int
+    """Behind each of them."""
+    mask: int
+    """In place of a token that is to be guessed."""
 
-    def open_samples(self, job: Job) -> Samples:
-        """Return pairs of texts with masked tokens, of random tokens or of the indexed dataset."""
-        return open_masked(job.settings, job.layout)
+    @classmethod
+    def of(cls, settings: Settings, vocab_size: int) -> "Special":
+        """Return those of a WordPiece vocabulary file; without one the last three tokens of the vocabulary."""
+        known = wordpiece_numbers(settings)
+        if known:
+            return cls(cls=known["[CLS]"], sep=known["[SEP]"], mask=known["[MASK]"])
+        return cls(cls=vocab_size - 3, sep=vocab_size - 2, mask=vocab_size - 1)
 
-    def forward(self, _job: Job, batch: Batch | None, model: Any) -> tuple[Any, Loss]:
-        """Guess the masked tokens and whether the second text follows the first; the loss is the sum of both."""
-        batch = batch or {}
-        answer = model(*(batch.get(name) for name in ("tokens", "types", "labels", "mask")))
 
-        def loss(output: Any) -> tuple[torch.Tensor, torch.Tensor]:
-            losses, logits = output
-            mean = mean_over(losses, batch["loss_mask"])
-            if logits is not None:
-                mean = mean + cross_entropy(logits.float(), batch["is_random"])
-            return mean, mean.detach().clone()  # the schedule scales the first one in place
+class MaskedSamples:
+    """Pairs of texts with masked tokens; which ones depends on the seed and the sample's number alone."""
 
-        return answer, loss
+    def __init__(self, rows: Rows, special: Special, settings: Settings, layout: Layout) -> None:
+        """`rows` are texts of seq_length - 3 tokens (seq_length - 2 without the second text)."""
+        self._rows, self._special, self._settings, self._layout = rows, special, settings, layout
+        self._pairs = not settings.bert_no_binary_head
 
-    def facts(self, _job: Job) -> dict[str, str]:
-        """Return what the log says of tokens and FLOPs."""
-        return {"model FLOPs": "3 x forward, attention in full, the head that guesses tokens at every token"}
+    def __len__(self) -> int:
+        return len(self._rows)
 
-    def reads(self, job: Job, place: Place) -> bool:
-        """Whether this part needs the micro-batch: every one must know where real samples are padded."""
-        return place.first or place.last or not job.settings.mock_data
+    def sample(self, index: int) -> Batch:
+        """Return sample `index`, padded with 0.
+
+        tokens, labels int64 [seq_length], mask bool (True at real tokens), loss_mask bool (True where a token is to be guessed);
+        with the next-sentence prediction types int64 [seq_length] (0 in the first text, 1 in the second) and is_random int64 [].
+        """
+        random = np.random.default_rng((self._settings.seed, index))
+        row = self._rows[index]
+        length = len(row)
+        if not self._settings.mock_data and random.random() < self._settings.short_seq_prob:
+            length = int(random.integers(2, length + 1))
+        texts, is_random = self._texts(row[:length], random)
+        framed = [np.array([self._special.cls], dtype=np.int64)]
+        for text in texts:
+            framed += [text, np.array([self._special.sep], dtype=np.int64)]
+        whole = np.concatenate(framed)
+        tokens, chosen = self._masked(whole, random)
+        names = {"tokens": tokens, "labels": np.where(chosen, whole, 0)}
+        batch = {name: padded(values, self._settings.seq_length)[0] for name, values in names.items()}
+        batch["mask"] = padded(whole, self._settings.seq_length)[1]
+        batch["loss_mask"] = padded(chosen.astype(np.int64), self._settings.seq_length)[0].bool()
+        if self._pairs:
+            types = np.arange(len(whole)) > len(texts[0]) + 1
+            batch["types"] = padded(types.astype(np.int64), self._settings.seq_length)[0]
+            batch["is_random"] = torch.tensor(int(is_random))
+        return batch
+
+    def _texts(self, row: Tokens, random: np.random.Generator) -> tuple[list[Tokens], bool]:
+        if not self._pairs:
+            return [row], False
+        place = int(random.integers(1, len(row)))
+        is_random = bool(random.random() < 0.5)
+        if not is_random:
+            return [row[:place], row[place:]], False
+        other = self._rows[int(random.integers(len(self._rows)))]
+        return [row[:place], other[: len(row) - place]], True
+
+    def _masked(self, tokens: Tokens, random: np.random.Generator) -> tuple[Tokens, np.ndarray]:
+        """Return the tokens as the network reads them, and which of them it has to guess."""
+        special = (self._special.cls, self._special.sep)
+        candidates = np.flatnonzero(~np.isin(tokens, special))
+        count = min(max(1, round(len(candidates) * self._settings.mask_prob)), len(candidates))
+        places = random.choice(candidates, count, replace=False)
+        fate = random.random(count)
+        read = tokens.copy()
+        read[places[fate < 0.8]] = self._special.mask
+        changed = places[fate >= 0.9]
+        read[changed] = random.integers(self._layout.vocab_size, size=len(changed))
+        chosen = np.zeros(len(tokens), dtype=bool)
+        chosen[places] = True
+        return read, chosen
 
 
 class BertPart(Part):
@@ -149,96 +198,40 @@ def _linear(config: TransformerConfig, width: int) -> torch.nn.Linear:
     return linear
 
 
-NUM_SPECIAL = 3
+class Bert(Family):
+    """A network that reads in both directions."""
 
+    def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
+        """Return one part of the model."""
+        return BertPart(job, config, place)
 
-@dataclass(frozen=True, kw_only=True)
-class Special:
-    """The tokens that frame and mask a text."""
+    def open_samples(self, job: Job) -> Samples:
+        """Return pairs of texts with masked tokens, of random tokens or of the indexed dataset."""
+        settings, layout = job.settings, job.layout
+        frame = 2 if settings.bert_no_binary_head else 3
+        rows = open_rows(settings, layout, settings.seq_length - frame, layout.vocab_size - NUM_SPECIAL)
+        return MaskedSamples(rows, Special.of(settings, layout.vocab_size), settings, layout)
 
-    cls: int
-    """In front of both texts."""
-    sep: int
-    """Behind each of them."""
-    mask: int
-    """In place of a token that is to be guessed."""
+    def forward(self, _job: Job, batch: Batch | None, model: Any) -> tuple[Any, Loss]:
+        """Guess the masked tokens and whether the second text follows the first; the loss is the sum of both.
 
-    @classmethod
-    def of(cls, settings: Settings, vocab_size: int) -> "Special":
-        """Return those of a WordPiece vocabulary file; without one the last three tokens of the vocabulary."""
-        known = wordpiece_numbers(settings)
-        if known:
-            return cls(cls=known["[CLS]"], sep=known["[SEP]"], mask=known["[MASK]"])
-        return cls(cls=vocab_size - 3, sep=vocab_size - 2, mask=vocab_size - 1)
-
-
-class MaskedSamples:
-    """Pairs of texts with masked tokens; which ones depends on the seed and the sample's number alone."""
-
-    def __init__(self, rows: Rows, special: Special, settings: Settings, layout: Layout) -> None:
-        """`rows` are texts of seq_length - 3 tokens (seq_length - 2 without the second text)."""
-        self._rows, self._special, self._settings, self._layout = rows, special, settings, layout
-        self._pairs = not settings.bert_no_binary_head
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def sample(self, index: int) -> Batch:
-        """Return sample `index`, padded with 0.
-
-        tokens, labels int64 [seq_length], mask bool (True at real tokens), loss_mask bool (True where a token is to be guessed);
-        with the next-sentence prediction types int64 [seq_length] (0 in the first text, 1 in the second) and is_random int64 [].
+        The model returns losses of the tokens [b, s], and the logits of the next-sentence prediction [b, 2] where there is one.
         """
-        random = np.random.default_rng((self._settings.seed, index))
-        row = self._rows.row(index)
-        length = len(row)
-        if not self._settings.mock_data and random.random() < self._settings.short_seq_prob:
-            length = int(random.integers(2, length + 1))
-        texts, is_random = self._texts(row[:length], random)
-        framed = [np.array([self._special.cls], dtype=np.int64)]
-        for text in texts:
-            framed += [text, np.array([self._special.sep], dtype=np.int64)]
-        whole = np.concatenate(framed)
-        tokens, chosen = self._masked(whole, random)
-        names = {"tokens": tokens, "labels": np.where(chosen, whole, 0)}
-        batch = {name: padded(values, self._settings.seq_length)[0] for name, values in names.items()}
-        batch["mask"] = padded(whole, self._settings.seq_length)[1]
-        batch["loss_mask"] = padded(chosen.astype(np.int64), self._settings.seq_length)[0].bool()
-        if self._pairs:
-            types = np.arange(len(whole)) > len(texts[0]) + 1
-            batch["types"] = padded(types.astype(np.int64), self._settings.seq_length)[0]
-            batch["is_random"] = torch.tensor(int(is_random))
-        return batch
+        batch = batch or {}
+        answer = model(*(batch.get(name) for name in ("tokens", "types", "labels", "mask")))
 
-    def _texts(self, row: Tokens, random: np.random.Generator) -> tuple[list[Tokens], bool]:
-        if not self._pairs:
-            return [row], False
-        place = int(random.integers(1, len(row)))
-        is_random = bool(random.random() < 0.5)
-        if not is_random:
-            return [row[:place], row[place:]], False
-        other = self._rows.row(int(random.integers(len(self._rows))))
-        return [row[:place], other[: len(row) - place]], True
+        def loss(output: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            losses, logits = output
+            mean = mean_over(losses, batch["loss_mask"])
+            if logits is not None:
+                mean = mean + cross_entropy(logits.float(), batch["is_random"])
+            return loss_of(mean)
 
-    def _masked(self, tokens: Tokens, random: np.random.Generator) -> tuple[Tokens, np.ndarray]:
-        """Return the tokens as the network reads them, and which of them it has to guess."""
-        special = (self._special.cls, self._special.sep)
-        candidates = np.flatnonzero(~np.isin(tokens, special))
-        count = min(max(1, round(len(candidates) * self._settings.mask_prob)), len(candidates))
-        places = random.choice(candidates, count, replace=False)
-        fate = random.random(count)
-        read = tokens.copy()
-        read[places[fate < 0.8]] = self._special.mask
-        changed = places[fate >= 0.9]
-        read[changed] = random.integers(self._layout.vocab_size, size=len(changed))
-        chosen = np.zeros(len(tokens), dtype=bool)
-        chosen[places] = True
-        return read, chosen
+        return answer, loss
+
+    def facts(self, _job: Job) -> dict[str, str]:
+        """Return what the log says of tokens and FLOPs."""
+        return {"model FLOPs": "3 x forward, attention in full, the head that guesses tokens at every token"}
 
 
-def open_masked(settings: Settings, layout: Layout) -> Samples:
-    """Return the samples; every rank calls it at the same time."""
-    frame = 2 if settings.bert_no_binary_head else 3
-    special = Special.of(settings, layout.vocab_size)
-    rows = open_rows(settings, layout, settings.seq_length - frame, layout.vocab_size - NUM_SPECIAL)
-    return MaskedSamples(rows, special, settings, layout)
+FAMILY = Bert()

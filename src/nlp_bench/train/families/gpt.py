@@ -8,11 +8,9 @@ from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from nlp_bench.train.attention import own_part
-from nlp_bench.train.families import Family, Loss
-from nlp_bench.train.layout import Layout
+from nlp_bench.train.families import Family, Loss, loss_of
 from nlp_bench.train.model import Job, Place, stack
 from nlp_bench.train.samples import Batch, Rows, Samples, open_rows
-from nlp_bench.train.settings import Settings
 
 
 class Gpt(Family):
@@ -35,43 +33,32 @@ class Gpt(Family):
         return model
 
     def open_samples(self, job: Job) -> Samples:
-        """Return random samples or the indexed dataset's."""
-        return open_gpt(job.settings, job.layout)
+        """Return rows of consecutive tokens, one longer than the sequence."""
+        return GptSamples(open_rows(job.settings, job.layout, job.settings.seq_length + 1, job.layout.vocab_size))
 
     def forward(self, job: Job, batch: Batch | None, model: Any) -> tuple[torch.Tensor, Loss]:
         """Guess each next token: logits to losses [b, s] on the last part."""
         tokens = labels = None
         if batch is not None:
-            tokens, labels = (
-                own_part(batch["tokens"][:, :-1]).contiguous(),
-                own_part(batch["tokens"][:, 1:]).contiguous(),
-            )
-        positions = own_part(torch.arange(job.settings.seq_length, device=job.device)[None]).expand(
-            job.settings.micro_batch_size, -1
-        )
-        return model(tokens, positions, None, labels=labels), _mean
-
-
-def _mean(losses: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    loss = losses.float().mean()
-    return loss, loss.detach().clone()  # the schedule scales the first one in place
+            tokens = own_part(batch["tokens"][:, :-1]).contiguous()
+            labels = own_part(batch["tokens"][:, 1:]).contiguous()
+        positions = own_part(torch.arange(job.settings.seq_length, device=job.device)[None])
+        positions = positions.expand(job.settings.micro_batch_size, -1)
+        return model(tokens, positions, None, labels=labels), lambda losses: loss_of(losses.float().mean())
 
 
 class GptSamples:
-    """One row per sample, one token longer than the sequence: each token but the last is read, each but the first guessed."""
+    """One row per sample: tokens int64 [seq_length + 1], of which each but the last is read, each but the first guessed."""
 
     def __init__(self, rows: Rows) -> None:
-        """Take the rows [sequence length + 1]."""
         self._rows = rows
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def sample(self, index: int) -> Batch:
-        """Return sample `index`: tokens int64 [seq_length + 1]."""
-        return {"tokens": torch.from_numpy(self._rows.row(index))}
+        """Return sample `index`."""
+        return {"tokens": torch.from_numpy(self._rows[index])}
 
 
-def open_gpt(settings: Settings, layout: Layout) -> Samples:
-    """Return the samples; every rank calls it at the same time."""
-    return GptSamples(open_rows(settings, layout, settings.seq_length + 1, layout.vocab_size))
+FAMILY = Gpt()

@@ -30,13 +30,13 @@ from megatron.core.transformer.transformer_layer import get_transformer_layer_of
 from megatron.core.transformer.utils import sharded_state_dict_default
 from megatron.core.utils import make_sharded_tensor_for_checkpoint, scaled_init_method_normal
 
-from nlp_bench.train.families import Family, Loss
+from nlp_bench.train.families import Family, Loss, loss_of
 from nlp_bench.train.families.part import Part, key_mask, mean_over
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.model import Job, Place, layer
 from nlp_bench.train.samples import Batch, Rows, Samples, Tokens, open_rows, padded
 from nlp_bench.train.settings import Settings
-from nlp_bench.train.settings.shape import SpanSizes, span_sizes
+from nlp_bench.train.settings.families import SpanSizes, span_sizes
 
 START = 0
 """First token of the decoder's input: T5's padding token, which is 0."""
@@ -61,7 +61,7 @@ class SpanSamples:
         bool [decoder_seq_length].
         """
         random = np.random.default_rng((self._settings.seed, index))
-        text, sizes = self._rows.row(index), self._sizes
+        text, sizes = self._rows[index], self._sizes
         if not self._settings.mock_data and random.random() < self._settings.short_seq_prob:
             sizes = SpanSizes.of(int(random.integers(2, sizes.text + 1)), self._settings.mask_prob)
         source, target = self._cut(text[: sizes.text], sizes, random)
@@ -89,13 +89,6 @@ class SpanSamples:
             target += [sentinel, pieces[2 * number + 1]]
         end = np.array([self._end], dtype=np.int64)
         return np.concatenate([*source, end]), np.concatenate([*target, end])
-
-
-def open_spans(settings: Settings, layout: Layout) -> Samples:
-    """Return the samples; every rank calls it at the same time."""
-    sizes = span_sizes(settings)
-    rows = open_rows(settings, layout, sizes.text, layout.vocab_size - settings.vocab_extra_ids - 1)
-    return SpanSamples(rows, sizes, settings, layout)
 
 
 def _parts(total: int, count: int, random: np.random.Generator) -> Tokens:
@@ -318,19 +311,17 @@ class T5(Family):
 
     def open_samples(self, job: Job) -> Samples:
         """Return texts with spans cut out, of random tokens or of the indexed dataset."""
-        return open_spans(job.settings, job.layout)
+        settings, layout = job.settings, job.layout
+        sizes = span_sizes(settings)
+        rows = open_rows(settings, layout, sizes.text, layout.vocab_size - settings.vocab_extra_ids - 1)
+        return SpanSamples(rows, sizes, settings, layout)
 
     def forward(self, _job: Job, batch: Batch | None, model: Any) -> tuple[torch.Tensor, Loss]:
         """Guess the tokens that were cut out: losses [b, decoder tokens] on the last part."""
         batch = batch or {}
         names = ("encoder_tokens", "decoder_tokens", "labels", "encoder_mask")
         losses: torch.Tensor = model(*(batch.get(name) for name in names))
-
-        def loss(losses: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            mean = mean_over(losses, batch["loss_mask"])
-            return mean, mean.detach().clone()  # the schedule scales the first one in place
-
-        return losses, loss
+        return losses, lambda losses: loss_of(mean_over(losses, batch["loss_mask"]))
 
     def facts(self, job: Job) -> dict[str, str]:
         """Return what the log says of tokens and FLOPs."""
@@ -340,6 +331,5 @@ class T5(Family):
             "model FLOPs": "3 x forward, the decoder's causal attention counted as half, the encoder's and the cross-attention in full",
         }
 
-    def reads(self, job: Job, place: Place) -> bool:
-        """Whether this part needs the micro-batch: every one must know where real samples are padded."""
-        return place.first or place.last or not job.settings.mock_data
+
+FAMILY = T5()

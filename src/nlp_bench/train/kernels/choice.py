@@ -150,7 +150,10 @@ def _loss_words(settings: Settings, compiled: frozenset[str]) -> str:
 
 
 def install_optimizer(provider: str, off: frozenset[str]) -> None:
-    """Point megatron-core's names to this provider's Adam and to its norm and scaling of all gradients at once."""
+    """Point megatron-core's names to this provider's Adam and to its norm and scaling of all gradients at once.
+
+    megatron-core itself takes what it can import, whatever was asked for.
+    """
     maker = "torch" if "adamw" in off else provider
     adam, foreign = adam_of(maker)
     package.Adam = distrib_optimizer.Adam = adam

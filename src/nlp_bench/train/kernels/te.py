@@ -12,6 +12,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.train.attention import ContextAttention, FusedAttention, rotary
 from nlp_bench.train.kernels.kernels import Modules
 from nlp_bench.train.settings import Settings
+from nlp_bench.train.settings.families import FAMILIES
 
 NEEDS = {"delayed": (8, 9), "tensorwise": (8, 9), "blockwise": (9, 0), "mxfp8": (10, 0)}
 """Compute capability that each way of scaling 8-bit floats needs; source: `is_fp8_available`, `is_mxfp8_available` and
@@ -58,7 +59,7 @@ def modules(settings: Settings) -> Modules:
         column=te.TEColumnParallelLinear,
         norm_column=te.TELayerNormColumnParallelLinear,
         row=te.TERowParallelLinear,
-        attention=_attention(te.TEDotProductAttention, settings) if settings.model_family == "gpt" else None,
+        attention=_attention(te.TEDotProductAttention, settings) if FAMILIES[settings.model_family].is_causal else None,
     )
 
 

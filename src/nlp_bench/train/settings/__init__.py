@@ -6,6 +6,7 @@ One file per group of settings; each holds its fields and the rules that need no
 from dataclasses import dataclass
 
 from nlp_bench.train.settings.data import DataSettings, check_data
+from nlp_bench.train.settings.families import check_family
 from nlp_bench.train.settings.kernels import KernelSettings, check_kernels
 from nlp_bench.train.settings.parallel import ParallelSettings, check_parallel
 from nlp_bench.train.settings.run import (
@@ -25,7 +26,7 @@ GROUPS = (
     WatchingSettings,
 )  # fmt: skip
 CHECKS = (
-    check_shape, check_parallel, check_length, check_schedule, check_kernels, check_checkpoint, check_watching, check_data,
+    check_shape, check_parallel, check_length, check_schedule, check_kernels, check_checkpoint, check_watching, check_data, check_family,
 )  # fmt: skip
 
 

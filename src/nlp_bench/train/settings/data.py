@@ -9,7 +9,6 @@ from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_json
 from nlp_bench.train.settings.rules import one_of, positive, require, share
-from nlp_bench.train.settings.shape import span_sizes
 
 if TYPE_CHECKING:
     from nlp_bench.train.settings import Settings
@@ -63,13 +62,6 @@ def check_data(s: "Settings") -> None:
     share(vars(s), ("mask_prob", "short_seq_prob"))
     positive(vars(s), ("mask_prob",))
     require(s.vocab_extra_ids >= 0, f"vocab_extra_ids: {s.vocab_extra_ids} is negative")
-    sentinels = s.vocab_extra_ids and s.model_family != "t5"
-    require(
-        not sentinels,
-        f"vocab_extra_ids: {s.vocab_extra_ids} sentinels are for --model-family t5, not for {s.model_family}",
-    )
-    if s.model_family == "t5":
-        span_sizes(s)
     require(s.mock_data != bool(s.data_path), "data_path: give exactly one of --data-path PREFIX and --mock-data")
     if s.data_path:
         parse_blend(s.data_path)

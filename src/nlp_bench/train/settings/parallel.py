@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nlp_bench.layout.rules import RULES, SHARDING, Sizes, refuse, virtual_stages
+from nlp_bench.train.settings.families import FAMILIES
 from nlp_bench.train.settings.rules import exclusive, one_of, positive, require
 
 if TYPE_CHECKING:
@@ -125,8 +126,8 @@ def check_parallel(s: "Settings") -> None:
     refuse(sizes, tuple(rule for rule in RULES if rule.code not in LATER), argument_of)
     uneven = sizes.first_layers or sizes.last_layers
     require(
-        not uneven or s.model_family != "t5",
-        f"decoder_first_pipeline_num_layers: {uneven} is for gpt and bert; t5 divides its layers evenly",
+        not uneven or not FAMILIES[s.model_family].has_decoder,
+        f"decoder_first_pipeline_num_layers: {uneven} is for gpt and bert; {s.model_family} divides its layers evenly",
     )
     if (
         sizes.virtual > 1 and s.no_overlap_p2p_communication
@@ -141,7 +142,7 @@ def check_parallel(s: "Settings") -> None:
 def _check_recompute(s: "Settings", sizes: Sizes) -> None:
     """Refuse groups of layers that do not divide a stage: megatron-core would look for layers behind the last one."""
     layers = s.recompute_num_layers
-    if not layers or s.model_family == "t5":
+    if not layers or FAMILIES[s.model_family].has_decoder:
         return
     for held in sorted(set(sizes.stage_layers())):
         if s.recompute_method == "uniform":
@@ -161,7 +162,7 @@ def _check_context(s: "Settings") -> None:
     if parts == 1:
         return
     require(
-        s.model_family == "gpt",
+        FAMILIES[s.model_family].is_causal,
         f"context_parallel_size: {parts} is for gpt; {s.model_family} has no causal sequence to share",
     )
     if s.cp_comm_type != "all_gather":

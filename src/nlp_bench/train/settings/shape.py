@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nlp_bench.errors import UsageError
+from nlp_bench.train.settings.families import FAMILIES
 from nlp_bench.train.settings.rules import multiple, one_of, positive, require, share
 
 if TYPE_CHECKING:
@@ -16,15 +16,12 @@ POSITIVE = (
     "init_method_std",
 )  # fmt: skip
 
-SHORTEST_BERT = 5
-"""Three tokens of the frame and one of each text."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeSettings:
     """The network."""
 
-    model_family: str = one_of("gpt", "t5", "bert", default="gpt")
+    model_family: str = one_of(*FAMILIES, default="gpt")
     """Kind of network: gpt (decoder), t5 (encoder and decoder; mT5 too), bert (encoder). Megatron-LM has a script of each."""
     num_layers: int
     """Transformer layers; of t5 those of the encoder and as many of the decoder."""
@@ -105,7 +102,7 @@ class ShapeSettings:
     @property
     def stack_depth(self) -> int:
         """Layers that a pipeline cuts into stages: of t5 those of the encoder and of the decoder together."""
-        if self.model_family != "t5":
+        if not FAMILIES[self.model_family].has_decoder:
             return self.num_layers
         return (self.encoder_num_layers or self.num_layers) + (self.decoder_num_layers or self.num_layers)
 
@@ -125,7 +122,6 @@ def check_shape(s: "Settings") -> None:
         multiple("hidden_size", s.hidden_size, s.num_attention_heads, "num_attention_heads")
     _check_groups(s)
     _check_positions(s)
-    _check_family(s)
     require(not (s.swiglu and s.geglu), "swiglu: excludes --geglu; give one of them")
 
 
@@ -146,81 +142,3 @@ def _check_positions(s: "Settings") -> None:
         rule = f"is the rotated width of a head ({s.rotary_percent} of {s.head_width})"
         even = s.rotated_width > 0 and s.rotated_width % 2 == 0
         require(even, f"rotary_percent: {s.rotated_width} {rule}; it must be even and above 0")
-
-
-def _check_family(s: "Settings") -> None:
-    is_t5 = s.model_family == "t5"
-    require(
-        not is_t5 or s.decoder_seq_length is not None, "decoder_seq_length: not given, and --model-family t5 needs it"
-    )
-    for name in ("decoder_seq_length", "encoder_num_layers", "decoder_num_layers"):
-        value = getattr(s, name)
-        require(is_t5 or value is None, f"{name}: {value} is for --model-family t5, not for {s.model_family}")
-    groups = s.group_query_attention and s.query_groups != s.num_attention_heads
-    require(
-        not (is_t5 and groups),
-        "group_query_attention: is for gpt and bert; megatron-core has no cross-attention with groups",
-    )
-    short = s.model_family == "bert" and s.seq_length < SHORTEST_BERT
-    require(
-        not short,
-        f"seq_length: {s.seq_length} is less than {SHORTEST_BERT}: bert frames two texts with [CLS], [SEP] and [SEP]",
-    )
-    relative = s.position_embedding_type == "relative"
-    require(
-        is_t5 or not relative, f"position_embedding_type: relative is for --model-family t5, not for {s.model_family}"
-    )
-    binary = s.bert_no_binary_head and s.model_family != "bert"
-    require(not binary, f"bert_no_binary_head: is for --model-family bert, not for {s.model_family}")
-
-
-MEAN_SPAN = 3
-"""Mean length of a span in tokens: the paper's choice (its table 7)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpanSizes:
-    """How a text of a length is cut; the same for every sample."""
-
-    text: int
-    """Tokens of the text."""
-    cut: int
-    """Tokens that are cut out."""
-    spans: int
-    """Spans that they form; each is replaced by one sentinel."""
-
-    @classmethod
-    def of(cls, text: int, share: float) -> "SpanSizes":
-        """Cut `share` of a text, at least one token, and never all."""
-        cut = min(max(1, round(text * share)), text - 1)
-        return cls(text=text, cut=cut, spans=min(max(1, round(cut / MEAN_SPAN)), text - cut))
-
-    @property
-    def encoder(self) -> int:
-        """Tokens of the encoder's input: what is left, the sentinels and the end."""
-        return self.text - self.cut + self.spans + 1
-
-    @property
-    def decoder(self) -> int:
-        """Tokens that the decoder guesses: each sentinel with its span, and the end."""
-        return self.cut + self.spans + 1
-
-    @classmethod
-    def longest(cls, encoder: int, decoder: int, share: float) -> "SpanSizes":
-        """Return the sizes of the longest text whose parts fit; raises UsageError where not even two tokens do."""
-        for text in range(2 * (encoder + decoder), 1, -1):
-            sizes = cls.of(text, share)
-            if sizes.encoder <= encoder and sizes.decoder <= decoder:
-                return sizes
-        raise UsageError(
-            f"decoder_seq_length: {decoder} or seq_length {encoder} is too short for a text with one span cut out"
-        )
-
-
-def span_sizes(s: "Settings") -> SpanSizes:
-    """Return the sizes of every sample; raises UsageError where nothing fits or the sentinels are too few."""
-    sizes = SpanSizes.longest(s.seq_length, s.decoder_seq_length or 0, s.mask_prob)
-    rule = f"{sizes.text} tokens of text have {sizes.spans} spans, each with a sentinel of its own"
-    enough = sizes.spans <= s.vocab_extra_ids
-    require(enough, f"vocab_extra_ids: {s.vocab_extra_ids} is too few: {rule}; T5 has --vocab-extra-ids 100")
-    return sizes

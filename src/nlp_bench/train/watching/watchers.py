@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.seal import LogSeal
+from nlp_bench.terminal import StatusLine
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.logline import Interval
 from nlp_bench.train.settings import Settings
@@ -64,49 +65,24 @@ class Watcher:
 
 
 class Console:
-    """Writes both, so that they do not run into each other."""
+    """The log on stdout and, below it on a terminal, one line of progress on stderr that gives way to each log line."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         """Use these streams; default: stdout and stderr."""
-        self._out, self._err = out or sys.stdout, err or sys.stderr
+        self._out, self.line = out or sys.stdout, StatusLine(err or sys.stderr)
         self.seal = LogSeal()
         """What was said so far, for the line that closes the log."""
-        self.is_terminal = self._err.isatty()
-        self._width = 0
 
     def say(self, text: str) -> None:
         """Print lines of the log, in one write: torchrun's `--tee` passes on what it finds, whole or not."""
-        self.wipe()
+        self.line.wipe()
         self.seal.take(text)
         self._out.write(f"{text}\n")
         self._out.flush()
 
-    def show(self, text: str) -> None:
-        """Put `text` in place of the last progress; without a terminal it is a line of its own."""
-        if self.is_terminal:
-            text = text[: max(self._columns() - 1, 1)]  # a line that wraps could not be wiped away
-            self._err.write("\r" + text.ljust(self._width))
-            self._width = len(text)
-        else:
-            self._err.write(text + "\n")
-        self._err.flush()
-
-    def wipe(self) -> None:
-        """Take the progress away."""
-        if self._width:
-            self._err.write("\r" + " " * self._width + "\r")
-            self._err.flush()
-            self._width = 0
-
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self._err.fileno()).columns or 80
-        except (OSError, ValueError):
-            return 80
-
 
 class Garbage(Watcher):
-    """Collects on all ranks after the same iterations, as Megatron-LM's --manual-gc does."""
+    """Collects on all ranks after the same iterations, as Megatron-LM's --manual-gc does: else ranks wait for each other in turns."""
 
     def __init__(self, settings: Settings) -> None:
         """Switch the collector off."""
@@ -129,13 +105,13 @@ STEP_S = 0.2
 
 
 class Progress(Watcher):
-    """Redraws one line on a terminal; elsewhere, when it is asked for, prints a line with each log line."""
+    """How far the training is and how long it still takes: redraws one line on a terminal; elsewhere, when it is asked for, prints a line with each log line."""
 
     def __init__(
-        self, console: Console, settings: Settings, layout: Layout, clock: Callable[[], float] = time.monotonic
+        self, line: StatusLine, settings: Settings, layout: Layout, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Begin before the first iteration."""
-        self._console, self._clock = console, clock
+        self._line, self._clock = line, clock
         self._tokens = layout.global_batch_size * settings.seq_length
         self._last_iteration = layout.train_iters
         self._first: tuple[int, float] | None = None
@@ -145,17 +121,17 @@ class Progress(Watcher):
         """Draw, if the last drawing is not too fresh."""
         now_s = self._clock()
         self._first = self._first or (iteration, now_s)  # the first iteration takes longer than the others
-        if self._console.is_terminal and now_s - self._drawn_s >= STEP_S:
+        if self._line.is_terminal and now_s - self._drawn_s >= STEP_S:
             self._drawn_s = now_s
-            self._console.show(self.text(iteration, now_s))
+            self._line.show(self.text(iteration, now_s))
 
     def interval(self, interval: Interval, scalars: Scalars) -> None:  # noqa: ARG002
         """Draw again below the log line."""
-        self._console.show(self.text(interval.iteration, self._clock()))
+        self._line.show(self.text(interval.iteration, self._clock()))
 
     def close(self) -> None:
         """Leave nothing behind."""
-        self._console.wipe()
+        self._line.wipe()
 
     def text(self, iteration: int, now_s: float) -> str:
         """Return "iteration 34 of 40, 85 %, 12345 tokens/s, 8 s left"; the rate is known from the second iteration on."""
@@ -188,23 +164,26 @@ def peak_bytes(device: torch.device) -> int:
 
 
 class MemoryReport(Watcher):
-    """Gathers and prints; the ranks of a pipeline stage follow each other (megatron-core's order tp-cp-ep-dp-pp)."""
+    """The peak memory of every rank: once after the first iteration, when everything has been allocated, and at the end.
+
+    The ranks of a pipeline stage follow each other (megatron-core's order tp-cp-ep-dp-pp).
+    """
 
     def __init__(self, device: torch.device, num_stages: int, say: Say) -> None:
         """Begin; `num_stages` is the pipeline's."""
         self._device, self._num_stages, self._say = device, num_stages, say
-        self._told = ""
+        self._printed = ""
 
     def after(self, iteration: int) -> None:
-        """Tell the first iteration's."""
-        if not self._told:
-            self._told = memory_text(self._gather(), self._num_stages)
-            self._say(f" > memory after iteration {iteration}, {self._told}")
+        """Print the first iteration's."""
+        if not self._printed:
+            self._printed = memory_text(self._gather(), self._num_stages)
+            self._say(f" > memory after iteration {iteration}, {self._printed}")
 
     def end(self, ending: Ending) -> None:
-        """Tell the end's, where it is another."""
+        """Print the end's, where it is another."""
         now = memory_text(self._gather(), self._num_stages)
-        if now != self._told:
+        if now != self._printed:
             self._say(f" > memory at the end, after iteration {ending.iteration}, {now}")
 
     def _gather(self) -> list[list[float]]:
@@ -248,7 +227,10 @@ def gather(numbers: Sequence[float], device: torch.device) -> list[list[float]]:
 
 
 class Profiler(Watcher):
-    """Records on the ranks that were asked for; every rank waits until the traces are written."""
+    """A window of iterations recorded by torch's profiler; the log marks each of them, for they are slower than the others.
+
+    Every rank waits until the traces are written.
+    """
 
     def __init__(self, settings: Settings, layout: Layout, device: torch.device, say: Say) -> None:
         """Prepare; raises UsageError for iterations or ranks that there are not, NlpBenchError for a folder that cannot be."""
@@ -314,12 +296,12 @@ class StartUpReport(Watcher):
 
     def __init__(self, say: Say, startup: StartUp = STARTUP) -> None:
         """Begin to wait for the first iteration."""
-        self._say, self._startup, self._is_told = say, startup, False
+        self._say, self._startup, self._is_printed = say, startup, False
 
     def after(self, iteration: int) -> None:  # noqa: ARG002  # whichever is the first of this process
         """Print it once."""
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_printed:
+            self._is_printed = True
             self._startup.mark("first iteration")
             is_torchrun = "TORCHELASTIC_RUN_ID" in os.environ  # then the parent is its agent
             self._say(self._startup.text(process_start_s(os.getppid()) if is_torchrun else None))

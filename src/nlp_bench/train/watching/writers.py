@@ -29,7 +29,11 @@ VS_SAMPLES = ("lm loss", "learning-rate", "batch-size", "loss-scale", "grad-norm
 
 
 def scalars_of(interval: Interval) -> Scalars:
-    """Return what the log line says; loss and gradient norm only where there are any."""
+    """Return what the log line says, under the tags of Megatron-LM (megatron/training/training.py, training_log).
+
+    `tokens-per-second` is ours, and `throughput` counts model FLOPs as the log line's `model TFLOP/s/GPU` does. Loss and gradient
+    norm are there only where there are any.
+    """
     rate = interval.global_batch_size * interval.sequence_length / interval.elapsed_s
     known = {
         "lm loss": interval.loss,
@@ -162,7 +166,26 @@ class MlLog(Watcher):
         self._has_begun = False
         init_s = time.time() - (now_s() - STARTUP.started_s)
         self._print("init_start", START, time_s=init_s)
-        for key, value in (_submission(settings, platform) | _settings_events(settings, layout)).items():
+        known = {
+            "submission_benchmark": f"nlp_bench_{settings.model_family}",
+            "submission_org": "unknown",
+            "submission_division": "open",
+            "submission_status": "research",
+            "submission_platform": platform,
+            "global_batch_size": layout.global_batch_size,
+            "max_sequence_length": settings.seq_length,
+            "gradient_accumulation_steps": layout.num_microbatches,
+            "seed": settings.seed,
+            "opt_name": settings.optimizer,
+            "opt_base_learning_rate": settings.lr,
+            "opt_end_learning_rate": settings.min_lr,
+            "opt_adamw_beta_1": settings.adam_beta1,
+            "opt_adamw_beta_2": settings.adam_beta2,
+            "opt_adamw_epsilon": settings.adam_eps,
+            "opt_adamw_weight_decay": settings.weight_decay,
+            "opt_gradient_clip_norm": settings.clip_grad,
+        }
+        for key, value in known.items():
             self._print(key, POINT, value)
 
     def before(self, iteration: int) -> None:
@@ -198,30 +221,3 @@ class MlLog(Watcher):
             "metadata": {"file": FILE, "lineno": 0, **metadata},
         }
         self._say(f":::MLLOG {json.dumps(event, allow_nan=False)}")
-
-
-def _submission(settings: Settings, platform: str) -> dict[str, Any]:
-    return {
-        "submission_benchmark": f"nlp_bench_{settings.model_family}",
-        "submission_org": "unknown",
-        "submission_division": "open",
-        "submission_status": "research",
-        "submission_platform": platform,
-    }
-
-
-def _settings_events(settings: Settings, layout: Layout) -> dict[str, Any]:
-    return {
-        "global_batch_size": layout.global_batch_size,
-        "max_sequence_length": settings.seq_length,
-        "gradient_accumulation_steps": layout.num_microbatches,
-        "seed": settings.seed,
-        "opt_name": settings.optimizer,
-        "opt_base_learning_rate": settings.lr,
-        "opt_end_learning_rate": settings.min_lr,
-        "opt_adamw_beta_1": settings.adam_beta1,
-        "opt_adamw_beta_2": settings.adam_beta2,
-        "opt_adamw_epsilon": settings.adam_eps,
-        "opt_adamw_weight_decay": settings.weight_decay,
-        "opt_gradient_clip_norm": settings.clip_grad,
-    }

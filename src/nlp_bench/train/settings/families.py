@@ -1,0 +1,128 @@
+"""What tells the kinds of networks apart before torch is imported: one row each. The network itself is train/families/NAME.py."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nlp_bench.errors import UsageError
+from nlp_bench.train.settings.rules import require
+
+if TYPE_CHECKING:
+    from nlp_bench.train.settings import Settings
+
+SHORTEST_BERT = 5
+"""Three tokens of the frame and one of each text."""
+MEAN_SPAN = 3
+"""Mean length of a span that T5 cuts out, in tokens: the paper's choice (its table 7)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanSizes:
+    """How T5 cuts a text of a length; the same for every sample."""
+
+    text: int
+    """Tokens of the text."""
+    cut: int
+    """Tokens that are cut out."""
+    spans: int
+    """Spans that they form; each is replaced by one sentinel."""
+
+    @classmethod
+    def of(cls, text: int, share: float) -> "SpanSizes":
+        """Cut `share` of a text, at least one token, and never all."""
+        cut = min(max(1, round(text * share)), text - 1)
+        return cls(text=text, cut=cut, spans=min(max(1, round(cut / MEAN_SPAN)), text - cut))
+
+    @property
+    def encoder(self) -> int:
+        """Tokens of the encoder's input: what is left, the sentinels and the end."""
+        return self.text - self.cut + self.spans + 1
+
+    @property
+    def decoder(self) -> int:
+        """Tokens that the decoder guesses: each sentinel with its span, and the end."""
+        return self.cut + self.spans + 1
+
+    @classmethod
+    def longest(cls, encoder: int, decoder: int, share: float) -> "SpanSizes":
+        """Return the sizes of the longest text whose parts fit; raises UsageError where not even two tokens do."""
+        for text in range(2 * (encoder + decoder), 1, -1):
+            sizes = cls.of(text, share)
+            if sizes.encoder <= encoder and sizes.decoder <= decoder:
+                return sizes
+        raise UsageError(
+            f"decoder_seq_length: {decoder} or seq_length {encoder} is too short for a text with one span cut out"
+        )
+
+
+def span_sizes(s: "Settings") -> SpanSizes:
+    """Return the sizes of every sample of T5; raises UsageError where nothing fits or the sentinels are too few."""
+    sizes = SpanSizes.longest(s.seq_length, s.decoder_seq_length or 0, s.mask_prob)
+    rule = f"{sizes.text} tokens of text have {sizes.spans} spans, each with a sentinel of its own"
+    enough = sizes.spans <= s.vocab_extra_ids
+    require(enough, f"vocab_extra_ids: {s.vocab_extra_ids} is too few: {rule}; T5 has --vocab-extra-ids 100")
+    return sizes
+
+
+def _check_t5(s: "Settings") -> None:
+    given = s.decoder_seq_length is not None
+    require(given, "decoder_seq_length: not given, and --model-family t5 needs it")
+    groups = s.group_query_attention and s.query_groups != s.num_attention_heads
+    rule = "is for gpt and bert; megatron-core has no cross-attention with groups"
+    require(not groups, f"group_query_attention: {rule}")
+    span_sizes(s)
+
+
+def _check_bert(s: "Settings") -> None:
+    rule = f"is less than {SHORTEST_BERT}: bert frames two texts with [CLS], [SEP] and [SEP]"
+    require(s.seq_length >= SHORTEST_BERT, f"seq_length: {s.seq_length} {rule}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilyRules:
+    """One kind of network."""
+
+    is_causal: bool = False
+    """Whether it is one causal stack, which context-parallel ranks can share and Transformer Engine's attention takes."""
+    has_decoder: bool = False
+    """Whether it has two stacks, of --encoder-num-layers and --decoder-num-layers."""
+    hides_tokens: bool = False
+    """Whether --mask-prob and --short-seq-prob change its samples."""
+    own: Mapping[str, str] = field(default_factory=dict)
+    """Settings that no other kind has, and how a refusal names their value."""
+    own_positions: str | None = None
+    """A --position-embedding-type that no other kind has."""
+    check: Callable[["Settings"], None] = lambda _: None
+    """Raises UsageError for the first rule that is broken."""
+
+
+FAMILIES = {
+    "gpt": FamilyRules(is_causal=True),
+    "t5": FamilyRules(
+        has_decoder=True,
+        hides_tokens=True,
+        own={
+            "decoder_seq_length": "{} is",
+            "encoder_num_layers": "{} is",
+            "decoder_num_layers": "{} is",
+            "vocab_extra_ids": "{} sentinels are",
+        },
+        own_positions="relative",
+        check=_check_t5,
+    ),
+    "bert": FamilyRules(hides_tokens=True, own={"bert_no_binary_head": "is"}, check=_check_bert),
+}
+
+
+def check_family(s: "Settings") -> None:
+    """Raise UsageError for a setting that belongs to another kind of network, or breaks a rule of its own."""
+    for name, other in FAMILIES.items():
+        if name == s.model_family:
+            continue
+        rest = f"for --model-family {name}, not for {s.model_family}"
+        for setting, text in other.own.items():
+            value = getattr(s, setting)
+            require(not value, f"{setting}: {text.format(value)} {rest}")
+        positions = s.position_embedding_type
+        require(positions != other.own_positions, f"position_embedding_type: {positions} is {rest}")
+    FAMILIES[s.model_family].check(s)
