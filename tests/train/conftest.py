@@ -1,5 +1,6 @@
 """Starting real ranks on the CPU and reading their log."""
 
+import functools
 import json
 import os
 import re
@@ -101,7 +102,12 @@ def forked() -> Iterator[Forked]:
 @pytest.fixture(scope="session")
 def train(forked: Forked) -> Callable[..., Ended]:
     """Train MODEL, changed by words, on forked ranks: a fifth of the time of ranks that are started."""
-    return lambda ranks, words, *more: forked.train(ranks, [*MODEL.split(), *words.split(), *more])
+
+    def trained(ranks: int, words: str, *more: str) -> Ended:
+        return forked.train(ranks, [*MODEL.split(), *words.split(), *more])
+
+    once = functools.cache(trained)  # tests that only read a log share the training
+    return lambda ranks, words, *more: (trained if more or "--save" in words else once)(ranks, words, *more)
 
 
 @pytest.fixture(scope="session")

@@ -42,6 +42,10 @@ def test_the_arguments_of_the_original_benchmark_are_understood() -> None:
     assert (layout.padded_vocab_size, settings.ffn_width, settings.params_dtype) == (51200, 49152, "bfloat16")
 
 
+PP2, PP4 = "--pipeline-model-parallel-size 2", "--pipeline-model-parallel-size 4"
+FULL = "--recompute-granularity full --recompute-method"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -75,21 +79,7 @@ def test_the_arguments_of_the_original_benchmark_are_understood() -> None:
         ("--position-embedding-type rope --rotary-percent 0.06", "it must be even and above 0"),
         ("--vocab-file missing.json", "vocab_file: cannot read missing.json: No such file or directory"),
         ("--overlap-param-gather", "overlap_param_gather needs use_distributed_optimizer"),
-    ],
-)
-def test_a_wrong_argument_is_named_with_its_rule(words: str, message: str) -> None:
-    with pytest.raises(UsageError) as error:
-        changed(words)
-    assert message in str(error.value)
-
-
-PP2, PP4 = "--pipeline-model-parallel-size 2", "--pipeline-model-parallel-size 4"
-FULL = "--recompute-granularity full --recompute-method"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+        # layouts that do not divide
         (
             "--tensor-model-parallel-size 3",
             "tensor_model_parallel_size: num_attention_heads = 4 is not a multiple of tp = 3 (remainder 1)",
@@ -173,7 +163,7 @@ FULL = "--recompute-granularity full --recompute-method"
         ),
     ],
 )
-def test_a_layout_that_does_not_divide_is_named_with_its_rule(words: str, message: str) -> None:
+def test_a_wrong_argument_is_named_with_its_rule(words: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         changed(words)
     assert message in str(error.value)

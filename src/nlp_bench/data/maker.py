@@ -58,7 +58,6 @@ class DataRequest:
     """End each of the user's documents with <|endoftext|>; the invented ones always do."""
 
     def __post_init__(self) -> None:
-        """Refuse parameters that cannot work."""
         if self.seed < 0:
             raise UsageError(f"seed: {self.seed} is negative")
         if self.documents < 1:

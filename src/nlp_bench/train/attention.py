@@ -188,7 +188,6 @@ class ContextAttention(FusedAttention):
     """Causal attention of this rank's queries to the keys and values of the whole sequence."""
 
     def __init__(self, config: TransformerConfig, **options: Any) -> None:
-        """Take what FusedAttention takes."""
         super().__init__(config, **options)
         self.parts = parallel_state.get_context_parallel_world_size()
         self.rank = parallel_state.get_context_parallel_rank()

@@ -127,7 +127,6 @@ class Meter:
     """From the iterations since the last log line to the numbers of the next one."""
 
     def __init__(self, trainer: Trainer) -> None:
-        """Begin to measure now."""
         self._trainer = trainer
         settings, layout = trainer.settings, trainer.layout
         shape = model_shape(settings, layout)

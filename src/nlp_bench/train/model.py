@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,31 +63,34 @@ class Place:
     """Its number among this rank's parts; None without interleaving."""
 
 
+SAME_IN_CONFIG = (
+    "hidden_size", "num_attention_heads", "normalization", "attention_dropout", "hidden_dropout", "init_method_std",
+    "tensor_model_parallel_size", "context_parallel_size", "bf16", "fp16",
+)  # fmt: skip
+"""Fields of megatron-core's TransformerConfig that have the settings' names."""
+
+
+def same_names(settings: Settings, names: Iterable[str]) -> dict[str, Any]:
+    """Return the settings that megatron-core has under the same names."""
+    return {name: getattr(settings, name) for name in names}
+
+
 def transformer_config(job: Job) -> TransformerConfig:
     """Translate the settings into megatron-core's configuration."""
     settings, layout = job.settings, job.layout
     return TransformerConfig(
+        **same_names(settings, SAME_IN_CONFIG),
         num_layers=settings.stack_depth,
-        hidden_size=settings.hidden_size,
         ffn_hidden_size=settings.ffn_width,
-        num_attention_heads=settings.num_attention_heads,
         kv_channels=settings.head_width,
         num_query_groups=settings.query_groups,
-        normalization=settings.normalization,
         layernorm_epsilon=settings.norm_epsilon,
         add_bias_linear=not settings.disable_bias_linear,
         gated_linear_unit=settings.gated,
         activation_func=silu if settings.swiglu else gelu,
-        attention_dropout=settings.attention_dropout,
-        hidden_dropout=settings.hidden_dropout,
-        init_method_std=settings.init_method_std,
-        tensor_model_parallel_size=settings.tensor_model_parallel_size,
-        context_parallel_size=settings.context_parallel_size,
         cp_comm_type=settings.cp_comm_type if settings.context_parallel_size > 1 else None,
         sequence_parallel=layout.sequence_parallel,
         params_dtype=getattr(torch, settings.params_dtype),
-        bf16=settings.bf16,
-        fp16=settings.fp16,
         **_pipeline(job),
         **recompute(settings),
         **job.kernels.fusions(settings),
@@ -224,14 +227,13 @@ def _communication(chunks: list[torch.nn.Module], job: Job) -> DistributedDataPa
     if settings.ddp_num_buckets:
         bucket_size = sum(p.numel() for chunk in chunks for p in chunk.parameters()) // settings.ddp_num_buckets
     return DistributedDataParallelConfig(
+        **same_names(
+            settings, ("overlap_grad_reduce", "overlap_param_gather", "use_distributed_optimizer", "fp8_param_gather")
+        ),
         grad_reduce_in_fp32=settings.bf16 or settings.fp16,
-        overlap_grad_reduce=settings.overlap_grad_reduce,
-        overlap_param_gather=settings.overlap_param_gather,
         align_param_gather=settings.align_param_gather and job.layout.virtual_stages > 1,
-        use_distributed_optimizer=settings.use_distributed_optimizer,
         bucket_size=bucket_size,
         average_in_collective=settings.ddp_average_in_collective,
-        fp8_param_gather=settings.fp8_param_gather,
     )
 
 

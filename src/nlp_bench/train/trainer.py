@@ -16,7 +16,7 @@ from megatron.core.utils import get_attr_wrapped_model
 
 from nlp_bench.train.families import Loss, family_of
 from nlp_bench.train.layout import Layout
-from nlp_bench.train.model import Job, build_model, places
+from nlp_bench.train.model import Job, build_model, places, same_names
 from nlp_bench.train.samples import Batch, microbatches
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.watching.startup import STARTUP
@@ -174,27 +174,19 @@ def _counts(parameter: torch.nn.Parameter) -> bool:
     return (split or parallel_state.get_tensor_model_parallel_rank() == 0) and not shared_copy
 
 
+SAME_IN_OPTIMIZER = (
+    "optimizer", "lr", "min_lr", "weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "clip_grad", "bf16", "fp16",
+    "use_distributed_optimizer", "overlap_param_gather", "initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis",
+)  # fmt: skip
+"""Fields of megatron-core's OptimizerConfig that have the settings' names."""
+
+
 def build_optimizer(settings: Settings, model: list[DistributedDataParallel]) -> MegatronOptimizer:
     """Return the optimizer of this rank; with torch's Adam its fused kernel, with one from Apex that one."""
     optimizer = get_megatron_optimizer(
         OptimizerConfig(
-            optimizer=settings.optimizer,
-            lr=settings.lr,
-            min_lr=settings.min_lr,
-            weight_decay=settings.weight_decay,
-            adam_beta1=settings.adam_beta1,
-            adam_beta2=settings.adam_beta2,
-            adam_eps=settings.adam_eps,
-            clip_grad=settings.clip_grad,
-            bf16=settings.bf16,
-            fp16=settings.fp16,
+            **same_names(settings, SAME_IN_OPTIMIZER),
             params_dtype=getattr(torch, settings.params_dtype),
-            use_distributed_optimizer=settings.use_distributed_optimizer,
-            overlap_param_gather=settings.overlap_param_gather,
-            initial_loss_scale=settings.initial_loss_scale,
-            min_loss_scale=settings.min_loss_scale,
-            loss_scale_window=settings.loss_scale_window,
-            hysteresis=settings.hysteresis,
             fp8_recipe=settings.fp8_recipe if settings.fp8_format else None,
         ),
         model,

@@ -117,7 +117,6 @@ class BertPart(Part):
     """Written here because megatron-core's BertModel knows neither other attention modules than its own nor virtual stages."""
 
     def __init__(self, job: Job, config: TransformerConfig, place: Place) -> None:
-        """Build the layers that this stage holds."""
         binary = not job.settings.bert_no_binary_head
         super().__init__(job, config, place, num_token_types=2 if binary else 0, output_bias=True)
         self.encoder = TransformerBlock(

@@ -21,7 +21,6 @@ class Part(LanguageModule):  # type: ignore[misc]  # megatron-core has no types
     def __init__(
         self, job: Job, config: TransformerConfig, place: Place, *, num_token_types: int = 0, output_bias: bool = False
     ) -> None:
-        """Build what stands at the ends of the pipeline."""
         super().__init__(config)
         settings = job.settings
         self.pre_process, self.post_process, self.vp_stage = place.first, place.last, place.virtual_stage

@@ -228,7 +228,6 @@ class T5Part(Part):
     """
 
     def __init__(self, job: Job, config: TransformerConfig, place: Place) -> None:
-        """Build the layers that this stage holds."""
         super().__init__(job, config, place)
         settings, stage = job.settings, place.virtual_stage
         self.lengths = [settings.seq_length, settings.decoder_seq_length or 0]

@@ -70,7 +70,6 @@ class Gate:
     """
 
     def __init__(self, config: TransformerConfig) -> None:
-        """Take the function of `config`, which is GELU or SiLU."""
         self._function = config.activation_func
         derivatives = torch.ops.aten
         chosen = derivatives.gelu_backward if self._function is gelu else derivatives.silu_backward

@@ -38,6 +38,5 @@ class Settings(
     """The arguments of `python -m nlp_bench.train`; names and meanings are Megatron-LM's unless a docstring says more."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot run; each message starts with the field and shows the arithmetic."""
         for check in CHECKS:
             check(self)

@@ -79,7 +79,6 @@ class Timers:
     """The timers of one rank by name: what megatron-core calls as `config.timers(name, log_level=2).start()`."""
 
     def __init__(self, device: torch.device) -> None:
-        """Begin without timers."""
         self._kind = StreamTimer if device.type == "cuda" else HostTimer
         self._timers: dict[str, HostTimer | StreamTimer] = {}
 
@@ -189,7 +188,6 @@ class PhaseSum:
     """All intervals but the first, which holds the first iteration, and those that are spoilt, unless there are no others."""
 
     def __init__(self, num_stages: int) -> None:
-        """Begin with nothing."""
         self._num_stages, self._has_good, self._num_intervals = num_stages, False, 0
         self._clear()
 
@@ -243,7 +241,6 @@ class PhaseReport(Watcher):
     """Prints a table after each log line, in Megatron-LM's form, and one sentence at the end."""
 
     def __init__(self, trainer: "Trainer", say: Say) -> None:
-        """Hand the timers to everything that starts them."""
         self._say, self._device = say, trainer.device
         self._details = trainer.settings.timing_log_level > 1
         self._num_stages = trainer.settings.pipeline_model_parallel_size

@@ -68,7 +68,6 @@ class Console:
     """The log on stdout and, below it on a terminal, one line of progress on stderr that gives way to each log line."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
-        """Use these streams; default: stdout and stderr."""
         self._out, self.line = out or sys.stdout, StatusLine(err or sys.stderr)
         self.seal = LogSeal()
         """What was said so far, for the line that closes the log."""
@@ -85,7 +84,6 @@ class Garbage(Watcher):
     """Collects on all ranks after the same iterations, as Megatron-LM's --manual-gc does: else ranks wait for each other in turns."""
 
     def __init__(self, settings: Settings) -> None:
-        """Switch the collector off."""
         self._every = settings.manual_gc_interval
         gc.disable()
         gc.collect()
@@ -110,7 +108,6 @@ class Progress(Watcher):
     def __init__(
         self, line: StatusLine, settings: Settings, layout: Layout, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin before the first iteration."""
         self._line, self._clock = line, clock
         self._tokens = layout.global_batch_size * settings.seq_length
         self._last_iteration = layout.train_iters
@@ -170,7 +167,6 @@ class MemoryReport(Watcher):
     """
 
     def __init__(self, device: torch.device, num_stages: int, say: Say) -> None:
-        """Begin; `num_stages` is the pipeline's."""
         self._device, self._num_stages, self._say = device, num_stages, say
         self._printed = ""
 
@@ -295,7 +291,6 @@ class StartUpReport(Watcher):
     """Prints the start-up after the first iteration."""
 
     def __init__(self, say: Say, startup: StartUp = STARTUP) -> None:
-        """Begin to wait for the first iteration."""
         self._say, self._startup, self._is_printed = say, startup, False
 
     def after(self, iteration: int) -> None:  # noqa: ARG002  # whichever is the first of this process

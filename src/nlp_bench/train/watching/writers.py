@@ -57,7 +57,6 @@ class TensorBoard(Watcher):
     """Writes the scalars of log lines; whatever goes wrong is said once and never ends the training."""
 
     def __init__(self, settings: Settings, say: Say) -> None:
-        """Open a new event file in --tensorboard-dir."""
         self._folder, self._every = str(settings.tensorboard_dir), settings.tensorboard_log_interval
         self._say, self._flushed_s = say, time.monotonic()
         self._writer: Any = None
