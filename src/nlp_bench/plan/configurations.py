@@ -1,7 +1,8 @@
 """Many configurations side by side: a struct of arrays, so that a hundred thousand are evaluated in a second."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,7 @@ import numpy.typing as npt
 from nlp_bench.errors import UsageError
 from nlp_bench.layout.shape import Layer
 
+T = TypeVar("T")
 Numbers = npt.NDArray[np.float64]
 """Float64, shape [N], or [] for a number that holds for all configurations."""
 Flags = npt.NDArray[np.bool_]
@@ -130,6 +132,13 @@ class Configurations:
             framework=self.framework[chosen] if self.framework.ndim else self.framework,
             precision=self.precision[chosen] if self.precision.ndim else self.precision,
         )
+
+
+def struct(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Return a struct of arrays from plain numbers, or lists of them, by the names of its fields; of each the type that it has."""
+    types: dict[Any, Any] = {Numbers: np.float64, Flags: np.bool_, Codes: np.int64}
+    known = [one for one in fields(kind) if one.name in values]  # type: ignore[arg-type]  # every one is a dataclass
+    return kind(**{one.name: np.asarray(values[one.name], dtype=types[one.type]) for one in known})
 
 
 def _take(part: Any, chosen: npt.NDArray[Any]) -> Any:

@@ -4,12 +4,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from nlp_bench.config.accelerators import TABLE, Accelerator, accelerators, variants
 from nlp_bench.config.system import System
 from nlp_bench.errors import UsageError
-from nlp_bench.plan.configurations import Machines
+from nlp_bench.plan.configurations import Machines, struct
 from nlp_bench.plan.constants import GENERATIONS, Constants, Measured
 
 _POWER = re.compile(r"(?<![0-9])(\d{3,4}) ?W\b", re.IGNORECASE)
@@ -183,8 +181,7 @@ def _of_measured(measured: Measured, system: System, precision: str, *, fabric: 
 
 
 def _machines(generation: str, **numbers: Any) -> Machines:
-    arrays: dict[str, Any] = {name: np.asarray(value, dtype=np.float64) for name, value in numbers.items()}
-    return Machines(gpu=np.asarray(GENERATIONS.index(generation)), **arrays)
+    return struct(Machines, {"gpu": GENERATIONS.index(generation), **numbers})
 
 
 def _fabric(system: System, otherwise: float | None) -> float:

@@ -6,17 +6,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Framework, Machines, Network, Spread
+from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Framework, Machines, Network, Spread, struct
 from nlp_bench.plan.constants import GENERATIONS, Constants, precision_of
 from nlp_bench.plan.forecast import Forecast, forecast, peak_memory
 from nlp_bench.plan.machines import sheet_of
 from nlp_bench.plan.problem import VOCAB_MULTIPLE
+
+T = TypeVar("T")
 
 
 def year_of(version: str) -> float | None:
@@ -78,7 +80,15 @@ _NONE = ("", "0", "1")
 
 def check_known(row: Mapping[str, str]) -> None:
     """Raise UsageError, naming the column, for a model or a layout that nothing here can predict or that cannot exist."""
-    _check_experts(row)
+    experts = [name for name in EXPERTS if row[name] not in _NONE]
+    if experts:
+        raise UsageError(
+            f"{experts[0]} = {row[experts[0]][:40]!r}: a mixture of experts is not predicted, only models in which every token sees every weight"
+        )
+    if row["ep"] not in _NONE:
+        raise UsageError(
+            f"ep = {row['ep'][:40]!r}: expert parallelism is not predicted, only dense models (ep blank or 1)"
+        )
     if row["attention"] and row["attention"].lower() not in _PLAIN_ATTENTION:
         raise UsageError(
             f"attention = {row['attention'][:40]!r} is not predicted: only heads with keys and values of their own "
@@ -91,18 +101,6 @@ def check_known(row: Mapping[str, str]) -> None:
         )
     _check_heads(row)
     _check_ranks(row)
-
-
-def _check_experts(row: Mapping[str, str]) -> None:
-    told = [name for name in EXPERTS if row[name] not in _NONE]
-    if told:
-        raise UsageError(
-            f"{told[0]} = {row[told[0]][:40]!r}: a mixture of experts is not predicted, only models in which every token sees every weight"
-        )
-    if row["ep"] not in _NONE:
-        raise UsageError(
-            f"ep = {row['ep'][:40]!r}: expert parallelism is not predicted, only dense models (ep blank or 1)"
-        )
 
 
 def _check_heads(row: Mapping[str, str]) -> None:
@@ -348,24 +346,21 @@ def points_of(rows: Sequence[Mapping[str, str]], constants: Constants) -> Points
             refused[row["id"]] = numbers
         else:
             found.append((row["id"], numbers))
-    stacked = _stacked([numbers for _, numbers in found])
+    kept = [row for row in rows if row["id"] not in refused]
+    unstated = np.array([not row["recompute"] for row in kept], dtype=np.bool_)
+    known = [word for one in constants.traits for word in one.words]
+    unknown = [not any(word in row["framework"].lower() for word in known) for row in kept]
     return Points(
-        configurations=completed(
-            stacked,
-            np.array([not row["recompute"] for row in rows if row["id"] not in refused], dtype=np.bool_),
-            constants,
-        ),
+        configurations=completed(_stacked([numbers for _, numbers in found]), unstated, constants),
         ids=tuple(one for one, _ in found),
-        unknown=np.array(
-            [not is_known(constants.traits, row["framework"]) for row in rows if row["id"] not in refused],
-            dtype=np.bool_,
-        ),
+        unknown=np.array(unknown, dtype=np.bool_),
         all_ids=tuple(row["id"] for row in rows),
         refused=refused,
     )
 
 
 def _numbers_or_reason(row: Mapping[str, str], constants: Constants) -> dict[str, Any] | str:
+    """Return every field of one configuration as a plain number, or why there is none."""
     try:
         return _numbers(row, constants)
     except NlpBenchError as error:
@@ -373,7 +368,6 @@ def _numbers_or_reason(row: Mapping[str, str], constants: Constants) -> dict[str
 
 
 def _numbers(row: Mapping[str, str], constants: Constants) -> dict[str, Any]:
-    """Return every field of one configuration as a plain number."""
     precision = precision_of(row["precision"])
     check_known(row)
     model, machine = _model_numbers(row), _machine_numbers(row, precision)
@@ -435,37 +429,19 @@ def _machine_numbers(row: Mapping[str, str], precision: str) -> dict[str, Any]:
 
 
 def _stacked(rows: Sequence[Mapping[str, Any]]) -> Configurations:
-    """Return the rows as one struct of arrays; fields that no row has keep their defaults."""
+    """Return the rows as one struct of arrays."""
 
-    def part(kind: Any) -> Any:
-        names = [one.name for one in fields(kind) if one.name not in _DEFAULTED]
-        return kind(**{name: _column(rows, name) for name in names})
+    def part(kind: type[T]) -> T:
+        names = [one.name for one in fields(kind) if one.name != "dropout"]  # type: ignore[arg-type]  # a dataclass
+        return struct(kind, {name: [row[name] for row in rows] for name in names})
 
     return Configurations(
         network=part(Network),
         spread=part(Spread),
         machines=part(Machines),
-        framework=_column(rows, "framework"),
-        precision=_column(rows, "precision"),
+        framework=np.array([row["framework"] for row in rows], dtype=np.int64),
+        precision=np.array([row["precision"] for row in rows], dtype=np.int64),
     )
-
-
-_DEFAULTED = ("dropout",)
-_FLAGS = (
-    "gated",
-    "untied_embeddings",
-    "linear_biases",
-    "norm_biases",
-    "sequence_parallel",
-    "overlap_grad_reduce",
-    "overlap_param_gather",
-)
-_CODES = ("gpu", "recompute", "sharding", "framework", "precision")
-
-
-def _column(rows: Sequence[Mapping[str, Any]], name: str) -> Any:
-    kind = np.bool_ if name in _FLAGS else np.int64 if name in _CODES else np.float64
-    return np.array([row[name] for row in rows], dtype=kind)
 
 
 COLUMNS = ("id", "iter_time_s", "iter_time_s_lo90", "iter_time_s_hi90", "peak_mem_gb", "fits", "away", "refused")
@@ -534,11 +510,6 @@ def published_as(traits: Sequence[Framework], name: str, year: float | None, sha
     if any(word in sharding.lower() for word in ("fsdp", "hsdp", "zero-3", "zero3", "full_shard", "hybrid_shard")):
         return names.index("DeepSpeed ZeRO-3" if "zero" in sharding.lower() else "PyTorch FSDP")
     return names.index("Megatron-LM")
-
-
-def is_known(traits: Sequence[Framework], name: str) -> bool:
-    """Return whether a published framework's name has a word of an entry."""
-    return any(word in name.lower() for one in traits for word in one.words)
 
 
 def _holds(one: Framework, year: float | None, generation: str) -> bool:

@@ -1,7 +1,7 @@
 """What is planned: a model on a machine, the batch that stays as it is, and what a person holds fixed."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,12 @@ from nlp_bench.config.system import Network as Fabric
 from nlp_bench.config.table import read_toml
 from nlp_bench.errors import UsageError
 from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import RECOMPUTE, Codes, Configurations, Flags, Machines, Network, Numbers, Spread
+from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Machines, Network, Spread, struct
 from nlp_bench.plan.constants import Constants, precision_of
 from nlp_bench.plan.machines import machine_of
 
 VOCAB_MULTIPLE = 128
 """Megatron-LM's default of --make-vocab-size-divisible-by, which the trainer has too."""
-_DTYPES: dict[Any, Any] = {Numbers: np.float64, Flags: np.bool_, Codes: np.int64}
 
 
 def network_of(family: str, shape: Architecture, training: Training) -> Network:
@@ -38,8 +37,7 @@ def network_of(family: str, shape: Architecture, training: Training) -> Network:
         "vocab_multiple": VOCAB_MULTIPLE,
         "dropout": training.hidden_dropout > 0 or training.attention_dropout > 0,
     }
-    values = vars(known) | own
-    return Network(**{one.name: np.asarray(values[one.name], dtype=_DTYPES[one.type]) for one in fields(Network)})
+    return struct(Network, vars(known) | own)
 
 
 UPSTREAM = "Megatron-LM"
@@ -77,8 +75,7 @@ def _spread(run: Run) -> Spread:
         "shard_group": parallel.data * parallel.context if sizes.sharding else 1,
         "recompute": RECOMPUTE.index(run.training.recompute),
     }
-    known = vars(sizes) | own
-    return Spread(**{one.name: np.asarray([known[one.name]], dtype=_DTYPES[one.type]) for one in fields(Spread)})
+    return struct(Spread, {name: [value] for name, value in (vars(sizes) | own).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,40 +268,27 @@ class Problem:
 
     def configurations(self, columns: Columns) -> Configurations:
         """Return the configurations that columns of sizes and switches describe; numbers stand for all of them."""
-        arrays: dict[str, Any] = {
-            name: np.asarray(value, dtype=np.float64) for name, value in columns.items() if name in _SIZES
-        }
-        tensor, pipeline, context = arrays["tp"], arrays["pp"], arrays["cp"]
+        tensor, pipeline, context = (np.asarray(columns[name], dtype=np.float64) for name in ("tp", "pp", "cp"))
         num_gpus = np.asarray(columns.get("nodes", self.nodes), dtype=np.float64) * self.gpus_per_node
         data = num_gpus / (tensor * pipeline * context)
-        spread = Spread(
-            num_gpus=num_gpus,
-            tensor=tensor,
-            pipeline=pipeline,
-            virtual=arrays["vpp"],
-            context=context,
-            data=data,
-            micro_batch_size=arrays["micro_batch_size"],
-            global_batch_size=np.asarray(float(self.global_batch_size)),
-            first_layers=arrays["first_layers"],
-            last_layers=arrays["last_layers"],
-            recompute=np.asarray(columns["recompute"], dtype=np.int64),
-            sequence_parallel=np.asarray(columns["sequence_parallel"], dtype=np.bool_),
-            sharding=np.asarray(columns["distributed_optimizer"], dtype=np.int64),
-            shard_group=data * context,
-            overlap_grad_reduce=np.asarray(columns["overlap_grad_reduce"], dtype=np.bool_),
-            overlap_param_gather=np.asarray(columns["overlap_param_gather"], dtype=np.bool_),
-        )
+        own = {
+            "num_gpus": num_gpus,
+            "tensor": tensor,
+            "pipeline": pipeline,
+            "virtual": columns["vpp"],
+            "context": context,
+            "data": data,
+            "global_batch_size": self.global_batch_size,
+            "sharding": columns["distributed_optimizer"],
+            "shard_group": data * context,
+        }
         return Configurations(
             network=self.network,
-            spread=spread,
+            spread=struct(Spread, {**columns, **own}),
             machines=self.machines,
             framework=np.asarray(self.constants.frameworks.index(FRAMEWORK)),
             precision=np.asarray(self.constants.precisions.index(self.precision)),
         )
-
-
-_SIZES = ("tp", "pp", "vpp", "cp", "micro_batch_size", "first_layers", "last_layers")
 
 
 def make_problem(  # noqa: PLR0913  # each is an option of the command line
