@@ -47,10 +47,10 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
          "tests/launch/test_retry.py", "tests/launch/test_reused.py", "tests/launch/test_truth.py", "tests/measure/test_until.py"),
     ),
     "bundle": (("evidence/*.py",), ("tests/bundle",)),
-    "layout": (("layout/*.py", "train/settings/parallel.py"), ("tests/layout", "tests/config/test_nodes.py", "tests/config/test_resolve.py", "tests/train/test_arguments.py", "tests/plan/test_of_run.py",
-         "tests/plan/search/test_legal.py")),
-    "plan/memory": (("plan/memory/**/*.py",), ("tests/plan/memory", "tests/plan/test_agreement.py")),
-    "plan/search": (("plan/search/*.py",), ("tests/plan/search",)),
+    "layout": (("layout/*.py", "train/settings/parallel.py"), ("tests/layout", "tests/config/test_nodes.py", "tests/config/test_resolve.py", "tests/train/test_arguments.py", "tests/plan/test_problem.py",
+         "tests/plan/test_legal.py")),
+    "plan/memory": (("plan/memory/**/*.py",), ("tests/plan/test_memory.py", "tests/plan/test_memory_published.py", "tests/plan/test_agreement.py")),
+    "plan/search": (("plan/search/*.py",), ("tests/plan/test_search.py", "tests/plan/test_legal.py", "tests/plan/test_command.py")),
     "compare": (("analysis/contrast.py", "analysis/comparison.py", "analysis/comparison_text.py"), ("tests/compare",)),
 }  # fmt: skip
 """Modules below src/nlp_bench, and the tests that hold them: the quickest first."""
@@ -72,7 +72,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
     ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
-COMMUTATIVE = {"max", "min", "maximum", "minimum", "hypot", "gcd", "isclose", "take", "give", "briefly"}
+COMMUTATIVE = {"max", "min", "maximum", "minimum", "hypot", "gcd", "isclose", "allocate", "free", "briefly"}
 """Functions whose arguments may stand in any order."""
 
 

@@ -101,11 +101,7 @@ def test_nothing_fits_is_exit_code_1_and_says_what_would_help(capsys: pytest.Cap
         (["--global-batch-size", "1048577"], "1048577 samples in an iteration are more than the 1048576 that are planned for"),
         (["--nodes", "7560", "--global-batch-size", "7560"], "13970112 layouts divide 30240 GPUs and a global batch of 7560"),
         (["--tp", "536870912", "--pp", "536870912", "--cp", "64"], "is not a multiple of tp*pp*cp = 18446744073709551616"),
-        (["--nodes", "97"], "nodes that work with this batch: 96, 98"),
         (["--tp", "7"], "number of GPUs = 384 is not a multiple of tp = 7"),
-        (["--tp", "8", "--pp", "8", "--cp", "1", "--global-batch-size", "97"], "global batches that work on these nodes: 96, 102"),
-        (["--micro-batch-size", "5"], "the batch is not a multiple of the micro batch size 5"),
-        (["--tp", "8", "--pp", "8", "--gas", "15"], "no layout makes it as dp*micro_batch_size*15"),
         (["--tp", "8", "--vpp", "5"], "every layout breaks the rule: virtual stages"),
         (["--recompute", "some"], "--recompute: 'some' is not one of none, selective, full, any"),
         (["--sequence-parallel", "maybe"], "--sequence-parallel: 'maybe' is neither true nor false"),
@@ -123,6 +119,60 @@ def test_bad_words_name_the_rule_and_the_remedy(
 ) -> None:
     assert main([*CASE, *words]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--nodes", "97"],
+            (
+                "97 nodes x 4 = 388 GPUs with global batch 96: each of 4320 layouts breaks a rule, most often interleaving (2376), global batch "
+                "(1680), attention heads (1440); global batches that work on these nodes: 97; nodes that work with this batch: 96, 98"
+            ),
+        ),
+        (
+            ["--nodes", "95"],
+            (
+                "95 nodes x 4 = 380 GPUs with global batch 96: each of 25452 layouts breaks a rule, most often global batch (12328), attention "
+                "heads (11076), query groups (11076); global batches that work on these nodes: 95, 114; nodes that work with this batch: 90, 96"
+            ),
+        ),
+        (
+            ["--global-batch-size", "97", "--tp", "8", "--pp", "8"],
+            (
+                "with global batch 97 and tp 8, pp 8: each of 96 layouts breaks a rule, most often global batch (72), context parallel (48), "
+                "virtual stages (48); global batches that work on these nodes: 96, 99; nodes that work with this batch: 64, 128; or leave a "
+                "fixed size free"
+            ),
+        ),
+        (
+            ["--tp", "8", "--pp", "8", "--vpp", "4", "--global-batch-size", "98"],
+            (
+                "and tp 8, pp 8, vpp 4: each of 24 layouts breaks a rule, most often global batch (15), context parallel (12), micro-batch "
+                "groups (9); global batches that work on these nodes: 96, 120; or leave a fixed size free"
+            ),
+        ),
+        (
+            ["--tp", "8", "--pp", "8", "--gas", "7"],
+            (
+                "and tp 8, pp 8, gas 7: no layout makes it as dp*micro_batch_size*7; global batches that work on these nodes: 21, 42; or leave "
+                "a fixed size free"
+            ),
+        ),
+        (
+            ["--micro-batch-size", "5", "--gas", "1"],
+            "the batch is not a multiple of the micro batch size 5; global batches that work on these nodes: 5, 10; or leave",
+        ),
+        (["--tp", "3"], "and tp 3: every layout breaks the rule: sequence; or leave a fixed size free"),
+        (["--nodes", "193"], "global batches that work on these nodes: 193; nodes that work with this batch: 192, 196"),
+    ],
+)
+def test_what_no_layout_solves_says_what_is_in_the_way_and_what_is_near(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main([*CASE, *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

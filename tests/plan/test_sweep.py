@@ -20,7 +20,7 @@ from nlp_bench.plan.problem import Fixed, Problem, make_problem
 from nlp_bench.plan.ranking import Answer, answer
 from nlp_bench.plan.sweep import shortlist, sweep_text
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = """schema = "nlp-bench/system/1"
 description = "one node with GPUs, without a scheduler"
 launcher = "local"

@@ -16,7 +16,7 @@ from nlp_bench.plan.configurations import RECOMPUTE
 from nlp_bench.plan.constants import overridden
 from nlp_bench.plan.predict import OPTIONAL, REQUIRED, points_of, precision_of, predictions_of, read_rows, year_of
 
-POINTS = Path(__file__).parents[3] / "reports/reference/published_points/points.csv"
+POINTS = Path(__file__).parents[2] / "reports/reference/published_points/points.csv"
 ROW = {
     "id": "a", "layers": "32", "hidden": "4096", "heads": "32", "kv_heads": "8", "ffn": "14336", "gated_mlp": "1", "vocab": "128256",
     "seq": "8192", "gpu": "H100-SXM5-80GB", "n_gpus": "64", "tp": "2", "pp": "4", "mbs": "1", "gbs": "128", "precision": "bf16",

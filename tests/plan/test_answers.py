@@ -1,0 +1,241 @@
+"""Why not this one, how many nodes, how large a model, what to expect of one run; and what a prediction takes for granted."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from support.planning import constants, problem
+
+from nlp_bench.config import catalog
+from nlp_bench.config.catalog import load_system
+from nlp_bench.config.model import Model
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run
+from nlp_bench.plan import outlook as module
+from nlp_bench.plan.capacity import batch_for, candidates, fewest_nodes, nemo_days, parameters_of, recommend, smallest
+from nlp_bench.plan.constants import read_constants
+from nlp_bench.plan.outlook import Outlook, outlook, outlook_or_reason
+from nlp_bench.plan.problem import Fixed, Problem, make_problem
+from nlp_bench.plan.ranking import answer, notes
+from nlp_bench.plan.search.search import search
+from nlp_bench.plan.text import ranges, why_lines
+from nlp_bench.plan.why import explain
+from nlp_bench.show.table import TEXT
+
+
+def test_an_illegal_one_names_its_rules_and_a_legal_neighbour() -> None:
+    why = explain(problem(fixed=Fixed(tp=3, pp=5)))
+    assert {name for name, _ in why.broken} == {"GPUs", "sequence", "pipeline stages"}
+    assert why.row is None
+    assert why.rank is None
+    assert all(change.row.fits == "yes" for change in why.changes)
+    text = "\n".join(why_lines(why, TEXT))
+    assert "illegal, GPUs: nodes*gpus_per_node = 384 is not a multiple of tp*pp = 15 (remainder 9)" in text
+
+
+def test_the_published_one_loses_to_its_bubble() -> None:
+    why = explain(problem())
+    assert why.row is not None
+    assert why.best is not None
+    assert why.best.report_s <= why.row.report_s
+    assert sum(why.costs.values()) == pytest.approx(why.row.report_s - why.best.report_s, rel=1e-6)
+    assert any(change.text.startswith("vpp 1 -> ") for change in why.changes)
+
+
+def test_a_single_change_is_one() -> None:
+    why = explain(problem("13"))
+    for change in why.changes:
+        one, other = why.sizes, change.row.sizes
+        aspects = {
+            "sizes": (one.tp, one.pp, one.vpp, one.cp, one.micro_batch_size)
+            != (other.tp, other.pp, other.vpp, other.cp, other.micro_batch_size),
+            "ends": (one.first_layers, one.last_layers) != (other.first_layers, other.last_layers),
+            **{name: one.switches[name] != word for name, word in other.switches.items() if name in one.switches},
+        }
+        assert sum(aspects.values()) == 1, change.text
+        assert ", " not in change.text
+        assert why.row is not None
+        assert change.row.report_s < why.row.report_s
+
+
+def test_one_that_does_not_fit_says_what_makes_it_fit() -> None:
+    why = explain(problem(fixed=Fixed(tp=1, pp=8)))
+    assert why.row is not None
+    assert why.row.fits == "no"
+    assert why.rank is None
+    assert "does not fit" in "\n".join(why_lines(why, TEXT))
+    assert all(change.row.fits == "yes" for change in why.changes)
+
+
+def test_gas_that_contradicts_the_batch_is_named() -> None:
+    why = explain(problem(fixed=Fixed(micro_batch_size=1, gas=15)))
+    assert why.broken == (
+        ("GAS", "global_batch_size = 96 is not dp*micro_batch_size*gas = 6*1*15 = 90; leave --gas out"),
+    )
+    assert explain(problem(fixed=Fixed(gas=8))).sizes.micro_batch_size == 2
+
+
+def test_full_recompute_is_held_against_what_the_rules_allow() -> None:
+    why = explain(problem(fixed=Fixed(recompute="full")))
+    assert why.sizes.recompute == "full"
+    assert why.best is not None
+    assert why.best.sizes.recompute == "selective"
+
+
+def test_the_smallest_is_within_and_the_next_smaller_is_not() -> None:
+    asked, limit = problem("13", nodes=32), 400.0
+    found = smallest(asked, limit)
+    assert found.within is not None
+    assert found.within.report_s <= limit
+    assert found.margin == pytest.approx(1 - found.within.report_s / limit)
+    factor = asked.tokens / asked.tokens_per_iteration
+    for nodes in (n for n in found.usable if n < found.within.nodes):
+        smaller = search(asked, nodes=nodes)
+        times = smaller.figures.iteration_s[smaller.figures.fits]
+        assert not len(times) or times.min() * factor > limit
+    if found.surely is not None:
+        assert found.surely.high_s <= limit
+        assert found.surely.nodes >= found.within.nodes
+
+
+def test_the_batch_stays() -> None:
+    found = smallest(problem("13", nodes=32), 400.0)
+    assert found.within is not None
+    assert found.within.sizes.global_batch_size == 1024
+    assert all(1024 * 64 % 2**0 == 0 and n >= found.fewest for n in found.usable)
+
+
+def test_below_the_peak_nothing_is_tried() -> None:
+    asked = problem("13")
+    flops = 6 * 12.9e9 * 20e6  # 6 N per token, a little less than with attention and the head
+    assert fewest_nodes(asked, 100) >= flops / 100 / (4 * 312e12)
+    assert fewest_nodes(asked, 1e9) == 1
+
+
+def test_the_impossible_names_the_best_reachable() -> None:
+    found = smallest(problem("13", nodes=8), 0.5)
+    assert found.within is None
+    assert found.surely is None
+    assert found.fastest is not None
+    assert found.fastest.nodes <= 8
+    assert found.fewest > 8
+
+
+def test_ranges() -> None:
+    assert ranges([1, 2, 3, 5, 8, 9]) == "1-3, 5, 8-9"
+    assert ranges([]) == "none"
+    assert ranges(list(range(1, 60, 2))).endswith("… (30 in all)")
+
+
+def make(model: Model, nodes: int = 20) -> Problem:
+    asked = make_problem(model, load_system("dgx-a100"), constants(), tokens=300 * 10**9, nodes=nodes)
+    return Problem(**{**vars(asked), "global_batch_size": batch_for(asked.global_batch_size, asked.num_gpus)})
+
+
+def test_sizes_are_sorted_and_sound() -> None:
+    sizes = candidates()
+    counts = [parameters_of(model) for model, _ in sizes]
+    assert counts == sorted(counts)
+    assert sum(published for _, published in sizes) == 7
+    for model, published in sizes:
+        shape = model.architecture
+        assert shape.hidden_size % shape.num_attention_heads == 0
+        if not published:
+            assert shape.num_layers % 4 == 0
+            assert shape.ffn_hidden_size == 4 * shape.hidden_size
+            assert shape.hidden_size // shape.num_attention_heads in {64, 128}
+            assert model.parameters_billion == pytest.approx(parameters_of(model) / 1e9, rel=0.01)
+
+
+def test_the_chosen_one_finishes_and_the_next_does_not() -> None:
+    found = recommend(5, make)
+    assert found.chosen is not None
+    assert found.chosen.days is not None
+    assert found.chosen.days <= 5
+    larger = [size for size in found.looked_at if parameters_of(size.model) > parameters_of(found.chosen.model)]
+    assert larger
+    assert all(size.days is None or size.days > 5 for size in larger)
+    names = [model.name for model, _ in candidates()]
+    assert names[names.index(found.chosen.model.name) + 1] == larger[0].model.name
+
+
+def test_nemos_formula_is_the_guides_example() -> None:
+    """20 DGX A100, 5 days: the guide of BigNLP recommends 5B, section 5.3.1.1."""
+    found = recommend(5, make)
+    assert found.nemo_parameters == pytest.approx(4.03e9, rel=0.01)
+    assert nemo_days(found.nemo_parameters, 300e9, 160) == pytest.approx(5)
+
+
+def test_too_little_time_has_no_size() -> None:
+    assert recommend(1e-6, make).chosen is None
+
+
+def test_the_batch_is_a_multiple_of_the_gpus() -> None:
+    assert batch_for(256, 160) == 320
+    assert batch_for(256, 1000) == 1000
+    assert batch_for(256, 64) == 256
+
+
+def test_problem_keeps_its_shape() -> None:
+    assert problem("gpt_5b", "dgx-a100").nodes == 4
+
+
+def test_the_rates_of_the_gpu_are_named_and_a_peak_that_is_not_used() -> None:
+    model, system = catalog.load_model("175"), catalog.load_system("juwels-booster")
+    assert system.gpu is not None
+    said = "; ".join(notes(make_problem(model, system, read_constants(), tokens=20_000_000)))
+    assert "312 TFLOP/s, memory of 1555 GB/s and 300 GB/s to its neighbours" in said
+    assert "is not used" not in said
+    other = replace(system, gpu=replace(system.gpu, peak_bf16_tflops=989))
+    said = "; ".join(notes(make_problem(model, other, read_constants(), tokens=20_000_000)))
+    assert "the system file's bf16 peak of 989 TFLOP/s is not used, 312 is: check [gpu] name" in said
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return resolve(Request(model="175", system="juwels-booster"), ask_scheduler=False)
+
+
+def test_it_is_the_row_of_the_plan(run: Run) -> None:
+    problem = make_problem(run_model(), catalog.load_system("juwels-booster"), read_constants(), tokens=20_000_000)
+    row, found = answer(problem, top=1).published, outlook(run, 20_000_000)
+    assert row is not None
+    assert (found.report_s, found.low_s, found.high_s) == pytest.approx((row.report_s, row.low_s, row.high_s))
+    assert found.memory_bytes / 2**30 == pytest.approx(row.memory_gib)
+    assert found.fits == row.fits
+
+
+def run_model() -> Model:
+    return catalog.load_model("175")
+
+
+def test_it_says_that_it_is_predicted(run: Run) -> None:
+    found = outlook(run, 20_000_000)
+    assert found.line().startswith(f"predicted report time {found.report_s:.0f} s (90 % interval {found.low_s:.0f} to")
+    assert "predicted memory" in found.line()
+    assert found.low_s < found.report_s < found.high_s
+    record = json.loads(json.dumps(found.record()))
+    assert record["schema"] == "nlp-bench/forecast/1"
+    assert "not measured" in record["what"]
+    assert sum(record["shares"].values()) == pytest.approx(1)
+
+
+def test_a_cpu_run_has_none(run: Run) -> None:
+    cpu = replace(run, system=replace(run.system, accelerator="cpu"))
+    assert str(outlook_or_reason(cpu, 20_000_000)).startswith("no prediction: a CPU run")
+
+
+def test_a_fault_of_the_planner_is_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("nothing")
+
+    monkeypatch.setattr(module, "forecast", broken)
+    assert "the planner failed (ZeroDivisionError: nothing)" in str(outlook_or_reason(run, 20_000_000))
+
+
+def test_one_that_is_too_large_does_not_fit() -> None:
+    run = resolve(Request(model="13", system="juwels-booster", tp=1, pp=1), ask_scheduler=False)
+    found = outlook_or_reason(run, 20_000_000)
+    assert isinstance(found, Outlook)
+    assert found.fits == "no"

@@ -1,0 +1,292 @@
+"""The bid sheet and what it rests on: the commitment, the command that runs the offer, the nearest published points, what lies outside of them."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.browsing import NEEDS_BROWSER, browser, contrast, looked_at
+
+from nlp_bench.cli.parser import parser_of
+from nlp_bench.cli.plan.bid import FORMATS, form_of, sheet
+from nlp_bench.config import catalog
+from nlp_bench.config.request import from_options
+from nlp_bench.config.resolve import resolve
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.plan.bid import Files, bid
+from nlp_bench.plan.constants import read_constants
+from nlp_bench.plan.neighbours import (
+    Offered,
+    extrapolated,
+    generation,
+    known_points,
+    measured_by_others,
+    nearest,
+    read_points,
+)
+from nlp_bench.plan.problem import configuration_of, make_problem, sizes_of
+from nlp_bench.plan.ranking import Answer, answer, beyond_published, rows_of
+
+COLUMNS = (
+    "id,source_id,grade,model,params_b,seq,gpu,gpus_per_node,internode_gbps_per_node,n_gpus,tp,pp,vpp,cp,mbs,gbs,recompute,"
+    "precision,framework,iter_time_s,tokens_per_s_per_gpu,source"
+)
+ROWS = (
+    "J1,JSC,A,GPT3-175B,175,2048,A100-SXM4-40GB,4,800,384,8,8,1,1,1,96,selective,bf16,Megatron-LM,5.4529,93.9,paper a",
+    "J2,JSC,C,GPT3-175B,175,2048,A100-SXM4-40GB,4,800,192,8,8,1,1,1,48,selective,bf16,Megatron-LM,6.7236,76.1,paper a",
+    "K1,KORTH,A,GPT-22B,22,2048,A100-SXM4-80GB,8,1600,8,8,1,,1,4,4,selective,fp16,Megatron-LM,1.10,931,paper b",
+    "K1b,KORTH,A,GPT-22B,22,2048,A100-SXM4-80GB,8,1600,8,8,1,,1,4,4,selective,fp16,Megatron-LM,1.12,914,paper b",
+    "H1,NEMO,A,GPT3-175B,175,2048,H100-SXM5-80GB,8,3200,512,4,8,6,1,1,2048,none,bf16,NeMo,15.3,535,paper c",
+    "F1,MPT,A,MPT-70B,70,2048,A100-SXM4-40GB,8,1600,384,1,1,1,1,1,96,full,bf16,llm-foundry/Composer,9.0,100,paper d",
+    "N1,NONE,A,GPT3-175B,175,2048,A100-SXM4-40GB,4,800,384,8,8,1,1,1,96,selective,bf16,Megatron-LM,,93.9,paper a",
+)
+
+
+@pytest.fixture(scope="session")
+def answered() -> Answer:
+    problem = make_problem(
+        catalog.load_model("175"), catalog.load_system("juwels-booster"), read_constants(), tokens=20_000_000
+    )
+    return answer(problem, top=3)
+
+
+@pytest.fixture
+def points(tmp_path: Path) -> Path:
+    path = tmp_path / "points.csv"
+    path.write_text("\n".join((COLUMNS, *ROWS)) + "\n", encoding="utf-8")
+    return path
+
+
+def test_without_a_margin_the_upper_end_is_committed_to(answered: Answer, points: Path) -> None:
+    made = bid(answered, files=Files(points=points))
+    assert made.commitment_s == answered.rows[0].high_s
+    assert "upper end of the 90 % interval" in made.basis
+
+
+@pytest.mark.parametrize(("margin", "place"), [(0.5, "below"), (900.0, "at or above")])
+def test_a_margin_is_added_and_held_against_the_interval(
+    answered: Answer, points: Path, margin: float, place: str
+) -> None:
+    made = bid(answered, files=Files(points=points), margin=margin)
+    assert made.commitment_s == pytest.approx(answered.rows[0].report_s * (1 + margin / 100))
+    assert f"{margin:g} % margin, {place} the upper end" in made.basis
+
+
+@pytest.mark.parametrize("margin", [-1.0, float("nan"), 5000.0])
+def test_bad_margin(answered: Answer, points: Path, margin: float) -> None:
+    with pytest.raises(UsageError, match="--margin"):
+        bid(answered, files=Files(points=points), margin=margin)
+
+
+def test_nothing_is_offered_where_nothing_fits(answered: Answer, points: Path) -> None:
+    with pytest.raises(NlpBenchError, match="nothing to offer"):
+        bid(replace(answered, rows=()), files=Files(points=points))
+
+
+def test_the_command_runs_what_is_offered(answered: Answer, points: Path) -> None:
+    """The options go through the command line, the resolver and back into the planner: same sizes, same prediction."""
+    made = bid(answered, files=Files(points=points))
+    words = shlex.split(made.commands["submit"])
+    assert words[:2] == ["nlp-bench", "submit"]
+    run = resolve(from_options(parser_of("check").read(words[2:])), ask_scheduler=False)
+    again = configuration_of(run, read_constants())
+    assert sizes_of(again, 0) == made.row.sizes
+    (row,) = rows_of(again, answered.problem)
+    assert (row.report_s, row.memory_gib) == pytest.approx((made.row.report_s, made.row.memory_gib))
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "html"])
+def test_the_sheet_says_everything(answered: Answer, points: Path, form: str) -> None:
+    text = sheet(bid(answered, files=Files(points=points)), form)
+    row = answered.rows[0]
+    plain = re.sub(r"\\(.)", r"\1", text)
+    for words in (
+        f"{row.report_s:.1f} s",
+        f"{row.memory_gib:.1f} of 40 GiB",
+        "J1",
+        "JUPITER suite",
+        "Not measured",
+        "plan.toml",
+    ):
+        assert words in plain
+    assert "It is a prediction, not a measurement." in re.sub(r"\s+", " ", plain)
+    assert "For the buyer" in plain
+
+
+def test_predicted_stands_at_every_figure_of_the_offer(answered: Answer, points: Path) -> None:
+    """Each line with a figure that the planner made says so, in every form for people."""
+    row, made = answered.rows[0], bid(answered, files=Files(points=points), margin=3.0)
+    figures = (row.report_s, row.low_s, row.high_s, made.commitment_s)
+    words = [*(f"{value:.1f} s" for value in figures), f"{row.tokens_per_second:,.0f}", f"{row.memory_gib:.1f} of"]
+    lines = [line for line in sheet(made, "markdown").splitlines() if any(word in line for word in words)]
+    assert len(lines) >= 4
+    for line in lines:
+        assert "predicted" in line, line
+
+
+def test_another_number_format_is_refused(answered: Answer, points: Path) -> None:
+    other = replace(answered, problem=replace(answered.problem, precision="fp16"))
+    with pytest.raises(UsageError, match="planned in fp16, but a run trains in the model file's number format"):
+        bid(other, files=Files(points=points))
+
+
+def test_the_record_is_json_with_a_schema(answered: Answer, points: Path) -> None:
+    record = json.loads(sheet(bid(answered, files=Files(points=points)), "json"))
+    assert record["schema"] == "nlp-bench/bid/1"
+    assert record["predicted"]["report_time_s"] == answered.rows[0].report_s
+    assert record["nearest_measurements"][0]["identity"] == "J1"
+    assert record["configuration"]["tp"] == answered.rows[0].sizes.tp
+
+
+def test_text_of_strangers_is_inert(answered: Answer, points: Path) -> None:
+    text = points.read_text().replace("GPT3-175B", "<script>alert(1)</script>|`x`")
+    points.write_text(text)
+    made = bid(answered, files=Files(points=points))
+    assert "<script>" not in sheet(made, "html")
+    assert "\\<script\\>" in sheet(made, "markdown")
+
+
+def test_formats(answered: Answer, points: Path) -> None:
+    made = bid(answered, files=Files(points=points))
+    with pytest.raises(UsageError, match="'csv' is no format of a bid sheet"):
+        sheet(made, "csv")
+    assert {form_of(Path(f"bid{ending}")) for ending in (".txt", ".md", ".html", ".json")} == set(FORMATS)
+    with pytest.raises(UsageError, match=r"bid\.doc ends in none of"):
+        form_of(Path("bid.doc"))
+
+
+NUMBERS = {
+    "params_b": 175.0, "n_gpus": 384, "tp": 8, "pp": 8, "vpp": 1, "cp": 1, "mbs": 1, "gbs": 96, "seq": 2048,
+    "gpus_per_node": 4, "internode_gbps_per_node": 800,
+}  # fmt: skip
+OFFER = Offered(gpu="NVIDIA A100-SXM4-40GB", precision="bf16", recompute="selective", numbers=NUMBERS)
+
+
+def changed(**numbers: float) -> Offered:
+    return replace(OFFER, numbers=NUMBERS | numbers)
+
+
+def test_only_points_with_a_steady_time_count(points: Path) -> None:
+    assert [row["id"] for row in read_points(points)] == ["J1", "K1", "K1b", "H1", "F1"]
+
+
+def test_the_same_configuration_is_nearest_and_has_no_difference(points: Path) -> None:
+    first, *others = nearest(OFFER, read_points(points))
+    assert (first.identity, first.distance, first.differences) == ("J1", 0, ())
+    assert first.iteration_s == 5.4529
+    assert [point.identity for point in others] == ["H1", "K1"]  # one of twins, and no other family of frameworks
+    assert [point.distance for point in others] == sorted(point.distance for point in others)
+
+
+def test_every_difference_is_named(points: Path) -> None:
+    near = {point.identity: point for point in nearest(changed(vpp=4, n_gpus=768), read_points(points))}
+    assert near["J1"].differences == ("GPUs 384 (offer 768)", "VPP 1 (offer 4)")
+    said = near["K1"].differences
+    assert "GPU A100-SXM4-80GB (offer NVIDIA A100-SXM4-40GB)" in said
+    assert "VPP not published" in said
+    assert "fp16 (offer bf16)" in said
+
+
+@pytest.mark.parametrize(
+    ("offer", "words"),
+    [
+        (changed(n_gpus=16384), "number of GPUs: 16384, measured on A100 are 8 to 384"),
+        (changed(params_b=530), "model size in 10^9 parameters: 530, measured on A100 are 22 to 175"),
+        (changed(internode_gbps_per_node=3200), "network of a node in Gbit/s: 3200, measured on A100 are 800 to 1600"),
+        (changed(vpp=4), "virtual stages: 4, measured on A100 are 1 to 1"),
+        (replace(OFFER, gpu="NVIDIA X900"), "GPU type: no published measurement on X900"),
+        (replace(OFFER, precision="fp8"), "number format: fp8"),
+        (OFFER, "tensor-parallel group over several nodes: 1 measurements on A100 have one"),
+        (OFFER, "software: the measurements are of other trainers on the same libraries (Megatron-LM, NeMo)"),
+    ],
+)
+def test_what_is_outside_is_named(points: Path, offer: Offered, words: str) -> None:
+    assert any(words in sentence for sentence in extrapolated(offer, read_points(points)))
+
+
+def test_what_is_inside_is_not_named(points: Path) -> None:
+    said = " ".join(extrapolated(OFFER, read_points(points)))
+    assert not any(
+        words in said for words in ("number of GPUs", "model size", "GPU type", "sequence length", "number format")
+    )
+
+
+def test_what_is_not_used_is_no_extrapolation(points: Path) -> None:
+    rows = [{**row, "vpp": "6", "cp": "2"} for row in read_points(points)]
+    said = " ".join(extrapolated(changed(vpp=1, cp=1), rows))
+    assert "virtual stages" not in said
+    assert "context-parallel" not in said
+
+
+def test_no_points_at_all() -> None:
+    assert nearest(OFFER, []) == ()
+    assert any("GPU type: no published measurement" in sentence for sentence in extrapolated(OFFER, []))
+
+
+def test_generation() -> None:
+    assert {generation(name) for name in ("NVIDIA A100-SXM4-40GB", "A100-SXM4-80GB", "A100")} == {"A100"}
+    assert generation("") == ""
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NlpBenchError, match=r"nowhere\.csv cannot be read"):
+        read_points(tmp_path / "nowhere.csv")
+
+
+def test_the_published_run_of_the_reference_machine_is_found(answered: Answer) -> None:
+    row, points = answered.published, known_points()
+    assert row is not None
+    assert points is not None
+    (text,) = measured_by_others(answered.problem, row.sizes, row.report_s, points)
+    assert text.startswith("554.7 s (JSC-001: GPT3-175B, Megatron-LM, ")
+    assert f"{100 * abs(row.report_s / 554.7 - 1):.0f} %" in text
+
+
+def test_a_format_that_no_run_trains_in_is_named_and_hides_nothing(answered: Answer) -> None:
+    own = beyond_published(answered, known_points())
+    other = beyond_published(replace(answered, problem=replace(answered.problem, precision="fp16")), known_points())
+    assert any("software: " in text for text in own)
+    assert other[0] == "number format: planned in fp16, but a run trains in the model file's (bf16)"
+    assert other[1:] == own
+
+
+def test_nothing_that_fits_has_nothing_beyond(answered: Answer) -> None:
+    assert beyond_published(replace(answered, rows=()), known_points()) == ()
+
+
+pytest.importorskip("playwright", reason="the browser is driven by the package playwright (extra `test`)")
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Any]:
+    pytest.importorskip("playwright", reason="the browser is driven by the package playwright (extra `test`)")
+    with browser() as found:
+        yield found
+
+
+def colour(page: Any, selector: str, name: str) -> tuple[int, ...]:
+    text = page.eval_on_selector(selector, f"(e) => getComputedStyle(e).{name}")
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [pytest.param(*size, marks=NEEDS_BROWSER) for size in ((1280, "light"), (390, "dark"))]
+)
+def test_it_is_quiet_and_readable(
+    started: Any, answered: Answer, points: Path, tmp_path: Path, width: int, scheme: str
+) -> None:
+    path = tmp_path / "bid.html"
+    path.write_text(sheet(bid(answered, files=Files(points=points)), "html"), encoding="utf-8")
+    with looked_at(started, path, width=width, height=900, scheme=scheme) as seen:
+        assert seen.said == []
+        assert seen.requests == [path.as_uri()]
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        paper = colour(seen.page, ".verdict", "backgroundColor")
+        assert (sum(paper) < 300) is (scheme == "dark")
+        assert contrast(colour(seen.page, ".verdict", "color"), paper) > 7
+        printed = seen.page.pdf(prefer_css_page_size=True)
+        assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
