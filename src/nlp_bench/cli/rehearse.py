@@ -73,10 +73,10 @@ def _told(works: "Sequence[Work]") -> "Iterator[RankReport]":
     """Rehearse, and say on a terminal how far it is."""
     from nlp_bench.rehearse.ranks import rehearse_ranks
 
-    told = sys.stderr.isatty()
+    is_terminal = sys.stderr.isatty()
     for number, report in enumerate(rehearse_ranks(works), start=1):
         yield report
-        if told:
+        if is_terminal:
             print(
                 f"\rrehearsed {number} of {len(works)} ranks",
                 end="\n" if number == len(works) else "",

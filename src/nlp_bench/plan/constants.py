@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -187,14 +187,14 @@ def read_constants(path: str | Path | None = None) -> Constants:
     Raises UsageError that names the file and the constant for one that is unknown, not a number above 0, or without a source.
     """
     from nlp_bench.config import catalog  # noqa: PLC0415  # only who plans pays for it
-    from nlp_bench.config.table import read_toml  # noqa: PLC0415  # likewise
+    from nlp_bench.config.table import build, read_toml  # noqa: PLC0415  # likewise
 
     table = read_toml(catalog.table("plan.toml"), SCHEMA)
     ends = dict(table["interval"])
     constants = Constants(
         time={name: _constant(name, entry, "benchmark/plan.toml") for name, entry in table["time"].items()},
         memory=memory_constants(table.get("memory", {})),
-        traits=frameworks_of(table["framework"], "benchmark/plan.toml"),
+        traits=tuple(build(Framework, one, "benchmark/plan.toml: framework") for one in table["framework"]),
         interval_source=str(ends.pop("source", "")),
         ends=_ends(ends, "benchmark/plan.toml"),
         reach=_reach(table, "benchmark/plan.toml"),
@@ -300,17 +300,10 @@ def _measured(table: Mapping[str, Any], where: str) -> Measured:
     return machine
 
 
-def frameworks_of(tables: Sequence[dict[str, Any]], where: str) -> tuple[Framework, ...]:
-    """Return the entries of the file, the trainer of this package first; raises UsageError that names the entry."""
-    from nlp_bench.config.table import build  # noqa: PLC0415  # only who plans pays for it
-
-    return tuple(build(Framework, table, f"{where}: framework") for table in tables)
-
-
 def precision_of(words: str) -> str:
     """Return the number format of the products that a table's words mean; raises UsageError for none."""
-    told = set(re.findall(r"[a-z0-9]+", words.lower()))
-    if found := next((name for name, spellings in _PRECISIONS.items() if told & spellings), None):
+    named = set(re.findall(r"[a-z0-9]+", words.lower()))
+    if found := next((name for name, spellings in _PRECISIONS.items() if named & spellings), None):
         return found
     known = sorted({one for spellings in _PRECISIONS.values() for one in spellings})
     raise UsageError(f"precision {words[:40]!r} is no number format; known are {', '.join(known)}")

@@ -87,18 +87,17 @@ class Reach:
     """Names that `Configurations.precision` points to."""
 
     @cached_property
-    def _chips(self) -> list[str]:
-        return [chip_of(name) for name in self.gpus]
-
-    @cached_property
     def _known(self) -> tuple[Any, Any, dict[str, Any]]:
         """Sources of the fitted rows [kinds, gpus], formats [gpus, precisions], and ranges in octaves [kinds, gpus, 2] of each size."""
         cells = np.zeros((len(KIND_NAMES), len(self.gpus)), dtype=np.int64)
         formats = np.zeros((len(self.gpus), len(self.precisions)), dtype=np.bool_)
-        whole = {name: _span([one.ranges[name] for one in self.seen]) for name in SIZES}
+        whole = {
+            name: (min(one.ranges[name][0] for one in self.seen), max(one.ranges[name][1] for one in self.seen))
+            for name in SIZES
+        }
         ranges = {name: np.broadcast_to(np.log2(whole[name]), (*cells.shape, 2)).copy() for name in SIZES}
         for one in self.seen:
-            for place in (k for k, chip in enumerate(self._chips) if chip == one.chip):
+            for place in (k for k, name in enumerate(self.gpus) if chip_of(name) == one.chip):
                 cells[KIND_NAMES.index(one.kind), place] = one.sources
                 formats[place] |= [_same(name) in map(_same, one.formats) for name in self.precisions]
                 for name in SIZES:
@@ -208,10 +207,6 @@ def sizes_of(c: Configurations) -> dict[str, Numbers]:
 def kind_of(traits: Sequence[Framework]) -> Codes:
     """Return the position in KIND_NAMES of each framework."""
     return np.array([KIND_NAMES.index(KINDS[one.family]) for one in traits])
-
-
-def _span(ranges: Sequence[Sequence[float]]) -> list[float]:
-    return [min(low for low, _ in ranges), max(high for _, high in ranges)]
 
 
 def _same(name: str) -> str:

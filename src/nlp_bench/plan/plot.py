@@ -47,7 +47,9 @@ def plan_chart(answer: Answer) -> Chart:
     capacity = float(np.max(problem.machines.memory_bytes)) / GIB
     shortest = float(everything.times[figures.fits].min() if found.num_fitting else everything.times.min())
     near = (everything.times <= MAX_TIMES * shortest) & (everything.memory <= MAX_FILL * capacity)
-    chosen = _thinned(np.flatnonzero(near), everything)
+    candidates = np.flatnonzero(near)
+    cells = np.stack([_cells(values[candidates]) for values in (everything.memory, everything.times)])
+    chosen = candidates[np.sort(np.unique(cells, axis=1, return_index=True)[1])]
     limit = forecast(found.space.legal.take(np.arange(1)), problem.constants).memory
     tight = [capacity * float(np.max(share)) for share in (limit.fits_below, limit.fails_above)]
     subject = f"{problem.model.name} on {problem.nodes} nodes of {problem.system.name}"
@@ -71,12 +73,6 @@ def causes(found: Forecast, number: int) -> npt.NDArray[np.str_]:
     names = [name for name in found.seconds.parts if name not in PRODUCTIVE] or list(found.seconds.parts)
     parts = np.stack([np.broadcast_to(found.seconds.parts[name], (number,)) for name in names])
     return np.asarray(np.asarray(names)[parts.argmax(axis=0)])
-
-
-def _thinned(chosen: npt.NDArray[np.int64], field: _Field) -> npt.NDArray[np.int64]:
-    cells = np.stack([_cells(field.memory[chosen]), _cells(field.times[chosen])])
-    _, first = np.unique(cells, axis=1, return_index=True)
-    return np.asarray(chosen[np.sort(first)])
 
 
 def _cells(values: Numbers) -> npt.NDArray[np.int64]:

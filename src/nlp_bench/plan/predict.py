@@ -199,11 +199,11 @@ def _sharding(
     pipeline: float,
 ) -> tuple[str, float]:
     """Return what is sharded and over how many ranks, from the words of the column, else from the framework's defaults."""
-    words, told = _sharding_words(row["sharding"])
-    group = min(float(told or ranks), ranks)
-    if told is None and "hsdp" in words:
+    words, stated = _sharding_words(row["sharding"])
+    group = min(float(stated or ranks), ranks)
+    if stated is None and "hsdp" in words:
         group = min(sizes["gpus_per_node"], ranks)  # torch's HYBRID_SHARD: shards within a node, copies between nodes
-    elif told is None and {"fsdp", "dp"} <= words:
+    elif stated is None and {"fsdp", "dp"} <= words:
         group = _enough(sizes, ranks)
     kinds = {_KINDS[word] for word in words}
     if "parameters" in kinds:
@@ -229,14 +229,14 @@ _KINDS = {
 def _sharding_words(text: str) -> tuple[set[str], str | None]:
     """Return the known words of a cell and the ranks of a group that it tells; raises UsageError for any other word."""
     plain = re.sub(r"over all[- ]?dp\b", "", text.lower())
-    told = re.search(r"(?:=|\bover) ?(\d+)\b", plain)
-    words = set(re.findall(r"[^\s+,/]+", plain.replace(told[0], " ") if told else plain))
+    group = re.search(r"(?:=|\bover) ?(\d+)\b", plain)
+    words = set(re.findall(r"[^\s+,/]+", plain.replace(group[0], " ") if group else plain))
     if unknown := sorted(words - set(_KINDS)):
         raise UsageError(
             f'sharding = {text[:40]!r}: unknown word {unknown[0]!r}; known are {", ".join(_KINDS)}, each with =N or "over N" '
             "for groups of N ranks"
         )
-    return ({"hsdp"} if "hybrid_shard" in words else set()) | words, told[1] if told else None
+    return ({"hsdp"} if "hybrid_shard" in words else set()) | words, group[1] if group else None
 
 
 def _enough(sizes: Mapping[str, Any], ranks: float) -> float:
@@ -262,10 +262,10 @@ def completed(c: Configurations, unstated: np.ndarray[Any, np.dtype[np.bool_]], 
     The cheapest that fits is assumed: nothing computed again, unless the peak is far above the GPU's memory.
     """
     families = np.array([one.family for one in constants.traits])[c.framework]
-    asked = unstated & ~np.isin(families, _OFFLOADS)
-    if not asked.any():
+    unknown = unstated & ~np.isin(families, _OFFLOADS)
+    if not unknown.any():
         return c
-    places = np.flatnonzero(asked)
+    places = np.flatnonzero(unknown)
     some = c.take(places)
     memory = peak_memory(some, constants)
     recompute = c.spread.recompute.copy()
@@ -471,30 +471,30 @@ def predictions_of(rows: Sequence[Mapping[str, str]], constants: Constants) -> P
     """Predict the rows of a table of points."""
     points = points_of(rows, constants)
     found = forecast(points.configurations, constants, points.unknown) if points.ids else None
-    told = {} if found is None else _told(points, found, constants)
+    cells = {} if found is None else _cells(points, found, constants)
     blank = dict.fromkeys(COLUMNS, "")
     return Predictions(
         rows=tuple(
-            told.get(one) or {**blank, "id": one, "refused": " ".join(points.refused[one].split())}
+            cells.get(one) or {**blank, "id": one, "refused": " ".join(points.refused[one].split())}
             for one in points.all_ids
         ),
         refused=points.refused,
     )
 
 
-def _told(points: Points, found: Forecast, constants: Constants) -> dict[str, dict[str, str]]:
+def _cells(points: Points, found: Forecast, constants: Constants) -> dict[str, dict[str, str]]:
     """Return cells by id."""
     numbers = (found.seconds.total, found.low, found.high, found.memory.published / _GB)
     shape = (len(points.ids),)
     columns = [np.broadcast_to(values, shape) for values in (*numbers, found.memory.words)]
     reach, c = constants.reach, points.configurations
     away = reach.reasons(c, constants.traits, points.unknown) if reach else [[] for _ in points.ids]
-    told = {}
+    rows = {}
     for place, one in enumerate(points.ids):
         *figures, word = (column[place] for column in columns)
-        cells = [f"{float(figure):.6g}" if np.isfinite(figure) else "" for figure in figures]
-        told[one] = dict(zip(COLUMNS, (one, *cells, str(word), "; ".join(away[place]), ""), strict=True))
-    return told
+        shown = [f"{float(figure):.6g}" if np.isfinite(figure) else "" for figure in figures]
+        rows[one] = dict(zip(COLUMNS, (one, *shown, str(word), "; ".join(away[place]), ""), strict=True))
+    return rows
 
 
 def published_as(traits: Sequence[Framework], name: str, year: float | None, sharding: str, generation: str) -> int:

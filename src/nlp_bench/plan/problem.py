@@ -49,17 +49,14 @@ def configuration_of(run: Run, constants: Constants) -> Configurations:
 
     Raises UsageError for a family, a machine or a number format that the planner does not know.
     """
+    trainer = UPSTREAM if run.tuning.trainer == "megatron-lm" else FRAMEWORK
     return Configurations(
         network=network_of(run.model.family, run.model.architecture, run.training),
         spread=_spread(run),
         machines=machine_of(run.system, constants, run.training.precision),
-        framework=np.asarray(_place(constants.frameworks, _framework(run), "tuning.trainer")),
+        framework=np.asarray(_place(constants.frameworks, trainer, "tuning.trainer")),
         precision=np.asarray(_place(constants.precisions, run.training.precision, "training.precision")),
     )
-
-
-def _framework(run: Run) -> str:
-    return UPSTREAM if run.tuning.trainer == "megatron-lm" else "nlp-bench"
 
 
 def _place(known: tuple[str, ...], word: str, field: str) -> int:
@@ -320,7 +317,7 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
             f"batch: {samples} samples in an iteration are more than the {MOST_SAMPLES} that are planned for; give --global-batch-size, "
             f"or correct the defaults of model {model.name} and system {system.name}"
         )
-    frozen = model.name in ruled_models()
+    frozen = any(model.name in table.get("models", ()) for _, table in rule_files())  # their training parameters
     return Problem(
         model=model,
         system=system,
@@ -363,11 +360,6 @@ def default_batch(model: Model, system: System) -> int:
             "give --global-batch-size"
         )
     return int(num_gpus // model_parallel * proposed["micro_batch_size"] * proposed["gradient_accumulation_steps"])
-
-
-def ruled_models() -> set[str]:
-    """Return the models that a file of benchmark/rules holds to their frozen training parameters, recompute among them."""
-    return {name for _, table in rule_files() for name in table.get("models", ())}
 
 
 def rule_files() -> Iterator[tuple[str, dict[str, Any]]]:

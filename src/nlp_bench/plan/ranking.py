@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nlp_bench.plan.configurations import RECOMPUTE, Configurations
 from nlp_bench.plan.forecast import forecast
@@ -103,7 +102,7 @@ def answer(problem: Problem, *, top: int) -> Answer:
     found = search_with_published(problem)
     legal, figures = found.space.legal, found.figures
     published, broken = published_row(problem, found)
-    least = None
+    least, tight = None, found.tight_and_faster(3)
     if not len(found.ranked) and len(figures.memory_bytes):
         least = rows_of(legal.take(np.asarray([int(np.argmin(figures.memory_bytes))])), problem)[0]
     return Answer(
@@ -114,7 +113,7 @@ def answer(problem: Problem, *, top: int) -> Answer:
         else (),
         published=published,
         published_broken=tuple(broken),
-        tight=tuple(_rows_at(found, found.tight_and_faster(3), problem)),
+        tight=tuple(rows_of(legal.take(tight), problem)) if len(tight) else (),
         smallest=least,
         notes=tuple(notes(problem)),
     )
@@ -128,10 +127,6 @@ def search_with_published(problem: Problem) -> Search:
     wanted, legal = configuration(problem, problem.published).spread, found.space.legal.spread
     same = [getattr(legal, name) == getattr(wanted, name)[0] for name in IDENTITY]
     return found.with_kept(np.broadcast_to(np.all(np.broadcast_arrays(*same), axis=0), found.figures.fits.shape))
-
-
-def _rows_at(found: Search, places: npt.NDArray[np.int64], problem: Problem) -> list[Row]:
-    return rows_of(found.space.legal.take(places), problem) if len(places) else []
 
 
 def published_row(problem: Problem, found: Search) -> tuple[Row | None, list[tuple[str, str]]]:

@@ -63,8 +63,9 @@ def sweep_text(rows: list[Row], problem: Problem, *, model: str, system: str) ->
     text, parts = text.replace('init_with: "../../', f'init_with: "{root}/'), f"{root}/jube/parameters.yaml"
     values = _values(rows, problem, model=model, system=system)
     values["nlp_bench"] = f'"\\"{root}/benchmark/env/nlp-bench\\""'
+    sets_of = {parameter: name for name, parameters in SETS.items() for parameter in parameters}
     for name in ("modelParameter", "tuningParameter", "systemParameter", "executeset"):
-        own = {key: value for key, value in values.items() if _set_of(key) == name}
+        own = {key: value for key, value in values.items() if sets_of.get(key, "tuningParameter") == name}
         line = f'  - {{name: {name}, init_with: "{parts}"}}\n'
         sets, text = text.count(line), text.replace(line, _parameter_set(name, parts, own))
         if sets != 1:
@@ -81,10 +82,6 @@ def _head(rows: list[Row]) -> str:
         *(f"# point {place}: {row.report_s:.0f} s, {row.memory}, {row.sizes.layout}" for place, row in enumerate(rows)),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _set_of(parameter: str) -> str:
-    return next((name for name, parameters in SETS.items() if parameter in parameters), "tuningParameter")
 
 
 def _parameter_set(name: str, parts: str, values: dict[str, str]) -> str:

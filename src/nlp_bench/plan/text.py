@@ -108,8 +108,8 @@ MAX_SPANS = 12
 def nodes_lines(found: Nodes, style: Style) -> list[str]:
     """Return the answer to: how many nodes within this time."""
     problem, rows = found.problem, _rows(found)
-    asked = f"{problem.model.name} on {problem.system.name} within {found.limit_s:g} s, {batch(problem)}"
-    lines = [*style.heading(f"{asked}: predicted, not measured"), *say(style, *_nodes_found(found)), ""]
+    heading = f"{problem.model.name} on {problem.system.name} within {found.limit_s:g} s, {batch(problem)}"
+    lines = [*style.heading(f"{heading}: predicted, not measured"), *say(style, *_nodes_found(found)), ""]
     if rows:
         lines += [*style.table(columns(rows)), "", *say(style, f"with {', '.join(common(rows))}")]
     peak = f"on less than {found.fewest} nodes not even the data sheet's peak would do"
@@ -236,7 +236,7 @@ CHOSEN = " <"
 def size_lines(found: Recommendation, style: Style) -> list[str]:
     """Return the answer to: how large a model in these days."""
     problem = found.problem
-    asked = (
+    heading = (
         f"largest GPT that trains {tokens_in_words(problem.tokens)} tokens in {found.days:g} days on {problem.system.name}, "
         f"{problem.nodes} nodes x {problem.gpus_per_node} = {problem.num_gpus} GPUs: predicted, not measured"
     )
@@ -249,7 +249,7 @@ def size_lines(found: Recommendation, style: Style) -> list[str]:
         "to a multiple of the GPUs (--global-batch-size sets it)"
     )
     return [
-        *style.heading(asked),
+        *style.heading(heading),
         *say(style, _recommended(found)),
         "",
         *style.table(_size_columns(found)),
@@ -294,14 +294,11 @@ def _days(size: Size) -> str:
 
 def why_lines(why: Why, style: Style) -> list[str]:
     """Return what is to be said of one configuration."""
-    asked = f"{why.sizes.layout}; {', '.join(why.sizes.switches.values())}"
-    body = _illegal(why) if why.row is None else _legal(why, why.row)
-    return [*style.heading(question(why.problem)), *say(style, asked), "", *say(style, *body)]
-
-
-def _illegal(why: Why) -> list[str]:
-    lines = [f"illegal, {name}: {text}" for name, text in why.broken]
-    return lines + [f"legal with {change.text}: {seconds(change.row)}, {change.row.memory}" for change in why.changes]
+    heading = f"{why.sizes.layout}; {', '.join(why.sizes.switches.values())}"
+    body = [f"illegal, {name}: {text}" for name, text in why.broken]
+    body += [f"legal with {change.text}: {seconds(change.row)}, {change.row.memory}" for change in why.changes]
+    body = body if why.row is None else _legal(why, why.row)
+    return [*style.heading(question(why.problem)), *say(style, heading), "", *say(style, *body)]
 
 
 def _legal(why: Why, row: Row) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nlp_bench.plan.configurations import Configurations, Flags
+from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.problem import Fixed, Problem, Sizes, searched_recompute, sizes_of
 from nlp_bench.plan.ranking import Row, configuration, rows_of
 from nlp_bench.plan.search.legal import broken_rules
@@ -125,7 +125,11 @@ def _changes(one: Configurations, found: Search, problem: Problem, row: Row | No
     legal, figures = found.space.legal, found.figures
     if not len(figures.fits):
         return []
-    differs = {name: _differs(legal, one, arrays) for name, arrays in _ASPECTS.items()}
+    differs = {
+        name: np.any([getattr(legal.spread, array) != getattr(one.spread, array)[0] for array in arrays], axis=0)
+        for name, arrays in _ASPECTS.items()
+    }
+    differs = {name: np.broadcast_to(flags, (len(legal),)).copy() for name, flags in differs.items()}
     differs["sequence parallel"] &= (legal.spread.tensor > 1) & (
         one.spread.tensor > 1
     )  # with one rank it is off, not changed
@@ -148,11 +152,6 @@ def _changes(one: Configurations, found: Search, problem: Problem, row: Row | No
     before = sizes_of(one, 0)
     rows = rows_of(legal.take(chosen), problem)
     return [Change(text=_text(before, each.sizes), row=each) for each in rows]
-
-
-def _differs(c: Configurations, one: Configurations, arrays: tuple[str, ...]) -> Flags:
-    flags = [np.broadcast_to(getattr(c.spread, name), (len(c),)) != getattr(one.spread, name)[0] for name in arrays]
-    return np.asarray(np.any(flags, axis=0))
 
 
 def _text(before: Sizes, after: Sizes) -> str:

@@ -166,7 +166,8 @@ _UNFUSED = ("before flash", "nemo-megatron")
 def activation_bytes(c: Configurations, constants: Constants, stage: Stage) -> Numbers:
     """Bytes kept for the backward pass by all micro-batches in flight, with the layer that is computed anew and the loss."""
     kept = stage.layers * in_flight(c, stage) * layer_bytes(c, constants)
-    return kept + working_bytes(c, constants) + stage.last * logit_bytes(c, constants)
+    again = np.where(c.spread.recompute == RECOMPUTE.index("full"), full_layer_bytes(c, constants), 0.0)
+    return kept + again + stage.last * logit_bytes(c, constants)
 
 
 def layer_bytes(c: Configurations, constants: Constants) -> Numbers:
@@ -192,8 +193,10 @@ def full_layer_bytes(c: Configurations, constants: Constants) -> Numbers:
     Under fp8 and fp4 Transformer Engine keeps the inputs of the four products in 8 bits: 2 h + q + f less.
     """
     n, tensor = c.network, c.spread.tensor
-    short = 1.0 * _keeps_8_bits(c, constants)
-    outside = n.hidden_size * (8.0 - 2.0 * short + 2.0 * has_dropout(c))
+    small = np.array(["fp8" in name or "fp4" in name for name in constants.precisions])[c.precision]
+    short = 1.0 * (small & (families(c, constants) == FAMILIES.index("megatron")))
+    # dropout masks, as far as the shape tells: biases and no gate are the GPT-3 recipe, which drops out 10 %
+    outside = n.hidden_size * (8.0 - 2.0 * short + 2.0 * (n.linear_biases & ~n.gated))
     inside = (
         (4 - short) * c.network.query_width
         + 4 * c.network.key_value_width
@@ -214,19 +217,9 @@ def core_width(c: Configurations, constants: Constants) -> Numbers:
     return np.asarray(5.0 * c.network.num_attention_heads * c.network.sequence_length / c.spread.context * unfused)
 
 
-def has_dropout(c: Configurations) -> Flags:
-    """Whether dropout masks are kept, as far as the shape tells: biases and no gate are the GPT-3 recipe, which drops out 10 %."""
-    return np.asarray(c.network.linear_biases & ~c.network.gated)
-
-
 def boundary_bytes(c: Configurations) -> Numbers:
     """Bytes of the tensor between two layers."""
     return 2 * tokens(c) * c.network.hidden_size / _sequence_split(c)
-
-
-def working_bytes(c: Configurations, constants: Constants) -> Numbers:
-    """Bytes of the one layer that is computed anew under full recomputation."""
-    return np.where(c.spread.recompute == RECOMPUTE.index("full"), full_layer_bytes(c, constants), 0.0)
 
 
 def logit_bytes(c: Configurations, constants: Constants) -> Numbers:
@@ -234,11 +227,6 @@ def logit_bytes(c: Configurations, constants: Constants) -> Numbers:
     deepspeed = families(c, constants) == FAMILIES.index("deepspeed")
     each = np.select([has_fused_loss(c, constants), deepspeed], [_FUSED_LOSS, _DEEPSPEED_LOSS], _PLAIN_LOSS)
     return np.asarray(each * tokens(c) * padded_vocab_size(c) / c.spread.tensor)
-
-
-def _keeps_8_bits(c: Configurations, constants: Constants) -> Flags:
-    small = np.array(["fp8" in name or "fp4" in name for name in constants.precisions])[c.precision]
-    return np.asarray(small & (families(c, constants) == FAMILIES.index("megatron")))
 
 
 def _sequence_split(c: Configurations) -> Numbers:

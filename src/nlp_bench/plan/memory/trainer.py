@@ -360,23 +360,17 @@ def end_memory(c: Configurations, z: Sizes) -> EndMemory:
     held = table * (~n.untied_embeddings & (s.pipeline == 1))
     logits = z.tokens * padded_vocab_size(c) / s.tensor * z.element
     rows = s.micro_batch_size * INDEX
+    # a stream and the next one made of it (without dropout, gathered, masked), then the table's gradient
+    steps = np.where((z.split | (s.tensor > 1)), 2 * z.stream, z.share * np.where(z.mask > 0, 2, 1))
     return EndMemory(
         embedding_kept=z.mask + np.where(s.tensor > 1, (INDEX + 1) * z.tokens, 0.0),
         embedding_forward=z.stream * (1.0 + 2 * (learned > 0) + (s.micro_batch_size > 1)),
-        embedding_backward=_embedding_backward(c, z, np.maximum(table, learned), held),
+        # two gradients of one table are added into a third tensor
+        embedding_backward=np.maximum(np.maximum(steps, z.stream + np.maximum(table, learned)) + held, 3 * held),
         batch=rows * (n.sequence_length + 1) + INDEX * n.sequence_length / s.context,
         head=_head(z, logits, table, held),
         held=held,
     )
-
-
-def _embedding_backward(c: Configurations, z: Sizes, table: Numbers, held: Numbers) -> Numbers:
-    """Return the peak: a stream and the next one made of it (without dropout, gathered, masked), then the table's gradient.
-
-    Two gradients of one table are added into a third tensor.
-    """
-    steps = np.where((z.split | (c.spread.tensor > 1)), 2 * z.stream, z.share * np.where(z.mask > 0, 2, 1))
-    return np.maximum(np.maximum(steps, z.stream + table) + held, 3 * held)
 
 
 def _head(z: Sizes, logits: Numbers, table: Numbers, held: Numbers) -> Numbers:
