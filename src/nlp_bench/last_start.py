@@ -15,6 +15,8 @@ ATTEMPT = "nlp-bench: attempt "
 """What `sync` writes into both files before it submits a lost run again (launch/follow/retry.py): what stands before is of an earlier job."""
 TAIL_BYTES = 2_000_000
 """The end of a log is where its end is told; an error flood before that is not read."""
+BLOCK_BYTES = 1 << 20
+_JOB = re.compile(rb"^Submitted batch job (\S+)$", re.MULTILINE)
 
 
 def of_this_start(text: str, started: str) -> str:
@@ -52,3 +54,17 @@ def tail(path: Path) -> str:
             )  # a log that grows as fast as it is read has an end, too
     except OSError:
         return ""
+
+
+def jobs(log: Path) -> list[str]:
+    """Return the numbers of the jobs that have begun to write to `log`, the first one first, whatever its size."""
+    found, rest = [], b""
+    try:
+        with log.open("rb") as stream:
+            while block := stream.read(BLOCK_BYTES):
+                whole, newline, rest = (rest + block).rpartition(b"\n")
+                found += _JOB.findall(whole + newline)
+                rest = rest[-BLOCK_BYTES:]  # no line of ours is so long
+    except OSError:
+        return []
+    return [number.decode() for number in [*found, *_JOB.findall(rest)]]

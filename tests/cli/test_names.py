@@ -4,9 +4,9 @@ import pytest
 
 from nlp_bench.cli.main import main
 from nlp_bench.cli.parser import HINTS, SUBCOMMANDS, Parser, parser_of, verbs
-from nlp_bench.config import slurm_words
 from nlp_bench.config.request import SBATCH, Request, from_options
-from nlp_bench.config.slurm_words import check_words
+from nlp_bench.launch.scheduler import slurm_options
+from nlp_bench.launch.scheduler.slurm_options import check_words
 
 NAMES = [name for one in SUBCOMMANDS for name in (one, *(f"{one} {verb}" for verb in verbs(one)))]
 OTHER_MEANINGS = {"--nodes": ("doctor",), "--output": ()}
@@ -62,7 +62,7 @@ def test_names_of_megatron_lm_and_slurm_mean_the_same(name: str) -> None:
 
 
 def test_what_is_handed_on_to_sbatch_may_be_handed_on() -> None:
-    check_words("sbatch_args", [f"{one}=x" for one in SBATCH], slurm_words.SBATCH)
+    check_words("sbatch_args", [f"{one}=x" for one in SBATCH], slurm_options.SBATCH)
 
 
 def test_plan_takes_the_names_of_submit() -> None:

@@ -8,14 +8,15 @@ import pytest
 from support.timed import Timer
 
 from nlp_bench.cli.parser import parser_of
-from nlp_bench.config import catalog, partition
-from nlp_bench.config.machine import ask_slurm, detect_system
+from nlp_bench.config import catalog
+from nlp_bench.config.machine import detect_system
 from nlp_bench.config.options import spellings
 from nlp_bench.config.request import Request, from_options
 from nlp_bench.config.resolve import for_another_job, resolve
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.config.tags import apply_tags, read_tags
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.launch.scheduler import slurm
 
 
 def offline(**choices: object) -> Run:
@@ -130,7 +131,7 @@ def test_a_slow_slurm_is_not_no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (tmp_path / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(UsageError, match=r"`scontrol show config` did not answer within 0\.2 s"):
-        ask_slurm("scontrol", "show", "config", timeout_s=0.2)
+        slurm.listing("scontrol", "show", "config", timeout_s=0.2)
 
 
 def test_large_model_on_this_machine_is_refused() -> None:
@@ -139,7 +140,7 @@ def test_large_model_on_this_machine_is_refused() -> None:
 
 
 def test_slurm_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nlp_bench.config.machine.slurm_cluster", lambda: None)
+    monkeypatch.setattr("nlp_bench.config.machine.cluster", lambda _: None)
     with pytest.raises(UsageError, match="no Slurm answers here"):
         resolve(Request(model="tiny", launcher="slurm"))
 
@@ -180,15 +181,15 @@ PARTITION = "PartitionName=booster Default=YES MaxNodes=UNLIMITED MaxTime=1-00:0
     ],
 )
 def test_partition_limits(monkeypatch: pytest.MonkeyPatch, choices: dict[str, object], message: str) -> None:
-    monkeypatch.setattr(partition, "ask_slurm", lambda *_: PARTITION)
+    monkeypatch.setattr(slurm, "listing", lambda *_: PARTITION)
     with pytest.raises(UsageError, match=r".*") as caught:
-        partition.check(offline(model="175", system="juwels-booster", **choices))
+        slurm.Slurm().check_limits(offline(model="175", system="juwels-booster", **choices))
     assert message in str(caught.value)
 
 
 def test_a_sandbox_queues_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "ask_slurm", lambda *_: PARTITION)
-    partition.check(offline(model="175", system="slurm-sandbox"))
+    monkeypatch.setattr(slurm, "listing", lambda *_: PARTITION)
+    slurm.Slurm().check_limits(offline(model="175", system="slurm-sandbox"))
 
 
 def test_request_has_a_docstring_per_field() -> None:
@@ -253,7 +254,7 @@ def test_layers_of_unequal_stages_need_not_divide() -> None:
 
 
 def test_a_recorded_run_takes_other_words_for_its_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "ask_slurm", lambda *_, **__: None)
+    monkeypatch.setattr(slurm, "listing", lambda *_, **__: None)
     run = offline(model="175", system="juwels-booster")
     job = Request(timelimit="02:00:00", queue="other", mem="0", sbatch_args=("--exclude=n1",))
     made = for_another_job(run, job)

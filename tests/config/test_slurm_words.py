@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from nlp_bench.cli.main import main
-from nlp_bench.config.slurm_words import SBATCH, SRUN
+from nlp_bench.launch.scheduler.slurm_options import SBATCH, SRUN
 
 SUBMIT = ["submit", "--model", "13", "--system", "juwels-booster", "--print"]
 

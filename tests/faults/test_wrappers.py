@@ -11,16 +11,16 @@ import pytest
 from support.sandbox import Sandbox
 from support.shims import shim
 
-from nlp_bench.config import partition
-from nlp_bench.config.machine import slurm_cluster
+from nlp_bench.config import scheduler
 from nlp_bench.config.run import Run
 from nlp_bench.doctor.scheduler import partition_nodes
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.launch import once
 from nlp_bench.launch.nodes.rendezvous import addresses
-from nlp_bench.launch.scheduler import sbatch
-from nlp_bench.launch.scheduler import slurm as asking
+from nlp_bench.launch.scheduler.slurm import Slurm
 
 Stub = Callable[..., Run]
+asking = Slurm()
 pytestmark = [pytest.mark.slurm]
 ASKING = ("scontrol", "squeue", "sinfo", "sacct")
 BANNERS = {
@@ -50,7 +50,7 @@ def wrapped(slurm: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(name, slurm.environment[name])
     monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1,3]")
     monkeypatch.delenv("NLP_BENCH_NODES", raising=False)
-    monkeypatch.setattr(asking, "PATIENCE_S", 0)
+    monkeypatch.setattr(scheduler, "PATIENCE_S", 0)
     path = os.environ["PATH"]
 
     def wrap(before: str = "", after: str = "") -> None:
@@ -64,16 +64,16 @@ def wrapped(slurm: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def answers(run: Run, job: str, gone: str) -> dict[str, object]:
     """Return all that is asked of Slurm, but what changes from second to second."""
-    shown = asking.look(job)
+    shown = asking.query(job)
     return {
-        "job": shown and (shown.state, shown.batch_host, shown.comment, shown.work_dir),
-        "ended": (ended := asking.look(gone)) and (ended.state, ended.exit_code, ended.source),
+        "job": shown and (shown.word, shown.node_name, shown.comment, shown.work_dir),
+        "ended": (ended := asking.query(gone)) and (ended.state.name, ended.exit_code, ended.source),
         "queued": asking.is_queued(job),
-        "jobs": asking.comments(ended=False),
+        "jobs": asking.jobs(ended=False),
         "nodes": addresses(run),
         "partition": [(node.name, node.address) for node in partition_nodes("booster")],
-        "cluster": slurm_cluster(),
-        "limits": partition.check(run),
+        "cluster": asking.detect(),
+        "limits": asking.check_limits(run),
     }
 
 
@@ -105,7 +105,7 @@ def test_what_a_wrapper_prints_is_not_read(
     plain = answers(run, job, "999999")
     assert plain["nodes"] == ["127.0.0.1", "127.0.0.1"]
     assert plain["job"] == ("RUNNING", plain["job"][1], "nlp-bench:77|x", str(tmp_path))  # type: ignore[index]
-    assert (plain["queued"], (int(job), "nlp-bench:77|x") in plain["jobs"]) == (True, True)  # type: ignore[operator]
+    assert (plain["queued"], (job, "nlp-bench:77|x") in plain["jobs"]) == (True, True)  # type: ignore[operator]
     assert plain["ended"] == ("GONE", "", "scontrol")
     for name, text in BANNERS.items():
         (tmp_path / "banner").write_text(text + "\n")
@@ -129,12 +129,12 @@ def test_an_answer_without_the_mark_is_none(
     """Nothing is known: not "no such job", not "no jobs", not "no nodes"."""
     run = two_nodes(stub_run)
     wrapped(SILENT[kind])
-    assert asking.look("1") is None
+    assert asking.query("1") is None
     assert asking.is_queued("1") is None
-    with pytest.raises(asking.SilentError, match="not in the form that it was asked for"):
-        asking.comments(ended=True)
-    with pytest.raises(asking.SilentError):
-        sbatch.active(tmp_path)
+    with pytest.raises(scheduler.SilentError, match="not in the form that it was asked for"):
+        asking.jobs(ended=True)
+    with pytest.raises(scheduler.SilentError):
+        once.active(asking, tmp_path)
     with pytest.raises(NlpBenchError, match=r"scontrol does not write out the nodes node\[1,3\]"):
         addresses(run)
     with pytest.raises(NlpBenchError, match="sinfo does not list partition booster"):
@@ -147,11 +147,11 @@ def test_accounting_behind_a_wrapper(wrapped: Callable[..., None], tmp_path: Pat
     table = "echo 'Welcome|all|of you'; printf 'JobID|State|ExitCode\\n7|CANCELLED by 1000|0:15\\n77|FAILED|1:0\\n'; echo 'a|b|c'"
     shim(tmp_path / "tools", "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     shim(tmp_path / "tools", "sacct", f"{table}; exit")
-    found = asking.look("7")
+    found = asking.query("7")
     assert found
-    assert (found.state, found.exit_code, found.source) == ("CANCELLED by 1000", "0:15", "sacct")
+    assert (found.word, found.exit_code, found.source) == ("CANCELLED by 1000", "0:15", "sacct")
     shim(tmp_path / "tools", "sacct", "echo 'Welcome|all|of you'; exit")
-    assert asking.look("7") is None
+    assert asking.query("7") is None
 
 
 def test_a_run_behind_wrappers_ends_well(slurm: Sandbox, stub_run: Stub, tmp_path: Path) -> None:

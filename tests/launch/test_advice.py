@@ -22,13 +22,13 @@ from nlp_bench.reason import Reason
 
 REASONS = {
     "completed with errors": "completed with errors: exit status 3 behind the last iteration, when the training was done",
-    "Slurm suspended": "Slurm suspended the job for 12 s: the times in its log have a hole; run it again",
+    "suspended the job": "Slurm suspended the job for 12 s: the times in its log have a hole; run it again",
     "was changed after the run had ended": "outcome.json was changed after the run had ended: its hash is not the one in `ready`",
-    "Slurm killed it|Slurm: (?i:out_?\\s?of_?\\s?memory)": "Slurm: OUT_OF_MEMORY",
+    "killed it for more host memory|: (?i:out_?\\s?of_?\\s?memory)": "Slurm: OUT_OF_MEMORY",
     "stalled": "stalled after iteration 7, silent for 301 s (limit 300 s, longest interval 1.0 s)",
     "rendezvous": "rendezvous: n1 finds no address of node 'n2': Name or service not known",
     "the launcher was killed": "the launcher was killed, or could not write: nlp-bench submit (process 7) ended before its training",
-    "Slurm's controller (did not answer|no longer knew)": "Slurm's controller did not answer srun, which started no rank, exit status 1",
+    "controller (did not answer|no longer knew)": "Slurm's controller did not answer srun, which started no rank, exit status 1",
     "ended first": "rank 3 ended first, without an error of its own (an early exit with status 0); the others failed for it",
     "job.out cannot be opened": "Slurm could not start the job script: job.out cannot be opened (0:53)",
     "killed by signal 9": "killed by signal 9 (rank 1), exit status 1, last iteration 4",

@@ -20,6 +20,7 @@ from nlp_bench.launch.megatron_lm import upstream_environment
 from nlp_bench.launch.nodes import rendezvous
 from nlp_bench.launch.nodes.rendezvous import meet
 from nlp_bench.launch.nodes.torchrun import program_words, torchrun_command
+from nlp_bench.launch.scheduler import slurm
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.logline import argument_lines
@@ -177,7 +178,7 @@ def test_a_nonce_reaches_the_log_or_is_refused(megatron: Path, tmp_path: Path) -
 
 @pytest.fixture
 def in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "ask_slurm", slurm_answers)
+    monkeypatch.setattr(slurm, "listing", slurm_answers)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-95]")
 
 
@@ -202,6 +203,7 @@ def test_without_a_suffix_the_addresses_are_slurms(monkeypatch: pytest.MonkeyPat
     run = offline("175", "slurm-sandbox")
     assert rendezvous.addresses(run)[1] == "n1.cluster"
     static = replace(run, system=replace(run.system, network=Network(rendezvous="static")))
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_NODEID", "2")
     line = " ".join(torchrun_command(static, meet(static), Path("/runs/1")))
     assert "--rdzv_backend static --node_rank 2 --rdzv_endpoint n0.cluster:" in line
@@ -214,7 +216,7 @@ def test_wrong_allocation_is_refused() -> None:
 
 
 def test_the_job_script_hands_the_addresses_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "ask_slurm", lambda *_, **__: None)  # as in a container
+    monkeypatch.setattr(slurm, "listing", lambda *_, **__: None)  # as in a container
     monkeypatch.setenv("NLP_BENCH_NODES", " ".join(f"10.0.0.{n}" for n in range(8)))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_NODEID", "3")

@@ -15,6 +15,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.launch.end.ending import decide, write_ending
 from nlp_bench.launch.end.evidence import gather
 from nlp_bench.launch.nodes.ranks import Ranks
+from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.outcome import Outcome
 
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
@@ -56,7 +57,7 @@ def test_the_rank_that_ended_first_is_blamed_not_the_one_that_torchrun_saw_first
         "[default0]:RuntimeError: connection reset by peer\n[default1]:torch.OutOfMemoryError: CUDA out of memory\n"
     )
     summary = SUMMARY.format(others=OTHER.format(rank=1, local=1, code=1), rank=0, local=0, code=1)
-    found = gather(write(tmp_path, errors + summary + ORDER.format("1 (+0.00 s), 0 (+0.02 s)", 30)))
+    found = gather(write(tmp_path, errors + summary + ORDER.format("1 (+0.00 s), 0 (+0.02 s)", 30)), Slurm())
     assert found.error == "torch.OutOfMemoryError: CUDA out of memory; rank 1 exitcode 1"
     assert found.cause is None
 
@@ -74,7 +75,7 @@ def test_of_ranks_that_ended_in_one_look_the_others_error_decides(tmp_path: Path
     """As seen on a loaded machine: the launcher found both gone, and named the lower number first."""
     err = f"[default0]:RuntimeError: {error}\n" + SUMMARY.format(others="", rank=0, local=0, code=1)
     order = ORDER.format("0 (+0.00 s), 1 (+0.00 s)", 31).replace("\n", "; within one look: 0 1\n")
-    assert str(gather(write(tmp_path, err + order)).cause).startswith(blamed)
+    assert str(gather(write(tmp_path, err + order), Slurm()).cause).startswith(blamed)
 
 
 def failing(order: str, *ranks: tuple[int, int, int, str]) -> str:
@@ -104,7 +105,7 @@ def test_a_rank_that_lost_its_peer_is_not_blamed(
     tmp_path: Path, order: str, peer: tuple[int, int, int, str], culprit: tuple[int, int, int, str], error: str
 ) -> None:
     """A process closes its connections before it has ended: its peer may be gone sooner, or be found in the same look."""
-    found = gather(write(tmp_path, failing(order, peer, culprit)))
+    found = gather(write(tmp_path, failing(order, peer, culprit)), Slurm())
     assert error in str(found.error)
     assert found.cause == ("killed by signal 9 (rank 1)" if culprit[2] == -9 else None)
 
@@ -114,7 +115,7 @@ def test_the_order_of_another_node_does_not_hide_the_rank_that_nobody_saw(tmp_pa
     first = failing("", (1, 1, 5, ""))
     other = failing(ORDER.format("2 (+0.00 s), 3 (+0.01 s)", 30), (2, 0, 1, CLOSED), (3, 1, 1, CLOSED))
     for err in (first + other, other + first):
-        found = gather(write(tmp_path, err))
+        found = gather(write(tmp_path, err), Slurm())
         assert "rank 1 exitcode 5" in str(found.error)
         assert found.cause is None
 
@@ -141,7 +142,7 @@ def test_of_several_nodes_the_earliest_counts(tmp_path: Path) -> None:
         + ORDER.format("0 (+0.00 s)", 33)
         + ORDER.format("5 (+0.00 s)", 32)
     )
-    assert str(gather(write(tmp_path, err)).cause).startswith("rank 5 ended first")
+    assert str(gather(write(tmp_path, err), Slurm()).cause).startswith("rank 5 ended first")
 
 
 def test_a_killed_rank_is_named_with_its_signal(run: Run, tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ import pytest
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import Job
 from nlp_bench.errors import UsageError
 from nlp_bench.launch import chain
 from nlp_bench.launch.chain import Wishes, taken_up, with_wishes
 from nlp_bench.launch.scheduler import slurm
-from nlp_bench.launch.scheduler.slurm import Job
+from nlp_bench.launch.scheduler.slurm import Slurm
 
 RUN_DIR = Path("/runs/1")
 
@@ -89,8 +90,8 @@ def test_a_chain_of_a_recorded_chain_waits_for_one_name(run: Run) -> None:
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, **states: str) -> None:
-    jobs = {name[1:]: Job(state=state, reason="", exit_status=None) for name, state in states.items()}
-    monkeypatch.setattr(slurm, "look", jobs.get)
+    jobs = {name[1:]: slurm.job(state) for name, state in states.items()}
+    monkeypatch.setattr(Slurm, "query", lambda _, job_id: jobs.get(job_id))
 
 
 def test_the_jobs_behind_one_that_runs_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,33 +99,33 @@ def test_the_jobs_behind_one_that_runs_are_not_asked_for(monkeypatch: pytest.Mon
     asked: list[str] = []
     states = {"1": "COMPLETED", "2": "RUNNING"}
 
-    def look(job_id: str) -> Job:
+    def query(_: Slurm, job_id: str) -> Job:
         asked.append(job_id)
-        return Job(state=states.get(job_id, "PENDING"), reason="", exit_status=None)
+        return slurm.job(states.get(job_id, "PENDING"))
 
-    monkeypatch.setattr(slurm, "look", look)
-    found = chain.look({"job_ids": [str(number) for number in range(1, 200)]})
+    monkeypatch.setattr(Slurm, "query", query)
+    found = chain.query(Slurm(), {"job_ids": [str(number) for number in range(1, 200)]})
     assert found is not None
-    assert found.state == "RUNNING"
+    assert found.word == "RUNNING"
     assert asked == ["1", "2"]
 
 
 def test_the_job_that_the_run_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
     submission = {"job_id": "3", "job_ids": ["1", "2", "3"]}
     answers(monkeypatch, _1="COMPLETED", _2="RUNNING", _3="PENDING")
-    assert chain.look(submission) == Job(state="RUNNING", reason="", exit_status=None)
-    assert chain.rest(submission, own_id="2") == ["3"]
+    assert chain.query(Slurm(), submission) == slurm.job("RUNNING")
+    assert chain.rest(Slurm(), submission, own_id="2") == ["3"]
     answers(monkeypatch, _1="COMPLETED", _2="COMPLETED", _3="PENDING")
-    assert chain.look(submission) == Job(state="PENDING", reason="", exit_status=None)
+    assert chain.query(Slurm(), submission) == slurm.job("PENDING")
     answers(monkeypatch, _1="COMPLETED", _2="FAILED", _3="TIMEOUT")
-    assert chain.look(submission) == Job(state="TIMEOUT", reason="", exit_status=None)
-    assert chain.rest(submission, own_id="3") == []
+    assert chain.query(Slurm(), submission) == slurm.job("TIMEOUT")
+    assert chain.rest(Slurm(), submission, own_id="3") == []
     answers(monkeypatch, _1="COMPLETED", _2="FAILED")  # Slurm is silent about the third
-    assert chain.look(submission) is None
+    assert chain.query(Slurm(), submission) is None
 
 
 def test_a_run_of_one_job_is_no_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, _7="RUNNING")
-    assert chain.rest({"job_id": "7"}, own_id=None) == []
-    assert chain.look({"job_id": "7"}) == Job(state="RUNNING", reason="", exit_status=None)
-    assert chain.look(None) is None
+    assert chain.rest(Slurm(), {"job_id": "7"}, own_id=None) == []
+    assert chain.query(Slurm(), {"job_id": "7"}) == slurm.job("RUNNING")
+    assert chain.query(Slurm(), None) is None

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from nlp_bench.config import scheduler
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import Job, SilentError, State
 from nlp_bench.launch.end.ending import decide
 from nlp_bench.launch.end.remedies import AGAIN, remedy_of
 from nlp_bench.launch.follow.sync import sync_script
 from nlp_bench.launch.nodes.rendezvous import addresses
-from nlp_bench.launch.scheduler import slurm
-from nlp_bench.launch.scheduler.states import GONE
 from nlp_bench.outcome import Outcome
 
 AWAY = "slurm_load_node error: Unable to contact slurm controller (connect failure)"
@@ -46,8 +46,8 @@ def test_the_addresses_are_asked_for_again(run: Run, scontrol: Path) -> None:
 def test_a_controller_that_stays_away_ends_the_job_with_its_words(
     run: Run, scontrol: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slurm, "PATIENCE_S", 0)
-    with pytest.raises(slurm.SilentError, match="Unable to contact slurm controller"):
+    monkeypatch.setattr(scheduler, "PATIENCE_S", 0)
+    with pytest.raises(SilentError, match="Unable to contact slurm controller"):
         addresses(run)
     assert scontrol.is_dir()
 
@@ -92,7 +92,7 @@ def test_a_step_that_srun_could_not_create_has_its_cause(run: Run, tmp_path: Pat
     another job that waits."""
     (tmp_path / "job.err").write_text(f"nlp-bench: begin of job 7\n{line}\nsrun: Check SLURM_JOB_ID\n")
     (tmp_path / "job.out").write_text("Submitted batch job 7\n")
-    ending = decide(run, tmp_path, exit_status=1, job=slurm.Job(state=GONE, reason="", exit_status=None))
+    ending = decide(run, tmp_path, exit_status=1, job=Job(state=State.GONE))
     assert (ending.outcome, ending.evidence) == (Outcome.FAILED, line)
     assert ending.reasons == [f"{cause}, exit status 1, last iteration none"]
 

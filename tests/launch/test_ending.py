@@ -11,10 +11,10 @@ from support.timed import Timer
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import Job, State
 from nlp_bench.launch.end.ending import decide, read_ending, write_ending
 from nlp_bench.launch.follow.sync import sync
-from nlp_bench.launch.scheduler.slurm import Job
-from nlp_bench.launch.scheduler.states import DONE, MEANING, RUNNING, WAITING, meaning
+from nlp_bench.launch.scheduler import slurm
 from nlp_bench.outcome import Outcome
 
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: {} | number of nan iterations:   0 |"
@@ -23,7 +23,7 @@ CANCELLED = "slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return resolve(Request(model="tiny", launcher="local"), ask_scheduler=False)
+    return resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
 
 
 def folder(path: Path, *, last: int | None = 40, loss: str = "1.0E+00", err: str = "", out: str = "") -> Path:
@@ -31,6 +31,10 @@ def folder(path: Path, *, last: int | None = 40, loss: str = "1.0E+00", err: str
     (path / "job.out").write_text("\n".join([out, *lines]) + "\n")
     (path / "job.err").write_text(err)
     return path
+
+
+def said(state: str, exit_status: int | None) -> Job:
+    return Job(state=State.GONE) if state == "GONE" else slurm.job(state, exit_status=exit_status)
 
 
 def test_a_log_that_has_lost_its_beginning_is_no_valid_run(tmp_path: Path, run: Run) -> None:
@@ -107,7 +111,8 @@ def test_decision(
     outcome: str,
     reason: str | None,
 ) -> None:
-    ending = decide(run, folder(tmp_path, **log), exit_status=exit_status, state=state)  # type: ignore[arg-type]
+    job = said(state, exit_status) if state else None
+    ending = decide(run, folder(tmp_path, **log), exit_status=exit_status, job=job)  # type: ignore[arg-type]
     assert ending.outcome.value == outcome
     assert reason is None or reason in ending.reasons[0]
 
@@ -128,7 +133,7 @@ def test_a_job_that_was_told_of_its_end_was_out_of_time_unless_slurm_knows_bette
 
 
 def test_of_what_is_too_short_and_was_suspended_the_first_is_said(run: Run, tmp_path: Path) -> None:
-    job = Job(state="COMPLETED", reason="", exit_status=0, suspended_s=12.0)
+    job = slurm.job("COMPLETED", exit_status=0, suspended_s=12.0)
     for last, outcome in ((38, Outcome.INCOMPLETE), (40, Outcome.INVALID)):
         found = decide(run, folder(tmp_path, last=last), exit_status=0, job=job)
         assert (found.outcome, found.sources["log"]["starts"]) == (outcome, 1)
@@ -137,27 +142,25 @@ def test_of_what_is_too_short_and_was_suspended_the_first_is_said(run: Run, tmp_
 
 def test_a_script_that_was_told_to_stop_was_cancelled(run: Run, tmp_path: Path) -> None:
     """The step of a held allocation leaves no notice of the job."""
-    ending = decide(run, folder(tmp_path, last=4), exit_status=143, state=None, signal="TERM")
+    ending = decide(run, folder(tmp_path, last=4), exit_status=143, signal="TERM")
     assert ending.outcome is Outcome.CANCELLED
 
 
 def test_a_signal_is_named(run: Run, tmp_path: Path) -> None:
-    ending = decide(run, folder(tmp_path, last=4), exit_status=-9, state=None)
+    ending = decide(run, folder(tmp_path, last=4), exit_status=-9)
     assert ending.reasons == ["killed by signal 9, last iteration 4"]
 
 
 def test_cancelled_while_pending(run: Run, tmp_path: Path) -> None:
-    ending = decide(run, tmp_path, exit_status=None, state="CANCELLED")
+    ending = decide(run, tmp_path, exit_status=None, job=slurm.job("CANCELLED"))
     assert (ending.outcome, ending.reasons) == (Outcome.CANCELLED, ["Slurm: CANCELLED before it started"])
 
 
 def test_first_error_is_the_evidence(run: Run, tmp_path: Path) -> None:
     err = "[default1]:Traceback (most recent call last):\n[default1]:ValueError: bad shape\n[default0]:RuntimeError: peer gone\n"
-    assert decide(run, folder(tmp_path, last=4, err=err), exit_status=1, state=None).evidence == "ValueError: bad shape"
+    assert decide(run, folder(tmp_path, last=4, err=err), exit_status=1).evidence == "ValueError: bad shape"
     err = "E1123 01:46:50.790000 31013 torch/distributed/elastic/multiprocessing/tail_log.py:154] OSError: [Errno 122] Disk quota exceeded\n"
-    ending = decide(
-        run, folder(tmp_path, last=4, err=err), exit_status=0, state=None
-    )  # torchrun could not write the log
+    ending = decide(run, folder(tmp_path, last=4, err=err), exit_status=0)  # torchrun could not write the log
     assert ending.evidence == "OSError: [Errno 122] Disk quota exceeded"
 
 
@@ -166,13 +169,13 @@ def test_every_prefix_of_a_good_log_is_incomplete(run: Run, tmp_path: Path, each
     for cut in range(0, whole.rindex("iteration"), 97):
         (tmp_path / "job.out").write_text(whole[:cut])
         with each_case():
-            ending = decide(run, tmp_path, exit_status=0, state=None)
+            ending = decide(run, tmp_path, exit_status=0)
         assert ending.outcome is Outcome.INCOMPLETE
 
 
 def test_the_first_decision_stands(run: Run, tmp_path: Path) -> None:
-    write_ending(tmp_path, decide(run, folder(tmp_path, last=4), exit_status=5, state=None), exit_status=5, job_id="7")
-    write_ending(tmp_path, decide(run, folder(tmp_path), exit_status=0, state=None), exit_status=0, job_id="7")
+    write_ending(tmp_path, decide(run, folder(tmp_path, last=4), exit_status=5), exit_status=5, job_id="7")
+    write_ending(tmp_path, decide(run, folder(tmp_path), exit_status=0), exit_status=0, job_id="7")
     ending = read_ending(tmp_path)
     assert ending
     assert ending.outcome is Outcome.FAILED
@@ -182,15 +185,6 @@ def test_the_first_decision_stands(run: Run, tmp_path: Path) -> None:
 def test_sync_says_not_submitted(run: Run, tmp_path: Path) -> None:
     run.write(tmp_path)
     assert sync(tmp_path) == (None, "not submitted")
-
-
-def test_all_words_of_slurm_are_known() -> None:
-    assert len(MEANING) == 29
-    assert meaning("CANCELLED by 1000") is Outcome.CANCELLED
-    assert meaning("timeout") is Outcome.TIMEOUT
-    assert meaning("CANCELLED+") is Outcome.CANCELLED
-    assert meaning("") is Outcome.UNKNOWN
-    assert {meaning("PENDING"), meaning("COMPLETING"), meaning("COMPLETED")} == {WAITING, RUNNING, DONE}
 
 
 def test_a_clean_exit_has_nothing_to_say(run: Run, tmp_path: Path) -> None:

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.cli.main import main
+from nlp_bench.config import scheduler
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch import folder, local, lock
+from nlp_bench.launch import folder, local, lock, once
 from nlp_bench.launch.end.ending import Ending, write_ending
 from nlp_bench.launch.follow.sync import sync
-from nlp_bench.launch.scheduler import sbatch, slurm
+from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.submit import is_submitted, submit
 from nlp_bench.outcome import Outcome
 
@@ -61,8 +62,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     tools = tmp_path / "tools"
     tools.mkdir()
     monkeypatch.setenv("PATH", str(tools), prepend=":")
-    monkeypatch.setattr(slurm, "PATIENCE_S", 0)
-    monkeypatch.setattr(sbatch, "SETTLE_S", 0)
+    monkeypatch.setattr(scheduler, "PATIENCE_S", 0)
+    monkeypatch.setattr(once, "SETTLE_S", 0)
     monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
     return FakeSlurm(tools)
 
@@ -111,7 +112,7 @@ def test_a_job_that_sbatch_knows_nothing_of_is_found(fake: FakeSlurm, run: Run, 
 
 
 def test_a_late_sbatch_is_looked_up(fake: FakeSlurm, run: Run, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sbatch, "SUBMIT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(slurm, "SUBMIT_TIMEOUT_S", 0.3)
     fake.sbatch("exec sleep 5")
     assert hand_over(run, script) == ["7"]
 
@@ -230,7 +231,7 @@ def test_a_job_that_slurm_has_forgotten_is_known_by_its_log(fake: FakeSlurm, run
 
 def test_an_earlier_folder_of_this_name_is_another_run(fake: FakeSlurm, run: Run, script: Path) -> None:
     """Its job has ended: Slurm still knows it, and the new run does not take it for its own."""
-    assert sbatch.new_comment(script.parent) != sbatch.new_comment(script.parent)
+    assert once.new_comment(script.parent) != once.new_comment(script.parent)
     fake.squeue(f'case " $* " in *states=all*) {fake.listing} ;; *) echo "nlp-bench|JOBID|COMMENT" ;; esac')
     first = hand_over(run, script)
     (script.parent / "submit.json").unlink()

@@ -6,17 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from nlp_bench.config import scheduler
 from nlp_bench.config.limits import Limits
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.launch import once
 from nlp_bench.launch.end.ending import Ending, decide
 from nlp_bench.launch.folder import read_submission, write_submission
 from nlp_bench.launch.follow.retry import is_due
 from nlp_bench.launch.follow.sync import sync, sync_script
-from nlp_bench.launch.scheduler import sbatch, slurm
-from nlp_bench.launch.scheduler.slurm import Job
+from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.launch.submit import submit
 from nlp_bench.outcome import Outcome
 
@@ -40,14 +42,14 @@ def lost(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE ***\n"
     )
     says(monkeypatch, "NODE_FAIL")
-    monkeypatch.setattr(slurm, "comments", lambda **_: [])
-    monkeypatch.setattr(sbatch, "SETTLE_S", 0)
-    monkeypatch.setattr(slurm, "PATIENCE_S", 0)
+    monkeypatch.setattr(Slurm, "jobs", lambda *_, **__: [])
+    monkeypatch.setattr(once, "SETTLE_S", 0)
+    monkeypatch.setattr(scheduler, "PATIENCE_S", 0)
     return tmp_path
 
 
 def says(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
-    monkeypatch.setattr(slurm, "look", lambda job_id, **_: Job(state=state, reason="", exit_status=None, job_id=job_id))
+    monkeypatch.setattr(Slurm, "query", lambda _, job_id, **__: slurm.job(state, job_id=job_id))
 
 
 def queues(monkeypatch: pytest.MonkeyPatch, *numbers: str) -> list[str]:
@@ -55,12 +57,12 @@ def queues(monkeypatch: pytest.MonkeyPatch, *numbers: str) -> list[str]:
     called: list[str] = []
     left = list(numbers)
 
-    def queue(_script: Path, _account: str, comment: str, *, lock: int) -> str:
+    def queue(_: Slurm, _script: Path, *, comment: str, lock: int, **__: str) -> str:
         assert lock > 0
         called.append(comment)
         return left.pop(0)
 
-    monkeypatch.setattr(sbatch, "submit", queue)
+    monkeypatch.setattr(Slurm, "submit", queue)
     return called
 
 
@@ -109,11 +111,11 @@ def test_an_attempt_that_was_cut_off_is_completed_once(lost: Path, monkeypatch: 
     def killed(*_: object, **__: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sbatch, "submit", killed)
+    monkeypatch.setattr(Slurm, "submit", killed)
     with pytest.raises(KeyboardInterrupt):
         sync(lost)
     comment = str((read_submission(lost) or {})["comment"])
-    monkeypatch.setattr(slurm, "comments", lambda **_: [(8, comment)])  # Slurm had it
+    monkeypatch.setattr(Slurm, "jobs", lambda *_, **__: [("8", comment)])  # Slurm had it
     assert sync(lost) == (None, "submitted")
     record = read_submission(lost) or {}
     assert (record["job_ids"], len(record["attempts"])) == (["8"], 1)
@@ -123,7 +125,7 @@ def test_an_attempt_that_was_cut_off_is_completed_once(lost: Path, monkeypatch: 
 def test_an_attempt_that_slurm_never_had_is_handed_over(
     lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    monkeypatch.setattr(sbatch, "submit", lambda *_, **__: (_ for _ in ()).throw(slurm.SilentError("down")))
+    monkeypatch.setattr(Slurm, "submit", lambda *_, **__: (_ for _ in ()).throw(scheduler.SilentError("down")))
     assert sync(lost)[1] == "Slurm does not answer"
     called = queues(monkeypatch, "8")
     (lost / "submit.job").touch()
@@ -139,7 +141,7 @@ def test_a_refusal_ends_the_run(lost: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def refused(*_: object, **__: object) -> str:
         raise NlpBenchError("sbatch refused: no such partition; nothing was submitted")
 
-    monkeypatch.setattr(sbatch, "submit", refused)
+    monkeypatch.setattr(Slurm, "submit", refused)
     ending, _ = sync(lost)
     assert ending is not None
     assert ending.outcome is Outcome.NODE_FAIL
@@ -151,9 +153,9 @@ def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(
 ) -> None:
     replace(run, limits=Limits(max_pending_s=0.001)).write(lost)
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(slurm, "ask", lambda *words, **_: asked.append(words) or (0, "", ""))
-    pending = Job(state="PENDING", reason="Resources", exit_status=None, job_id="7")
-    monkeypatch.setattr(slurm, "look", lambda *_, **__: pending)
+    monkeypatch.setattr(slurm, "ask", lambda *words, **_: asked.append(words))
+    pending = slurm.job("PENDING", reason="Resources", job_id="7")
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: pending)
     assert sync(lost)[1] == "PENDING (Resources); cancelled, it has waited too long"
     assert asked == [("scancel", "--state=PENDING", "7")]  # one that has begun meanwhile goes on
     says(monkeypatch, "CANCELLED")
@@ -165,11 +167,11 @@ def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(
 
 def test_a_chain_and_a_requeued_job_may_wait(lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     replace(run, limits=Limits(max_pending_s=0.001)).write(lost)
-    pending = Job(state="PENDING", reason="Dependency", exit_status=None, job_id="7")
-    monkeypatch.setattr(slurm, "look", lambda *_, **__: replace(pending, restarts=1))
+    pending = slurm.job("PENDING", reason="Dependency", job_id="7")
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: replace(pending, restarts=1))
     assert sync(lost) == (None, "PENDING (Dependency)")
     write_submission(lost, ["7", "8"], comment="nlp-bench:1")
-    monkeypatch.setattr(slurm, "look", lambda *_, **__: pending)
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: pending)
     assert sync(lost) == (None, "PENDING (Dependency)")
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
-from nlp_bench.launch import chain
+from nlp_bench.config.scheduler import State
+from nlp_bench.launch import chain, once
 from nlp_bench.launch.folder import write_submission
 from nlp_bench.launch.follow import sync as syncing
 from nlp_bench.launch.follow.sync import sync, sync_script
-from nlp_bench.launch.scheduler import sbatch
-from nlp_bench.launch.scheduler.states import GONE
+from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.outcome import Outcome
 
 COMPLETED = "JobId=7 JobName=x JobState=COMPLETED Reason=None Restarts=2 ExitCode=0:0"
@@ -23,7 +23,7 @@ def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     run_dir = tmp_path / "a run"
     run_dir.mkdir()
     resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False).write(run_dir)
-    write_submission(run_dir, ["7"], comment=sbatch.folder_comment(run_dir) + "-00000001")
+    write_submission(run_dir, ["7"], comment=once.folder_comment(run_dir) + "-00000001")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     return run_dir
@@ -61,19 +61,19 @@ def test_the_job_of_another_run_is_not_taken_for_ours(
 @pytest.mark.parametrize("place", ["comment", "folder"])
 def test_our_own_job_is_known_by_its_comment_or_its_folder(submitted: Path, place: str) -> None:
     """A site's plugin may change comments; a job that was submitted by hand from the folder has none."""
-    comment = sbatch.folder_comment(submitted) + "-00000001" if place == "comment" else "changed"
+    comment = once.folder_comment(submitted) + "-00000001" if place == "comment" else "changed"
     folder = "/elsewhere" if place == "comment" else submitted
     shows(submitted, f"JobId=7 JobState=RUNNING Reason=None Comment={comment} WorkDir={folder} StdErr=x")
     assert sync(submitted) == (None, "RUNNING")
 
 
 def test_a_chain_counts_its_own_jobs_only(submitted: Path) -> None:
-    record = {"job_ids": ["7", "8"], "comment": sbatch.folder_comment(submitted) + "-00000001"}
+    record = {"job_ids": ["7", "8"], "comment": once.folder_comment(submitted) + "-00000001"}
     shows(submitted, "JobId=7 JobState=PENDING Reason=None Comment=nlp-bench:0123456789abcdef-00000002 WorkDir=/x")
-    found = chain.look(record)
+    found = chain.query(Slurm(), record)
     assert found
-    assert found.state == GONE
-    assert chain.rest(record, "7") == []  # and nothing of another run is cancelled
+    assert found.state is State.GONE
+    assert chain.rest(Slurm(), record, "7") == []  # and nothing of another run is cancelled
 
 
 def test_a_job_that_still_trains_does_not_believe_in_its_successor(

@@ -16,19 +16,18 @@ from support.processes import HEARING
 from nlp_bench import marker
 from nlp_bench.cli import measure as measure_command
 from nlp_bench.cli.main import main
-from nlp_bench.config.machine import NoAnswerError, slurm_cluster
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run, read_run
+from nlp_bench.config.scheduler import ACTIVE, Job, NoAnswerError, State
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.end.script_record import ScriptRecord, write_record
 from nlp_bench.launch.folder import read_submission, write_submission
 from nlp_bench.launch.follow import sync as syncing
 from nlp_bench.launch.follow.sync import sync, sync_script
-from nlp_bench.launch.scheduler import slurm, states
-from nlp_bench.launch.scheduler.slurm import Job
-from nlp_bench.launch.scheduler.states import MEANING, is_known, meaning
+from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.scheduler.slurm import STATES, Slurm
 from nlp_bench.outcome import Outcome
 
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |"
@@ -55,12 +54,13 @@ def whole_log(run_dir: Path, last: int = 40) -> None:
 
 
 def says(monkeypatch: pytest.MonkeyPatch, **answer: object) -> None:
-    job = Job(**{"state": "RUNNING", "reason": "", "exit_status": None, "job_id": "7", **answer})  # type: ignore[arg-type]
-    monkeypatch.setattr(slurm, "look", lambda _job_id, **_: job)
+    word = str(answer.pop("state", "RUNNING"))
+    job = Job(state=State.GONE, job_id="7") if word == "GONE" else slurm.job(word, job_id="7", **answer)  # type: ignore[arg-type]
+    monkeypatch.setattr(Slurm, "query", lambda _, _job_id, **__: job)
 
 
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm, "look", lambda _job_id, **_: None)
+    monkeypatch.setattr(Slurm, "query", lambda _, _job_id, **__: None)
 
 
 def program(folder: Path, name: str, text: str) -> None:
@@ -68,18 +68,22 @@ def program(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-@pytest.mark.parametrize("word", sorted(MEANING))
+@pytest.mark.parametrize("word", sorted(STATES))
 def test_every_word_has_one_meaning_in_every_spelling(word: str) -> None:
-    spellings = (word, word.lower(), f"{word} by 1000", f"{word}+")
-    assert {meaning(spelling) for spelling in spellings} == {MEANING[word]}
-    assert all(is_known(spelling) for spelling in spellings)
+    jobs = [slurm.job(spelling) for spelling in (word, word.lower(), f"{word} by 1000", f"{word}+")]
+    assert {job.outcome or job.state for job in jobs} == {STATES[word]}
+    assert all(job.state is not State.UNKNOWN for job in jobs)
+
+
+def test_no_word_is_an_unknown_one() -> None:
+    assert (slurm.job("").state, slurm.job("").outcome) == (State.UNKNOWN, Outcome.UNKNOWN)
 
 
 def test_the_words_that_end_a_job() -> None:
     """No other word may ever end one."""
-    ends = {word: kind for word, kind in MEANING.items() if kind not in {states.RUNNING, states.WAITING}}
+    ends = {word: kind for word, kind in STATES.items() if kind not in ACTIVE}
     assert ends == {
-        "COMPLETED": states.DONE, "FAILED": Outcome.FAILED, "TIMEOUT": Outcome.TIMEOUT, "DEADLINE": Outcome.TIMEOUT,
+        "COMPLETED": State.ENDED, "FAILED": Outcome.FAILED, "TIMEOUT": Outcome.TIMEOUT, "DEADLINE": Outcome.TIMEOUT,
         "CANCELLED": Outcome.CANCELLED, "REVOKED": Outcome.CANCELLED, "PREEMPTED": Outcome.PREEMPTED,
         "NODE_FAIL": Outcome.NODE_FAIL, "BOOT_FAIL": Outcome.NODE_FAIL, "LAUNCH_FAILED": Outcome.NODE_FAIL,
         "RECONFIG_FAIL": Outcome.NODE_FAIL, "OUT_OF_MEMORY": Outcome.OUT_OF_MEMORY,
@@ -96,7 +100,7 @@ def test_an_unknown_word_is_neither_done_nor_for_ever(
     submitted: Path, monkeypatch: pytest.MonkeyPatch, *, listed: bool, bound_s: float
 ) -> None:
     says(monkeypatch, state="HOVERING")
-    monkeypatch.setattr(slurm, "is_queued", lambda _: listed)
+    monkeypatch.setattr(Slurm, "is_queued", lambda *_: listed)
     rest_for(submitted, bound_s - 60)
     ending, state = sync(submitted)
     assert ending is None
@@ -109,7 +113,7 @@ def test_an_unknown_word_is_neither_done_nor_for_ever(
 
 def test_a_time_in_the_future_keeps_nobody_waiting(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that was set back, or a hand, dated the files for next year: a job that Slurm has forgotten is not waited for until then."""
-    says(monkeypatch, state=states.GONE)
+    says(monkeypatch, state="GONE")
     rest_for(submitted, -400 * 86400)
     ending, _ = sync(submitted)
     assert ending
@@ -120,7 +124,7 @@ def test_a_file_that_was_written_now_is_young_whatever_our_clock_says(
     submitted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file server dates files; a login node whose clock is hours off must not give a job up whose record is only late."""
-    says(monkeypatch, state=states.GONE)
+    says(monkeypatch, state="GONE")
     (submitted / "submit.json").touch()
     (submitted / "job.out").touch()
     here = time.time()
@@ -131,9 +135,9 @@ def test_a_file_that_was_written_now_is_young_whatever_our_clock_says(
 
 def test_an_unknown_word_of_a_silent_queue_decides_nothing(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     says(monkeypatch, state="HOVERING")
-    monkeypatch.setattr(slurm, "is_queued", lambda _: None)
+    monkeypatch.setattr(Slurm, "is_queued", lambda *_: None)
     rest_for(submitted, 10 * syncing.UNKNOWN_S)
-    assert sync(submitted) == (None, syncing.SILENT)
+    assert sync(submitted) == (None, "Slurm does not answer")
 
 
 def test_a_held_job_says_how_it_goes_on(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +157,7 @@ def test_a_held_job_says_how_it_goes_on(submitted: Path, monkeypatch: pytest.Mon
 def test_numbers_of_slurm(
     submitted: Path, monkeypatch: pytest.MonkeyPatch, exit_code: str, reason: str, text: str
 ) -> None:
-    says(monkeypatch, state="FAILED", reason=reason, exit_code=exit_code, exit_status=slurm._status(exit_code))
+    says(monkeypatch, state="FAILED", reason=reason, exit_code=exit_code)
     ending, _ = sync(submitted)
     assert ending
     assert ending.text().startswith(text)
@@ -194,8 +198,8 @@ def test_a_suspended_run_has_no_number(submitted: Path, monkeypatch: pytest.Monk
 
 def test_the_time_of_a_suspension() -> None:
     line = "JobState=COMPLETED RunTime=00:00:06 StartTime=2026-11-20T18:18:59 EndTime=2026-11-20T18:19:08 SuspendTime={} ExitCode=0:0"
-    assert slurm._shown(line.format("2026-11-20T18:19:04"), "7").suspended_s == 3.0
-    assert slurm._shown(line.format("None"), "7").suspended_s == 0.0
+    assert slurm.shown_job(line.format("2026-11-20T18:19:04"), "7").suspended_s == 3.0
+    assert slurm.shown_job(line.format("None"), "7").suspended_s == 0.0
 
 
 def test_every_source_is_recorded(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +213,7 @@ def test_every_source_is_recorded(submitted: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_slurm_has_forgotten_the_script_still_says(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, state=states.GONE)
+    says(monkeypatch, state="GONE")
     write_record(submitted, ScriptRecord(exit_status=5, signal="", job_id="6", restarts=0))
     assert sync(submitted)[0] is None  # the word of another job
     write_record(submitted, ScriptRecord(exit_status=5, signal="", job_id="7", restarts=0))
@@ -227,15 +231,15 @@ def test_slurm_is_asked_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "sacct",
         f'case " $* " in *" -c "*) printf "JobID|State|ExitCode\\n7|TIMEOUT|0:15\\n" ;; *) {disabled} ;; esac',
     )
-    job = slurm.look("7")
+    job = Slurm().query("7")
     assert job
-    assert (job.state, job.source) == ("TIMEOUT", "sacct -c")
+    assert (job.word, job.source) == ("TIMEOUT", "sacct -c")
     program(tmp_path, "sacct", disabled)
-    gone = slurm.look("7")
+    gone = Slurm().query("7")
     assert gone
-    assert gone.state == states.GONE
+    assert gone.state is State.GONE
     program(tmp_path, "scontrol", f"echo '{DOWN}' >&2; exit 1")
-    assert slurm.look("7") is None
+    assert Slurm().query("7") is None
 
 
 def test_a_controller_that_is_down_is_not_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,9 +247,9 @@ def test_a_controller_that_is_down_is_not_no_slurm(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv("SLURM_CONF", raising=False)
     program(tmp_path, "scontrol", f"echo '{DOWN}' >&2; exit 1")
     with pytest.raises(NoAnswerError, match="Unable to contact slurm controller"):
-        slurm_cluster()
+        Slurm().detect()
     program(tmp_path, "scontrol", "echo 'fatal: Could not establish a configuration source' >&2; exit 1")
-    assert slurm_cluster() is None
+    assert Slurm().detect() is None
 
 
 def test_a_silent_slurm_does_not_end_a_chain(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,10 +320,10 @@ def test_a_fault_of_the_moment_does_not_end_the_follower(
 ) -> None:
     said = [fault] * 2
 
-    def faulty(_: Path) -> tuple[Ending | None, str]:
+    def faulty(_: Path) -> tuple[Ending | None, syncing.Standing]:
         if said:
             raise said.pop()
-        return Ending(outcome=Outcome.VALID), "ended"
+        return Ending(outcome=Outcome.VALID), syncing.Standing("ended")
 
     monkeypatch.setattr(syncing, "sync", faulty)
     assert syncing.wait(submitted, poll_s=0.01) == Ending(outcome=Outcome.VALID)

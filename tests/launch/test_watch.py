@@ -18,7 +18,7 @@ from nlp_bench.launch.folder import write_submission
 from nlp_bench.launch.follow.enough import Enough
 from nlp_bench.launch.follow.progress import TAIL_BYTES, progress
 from nlp_bench.launch.scheduler import slurm
-from nlp_bench.launch.scheduler.slurm import Job
+from nlp_bench.launch.scheduler.slurm import Slurm
 
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.5000 | lm loss: 1.0E+00 |\n"
 
@@ -37,8 +37,8 @@ def submitted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def says(monkeypatch: pytest.MonkeyPatch, **answer: object) -> None:
-    job = Job(**{"reason": "", "exit_status": None, "job_id": "7", **answer})  # type: ignore[arg-type]
-    monkeypatch.setattr(slurm, "look", lambda *_, **__: job)
+    job = slurm.job(str(answer.pop("state")), job_id="7", **answer)  # type: ignore[arg-type]
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: job)
 
 
 def test_only_the_end_of_a_log_is_read(run: Run, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_silent_controller_is_said_beside_the_progress(
     submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (submitted / "job.out").write_text(LINE.format(10))
-    monkeypatch.setattr(slurm, "look", lambda *_, **__: None)
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: None)
     assert main(["watch", "--every", "0.05", "--max-hours", "0.0001", str(submitted)]) == 3
     said = capsys.readouterr().err
     assert said.count("15 s left; Slurm does not answer") == 1
@@ -119,7 +119,7 @@ def test_a_silent_controller_and_a_silent_log_are_said_once(
     log = submitted / "job.out"
     log.write_text(LINE.format(10))
     os.utime(log, (time.time() - 1000, time.time() - 1000))
-    monkeypatch.setattr(slurm, "look", lambda *_, **__: None)
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: None)
     assert main(["watch", "--every", "0.6", "--max-hours", "0.0005", str(submitted)]) == 3
     said = capsys.readouterr().err
     assert said.count("STALLED: the log has not grown for more than 300 s; Slurm does not answer\n") == 1

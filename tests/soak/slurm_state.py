@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.launch.scheduler.sbatch import folder_comment
+from nlp_bench.launch.once import folder_comment
 from soak.slurm_plan import Plan
 
 

@@ -52,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.config.catalog import find, root
     from nlp_bench.config.resolve import resolve, resolve_system
     from nlp_bench.config.run import read_run
+    from nlp_bench.config.scheduler import get_scheduler
     from nlp_bench.config.summary import summary
     from nlp_bench.launch.arguments import check_arguments
     from nlp_bench.launch.expected import expected
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         print(_machine(options.what, system))
         return 0
     # Without --output nothing is going to run here, and a named system may be checked where no Slurm answers.
-    is_elsewhere = bool(request.system and request.launcher is None and not options.output) and not _slurm_answers(
+    is_elsewhere = bool(request.system and request.launcher is None and not options.output) and not _scheduler_answers(
         str(request.system)
     )
     resolved = resolve(request, ask_scheduler=not (options.offline or is_rehearsal or is_elsewhere))
@@ -87,20 +88,24 @@ def run(options: argparse.Namespace) -> int:
         print(f"{'plan':<7} {found if isinstance(found, str) else found.line()}")
         for doubt in () if isinstance(found, str) else found.doubts:
             print(f"nlp-bench: warning: {doubt}", file=sys.stderr)
-    if is_elsewhere and resolved.launch.launcher == "slurm" and not options.offline:
-        print("nlp-bench: no Slurm answers here: partition, nodes and time limit were not asked for", file=sys.stderr)
+    if is_elsewhere and resolved.launch.launcher != "local" and not options.offline:
+        title = get_scheduler(resolved.launch.launcher).title
+        print(
+            f"nlp-bench: no {title} answers here: partition, nodes and time limit were not asked for", file=sys.stderr
+        )
     for deviation in resolved.deviations:
         print(f"nlp-bench: warning: {deviation}: not the benchmark", file=sys.stderr)
     return 0
 
 
-def _slurm_answers(system: str) -> bool:
-    """Whether there is a Slurm to ask for what is checked; for a machine without one, nobody is asked."""
+def _scheduler_answers(system: str) -> bool:
+    """Whether there is a scheduler to ask for what is checked; for a machine without one, nobody is asked."""
     from nlp_bench.config.catalog import load_system
-    from nlp_bench.config.machine import NoAnswerError, slurm_cluster
+    from nlp_bench.config.scheduler import LOCAL, NoAnswerError, get_scheduler
 
+    launcher = load_system(system).launcher
     try:
-        return load_system(system).launcher == "slurm" and slurm_cluster() is not None
+        return launcher != LOCAL and get_scheduler(launcher).detect() is not None
     except NoAnswerError:
         return False
 

@@ -32,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Start this node's recorder and torchrun, and watch over both to their end; return torchrun's exit status."""
-    import os
     import shlex
 
     from nlp_bench import seal
     from nlp_bench.config.run import read_run
+    from nlp_bench.config.scheduler import get_scheduler
     from nlp_bench.errors import NlpBenchError
     from nlp_bench.launch import starts
     from nlp_bench.launch.folder import refuse_importable
@@ -61,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
         print(" ".join(addresses(resolved)))
         return 0
     if options.port:
-        print(free_port(port_of(os.environ.get("SLURM_JOB_ID", "0"), run_dir), (FIRST_PORT, NUM_PORTS)))
+        own = get_scheduler(resolved.launch.launcher).allocation()
+        print(free_port(port_of(own.job_id if own else "0", run_dir), (FIRST_PORT, NUM_PORTS)))
         return 0
     rendezvous = meet(resolved)
     command = torchrun_command(resolved, rendezvous, run_dir)

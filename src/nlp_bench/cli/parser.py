@@ -122,7 +122,7 @@ class Parser(argparse.ArgumentParser):
         if name in HINTS:
             return f"; {HINTS[name]}"
         if "--train-args" in self.spellings:
-            from nlp_bench.config.slurm_words import LETTERS, SBATCH
+            from nlp_bench.launch.scheduler.slurm_options import LETTERS, SBATCH
             from nlp_bench.train.arguments import spellings
 
             if (long := LETTERS.get(name[1:], name[2:])) in SBATCH:

@@ -2,66 +2,27 @@
 
 import os
 import re
-import shutil
 import socket
 
-from nlp_bench.config import catalog
-from nlp_bench.config.slurm_text import plain
+from nlp_bench.config import catalog, scheduler
 from nlp_bench.config.system import Detect, System
 from nlp_bench.errors import UsageError
 from nlp_bench.programs import ask
 
-ANSWER_S = 10.0
-"""Seconds that a scheduler has to answer; a healthy one takes a few hundredths."""
 
+def cluster(launcher: str | None = None) -> str | None:
+    """Return the name of the cluster whose scheduler answers here: that of `launcher`, or any; None where there is none.
 
-NO_CONTROLLER = re.compile(r"Unable to contact slurm controller|slurm_load_\w+ error: (?!Invalid)")
-"""What Slurm's commands say where there is a Slurm whose controller does not answer. Source: scontrol of Slurm 22.05."""
-
-
-class NoAnswerError(UsageError):
-    """A program is there, but it did not answer in time."""
-
-
-def ask_slurm(*command: str, timeout_s: float = ANSWER_S) -> str | None:
-    """Return the stdout of one of Slurm's commands, or None where it is missing or fails.
-
-    Raises NoAnswerError when it does not end in time, or when Slurm's controller does not answer: "cannot ask" is not "not there".
+    Raises NoAnswerError for a scheduler that is there, but silent.
     """
-    answer = ask(*command, timeout_s=timeout_s)
-    if answer.is_late:
-        raise NoAnswerError(f"{answer.err}; try again later")
-    if answer.code and NO_CONTROLLER.search(answer.err):
-        raise NoAnswerError(f"`{' '.join(command)}`: {answer.err.strip()}; try again later")
-    return answer.out if answer.is_good else None
+    return scheduler.get_scheduler(launcher).detect() if launcher else scheduler.detected()[1]
 
 
-def scontrol_field(line: str, name: str) -> str:
-    """Return the value of `name` in a line of `scontrol show … --oneliner`; empty where it is not there."""
-    found = re.search(rf"(?:^|\s){name}=(\S+)", line)
-    return found.group(1) if found else ""
+def detect_system(cluster: str | None, title: str = "Slurm") -> str:
+    """Return the name of the system file that matches this machine; `cluster` is its scheduler's (`title`) name for it.
 
-
-def slurm_cluster() -> str | None:
-    """Return the ClusterName of the Slurm that answers here, or None."""
-    named = os.environ.get("SLURM_CONF")
-    if named and not os.path.exists(named):  # noqa: PTH110  # a word of the environment; scontrol would search the network
-        return None
-    try:
-        config = ask_slurm("scontrol", "show", "config")
-    except NoAnswerError as error:
-        raise NoAnswerError(
-            f"{error}, or train on this machine, which needs no Slurm: --system local (tag local)"
-        ) from error
-    found = re.search(r"^ClusterName\s*=\s*(\S+)", plain(config or ""), re.MULTILINE)
-    return found.group(1) if found and shutil.which("sbatch") else None
-
-
-def detect_system(cluster: str | None) -> str:
-    """Return the name of the system file that matches this machine.
-
-    NLP_BENCH_SYSTEM wins; then each file's `detect`; without a match, `local` where no Slurm answers.
-    Raises UsageError on a Slurm that no file describes.
+    NLP_BENCH_SYSTEM wins; then each file's `detect`; without a match, `local` where no scheduler answers.
+    Raises UsageError on a cluster that no file describes.
     """
     named = os.environ.get("NLP_BENCH_SYSTEM")
     if named:
@@ -78,7 +39,7 @@ def detect_system(cluster: str | None) -> str:
     if cluster is None:
         return "local"
     raise UsageError(
-        f"system: the Slurm cluster {cluster!r} is described by no file of benchmark/systems "
+        f"system: the {title} cluster {cluster!r} is described by no file of benchmark/systems "
         f"(there are: {', '.join(catalog.names('systems'))}); copy one of them to benchmark/systems/{cluster}.toml, "
         "set its [detect], or name a system by --system, a tag or NLP_BENCH_SYSTEM"
     )
@@ -93,7 +54,7 @@ def num_gpus() -> int:
     """Return how many GPUs nvidia-smi lists; 0 where there is none."""
     answer = ask("nvidia-smi", "-L", timeout_s=20)
     if answer.is_late:
-        raise NoAnswerError(f"{answer.err}; try again later")
+        raise scheduler.NoAnswerError(f"{answer.err}; try again later")
     return sum(line.startswith("GPU ") for line in answer.out.splitlines()) if answer.is_good else 0
 
 

@@ -19,6 +19,6 @@ def for_rehearsal(request: Request) -> Request:
     """
     if request.system is not None or request.launcher == "local":
         return request
-    found = machine.detect_system(machine.slurm_cluster())
+    found = machine.detect_system(machine.cluster())
     nodes = request.nodes or catalog.load_model(request.model or "tiny").defaults.nodes
     return replace(request, system=REFERENCE if found == "local" and nodes > 1 else found)

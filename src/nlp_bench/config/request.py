@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
+from nlp_bench.config import scheduler
 from nlp_bench.config.options import Container, add_fields, groups, option
 from nlp_bench.config.tuning import TRAINERS
 from nlp_bench.config.values import UNSET, OneOf, UnlessDefault, count, time_limit
@@ -24,6 +25,14 @@ SBATCH = (
     "--mail-type", "--mail-user",
 )  # fmt: skip
 """Options of sbatch that are handed on as they are."""
+
+
+class _Launcher(OneOf):
+    """A reader of a launcher: one of ours, or of those that are installed."""
+
+    def __call__(self, text: str) -> str:
+        """Return the word, or say which of ours there are."""
+        return text if text not in self.words and text in scheduler.scheduler_names() else super().__call__(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +111,7 @@ class Request:
     """Attention heads."""
     system: str | None = _job(metavar="S")
     """File of benchmark/systems, or a path (default: this machine's)."""
-    launcher: str | None = _job(read=OneOf("slurm", "local"), metavar="WORD")
+    launcher: str | None = _job(read=_Launcher(*scheduler.BUILT_IN), metavar="WORD")
     """Launcher: slurm or local (default: slurm where sbatch answers)."""
     queue: str | None = _job("--queue", "--partition", metavar="Q")
     """Partition of Slurm."""

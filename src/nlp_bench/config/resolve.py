@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from nlp_bench.clock import now
-from nlp_bench.config import catalog, checks, machine, partition
+from nlp_bench.config import catalog, checks, machine, scheduler
 from nlp_bench.config.model import Architecture, Model, Training, num_parameters
 from nlp_bench.config.options import spellings
 from nlp_bench.config.origin import origin
 from nlp_bench.config.request import Request
 from nlp_bench.config.run import Batch, Data, Launch, Parallel, Run, RunModel
+from nlp_bench.config.scheduler import LOCAL
 from nlp_bench.config.system import Layout, Slurm, System
 from nlp_bench.config.tuning import Tuning, anchored
 from nlp_bench.config.upstream import upstream
@@ -27,14 +28,12 @@ Value = TypeVar("Value")
 def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     """Resolve `request` into a Run, or raise UsageError naming the field, the value, the rule and the remedy.
 
-    `ask_scheduler` False leaves out the refusals that Slurm decides (`submit --print`, `check --offline`).
+    `ask_scheduler` False leaves out the refusals that the scheduler decides (`submit --print`, `check --offline`).
     """
     model = catalog.load_model(request.model or "tiny")
     named = request.system or os.environ.get("NLP_BENCH_SYSTEM")
-    is_local = request.launcher == "local" or (
-        request.launcher is None and named is not None and catalog.load_system(named).launcher == "local"
-    )
-    cluster = machine.slurm_cluster() if not is_local and (ask_scheduler or not named) else None
+    wanted = request.launcher or (catalog.load_system(named).launcher if named else None)
+    cluster = machine.cluster(wanted) if wanted != LOCAL and (ask_scheduler or not named) else None
     system = _system(request, cluster)
     launcher = _launcher(request, system, cluster, ask_scheduler=ask_scheduler)
     layout = system.layout.get(model.name, Layout())
@@ -44,7 +43,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     if accelerator == "cpu":
         training = replace(training, precision="fp32")  # what CPU ranks train in
     nodes = _first(request.nodes, layout.nodes, model.defaults.nodes)
-    if launcher == "local" and nodes != 1:
+    if launcher == LOCAL and nodes != 1:
         raise UsageError(
             f"parallel.nodes: {nodes} nodes, but the local launcher has this machine only; model {model.name} needs a "
             "Slurm system (tag slurm), or --nodes 1 and a layout that fits it"
@@ -106,23 +105,23 @@ def for_another_job(run: Run, request: Request) -> Run:
         )
     if request == Request():
         return run
-    is_slurm = run.launch.launcher == "slurm"
+    is_queued = run.launch.launcher != LOCAL
     launch = replace(
         run.launch,
-        queue=_first(request.queue, run.launch.queue) if is_slurm else "",
-        account=_first(request.account, run.launch.account) if is_slurm else "",
+        queue=_first(request.queue, run.launch.queue) if is_queued else "",
+        account=_first(request.account, run.launch.account) if is_queued else "",
         timelimit=_first(request.timelimit, run.launch.timelimit),
     )
     changed = replace(run, nonce=request.nonce or run.nonce, launch=launch, system=_with_slurm(request, run.system))
-    if is_slurm:
-        partition.check(changed)
+    if is_queued:
+        scheduler.get_scheduler(launch.launcher).check_limits(changed)
     return changed
 
 
 def resolve_system(request: Request) -> System:
     """Return the system that a request names, or that this machine is."""
-    is_named = request.system is not None or request.launcher == "local" or "NLP_BENCH_SYSTEM" in os.environ
-    return _system(request, None if is_named else machine.slurm_cluster())
+    is_named = request.system is not None or request.launcher == LOCAL or "NLP_BENCH_SYSTEM" in os.environ
+    return _system(request, None if is_named else machine.cluster())
 
 
 def _first(*values: Value | None) -> Value:
@@ -132,22 +131,23 @@ def _first(*values: Value | None) -> Value:
 def _system(request: Request, cluster: str | None) -> System:
     if request.system is not None:
         return catalog.load_system(request.system)
-    if request.launcher == "local" and "NLP_BENCH_SYSTEM" not in os.environ:
-        return catalog.load_system("local")
+    if request.launcher == LOCAL and "NLP_BENCH_SYSTEM" not in os.environ:
+        return catalog.load_system(LOCAL)
     return catalog.load_system(machine.detect_system(cluster))
 
 
 def _launcher(request: Request, system: System, cluster: str | None, *, ask_scheduler: bool) -> str:
     wanted = request.launcher or system.launcher
-    if wanted == "slurm" and cluster is None and ask_scheduler:
+    title = scheduler.get_scheduler(wanted).title
+    if wanted != LOCAL and cluster is None and ask_scheduler:
         raise UsageError(
-            "launch.launcher: slurm, but no Slurm answers here (sbatch and scontrol were asked); load the site's Slurm, "
-            "set SLURM_CONF, or use the tag local; `nlp-bench submit … --print` shows the job script without Slurm"
+            f"launch.launcher: {wanted}, but no {title} answers here {scheduler.get_scheduler(wanted).absent}, or use the tag local; "
+            f"`nlp-bench submit … --print` shows the job script without {title}"
         )
-    if wanted == "slurm" and system.launcher != "slurm":
+    if wanted not in {LOCAL, system.launcher}:
         raise UsageError(
-            f"launch.launcher: slurm, but benchmark/systems/{system.name}.toml describes a machine without it; "
-            f"name a Slurm system ({', '.join(n for n in catalog.names('systems') if n != system.name)})"
+            f"launch.launcher: {wanted}, but benchmark/systems/{system.name}.toml describes a machine without it; "
+            f"name a {title} system ({', '.join(n for n in catalog.names('systems') if n != system.name)})"
         )
     return wanted
 
@@ -249,8 +249,8 @@ def _launch(request: Request, model: Model, system: System, layout: Layout, laun
     return Launch(
         launcher=launcher,
         job_name=_first(request.job_name_prefix, slurm.job_name_prefix) + model.name,
-        queue=_first(request.queue, slurm.queue) if launcher == "slurm" else "",
-        account=_first(request.account, slurm.account) if launcher == "slurm" else "",
+        queue=_first(request.queue, slurm.queue) if launcher != LOCAL else "",
+        account=_first(request.account, slurm.account) if launcher != LOCAL else "",
         timelimit=_first(request.timelimit, layout.timelimit, model.defaults.timelimit),
     )
 
@@ -298,5 +298,5 @@ def _within_limits(run: Run, ranks: int, *, ask_scheduler: bool) -> None:
         raise UsageError(
             f"parallel.gpus_per_node: {parallel.gpus_per_node}, but {run.system.name} has {ranks} GPUs per node"
         )
-    if ask_scheduler and run.launch.launcher == "slurm":
-        partition.check(run)
+    if ask_scheduler and run.launch.launcher != LOCAL:
+        scheduler.get_scheduler(run.launch.launcher).check_limits(run)

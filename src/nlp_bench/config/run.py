@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench import schemas
-from nlp_bench.config import checks
+from nlp_bench.config import checks, scheduler
 from nlp_bench.config.limits import Limits
 from nlp_bench.config.model import Architecture, Training, model_shape
 from nlp_bench.config.system import System
@@ -53,7 +53,7 @@ class Launch:
     """How the job is started."""
 
     launcher: str
-    """slurm or local."""
+    """The scheduler (slurm), or local."""
     job_name: str
     """Name of the job."""
     queue: str
@@ -64,7 +64,7 @@ class Launch:
     """HH:MM:SS or D-HH:MM:SS."""
 
     def __post_init__(self) -> None:
-        checks.one_of("launch.launcher", self.launcher, ("slurm", "local"))
+        scheduler.check_name("launch.launcher", self.launcher)
         checks.timelimit("launch.timelimit", self.timelimit)
 
 

@@ -3,9 +3,8 @@
 import re
 from dataclasses import dataclass, field, fields
 
-from nlp_bench.config import checks
+from nlp_bench.config import checks, scheduler
 from nlp_bench.config.binding import Binding
-from nlp_bench.config.slurm_words import SBATCH, SRUN, check_words
 from nlp_bench.errors import UsageError
 from nlp_bench.redact import is_secret
 
@@ -94,8 +93,7 @@ class Slurm:
             raise UsageError(
                 f"system.slurm: gres = {self.gres!r} and gpus_per_node_option both ask for the GPUs; a site takes one of the two"
             )
-        check_words("system.slurm.sbatch_args", self.sbatch_args, SBATCH)
-        check_words("system.slurm.srun_args", self.srun_args, SRUN)
+        scheduler.get_scheduler("slurm").check_options(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +176,7 @@ class System:
     version: str = ""
     """Version of the machine's software stack; the result table's column `version`."""
     launcher: str
-    """slurm or local, unless a tag says otherwise."""
+    """The scheduler (slurm), or local, unless a tag says otherwise."""
     accelerator: str
     """cuda, cpu, or auto: cuda where nvidia-smi lists a GPU."""
     gpus_per_node: int | str
@@ -208,11 +206,13 @@ class System:
             _check_variable(name, value)
         further = (self.software.apex, self.software.transformer_engine, *self.slurm.srun_args, *self.container.args)
         checks.no_secret("system", " ".join((self.container.image, *further)))
-        checks.one_of("system.launcher", self.launcher, ("slurm", "local"))
+        scheduler.check_name("system.launcher", self.launcher)
+        if self.launcher not in scheduler.BUILT_IN:
+            scheduler.get_scheduler(self.launcher).check_options(self.slurm)
         checks.one_of("system.accelerator", self.accelerator, ("cuda", "cpu", "auto"))
-        if self.launcher == "slurm" and "auto" in {self.accelerator, self.gpus_per_node}:
+        if self.launcher != scheduler.LOCAL and "auto" in {self.accelerator, self.gpus_per_node}:
             raise UsageError(
-                "system: auto counts the GPUs of this machine, which with Slurm is the login node; "
+                "system: auto counts the GPUs of this machine, which with a scheduler is the login node; "
                 'write accelerator = "cuda" or "cpu" and the number gpus_per_node'
             )
         if isinstance(self.gpus_per_node, str):

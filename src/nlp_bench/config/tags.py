@@ -4,12 +4,11 @@ import xml.etree.ElementTree as ET  # its usual name
 from dataclasses import replace
 from pathlib import Path
 
-from nlp_bench.config import catalog
+from nlp_bench.config import catalog, scheduler
 from nlp_bench.config.rehearsal import TAG as REHEARSE
 from nlp_bench.config.request import Request
 from nlp_bench.errors import UsageError, nearest
 
-LAUNCHERS = ("slurm", "local")
 UPSTREAM = "megatron_lm"
 """The tag of Megatron-LM's own trainer."""
 
@@ -27,9 +26,11 @@ def read_tags(jube_run: Path) -> list[str]:
 def apply_tags(request: Request, tags: list[str]) -> Request:
     """Fill what `request` leaves open from `tags`. Raises UsageError on an unknown tag and on two of one kind."""
     models, systems = catalog.names("models"), catalog.names("systems")
+    known = {*models, *systems, *scheduler.BUILT_IN, UPSTREAM, REHEARSE}
+    launchers = tuple(scheduler.BUILT_IN) if known.issuperset(tags) else scheduler.scheduler_names()
     kinds: dict[str, list[str]] = {"model": [], "system": [], "launcher": [], "trainer": []}
     for tag in tags:
-        if tag in LAUNCHERS:  # before the systems: the system `local` and the launcher `local` go together
+        if tag in launchers:  # before the systems: the system `local` and the launcher `local` go together
             kinds["launcher"].append(tag)
         elif tag in models:
             kinds["model"].append(tag)
@@ -38,8 +39,9 @@ def apply_tags(request: Request, tags: list[str]) -> Request:
         elif tag == UPSTREAM:
             kinds["trainer"].append("megatron-lm")
         elif tag != REHEARSE:  # it says what is done with the run, not which one
-            known = [*models, *systems, *LAUNCHERS, UPSTREAM, REHEARSE]
-            raise UsageError(f"tag: {tag!r} is unknown{nearest(tag, known)}")
+            raise UsageError(
+                f"tag: {tag!r} is unknown{nearest(tag, [*models, *systems, *launchers, UPSTREAM, REHEARSE])}"
+            )
     for kind, found in kinds.items():
         if len(set(found)) > 1:
             raise UsageError(f"tag: {' and '.join(found)} are two tags for one {kind}; keep one")

@@ -16,7 +16,8 @@ from nlp_bench.build.environment import this_machine
 from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
 from nlp_bench.doctor.place import Place
 from nlp_bench.doctor.software import command_of
-from nlp_bench.launch.nodes.gpus import TOLD, VISIBLE, visible_gpus
+from nlp_bench.launch.nodes.gpus import VISIBLE, visible_gpus
+from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.machine.node import NCCL_PACKAGES, infiniband
 from nlp_bench.machine.nvml import THROTTLE_REASONS, Nvml
 from nlp_bench.packages import installed_version
@@ -63,7 +64,9 @@ def gpus(place: Place) -> Finding:  # noqa: PLR0911  # one answer per case
         return failed(what, remedy="nvidia-smi; else --system of a CPU machine")
     kinds = [nvml.maybe("nvmlDeviceGetName", handle) or "unknown" for handle in nvml.handles]
     what = f"{len(kinds)} x {' / '.join(dict.fromkeys(kinds))}"
-    variables = [f"{name}={place.variables[name]}" for name in TOLD if name in place.variables]
+    variables = [
+        f"{name}={place.variables[name]}" for name in (VISIBLE, *Slurm.gpu_variables) if name in place.variables
+    ]
     facts = [f"driver {nvml.driver()['driver']}", *variables]
     if place.accelerator != "cuda":
         return skipped(f"the ranks run on the CPU; this node has {what}")

@@ -16,17 +16,16 @@ from typing import Any
 
 from nlp_bench.clock import stamp
 from nlp_bench.config import catalog
-from nlp_bench.config.machine import ask_slurm
 from nlp_bench.config.run import Run
-from nlp_bench.config.slurm_text import hostnames, hostnames_command
+from nlp_bench.config.scheduler import ACTIVE, SilentError, State, get_scheduler
 from nlp_bench.doctor.place import Place
 from nlp_bench.doctor.scheduler import Node, nodes_of, partition_nodes, queue_of
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_object, write_json, write_text
-from nlp_bench.launch import lock
+from nlp_bench.launch import lock, once
 from nlp_bench.launch.folder import interpreter
-from nlp_bench.launch.scheduler import sbatch, slurm
-from nlp_bench.launch.scheduler.states import DONE, RUNNING, WAITING, meaning
+from nlp_bench.launch.scheduler.slurm import listing
+from nlp_bench.launch.scheduler.slurm_text import hostnames, hostnames_command
 from nlp_bench.launch.script import job_script
 from nlp_bench.orphans import die_with_parent
 
@@ -46,6 +45,8 @@ FIRST_LOOK_S, LAST_LOOK_S = 0.5, 10.0
 SETTLE_S = 3.0
 """Seconds for the last records to come through the shared file system after the job has ended, and for a request that Slurm had
 received to become a job."""
+DONE = "done"
+"""How a job ended whose nodes have all said what they found."""
 ITS_NODE = "--nodelist=@node@"
 """Stands in srun's options for the node of one step; the script's loop knows it."""
 COMMENT = "nlp-bench-doctor"
@@ -83,7 +84,7 @@ def choose(place: Place, which: str) -> Choice:
             raise UsageError(f"--nodes: {which} is less than 1")
         return Choice(names=(), number=int(which))
     if which == "all":
-        nodes = partition_nodes(queue_of(place, ask_slurm("scontrol", "show", "partition", "--oneliner") or ""))
+        nodes = partition_nodes(queue_of(place, listing("scontrol", "show", "partition", "--oneliner") or ""))
     elif LISTED.fullmatch(which):
         nodes = nodes_of(which)
     else:
@@ -100,7 +101,7 @@ def _allocated(place: Place, which: str) -> Choice:
     if which != "all":
         raise UsageError("--nodes: inside an allocation all of its nodes are tested: --nodes all")
     words = place.variables.get("SLURM_JOB_NODELIST", "")
-    names = hostnames(ask_slurm(*hostnames_command(words)) or "")
+    names = hostnames(listing(*hostnames_command(words)) or "")
     if not names:
         raise NlpBenchError(f"--nodes: Slurm does not tell the nodes of this allocation ({words!r})")
     return Choice(names=tuple(names), number=len(names))
@@ -173,13 +174,13 @@ def carry_out(place: Place, run_dir: Path, *, wait_s: float, say: Callable[[str]
         ended = _wait(job_id, run_dir, wait_s, say)
     finally:
         if ended != DONE:
-            slurm.cancel([job_id])
+            get_scheduler("slurm").cancel([job_id])
     return "" if ended == DONE else ended
 
 
 def _clear(say: Callable[[str], None]) -> None:
     """Cancel the jobs of doctors that were killed on this host, and tell of those that somebody else may wait for."""
-    with contextlib.suppress(slurm.SilentError):  # the submission will say so
+    with contextlib.suppress(SilentError):  # the submission will say so
         for job_id, comment in _jobs(COMMENT + ":"):
             _, host, pid, start, *_ = [*comment.split(":"), "", "", ""]
             if host != socket.gethostname():
@@ -187,7 +188,7 @@ def _clear(say: Callable[[str], None]) -> None:
             elif start and start == _start_of(pid):
                 say(f"job {job_id} is of another doctor, process {pid}, which waits for it")
             else:
-                slurm.cancel([job_id])
+                get_scheduler("slurm").cancel([job_id])
                 say(f"job {job_id} of an earlier doctor, which was killed, is cancelled")
 
 
@@ -200,17 +201,19 @@ def _submitted(run_dir: Path, account: str) -> str:
     comment = ":".join((COMMENT, socket.gethostname(), str(own), _start_of(own), secrets.token_hex(4)))
     try:
         with lock.held(run_dir) as handle:
-            return sbatch.submit(run_dir / "doctor.job", account, comment, lock=handle)
+            return once.hand_over(
+                get_scheduler("slurm"), run_dir / "doctor.job", account=account, comment=comment, lock=handle
+            )
     except (KeyboardInterrupt, SystemExit):
-        with contextlib.suppress(slurm.SilentError):
+        with contextlib.suppress(SilentError):
             if not _jobs(comment):
                 time.sleep(SETTLE_S)
-            slurm.cancel([job_id for job_id, _ in _jobs(comment)])
+            get_scheduler("slurm").cancel([job_id for job_id, _ in _jobs(comment)])
         raise
 
 
 def _jobs(beginning: str) -> list[tuple[str, str]]:
-    return [(str(number), said) for number, said in slurm.comments(ended=False) if said.startswith(beginning)]
+    return [(number, said) for number, said in get_scheduler("slurm").jobs(ended=False) if said.startswith(beginning)]
 
 
 def _start_of(pid: object) -> str:
@@ -250,12 +253,16 @@ def _wait(job_id: str, run_dir: Path, wait_s: float, say: Callable[[str], None])
             time.sleep(SETTLE_S)
             silent = ", ".join(_unfinished(run_dir))
             return f"cancelled: it went on waiting for {silent}" if silent else DONE
-        job = slurm.look(job_id)
-        word = meaning(job.state) if job else RUNNING  # Slurm does not answer: the records may come nevertheless
-        if job and word not in {WAITING, RUNNING}:
+        job = get_scheduler("slurm").query(job_id)  # None: Slurm does not answer, and the records may come nevertheless
+        if job and job.state not in ACTIVE:
             time.sleep(SETTLE_S if _unfinished(run_dir) else 0)
-            return DONE if word == DONE else f"job {job_id}: {job.state} {job.reason}".strip()
-        now = f"{job.state} ({job.reason})" if job and word == WAITING and job.reason not in {"", "None"} else ""
+            is_done = job.state is State.ENDED and job.outcome is None
+            return DONE if is_done else f"job {job_id}: {job.word or job.state.name} {job.reason}".strip()
+        now = (
+            f"{job.word} ({job.reason})"
+            if job and job.state is State.WAITING and job.reason not in {"", "None"}
+            else ""
+        )
         if now and now != said:
             say(f"job {job_id}: {now}")
             said = now

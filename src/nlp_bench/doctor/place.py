@@ -14,10 +14,10 @@ from nlp_bench.config import catalog, machine
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
-from nlp_bench.config.slurm_text import plain
 from nlp_bench.config.system import System
 from nlp_bench.data import default_folder
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.launch.scheduler.slurm_text import plain
 from nlp_bench.machine.nvml import Nvml, NvmlError
 from nlp_bench.programs import Answer, ask
 

@@ -7,14 +7,13 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nlp_bench.config import partition as limits_of_partition
-from nlp_bench.config.machine import scontrol_field
-from nlp_bench.config.slurm_text import MARK, records, rows
+from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
 from nlp_bench.doctor.place import Place, cluster_name, is_absent
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.folder import script_text
-from nlp_bench.launch.scheduler.sbatch import without_overrides
+from nlp_bench.launch.scheduler.slurm import without_overrides
+from nlp_bench.launch.scheduler.slurm_text import MARK, field_of, records, rows
 from nlp_bench.machine.addresses import look_up
 from nlp_bench.programs import ask
 
@@ -79,11 +78,11 @@ def nodes_of(words: str) -> list[Node]:
 def node_of(line: str) -> Node:
     """Return the node that a line of `scontrol show node --oneliner` describes."""
     reason = re.search(r"\bReason=(.*?)(?: \[\S+@\S+\])?\s*(?:$| Comment=)", line)
-    name = scontrol_field(line, "NodeName")
+    name = field_of(line, "NodeName")
     return Node(
         name=name,
-        address=scontrol_field(line, "NodeAddr") or name,
-        state=scontrol_field(line, "State"),
+        address=field_of(line, "NodeAddr") or name,
+        state=field_of(line, "State"),
         reason=reason.group(1) if reason else "",
     )
 
@@ -129,12 +128,12 @@ def partition(place: Place) -> Finding:
         has, remedy = f"it has: {', '.join(sorted(lines))}", "nlp-bench doctor --queue NAME (sinfo lists them)"
         return failed(f"Slurm has no partition {', '.join(map(repr, missing))}", has, remedy=remedy)
     names = ("PartitionName", "State", "MaxTime", "MaxNodes", "TotalNodes")
-    limits = [" ".join(f"{name}={scontrol_field(lines[queue], name)}" for name in names) for queue in queues]
-    shut = [queue for queue in queues if scontrol_field(lines[queue], "State") != "UP"]
+    limits = [" ".join(f"{name}={field_of(lines[queue], name)}" for name in names) for queue in queues]
+    shut = [queue for queue in queues if field_of(lines[queue], "State") != "UP"]
     if shut:
         return failed(f"not open: {', '.join(shut)}", *limits, remedy="choose another with --queue (sinfo lists them)")
     if place.run is not None:
-        limits_of_partition.check(place.run)  # raises what it refuses, in its own words
+        get_scheduler("slurm").check_limits(place.run)  # raises what it refuses, in its own words
     where, nodes = ",".join(queues), partition_nodes(",".join(queues))
     down = [f"{node.name}: {node.why}" for node in nodes if node.is_down]
     num_up, wanted = len(nodes) - len(down), place.run.parallel.nodes if place.run else 1

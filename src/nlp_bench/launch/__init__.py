@@ -1,1 +1,1 @@
-"""From run.json to processes: the job script, Slurm, the local backend, torchrun, and how a run ended."""
+"""From run.json to processes: the job script, the schedulers, the local backend, torchrun, and how a run ended."""

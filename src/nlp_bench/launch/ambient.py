@@ -8,27 +8,31 @@ TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; sbatch, srun, squeue and scancel take the
 import re
 from collections.abc import Collection, Mapping
 
+from nlp_bench.config.scheduler import get_scheduler, scheduler_names
 from nlp_bench.redact import is_secret
 
 OF_RANKS = re.compile(
     r"PET_\w+|TORCHELASTIC_\w+|(LOCAL_|GROUP_|ROLE_|NODE_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|ROLE_NAME|MASTER_(ADDR|PORT)|PYTHON_EXEC"
 )
 """What torchrun reads, or sets for its ranks."""
-OF_JOBS = re.compile(r"SBATCH_\w+|SLURMD?_\w+")
-"""What Slurm sets in a job, and what sbatch and srun read."""
-OF_QUESTIONS = re.compile(r"(SQUEUE|SCANCEL|SACCT|SINFO|SCONTROL)_\w+|SLURM_TIME_FORMAT")
-"""What changes the answers of Slurm's other commands: SQUEUE_PARTITION hides jobs, SLURM_TIME_FORMAT=relative times of day."""
-CONNECTION = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_SOCKET")
-"""Which Slurm is meant, and who asks."""
+
+
+def of_jobs() -> "re.Pattern[str]":
+    """Return what any scheduler sets in a job, and what its submission reads."""
+    return re.compile("|".join(f"(?:{get_scheduler(name).job_variables.pattern})" for name in scheduler_names()))
 
 
 def taken_out(environment: Mapping[str, str], kind: "re.Pattern[str]", kept: Collection[str] = ()) -> dict[str, str]:
-    """Return the variables of `kind` that are neither `kept` nor lead to Slurm; secrets are blacked out."""
+    """Return the variables of `kind` that are neither `kept` nor lead to a scheduler; secrets are blacked out."""
     return {
         name: "***" if is_secret(name, value) else value
         for name, value in sorted(environment.items())
-        if kind.fullmatch(name) and name not in kept and name not in CONNECTION
+        if kind.fullmatch(name) and name not in kept and not _is_connection(name)
     }
+
+
+def _is_connection(name: str) -> bool:
+    return any(name in get_scheduler(scheduler).connection for scheduler in scheduler_names())
 
 
 def without(environment: Mapping[str, str], kind: "re.Pattern[str]", kept: Collection[str] = ()) -> dict[str, str]:

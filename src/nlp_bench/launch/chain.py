@@ -1,6 +1,6 @@
-"""Long trainings as chains of Slurm jobs: one run folder, one log, one folder of checkpoints, one job after the other.
+"""Long trainings as chains of jobs: one run folder, one log, one folder of checkpoints, one job after the other.
 
-All jobs run the same script; `--dependency=singleton` with a name of their own lets Slurm start them one by one. Each stops before its
+All jobs run the same script, and the scheduler starts them one by one. Each stops before its
 time limit with a checkpoint, the next one goes on from it, and the run has ended when its iterations are done or its last job has.
 """
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import ACTIVE, LOCAL, Job, Scheduler, State, get_scheduler
 from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import UsageError
-from nlp_bench.launch.scheduler import sbatch, slurm
-from nlp_bench.launch.scheduler.states import GONE, RUNNING, WAITING, meaning
+from nlp_bench.launch.once import ours
 from nlp_bench.outcome import Outcome
 
 MAX_JOBS = 1000
@@ -100,12 +100,10 @@ def with_wishes(run: Run, run_dir: Path, wishes: Wishes) -> Run:
         )
     words = _words(run, run_dir, wishes)
     run = replace(run, tuning=replace(run.tuning, train_args=(*run.tuning.train_args, *words)))
-    if wishes.chain == 1 or run.launch.launcher != "slurm":
+    if wishes.chain == 1 or run.launch.launcher == LOCAL:
         return run
     own_name = f"{run.launch.job_name}-{hashlib.sha256(str(run_dir).encode()).hexdigest()[:6]}"
-    dependency = ",".join(dict.fromkeys(filter(None, (run.system.slurm.dependency, "singleton"))))
-    system = replace(run.system, slurm=replace(run.system.slurm, dependency=dependency))
-    return replace(run, launch=replace(run.launch, job_name=own_name), system=system)
+    return get_scheduler(run.launch.launcher).one_by_one(replace(run, launch=replace(run.launch, job_name=own_name)))
 
 
 def _words(run: Run, run_dir: Path, wishes: Wishes) -> list[str]:
@@ -165,47 +163,33 @@ def job_ids(submission: dict[str, Any]) -> list[str]:
     return [str(job_id) for job_id in known if job_id]
 
 
-def look(submission: dict[str, Any] | None) -> slurm.Job | None:
-    """Ask Slurm for the job that the run depends on now: one that runs, else one that waits, else the last one.
+def query(scheduler: Scheduler, submission: dict[str, Any] | None) -> Job | None:
+    """Ask for the job that the run depends on now: one that runs, else one that waits, else the last one.
 
-    None means that Slurm does not answer, or that there is no job.
+    None means that the scheduler does not answer, or that there is no job.
     """
     waiting = last = None
     for job_id in job_ids(submission) if submission else []:
-        last = ours(slurm.look(job_id), submission)
-        if last is None or meaning(last.state) == RUNNING:  # those behind it wait for it
+        last = ours(scheduler.query(job_id), submission)
+        if last is None or last.state in {State.RUNNING, State.ENDING}:  # those behind it wait for it
             return last
-        if waiting is None and meaning(last.state) == WAITING:
+        if waiting is None and last.state is State.WAITING:
             waiting = last
     return waiting or last
 
 
-def ours(job: slurm.Job | None, submission: dict[str, Any] | None) -> slurm.Job | None:
-    """Return `job`, or a GONE one in its place where another run's job has the number by now.
-
-    A controller that was killed may have lost its last jobs, whose numbers it then gives away again. A job of ours carries the
-    submission's comment, or was submitted from its folder; where neither is known, the number has to do.
-    """
-    comment = str((submission or {}).get("comment") or "")
-    if job is None or not comment or not (job.comment or job.work_dir):
-        return job
-    if job.comment.startswith(comment) or comment.startswith(sbatch.folder_comment(Path(job.work_dir))):
-        return job
-    return slurm.Job(state=GONE, reason=slurm.REUSED, exit_status=None, job_id=job.job_id)
-
-
-def rest(submission: dict[str, Any] | None, own_id: str | None) -> list[str] | None:
-    """Return the other jobs of the chain that run or wait; `own_id` is the job that asks. None: Slurm does not answer.
+def rest(scheduler: Scheduler, submission: dict[str, Any] | None, own_id: str | None) -> list[str] | None:
+    """Return the other jobs of the chain that run or wait; `own_id` is the job that asks. None: the scheduler does not answer.
 
     The last job of a chain is alone: the earlier ones have ended before it could start.
     """
     known = job_ids(submission) if submission else []
     if len(known) < 2 or known[-1] == own_id:
         return []
-    others = [(job_id, ours(slurm.look(job_id), submission)) for job_id in known if job_id != own_id]
+    others = [(job_id, ours(scheduler.query(job_id), submission)) for job_id in known if job_id != own_id]
     if any(job is None for _, job in others):
         return None
-    return [job_id for job_id, job in others if job is not None and meaning(job.state) in {RUNNING, WAITING}]
+    return [job_id for job_id, job in others if job is not None and job.state in ACTIVE]
 
 
 def parts_left(submission: dict[str, Any] | None) -> int:

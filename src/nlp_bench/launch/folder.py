@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import socket
 import sys
 import tempfile
@@ -13,8 +12,9 @@ from nlp_bench.build.environment import build_folder
 from nlp_bench.clock import now, stamp
 from nlp_bench.config import catalog
 from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import Scheduler, get_scheduler
 from nlp_bench.errors import NlpBenchError, UsageError, explained
-from nlp_bench.files import read_json, refuse_types, sha256_of, write_json, write_text
+from nlp_bench.files import read_json, read_object, refuse_types, sha256_of, write_json, write_text
 from nlp_bench.launch import snapshot
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.environment import variables
@@ -30,8 +30,6 @@ LATER_FIELDS = {
 """Fields of submit.json that the records of older versions lack."""
 TRIAL_BYTES = 65536
 """What the records of a run need at least, before its log."""
-JOB_ID = re.compile(r"[0-9]+([_+][0-9]+)?")
-"""A job, one of an array (12_3), or a part of a heterogeneous one (12+1)."""
 
 
 def new_folder(root: Path, run: Run) -> Path:
@@ -79,17 +77,17 @@ def writable_folder(path: Path, *, may_have_ended: bool = False) -> Path:
 def refuse_name(run: Run, root: Path, run_dir: Path, *, is_snapshot: bool = False) -> None:
     """Raise UsageError for a working folder or a run's folder whose name would lose the run, naming the character and the remedy.
 
-    A colon divides PYTHONPATH, which the job gets the code by; % and backslash are Slurm's patterns in the path of job.out. Sources:
-    Python's manual, "PYTHONPATH"; sbatch's, FILENAME PATTERN, and a job in such a folder (Slurm 22.05: it fails without a log).
+    A colon divides PYTHONPATH, which the job gets the code by; a scheduler has patterns of its own in the path of job.out (Slurm: % and
+    backslash). Sources: Python's manual, "PYTHONPATH"; sbatch's, FILENAME PATTERN, and a job in such a folder (it fails without a log).
     """
     run_dir = run_dir.resolve()
     divides = "which divides PYTHONPATH: the ranks would not find the code"
     rules = [("the working folder", root, ":", f"{divides}; rename or move it")]
     if is_snapshot:
         rules.append(("--run-dir", run_dir, ":", f"{divides} of --snapshot-code; name another folder"))
-    if run.launch.launcher == "slurm":
-        pattern = "which Slurm takes for a pattern in the name of the log; name another folder"
-        rules.append(("--run-dir", run_dir, "%\\", pattern))
+    scheduler = get_scheduler(run.launch.launcher)
+    pattern = f"which {scheduler.title} takes for a pattern in the name of the log; name another folder"
+    rules.append(("--run-dir", run_dir, scheduler.path_patterns, pattern))
     for field, path, signs, why in rules:
         found = next((sign for sign in str(path) if sign in signs), None)
         if found:
@@ -183,10 +181,10 @@ def write_submission(  # noqa: PLR0913  # one fact each
     given_up: str | None = None,
     submitted: str | None = None,
 ) -> None:
-    """Record that the run is handed over: to Slurm under these numbers, several of a chain, or to the local backend.
+    """Record that the run is handed over: to a scheduler under these numbers, several of a chain, or to the local backend.
 
     `parts_left` are those of a chain that are still to be queued, or that the local backend will start after this one. With
-    `comment` it is a submission to Slurm, whose jobs carry it: without a number yet it is an intent, written before sbatch is
+    `comment` it is a submission whose jobs carry it: without a number yet it is an intent, written before the scheduler is
     called. `script_pid` is the process group of a local run, `attempts` are the endings of earlier jobs that were lost (those that are
     recorded stay), `given_up` says why a job that waits is cancelled. The first record seals run.json by its SHA-256.
     """
@@ -243,16 +241,25 @@ def read_submission(run_dir: Path) -> dict[str, Any] | None:
             raise NlpBenchError(f"{path}: attempts holds {str(attempt)[:80]!r}; put the original back")
         refuse_types(attempt, path, job_id=str | None)
     lost = [attempt["job_id"] for attempt in record["attempts"]]
-    for job_id in (record["job_id"], *record["job_ids"], *lost):  # it becomes a word of Slurm's commands
-        if job_id is not None and not JOB_ID.fullmatch(str(job_id)):
+    job_ids = [job_id for job_id in (record["job_id"], *record["job_ids"], *lost) if job_id is not None]
+    scheduler = scheduler_of(run_dir) if job_ids else None
+    for job_id in job_ids:  # it becomes a word of the scheduler's commands
+        if scheduler and not scheduler.job_id.fullmatch(str(job_id)):
             raise NlpBenchError(
-                f"{path}: job_id is {str(job_id)[:80]!r}, which is no job of Slurm; put the original back"
+                f"{path}: job_id is {str(job_id)[:80]!r}, which is no job of {scheduler.title}; put the original back"
             )
     known = record["job_ids"] or [record["job_id"]]  # older records know one job
     record["job_ids"] = [str(job_id) for job_id in known if job_id is not None]
     return record
 
 
+def scheduler_of(run_dir: Path) -> Scheduler:
+    """Return the scheduler that the run in this folder was resolved for; Slurm where run.json does not tell."""
+    launch = read_object(run_dir / "run.json").get("launch")
+    name = launch.get("launcher") if isinstance(launch, dict) else None
+    return get_scheduler(name if isinstance(name, str) else "slurm")
+
+
 def is_intent(submission: dict[str, Any]) -> bool:
-    """Whether the run was about to be handed to Slurm, and nobody has written down that it was."""
+    """Whether the run was about to be handed over, and nobody has written down that it was."""
     return bool(submission.get("comment")) and (not submission["job_ids"] or bool(submission.get("parts_left")))

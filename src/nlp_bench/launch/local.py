@@ -17,6 +17,7 @@ from typing import Any
 
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run, read_run
+from nlp_bench.config.scheduler import LOCAL, get_scheduler
 from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import ambient, folder
@@ -34,9 +35,9 @@ LAST_GRACE_S = 8
 def train(run: Run, script: Path, *, chain: int, lock: int) -> None:
     """Run the script, as often as the chain has jobs; the outcome is written afterwards, whatever happened."""
     run_dir = script.parent
-    held = os.environ.get("SLURM_JOB_ID") if run.launch.launcher == "slurm" else None
+    held = _held_job(run)
     for left in reversed(range(chain)):
-        folder.write_submission(run_dir, [held] if held else [], parts_left=left)
+        folder.write_submission(run_dir, held, parts_left=left)
         try:
             status = _run_here(run, script, parts_left=left, lock=lock)
         except SystemExit:
@@ -52,7 +53,7 @@ def train(run: Run, script: Path, *, chain: int, lock: int) -> None:
 
 def _run_here(run: Run, script: Path, *, parts_left: int, lock: int) -> int:
     run_dir = script.parent
-    held = os.environ.get("SLURM_JOB_ID") if run.launch.launcher == "slurm" else None
+    held = _held_job(run)
     own = os.getpid()
     with (run_dir / "job.out").open("ab") as out, (run_dir / "job.err").open("ab") as err:
         process = subprocess.Popen(
@@ -68,7 +69,7 @@ def _run_here(run: Run, script: Path, *, parts_left: int, lock: int) -> int:
         )
         with _forwarding(process, run_dir):
             try:
-                folder.write_submission(run_dir, [held] if held else [], parts_left=parts_left, script_pid=process.pid)
+                folder.write_submission(run_dir, held, parts_left=parts_left, script_pid=process.pid)
             except NlpBenchError:  # a full disk: without the record nobody would keep the time limit
                 _stop(process)
                 raise
@@ -85,14 +86,20 @@ def _run_here(run: Run, script: Path, *, parts_left: int, lock: int) -> int:
                 return _stop(process)
 
 
-def _environment(run: Run, own: int) -> dict[str, str]:
-    """Return the script's variables: of Slurm's none in a local run, which is no job; in an allocation that a person holds all.
+def _held_job(run: Run) -> list[str]:
+    """Return the job of the allocation that a person holds, none on this machine alone."""
+    own = get_scheduler(run.launch.launcher).allocation()
+    return [own.job_id] if own else []
 
-    The script's programs end with the process `own`, but not those of srun or in a container, whose numbers are others.
+
+def _environment(run: Run, own: int) -> dict[str, str]:
+    """Return the script's variables: of a scheduler's none in a local run, which is no job; in an allocation that a person holds all.
+
+    The script's programs end with the process `own`, but not those of a starter or in a container, whose numbers are others.
     """
-    if run.launch.launcher != "local":
-        return {**os.environ, "SLURM_OVERLAP": "1"}  # the step of a person's own shell must not block ours
-    variables = ambient.without(os.environ, ambient.OF_JOBS)
+    if run.launch.launcher != LOCAL:
+        return {**os.environ, **get_scheduler(run.launch.launcher).in_own_allocation}
+    variables = ambient.without(os.environ, ambient.of_jobs())
     return variables if run.system.container.image else {**variables, ANCESTOR: str(own)}
 
 
@@ -121,7 +128,7 @@ def _forwarding(process: "subprocess.Popen[bytes]", run_dir: Path) -> Iterator[N
 
 
 def _notice(run_dir: Path, cause: str) -> None:
-    """Write the notice that Slurm would write."""
+    """Write the notice that a scheduler would write."""
     with contextlib.suppress(OSError), (run_dir / "job.err").open("a", encoding="utf-8") as err:  # a full disk, say
         err.write(f"nlp-bench: *** JOB local CANCELLED AT {now()}{cause} ***\n")
 

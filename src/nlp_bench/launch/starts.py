@@ -1,7 +1,7 @@
-"""The starts of the ranks inside one job: srun gets a second try where no process of its first has begun on any node.
+"""The starts of the ranks inside one job: the starter (srun) gets a second try where no process of its first has begun on any node.
 
 That nothing has begun is no word of srun's but a record, starts/NAME.json, which exactly one can write: the first process of the
-start, on whichever node, before it does anything; or the job script, once srun has ended. Who finds the other's record stands
+start, on whichever node, before it does anything; or the job script, once the starter has ended. Who finds the other's record stands
 back, so a process that a slow node begins too late trains nothing beside the second try.
 """
 
@@ -15,11 +15,12 @@ from typing import Any
 
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import LOCAL, Allocation, State, get_scheduler
 from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_object, write_json
 from nlp_bench.launch.expected import RECORD, START_UP_S
-from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.folder import scheduler_of
 
 VARIABLE = "NLP_BENCH_START"
 """Name of the start, from the job script: job, restart, time and process of the script, number of the try."""
@@ -30,7 +31,7 @@ MAX_STARTS = 2
 PAUSE_S = 10.0
 """Between two tries: what passes by itself should have the time to."""
 SILENT_S = 600.0
-"""How long a Slurm that does not answer is asked whether the job still runs here, before the try is given up."""
+"""How long a scheduler that does not answer is asked whether the job still runs here, before the try is given up."""
 LEAST_SHARE = 0.5
 """Share of the time limit that must be left where no prediction says how long the run takes."""
 
@@ -41,22 +42,22 @@ def claim(run: Run, run_dir: Path) -> None:
     Raises NlpBenchError where the job script has given this start up, or the record cannot be written: then nothing may be started.
     """
     name = os.environ.get(VARIABLE, "")
-    if run.launch.launcher == "slurm" and NAME.fullmatch(name) and _first(run_dir, name, RANKS)["by"] != RANKS:
-        raise NlpBenchError(f"this start of the ranks ({name}) began after srun had ended: another one trains")
+    if run.launch.launcher != LOCAL and NAME.fullmatch(name) and _first(run, run_dir, name, RANKS)["by"] != RANKS:
+        starter = get_scheduler(run.launch.launcher).starter_name
+        raise NlpBenchError(f"this start of the ranks ({name}) began after {starter} had ended: another one trains")
 
 
 def once_more(run: Run, run_dir: Path, *, exit_status: int, elapsed_s: float) -> bool:
     """Whether the job script, whose starter has ended with `exit_status`, is to call it again; waits a little before yes."""
     found = NAME.fullmatch(os.environ.get(VARIABLE, ""))
-    if run.launch.launcher != "slurm" or not found or exit_status == 0:
+    if run.launch.launcher == LOCAL or not found or exit_status == 0:
         return False
-    if _first(run_dir, found.group(), SCRIPT, exit_status=exit_status)["by"] != SCRIPT:
+    if _first(run, run_dir, found.group(), SCRIPT, exit_status=exit_status)["by"] != SCRIPT:
         return False
     begin = time.monotonic() - elapsed_s
     why = "it was the last try" if int(found["number"]) >= MAX_STARTS else _why_not(run, run_dir, begin)
-    text = (
-        f"srun ended with exit status {exit_status} and had started nothing on any node; {why or 'it is tried again'}"
-    )
+    starter = get_scheduler(run.launch.launcher).starter_name
+    text = f"{starter} ended with exit status {exit_status} and had started nothing on any node; {why or 'it is tried again'}"
     print(f"nlp-bench: {text}", file=sys.stderr, flush=True)
     if not why:
         time.sleep(PAUSE_S)
@@ -73,7 +74,7 @@ def read(run_dir: Path) -> list[dict[str, Any]]:
     )
 
 
-def said(tries: list[dict[str, Any]], job_id: str | None) -> list[str]:
+def said(run_dir: Path, tries: list[dict[str, Any]], job_id: str | None) -> list[str]:
     """Return what a person should hear of the starts of one job (`tries` are those of all), nothing where its first one began."""
     tries = [one for one in tries if one.get("job_id") == job_id]
     lost = [one for one in tries if one["by"] == SCRIPT]
@@ -81,15 +82,16 @@ def said(tries: list[dict[str, Any]], job_id: str | None) -> list[str]:
         return []
     ended = ", ".join(str(one.get("exit_status")) for one in lost)
     began = "; the next try, in the same job, did" if tries[-1]["by"] == RANKS else ""
-    return [f"srun started no rank on any node (exit status {ended}){began}"]
+    return [f"{scheduler_of(run_dir).starter_name} started no rank on any node (exit status {ended}){began}"]
 
 
-def _first(run_dir: Path, name: str, by: str, *, exit_status: int | None = None) -> dict[str, Any]:
+def _first(run: Run, run_dir: Path, name: str, by: str, *, exit_status: int | None = None) -> dict[str, Any]:
     """Return the record of a start as the first writer has left it: this process, or an earlier one."""
     path = run_dir / "starts" / f"{name}.json"
     if not path.exists():
+        own = get_scheduler(run.launch.launcher).allocation()
         record = {
-            "schema": SCHEMA, "job_id": os.environ.get("SLURM_JOB_ID"), "start": int(name[-1]), "by": by,
+            "schema": SCHEMA, "job_id": own.job_id if own else None, "start": int(name[-1]), "by": by,
             "host": socket.gethostname(), "exit_status": exit_status, "at": now(),
         }  # fmt: skip
         path.parent.mkdir(exist_ok=True)
@@ -103,14 +105,15 @@ def _first(run_dir: Path, name: str, by: str, *, exit_status: int | None = None)
 def _why_not(run: Run, run_dir: Path, begin: float) -> str | None:
     """Return why another try would be wrong or in vain; None where the job still runs, here, with time enough."""
     end = time.monotonic() + SILENT_S
-    while (job := slurm.look(os.environ.get("SLURM_JOB_ID", "0"))) is None:
+    scheduler = get_scheduler(run.launch.launcher)
+    own = scheduler.allocation() or Allocation(job_id="0")
+    while (job := scheduler.query(own.job_id)) is None:
         if time.monotonic() > end:
-            return f"Slurm does not answer for {SILENT_S:g} s"
+            return f"{scheduler.title} does not answer for {SILENT_S:g} s"
         time.sleep(5.0)
-    here, restarts = os.environ.get("SLURMD_NODENAME", ""), os.environ.get("SLURM_RESTART_COUNT") or "0"
-    is_elsewhere = bool(here and job.batch_host) and job.batch_host != here
-    if job.state != "RUNNING" or is_elsewhere or str(job.restarts) != restarts:
-        return f"the job no longer runs here (Slurm: {job.state})"
+    is_elsewhere = bool(own.node_name and job.node_name) and job.node_name != own.node_name
+    if job.state is not State.RUNNING or is_elsewhere or job.restarts != own.restarts:
+        return f"the job no longer runs here ({scheduler.title}: {job.word or job.state.name})"
     limit_s = seconds_of(run.launch.timelimit)
     if limit_s is None:
         return None

@@ -10,6 +10,7 @@ from nlp_bench.config.values import clock, seconds_of
 from nlp_bench.files import read_object
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.end.remedies import remedy_of
+from nlp_bench.launch.folder import scheduler_of
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.outcome import Outcome
 from nlp_bench.seal import OUTCOME
@@ -75,7 +76,7 @@ def _logs(run_dir: Path) -> tuple[Path, ...]:
 
 def _words(run_dir: Path) -> dict[str, str]:
     """Return what stands for the words of `launch.end.remedies`, quoted for a shell; empty where this run has none."""
-    run = read_object(run_dir / "run.json")
+    run, scheduler = read_object(run_dir / "run.json"), scheduler_of(run_dir)
     return {
         "DIR": shlex.quote(str(run_dir)),
         "LOGS": shlex.join(map(str, _logs(run_dir))),
@@ -84,6 +85,8 @@ def _words(run_dir: Path) -> dict[str, str]:
         "MODEL": _word(run, "model", "name"),
         "SYSTEM": _word(run, "system", "name"),
         "NODES": _word(run, "parallel", "nodes"),
+        "QUEUES": scheduler.queues_command,
+        "LOST_NODES": scheduler.lost_nodes_command,
     }
 
 

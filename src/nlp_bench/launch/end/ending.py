@@ -1,4 +1,4 @@
-"""How a run ended: decided from Slurm's word, the exit status and the log together, then written once.
+"""How a run ended: decided from the scheduler's word, the exit status and the log together, then written once.
 
 outcome.json is the record; the marker `ready` (JUBE's done file) is written after it and carries its hash. A training
 step always ends in `ready`, with the outcome inside, so that a failed point stays a row of JUBE's table.
@@ -12,10 +12,9 @@ from typing import Any
 from nlp_bench import files, schemas, seal
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import Job, Scheduler, State, get_scheduler
 from nlp_bench.launch import starts
 from nlp_bench.launch.end.evidence import Evidence, gather
-from nlp_bench.launch.scheduler.slurm import JOB_LAUNCH_FAILURE, MEMORY_SIGNAL, OUTPUT_SIGNAL, Job
-from nlp_bench.launch.scheduler.states import GONE, REASONS, is_known, meaning
 from nlp_bench.marker import write_marker
 from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.show.escape import one_line
@@ -37,7 +36,7 @@ class Ending:
     evidence: str | None = None
     """The line of the log that shows it."""
     sources: dict[str, Any] = field(default_factory=dict, compare=False)
-    """Which source said what: `decided_by`, and what Slurm, the job script and the log had to say."""
+    """Which source said what: `decided_by`, and what the scheduler, the job script and the log had to say."""
 
     def text(self) -> str:
         """Return outcome, reasons and evidence in one line that a terminal shows as it is: a log may hold anything."""
@@ -56,51 +55,46 @@ class Facts:
     exit_status: int | None
     """Exit status of the job; None where it is lost."""
     job: Job | None
-    """What Slurm says; None where there is no Slurm or it does not answer."""
+    """What the scheduler says; None where there is none or it does not answer."""
     signal: str
     """The signal that told the job script to stop; empty where none did."""
     started: bool
     """Whether the job wrote a log at all."""
     log: Evidence
     """What the log says."""
-
-    @property
-    def state(self) -> str | None:
-        """Slurm's word for the state, None where it has none."""
-        return self.job.state if self.job and self.job.state != GONE else None
+    scheduler: Scheduler
+    """The run's."""
 
     def sources(self, decided_by: str) -> dict[str, Any]:
         """Return which source said what, for outcome.json."""
         return {
             "decided_by": decided_by,
-            "slurm": self.job.record() if self.job else None,
+            self.scheduler.name if self.job else "slurm": self.job.record() if self.job else None,
             "script": {"exit_status": self.exit_status, "signal": self.signal or None},
             "log": {
                 "last_iteration": self.log.last_iteration,
                 "starts": self.log.num_starts,
-                "notice": self.log.slurm,
+                "notice": self.log.notice,
                 "error": self.log.error,
             },
         }
 
 
-def decide(  # noqa: PLR0913  # one fact each
+def decide(  # one fact each
     run: Run,
     run_dir: Path,
     *,
     exit_status: int | None,
-    state: str | None = None,
     job: Job | None = None,
     signal: str = "",
 ) -> Ending:
-    """Decide how a run ended; `job` (or its `state` alone) is what Slurm says, None where there is none or it does not answer.
+    """Decide how a run ended; `job` is what the scheduler says, None where there is none or it does not answer.
 
-    The first rule that speaks decides, in this order: memory that Slurm watches, what Slurm did to the job, what Slurm wrote into
-    its log, a loss that is not finite, the exit status, what the log lacks at its end and its beginning, a suspension.
+    The first rule that speaks decides, in this order: memory that the scheduler watches, what it did to the job, what it wrote into
+    the log, a loss that is not finite, the exit status, what the log lacks at its end and its beginning, a suspension.
     """
-    if job is None and state is not None:
-        job = Job(state=state, reason="", exit_status=exit_status)
-    log = gather(run_dir)
+    scheduler = get_scheduler(run.launch.launcher)
+    log = gather(run_dir, scheduler)
     is_enough = run.tuning.until is not None and log.is_finished and log.enough_at == log.last_iteration
     facts = Facts(
         iterations=(log.last_iteration or 0) if is_enough else run.training.iterations,
@@ -110,9 +104,11 @@ def decide(  # noqa: PLR0913  # one fact each
         signal=signal,
         started=(run_dir / "job.out").is_file(),
         log=log,
+        scheduler=scheduler,
     )
     found = next(((name, ending) for name, rule in RULES.items() if (ending := rule(facts))), None)
     name, ending = found or ("exit status and log", Ending(outcome=Outcome.VALID))
+    name = name.format(scheduler=scheduler.title)
     return replace(ending, sources=facts.sources(name), reasons=[*ending.reasons, *_other_code(run, run_dir)])
 
 
@@ -131,49 +127,46 @@ def _other_code(run: Run, run_dir: Path) -> list[str]:
 def _memory_limit(facts: Facts) -> Ending | None:
     if facts.exit_status == 0 or facts.log.memory_limit is None:
         return None
-    reason = "Slurm killed it for more host memory than it had asked for; ask for more (system file: slurm.mem)"
+    reason = f"{facts.scheduler.title} killed it for more host memory than it had asked for; ask for more (system file: slurm.mem)"
     return Ending(outcome=Outcome.OUT_OF_MEMORY, reasons=[reason], evidence=facts.log.memory_limit)
 
 
-def _slurm_state(facts: Facts) -> Ending | None:
-    word: Outcome | str | None = meaning(facts.state) if facts.state else None
-    said = f"Slurm: {facts.state}"
-    if not isinstance(word, Outcome) and facts.job and facts.exit_status != 0:
-        word, said = REASONS.get(facts.job.reason), f"Slurm: {facts.job.reason}"
-    if not isinstance(word, Outcome) or word is Outcome.FAILED:
+def _state(facts: Facts) -> Ending | None:
+    job = facts.job
+    if job is None:
         return None
-    if facts.state and not is_known(facts.state):
+    word, said = job.outcome, job.word
+    if word is None and facts.exit_status != 0:
+        word, said = job.reason_outcome, job.reason
+    if word in {None, Outcome.FAILED}:
+        return None
+    said = f"{facts.scheduler.title}: {said}"
+    if job.state is State.UNKNOWN:
         said += ", a state that this nlp-bench does not know"
     before = "" if facts.started else " before it started"
-    return Ending(outcome=word, reasons=[said + before], evidence=facts.log.slurm)
+    return Ending(outcome=word, reasons=[said + before], evidence=facts.log.notice)
 
 
-def _slurm_number(facts: Facts) -> Ending | None:
-    """Slurm's own numbers in the place of a signal, which no program has sent."""
-    _, _, number = (facts.job.exit_code if facts.job else "").partition(":")
-    if number == str(OUTPUT_SIGNAL):
-        reason = (
-            "Slurm could not start the job script: job.out cannot be opened (0:53); "
-            "is the run folder there, and writable, on the nodes?"
-        )
-        return Ending(outcome=Outcome.FAILED, reasons=[reason])
-    if number == str(MEMORY_SIGNAL):
-        return Ending(outcome=Outcome.OUT_OF_MEMORY, reasons=["Slurm: out of memory (0:125)"], evidence=facts.log.error)
-    return None
+def _exit_code(facts: Facts) -> Ending | None:
+    """Take the scheduler's own numbers in the place of a signal, which no program has sent."""
+    if facts.job is None or facts.job.fault is None:
+        return None
+    outcome, reason = facts.job.fault
+    return Ending(outcome=outcome, reasons=[reason], evidence=facts.log.error)
 
 
-def _slurm_notice(facts: Facts) -> Ending | None:
+def _notice(facts: Facts) -> Ending | None:
     if facts.exit_status == 0 and (facts.log.last_iteration or 0) >= facts.iterations:
         return None  # it was done; srun itself ends with status 0 where a node is lost
-    word = facts.log.slurm_outcome
+    word = facts.log.notice_outcome
     if facts.signal in OUT_OF_TIME and word in {None, Outcome.CANCELLED}:
         reason = f"the job was told by signal {facts.signal} that its time is nearly over"
-        return Ending(outcome=Outcome.TIMEOUT, reasons=[reason], evidence=facts.log.slurm)
+        return Ending(outcome=Outcome.TIMEOUT, reasons=[reason], evidence=facts.log.notice)
     if word is None and not facts.signal:
         return None
     by = f" by signal {facts.signal}" if facts.signal else ""
     return Ending(
-        outcome=word or Outcome.CANCELLED, reasons=[f"the job was ended from outside{by}"], evidence=facts.log.slurm
+        outcome=word or Outcome.CANCELLED, reasons=[f"the job was ended from outside{by}"], evidence=facts.log.notice
     )
 
 
@@ -184,14 +177,15 @@ def _not_finite(facts: Facts) -> Ending | None:
 
 
 def _exit_status(facts: Facts) -> Ending | None:
-    failed = facts.state is not None and meaning(facts.state) is Outcome.FAILED
+    failed = facts.job is not None and facts.job.outcome is Outcome.FAILED
     if facts.exit_status in {0, None} and not failed:
         return None
     word = Outcome.OUT_OF_MEMORY if facts.log.out_of_memory else Outcome.FAILED
-    status = f"Slurm: {facts.state}" if facts.exit_status is None else _in_words(facts.exit_status)
+    said = f"{facts.scheduler.title}: {facts.job.word}" if facts.job else ""
+    status = said if facts.exit_status is None else _in_words(facts.exit_status)
     status = ", ".join(filter(None, (facts.log.cause, status)))
     last = f"last iteration {facts.log.last_iteration or 'none'}"
-    if facts.exit_status == 128 + 9 and facts.job and facts.job.reason == JOB_LAUNCH_FAILURE:
+    if facts.exit_status == 128 + 9 and facts.job and facts.job.is_memory_suspect:
         status += " (mostly out of memory)"
     return Ending(outcome=word, reasons=[f"{status}, {last}"], evidence=facts.log.error)
 
@@ -200,7 +194,7 @@ def _finished(facts: Facts) -> Ending | None:
     """Return the end of a program that broke down behind its last iteration: its number stands, and how it ended is said."""
     if facts.exit_status in {0, None} or facts.signal or not facts.log.is_finished:
         return None
-    if (facts.log.last_iteration or 0) < facts.iterations or facts.log.slurm_outcome or _beheaded(facts):
+    if (facts.log.last_iteration or 0) < facts.iterations or facts.log.notice_outcome or _beheaded(facts):
         return None
     reason = f"completed with errors: {_in_words(facts.exit_status or 0)} behind the last iteration, when the training was done"
     return Ending(outcome=Outcome.VALID, reasons=[reason], evidence=facts.log.error)
@@ -216,7 +210,8 @@ def _short(facts: Facts) -> Ending | None:
     last = facts.log.last_iteration
     if facts.exit_status is None:
         why = f" ({facts.job.reason})" if facts.job and facts.job.reason else ""
-        gone = f"Slurm no longer knows the job{why}, and " if facts.job and facts.job.state == GONE else ""
+        is_gone = facts.job is not None and facts.job.state is State.GONE
+        gone = f"{facts.scheduler.title} no longer knows the job{why}, and " if is_gone else ""
         reason = f"{gone}the exit status is lost; last iteration {last or 'none'}"
         return Ending(outcome=Outcome.UNKNOWN, reasons=[reason])
     if (last or 0) >= facts.iterations:
@@ -241,21 +236,21 @@ def _suspended(facts: Facts) -> Ending | None:
     suspended_s = facts.job.suspended_s if facts.job else None
     if not suspended_s:
         return None
-    reason = f"Slurm suspended the job for {suspended_s:.0f} s: the times in its log have a hole; run it again"
+    reason = f"{facts.scheduler.title} suspended the job for {suspended_s:.0f} s: the times in its log have a hole; run it again"
     return Ending(outcome=Outcome.INVALID, reasons=[reason])
 
 
 RULES: dict[str, Callable[[Facts], Ending | None]] = {
-    "Slurm's memory limit": _memory_limit,
-    "Slurm's state": _slurm_state,
-    "Slurm's exit code": _slurm_number,
-    "Slurm's notice in the log": _slurm_notice,
+    "{scheduler}'s memory limit": _memory_limit,
+    "{scheduler}'s state": _state,
+    "{scheduler}'s exit code": _exit_code,
+    "{scheduler}'s notice in the log": _notice,
     "loss in the log": _not_finite,
     FINISHED: _finished,
     "exit status": _exit_status,
     "iterations in the log": _short,
     "beginning of the log": _beheaded,
-    "Slurm's suspension": _suspended,
+    "{scheduler}'s suspension": _suspended,
 }
 """The rules in their order, under the names that outcome.json gives them as `decided_by`."""
 
@@ -279,7 +274,7 @@ def write_ending(
     record: dict[str, Any] = {
         "schema": schemas.OUTCOME,
         "outcome": ending.outcome.value,
-        "reasons": [*ending.reasons, *starts.said(tries, job_id)],
+        "reasons": [*ending.reasons, *starts.said(run_dir, tries, job_id)],
         "evidence": ending.evidence,
         "exit_status": exit_status,
         "job_id": job_id,

@@ -1,20 +1,17 @@
-"""What the log of a run says about its end: the first error, Slurm's notice, a loss that is not finite."""
+"""What the log of a run says about its end: the first error, the scheduler's notice, a loss that is not finite."""
 
 import datetime as dt
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from nlp_bench.config.scheduler import Scheduler
 from nlp_bench.last_start import ATTEMPT, FINISHED, STARTED, STARTED_ERR, enough_after, of_this_start, tail
 from nlp_bench.logs.endings import NODE_FAILURE, NOTICE, OUT_OF_MEMORY, meaning
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import NO_RECORDS, Records
 from nlp_bench.outcome import Outcome
 
-MEMORY_LIMIT = re.compile(
-    r"slurmstepd\S*: error: (?:StepId=|Step |JobId=|Job )\S+ exceeded memory limit \(\d+ > \d+\), being killed"
-)
-"""Slurm's own watch on memory (OverMemoryKill), whose job ends as FAILED or CANCELLED. Source: slurmstepd of Slurm 22.05."""
 ERROR = re.compile(
     r"^(?:\[(?P<local>\w+)\]: ?|[EF]\d{4} [^\]]*\] )?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: error: .*|nlp[-_]bench[\w. ]*: error: .*|\S*: line \d+: .*: (?:command not found|No such file or directory)))$"
 )
@@ -42,18 +39,6 @@ RENDEZVOUS = re.compile(
     r"nlp-bench: error: rendezvous: (?P<ours>.*)|(?P<torchrun>Rendezvous\w*Error.*|(?:\w+\.)*Dist\w*Error: .*(?:clients joined|EADDRINUSE|timed out|Timed out).*)"
 )
 """Nodes that did not meet: our own check, or torchrun's words (c10d: RendezvousTimeoutError; static: DistStoreError)."""
-NOT_STARTED = re.compile(
-    r"srun: error: (?:.*Unable to contact slurm controller"
-    r"|Unable to (?:confirm allocation|create step) for job \d+: (?:Socket timed out|Zero Bytes were transmitted|Communication |Message (?:send|receive) failure))"
-)
-"""srun's words where the controller is away when the step is to begin, for longer than srun asks (10 s), or hangs over the answer."""
-NO_STEP = re.compile(
-    r"srun: error: (?:Unable to (?:confirm allocation|create step) for job \d+: |(?=(?i:slurm) job \d+ has expired))(?P<why>.+)"
-)
-"""srun's words where Slurm gives it no step. Source: allocate.c of srun, Slurm 22.05."""
-FORGOTTEN, PENDING = "Invalid job id specified", "Job is pending execution"
-"""Why: a killed controller has not saved the job before its death, or not that it runs (it will begin anew; or its
-number is by now another job's, which waits)."""
 KILLED = "killed by SIGKILL: mostly Linux, out of memory (dmesg tells); try a smaller micro batch, or more ranks"
 """SIGKILL leaves no word of its own in the log."""
 ITERATION = re.compile(r"iteration +\d+/")
@@ -69,14 +54,14 @@ class Evidence:
     """Largest iteration in the log."""
     error: str | None
     """The first line that names an error."""
-    slurm: str | None
-    """Slurm's notice."""
-    slurm_outcome: Outcome | None
+    notice: str | None
+    """The scheduler's notice."""
+    notice_outcome: Outcome | None
     """What the notice means."""
     out_of_memory: bool
     """Whether memory was exhausted."""
     memory_limit: str | None
-    """Slurm's words when it killed the job for its memory."""
+    """The scheduler's words when it killed the job for its memory."""
     not_finite: str | None
     """Where a loss was not finite."""
     cause: str | None = None
@@ -91,7 +76,7 @@ class Evidence:
     """Starts of the ranks in the log that have iterations: torchrun may restart them inside a job."""
 
 
-def gather(run_dir: Path) -> Evidence:
+def gather(run_dir: Path, scheduler: Scheduler) -> Evidence:
     """Read the ends of job.out and job.err and return what they say."""
     text = tail(run_dir / "job.out")
     out = of_this_start(text, STARTED)
@@ -105,12 +90,12 @@ def gather(run_dir: Path) -> Evidence:
         last_iteration=records[-1].iteration if records else None,
         first_iteration=records[0].iteration if records else None,
         error=_first_error(lines, err),
-        slurm=notice.group(0) if notice else node,
-        slurm_outcome=_meaning(notice, node),
+        notice=notice.group(0) if notice else node,
+        notice_outcome=_meaning(notice, node),
         out_of_memory=any(OUT_OF_MEMORY.search(line) for line in lines),
-        memory_limit=next((found.group() for line in lines if (found := MEMORY_LIMIT.search(line))), None),
+        memory_limit=_first_match(scheduler.memory_limit, lines),
         not_finite=f"the loss is not finite at iteration {broken.iteration}" if broken else None,
-        cause=_cause(err, lines, trained=bool(records)),
+        cause=_cause(scheduler, err, lines, trained=bool(records)),
         is_finished=any(FINISHED.match(line) for line in lines),
         enough_at=enough_after(lines),
         num_starts=num_starts,
@@ -130,7 +115,11 @@ def _meaning(notice: "re.Match[str] | None", node: str | None) -> Outcome | None
     return Outcome.NODE_FAIL if node and word is Outcome.CANCELLED else word
 
 
-def _cause(err: str, lines: list[str], *, trained: bool) -> str | None:
+def _first_match(pattern: "re.Pattern[str] | None", lines: list[str]) -> str | None:
+    return next((found.group() for line in lines if pattern and (found := pattern.search(line))), None)
+
+
+def _cause(scheduler: Scheduler, err: str, lines: list[str], *, trained: bool) -> str | None:
     """Return a sentence on what came first: torchrun names the first rank that failed, not one that left before it with status 0."""
     if found := STALLED.search(err):
         return found.group(1)
@@ -140,28 +129,14 @@ def _cause(err: str, lines: list[str], *, trained: bool) -> str | None:
             return f"rendezvous: {found.group('ours')}"
         if not trained and not causes:  # where ranks had started, their peers' agents lose each other at the end
             return f"rendezvous: the nodes did not meet: {found.group('torchrun')}"
-    if not trained and not causes and (no_step := _no_step(err)):
-        return no_step
+    if not trained and not causes and (why := scheduler.why_not_started(err)):
+        return why
     failed = {number: status for number, _, status in FAILURES.findall(err)}
     first = _to_blame(err, lines)
     if failed and first and first not in failed:
         return f"rank {first} ended first, without an error of its own (an early exit with status 0); the others failed for it"
     status = failed[first] if first and failed else ""
     return f"killed by signal {status[1:]} (rank {first})" if status.startswith("-") else None
-
-
-def _no_step(err: str) -> str | None:
-    """Return why srun started no rank, None where it does not say so."""
-    if NOT_STARTED.search(err):
-        return "Slurm's controller did not answer srun, which started no rank"
-    found = NO_STEP.search(err)
-    if found is None:
-        return None
-    why = found.group("why")
-    lost = "the job" if why.startswith(FORGOTTEN) else "that the job was running" if why.startswith(PENDING) else ""
-    if lost:
-        return f"Slurm's controller no longer knew {lost} (mostly it was killed, and lost it), so srun started no rank"
-    return f"srun started no rank: {why}"
 
 
 def _first_error(lines: list[str], err: str) -> str | None:

@@ -1,7 +1,7 @@
 """What helps against each end of a run, and what to type: sentences and commands in which the run's own words are still missing.
 
 In a command DIR stands for the run's folder, LOGS for its logs, CHECKPOINTS for the folder of checkpoints that it has left, LONGER for
-twice its time limit, MODEL, SYSTEM and NODES for what was trained where. `launch.end.advice` fills them in, and leaves out a command
+twice its time limit, MODEL, SYSTEM and NODES for what was trained where, QUEUES and LOST_NODES for the scheduler's commands that show them. `launch.end.advice` fills them in, and leaves out a command
 whose words this run does not have.
 """
 
@@ -67,7 +67,7 @@ REMEDIES: dict[Outcome, Remedy] = {
     ),
     Outcome.NODE_FAIL: Remedy(
         text="leave the node out (--sbatch-arg=--exclude=NODE) and tell its operator; --retries N submits it anew by itself",
-        commands=("sinfo --list-reasons", GO_ON, AGAIN + " --retries 2"),
+        commands=("LOST_NODES", GO_ON, AGAIN + " --retries 2"),
     ),
     Outcome.UNKNOWN: Remedy(
         text="no one knows how it ended: the log is all there is, and it carries no number; run it again", commands=(LOOK, AGAIN)
@@ -84,19 +84,19 @@ SPECIAL: dict[Outcome, tuple[Remedy, ...]] = {
     ),
     Outcome.INVALID: (
         Remedy(
-            reason="Slurm suspended",
+            reason="suspended the job",
             text="run it again where nobody suspends it: another --queue, or --exclusive",
             commands=(AGAIN + " --exclusive",),
         ),
         Remedy(
             reason="was changed after the run had ended",
-            text="decide anew, from the log and from what Slurm and the job script said",
+            text="decide anew, from the log and from what the scheduler and the job script said",
             commands=("rm DIR/outcome.json DIR/ready", "nlp-bench sync DIR"),
         ),
     ),
     Outcome.OUT_OF_MEMORY: (
         Remedy(
-            reason=r"Slurm killed it|Slurm: (?i:out_?\s?of_?\s?memory)",
+            reason=r"killed it for more host memory|: (?i:out_?\s?of_?\s?memory)",
             text="more host memory: --mem (0: all of the node's), or fewer ranks per node; no retry: " + NO_RETRY,
             commands=(AGAIN + " --mem 0", LOOK),
         ),
@@ -113,7 +113,7 @@ SPECIAL: dict[Outcome, tuple[Remedy, ...]] = {
             commands=("nlp-bench doctor --checks names --system SYSTEM", LOOK, AGAIN),
         ),
         Remedy(
-            reason="Slurm's controller (did not answer|no longer knew)",
+            reason="controller (did not answer|no longer knew)",
             text="not the run's fault: the controller was away, or was killed and came back without the job; submit it again",
             commands=(AGAIN, LOOK),
         ),
@@ -149,7 +149,7 @@ SPECIAL: dict[Outcome, tuple[Remedy, ...]] = {
         Remedy(
             reason="--max-pending",
             text="ask for fewer --nodes, another --queue or a shorter --timelimit, or let it wait (--max-pending 0)",
-            commands=("sinfo", AGAIN + " --max-pending 0"),
+            commands=("QUEUES", AGAIN + " --max-pending 0"),
         ),
     ),
 }

@@ -1,6 +1,5 @@
-"""What the job script says of its own end, beside the decision: ended.json, the witness that Slurm cannot forget."""
+"""What the job script says of its own end, beside the decision: ended.json, the witness that no scheduler can forget."""
 
-import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -20,23 +19,11 @@ class ScriptRecord:
     signal: str
     """The signal that told it to stop, for example TERM; empty where none did."""
     job_id: str | None
-    """Slurm's number; None for a local run."""
+    """The scheduler's number; None for a local run."""
     restarts: int
-    """How often Slurm had started the job anew before."""
+    """How often the scheduler had started the job anew before."""
     elapsed_s: int | None = None
     """Seconds from the begin of the script to its end; None where its clock was set back, or an earlier version has written it."""
-
-
-def own_record(exit_status: int, signal: str, elapsed_s: int | None) -> ScriptRecord:
-    """Return the record of the job that this process is part of."""
-    count = os.environ.get("SLURM_RESTART_COUNT", "")
-    return ScriptRecord(
-        exit_status=exit_status,
-        signal=signal,
-        job_id=os.environ.get("SLURM_JOB_ID"),
-        restarts=int(count) if count.isdigit() else 0,
-        elapsed_s=elapsed_s,
-    )
 
 
 def write_record(run_dir: Path, record: ScriptRecord) -> None:

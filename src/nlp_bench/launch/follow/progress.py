@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nlp_bench.config.run import Run
 from nlp_bench.files import age_s
+from nlp_bench.last_start import ATTEMPT, STARTED
 
 TAIL_BYTES = 64 << 10
 SURE_S = 60.0
@@ -58,7 +59,7 @@ def progress(run: Run, log: Path) -> Progress | None:
             silent_s = age_s(log)
     except OSError:
         return None
-    text = text.rpartition(b"\nSubmitted batch job ")[2].rpartition(b"\nnlp-bench: attempt ")[2]
+    text = text.rpartition(STARTED.encode())[2].rpartition(f"\n{ATTEMPT}".encode())[2]
     found = LINE.findall(text)
     if not found:
         return None

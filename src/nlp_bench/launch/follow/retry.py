@@ -10,12 +10,12 @@ from typing import Any
 
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import Job, SilentError, get_scheduler
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.last_start import ATTEMPT
-from nlp_bench.launch import lock
+from nlp_bench.launch import lock, once
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.folder import is_intent, read_submission, write_submission
-from nlp_bench.launch.scheduler import sbatch, slurm
 from nlp_bench.outcome import Outcome
 
 RETRIED = (Outcome.NODE_FAIL, Outcome.PREEMPTED)
@@ -34,10 +34,10 @@ def is_due(run: Run, submission: dict[str, Any] | None, ending: Ending) -> bool:
 
 
 def again(run: Run, run_dir: Path, submission: dict[str, Any], ending: Ending, exit_status: int | None) -> str:
-    """Record how this attempt ended and hand the run to Slurm once more; return a word on its state.
+    """Record how this attempt ended and hand the run over once more; return a word on its state.
 
-    The intent is written first, with a comment of its own: whoever finds it completes it, once. Raises NlpBenchError quoting sbatch
-    where it refuses, SilentError where Slurm does not answer: the intent then stays.
+    The intent is written first, with a comment of its own: whoever finds it completes it, once. Raises NlpBenchError where
+    the scheduler refuses, SilentError where it does not answer: the intent then stays.
     """
     if lock.is_held(run_dir):
         return "being submitted again"
@@ -50,7 +50,7 @@ def again(run: Run, run_dir: Path, submission: dict[str, Any], ending: Ending, e
             "evidence": ending.evidence, "exit_status": exit_status, "ended": now(),
         }  # fmt: skip
         before = [*attempts(found), record]
-        write_submission(run_dir, [], comment=sbatch.new_comment(run_dir), attempts=before)
+        write_submission(run_dir, [], comment=once.new_comment(run_dir), attempts=before)
         _say(
             run_dir,
             f"{ATTEMPT}{len(before) + 1} of {run.limits.retries + 1}: job {submission['job_id']} ended {ending.text()}",
@@ -59,7 +59,7 @@ def again(run: Run, run_dir: Path, submission: dict[str, Any], ending: Ending, e
 
 
 def complete(run: Run, run_dir: Path) -> str:
-    """Hand over the attempt of an intent that was cut off, unless Slurm has it already."""
+    """Hand over the attempt of an intent that was cut off, unless the scheduler has it already."""
     if lock.is_held(run_dir):
         return "being submitted again"
     with lock.held(run_dir) as handle:
@@ -68,11 +68,13 @@ def complete(run: Run, run_dir: Path) -> str:
 
 
 def _submit(run: Run, run_dir: Path, handle: int, *, is_open: bool = False) -> str:
-    comment = str((read_submission(run_dir) or {})["comment"])
-    job_id = sbatch.find(comment, may_be_late=True) if is_open else None
+    scheduler, comment = get_scheduler(run.launch.launcher), str((read_submission(run_dir) or {})["comment"])
+    job_id = once.find(scheduler, comment, may_be_late=True) if is_open else None
     try:
-        job_id = job_id or sbatch.submit(run_dir / "submit.job", run.launch.account, comment, lock=handle)
-    except slurm.SilentError:
+        job_id = job_id or once.hand_over(
+            scheduler, run_dir / "submit.job", account=run.launch.account, comment=comment, lock=handle
+        )
+    except SilentError:
         raise
     except NlpBenchError:  # as it was: the run has ended with the job before
         *before, last = attempts(read_submission(run_dir))
@@ -90,7 +92,7 @@ def _say(run_dir: Path, line: str) -> None:
             log.write(f"\n{line}\n")
 
 
-def given_up(run: Run, run_dir: Path, submission: dict[str, Any], job: slurm.Job, waited_s: float) -> bool:
+def given_up(run: Run, run_dir: Path, submission: dict[str, Any], job: Job, waited_s: float) -> bool:
     """Cancel a job that has waited longer than --max-pending, and note why; whether it was cancelled.
 
     A further job of a chain waits for the one before, and a requeued job has had its turn: both stay.
@@ -99,11 +101,11 @@ def given_up(run: Run, run_dir: Path, submission: dict[str, Any], job: slurm.Job
     has_begun = len(submission["job_ids"]) > 1 or bool(submission.get("parts_left")) or job.restarts > 0
     if not limit_s or waited_s <= limit_s or has_begun:
         return False
-    reason = f"waited {waited_s:.0f} s in the queue, longer than --max-pending {limit_s:g}: {job.state} ({job.reason})"
+    reason = f"waited {waited_s:.0f} s in the queue, longer than --max-pending {limit_s:g}: {job.word} ({job.reason})"
     with contextlib.suppress(NlpBenchError):
         write_submission(
             run_dir, submission["job_ids"], comment=str(submission.get("comment") or ""), given_up=reason,
             submitted=str(submission.get("submitted")),
         )  # fmt: skip
-    slurm.ask("scancel", "--state=PENDING", *submission["job_ids"])
+    get_scheduler(run.launch.launcher).cancel(submission["job_ids"], waiting_only=True)
     return True

@@ -1,46 +1,69 @@
-"""Bring the record of a run up to date with what Slurm says of its job."""
+"""Bring the record of a run up to date with what the scheduler says of its job."""
 
 import contextlib
 import datetime as dt
-import os
 import shlex
 import socket
 import sys
 import time
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from nlp_bench import marker
 from nlp_bench.config.run import Run, read_run
+from nlp_bench.config.scheduler import ACTIVE, ASK_TIMEOUT_S, Allocation, Job, Scheduler, SilentError, State
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import age_s
-from nlp_bench.launch import chain, local, lock
+from nlp_bench.launch import chain, local, lock, once
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
-from nlp_bench.launch.end.evidence import PENDING, Evidence, gather
-from nlp_bench.launch.end.script_record import ScriptRecord, own_record, read_record, write_record
-from nlp_bench.launch.folder import is_intent, place, read_submission, write_submission
+from nlp_bench.launch.end.evidence import gather
+from nlp_bench.launch.end.script_record import ScriptRecord, read_record, write_record
+from nlp_bench.launch.folder import is_intent, place, read_submission, scheduler_of, write_submission
 from nlp_bench.launch.follow import retry
-from nlp_bench.launch.scheduler import slurm
-from nlp_bench.launch.scheduler.states import DONE, GONE, HELD, RUNNING, WAITING, is_known, meaning
 from nlp_bench.outcome import Outcome
 
 GONE_S = 300
-"""Seconds for which Slurm must answer "not there" before a job without a record counts as lost."""
+"""Seconds for which the scheduler must answer "not there" before a job without a record counts as lost."""
 ELSEWHERE_S = 3600
 """Seconds without a word after which a local run counts as ended whose machine was started anew, or is another of the same name."""
 UNKNOWN_S = 6 * 3600
-"""Seconds after which a job that squeue still lists, in a state that nobody knows, counts as lost."""
-CUT_OFF = "the submission was cut off"
-SILENT = "Slurm does not answer"
+"""Seconds after which a job that the queue still lists, in a state that nobody knows, counts as lost."""
 SILENT_S = 6 * 3600
-"""Seconds after which `sync --wait` gives up on a Slurm that does not answer; the next sync takes over."""
+"""Seconds after which `sync --wait` gives up on a scheduler that does not answer; the next sync takes over."""
 LAST_WORDS_S = 5.0
-"""Seconds that Slurm has to answer a job script that it is ending: SIGKILL follows after KillWait (30 s by default)."""
+"""Seconds that the scheduler has to answer a job script that it is ending: SIGKILL follows (Slurm: after KillWait, 30 s by default)."""
 
 
-def sync(run_dir: Path) -> tuple[Ending | None, str]:
-    """Return the run's ending, deciding and writing it when the job has ended, and a word on its state."""
+class Kind(Enum):
+    """What a word on a run without an ending means."""
+
+    GOES_ON = "goes on"
+    SILENT = "the scheduler does not answer"
+    CUT_OFF = "the submission was cut off"
+
+
+class Standing(str):
+    """How a run stands, in words for a person."""
+
+    __slots__ = ("kind",)
+    kind: Kind
+
+    def __new__(cls, text: str, kind: Kind = Kind.GOES_ON) -> "Standing":  # noqa: PYI034  # Self is of Python 3.11
+        """Take the words and what they mean."""
+        made = super().__new__(cls, text)
+        made.kind = kind
+        return made
+
+
+def sync(run_dir: Path) -> tuple[Ending | None, Standing]:
+    """Return the run's ending, deciding and writing it when the job has ended, and how it stands."""
+    ending, state = _sync(run_dir)
+    return ending, state if isinstance(state, Standing) else Standing(state)
+
+
+def _sync(run_dir: Path) -> tuple[Ending | None, str]:
     if (run_dir / "outcome.json").exists():
         marker.repair(run_dir)
         return read_ending(run_dir), "ended"
@@ -53,66 +76,76 @@ def sync(run_dir: Path) -> tuple[Ending | None, str]:
         return None, "not submitted"
     if is_intent(submission) and not submission["job_ids"]:
         return None, _handing_over(run_dir, submission)
-    job = chain.look(submission)
-    waiting = _still_going(run_dir, submission, job)
+    scheduler = scheduler_of(run_dir)
+    job = chain.query(scheduler, submission)
+    waiting = _still_going(scheduler, run_dir, submission, job)
     if waiting:
         return None, waiting
     record = read_record(run_dir, submission["job_id"])
-    ended = job is not None and meaning(job.state) in {DONE, Outcome.FAILED}
-    exit_status = job.exit_status if job and ended else record.exit_status if record and _is_lost(job) else None
-    return _settle(run_dir, submission, job, record, exit_status=exit_status, own_id=None)
+    ended = job is not None and job.state is State.ENDED and job.outcome in {None, Outcome.FAILED}
+    exit_status = (
+        job.exit_status
+        if job and ended
+        else record.exit_status
+        if record and (job is None or job.state is State.GONE)
+        else None
+    )
+    return _settle(scheduler, run_dir, submission, job, record, exit_status=exit_status, own_id=None)
 
 
 def sync_script(
     run_dir: Path, *, exit_status: int, signal: str = "", elapsed_s: int | None = None
 ) -> tuple[Ending | None, str]:
-    """Decide in the job itself, at the end of its script; where the job will go on, or only Slurm can know, nothing is decided.
+    """Decide in the job itself, at the end of its script; where the job will go on, or only the scheduler can know, nothing is decided.
 
     What the script knows is written down in any case.
     """
     ending = read_ending(run_dir)
     if ending is not None:
         return ending, "ended"
-    own = own_record(exit_status, signal, elapsed_s)
-    with contextlib.suppress(NlpBenchError):  # a full disk: Slurm still has the exit status
-        write_record(run_dir, own)
-    job = (
-        slurm.look(own.job_id, timeout_s=slurm.ASK_TIMEOUT_S if exit_status == 0 else LAST_WORDS_S)
-        if own.job_id
-        else None
+    scheduler = scheduler_of(run_dir)
+    here = scheduler.allocation()
+    own = ScriptRecord(
+        exit_status=exit_status,
+        signal=signal,
+        job_id=here.job_id if here else None,
+        restarts=here.restarts if here else 0,
+        elapsed_s=elapsed_s,
     )
-    job = chain.ours(job, read_submission(run_dir))
-    is_requeued = _begins_anew(job, own) if job else _says_anew(gather(run_dir))
-    if is_requeued and decide(read_run(run_dir), run_dir, exit_status=exit_status).outcome is not Outcome.VALID:
-        return None, "Slurm has put the job back into its queue"
-    return _settle(run_dir, read_submission(run_dir), job, own, exit_status=exit_status, own_id=own.job_id)
+    with contextlib.suppress(NlpBenchError):  # a full disk: the scheduler still has the exit status
+        write_record(run_dir, own)
+    timeout_s = ASK_TIMEOUT_S if exit_status == 0 else LAST_WORDS_S
+    job = once.ours(scheduler.query(here.job_id, timeout_s=timeout_s) if here else None, read_submission(run_dir))
+    is_again = _begins_anew(scheduler, job, here, run_dir)
+    if is_again and decide(read_run(run_dir), run_dir, exit_status=exit_status).outcome is not Outcome.VALID:
+        return None, f"{scheduler.title} has put the job back into its queue"
+    return _settle(scheduler, run_dir, read_submission(run_dir), job, own, exit_status=exit_status, own_id=own.job_id)
 
 
-def _begins_anew(job: slurm.Job, own: ScriptRecord) -> bool:
-    """Whether Slurm will start, or has started, this job once more.
+def _begins_anew(scheduler: Scheduler, job: Job | None, here: Allocation | None, run_dir: Path) -> bool:
+    """Whether the scheduler will start, or has started, this job once more.
 
-    It was requeued; or a controller that was killed has forgotten that it runs, and has it in the queue or on another node now.
+    It was requeued; or a controller that was killed has forgotten that it runs, and has it in the queue or on another node now. A
+    scheduler that is silent now may have said so in the log.
     """
-    here = os.environ.get("SLURMD_NODENAME", "")
-    is_elsewhere = bool(here and job.batch_host) and job.batch_host != here
-    return job.restarts > own.restarts or meaning(job.state) == WAITING or is_elsewhere
-
-
-def _says_anew(log: Evidence) -> bool:
-    """Whether Slurm, silent now, has said in the log that the job waits again."""
-    return "DUE TO JOB REQUEUE" in (log.slurm or "") or PENDING in (log.error or "")
+    if job is None or here is None:
+        log = gather(run_dir, scheduler)
+        return scheduler.says_requeued(log.notice or "", log.error or "")
+    is_elsewhere = bool(here.node_name and job.node_name) and job.node_name != here.node_name
+    return job.restarts > here.restarts or job.state is State.WAITING or is_elsewhere
 
 
 def _settle(  # noqa: PLR0913  # one fact each
+    scheduler: Scheduler,
     run_dir: Path,
     submission: dict[str, Any] | None,
-    job: slurm.Job | None,
+    job: Job | None,
     record: ScriptRecord | None,
     *,
     exit_status: int | None,
     own_id: str | None,
 ) -> tuple[Ending | None, str]:
-    """Decide and write, unless another job of the chain goes on, or Slurm's record may only be late."""
+    """Decide and write, unless another job of the chain goes on, or the scheduler's record may only be late."""
     if own_id is not None and own_id in {attempt.get("job_id") for attempt in retry.attempts(submission)}:
         return None, "another job has taken this run over"
     is_fresh = record is not None and (job is None or job.restarts == record.restarts)
@@ -122,15 +155,15 @@ def _settle(  # noqa: PLR0913  # one fact each
     if (
         own_id is None
         and job
-        and job.state == GONE
+        and job.state is State.GONE
         and ending.outcome is Outcome.UNKNOWN
         and not _rested(run_dir, GONE_S)
     ):
-        return None, "Slurm does not know the job; waiting in case its record is late"
-    others = chain.rest(submission, own_id)
+        return None, f"{scheduler.title} does not know the job; waiting in case its record is late"
+    others = chain.rest(scheduler, submission, own_id)
     if ending.outcome not in chain.FINAL:
         if others is None:
-            return None, f"{ending.text()}; {SILENT}, and other jobs of the chain may go on"
+            return None, f"{ending.text()}; {_silent(scheduler)}, and other jobs of the chain may go on"
         num_left = len(others) or chain.parts_left(submission)
         if num_left:
             return None, f"one job of the chain has ended ({ending.text()}), {num_left} will go on"
@@ -143,7 +176,7 @@ def _settle(  # noqa: PLR0913  # one fact each
     if submission and submission.get("given_up") and ending.outcome is Outcome.CANCELLED:
         ending = replace(ending, reasons=[str(submission["given_up"])])
     known = chain.job_ids(submission) if submission else []
-    slurm.cancel(others if others is not None else [job_id for job_id in known if job_id != own_id])
+    scheduler.cancel(others if others is not None else [job_id for job_id in known if job_id != own_id])
     job_id = own_id or (submission["job_id"] if submission else None)
     try:
         write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id, attempts=retry.attempts(submission))
@@ -160,49 +193,46 @@ def _once_more(  # noqa: PLR0913  # one fact each
         return f"{ending.text()}; it will be submitted again"
     try:
         return retry.again(run, run_dir, submission, ending, exit_status)
-    except slurm.SilentError:
-        return SILENT
+    except SilentError:
+        return _silent(scheduler_of(run_dir))
 
 
-def _is_lost(job: slurm.Job | None) -> bool:
-    """Whether the script's own record is all there is of the exit status."""
-    return job is None or job.state == GONE
+def _silent(scheduler: Scheduler) -> Standing:
+    return Standing(f"{scheduler.title} does not answer", Kind.SILENT)
 
 
 def _handing_over(run_dir: Path, submission: dict[str, Any]) -> str:
-    """Say how far an intent is whose job nobody has written down; a job that Slurm has is written down here."""
+    """Say how far an intent is whose job nobody has written down; a job that the scheduler has is written down here."""
     if lock.is_held(run_dir):
         return "being submitted"
+    scheduler = scheduler_of(run_dir)
     try:
-        found = [str(number) for number, said in slurm.comments(ended=True) if said == submission["comment"]]
-    except slurm.SilentError:
-        return SILENT
+        found = [number for number, said in scheduler.jobs(ended=True) if said == submission["comment"]]
+    except SilentError:
+        return _silent(scheduler)
     if found:
         write_submission(run_dir, found[:1], parts_left=chain.parts_left(submission) - 1, comment=submission["comment"])
         return "submitted"
     if retry.attempts(submission):
-        with contextlib.suppress(slurm.SilentError):
+        with contextlib.suppress(SilentError):
             return retry.complete(read_run(run_dir), run_dir)
-        return SILENT
+        return _silent(scheduler)
     word = shlex.quote(str(run_dir))
-    return f"{CUT_OFF}; repeat it: nlp-bench submit --run {word}/run.json --run-dir {word}"
+    repeat = f"nlp-bench submit --run {word}/run.json --run-dir {word}"
+    return Standing(f"the submission was cut off; repeat it: {repeat}", Kind.CUT_OFF)
 
 
-def _still_going(run_dir: Path, submission: dict[str, Any], job: slurm.Job | None) -> str | None:
+def _still_going(scheduler: Scheduler, run_dir: Path, submission: dict[str, Any], job: Job | None) -> str | None:
     """Return a word on a run that has not ended, None for one that has."""
-    if job is not None:
-        return _slurm_state(run_dir, submission, job)
-    return SILENT if chain.job_ids(submission) else _local_state(run_dir, submission)
-
-
-def _slurm_state(run_dir: Path, submission: dict[str, Any], job: slurm.Job) -> str | None:
-    if job.state != GONE and not is_known(job.state):
-        return _unknown_state(run_dir, job)
-    if meaning(job.state) == WAITING and retry.given_up(
+    if job is None:
+        return _silent(scheduler) if chain.job_ids(submission) else _local_state(run_dir, submission)
+    if job.state is State.UNKNOWN:
+        return _unknown_state(scheduler, run_dir, job)
+    if job.state is State.WAITING and retry.given_up(
         read_run(run_dir), run_dir, submission, job, _waited_s(submission)
     ):
         return f"{_in_words(job)}; cancelled, it has waited too long"
-    return _in_words(job) if meaning(job.state) in {WAITING, RUNNING} else None
+    return _in_words(job) if job.state in ACTIVE else None
 
 
 def _waited_s(submission: dict[str, Any]) -> float:
@@ -226,21 +256,19 @@ def _local_state(run_dir: Path, submission: dict[str, Any]) -> str | None:
     return "running here"
 
 
-def _in_words(job: slurm.Job) -> str:
-    text = f"{job.state} ({job.reason})" if job.reason not in {"", "None"} else job.state
-    if job.job_id and (job.state.upper() in HELD or "held" in job.reason.lower()):
-        text += f"; held: scontrol release {job.job_id}, or scancel {job.job_id}"
-    return text
+def _in_words(job: Job) -> str:
+    text = f"{job.word} ({job.reason})" if job.reason not in {"", "None"} else job.word
+    return f"{text}; {job.remedy}" if job.remedy else text
 
 
-def _unknown_state(run_dir: Path, job: slurm.Job) -> str | None:
-    """Whether a job in a state that the table lacks goes on: squeue lists it; but not for ever."""
-    listed = slurm.is_queued(job.job_id)
+def _unknown_state(scheduler: Scheduler, run_dir: Path, job: Job) -> str | None:
+    """Whether a job in a state that its scheduler's module does not know goes on: the queue lists it; but not for ever."""
+    listed = scheduler.is_queued(job.job_id)
     if listed is None:
-        return SILENT
+        return _silent(scheduler)
     if _rested(run_dir, UNKNOWN_S if listed else GONE_S):
         return None
-    return f"{job.state}, a state that this nlp-bench does not know" + ("" if listed else ", and not in the queue")
+    return f"{job.word}, a state that this nlp-bench does not know" + ("" if listed else ", and not in the queue")
 
 
 def _rested(run_dir: Path, time_s: float) -> bool:
@@ -258,16 +286,18 @@ def wait(run_dir: Path, *, poll_s: float) -> Ending | None:
     pause_s = min(5.0, poll_s)
     said = ""
     while run_dir.is_dir():
+        kind = Kind.SILENT
         try:
             ending, state = sync(run_dir)
+            kind = state.kind
         except (NlpBenchError, OSError) as error:
-            ending, state = None, SILENT
+            ending = None
             if str(error) != said:
                 said = str(error)
                 print(f"nlp-bench: {said}; asking again", file=sys.stderr, flush=True)
         if ending is not None:
             return ending
-        if state != SILENT:
+        if kind is not Kind.SILENT:
             last_answer = time.monotonic()
         if time.monotonic() - last_answer > SILENT_S:
             break

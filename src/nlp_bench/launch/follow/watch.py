@@ -13,12 +13,12 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import chain
 from nlp_bench.launch.end.advice import advice, short
 from nlp_bench.launch.end.ending import Ending
-from nlp_bench.launch.folder import read_submission
+from nlp_bench.launch.folder import read_submission, scheduler_of
 from nlp_bench.launch.follow import jube_runs
 from nlp_bench.launch.follow.enough import Enough
 from nlp_bench.launch.follow.progress import Progress, progress
 from nlp_bench.launch.follow.runs import find_runs
-from nlp_bench.launch.follow.sync import CUT_OFF, SILENT, sync
+from nlp_bench.launch.follow.sync import Kind, Standing, sync
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.outcome import Outcome
 from nlp_bench.show.escape import one_line
@@ -38,12 +38,12 @@ class Look:
     """The run's folder."""
     ending: Ending | None
     """How it ended; None while it goes on, or is not known."""
-    state: str
+    state: Standing
     """The queue's word and reason, "running here", or what is wrong."""
     progress: Progress | None
     """How far it is, None where its log tells nothing yet."""
     to_type: tuple[str, ...] = ()
-    """The next commands for a run that goes on: one that stands still in Slurm, or has been measured well enough."""
+    """The next commands for a run that goes on: one that stands still as a job, or has been measured well enough."""
     known: Bound | None = None
     """How well its mean time is known, where --until or its run.json asks."""
 
@@ -62,7 +62,7 @@ class Look:
         text = self.progress.text()
         if self.progress.is_stalled:
             text += f"; STALLED: the log has not grown for more than {self.progress.stall_limit_s:.0f} s"
-        if self.progress.is_stalled or self.state == SILENT:
+        if self.progress.is_stalled or self.state.kind is Kind.SILENT:
             text += f"; {self.state}"
         text += f"; {self._known(self.known)}" if self.known else ""
         return text + (": see {}, or end it with {}".format(*self.to_type) if self.to_type else "")
@@ -166,10 +166,10 @@ class _Watching:
             far = known = None
             if not ending:
                 far, known = self._far(folder)
-            to_type = _to_type(folder) if far and far.is_stalled and state != SILENT else ()
+            to_type = _to_type(folder) if far and far.is_stalled and state.kind is not Kind.SILENT else ()
         except (NlpBenchError, OSError) as error:
             self.faults[folder] = self.faults.get(folder, 0) + 1
-            return Look(folder=folder, ending=None, state=f"error: {error}", progress=None)
+            return Look(folder=folder, ending=None, state=Standing(f"error: {error}"), progress=None)
         if known and known.is_enough and not to_type and not self.enough[folder].ends_itself:
             to_type = _to_read(folder)
         self.faults.pop(folder, None)
@@ -199,7 +199,7 @@ class _Watching:
         for run in jube_runs.jube_runs(self.paths):
             below = [look for look in looks if look.folder.is_relative_to(run)]
             num_ended = sum(look.ending is not None for look in below)
-            is_cut = any(look.state.startswith(CUT_OFF) for look in below)
+            is_cut = any(look.state.kind is Kind.CUT_OFF for look in below)
             earlier = self.waiting.get(run)
             if earlier in {"FINISHED", "ERROR"} or (
                 earlier == "RUNNING" and num_ended == self.num_ended.get(run) and not is_cut
@@ -226,13 +226,13 @@ class _Watching:
 
 
 def _to_type(folder: Path) -> tuple[str, ...]:
-    """Return how to see and to end the Slurm job of a run, nothing for one without."""
+    """Return how to see and to end the job of a run, nothing for one without."""
     job_ids = chain.job_ids(read_submission(folder) or {})
-    return (f"scontrol show job {job_ids[-1]}", f"scancel {' '.join(job_ids)}") if job_ids else ()
+    return scheduler_of(folder).commands(job_ids) if job_ids else ()
 
 
 def _to_read(folder: Path) -> tuple[str, ...]:
-    """Return how to read the log of a run that has been measured well enough, and to end its Slurm job; nothing without one."""
+    """Return how to read the log of a run that has been measured well enough, and to end its job; nothing without one."""
     commands = _to_type(folder)
     return (f"nlp-bench report - < {shlex.quote(str(folder / 'job.out'))}", commands[1]) if commands else ()
 

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.machine.node import node_name
 from nlp_bench.machine.nvml import Nvml, NvmlError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-TOLD = (VISIBLE, "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND")
-"""Variables that decide or tell which GPUs a task has; an error quotes those that are set."""
 
 
 def open_nvml() -> Nvml | None:
@@ -49,13 +48,10 @@ def require_gpus(run: Run, gpus: list[int | None] | None, variables: Mapping[str
     wanted = run.parallel.gpus_per_node
     if gpus is None or len(gpus) >= wanted:
         return
-    told = ", ".join(f"{name}={variables[name]!r}" for name in TOLD if name in variables) or f"{VISIBLE} is not set"
-    remedy = "start fewer ranks per node (--gpus-per-node)"
-    if run.launch.launcher == "slurm":
-        remedy = (
-            "the one task per node needs all GPUs of its ranks: ask for them (system.slurm.gres or gpus_per_node_option) "
-            "and take --gpus-per-task and --gpu-bind out of sbatch_args and srun_args, or " + remedy
-        )
+    scheduler = get_scheduler(run.launch.launcher)
+    deciding = [name for name in (VISIBLE, *scheduler.gpu_variables) if name in variables]
+    told = ", ".join(f"{name}={variables[name]!r}" for name in deciding) or f"{VISIBLE} is not set"
+    remedy = ", or ".join(filter(None, (scheduler.gpu_remedy, "start fewer ranks per node (--gpus-per-node)")))
     if variables.get(VISIBLE, "").lstrip().startswith("MIG-"):
         remedy = "CUDA shows a process one MIG device; start one rank per node (--gpus-per-node 1)"
     raise NlpBenchError(

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import LOCAL
 from nlp_bench.launch.arguments import training_arguments
 from nlp_bench.launch.environment import variables
 from nlp_bench.launch.megatron_lm import upstream_command, upstream_environment
@@ -44,7 +45,7 @@ def _rendezvous_words(run: Run, rendezvous: Rendezvous) -> list[str]:
     """
     join_s = int(max(1, run.limits.join_s(run.parallel.nodes, is_packed=bool(run.system.container.image))))
     words = ["--rdzv_endpoint", rendezvous.endpoint, "--rdzv_id", rendezvous.job_id]
-    if run.system.network.rendezvous == "static" and run.launch.launcher == "slurm":
+    if run.system.network.rendezvous == "static" and run.launch.launcher != LOCAL:
         return [
             "--rdzv_backend",
             "static",

@@ -1,1 +1,1 @@
-"""Slurm: its commands, the words of its states, handing a script to it."""
+"""The schedulers: each a subclass of `nlp_bench.config.scheduler.Scheduler`."""

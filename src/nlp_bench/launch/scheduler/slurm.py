@@ -1,132 +1,411 @@
-"""Slurm's commands that ask: what of a job, which jobs of a folder. "Cannot ask" and "not there" are kept apart."""
+"""Slurm: the words of its states, its commands, its options, its variables in a job, its words in a log."""
 
 import datetime as dt
 import os
 import re
-import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 from nlp_bench import programs
-from nlp_bench.config.machine import scontrol_field
-from nlp_bench.config.slurm_text import MARK, accounted, is_accounting, records, rows
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import (
+    ASK_TIMEOUT_S,
+    Allocation,
+    Job,
+    NoAnswerError,
+    Scheduler,
+    SilentError,
+    State,
+    UnsureError,
+    patiently,
+)
+from nlp_bench.config.system import Slurm as Settings
+from nlp_bench.config.values import seconds_of
+from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch import ambient
-from nlp_bench.launch.scheduler.states import GONE
+from nlp_bench.launch.scheduler.slurm_options import SBATCH, SRUN, check_words
+from nlp_bench.launch.scheduler.slurm_text import (
+    MARK,
+    accounted,
+    field_of,
+    hostnames,
+    hostnames_command,
+    is_accounting,
+    plain,
+    records,
+    rows,
+)
+from nlp_bench.outcome import Outcome
 from nlp_bench.programs import Answer
 
-ASK_TIMEOUT_S = 20
-PATIENCE_S = 120
-"""Seconds for which a Slurm that does not answer is asked again before a command gives up."""
-JOB_LAUNCH_FAILURE, OUTPUT_SIGNAL, MEMORY_SIGNAL = "JobLaunchFailure", 53, 125
-"""Slurm's own numbers in the place of a signal: job.out cannot be opened; memory exhausted (sacct's manual: 0:125)."""
-REUSED = "its number is another job's by now"
-"""Our own reason of a job that is GONE."""
+SUBMIT_TIMEOUT_S = 120
+ANSWER_S = 10.0
+"""Seconds for an answer that a person waits for; a healthy controller takes a few hundredths."""
+REASONS: dict[str, Outcome] = {
+    "TimeLimit": Outcome.TIMEOUT,
+    "Deadline": Outcome.TIMEOUT,
+    "NodeDown": Outcome.NODE_FAIL,
+    "OutOfMemory": Outcome.OUT_OF_MEMORY,
+}
+"""Reasons that name the end of a job whose state is still COMPLETING. Source: JOB REASON CODES of squeue's manual."""
+STATES: dict[str, State | Outcome] = {
+    "PENDING": State.WAITING,
+    "CONFIGURING": State.WAITING,
+    "EXPEDITING": State.WAITING,
+    "POWER_UP_NODE": State.WAITING,
+    "REQUEUED": State.WAITING,
+    "REQUEUE_FED": State.WAITING,
+    "REQUEUE_HOLD": State.WAITING,
+    "RESV_DEL_HOLD": State.WAITING,
+    "SPECIAL_EXIT": State.WAITING,
+    "RUNNING": State.RUNNING,
+    "RESIZING": State.RUNNING,
+    "SIGNALING": State.RUNNING,
+    "STAGE_OUT": State.ENDING,
+    "STOPPED": State.RUNNING,
+    "SUSPENDED": State.RUNNING,
+    "UPDATE_DB": State.RUNNING,
+    "COMPLETING": State.ENDING,
+    "COMPLETED": State.ENDED,
+    "FAILED": Outcome.FAILED,
+    "TIMEOUT": Outcome.TIMEOUT,
+    "DEADLINE": Outcome.TIMEOUT,
+    "CANCELLED": Outcome.CANCELLED,
+    "REVOKED": Outcome.CANCELLED,
+    "PREEMPTED": Outcome.PREEMPTED,
+    "NODE_FAIL": Outcome.NODE_FAIL,
+    "BOOT_FAIL": Outcome.NODE_FAIL,
+    "LAUNCH_FAILED": Outcome.NODE_FAIL,
+    "RECONFIG_FAIL": Outcome.NODE_FAIL,
+    "OUT_OF_MEMORY": Outcome.OUT_OF_MEMORY,
+}
+"""What each state means. Source: JOB STATE CODES of squeue's manual, Slurm 22.05 to 25.05 (the newer words are EXPEDITING,
+LAUNCH_FAILED, POWER_UP_NODE, RECONFIG_FAIL and UPDATE_DB)."""
+HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+"""States that only a person ends, by `scontrol release`."""
+LAUNCH_FAILURE, OUTPUT_SIGNAL, MEMORY_SIGNAL = "JobLaunchFailure", "53", "125"
+"""Slurm's own reason, and numbers in the place of a signal: job.out cannot be opened; memory exhausted (sacct's manual: 0:125)."""
+FAULTS = {
+    OUTPUT_SIGNAL: (
+        Outcome.FAILED,
+        "Slurm could not start the job script: job.out cannot be opened (0:53); is the run folder there, and writable, on the nodes?",
+    ),
+    MEMORY_SIGNAL: (Outcome.OUT_OF_MEMORY, "Slurm: out of memory (0:125)"),
+}
 WORK_DIR = re.compile(r" WorkDir=(.*?)(?: [A-Z]\w*=|$)", re.MULTILINE)
 """The folder of a job in `scontrol show job --oneliner`; its name may hold blanks."""
-
-Found = TypeVar("Found")
-
-
-class SilentError(NlpBenchError):
-    """Slurm could not be asked; nothing is known."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """What Slurm says of one job."""
-
-    state: str
-    """Its word for the state; GONE where Slurm answers but no longer knows the job."""
-    reason: str
-    """Why it waits or ended, in Slurm's word."""
-    exit_status: int | None
-    """Exit status of the job script; None while it runs, and where Slurm's own numbers stand in its place."""
-    exit_code: str = ""
-    """Slurm's "status:signal" as it stands."""
-    job_id: str = ""
-    """Its number."""
-    source: str = "scontrol"
-    """Which of Slurm's commands said so."""
-    restarts: int = 0
-    """How often it was requeued and began anew."""
-    requeues: bool = False
-    """Whether Slurm puts it back into the queue after a failed node or a preemption."""
-    suspended_s: float | None = None
-    """Seconds that it was suspended; None where Slurm does not tell."""
-    comment: str = ""
-    """The comment that it carries; empty where only the accounting knows it."""
-    work_dir: str = ""
-    """The folder that it was submitted from; likewise."""
-    batch_host: str = ""
-    """The node on which its script runs; likewise."""
-
-    def record(self) -> dict[str, Any]:
-        """Return it for outcome.json."""
-        return {
-            "source": self.source,
-            "job_id": self.job_id,
-            "state": self.state,
-            "reason": self.reason,
-            "exit_code": self.exit_code,
-            "restarts": self.restarts,
-            "suspended_s": self.suspended_s,
-        }
+UNSURE = re.compile(r"contact|timed out|connection|socket|zero bytes|communication|unexpected message", re.IGNORECASE)
+"""What sbatch says where the controller may have taken the job all the same, for example "Socket timed out on send/recv operation"."""
+PARSABLE = re.compile(r"\s*(\d+)(?:;\S+)?\s*")
+"""All that sbatch prints with `--parsable`; a number among other lines may be anything, a project's balance for example."""
+IN_WORDS = re.compile(r"^\s*Submitted batch job\s+(\d+)(?: on cluster \S+)?\s*$", re.MULTILINE)
+"""The job's number as a wrapper of the site prints it that does not know the option."""
+NO_CONTROLLER = re.compile(r"Unable to contact slurm controller|slurm_load_\w+ error: (?!Invalid)")
+"""What the commands say where there is a Slurm whose controller does not answer. Source: scontrol of Slurm 22.05."""
+NOT_STARTED = re.compile(
+    r"srun: error: (?:.*Unable to contact slurm controller"
+    r"|Unable to (?:confirm allocation|create step) for job \d+: (?:Socket timed out|Zero Bytes were transmitted|Communication |Message (?:send|receive) failure))"
+)
+"""srun's words where the controller is away when the step is to begin, for longer than srun asks (10 s), or hangs over the answer."""
+NO_STEP = re.compile(
+    r"srun: error: (?:Unable to (?:confirm allocation|create step) for job \d+: |(?=(?i:slurm) job \d+ has expired))(?P<why>.+)"
+)
+"""srun's words where Slurm gives it no step. Source: allocate.c of srun, Slurm 22.05."""
+FORGOTTEN, PENDING = "Invalid job id specified", "Job is pending execution"
+"""Why: a killed controller has not saved the job before its death, or not that it runs (it will begin anew; or its
+number is by now another job's, which waits)."""
+DIRECTIVE_WORD = re.compile(r"[\w.,:;=+@%/\[\]*()-]+")
 
 
-def look(job_id: str, *, timeout_s: float = ASK_TIMEOUT_S) -> Job | None:
-    """Ask Slurm for a job: scontrol, then the accounting, then the log of completed jobs (`sacct -c`).
+class Slurm(Scheduler):
+    """Slurm by its commands; "cannot be asked" and "not there" are kept apart."""
 
-    None means that Slurm does not answer at present.
-    """
-    answer = ask("scontrol", "show", "job", job_id, "--oneliner", timeout_s=timeout_s)
-    shown = next((line for line in records(answer.out, "JobId").values() if " JobState=" in line), None)
-    if answer.is_good and shown:
-        return _shown(shown, job_id)
-    if "Invalid job id" not in answer.err:
-        return None
-    for source in ("sacct", "sacct -c"):
-        answer = ask(*source.split(), "-X", "-P", "-j", job_id, "-o", "JobID,State,ExitCode")
-        if answer.is_good and (found := accounted(answer.out, job_id)):
-            return _accounted(*found, source, job_id)
-        is_off = not answer.is_good and (source == "sacct -c" or "accounting storage is disabled" in answer.err)
-        if not is_off and not (answer.is_good and is_accounting(answer.out)):
+    name = "slurm"
+    title = "Slurm"
+    absent = "(sbatch and scontrol were asked); load the site's Slurm, set SLURM_CONF"
+    job_id = re.compile(
+        r"[0-9]+([_+][0-9]+)?"
+    )  # a job, one of an array (12_3), or a part of a heterogeneous one (12+1)
+    path_patterns = "%\\"
+    job_variables = re.compile(r"SBATCH_\w+|SLURMD?_\w+")
+    question_variables = re.compile(r"(SQUEUE|SCANCEL|SACCT|SINFO|SCONTROL)_\w+|SLURM_TIME_FORMAT")
+    connection = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_SOCKET")
+    gpu_variables = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND")
+    gpu_remedy = (
+        "the one task per node needs all GPUs of its ranks: ask for them (system.slurm.gres or gpus_per_node_option) "
+        "and take --gpus-per-task and --gpu-bind out of sbatch_args and srun_args"
+    )
+    no_nodes = "no SLURM_JOB_NODELIST"
+    starter_name = "srun"
+    directive = "#SBATCH "
+    job_id_variable, restarts_variable = "SLURM_JOB_ID", "SLURM_RESTART_COUNT"
+    in_own_allocation: Mapping[str, str] = {
+        "SLURM_OVERLAP": "1"
+    }  # the step of a person's own shell must not block ours
+    memory_limit = re.compile(
+        r"slurmstepd\S*: error: (?:StepId=|Step |JobId=|Job )\S+ exceeded memory limit \(\d+ > \d+\), being killed"
+    )  # OverMemoryKill, whose job ends as FAILED or CANCELLED. Source: slurmstepd of Slurm 22.05
+    queues_command, lost_nodes_command = "sinfo", "sinfo --list-reasons"
+
+    def detect(self) -> str | None:
+        """Return the ClusterName of the Slurm that answers here, or None. Raises NoAnswerError for one that is silent."""
+        named = os.environ.get("SLURM_CONF")
+        if named and not Path(named).exists():  # scontrol would search the network for one
             return None
-    return Job(state=GONE, reason="", exit_status=None, job_id=job_id)
+        try:
+            config = listing("scontrol", "show", "config")
+        except NoAnswerError as error:
+            raise NoAnswerError(
+                f"{error}, or train on this machine, which needs no Slurm: --system local (tag local)"
+            ) from error
+        found = re.search(r"^ClusterName\s*=\s*(\S+)", plain(config or ""), re.MULTILINE)
+        return found.group(1) if found and shutil.which("sbatch") else None
+
+    def check_options(self, settings: Settings) -> None:
+        """Refuse options of sbatch and srun that submission, log or outcome rest on."""
+        check_words("system.slurm.sbatch_args", settings.sbatch_args, SBATCH)
+        check_words("system.slurm.srun_args", settings.srun_args, SRUN)
+
+    def check_limits(self, run: Run) -> None:
+        """Refuse a partition that does not exist, more nodes than it has, and a longer time than it gives."""
+        found = records(listing("scontrol", "show", "partition", "--oneliner") or "", "PartitionName")
+        if not found or "," in run.launch.queue:
+            return  # of a list of partitions Slurm takes the first that fits
+        queue = run.launch.queue or next((name for name, line in found.items() if "Default=YES" in line), "")
+        if queue not in found:
+            raise UsageError(f"launch.queue: Slurm has no partition {queue!r} (it has: {', '.join(sorted(found))})")
+        limits = [field_of(found[queue], "TotalNodes"), field_of(found[queue], "MaxNodes")]
+        most = min((int(limit) for limit in limits if limit.isdigit()), default=None)
+        if most is not None and run.parallel.nodes > most and run.system.slurm.oversize == "refuse":
+            raise UsageError(
+                f"parallel.nodes: {run.parallel.nodes} nodes, but partition {queue} has at most {most}; "
+                "choose fewer --nodes or another --queue"
+            )
+        most_time = field_of(found[queue], "MaxTime")
+        longest, wanted = seconds_of(most_time), seconds_of(run.launch.timelimit)
+        if longest is not None and wanted is not None and wanted > longest:
+            raise UsageError(
+                f"launch.timelimit: {run.launch.timelimit}, but partition {queue} gives at most {most_time}"
+            )
+
+    def tokens(self, run: Run) -> dict[str, list[str]]:
+        """Return the tokens of the #SBATCH lines. Raises UsageError for a value that cannot stand in one."""
+        settings, per_node = run.system.slurm, run.parallel.gpus_per_node
+        values = {
+            "JOB_NAME": run.launch.job_name,
+            "QUEUE": run.launch.queue,
+            "ACCOUNT": run.launch.account,
+            "NODES": run.parallel.nodes,
+            "TASKS_PER_NODE": 1,
+            "CPUS_PER_TASK": settings.cpus_per_task,
+            "GRES": f"{settings.gres}:{per_node}" if settings.gres and ":" not in settings.gres else settings.gres,
+            "GPUS_PER_NODE": per_node if settings.gpus_per_node_option else None,
+            "MEM": settings.mem,
+            "HINT": settings.hint,
+            "TIMELIMIT": run.launch.timelimit,
+            "DEPENDENCY": settings.dependency,
+            "NOTICE": f"B:USR1@{run.limits.notice_s}" if run.limits.notice_s else None,
+        }
+        tokens = {name: [] if value in {None, ""} else [_word(name, str(value))] for name, value in values.items()}
+        tokens["EXCLUSIVE"] = ["--exclusive"] if settings.exclusive else []
+        tokens["FURTHER_OPTIONS"] = [_word("sbatch_args", word) for word in settings.sbatch_args]
+        return tokens
+
+    def starter(self, run: Run) -> list[str]:
+        """Return srun with one task per node."""
+        settings, nodes = run.system.slurm, run.parallel.nodes
+        cpus = [f"--cpus-per-task={settings.cpus_per_task}"] if settings.cpus_per_task else []
+        words = ["srun", "--kill-on-bad-exit=1", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
+        return [*words, *cpus, *settings.srun_args]
+
+    def one_by_one(self, run: Run) -> Run:
+        """Return `run` with --dependency=singleton: of one name and user, one job at a time."""
+        dependency = ",".join(dict.fromkeys(filter(None, (run.system.slurm.dependency, "singleton"))))
+        return replace(run, system=replace(run.system, slurm=replace(run.system.slurm, dependency=dependency)))
+
+    def allocation(self, variables: Mapping[str, str] = os.environ) -> Allocation | None:
+        """Return the job whose variables are set here; a terminal that was opened inside a job keeps them after its end."""
+        job_id = variables.get("SLURM_JOB_ID")
+        if not job_id:
+            return None
+        restarts = variables.get("SLURM_RESTART_COUNT", "")
+        return Allocation(
+            job_id=job_id,
+            restarts=int(restarts) if restarts.isdigit() else 0,
+            node_name=variables.get("SLURMD_NODENAME", ""),
+            node=int(variables.get("SLURM_NODEID", "0")),
+            num_nodes=variables.get("SLURM_JOB_NUM_NODES", ""),
+        )
+
+    def addresses(self, suffix: str) -> list[str]:
+        """Return each node's NodeAddr, or its name with `suffix`, in Slurm's order."""
+        nodes = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST") or ""
+        names = hostnames(listing(*hostnames_command(nodes), timeout_s=30) or "") if nodes else []
+        if names is None:
+            raise NlpBenchError(
+                f"scontrol does not write out the nodes {nodes}; look at `scontrol show hostnames {nodes}`"
+            )
+        if suffix or not names:
+            return [name + suffix for name in names]
+        shown = records(patiently(self, lambda: _shown_nodes(names)) or "", "NodeName")
+        return [field_of(shown.get(name, ""), "NodeAddr") or name for name in names]
+
+    def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:
+        """Call sbatch, which gets no SBATCH_* and SLURM_*: they would silently override the script's lines and its srun's options."""
+        try:
+            done = subprocess.run(
+                ["sbatch", "--parsable", f"--comment={comment}", script.name],
+                cwd=script.parent, env=without_overrides(account, os.environ), capture_output=True, text=True, errors="replace",
+                check=False, timeout=SUBMIT_TIMEOUT_S, pass_fds=(lock,),
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise UnsureError(f"sbatch did not answer within {SUBMIT_TIMEOUT_S:g} s") from error
+        except OSError as error:
+            raise NlpBenchError(f"sbatch cannot be started: {error.strerror}; nothing was submitted") from error
+        said, shown = (done.stderr or done.stdout).strip(), plain(done.stdout)
+        is_unsure = UNSURE.search(said) or re.search(r"\d", shown)  # a number: a hook of the site failed behind sbatch
+        if done.returncode and not is_unsure:
+            raise NlpBenchError(f"sbatch refused {script}: {said}; nothing was submitted")
+        numbers = set(IN_WORDS.findall(shown) or PARSABLE.findall(shown if PARSABLE.fullmatch(shown) else ""))
+        if done.returncode or len(numbers) != 1:
+            raise UnsureError(f"sbatch said: {said or 'nothing'}")
+        return str(numbers.pop())
+
+    def query(self, job_id: str, *, timeout_s: float = ASK_TIMEOUT_S) -> Job | None:
+        """Ask scontrol, then the accounting, then the log of completed jobs (`sacct -c`)."""
+        answer = ask("scontrol", "show", "job", job_id, "--oneliner", timeout_s=timeout_s)
+        shown = next((line for line in records(answer.out, "JobId").values() if " JobState=" in line), None)
+        if answer.is_good and shown:
+            return shown_job(shown, job_id)
+        if "Invalid job id" not in answer.err:
+            return None
+        for source in ("sacct", "sacct -c"):
+            answer = ask(*source.split(), "-X", "-P", "-j", job_id, "-o", "JobID,State,ExitCode")
+            if answer.is_good and (found := accounted(answer.out, job_id)):
+                return job(found[0], exit_code=found[1], job_id=job_id, source=source)
+            is_off = not answer.is_good and (source == "sacct -c" or "accounting storage is disabled" in answer.err)
+            if not is_off and not (answer.is_good and is_accounting(answer.out)):
+                return None
+        return Job(state=State.GONE, job_id=job_id, source="scontrol")
+
+    def is_queued(self, job_id: str) -> bool | None:
+        """Ask squeue."""
+        answer = ask("squeue", "--jobs", job_id, f"--format={MARK}%i")
+        if not answer.is_good:
+            return False if "Invalid job id" in answer.err else None
+        found = rows(answer.out, 1)
+        return None if found is None else [job_id] in found
+
+    def jobs(self, *, ended: bool) -> list[tuple[str, str]]:
+        """Ask squeue."""
+        states = ["--states=all"] if ended else []
+        answer = ask("squeue", "--me", *states, f"--format={MARK}%i|%k")
+        found = rows(answer.out, 2) if answer.is_good else None
+        if found is None:
+            said = (
+                "not in the form that it was asked for, as a wrapper of the site may" if answer.is_good else "no answer"
+            )
+            raise SilentError(f"squeue: {answer.err.strip() or said}")
+        pairs = [(row[0], row[1]) for row in found if len(row) == 2 and row[0].isdigit()]
+        return sorted(pairs, key=lambda pair: (int(pair[0]), pair[1]))
+
+    def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> None:
+        """Call scancel."""
+        if job_ids:
+            ask("scancel", *(["--state=PENDING"] if waiting_only else []), *job_ids)
+
+    def commands(self, job_ids: list[str]) -> tuple[str, str]:
+        """Return scontrol's and scancel's."""
+        return f"scontrol show job {job_ids[-1]}", f"scancel {' '.join(job_ids)}"
+
+    def why_not_started(self, errors: str) -> str | None:
+        """Return why srun started no rank."""
+        if NOT_STARTED.search(errors):
+            return "Slurm's controller did not answer srun, which started no rank"
+        found = NO_STEP.search(errors)
+        if found is None:
+            return None
+        why = found.group("why")
+        lost = "the job" if why.startswith(FORGOTTEN) else "that the job was running" if why.startswith(PENDING) else ""
+        if lost:
+            return (
+                f"Slurm's controller no longer knew {lost} (mostly it was killed, and lost it), so srun started no rank"
+            )
+        return f"srun started no rank: {why}"
+
+    def says_requeued(self, notice: str, error: str) -> bool:
+        """Whether slurmstepd's notice or srun's error says so."""
+        return "DUE TO JOB REQUEUE" in notice or PENDING in error
 
 
-def _shown(out: str, job_id: str) -> Job:
-    exit_code = scontrol_field(out, "ExitCode")
-    restarts = scontrol_field(out, "Restarts")
+SCHEDULER = Slurm
+
+
+def job(  # noqa: PLR0913  # one fact each
+    word: str,
+    *,
+    reason: str = "",
+    exit_code: str = "",
+    exit_status: int | None = None,
+    job_id: str = "",
+    source: str = "scontrol",
+    restarts: int = 0,
+    suspended_s: float | None = None,
+    comment: str = "",
+    work_dir: str = "",
+    node_name: str = "",
+) -> Job:
+    """Return what Slurm's words for a job mean; takes its spellings "CANCELLED by 1000", "CANCELLED+" and lower case."""
+    parts = word.upper().replace("+", " ").split()
+    meaning = STATES.get(parts[0], State.UNKNOWN) if parts else State.UNKNOWN
+    outcome = meaning if isinstance(meaning, Outcome) else Outcome.UNKNOWN if meaning is State.UNKNOWN else None
+    is_held = word.upper() in HELD or "held" in reason.lower()
     return Job(
-        state=scontrol_field(out, "JobState"),
-        reason=scontrol_field(out, "Reason"),
-        exit_status=_status(exit_code),
+        state=State.ENDED if isinstance(meaning, Outcome) else meaning,
+        word=word,
+        reason=reason,
+        outcome=outcome,
+        reason_outcome=REASONS.get(reason),
+        exit_status=_status(exit_code) if exit_code else exit_status,
         exit_code=exit_code,
+        fault=FAULTS.get(exit_code.partition(":")[2]),
+        is_memory_suspect=reason == LAUNCH_FAILURE,
+        job_id=job_id,
+        source=source,
+        restarts=restarts,
+        suspended_s=suspended_s,
+        comment=comment,
+        work_dir=work_dir,
+        node_name=node_name,
+        remedy=f"held: scontrol release {job_id}, or scancel {job_id}" if job_id and is_held else "",
+    )
+
+
+def shown_job(line: str, job_id: str) -> Job:
+    """Return the job in a line of `scontrol show job --oneliner`."""
+    restarts = field_of(line, "Restarts")
+    return job(
+        field_of(line, "JobState"),
+        reason=field_of(line, "Reason"),
+        exit_code=field_of(line, "ExitCode"),
         job_id=job_id,
         restarts=int(restarts) if restarts.isdigit() else 0,
-        requeues=scontrol_field(out, "Requeue") == "1",
-        suspended_s=_suspended(out),
-        comment=scontrol_field(out, "Comment"),
-        batch_host=scontrol_field(out, "BatchHost"),
-        work_dir=found.group(1) if (found := WORK_DIR.search(out)) else "",
+        suspended_s=_suspended(line),
+        comment=field_of(line, "Comment"),
+        node_name=field_of(line, "BatchHost"),
+        work_dir=found.group(1) if (found := WORK_DIR.search(line)) else "",
     )
 
 
-def _accounted(state: str, exit_code: str, source: str, job_id: str) -> Job:
-    return Job(
-        state=state, reason="", exit_status=_status(exit_code), exit_code=exit_code, job_id=job_id, source=source
-    )
-
-
-def _suspended(out: str) -> float:
+def _suspended(line: str) -> float:
     """Return the seconds between start and end (or now) that are missing from Slurm's run time; it has no field of its own."""
-    if scontrol_field(out, "SuspendTime") in {"", "None", "Unknown"}:
+    if field_of(line, "SuspendTime") in {"", "None", "Unknown"}:
         return 0.0
-    begin, end = _time(scontrol_field(out, "StartTime")), _time(scontrol_field(out, "EndTime"))
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", scontrol_field(out, "RunTime"))
+    begin, end = _time(field_of(line, "StartTime")), _time(field_of(line, "EndTime"))
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", field_of(line, "RunTime"))
     if begin is None or not found:
         return 1.0  # suspended for a time that cannot be told
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
@@ -143,58 +422,49 @@ def _time(word: str) -> dt.datetime | None:
         return None
 
 
-def is_queued(job_id: str) -> bool | None:
-    """Whether squeue lists the job as waiting or running; None where it does not answer."""
-    answer = ask("squeue", "--jobs", job_id, f"--format={MARK}%i")
-    if not answer.is_good:
-        return False if "Invalid job id" in answer.err else None
-    found = rows(answer.out, 1)
-    return None if found is None else [job_id] in found
-
-
-def comments(*, ended: bool) -> list[tuple[int, str]]:
-    """Return number and comment of this user's jobs, the oldest first; with `ended` also of those that have, as far as Slurm knows.
-
-    Raises SilentError where Slurm does not answer: that is not "none".
-    """
-    states = ["--states=all"] if ended else []
-    answer = ask("squeue", "--me", *states, f"--format={MARK}%i|%k")
-    found = rows(answer.out, 2) if answer.is_good else None
-    if found is None:
-        said = "not in the form that it was asked for, as a wrapper of the site may" if answer.is_good else "no answer"
-        raise SilentError(f"squeue: {answer.err.strip() or said}")
-    return sorted((int(pair[0]), pair[1]) for pair in found if len(pair) == 2 and pair[0].isdigit())
-
-
-def patiently(question: Callable[[], Found]) -> Found:
-    """Put a question until Slurm answers, with growing pauses, for PATIENCE_S; then SilentError goes on."""
-    end, pause_s = time.monotonic() + PATIENCE_S, 1.0
-    while True:
-        try:
-            return question()
-        except SilentError as error:  # noqa: PERF203  # each question may be the last
-            if time.monotonic() + pause_s > end:
-                raise
-            print(f"nlp-bench: Slurm does not answer ({error}); asking again in {pause_s:.0f} s", file=sys.stderr)
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 30.0)
-
-
-def cancel(job_ids: list[str]) -> None:
-    """Take jobs out of the queue; a Slurm that does not answer is no error: they would end by themselves."""
-    if job_ids:
-        ask("scancel", *job_ids)
-
-
-def ask(*command: str, timeout_s: float | None = None) -> Answer:
-    """Return the answer of one of Slurm's commands, which get none of the variables that change their answers."""
-    variables = ambient.without(os.environ, ambient.OF_QUESTIONS)
-    return programs.ask(*command, timeout_s=timeout_s or ASK_TIMEOUT_S, variables=variables)
-
-
 def _status(exit_code: str) -> int | None:
     """Return one shell-like status from Slurm's "status:signal"; a signal becomes 128 + its number, a number of Slurm's own None."""
     found = re.fullmatch(r"(\d+):(\d+)", exit_code)
-    if not found or int(found.group(2)) in {OUTPUT_SIGNAL, MEMORY_SIGNAL}:
+    if not found or found.group(2) in FAULTS:
         return None
     return int(found.group(1)) or (128 + int(found.group(2)) if int(found.group(2)) else 0)
+
+
+def ask(*command: str, timeout_s: float = ASK_TIMEOUT_S) -> Answer:
+    """Return the answer of one of Slurm's commands, which get none of the variables that change their answers."""
+    variables = ambient.without(os.environ, Slurm.question_variables)
+    return programs.ask(*command, timeout_s=timeout_s, variables=variables)
+
+
+def listing(*command: str, timeout_s: float = ANSWER_S) -> str | None:
+    """Return the stdout of one of Slurm's commands, or None where it is missing or fails.
+
+    Raises NoAnswerError when it does not end in time, or when the controller does not answer: "cannot be asked" is not "not there".
+    """
+    answer = ask(*command, timeout_s=timeout_s)
+    if answer.is_late:
+        raise NoAnswerError(f"{answer.err}; try again later")
+    if answer.code and NO_CONTROLLER.search(answer.err):
+        raise NoAnswerError(f"`{' '.join(command)}`: {answer.err.strip()}; try again later")
+    return answer.out if answer.is_good else None
+
+
+def without_overrides(account: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return `variables` as sbatch is to see them: without those of jobs, but with SBATCH_ACCOUNT where the run names no account."""
+    return ambient.without(variables, Slurm.job_variables, () if account else ("SBATCH_ACCOUNT",))
+
+
+def _shown_nodes(names: list[str]) -> str | None:
+    """Ask for the nodes; a controller that is restarted just now is asked again, for the job would be lost without it."""
+    try:
+        return listing("scontrol", "show", "node", ",".join(names), "--oneliner", timeout_s=30)
+    except NoAnswerError as error:
+        raise SilentError(str(error)) from error
+
+
+def _word(name: str, value: str) -> str:
+    if not DIRECTIVE_WORD.fullmatch(value):
+        raise UsageError(
+            f"launch.{name.lower()}: {value!r} cannot stand in a #SBATCH line; use letters, digits and . , : = + @ % / [ ] ( ) -"
+        )
+    return value

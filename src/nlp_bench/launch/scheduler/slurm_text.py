@@ -4,9 +4,7 @@ Each question carries a mark that comes back in the answer: a first field of our
 the key with which a line of `scontrol show` begins. Lines without it are not read; an answer without it is no answer.
 """
 
-import os
 import re
-from collections.abc import Mapping
 
 MARK = "nlp-bench|"
 """The first field of each line that squeue and sinfo are asked for, their header included: `--format=nlp-bench|%i|%k`."""
@@ -64,6 +62,7 @@ def hostnames(out: str) -> list[str] | None:
     return names if names and all(map(_NODE.fullmatch, names)) else None
 
 
-def own_nodes(variables: Mapping[str, str] = os.environ) -> str:
-    """Return the list of the nodes of the job that this process is part of; empty outside of one."""
-    return variables.get("SLURM_JOB_NODELIST") or variables.get("SLURM_NODELIST") or ""
+def field_of(line: str, name: str) -> str:
+    """Return the value of `name` in a line of `scontrol show ... --oneliner`; empty where it is not there."""
+    found = re.search(rf"(?:^|\s){name}=(\S+)", line)
+    return found.group(1) if found else ""

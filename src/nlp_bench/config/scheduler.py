@@ -1,0 +1,314 @@
+"""What nlp-bench asks of a scheduler, and which schedulers there are.
+
+A scheduler is one module with one subclass of `Scheduler`: named in BUILT_IN, or by an entry point of the group `nlp_bench.schedulers`
+of any installed package. The class itself, with nothing overridden, is a machine without a scheduler.
+"""
+
+import importlib
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from nlp_bench.config import checks
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.outcome import Outcome
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from nlp_bench.config.run import Run
+    from nlp_bench.config.system import Slurm
+
+LOCAL = "local"
+"""The launcher that has no queue: this machine."""
+BUILT_IN = {"slurm": "nlp_bench.launch.scheduler.slurm", LOCAL: "nlp_bench.config.scheduler"}
+"""Module by name; each has its class as SCHEDULER, and is loaded when it is asked for."""
+GROUP = "nlp_bench.schedulers"
+"""The entry points of other packages: toy = my_package.toy:Toy."""
+ASK_TIMEOUT_S = 20
+PATIENCE_S = 120
+"""Seconds for which a scheduler that does not answer is asked again before a command gives up."""
+
+Found = TypeVar("Found")
+
+
+class NoAnswerError(UsageError):
+    """A program is there, but it did not answer in time."""
+
+
+class SilentError(NlpBenchError):
+    """The scheduler could not be asked; nothing is known."""
+
+
+class UnsureError(NlpBenchError):
+    """It is not known whether the scheduler took a job."""
+
+
+class State(Enum):
+    """What a job does."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDING = "ending"
+    """It is being taken down; its script may still run."""
+    ENDED = "ended"
+    """The job's `outcome` says how; without one its exit status does."""
+    GONE = "gone"
+    """The scheduler answers, but no longer knows the job."""
+    UNKNOWN = "unknown"
+    """A word of the scheduler that its module does not know."""
+
+
+ACTIVE = (State.WAITING, State.RUNNING, State.ENDING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a scheduler says of one job."""
+
+    state: State
+    """What it does."""
+    word: str = ""
+    """The scheduler's own word for that."""
+    reason: str = ""
+    """Why it waits or ended, in the scheduler's word."""
+    outcome: Outcome | None = None
+    """How it ended, where the state tells."""
+    reason_outcome: Outcome | None = None
+    """How it is ending, where the reason tells."""
+    exit_status: int | None = None
+    """Exit status of the job script; None while it runs, and where the scheduler's own numbers stand in its place."""
+    exit_code: str = ""
+    """The scheduler's spelling of it."""
+    fault: tuple[Outcome, str] | None = None
+    """What the exit code means where no program of ours can have left it: the outcome and a sentence."""
+    is_memory_suspect: bool = False
+    """Whether a kill without a word is mostly for lack of memory."""
+    job_id: str = ""
+    """Its number."""
+    source: str = ""
+    """Which command said so."""
+    restarts: int = 0
+    """How often it was requeued and began anew."""
+    suspended_s: float | None = None
+    """Seconds that it was suspended; None where the scheduler does not tell."""
+    comment: str = ""
+    """The comment that it carries; empty where it is not known any more."""
+    work_dir: str = ""
+    """The folder that it was submitted from; likewise."""
+    node_name: str = ""
+    """The node on which its script runs; likewise."""
+    remedy: str = ""
+    """What only a person can do for it to go on, with the command."""
+
+    def record(self) -> dict[str, Any]:
+        """Return it for outcome.json."""
+        return {
+            "source": self.source,
+            "job_id": self.job_id,
+            "state": self.word or self.state.name,
+            "reason": self.reason,
+            "exit_code": self.exit_code,
+            "restarts": self.restarts,
+            "suspended_s": self.suspended_s,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """The job that this process is part of, as its environment tells."""
+
+    job_id: str
+    """Its number."""
+    restarts: int = 0
+    """How often it had begun anew before."""
+    node_name: str = ""
+    """The scheduler's name of this node; empty where it does not tell."""
+    node: int = 0
+    """Number of this node in the job."""
+    num_nodes: str = ""
+    """Nodes of the job."""
+
+
+class Scheduler:
+    """A scheduler; as it stands, a machine without one."""
+
+    name = LOCAL
+    """As in `launcher` of system files and as a tag."""
+    title = "this machine"
+    """For a person."""
+    absent = ""
+    """What to do where it does not answer."""
+    job_id = re.compile(r"[0-9]+")
+    """How its jobs are named: such a word is handed to its commands, and printed behind "Submitted batch job"."""
+    path_patterns = ""
+    """Signs that it takes for a pattern in the path of a log."""
+    job_variables = re.compile(r"(?!)")
+    """Variables that it sets in a job, or that change a submission."""
+    question_variables = re.compile(r"(?!)")
+    """Variables that change the answers of its other commands."""
+    connection: tuple[str, ...] = ()
+    """Variables of these kinds that say which scheduler is meant and who asks: they always stay."""
+    gpu_variables: tuple[str, ...] = ()
+    """Variables that tell which GPUs a task has."""
+    gpu_remedy = ""
+    """How a job gets all GPUs of its nodes."""
+    no_nodes = "no list of nodes"
+    """Why the nodes of a job are not known outside of one."""
+    starter_name = "the job script"
+    """The program that `starter` calls."""
+    directive = ""
+    """Beginning of the template's lines that are options of its submission; lines of other schedulers are left out."""
+    job_id_variable, restarts_variable = "NLP_BENCH_JOB_ID", "NLP_BENCH_RESTARTS"
+    """Variables of the job script."""
+    in_own_allocation: Mapping[str, str] = {}
+    """Variables with which a script may start the ranks inside an allocation that a person holds."""
+    memory_limit: "re.Pattern[str] | None" = None
+    """Its words in the log when it killed a job for its memory."""
+    queues_command = lost_nodes_command = ""
+    """What shows the queues, and why nodes are down."""
+
+    def detect(self) -> str | None:
+        """Return the name of the cluster that answers here, None where there is none. Raises NoAnswerError for one that is silent."""
+        return None
+
+    def check_options(self, settings: "Slurm") -> None:
+        """Raise UsageError for further options of a job that would change what submission, log or outcome rest on."""
+
+    def check_limits(self, run: "Run") -> None:
+        """Raise UsageError where its queue cannot give what `run` asks for; silent where it does not tell."""
+
+    def tokens(self, run: "Run") -> dict[str, list[str]]:
+        """Return the template's tokens of `directive` lines: each with its values, none where the line is to go."""
+        del run
+        return {}
+
+    def header(self, run: "Run") -> list[str]:
+        """Return lines to stand below the script's first one, of a scheduler for which the template has none."""
+        del run
+        return []
+
+    def starter(self, run: "Run") -> list[str]:
+        """Return the words that start a command once on each node of the job; none where it simply runs here."""
+        del run
+        return []
+
+    def one_by_one(self, run: "Run") -> "Run":
+        """Return `run` so that its jobs, all under its job's name, are started one after the other."""
+        del run
+        raise UsageError(f"--chain: {self.title} has no way to start jobs one after the other; submit one job")
+
+    def allocation(self, variables: Mapping[str, str] = os.environ) -> Allocation | None:
+        """Return the job that this process is part of."""
+        del variables
+        return None
+
+    def addresses(self, suffix: str) -> list[str]:
+        """Return an address of each node of this job, in its order; `suffix` makes a node's name its fast address. Raises NlpBenchError."""
+        del suffix
+        return ["127.0.0.1"]
+
+    def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:
+        """Hand `script` over, from its folder, and return the job's number. `lock` is a descriptor to be inherited by what is started.
+
+        The job must be found by its `comment` afterwards. Raises UnsureError where it is not known whether there is a job now,
+        another NlpBenchError where there is none.
+        """
+        raise NotImplementedError
+
+    def query(self, job_id: str, *, timeout_s: float = ASK_TIMEOUT_S) -> Job | None:
+        """Return what it says of a job; None where it cannot be asked at present."""
+        del job_id, timeout_s
+        return None
+
+    def is_queued(self, job_id: str) -> bool | None:
+        """Whether its queue lists the job as waiting or running, asked where `query` gave a State.UNKNOWN; None: cannot be asked."""
+        del job_id
+        return None
+
+    def jobs(self, *, ended: bool) -> list[tuple[str, str]]:
+        """Return number and comment of this user's jobs, the oldest first; with `ended` also of those that have, as far as they are known.
+
+        Raises SilentError where it does not answer: that is not "none".
+        """
+        del ended
+        return []
+
+    def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> None:
+        """Take jobs out of the queue; a scheduler that does not answer is no error: they would end by themselves."""
+
+    def commands(self, job_ids: list[str]) -> tuple[str, str]:
+        """Return what a person types to see the last of `job_ids`, and to end them all."""
+        raise NotImplementedError
+
+    def why_not_started(self, errors: str) -> str | None:
+        """Return why the starter began nothing, from the job's stderr; None where that does not tell."""
+        del errors
+        return None
+
+    def says_requeued(self, notice: str, error: str) -> bool:
+        """Whether its notice or the first error in the log says that the job waits again."""
+        del notice, error
+        return False
+
+
+SCHEDULER = Scheduler
+
+
+def patiently(scheduler: Scheduler, question: Callable[[], Found]) -> Found:
+    """Put a question until the scheduler answers, with growing pauses, for PATIENCE_S; then SilentError goes on."""
+    end, pause_s = time.monotonic() + PATIENCE_S, 1.0
+    while True:
+        try:
+            return question()
+        except SilentError as error:  # noqa: PERF203  # each question may be the last
+            if time.monotonic() + pause_s > end:
+                raise
+            said = f"{scheduler.title} does not answer ({error}); asking again in {pause_s:.0f} s"
+            print(f"nlp-bench: {said}", file=sys.stderr)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 30.0)
+
+
+@cache
+def get_scheduler(name: str) -> Scheduler:
+    """Return the scheduler of that name. Raises UsageError where there is none."""
+    check_name("launch.launcher", name)
+    named = importlib.import_module(BUILT_IN[name]).SCHEDULER if name in BUILT_IN else _plugins()[name].load()
+    found: Scheduler = named()
+    return found
+
+
+def scheduler_names() -> tuple[str, ...]:
+    """Return the names of all schedulers that are installed, those of ours first."""
+    return (*BUILT_IN, *_plugins())
+
+
+def check_name(field: str, name: str) -> None:
+    """Raise UsageError for a scheduler that is not installed."""
+    if (
+        name not in BUILT_IN
+    ):  # entry points are looked for only where they are needed: that reads every installed package
+        checks.one_of(field, name, scheduler_names())
+
+
+@cache
+def _plugins() -> "dict[str, EntryPoint]":
+    from importlib.metadata import entry_points  # noqa: PLC0415  # see check_name
+
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in BUILT_IN}
+
+
+def detected() -> tuple[str, str | None]:
+    """Return the scheduler that answers here and the name of its cluster; ("local", None) where none does."""
+    for name in scheduler_names():
+        if name != LOCAL and (cluster := get_scheduler(name).detect()) is not None:
+            return name, cluster
+    return LOCAL, None
