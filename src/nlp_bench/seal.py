@@ -326,13 +326,13 @@ def _opening(folder: _Folder) -> _Judged:
 
 
 def _nonce(folder: _Folder) -> _Judged:
-    asked, parts = folder.run.get("nonce"), folder.log.parts
+    wanted, parts = folder.run.get("nonce"), folder.log.parts
     if not parts:
         return State.MISSING, ""
-    other = next((part for part in parts if part.nonce != asked), None)
+    other = next((part for part in parts if part.nonce != wanted), None)
     if other is None:
-        return State.HOLDS if asked else State.MISSING, ""
-    return State.BROKEN, f"{LOG} line {other.first_line} says nonce {other.nonce or NONE}, {RUN} says {asked or NONE}"
+        return State.HOLDS if wanted else State.MISSING, ""
+    return State.BROKEN, f"{LOG} line {other.first_line} says nonce {other.nonce or NONE}, {RUN} says {wanted or NONE}"
 
 
 def _closing(folder: _Folder) -> _Judged:

@@ -47,3 +47,8 @@ def jube_file(folder: Path, *, before: dict[str, str] | None = None, **runs: Run
         text = text.replace(f"#{token}#", value)
     (folder / "endings.yaml").write_text(text, encoding="utf-8")
     return folder / "endings.yaml"
+
+
+def submit(record: Path, run_dir: Path, *further: str) -> list[str]:
+    """Return the words that submit the run of `record` into `run_dir`, with nobody to follow it."""
+    return ["submit", "--run", str(record), "--run-dir", str(run_dir), "--no-follow", *further]

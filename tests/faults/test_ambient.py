@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.sandbox import Sandbox
 
+from faults import stand_in
 from nlp_bench.config.origin import commit_of
 from nlp_bench.config.run import Run
 
@@ -91,12 +92,7 @@ def test_a_job_of_slurm_is_the_same(slurm: Sandbox, stub_run: Stub, tmp_path: Pa
     run_dir = tmp_path / "run"
     words = [
         *NLP_BENCH,
-        "submit",
-        "--run",
-        str(stub_run("slow 1").write(tmp_path)),
-        "--run-dir",
-        str(run_dir),
-        "--no-follow",
+        *stand_in.submit(stub_run("slow 1").write(tmp_path), run_dir),
     ]
     first = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert first.stdout.startswith("Submitted batch job "), first.stderr

@@ -13,7 +13,7 @@ from support.processes import processes_with
 
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch import local
+from nlp_bench.launch.scheduler import local
 
 Stub = Callable[..., Run]
 ROOT = Path(__file__).resolve().parents[2]

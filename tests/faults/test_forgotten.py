@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.sandbox import sandbox
 
+from faults import stand_in
 from nlp_bench.config.run import Run
 
 pytestmark = [pytest.mark.slurm]
@@ -25,7 +26,7 @@ def test_a_job_that_slurm_has_forgotten(stub_run: Callable[..., Run], tmp_path: 
         }
         run_dir = tmp_path / "run"
         record = stub_run("ok", "--hold").write(tmp_path)
-        slurm(*NLP_BENCH, "submit", "--run", str(record), "--run-dir", str(run_dir), "--no-follow")
+        slurm(*NLP_BENCH, *stand_in.submit(record, run_dir))
         job = json.loads((run_dir / "submit.json").read_text())["job_id"]
         slurm("scancel", job)
         end = time.monotonic() + 60

@@ -14,6 +14,7 @@ import pytest
 from support.processes import processes_with
 from support.sandbox import Sandbox
 
+from faults import stand_in
 from nlp_bench.config.run import Run
 
 pytestmark = [pytest.mark.torchrun]
@@ -130,7 +131,7 @@ def submitted(slurm: Sandbox, rank_run: Stub, tmp_path: Path) -> Callable[..., P
     def submit(mode: str, **wishes: float) -> Path:
         record, run_dir = rank_run(mode, launcher="slurm", **wishes).write(tmp_path), tmp_path / "run"
         slurm(
-            sys.executable, "-m", "nlp_bench", "submit", "--run", str(record), "--run-dir", str(run_dir), "--no-follow"
+            sys.executable, "-m", "nlp_bench", *stand_in.submit(record, run_dir)
         )  # fmt: skip
         end = time.monotonic() + 60
         while "iteration        2/" not in (

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.sandbox import Sandbox
 
+from faults import stand_in
 from nlp_bench.config.run import Run
 
 pytestmark = [pytest.mark.slurm]
@@ -30,7 +31,7 @@ def test_sbatch_refuses(
     slurm: Sandbox, stub_run: Stub, tmp_path: Path, words: tuple[str, ...], launch: dict[str, str], said: str
 ) -> None:
     record = stub_run("ok", *words, **launch).write(tmp_path)
-    command = [*NLP_BENCH, "submit", "--run", str(record), "--run-dir", str(tmp_path / "run"), "--no-follow"]
+    command = [*NLP_BENCH, *stand_in.submit(record, tmp_path / "run")]
     done = subprocess.run(command, env=slurm.environment, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert said in done.stderr
@@ -43,7 +44,7 @@ def test_an_allocation_of_another_size(slurm: Sandbox, stub_run: Stub, tmp_path:
     run = stub_run("other 0")
     record = run.write(tmp_path)
     run_dir = tmp_path / "run"
-    slurm(*NLP_BENCH, "submit", "--run", str(record), "--run-dir", str(run_dir), "--no-follow")
+    slurm(*NLP_BENCH, *stand_in.submit(record, run_dir))
     end = time.monotonic() + 60
     first = json.loads((run_dir / "submit.json").read_text())["job_id"]
     slurm("scancel", first)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.sandbox import Sandbox
 
+from faults import stand_in
 from nlp_bench.config.run import Run
 
 pytestmark = [pytest.mark.slurm]
@@ -26,7 +27,7 @@ class Retried:
         self.slurm, self.run_dir = slurm, folder / "run"
         record = run.write(folder)
         slurm(
-            *NLP_BENCH, "submit", "--run", str(record), "--run-dir", str(self.run_dir), "--no-follow", "--retries", str(retries)
+            *NLP_BENCH, *stand_in.submit(record, self.run_dir), "--retries", str(retries)
         )  # fmt: skip
 
     def submission(self) -> dict[str, object]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.sandbox import Sandbox
 
+from faults import stand_in
 from nlp_bench.config.run import Run
 from nlp_bench.seal import Link, State
 
@@ -19,7 +20,7 @@ NLP_BENCH = (sys.executable, "-m", "nlp_bench")
 def ended(slurm: Sandbox, run: Run, folder: Path, *, edit: bool) -> dict[str, object]:
     """Submit a run that is held, edit its run.json or not, release it; return its row of the report."""
     run_dir = folder / "run"
-    slurm(*NLP_BENCH, "submit", "--run", str(run.write(folder)), "--run-dir", str(run_dir), "--no-follow")
+    slurm(*NLP_BENCH, *stand_in.submit(run.write(folder), run_dir))
     if edit:
         path = run_dir / "run.json"
         path.write_text(path.read_text().replace('"lr": ', '"lr": 1'))

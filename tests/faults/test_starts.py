@@ -13,6 +13,7 @@ import pytest
 from support.sandbox import Sandbox
 from support.shims import shim
 
+from faults import stand_in
 from nlp_bench.cli.main import main
 from nlp_bench.config.run import Run
 
@@ -29,7 +30,7 @@ class Started:
         folder.mkdir()
         count = f"echo called >> '{self.tools}/calls'\n"
         path = shim(self.tools, "srun", count + before.replace("{0}", str(self.tools)), after)
-        words = ["submit", "--run", str(run.write(folder)), "--run-dir", str(self.run_dir), "--no-follow"]
+        words = stand_in.submit(run.write(folder), self.run_dir)
         environment = {**slurm.environment, "PATH": path}
         command = [sys.executable, "-m", "nlp_bench", *words]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)

@@ -12,6 +12,7 @@ import pytest
 from support.jube_versions import both_jubes
 from support.sandbox import Sandbox
 
+from faults import stand_in
 from nlp_bench.config.run import Run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.jube]
@@ -53,7 +54,7 @@ def test_to_the_table_unattended(
 def test_the_hours_are_a_bound(slurm: Sandbox, stub_run: Callable[..., Run], tmp_path: Path) -> None:
     record = stub_run("hang").write(tmp_path)
     words = [sys.executable, "-m", "nlp_bench"]
-    slurm(*words, "submit", "--run", str(record), "--run-dir", str(tmp_path / "run"), "--no-follow")
+    slurm(*words, *stand_in.submit(record, tmp_path / "run"))
     watch = [*words, "watch", str(tmp_path / "run"), "--every", "1", "--max-hours", "0.001"]
     done = subprocess.run(watch, env=slurm.environment, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 3, done.stderr

@@ -11,6 +11,7 @@ import pytest
 from support.sandbox import Sandbox
 from support.shims import shim
 
+from faults import stand_in
 from nlp_bench.config import scheduler
 from nlp_bench.config.run import Run
 from nlp_bench.doctor.scheduler import partition_nodes
@@ -160,7 +161,7 @@ def test_a_run_behind_wrappers_ends_well(slurm: Sandbox, stub_run: Stub, tmp_pat
     for name in (*ASKING, "sbatch", "srun", "scancel"):
         path = shim(tmp_path / "tools", name, f"cat {tmp_path}/banner", f"cat {tmp_path}/banner")
     record = stub_run("ok", "--mem=200").write(tmp_path)
-    words = ["submit", "--run", str(record), "--run-dir", str(tmp_path / "run"), "--no-follow"]
+    words = stand_in.submit(record, tmp_path / "run")
     environment = {**slurm.environment, "PATH": path}
     command = [sys.executable, "-m", "nlp_bench"]
     done = subprocess.run([*command, *words], env=environment, capture_output=True, text=True, check=False, timeout=120)

@@ -13,9 +13,8 @@ from nlp_bench.config.request import Request, from_options
 from nlp_bench.config.resolve import for_another_job, resolve
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.launch.chain import Wishes, taken_up, with_wishes
-from nlp_bench.launch.end.advice import advice, of_entry, short
+from nlp_bench.launch.end.advice import SPECIAL, advice, of_entry, short
 from nlp_bench.launch.end.ending import Ending
-from nlp_bench.launch.end.remedies import SPECIAL
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
@@ -35,7 +34,7 @@ REASONS = {
     "by signal": "the job was told by signal USR1 that its time is nearly over",
     "--max-pending": "waited 61 s in the queue, longer than --max-pending 60: PENDING (Resources)",
 }
-"""A sentence as `launch.end.ending` writes it, for each pattern of `launch.end.remedies`."""
+"""A sentence as `launch.end.ending` writes it, for each pattern of SPECIAL."""
 
 
 @pytest.fixture

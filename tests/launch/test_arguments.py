@@ -15,8 +15,7 @@ from nlp_bench.config.resolve import for_another_job, resolve
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.config.system import Network
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.launch.arguments import check_arguments, training_arguments
-from nlp_bench.launch.megatron_lm import upstream_environment
+from nlp_bench.launch.arguments import check_arguments, training_arguments, upstream_environment
 from nlp_bench.launch.nodes import rendezvous
 from nlp_bench.launch.nodes.rendezvous import meet
 from nlp_bench.launch.nodes.torchrun import program_words, torchrun_command

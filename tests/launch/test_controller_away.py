@@ -9,8 +9,8 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import Job, SilentError, State
+from nlp_bench.launch.end.advice import AGAIN, remedy_of
 from nlp_bench.launch.end.ending import decide
-from nlp_bench.launch.end.remedies import AGAIN, remedy_of
 from nlp_bench.launch.follow.sync import sync_script
 from nlp_bench.launch.nodes.rendezvous import addresses
 from nlp_bench.outcome import Outcome

@@ -12,9 +12,8 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch.nodes import node as node_module
-from nlp_bench.launch.nodes.gpus import require_gpus, visible_gpus
-from nlp_bench.launch.nodes.node import binding_plan, node_environment
+from nlp_bench.launch.nodes import places as node_module
+from nlp_bench.launch.nodes.places import binding_plan, node_environment, require_gpus, visible_gpus
 from nlp_bench.launch.nodes.torchrun import rank_environment
 from nlp_bench.machine.nvml import Nvml
 

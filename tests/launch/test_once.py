@@ -17,10 +17,10 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch import folder, local, lock, once
+from nlp_bench.launch import folder, lock, once
 from nlp_bench.launch.end.ending import Ending, write_ending
 from nlp_bench.launch.follow.sync import sync
-from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.scheduler import local, slurm
 from nlp_bench.launch.submit import is_submitted, submit
 from nlp_bench.outcome import Outcome
 

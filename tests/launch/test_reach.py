@@ -12,9 +12,16 @@ from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch.nodes import reach
-from nlp_bench.launch.nodes.reach import check_meeting, free_port, is_free
-from nlp_bench.launch.nodes.rendezvous import FIRST_PORT, NUM_PORTS, Rendezvous, port_of
+from nlp_bench.launch.nodes import rendezvous
+from nlp_bench.launch.nodes.rendezvous import (
+    FIRST_PORT,
+    NUM_PORTS,
+    Rendezvous,
+    check_meeting,
+    free_port,
+    is_free,
+    port_of,
+)
 
 
 def meeting(endpoint: str, *, node: int = 0) -> Rendezvous:
@@ -29,7 +36,7 @@ def test_a_name_without_an_address_is_named() -> None:
 
 
 def test_a_resolver_that_does_not_answer_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "NAME_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(rendezvous, "NAME_TIMEOUT_S", 0.2)
     is_over = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [is_over.wait(60)][1:])
     begin = time.monotonic()

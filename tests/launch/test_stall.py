@@ -7,7 +7,7 @@ import pytest
 
 from nlp_bench.config.limits import Limits
 from nlp_bench.errors import UsageError
-from nlp_bench.launch.nodes.stall import LogWatch
+from nlp_bench.launch.nodes.supervise import LogWatch
 
 LINE = " iteration {:8d}/      40 | consumed samples: 1 | elapsed time per iteration (s): 1.0000 |\n"
 

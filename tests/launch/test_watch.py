@@ -15,8 +15,7 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.launch.folder import write_submission
-from nlp_bench.launch.follow.enough import Enough
-from nlp_bench.launch.follow.progress import TAIL_BYTES, progress
+from nlp_bench.launch.follow.progress import TAIL_BYTES, Enough, progress
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
 

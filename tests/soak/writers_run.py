@@ -14,11 +14,11 @@ from nlp_bench.doctor.nodes import prepare as prepare_test
 from nlp_bench.doctor.place import look_around
 from nlp_bench.errors import NlpBenchError, explained
 from nlp_bench.launch.end.ending import Ending, read_ending, write_ending
-from nlp_bench.launch.end.script_record import ScriptRecord, write_record
+from nlp_bench.launch.end.evidence import ScriptRecord, write_record
 from nlp_bench.launch.expected import foretell
 from nlp_bench.launch.folder import prepare as prepare_run
 from nlp_bench.launch.folder import read_submission, write_submission
-from nlp_bench.launch.nodes.provenance import write_provenance
+from nlp_bench.launch.nodes.torchrun import write_provenance
 from nlp_bench.launch.rehearsal import row
 from nlp_bench.machine import recorder
 from nlp_bench.machine.node import node_name

@@ -118,7 +118,7 @@ def _check_repeats(text: str) -> None:
 
 def _machine(what: str, system: System) -> str:
     from nlp_bench.config import machine
-    from nlp_bench.launch.environment import software_lines
+    from nlp_bench.launch.script import software_lines
 
     lines = software_lines(system)
     if what == "machine":

@@ -40,8 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.errors import NlpBenchError
     from nlp_bench.launch import starts
     from nlp_bench.launch.folder import refuse_importable
-    from nlp_bench.launch.nodes.reach import free_port
-    from nlp_bench.launch.nodes.rendezvous import FIRST_PORT, NUM_PORTS, addresses, meet, port_of
+    from nlp_bench.launch.nodes.rendezvous import FIRST_PORT, NUM_PORTS, addresses, free_port, meet, port_of
     from nlp_bench.launch.nodes.torchrun import torchrun_command
     from nlp_bench.orphans import die_with_parent
 
@@ -80,10 +79,9 @@ def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: li
     from nlp_bench.build.environment import build_environment, build_warning
     from nlp_bench.config.catalog import root
     from nlp_bench.launch import ambient
-    from nlp_bench.launch.nodes.provenance import write_provenance
-    from nlp_bench.launch.nodes.reach import check_meeting
+    from nlp_bench.launch.nodes.rendezvous import check_meeting
     from nlp_bench.launch.nodes.supervise import supervise
-    from nlp_bench.launch.nodes.torchrun import rank_environment
+    from nlp_bench.launch.nodes.torchrun import rank_environment, write_provenance
     from nlp_bench.machine.recorder import start_recorder
 
     check_meeting(rendezvous)

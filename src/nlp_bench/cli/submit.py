@@ -117,7 +117,7 @@ def _submit(options: argparse.Namespace) -> int:
     from nlp_bench.launch.chain import check_checkpoint, job_ids, with_wishes
     from nlp_bench.launch.end.ending import read_ending
     from nlp_bench.launch.expected import foretell
-    from nlp_bench.launch.local import Waiting, has_ended
+    from nlp_bench.launch.scheduler.local import Waiting, has_ended
     from nlp_bench.launch.submit import is_submitted, submit
 
     if options.run and options.run_dir and read_ending(options.run_dir):

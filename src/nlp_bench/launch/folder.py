@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import socket
 import sys
 import tempfile
@@ -17,8 +18,7 @@ from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_json, read_object, refuse_types, sha256_of, write_json, write_text
 from nlp_bench.launch import snapshot
 from nlp_bench.launch.arguments import check_arguments
-from nlp_bench.launch.environment import variables
-from nlp_bench.launch.script import job_script
+from nlp_bench.launch.script import job_script, variables
 from nlp_bench.packages import is_missing, remedy
 from nlp_bench.show.escape import one_line
 
@@ -251,6 +251,11 @@ def read_submission(run_dir: Path) -> dict[str, Any] | None:
     known = record["job_ids"] or [record["job_id"]]  # older records know one job
     record["job_ids"] = [str(job_id) for job_id in known if job_id is not None]
     return record
+
+
+def repeat_command(run_dir: Path) -> str:
+    """Return what a person types to hand the run in this folder over again."""
+    return f"nlp-bench submit --run {shlex.quote(str(run_dir / 'run.json'))} --run-dir {shlex.quote(str(run_dir))}"
 
 
 def scheduler_of(run_dir: Path) -> Scheduler:

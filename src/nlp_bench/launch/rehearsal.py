@@ -47,7 +47,7 @@ def _last_line(text: str) -> str:
 def row(run: Run, rehearsal: dict[str, Any], word: str, why: str) -> str:
     """Return the lines of metrics.txt; what is not known has none, and no key is that of a measurement."""
     record, found = json.loads(json.dumps(run.record())), expected(run)  # as run.json has it
-    told: dict[str, object] = {
+    values: dict[str, object] = {
         "rehearsal": word,
         **{key: lookup(record, dotted) for key, dotted in FROM_RUN.items() if key not in _NO_JOB},
         "tuning": switches(lookup(record, "tuning")),
@@ -57,9 +57,9 @@ def row(run: Run, rehearsal: dict[str, Any], word: str, why: str) -> str:
         "rehearsed_need_gib": _most(rehearsal, "needed_bytes") if rehearsal.get("fits") else None,
     }
     notes = [note for note in rehearsal.get("notes") or [] if isinstance(note, str)]
-    told["reason"] = "; ".join(filter(None, (why, found if isinstance(found, str) else "", *notes)))
+    values["reason"] = "; ".join(filter(None, (why, found if isinstance(found, str) else "", *notes)))
     if not isinstance(found, str):
-        told |= {
+        values |= {
             "gpu_memory_gib": f"{found.capacity_bytes / GIB:g}",
             "predicted_memory_gib": f"{found.memory_bytes / GIB:.1f}",
             "predicted_report_time_s": f"{found.report_s:.1f}",
@@ -67,12 +67,12 @@ def row(run: Run, rehearsal: dict[str, Any], word: str, why: str) -> str:
             "predicted_high90_s": f"{found.high_s:.1f}",
             "predicted_limit": found.limits(),
         }
-    lines = {key: one_line(value).replace(",", ";") for key, value in told.items() if value not in {None, ""}}
+    lines = {key: one_line(value).replace(",", ";") for key, value in values.items() if value not in {None, ""}}
     return "".join(f"{key}: {value}\n" for key, value in lines.items())  # without commas: JUBE's csv does not quote
 
 
 def _most(rehearsal: dict[str, Any], name: str) -> str | None:
-    """Return the fullest rank's bytes in GiB: of its tensors, or with all that a GPU needs beside them."""
+    """Return the fullest rank's bytes in GiB: of its tensors, or with all else that a GPU needs."""
     counts = [rank.get(name) for rank in rehearsal.get("ranks") or [] if isinstance(rank, dict)]
     known = [count for count in counts if isinstance(count, int)]
     return f"{max(known) / GIB:.2f}" if known else None

@@ -1,7 +1,6 @@
 """Hand a prepared run to its scheduler, to the allocation that a person already holds, or to this machine: once."""
 
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +10,9 @@ from nlp_bench import last_start
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import LOCAL, Scheduler, SilentError, State, get_scheduler
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch import ambient, chain, folder, local, once
+from nlp_bench.launch import ambient, chain, folder, once
 from nlp_bench.launch.follow import retry
+from nlp_bench.launch.scheduler import local
 
 
 def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) -> list[str]:
@@ -62,10 +62,9 @@ def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -
             job_ids.append(known or once.hand_over(scheduler, script, account=account, comment=own, lock=lock))
             folder.write_submission(run_dir, job_ids, parts_left=jobs - part, comment=comment)
     except SilentError as error:
-        again = f"nlp-bench submit --run {shlex.quote(str(run_dir / 'run.json'))} --run-dir {shlex.quote(str(run_dir))}"
         raise NlpBenchError(
             f"{scheduler.title} does not answer ({error}): whether the job was queued is not known; when it answers again, type the same "
-            f"command, which looks for the job before it submits one: {again}"
+            f"command, which looks for the job before it submits one: {folder.repeat_command(run_dir)}"
         ) from error
     except NlpBenchError as error:
         if not job_ids:

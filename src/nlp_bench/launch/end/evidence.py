@@ -1,16 +1,60 @@
-"""What the log of a run says about its end: the first error, the scheduler's notice, a loss that is not finite."""
+"""What the log and the job script of a run say about its end: the first error, the scheduler's notice, a loss that is not finite."""
 
 import datetime as dt
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from nlp_bench.clock import now
 from nlp_bench.config.scheduler import Scheduler
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import read_json, refuse_types, write_json
 from nlp_bench.last_start import ATTEMPT, FINISHED, STARTED, STARTED_ERR, enough_after, of_this_start, tail
 from nlp_bench.logs.endings import NODE_FAILURE, NOTICE, OUT_OF_MEMORY, meaning
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import NO_RECORDS, Records
 from nlp_bench.outcome import Outcome
+
+NAME, SCHEMA = "ended.json", "nlp-bench/ended/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptRecord:
+    """The last word of one start of a job script."""
+
+    exit_status: int
+    """Its exit status."""
+    signal: str
+    """The signal that told it to stop, for example TERM; empty where none did."""
+    job_id: str | None
+    """The scheduler's number; None for a local run."""
+    restarts: int
+    """How often the scheduler had started the job anew before."""
+    elapsed_s: int | None = None
+    """Seconds from the begin of the script to its end; None where its clock was set back, or an earlier version has written it."""
+
+
+def write_record(run_dir: Path, record: ScriptRecord) -> None:
+    """Write it; an earlier one in the folder is of an earlier job of the chain, or of an earlier start."""
+    write_json(run_dir / NAME, {"schema": SCHEMA, **asdict(record), "ended": now()})
+
+
+def read_record(run_dir: Path, job_id: str | None) -> ScriptRecord | None:
+    """Return the record of this job, None where there is none that can be read."""
+    path = run_dir / NAME
+    if not path.exists():
+        return None
+    try:
+        record = {"elapsed_s": None, **read_json(path, SCHEMA)}
+        refuse_types(record, path, exit_status=int, signal=str, job_id=str | None, restarts=int, elapsed_s=int | None)
+    except NlpBenchError:
+        return None
+    if record["job_id"] != job_id:
+        return None
+    if (record["elapsed_s"] or 0) < 0:  # bash counts by the time of day
+        record["elapsed_s"] = None
+    return ScriptRecord(**{field.name: record[field.name] for field in fields(ScriptRecord)})
+
 
 ERROR = re.compile(
     r"^(?:\[(?P<local>\w+)\]: ?|[EF]\d{4} [^\]]*\] )?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: error: .*|nlp[-_]bench[\w. ]*: error: .*|\S*: line \d+: .*: (?:command not found|No such file or directory)))$"
@@ -26,7 +70,7 @@ FAILURES = re.compile(
 ORDER = re.compile(
     r"nlp-bench: ranks ended in the order (?P<ranks>\d+ \(.*?); the first at (?P<at>[^\s;]+)(?:; within one look: (?P<together>[\d ]+))?"
 )
-"""Our launcher's word on a node whose torchrun failed (launch/nodes/ranks.py)."""
+"""Our launcher's word on a node whose torchrun failed (launch/nodes/supervise.py)."""
 LEFT_ALONE = re.compile(
     r"^\[default(?P<local>\d+)\]:.*"
     r"(?:[Cc]onnection (?:closed|reset) by (?:remote )?peer|[Bb]roken pipe|Connection was likely closed|remote process exit)"

@@ -1,9 +1,11 @@
-"""Find the folders of submitted runs below a path."""
+"""Find the folders of submitted runs, and JUBE's runs, which `jube continue` drives until nothing waits in them."""
 
+import re
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.walk import walk
 
 
@@ -17,3 +19,53 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
             if {"run.json", "submit.json"} <= files:
                 found[folder.resolve()] = None
     return sorted(found)
+
+
+JUBE_TIMEOUT_S = 3600.0
+"""Seconds for one `jube continue`: it measures and, on the local launcher, trains."""
+RUN = re.compile(r"\d{6}")
+WAITING = "RUNNING"
+"""JUBE's word for a run in which a step waits for its done file."""
+
+
+def jube_runs(paths: list[Path]) -> list[Path]:
+    """Return the runs of JUBE at or below `paths`: folders with six digits for a name that hold workpackages.xml or configuration.xml."""
+    found: dict[Path, None] = {}
+    for path in (path.resolve() for path in paths if path.is_dir()):
+        for run in (path, *sorted(path.iterdir())):
+            if RUN.fullmatch(run.name) and run.is_dir() and (run / "configuration.xml").exists():
+                found[run] = None
+    return list(found)
+
+
+def jube_status(run: Path) -> str:
+    """Return JUBE's word: RUNNING, FINISHED or ERROR. Raises NlpBenchError with JUBE's own words where it gives none."""
+    said = _jube("status", run).split()
+    if not said or said[-1] not in {WAITING, "FINISHED", "ERROR"}:
+        raise NlpBenchError(
+            f"jube status of {run} says {' '.join(said)[-300:] or 'nothing'}; the runs themselves: nlp-bench report {run}"
+        )
+    return said[-1]
+
+
+def continue_jube(run: Path) -> str:
+    """Call `jube continue` once and return JUBE's word afterwards."""
+    _jube("continue", run, "--hide-animation")
+    return jube_status(run)
+
+
+def _jube(verb: str, run: Path, *words: str) -> str:
+    command = ["jube", verb, str(run.parent), "--id", str(int(run.name)), *words]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False, timeout=JUBE_TIMEOUT_S, stdin=subprocess.DEVNULL
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise NlpBenchError(
+            "jube is not on PATH: source benchmark/env/jube.bash, then nlp_bench_find_jube ."
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise NlpBenchError(f"{' '.join(command)}: no end within {JUBE_TIMEOUT_S:.0f} s") from error
+    if done.returncode:
+        raise NlpBenchError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()[-500:]}")
+    return done.stdout

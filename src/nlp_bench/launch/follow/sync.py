@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime as dt
-import shlex
 import socket
 import sys
 import time
@@ -16,12 +15,12 @@ from nlp_bench.config.run import Run, read_run
 from nlp_bench.config.scheduler import ACTIVE, ASK_TIMEOUT_S, Allocation, Job, Scheduler, SilentError, State
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import age_s
-from nlp_bench.launch import chain, local, lock, once
+from nlp_bench.launch import chain, lock, once
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
-from nlp_bench.launch.end.evidence import gather
-from nlp_bench.launch.end.script_record import ScriptRecord, read_record, write_record
-from nlp_bench.launch.folder import is_intent, place, read_submission, scheduler_of, write_submission
+from nlp_bench.launch.end.evidence import ScriptRecord, gather, read_record, write_record
+from nlp_bench.launch.folder import is_intent, place, read_submission, repeat_command, scheduler_of, write_submission
 from nlp_bench.launch.follow import retry
+from nlp_bench.launch.scheduler import local
 from nlp_bench.outcome import Outcome
 
 GONE_S = 300
@@ -149,9 +148,9 @@ def _settle(  # noqa: PLR0913  # one fact each
     if own_id is not None and own_id in {attempt.get("job_id") for attempt in retry.attempts(submission)}:
         return None, "another job has taken this run over"
     is_fresh = record is not None and (job is None or job.restarts == record.restarts)
-    told = record.signal if record and is_fresh else ""
+    signal = record.signal if record and is_fresh else ""
     run = read_run(run_dir)
-    ending = local.blamed(decide(run, run_dir, exit_status=exit_status, job=job, signal=told), submission)
+    ending = local.blamed(decide(run, run_dir, exit_status=exit_status, job=job, signal=signal), submission)
     if (
         own_id is None
         and job
@@ -217,9 +216,7 @@ def _handing_over(run_dir: Path, submission: dict[str, Any]) -> str:
         with contextlib.suppress(SilentError):
             return retry.complete(read_run(run_dir), run_dir)
         return _silent(scheduler)
-    word = shlex.quote(str(run_dir))
-    repeat = f"nlp-bench submit --run {word}/run.json --run-dir {word}"
-    return Standing(f"the submission was cut off; repeat it: {repeat}", Kind.CUT_OFF)
+    return Standing(f"the submission was cut off; repeat it: {repeat_command(run_dir)}", Kind.CUT_OFF)
 
 
 def _still_going(scheduler: Scheduler, run_dir: Path, submission: dict[str, Any], job: Job | None) -> str | None:
@@ -252,7 +249,7 @@ def _local_state(run_dir: Path, submission: dict[str, Any]) -> str | None:
     is_held = lock.is_held(run_dir)
     if is_held is False or (is_held is None and local.killed_submit(submission)):
         return None
-    local.end_orphan(run_dir)
+    local.end_left_script(run_dir)
     return "running here"
 
 

@@ -14,10 +14,8 @@ from nlp_bench.launch import chain
 from nlp_bench.launch.end.advice import advice, short
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.folder import read_submission, scheduler_of
-from nlp_bench.launch.follow import jube_runs
-from nlp_bench.launch.follow.enough import Enough
-from nlp_bench.launch.follow.progress import Progress, progress
-from nlp_bench.launch.follow.runs import find_runs
+from nlp_bench.launch.follow.progress import Enough, Progress, progress
+from nlp_bench.launch.follow.runs import continue_jube, find_runs, jube_runs, jube_status
 from nlp_bench.launch.follow.sync import Kind, Standing, sync
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.outcome import Outcome
@@ -53,10 +51,10 @@ class Look:
         return self.ending.outcome if self.ending else None
 
     def line(self) -> str:
-        """Return it for a person; of a silent log its limit is told, not how long it is silent, or every line would have moved."""
+        """Return it for a person; of a silent log its limit is shown, not how long it is silent, or every line would have moved."""
         if self.ending:
-            told = self.ending.text()
-            return told if self.outcome is Outcome.VALID else f"{told} ({short(self.ending, self.folder)})"
+            text = self.ending.text()
+            return text if self.outcome is Outcome.VALID else f"{text} ({short(self.ending, self.folder)})"
         if not self.progress:
             return self.state
         text = self.progress.text()
@@ -196,7 +194,7 @@ class _Watching:
 
     def _drive(self, looks: list[Look]) -> None:
         """Let JUBE go on wherever all that it waits for has ended; a JUBE that fails is said once and asked again."""
-        for run in jube_runs.jube_runs(self.paths):
+        for run in jube_runs(self.paths):
             below = [look for look in looks if look.folder.is_relative_to(run)]
             num_ended = sum(look.ending is not None for look in below)
             is_cut = any(look.state.kind is Kind.CUT_OFF for look in below)
@@ -207,7 +205,7 @@ class _Watching:
                 continue  # JUBE looks at every step of a run each time that it is called
             self.num_ended[run] = num_ended
             try:
-                word = jube_runs.go_on(run) if num_ended or is_cut or not below else jube_runs.status(run)
+                word = continue_jube(run) if num_ended or is_cut or not below else jube_status(run)
             except NlpBenchError as error:
                 word = f"error: {error}"
             if self.waiting.get(run) != word:

@@ -1,19 +1,178 @@
-"""One node's torchrun under watch: it ends with this process, whatever ends either, and a training that stands still is ended."""
+"""One node's torchrun under watch: it ends with this process, whatever ends either, and a training that stands still is ended.
+
+torchrun blames the first rank that *fails*: one that leaves early with status 0 makes its peers fail, and is not named; so the order in
+which the ranks end is watched. A rank that hangs outside a collective has no time-out of its own: the growth of the log is watched.
+"""
 
 import contextlib
 import ctypes
+import datetime as dt
 import os
+import re
+import select
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from nlp_bench.config.limits import Limits
 from nlp_bench.config.run import Run
 from nlp_bench.launch.arguments import STOP_WORD, training_arguments
-from nlp_bench.launch.nodes.ranks import Ranks, children
-from nlp_bench.launch.nodes.stall import LogWatch
 from nlp_bench.orphans import ANCESTOR, die_with_parent
+
+SCAN_S = 1.0
+"""Seconds between two searches while ranks are missing; a process table of thousands takes some milliseconds."""
+
+
+class Ranks:
+    """The children of torchrun that are ranks, watched through their pidfds (Linux 5.3), which tell the order exactly."""
+
+    def __init__(self, agent: int, expected: int) -> None:
+        self.agent, self.expected = agent, expected
+        self.handles: dict[int, int] = {}  # pidfd: rank
+        self.pids: dict[int, int] = {}  # rank: process
+        self.ended: list[tuple[int, float]] = []
+        self.next_scan = 0.0
+        self.poll = select.poll()
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep for at most `timeout_s`, less when a rank ends, and note the ends."""
+        if len(self.pids) < self.expected and time.monotonic() >= self.next_scan:
+            self._scan()
+        if not self.handles:
+            time.sleep(timeout_s)
+            return
+        ready, now = self.poll.poll(timeout_s * 1000), time.time()  # of several at once nobody knows the order
+        for handle, _ in ready:
+            self.poll.unregister(handle)
+            self.ended.append((self.handles.pop(handle), now))
+            os.close(handle)
+
+    def alive(self) -> list[int]:
+        """Return the processes of the ranks that have not ended."""
+        gone = {rank for rank, _ in self.ended}
+        return [pid for rank, pid in self.pids.items() if rank not in gone]
+
+    def order(self) -> str | None:
+        """Return the sentence that `launch.end.evidence` reads: which rank ended when; None unless all ranks were seen.
+
+        One that ended before it was seen would have been the first.
+        """
+        if not self.ended or len(self.ended) + len(self.handles) < self.expected:
+            return None
+        first_s = self.ended[0][1]
+        words = [f"{rank} (+{at - first_s:.2f} s)" for rank, at in self.ended]
+        begin = dt.datetime.fromtimestamp(first_s, tz=dt.timezone.utc).isoformat(timespec="microseconds")
+        together = [str(rank) for rank, at in self.ended if at == first_s]
+        also = f"; within one look: {' '.join(together)}" if len(together) > 1 else ""
+        return f"nlp-bench: ranks ended in the order {', '.join(words)}; the first at {begin}{also}"
+
+    def _scan(self) -> None:
+        self.next_scan = time.monotonic() + SCAN_S
+        for pid in children(self.agent):
+            if pid in self.pids.values():
+                continue
+            rank = _rank(pid)
+            if rank is None or rank in self.pids:
+                continue
+            self.pids[rank] = pid
+            with contextlib.suppress(
+                OSError, AttributeError
+            ):  # an older Linux, or it has ended already: the order is not known
+                handle = os.pidfd_open(pid)
+                self.handles[handle] = rank
+                self.poll.register(handle, select.POLLIN)
+
+
+def children(parent: int) -> list[int]:
+    """Return the child processes of `parent`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if len(words) > 1 and int(words[1]) == parent and words[0] != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+def _rank(pid: int) -> int | None:
+    """Return the rank that torchrun gave a process; None where it has none, or has not become the rank's program yet."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    values = dict(word.split(b"=", 1) for word in words if b"=" in word)
+    text = values.get(b"RANK", b"")
+    return int(text) if text.isdigit() and b"TORCHELASTIC_RUN_ID" in values else None
+
+
+ITERATION = re.compile(rb"iteration +(\d+)/ *(\d+)")
+BLOCK_BYTES = 1 << 20
+
+
+class LogWatch:
+    """The silence of one growing log, in seconds for which this process was awake.
+
+    A job that Slurm suspends, or a machine that sleeps, is silent without a fault: that time is not counted, because the watch
+    sleeps with it.
+    """
+
+    def __init__(self, path: Path, limits: Limits, *, saves: bool) -> None:
+        """Watch `path` from its present end on: what stands there is of an earlier start. `saves`: checkpoints are written."""
+        self.path, self.limits, self.saves = path, limits, saves
+        self.offset = self._size() or 0
+        self.silent_s = 0.0
+        self.since_line_s = 0.0
+        self.longest_s = 0.0
+        self.iteration: int | None = None
+        self.num_lines = 0
+        self.is_last = False
+
+    def look(self, awake_s: float) -> str | None:
+        """Read what has been added, `awake_s` after the last look; return a sentence once the silence is a stall."""
+        self.silent_s += awake_s
+        self.since_line_s += awake_s
+        size = self._size()
+        if size is None or self.limits.stall_factor == 0:
+            return None
+        if size != self.offset:
+            self.silent_s = 0.0
+            with contextlib.suppress(OSError):  # a file server that stumbles: read at the next look
+                self._read(size)
+        limit_s = self.limit_s()
+        if self.silent_s <= limit_s:
+            return None
+        where = f"stalled after iteration {self.iteration}" if self.iteration else "stalled before the first iteration"
+        return f"{where}, silent for {self.silent_s:.0f} s (limit {limit_s:.0f} s, longest interval {self.longest_s:.1f} s)"
+
+    def limit_s(self) -> float:
+        """Return the silence that is allowed now; the first interval holds the start and says nothing of the others."""
+        return self.limits.silence_s(self.longest_s, has_pauses=self.num_lines < 2 or self.is_last or self.saves)
+
+    def _read(self, size: int) -> None:
+        begin = self.offset if self.offset <= size else 0  # truncated, or another file
+        with self.path.open("rb") as stream:
+            stream.seek(max(begin, size - BLOCK_BYTES))
+            text = stream.read(BLOCK_BYTES)
+        self.offset = size
+        found = ITERATION.findall(text)
+        if not found:
+            return
+        if self.iteration is not None:
+            self.longest_s = max(self.longest_s, self.since_line_s / len(found))
+        self.iteration, self.since_line_s = int(found[-1][0]), 0.0
+        self.is_last = found[-1][0] == found[-1][1]
+        self.num_lines += len(found)
+
+    def _size(self) -> int | None:
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return None
+
 
 POLL_S = 0.5
 FORWARD_S = 2.0
@@ -37,7 +196,7 @@ def supervise(command: list[str], environment: dict[str, str], run: Run, run_dir
 
 class _Supervisor:
     def __init__(self, command: list[str], environment: dict[str, str], run: Run, run_dir: Path | None) -> None:
-        self.told: list[tuple[int, float]] = []
+        self.signals: list[tuple[int, float]] = []
         self.passed: set[int] = set()
         self.kept = set(children(os.getpid()))  # the recorder, which ends by itself
         with contextlib.suppress(OSError, AttributeError):
@@ -52,13 +211,13 @@ class _Supervisor:
         )  # fmt: skip
         self.ranks = Ranks(self.process.pid, run.parallel.gpus_per_node)
         for number in (*STOPS, signal.SIGUSR1):
-            signal.signal(number, lambda number, _: self.told.append((number, time.monotonic())))
+            signal.signal(number, lambda number, _: self.signals.append((number, time.monotonic())))
 
     def wait(self) -> int:
         """Watch until torchrun has ended."""
         stalled = self._watch()
         status = self._end() if stalled else self.process.wait()
-        if status and not self.told and not stalled:
+        if status and not self.signals and not stalled:
             self.ranks.wait(0.0)
             if order := self.ranks.order():
                 print(order, file=sys.stderr, flush=True)
@@ -82,7 +241,7 @@ class _Supervisor:
 
     def _pass_on(self, now: float) -> None:
         """Hand each signal on once: SIGUSR1 (the time limit is near) to the ranks, the others to torchrun where nobody else did."""
-        for number, at in self.told:
+        for number, at in self.signals:
             is_notice = number == signal.SIGUSR1
             if number in self.passed or not (is_notice or now - at > FORWARD_S):
                 continue

@@ -42,7 +42,7 @@ def train(run: Run, script: Path, *, chain: int, lock: int) -> None:
             status = _run_here(run, script, parts_left=left, lock=lock)
         except SystemExit:
             record_end(
-                run, run_dir, exit_status=128 + signal.SIGTERM, told="TERM"
+                run, run_dir, exit_status=128 + signal.SIGTERM, signal_name="TERM"
             )  # the script left it to the parts behind it
             raise
         if left == 0:
@@ -103,10 +103,10 @@ def _environment(run: Run, own: int) -> dict[str, str]:
     return variables if run.system.container.image else {**variables, ANCESTOR: str(own)}
 
 
-def record_end(run: Run, run_dir: Path, *, exit_status: int | None, told: str = "") -> None:
+def record_end(run: Run, run_dir: Path, *, exit_status: int | None, signal_name: str = "") -> None:
     """Write how the run ended, where its script could not."""
     if read_ending(run_dir) is None:
-        ending = decide(run, run_dir, exit_status=exit_status, signal=told)
+        ending = decide(run, run_dir, exit_status=exit_status, signal=signal_name)
         write_ending(run_dir, ending, exit_status=exit_status, job_id=None)
 
 
@@ -178,17 +178,17 @@ class Waiting:
     """What a `submit` does while another process holds the folder: say so, once, and end what an earlier one has left."""
 
     def __init__(self, run_dir: Path) -> None:
-        self.run_dir, self.told = run_dir, False
+        self.run_dir, self.has_said = run_dir, False
 
     def __call__(self) -> None:
         """Look at the folder; called twice a second."""
-        if not self.told:
+        if not self.has_said:
             print(f"nlp-bench: {self.run_dir} is in use by an earlier submit; waiting for its end", file=sys.stderr)
-            self.told = True
-        end_orphan(self.run_dir)
+            self.has_said = True
+        end_left_script(self.run_dir)
 
 
-def end_orphan(run_dir: Path) -> None:
+def end_left_script(run_dir: Path) -> None:
     """End the script of a killed `submit` that has not ended by itself: it is stopped, or hangs in a file system."""
     with contextlib.suppress(NlpBenchError, OSError):
         submission = folder.read_submission(run_dir)

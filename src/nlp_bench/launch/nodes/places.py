@@ -1,0 +1,238 @@
+"""What one node gives its ranks: GPUs that are counted, CPUs that are shared out.
+
+Rules of CUDA_VISIBLE_DEVICES: CUDA C++ Programming Guide, "CUDA Environment Variables" (indices, beginnings of UUIDs, the first
+word that fits nothing ends the list), NVIDIA MIG User Guide, "CUDA Device Enumeration" (a process sees one MIG device). What
+Slurm sets: its gres guide and srun's manual page, "OUTPUT ENVIRONMENT VARIABLES".
+
+The modes of sharing CPUs are those of NVIDIA/gpu_affinity (see `config.binding`). Beyond it: GPUs whose NUMA node is unknown or holds no
+allowed core take the next larger neighbourhood that does, and neighbourhoods that overlap are shared out as one.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.config.binding import Binding
+from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import get_scheduler
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.machine.binding import VARIABLE
+from nlp_bench.machine.node import node_name
+from nlp_bench.machine.nvml import Nvml, NvmlError
+from nlp_bench.machine.topology import Core, Topology, format_cpus, gpu_node, read_topology
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def open_nvml() -> Nvml | None:
+    """Return the driver's library, None on a node where it does not answer."""
+    try:
+        return Nvml()
+    except NvmlError:
+        return None
+
+
+def visible_gpus(visible: str | None, nvml: Nvml | None) -> list[int | None] | None:
+    """Return the PCI address of each GPU that a process will see, in CUDA's order by PCI bus; None where nothing tells.
+
+    `visible` is CUDA_VISIBLE_DEVICES. Without a driver to ask, its words are counted and the addresses are None.
+    """
+    if visible is None:
+        return None if nvml is None else [_address(nvml, handle) for handle in nvml.handles]
+    words = [word.strip() for word in visible.split(",")]
+    known = [_place(nvml, word) for word in words]
+    end = next((i for i, place in enumerate(known) if place is None or place in known[:i]), len(words))
+    if words[0].startswith("MIG-"):
+        end = min(end, 1)
+    return [address for place in known[:end] if place is not None for address in place[1:]]
+
+
+def require_gpus(run: Run, gpus: list[int | None] | None, variables: Mapping[str, str]) -> None:
+    """Refuse a node that shows its ranks fewer GPUs than there are ranks; one that says nothing is left to torch.
+
+    Raises NlpBenchError quoting the variables that decide it.
+    """
+    wanted = run.parallel.gpus_per_node
+    if gpus is None or len(gpus) >= wanted:
+        return
+    scheduler = get_scheduler(run.launch.launcher)
+    deciding = [name for name in (VISIBLE, *scheduler.gpu_variables) if name in variables]
+    shown = ", ".join(f"{name}={variables[name]!r}" for name in deciding) or f"{VISIBLE} is not set"
+    remedy = ", or ".join(filter(None, (scheduler.gpu_remedy, "start fewer ranks per node (--gpus-per-node)")))
+    if variables.get(VISIBLE, "").lstrip().startswith("MIG-"):
+        remedy = "CUDA shows a process one MIG device; start one rank per node (--gpus-per-node 1)"
+    raise NlpBenchError(
+        f"parallel.gpus_per_node: {wanted} rank(s) on node {node_name(variables)}, which shows them {len(gpus)} GPU(s): "
+        f"{shown}; {remedy}"
+    )
+
+
+def _place(nvml: Nvml | None, word: str) -> tuple[str, int | None] | None:
+    """Return what `word` of CUDA_VISIBLE_DEVICES means: a name that is unique, and the PCI address if known; None: nothing."""
+    if nvml is None:
+        is_good = word.isdecimal() or word.startswith(("GPU-", "MIG-"))
+        return (word, None) if is_good else None
+    if word.startswith("MIG-"):
+        return _mig(nvml, word)
+    if word.isdecimal():
+        found = [int(word)] if int(word) < len(nvml.handles) else []
+    else:
+        uuids = [nvml.maybe("nvmlDeviceGetUUID", handle) or "" for handle in nvml.handles]
+        found = [index for index, uuid in enumerate(uuids) if word and uuid.startswith(word)]
+    return (str(found[0]), _address(nvml, nvml.handles[found[0]])) if len(found) == 1 else None
+
+
+def _mig(nvml: Nvml, word: str) -> tuple[str, int | None] | None:
+    try:
+        part = nvml.ask("nvmlDeviceGetHandleByUUID", word)
+        board = nvml.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part)
+    except NvmlError:
+        return None
+    return word, _address(nvml, board)
+
+
+def _address(nvml: Nvml, handle: Any) -> int | None:
+    """Return domain, bus and device in one number, as `topology.gpu_node` takes it; a GPU is its device's function 0."""
+    pci = nvml.maybe("nvmlDeviceGetPciInfo", handle)
+    return None if pci is None else pci.domain << 16 | pci.bus << 8 | pci.device << 3
+
+
+Cores = list[Core]
+
+
+def cpus_of_rank(
+    topology: Topology, binding: Binding, local_rank: int, num_local_ranks: int, gpu_numa: Sequence[int | None] = ()
+) -> frozenset[int]:
+    """Return the logical CPUs of one rank; the ranks of a node must ask with the same arguments otherwise.
+
+    `gpu_numa` holds the NUMA node of each local rank's GPU, None where it is unknown; empty for ranks without a GPU. Raises
+    NlpBenchError where a rank would get fewer cores than `binding.min_cores`, naming the CPUs that there are.
+    """
+    homes = [*gpu_numa, *[None] * num_local_ranks][:num_local_ranks]
+    shares = _shares(topology, binding, homes)
+    cores = shares[local_rank][: binding.max_cores]
+    if len(cores) < binding.min_cores:
+        allowed = [cpu for core in topology.cores for cpu in core.cpus]
+        raise NlpBenchError(
+            f"system.binding: {binding.mode} leaves local rank {local_rank} {len(cores)} core(s), fewer than min_cores = "
+            f"{binding.min_cores}: {num_local_ranks} rank(s) share CPUs {format_cpus(allowed) or 'none'}; ask for more cores "
+            "(system.slurm.cpus_per_task), or choose another mode or scope"
+        )
+    return frozenset(cpu for core in cores for cpu in (core.cpus if binding.cores == "all_logical" else core.cpus[:1]))
+
+
+def _shares(topology: Topology, binding: Binding, homes: list[int | None]) -> list[Cores]:
+    """Return the cores of each rank, those of its GPU's own NUMA node first."""
+    near = [_near(topology, binding.scope, home) for home in homes]
+    if binding.mode == "all":
+        return near
+    if binding.mode == "single":
+        return [cores[:1] for cores in near]
+    shares: list[Cores] = [[] for _ in homes]
+    for group, cores in _groups(near):
+        _divide(binding, group, cores, homes, shares)
+    if binding.balanced:
+        smallest = min(len(share) for share in shares)
+        shares = [share[:smallest] for share in shares]
+    return [share[:1] for share in shares] if binding.mode == "single_unique" else shares
+
+
+def _near(topology: Topology, scope: str, home: int | None) -> Cores:
+    """Return the cores of the NUMA node `home`, or of its sockets; where there are none, of the next larger place.
+
+    Those of the node come first.
+    """
+    sockets = topology.sockets_of_node.get(home, frozenset()) if home is not None else frozenset()
+    in_node = [core for core in topology.cores if core.node == home]
+    around = [core for core in topology.cores if core.socket in sockets and core.node != home]
+    return (in_node if scope == "node" else in_node + around) or around or list(topology.cores)
+
+
+def _groups(near: list[Cores]) -> list[tuple[list[int], Cores]]:
+    """Return disjoint sets of cores with the ranks that share each: neighbourhoods that overlap are united."""
+    groups: list[tuple[list[int], set[Core]]] = []
+    for rank, cores in enumerate(near):
+        touching = [group for group in groups if group[1] & set(cores)]
+        groups = [group for group in groups if group not in touching]
+        ranks = [r for group in touching for r in group[0]]
+        groups.append(([*ranks, rank], set(cores).union(*(group[1] for group in touching))))
+    return [(sorted(ranks), sorted(cores, key=lambda core: (core.node, core.cpus))) for ranks, cores in groups]
+
+
+def _divide(binding: Binding, ranks: list[int], cores: Cores, homes: list[int | None], shares: list[Cores]) -> None:
+    """Share out `cores` among `ranks`: each GPU's own NUMA node first, then the nodes without a GPU, near ones first.
+
+    Ranks without a node of their own come first at the latter; where all nodes have a GPU, everything is dealt out anew.
+    """
+    owned = {core.node for core in cores} & {home for home in homes if home is not None}
+    by_place = sorted(ranks, key=lambda rank: (homes[rank] is None, homes[rank] or 0, rank))
+    homeless = [rank for rank in by_place if homes[rank] not in owned]
+    spare = [core for core in cores if core.node not in owned]
+    if homeless and not spare:
+        _deal(binding, by_place, cores, shares)
+        return
+    for home in owned:
+        neighbours = [rank for rank in ranks if homes[rank] == home]
+        _deal(binding, neighbours, [core for core in cores if core.node == home], shares)
+    _deal(binding, homeless or by_place, spare, shares)
+
+
+def _deal(binding: Binding, ranks: list[int], cores: Cores, shares: list[Cores]) -> None:
+    """Give each of `ranks` its part of `cores`; what is left over goes to the first ones unless `balanced`."""
+    each, rest = divmod(len(cores), len(ranks))
+    begin = 0
+    for place, rank in enumerate(ranks):
+        size = each + (place < rest and not binding.balanced)
+        if binding.mode == "unique_interleaved":
+            shares[rank] += cores[place :: len(ranks)][:size]
+        else:
+            shares[rank] += cores[begin : begin + size]
+        begin += size
+
+
+def node_environment(run: Run, variables: Mapping[str, str], root: Path = Path("/")) -> dict[str, str]:
+    """Return the variables that tell the ranks of this node their places; `variables` is this process's environment.
+
+    CUDA's default order of GPUs is "fastest first"; by PCI bus, its numbers are those of nvidia-smi and of the binding. Raises
+    NlpBenchError on a node that shows its ranks too few GPUs.
+    """
+    if run.system.accelerator != "cuda":
+        return {VARIABLE: json.dumps(binding_plan(run, [], root))}
+    gpus = visible_gpus(variables.get(VISIBLE), open_nvml())
+    require_gpus(run, gpus, variables)
+    order = variables.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    plan = binding_plan(run, gpus or [], root)
+    return {VARIABLE: json.dumps(plan), "CUDA_DEVICE_ORDER": order}
+
+
+def binding_plan(run: Run, gpus: list[int | None], root: Path = Path("/")) -> dict[str, Any]:
+    """Return the content of NLP_BENCH_BINDING (see there) for the node whose file system begins at `root`.
+
+    `gpus` holds the PCI address of each GPU that the ranks see, in their order; None in it, or an end too early, is unknown. A
+    node where the wish cannot be fulfilled gets a plan that binds nothing and says why.
+    """
+    wish, num_ranks = run.system.binding, run.parallel.gpus_per_node
+    binding = replace(wish, mode=wish.mode_for(run.system.accelerator))
+    plan: dict[str, Any] = {"mode": binding.mode, "memory": binding.memory}
+    if binding.mode == "none":
+        return plan
+    try:
+        topology = read_topology(root)
+        homes = [None if address is None else gpu_node(address, root) for address in gpus[:num_ranks]]
+        homes += [None] * (num_ranks - len(homes))
+        shares = [cpus_of_rank(topology, binding, rank, num_ranks, homes) for rank in range(num_ranks)]
+    except (NlpBenchError, OSError, ValueError) as error:
+        return plan | {"why": str(error)}
+    nodes = [{core.node for core in topology.cores if share.intersection(core.cpus)} for share in shares]
+    ranks = [
+        {"cpus": format_cpus(share), "nodes": _home_first(touched, home)}
+        for share, touched, home in zip(shares, nodes, homes, strict=True)
+    ]
+    return plan | {"ranks": ranks}
+
+
+def _home_first(nodes: set[int], home: int | None) -> list[int]:
+    """Return the NUMA nodes, the GPU's own first: a preferred memory has one node only."""
+    return sorted(nodes, key=lambda node: (node != home, node))
