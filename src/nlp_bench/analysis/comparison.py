@@ -31,7 +31,6 @@ class Difference:
     a: Setting | None
     """What A says, None where it does not."""
     b: Setting | None
-    """What B says."""
 
     def cells(self) -> tuple[str, str, str, str]:
         """Return name, both values and where they stand."""
@@ -106,27 +105,19 @@ def _both_name_a_model(a: Settings, b: Settings) -> bool:
     return "model" in a and "model" in b and _word(a["model"]) == _word(b["model"])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Matching:
-    """Pairs, and what has none."""
-
-    pairs: tuple[tuple[Pool, Pool], ...]
-    """A's and B's pool of one configuration each."""
-    only_a: tuple[Pool, ...]
-    """Configurations that B does not have."""
-    only_b: tuple[Pool, ...]
-    """Configurations that A does not have."""
+Pairs = list[tuple[Pool, Pool]]
 
 
-def match(a: Sequence[Pool], b: Sequence[Pool]) -> Matching:
-    """Pair the only configurations of both; of several, those that are equal, first on the same machine, then on any.
+def match(a: Sequence[Pool], b: Sequence[Pool]) -> tuple[Pairs, list[Pool], list[Pool]]:
+    """Return the pairs, what only A has, and what only B has: the only configurations of both are a pair; of several, those that are equal, first on the same machine, then on any.
 
     A run that ended before its log said much states less than its partner: without a number it goes with the only one that it
     nowhere contradicts.
     """
     if len(a) == 1 and len(b) == 1:
-        return Matching(pairs=((a[0], b[0]),), only_a=(), only_b=())
-    left_a, left_b, pairs = list(a), list(b), []
+        return [(a[0], b[0])], [], []
+    left_a, left_b = list(a), list(b)
+    pairs: Pairs = []
     for without in ((), MACHINE):
         keys_a, keys_b = _unique(left_a, without), _unique(left_b, without)
         found = [(one, keys_b[key]) for key, one in keys_a.items() if key in keys_b]
@@ -139,7 +130,7 @@ def match(a: Sequence[Pool], b: Sequence[Pool]) -> Matching:
             pairs.append((alike[0], two))
             left_a = [pool for pool in left_a if pool is not alike[0]]
             left_b = [pool for pool in left_b if pool is not two]
-    return Matching(pairs=tuple(pairs), only_a=tuple(left_a), only_b=tuple(left_b))
+    return pairs, left_a, left_b
 
 
 def _agree(one: Pool, two: Pool) -> bool:
@@ -291,11 +282,8 @@ class Compared:
     """One configuration."""
 
     a: Pool
-    """A's runs."""
     b: Pool
-    """B's runs."""
     differences: Differences
-    """In what they differ."""
     statistic: Statistic | None
     """What their runs show, None where one of them has no run with a number."""
 
@@ -307,19 +295,14 @@ class Comparison:
     a: Side
     """The first side: the baseline."""
     b: Side
-    """The second side."""
     compared: tuple[Compared, ...]
     """The configurations of both, at least one."""
     only_a: tuple[Pool, ...]
-    """What B does not have."""
     only_b: tuple[Pool, ...]
-    """What A does not have."""
     vouched: bool
     """Whether a person says that the workload is the same where the logs do not show it."""
     tokens: int
-    """Tokens of the hypothetical training."""
     gates: tuple[Gate, ...] = ()
-    """What it is asked."""
 
     @property
     def has_vouched(self) -> bool:
@@ -350,23 +333,23 @@ def compare(a: Side, b: Side, *, tokens: int, vouched: bool = False, gates: Sequ
         if not side.pools:
             why = "; ".join(f"{run.source}: {'; '.join(run.reasons)}" for run in side.unreadable[:3])
             raise UsageError(f"{name} {side.label} holds no run that could be compared: {why}")
-    found = match(a.pools, b.pools)
-    if not found.pairs:
+    pairs, only_a, only_b = match(a.pools, b.pools)
+    if not pairs:
         raise UsageError(_no_match(a, b))
-    for one, two in found.pairs:
+    for one, two in pairs:
         # Where one side has no number nobody divides: a run that ended before it said much is a failure, no question of trust.
         _refuse(differences(one.settings, two.settings), vouched=vouched or not (one.runs and two.runs))
-    if not any(one.runs for one, _ in found.pairs):
+    if not any(one.runs for one, _ in pairs):
         raise UsageError(
             f"A {a.label} has no measured run with a number, so that there is nothing to compare with; see: nlp-bench report"
         )
-    number = sum(1 for one, two in found.pairs if one.runs and two.runs)
+    number = sum(1 for one, two in pairs if one.runs and two.runs)
     return Comparison(
         a=a,
         b=b,
-        compared=tuple(_compared(one, two, number, a.repeats) for one, two in found.pairs),
-        only_a=found.only_a,
-        only_b=found.only_b,
+        compared=tuple(_compared(one, two, number, a.repeats) for one, two in pairs),
+        only_a=tuple(only_a),
+        only_b=tuple(only_b),
         vouched=vouched,
         tokens=tokens,
         gates=tuple(gates),

@@ -67,9 +67,7 @@ class Scatter:
     """What runs of one configuration differ by."""
 
     cv: float
-    """Standard deviation / mean."""
     degrees: float
-    """Degrees of freedom."""
 
     @classmethod
     def of(cls, pool: Pool) -> "Scatter | None":
@@ -109,9 +107,7 @@ class Statistic:
     both_sides: Ratio | None = None
     """The same with the interval of two one-sided tests at 5 % each."""
     basis: Basis
-    """What it rests on."""
     method: Method = Method.POOLED
-    """Whose scatter."""
     known: Scatter | None = None
     """What other runs of the machine differ by, None where nobody knows."""
     is_used: bool = False

@@ -83,23 +83,16 @@ class Row:
     ended_s: float
     """The same in seconds since 1970, to sort by."""
     source: str
-    """Where it was read."""
     nlp_bench_commit: str | None = None
     """Of the checkout that ran it, where run.json tells."""
     job_id: str | None = None
-    """Of the scheduler."""
     system: str | None = None
-    """Name of the system file."""
     model: str | None = None
-    """Name of the model."""
     accelerator: str | None = None
-    """cuda or cpu."""
     num_gpus: int | None = None
-    """GPUs or CPU ranks."""
     identity: str
     """Short name of workload, configuration and machine: equal for repeats."""
     outcome: str
-    """How it ended."""
     tokens_per_second_reference: float | None = None
     """By the published formula."""
     tokens_per_second_steady: float | None = None
@@ -107,15 +100,12 @@ class Row:
     ci95_low: float | None = None
     """Lower end of its 95 % interval, tokens per second."""
     ci95_high: float | None = None
-    """Upper end."""
     time_to_report_s: float | None = None
     """Seconds for 20 million tokens at the steady rate."""
     standard_error: float | None = None
     """Of the mean seconds per token within the run."""
     degrees: float | None = None
-    """Its degrees of freedom."""
     num_intervals: int | None = None
-    """Logged intervals of the window."""
     settings: str = "{}"
     """JSON of what is known of workload, configuration and machine: name to [value, source]."""
     entry: str = "{}"

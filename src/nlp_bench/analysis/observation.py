@@ -78,15 +78,12 @@ class Observation:
     """One run, as one observation of the speed of its configuration."""
 
     source: str
-    """Where it was read."""
     outcome: Outcome
-    """How it ended."""
     seconds_per_token: float | None = None
     """Inverse of the steady rate, None where there is no number."""
     estimate: Estimate | None = None
     """The same with its uncertainty within the run, None where that cannot be given."""
     num_intervals: int | None = None
-    """Logged intervals of the steady window."""
     sustained_tokens_per_second: float | None = None
     """Over the wall clock, None where the log has none."""
     ending_seconds_per_token: float | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nlp_bench.analysis.observation import NAMES, Observation, batch_of, digest, known, num_gpus_of, varying
 from nlp_bench.analysis.repeats import Pool, pooled
@@ -187,3 +188,11 @@ def _measured(runs: tuple[Pool, list[RunResult]], failed: dict[object, list[RunR
     asked = _asked(entries[0])
     more = failed.pop(asked, []) if asked else []
     return Point(entries=(*entries, *more), pool=found, settings=settings_of(entries[0]))
+
+
+def unplaced_json(entries: Iterable[RunResult]) -> list[dict[str, Any]]:
+    """Return runs whose number of GPUs nobody states, as both records have them."""
+    return [
+        {"source": entry.source, "outcome": entry.outcome.value, "reasons": list(entry.reason_texts)}
+        for entry in entries
+    ]

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from nlp_bench.analysis.observation import device_of, num_gpus_of, says_model, title, workload_key
-from nlp_bench.analysis.points import Point, points_of, varying_in
+from nlp_bench.analysis.points import Point, points_of, unplaced_json, varying_in
 from nlp_bench.errors import UsageError
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import ratio_of
@@ -178,7 +178,6 @@ class Place:
     """One point of a curve."""
 
     point: Point
-    """Its runs."""
     perfect_linear: float | None = None
     """Tokens per second if the baseline's rate per GPU held."""
     speed_up: float | None = None
@@ -229,11 +228,9 @@ class Curve:
     """All sizes of one workload on one machine."""
 
     title: str
-    """What was trained where."""
     table: str | None
     """The file of a published curve."""
     decision: Decision
-    """Strong or weak, and why."""
     places: tuple[Place, ...]
     """Sorted by GPUs, then by batch."""
     notes: tuple[str, ...]
@@ -383,11 +380,9 @@ class ScalingReport:
     """Everything that the writers need."""
 
     curves: Sequence[Curve]
-    """One for each workload on each machine."""
     unplaced: Sequence[RunResult]
     """Runs whose number of GPUs nobody states."""
     tokens: int
-    """Tokens of the hypothetical training."""
     baseline_gpus: int | None = None
     """Size of the baseline, where a person chose it."""
 
@@ -408,10 +403,7 @@ class ScalingReport:
                 }
                 for curve in self.curves
             ],
-            "unplaced": [
-                {"source": entry.source, "outcome": entry.outcome.value, "reasons": list(entry.reason_texts)}
-                for entry in self.unplaced
-            ],
+            "unplaced": unplaced_json(self.unplaced),
         }
 
 

@@ -6,11 +6,10 @@ from nlp_bench.analysis.scaling import ROW, Curve, Kind, Place, ScalingReport, r
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.show.chart import Chart, Rule, Series, Shape
 from nlp_bench.show.table import (
-    MARKDOWN,
-    TEXT,
     Column,
     Style,
     as_csv,
+    documents,
     duration,
     interval,
     json_text,
@@ -23,31 +22,11 @@ from nlp_bench.show.table import (
 Named = tuple[Curve, Place]
 
 
-def table(report: ScalingReport) -> str:
-    """Return the tables for a terminal, with what to know below each."""
-    return _document(report, TEXT)
-
-
-def markdown(report: ScalingReport) -> str:
-    """Return the same in GitHub's markdown, to paste."""
-    return _document(report, MARKDOWN)
-
-
-def as_json(report: ScalingReport) -> str:
-    """Return the record of nlp-bench/scaling/1 as indented JSON."""
-    return json_text(report.to_json())
-
-
 def csv(report: ScalingReport) -> str:
     """Return one line per point with full precision."""
     rows = [row(curve, place, report.tokens) for curve in report.curves for place in curve.places]
     lists = ("flags", "changed", "sources")
     return as_csv(ROW, [{**each, **{name: "; ".join(each[name]) for name in lists}} for each in rows])
-
-
-FORMATS: dict[str, Callable[[ScalingReport], str]] = {
-    "table": table, "json": as_json, "csv": csv, "markdown": markdown,
-}  # fmt: skip
 
 
 def _document(report: ScalingReport, style: Style) -> str:
@@ -66,6 +45,13 @@ def _document(report: ScalingReport, style: Style) -> str:
         )
     blocks += [[style.sentence(line) for line in lines] for lines in (_unplaced(report), legend(report)) if lines]
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+FORMATS: dict[str, Callable[[ScalingReport], str]] = {
+    **documents(_document),
+    "json": lambda report: json_text(report.to_json()),
+    "csv": csv,
+}
 
 
 def _block(heading: list[str], grid: list[str], notes: Iterable[str]) -> list[list[str]]:

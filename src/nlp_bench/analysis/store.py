@@ -47,15 +47,11 @@ class Filter:
     """Which runs; None means all."""
 
     ids: Sequence[int] | None = None
-    """Numbers."""
     name: str | None = None
-    """Name that a person gave."""
     identity: str | None = None
     """Short name of the configuration, or its beginning."""
     model: str | None = None
-    """Name of the model."""
     system: str | None = None
-    """Name of the system."""
     last: int | None = None
     """The latest ones only."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from nlp_bench.analysis.observation import cell, device_of, num_gpus_of, says_model, title, workload_key
-from nlp_bench.analysis.points import Point, points_of, varying_in
+from nlp_bench.analysis.points import Point, points_of, unplaced_json, varying_in
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_cdf, welch_degrees
 from nlp_bench.measure.throughput import time_to_report_s
@@ -73,11 +73,9 @@ class Row:
     """One configuration."""
 
     point: Point
-    """Its runs."""
     rank: int | None
     """1 is the fastest measured; None without a rate."""
     standing: Standing
-    """Whether it may be the best."""
     fastest: Estimate | None
     """The rate of the fastest that has an interval."""
 
@@ -93,11 +91,8 @@ class Sweep:
     """Configurations that may be ranked against each other."""
 
     title: str
-    """What was trained where."""
     num_gpus: int
-    """GPUs or CPU ranks of every run."""
     is_cpu: bool
-    """Whether they are CPU ranks."""
     is_known: bool
     """Whether it is said which model was trained."""
     rows: tuple[Row, ...]
@@ -179,7 +174,6 @@ class SweepReport:
     unplaced: Sequence[RunResult]
     """Runs whose number of GPUs nobody states."""
     tokens: int
-    """Tokens of the hypothetical training."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record nlp-bench/sweep/1; missing is null."""
@@ -187,10 +181,7 @@ class SweepReport:
             "schema": "nlp-bench/sweep/1",
             "tokens": self.tokens,
             "sweeps": [sweep_json(sweep, self.tokens) for sweep in self.sweeps],
-            "unplaced": [
-                {"source": entry.source, "outcome": entry.outcome.value, "reasons": list(entry.reason_texts)}
-                for entry in self.unplaced
-            ],
+            "unplaced": unplaced_json(self.unplaced),
         }
 
 

@@ -9,11 +9,10 @@ from nlp_bench.measure.workload import Value, heading
 from nlp_bench.show.chart import Chart, HeatMap, Series, label
 from nlp_bench.show.escape import end_of
 from nlp_bench.show.table import (
-    MARKDOWN,
-    TEXT,
     Column,
     Style,
     as_csv,
+    documents,
     duration,
     interval,
     json_text,
@@ -23,21 +22,6 @@ from nlp_bench.show.table import (
 )
 
 MAX_SOURCE = 30
-
-
-def table(report: SweepReport) -> str:
-    """Return the tables for a terminal: the sentence on the winners, the configurations, what to know."""
-    return _document(report, TEXT)
-
-
-def markdown(report: SweepReport) -> str:
-    """Return the same in GitHub's markdown, to paste."""
-    return _document(report, MARKDOWN)
-
-
-def as_json(report: SweepReport) -> str:
-    """Return the record of nlp-bench/sweep/1 as indented JSON."""
-    return json_text(report.to_json())
 
 
 def csv(report: SweepReport) -> str:
@@ -55,11 +39,6 @@ def csv(report: SweepReport) -> str:
     return as_csv(names, rows)
 
 
-FORMATS: dict[str, Callable[[SweepReport], str]] = {
-    "table": table, "json": as_json, "csv": csv, "markdown": markdown,
-}  # fmt: skip
-
-
 def _document(report: SweepReport, style: Style) -> str:
     blocks: list[list[str]] = []
     for sweep in report.sweeps:
@@ -74,6 +53,13 @@ def _document(report: SweepReport, style: Style) -> str:
         if lines:
             blocks.append([style.sentence(line) for line in lines])
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+FORMATS: dict[str, Callable[[SweepReport], str]] = {
+    **documents(_document),
+    "json": lambda report: json_text(report.to_json()),
+    "csv": csv,
+}
 
 
 def _why(reasons: Sequence[str]) -> str:

@@ -49,7 +49,6 @@ class Flag:
     """A run that is not like those before it."""
 
     row: Row
-    """The run."""
     kind: Kind
     """One run by itself (or the latest), or the first of a new level."""
     change: float
@@ -83,9 +82,7 @@ class Trend:
     rows: tuple[Row, ...]
     """Its valid runs in the order of time, at least one."""
     levels: tuple[Level, ...]
-    """One after the other."""
     flags: tuple[Flag, ...]
-    """In the order of time."""
     num_failed: int
     """Runs without a number."""
 

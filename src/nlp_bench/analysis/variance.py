@@ -61,9 +61,7 @@ class RunMean:
     error: float
     """Standard error of its mean within the run, as a share of the mean; autocorrelation allowed for."""
     degrees: float
-    """Degrees of freedom of that."""
     iterations: int
-    """Iterations that the mean is over, at least 1."""
     nodes: str | None = None
     """Which nodes it ran on, None where nobody recorded it."""
     day: str | None = None
@@ -83,9 +81,7 @@ class Component:
     low: float = 0.0
     """Lower end of the 95 % interval of the variance."""
     high: float = math.inf
-    """Upper end."""
     why_unknown: Unknown | None = None
-    """Why there is no variance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +108,9 @@ class Purchase:
     """So many runs of so many iterations."""
 
     runs: int
-    """Runs."""
     iterations: int
     """Counted iterations of each."""
     hours: float
-    """What they cost together."""
 
 
 def components(runs: Sequence[RunMean]) -> tuple[Component, ...]:
@@ -291,9 +285,7 @@ class Analysis:
     rows: tuple[Row, ...]
     """Its runs that have a number with a standard error, in the order of time."""
     found: tuple[Component, ...]
-    """What they differ by."""
     cost: Cost
-    """What a run costs."""
     within: float
     """The half width that is wanted, as a share."""
     of_one_day: tuple[Purchase, ...]
@@ -402,7 +394,6 @@ class _List:
     heading: str
     """Of its columns."""
     meaning: str
-    """Which runs it is for."""
     prices: Mapping[int, Purchase]
     """By the number of runs."""
 

@@ -24,13 +24,13 @@ _LAYOUT = {
 def bigger_is_better(subjects: Sequence[Subject]) -> str:
     """Return the rates, for `customBiggerIsBetter`."""
     named = zip(_names(subjects), subjects, strict=True)
-    return _text([_point(s, f"{n}: tokens per second", "tokens/s", s.rate[1], s.entry.ci95) for n, s in named])
+    return json_text([_point(s, f"{n}: tokens per second", "tokens/s", s.rate[1], s.entry.ci95) for n, s in named])
 
 
 def smaller_is_better(subjects: Sequence[Subject]) -> str:
     """Return the times, for `customSmallerIsBetter`."""
     named = zip(_names(subjects), subjects, strict=True)
-    return _text(
+    return json_text(
         [_point(s, f"{n}: time for {s.tokens} tokens", "s", s.time_s, s.entry.time_ci95_s(s.tokens)) for n, s in named]
     )
 
@@ -43,10 +43,6 @@ def bencher(subjects: Sequence[Subject]) -> str:
             "tokens-per-second": _metric(subject.rate[1], subject.entry.ci95),
             "time-to-report-s": _metric(subject.time_s, subject.entry.time_ci95_s(subject.tokens)),
         }
-    return _text(record)
-
-
-def _text(record: Any) -> str:
     return json_text(record)
 
 

@@ -27,13 +27,10 @@ class Subject:
     entry: RunResult
     """The run: valid, with a number and with its samples."""
     tokens: int
-    """Tokens of the hypothetical training."""
     run: Record = field(default_factory=dict)
     """run.json; {} for a log of somebody else."""
     environment: Record = field(default_factory=dict)
-    """environment.json, likewise."""
     ended: Record = field(default_factory=dict)
-    """outcome.json, likewise."""
     machine: Record = field(default_factory=dict)
     """The record of the first node below machine/, likewise."""
 

@@ -35,7 +35,6 @@ class Item:
     path: str
     """Path as it is opened and shown, `-` for standard input; for a run of ours its folder or the log that was named."""
     kind: Kind
-    """How it is read."""
     is_found: bool = False
     """Whether it was only met below a folder: if it holds no training line it is no row."""
     is_regular: bool = False
@@ -61,7 +60,6 @@ class Group:
     """What one PATH stands for."""
 
     path: str
-    """The PATH as it was given."""
     is_folder: bool = False
     """Whether the PATH is a folder whose files were looked through, without a run folder in it."""
     items: list[Item] = field(default_factory=list)

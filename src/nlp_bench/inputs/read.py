@@ -117,7 +117,6 @@ class Wish:
     with_samples: bool = False
     """Whether the points of plots are wanted, and not only the sums."""
     with_records: bool = False
-    """Whether every sample is wanted."""
     rules: str | None = None
     """Path of the rules that the runs are held to (`rules.apply.wanted`); None for the default of each."""
 

@@ -26,7 +26,6 @@ class PassedOver:
     """Files below one PATH that are no logs of a training."""
 
     folder: str
-    """The PATH."""
     no_training_line: tuple[str, ...]
     """Texts without any training line; paths below the folder."""
     binary: tuple[str, ...]

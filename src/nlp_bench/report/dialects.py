@@ -2,17 +2,17 @@
 
 import json
 import shutil
-import textwrap
 from collections.abc import Callable
 
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.show.escape import one_line
+from nlp_bench.show.table import Column, as_text
 
 SCHEMA = "nlp-bench/dialects/1"
 MAX_EXAMPLE = 160
 _MIN_WIDTH, _MAX_WIDTH = 80, 160
-_GAP = 2
+HEADINGS = ("dialect", "programs", "a line of it", "trap")
 
 
 def dialect_rows() -> list[tuple[str, str, str, str]]:
@@ -30,24 +30,16 @@ def shortened(example: str) -> str:
 
 
 def _text() -> str:
+    rows = dialect_rows()
+    columns = [
+        Column(heading=heading, cells=cells, is_text=True)
+        for heading, cells in zip(HEADINGS, zip(*rows, strict=True), strict=True)
+    ]
     total = min(max(shutil.get_terminal_size((120, 24)).columns, _MIN_WIDTH), _MAX_WIDTH)
-    rows = [("dialect", "programs", "a line of it", "trap"), *dialect_rows()]
-    first = max(len(row[0]) for row in rows)
-    rest = total - first - 3 * _GAP
+    first = max(map(len, ("dialect", *columns[0].cells)))
+    rest = total - first - 6  # two blanks between columns
     widths = (first, rest * 2 // 9, rest * 4 // 9, rest - rest * 2 // 9 - rest * 4 // 9)
-    blocks = [_wrapped(row, widths) for row in rows]
-    return "\n".join([blocks[0], "-" * total, *blocks[1:]]) + f"\n\n{len(rows) - 1} dialects\n"
-
-
-def _wrapped(row: tuple[str, ...], widths: tuple[int, ...]) -> str:
-    cells = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
-    lines = []
-    for index in range(max(map(len, cells))):
-        parts = [
-            (cell[index] if index < len(cell) else "").ljust(width) for cell, width in zip(cells, widths, strict=True)
-        ]
-        lines.append((" " * _GAP).join(parts).rstrip())
-    return "\n".join(lines)
+    return "\n".join(as_text(columns, widths)) + f"\n\n{len(rows)} dialects\n"
 
 
 def _json() -> str:

@@ -84,13 +84,9 @@ class View:
     """Another look at a report."""
 
     name: str
-    """How its files are called: scaling or sweep."""
     formats: Mapping[str, Callable[[Any], str]]
-    """Format to what gives it."""
     found: Any
-    """What was found."""
     draw: "Callable[[Any], Sequence[Chart | HeatMap]]"
-    """Gives its plots."""
 
     def text(self, form: str) -> str:
         """Return it in a format."""

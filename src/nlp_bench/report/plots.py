@@ -145,9 +145,7 @@ class _Dots:
     """What is drawn of each of many runs."""
 
     title: str
-    """What is shown, in a few words."""
     y_label: str
-    """Quantity and unit."""
     what: str
     """What the bars are."""
     of: Callable[[RunResult], tuple[float, tuple[float, float] | None] | None]

@@ -123,7 +123,6 @@ class Report:
     entries: Sequence[RunResult]
     """The runs in the order in which they were named."""
     tokens: int
-    """Tokens of the hypothetical training."""
     limit_s: float | None = None
     """Limit of the report time in seconds, None without `--limit`."""
     baseline_gpus: int | None = None

@@ -23,9 +23,7 @@ class Series:
     name: str = ""
     """What they are, for the legend; empty for none."""
     xs: Sequence[float]
-    """Places on the x axis."""
     ys: Sequence[float]
-    """Places on the y axis, as many."""
     style: Literal["line", "step", "points"] = "line"
     """Joined, joined by steps (before the next point), or points alone."""
     shape: Shape = "dot"
@@ -43,13 +41,9 @@ class Band:
     """A stretch of the x axis, shaded."""
 
     name: str = ""
-    """For the legend."""
     low: float
-    """Where it begins."""
     high: float
-    """Where it ends."""
     colour: int = 0
-    """Number in the palette."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +51,13 @@ class Rule:
     """A straight line at one value."""
 
     name: str = ""
-    """For the legend."""
     value: float
-    """Place on its axis."""
     axis: Literal["x", "y"] = "y"
     """The axis that `value` is on: a rule on y lies flat."""
     span: tuple[float, float] | None = None
     """From where to where on the other axis, None for all of it."""
     colour: int = 0
-    """Number in the palette, or LIMIT."""
     is_dashed: bool = False
-    """Whether it is broken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +67,11 @@ class Chart:
     key: str
     """File name without its ending; letters and hyphens."""
     title: str
-    """What is shown, in a few words."""
     description: str
     """The same for somebody who cannot see it, with the main figures."""
     x_label: str
-    """Quantity and unit."""
     y_label: str
-    """Quantity and unit."""
     series: Sequence[Series] = ()
-    """In the order in which they are drawn."""
     bands: Sequence[Band] = ()
     """Drawn below everything."""
     rules: Sequence[Rule] = ()
@@ -109,15 +95,10 @@ class HeatMap:
     """One number for each pair of two settings."""
 
     key: str
-    """File name without its ending."""
     title: str
-    """What is shown, in a few words."""
     description: str
-    """The same for somebody who cannot see it."""
     x_label: str
-    """Setting of the columns."""
     y_label: str
-    """Setting of the rows."""
     x_names: Sequence[str]
     """One per column."""
     y_names: Sequence[str]
@@ -131,7 +112,6 @@ class HeatMap:
     is_less_better: bool = False
     """Whether the strongest colour is that of the lowest value."""
     note: str = ""
-    """What a reader must know, below the plot."""
 
 
 def strengths(heat: HeatMap) -> list[list[float | None]]:
@@ -166,13 +146,10 @@ class Scale:
     """One axis."""
 
     low: float
-    """Value at its beginning."""
     high: float
-    """Value at its end, above `low`."""
     is_log: bool = False
     """Whether equal ratios are equally long."""
     ticks: tuple[float, ...] = ()
-    """Values with a label."""
 
     def share(self, value: float) -> float:
         """Return where `value` lies: 0 at the beginning, 1 at the end."""

@@ -20,9 +20,7 @@ class Section:
     """A piece of a page about one run, or about all of them: packages give words, rows and plots, and never HTML."""
 
     title: str
-    """In a few words."""
     words: Sequence[str] = ()
-    """Sentences, above the rows."""
     columns: Sequence[str] = ()
     """Headings of `rows`, with units; empty where the first cell of each row names the others."""
     rows: Sequence[Sequence[object]] = ()

@@ -5,7 +5,10 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import zip_longest
+from textwrap import wrap
+from typing import Any, TypeVar
 
 from nlp_bench.show.escape import escaped_markdown, inert, inert_cell
 
@@ -17,7 +20,6 @@ class Column:
     heading: str
     """What stands above it; a line break splits it over the two lines of a terminal's heading."""
     cells: tuple[str, ...]
-    """Its cells; missing is empty."""
     is_text: bool = False
     """Whether it is aligned to the left."""
 
@@ -31,15 +33,18 @@ def shown(columns: Sequence[Column]) -> list[Column]:
     return [column for column in columns if any(column.cells)]
 
 
-def as_text(columns: Sequence[Column]) -> list[str]:
-    """Return the lines of a table for a terminal."""
+def as_text(columns: Sequence[Column], widths: Sequence[int] = ()) -> list[str]:
+    """Return the lines of a table for a terminal; with `widths` longer cells are broken between words."""
     heads = [("\n" + column.heading).split("\n")[-2:] for column in columns]
-    lines = [[head[0] for head in heads], [head[1] for head in heads], *_rows(columns)]
-    lines = lines if any(lines[0]) else lines[1:]
-    widths = [max(map(len, (*head, *column.cells))) for head, column in zip(heads, columns, strict=True)]
-    aligned = ["  ".join(map(_aligned, line, widths, columns)).rstrip() for line in lines]
-    first = len(lines) - len(columns[0].cells) if columns else 0
-    return [*aligned[:first], "-" * (sum(widths) + 2 * (len(widths) - 1)), *aligned[first:]]
+    head = [[one[0] for one in heads], [one[1] for one in heads]]
+    head = head if any(head[0]) else head[1:]
+    rows = _rows(columns)
+    if widths:
+        blocks = ([wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)] for row in rows)
+        rows = [list(line) for block in blocks for line in zip_longest(*block, fillvalue="")]
+    widths = widths or [max(map(len, cells)) for cells in zip(*head, *rows, strict=True)]
+    aligned = ["  ".join(map(_aligned, line, widths, columns)).rstrip() for line in (*head, *rows)]
+    return [*aligned[: len(head)], "-" * (sum(widths) + 2 * (len(widths) - 1)), *aligned[len(head) :]]
 
 
 def _rows(columns: Sequence[Column]) -> list[list[str]]:
@@ -65,9 +70,7 @@ class Style:
     heading: Callable[[str], list[str]]
     """A heading to its lines, the empty one below included."""
     table: Callable[[Sequence[Column]], list[str]]
-    """A table to its lines."""
     sentence: Callable[[str], str]
-    """A sentence to its line."""
 
 
 TEXT = Style(heading=lambda text: [inert(text)], table=as_text, sentence=inert)
@@ -76,6 +79,14 @@ MARKDOWN = Style(
     table=as_markdown,
     sentence=lambda text: f"- {escaped_markdown(text)}",
 )
+STYLES = {"table": TEXT, "markdown": MARKDOWN}
+"""By the word of --format: a further one is a row here."""
+Found = TypeVar("Found")
+
+
+def documents(make: Callable[[Found, Style], str]) -> dict[str, Callable[[Found], str]]:
+    """Return, by the word of --format, what writes a result in each style."""
+    return {name: partial(make, style=style) for name, style in STYLES.items()}  # type: ignore[call-arg]
 
 
 def json_text(record: object) -> str:
