@@ -75,6 +75,7 @@ def test_comments_and_order_do_not_change_the_digest(tmp_path: Path) -> None:
         (OWN + "[rules.report-time]\nlimit_s = -1\n", "rules.report-time.limit_s: -1 is not above 0"),
         (OWN + "[rules.report-time]\nlimit_s = inf\n", "rules.report-time.limit_s: inf is not a finite number"),
         (OWN + '[rules.report-time]\ndecides = "stedy"\n', "rules.report-time.decides: 'stedy' is unknown; did you mean steady?"),
+        (OWN + '[rules.shape]\nsection = "architectur"\n', "rules.shape.section: 'architectur' is unknown; did you mean architecture?"),
         (OWN + '[rules.report-time]\nmodels = ["176"]\n', "rules.report-time.models: '176' is no model; did you mean 175?"),
         (OWN + '[rules.report-time]\noutcome = "FAILED"\n', "rules.report-time.outcome: 'FAILED' is not INVALID or VALID"),
         (OWN + "[rules.parameter-count]\ntolerance = 5\n", "rules.parameter-count.tolerance: 5 is no share"),
@@ -117,10 +118,9 @@ def test_two_defaults_of_one_model_are_refused(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "benchmark").mkdir()
     (tmp_path / "benchmark" / "models").symlink_to(catalog.root() / "benchmark" / "models")
     (tmp_path / "benchmark" / "rules").mkdir()
-    for name in ("one", "two"):
-        text = ONE.replace('models = ["13"]', 'models = ["13"]\ndefault = true')
-        (tmp_path / "benchmark" / "rules" / f"{name}.toml").write_text(text)
+    text = ONE.replace('models = ["13"]', 'models = ["13"]\ndefault = true')
+    (tmp_path / "benchmark" / "rules" / "two.toml").write_text(text)
     monkeypatch.setenv("NLP_BENCH_ROOT", str(tmp_path))
     forget()
-    with pytest.raises(UsageError, match="one and two are both default = true for model 13"):
+    with pytest.raises(UsageError, match=r"^rules: jupiter-nlp and two are both default = true for model 13"):
         defaults_of("13")

@@ -7,7 +7,7 @@ import pytest
 from support.ruled_run import Make
 
 from nlp_bench.measure.entry import RunResult
-from nlp_bench.measure.findings import Status, evidence, shown
+from nlp_bench.measure.findings import Evidence, Finding, Status, evidence, shown
 from nlp_bench.measure.limit import sustained_time_ci95_s
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.rules.apply import measured_folder, measured_log, wanted
@@ -228,3 +228,38 @@ def test_equal_values_of_different_types_stay_apart() -> None:
 
 def test_a_value_has_the_digits_that_a_person_reads() -> None:
     assert [shown(value) for value in ("y" * 120, "y" * 121, 0.1 + 0.2)] == ["y" * 120, "y" * 117 + "...", "0.3"]
+
+
+@pytest.mark.parametrize(
+    ("without", "goes_on", "said"),
+    [
+        ((), False, "0 of 15"),
+        ((1, 2, 3), False, "3 of 15"),
+        ((1, 2, 3), True, "0 of 12"),
+        ((7,), False, "1 of 15, the first after iteration 60"),
+        ((3, 7, 8, 9), False, "4 of 15, the first after iteration 60"),
+    ],
+)
+def test_lines_that_are_missing_are_counted(without: tuple[int, ...], goes_on: bool, said: str, make_run: Make) -> None:
+    folder = make_run(without=without, choices={"train_args": "--load ckpt"} if goes_on else {})
+    rules = measured_folder(folder, "run").entry.rules
+    assert rules is not None
+    (found,) = [one for rule in rules.findings if rule.rule == "whole-log" for one in rule.evidence]
+    assert (found.value, found.status) == (said, Status.PASS if said.startswith("0") else Status.FAIL)
+
+
+def test_a_reason_names_what_decides_else_what_is_missing_and_then_what_stands_with_it() -> None:
+    wrong = [Evidence(name=name, status=Status.FAIL, value=1, expected=2) for name in "abcd"]
+    gone = Evidence(name="m", status=Status.NOT_SHOWN, expected=5)
+    kept, shown_too = Evidence(name="k", status=Status.PASS, value=3), Evidence(name="s", status=None, value=4)
+    empty = Evidence(name="e", status=None)
+
+    def reason(status: Status, *found: Evidence) -> str:
+        return Finding(rule="r", check="c", why="w", status=status, outcome=None, evidence=found).reason()
+
+    assert reason(Status.FAIL, kept, wrong[0], gone, shown_too, empty) == "r: a is 1, expected 2; s is 4"
+    assert reason(Status.FAIL, kept, gone) == "r: m is not stated, expected 5"
+    assert reason(Status.NOT_SHOWN, kept) == "r: k is 3"
+    assert reason(Status.FAIL, *wrong[:3]) == "r: a is 1, expected 2; b is 1, expected 2; c is 1, expected 2"
+    assert reason(Status.FAIL, *wrong).endswith("c is 1, expected 2 and 1 more")
+    assert reason(Status.NOT_SHOWN) == "r: no evidence"
