@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from nlp_bench.plan.configurations import Configurations, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.work.stages import head_products, layer_core, layer_products, tokens
+from nlp_bench.plan.work import head_products, layer_core, layer_products, tokens
 from research.planner.data import Measured
 from research.planner.solve import seconds_of
 

@@ -19,7 +19,7 @@ from nlp_bench.plan.forecast import peak_memory
 from nlp_bench.plan.memory.fits import Memory, num_communicators, overhead_bytes
 from nlp_bench.plan.memory.published import published_memory
 from nlp_bench.plan.memory.trainer import end_memory, rank_memory, sizes_of
-from nlp_bench.plan.work.stages import stage_of, telling_stages
+from nlp_bench.plan.work import stage_of, telling_stages
 
 CONSTANTS = read_constants()
 

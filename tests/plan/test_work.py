@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from support.agreement import planned, side_by_side
+from support.counted import operations, traffic
 from support.jobs import Case, sample
 
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.search.legal import judge
-from nlp_bench.plan.work.collectives import traffic
-from nlp_bench.plan.work.stages import operations, rank_parameters, stage_of, telling_stages
+from nlp_bench.plan.work import rank_parameters, stage_of, telling_stages
 from nlp_bench.train.layout import model_shape
 
 

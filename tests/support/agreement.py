@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support.counted import operations, traffic
 from support.jobs import Case
 
 import nlp_bench
@@ -17,8 +18,7 @@ from nlp_bench.layout.rules import SHARDING
 from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Machines, Network, Spread
 from nlp_bench.plan.constants import Constants, read_constants
 from nlp_bench.plan.memory.trainer import rank_memory
-from nlp_bench.plan.work.collectives import traffic
-from nlp_bench.plan.work.stages import operations, rank_parameters, stage_of
+from nlp_bench.plan.work import rank_parameters, stage_of
 from nlp_bench.rehearse.ranks import rehearse_ranks, work_of
 from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train.settings import Settings

@@ -13,7 +13,7 @@ from nlp_bench.plan.problem import Fixed, Problem
 from nlp_bench.plan.ranking import Row, rows_of
 from nlp_bench.plan.search.search import Search, search
 from nlp_bench.plan.search.space import has_layout
-from nlp_bench.plan.work.stages import head_products, layer_core, layer_products
+from nlp_bench.plan.work import head_products, layer_core, layer_products
 
 NEAR = 1.05
 """A number of nodes whose best usual setting misses the time by less is searched with every setting of the switches."""

@@ -8,7 +8,7 @@ import numpy as np
 from nlp_bench.layout.rules import SHARDING
 from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.work.stages import layer_parameters, padded_vocab_size, stage_layers, table_parameters, tokens
+from nlp_bench.plan.work import layer_parameters, padded_vocab_size, stage_layers, table_parameters, tokens
 
 
 @dataclass(frozen=True, kw_only=True)

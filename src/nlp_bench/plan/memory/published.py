@@ -6,7 +6,7 @@ from nlp_bench.layout.rules import SHARDING
 from nlp_bench.plan.configurations import RECOMPUTE, Codes, Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.memory.fits import Memory, overhead_bytes
-from nlp_bench.plan.work.stages import (
+from nlp_bench.plan.work import (
     Stage,
     is_float16,
     layer_parameters,

@@ -4,15 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nlp_bench.plan.configurations import Configurations, Flags, Numbers
+from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.memory.fits import Memory, overhead_bytes
-from nlp_bench.plan.work.gradients import gradient_buffers
-from nlp_bench.plan.work.stages import (
-    FULL,
+from nlp_bench.plan.work import (
     SINGLE,
     Stage,
     element_bytes,
+    gradient_buffers,
     has_flash,
     keeps_scores,
     padded_vocab_size,
@@ -31,6 +30,7 @@ FLASH_ROWS, FLASH_WIDTH = 128, 32
 """To multiples of these flash attention 2 rounds queries and the width of heads (torch, flash_attn/flash_api.cpp, `mha_bwd`)."""
 EFFICIENT_ROWS = 32
 """To a multiple of this the memory-efficient kernel rounds its logarithms (torch, meta_registrations.py)."""
+FULL = RECOMPUTE.index("full")
 INDEX = 8
 """Bytes of a token's number."""
 
@@ -444,7 +444,8 @@ def state_bytes(c: Configurations, stage: Stage, constants: Constants, z: Sizes)
     Gradients are float32 sums. Adam has two float32 moments, and for 16-bit parameters a float32 copy; the distributed optimizer
     keeps them for one share of the parameters, which then lie in a padded buffer (megatron-core, optimizer/distrib_optimizer.py).
     """
-    numbers, held = gradient_buffers(c, stage, bucketed=False)[0], rank_parameters(c, stage)
+    plain, special, ends = gradient_buffers(c, stage)
+    numbers, held = (c.spread.virtual - ends) * plain + ends * special, rank_parameters(c, stage)
     element, shared = element_bytes(c, constants), shares_optimizer(c)
     copy = np.where(element < SINGLE, SINGLE, 0)
     return {

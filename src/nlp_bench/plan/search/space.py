@@ -12,7 +12,7 @@ from nlp_bench.layout.rules import RULES
 from nlp_bench.plan.configurations import RECOMPUTE, Configurations
 from nlp_bench.plan.problem import Columns, Problem
 from nlp_bench.plan.search.legal import broken_by_rule, judge
-from nlp_bench.plan.work.stages import head_products, layer_core, layer_products
+from nlp_bench.plan.work import head_products, layer_core, layer_products
 
 Whole = npt.NDArray[np.int64]
 

@@ -1,11 +1,11 @@
-"""What one rank computes in one micro-batch: stages and their layers, matrix products, floating-point operations."""
+"""What one rank holds and computes: pipeline stages and their layers, parameters, matrix products, the buffers of gradients."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from nlp_bench.layout import shape
-from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Numbers
+from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 
 
@@ -177,19 +177,36 @@ def rank_parameters(c: Configurations, stage: Stage) -> Numbers:
     return np.asarray(stage.layers * layer_parameters(c) + tables + ends)
 
 
-FULL = RECOMPUTE.index("full")
+def gradient_buffers(c: Configurations, stage: Stage) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the numbers in the gradients' buffer of an inner virtual stage and of one with an end, padding included, and how many are such.
 
-
-def operations(c: Configurations, stage: Stage, constants: Constants) -> Numbers:
-    """Return the FLOPs of products with weights and of attention that a rank of this stage executes in one iteration.
-
-    The gradients of a product take two products. Of attention the backward pass makes the scores again: five products in place
-    of two (Dao et al. 2022, https://arxiv.org/abs/2205.14135, algorithm 4), four where no fused kernel applies. Selective recompute
-    adds nothing: the fused kernel keeps no scores whatever is asked for. The whole rectangle of scores is counted, as a rehearsal
-    counts it, although a causal kernel skips about half.
+    Source: megatron-core, distributed/param_and_grad_buffer.py, `_ParamAndGradBuffer`. Every virtual stage of a rank has one buffer.
+    Under the distributed optimizer every tensor begins at a multiple of 64 numbers, a bucket ends at a multiple of 128 and of its
+    ranks, and a tied embedding has a bucket of its own. Cut into more buckets a buffer has at most a few kilobytes more.
     """
-    again = c.spread.recompute == FULL
-    layers, micro = stage.layers, c.spread.num_microbatches
-    products = layers * (3.0 + again) * layer_products(c) + stage.last * 3 * head_products(c)
-    times = np.where(keeps_scores(c, constants), 3.0, 3.5) + again
-    return np.asarray(micro * products + micro * layers * times * layer_core(c) * seen(c))
+    shared = shares_optimizer(c)
+    aligned, ranks = np.where(shared, 64.0, 1.0), np.asarray(shard_ranks(c), dtype=np.int64)
+    multiple = np.where(shared, np.lcm(ranks, 128), 1).astype(np.float64)
+    layer = sum(round_up(size, aligned) for size in layer_tensors(c)) * stage.layers / c.spread.virtual
+    norm = round_up(c.network.hidden_size, aligned) * (1.0 + c.network.norm_biases)
+    table, positions = table_parameters(c), round_up(position_parameters(c), aligned)
+    apart = shared & ~c.network.untied_embeddings & (c.spread.pipeline > 1)
+    rest = layer + stage.last * norm + stage.first * positions
+    own = num_tables(c, stage) * round_up(table, aligned)
+    special = np.where(apart, round_up(table, multiple) + round_up(rest, multiple), round_up(rest + own, multiple))
+    ends = stage.first.astype(float) + stage.last - (stage.first & stage.last)
+    return round_up(layer, multiple), special, ends
+
+
+def layer_tensors(c: Configurations) -> list[Numbers]:
+    """Sizes of a layer's tensors on one rank in the order of the backward pass; 0 where there is none."""
+    n, tensor = c.network, c.spread.tensor
+    inner, queries = n.ffn_hidden_size / tensor, n.query_width / tensor
+    joined, branches = queries + 2 * n.key_value_width / tensor, 1.0 + n.gated
+    hidden, bias, shift = n.hidden_size, n.linear_biases, n.norm_biases
+    return [
+        *(hidden * bias, inner * hidden, inner * branches * bias, inner * branches * hidden),
+        *(hidden * shift, hidden),
+        *(joined * bias, joined * hidden, hidden * bias, queries * hidden),
+        *(hidden * shift, hidden),
+    ]

@@ -1,21 +1,51 @@
-"""Bytes and calls of every kind of collective that one rank takes part in, in one iteration."""
+"""What one rank computes and sends in one iteration, by formulas: an independent count beside that of a rehearsal.
+
+Bytes are those of the whole message, as `nlp_bench.rehearse.report.Collective` counts them. Groups of one rank have none.
+Sources: megatron-core, tensor_parallel/layers.py and mappings.py, pipeline_parallel/schedules.py, optimizer/, distributed/; this
+package, train/attention.py, train/kernels, train/trainer.py.
+"""
 
 import numpy as np
 
-from nlp_bench.plan.configurations import Configurations, Flags, Numbers
+from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.work.gradients import gradient_buffers
-from nlp_bench.plan.work.stages import (
-    FULL,
+from nlp_bench.plan.work import (
     SINGLE,
     Stage,
     element_bytes,
+    gradient_buffers,
+    head_products,
     is_float16,
+    keeps_scores,
+    layer_core,
+    layer_products,
+    layer_tensors,
+    position_parameters,
+    round_up,
+    seen,
     shard_ranks,
     shares_optimizer,
     table_parameters,
     tokens,
 )
+
+FULL = RECOMPUTE.index("full")
+
+
+def operations(c: Configurations, stage: Stage, constants: Constants) -> Numbers:
+    """Return the FLOPs of products with weights and of attention that a rank of this stage executes in one iteration.
+
+    The gradients of a product take two products. Of attention the backward pass makes the scores again: five products in place
+    of two (Dao et al. 2022, https://arxiv.org/abs/2205.14135, algorithm 4), four where no fused kernel applies. Selective recompute
+    adds nothing: the fused kernel keeps no scores whatever is asked for. The whole rectangle of scores is counted, as a rehearsal
+    counts it, although a causal kernel skips about half.
+    """
+    again = c.spread.recompute == FULL
+    layers, micro = stage.layers, c.spread.num_microbatches
+    products = layers * (3.0 + again) * layer_products(c) + stage.last * 3 * head_products(c)
+    times = np.where(keeps_scores(c, constants), 3.0, 3.5) + again
+    return np.asarray(micro * products + micro * layers * times * layer_core(c) * seen(c))
+
 
 Traffic = dict[tuple[str, str], tuple[Numbers, Numbers]]
 """By kind and group, in the words of `nlp_bench.rehearse.report.Collective`: bytes of all messages together, and how many; shape [N]."""
@@ -94,7 +124,7 @@ def _pipeline(c: Configurations, stage: Stage, constants: Constants) -> list[Par
 
 def _gradients(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
     """One call per bucket, and the tied embedding's two copies."""
-    (every, calls), shared = gradient_buffers(c, stage), shares_optimizer(c)
+    (every, calls), shared = buckets_of(c, stage), shares_optimizer(c)
     numbers = every / calls
     tied = (stage.first | stage.last) & ~c.network.untied_embeddings
     return [
@@ -135,3 +165,73 @@ def _ranks(c: Configurations, group: str) -> Numbers:
         "optimizer": s.num_gpus,
         "world": s.num_gpus,
     }[group]
+
+
+SMALLEST_BUCKET = 40e6
+"""Numbers of a bucket, at least; 10^6 for each data-parallel rank where that is more. Source: DistributedDataParallel."""
+
+
+def buckets_of(c: Configurations, stage: Stage) -> tuple[Numbers, Numbers]:
+    """Return the numbers in all buffers of a rank, padding included, and the buckets that are reduced while the backward pass runs."""
+    plain, special, ends = gradient_buffers(c, stage)
+    shared, ranks = shares_optimizer(c), np.asarray(shard_ranks(c), dtype=np.int64)
+    apart = shared & ~c.network.untied_embeddings & (c.spread.pipeline > 1)
+    numbers, buckets = (c.spread.virtual - ends) * plain + ends * special, c.spread.virtual + ends * apart
+    # the first virtual stage of the first rank, alone and only where its reduction overlaps, is cut
+    size = np.maximum(SMALLEST_BUCKET, 1e6 * c.spread.data)
+    large = stage.first & c.spread.overlap_grad_reduce & (special > size)
+    if not np.any(large):
+        return np.asarray(numbers), np.asarray(buckets)
+    aligned, multiple = np.where(shared, 64.0, 1.0), np.where(shared, np.lcm(ranks, 128), 1).astype(np.float64)
+    cut, closed = _cut(c, stage, large, (aligned, multiple, size, apart))
+    return numbers + np.where(large, cut - special, 0.0), buckets + np.where(large, closed - 1 - apart, 0.0)
+
+
+def _cut(c: Configurations, stage: Stage, chosen: Flags, rules: tuple[Numbers | Flags, ...]) -> tuple[Numbers, Numbers]:
+    """Return the numbers of the buffer and its buckets where `chosen` [N] is true; 0 elsewhere.
+
+    Equal chunks are cut once: of a hundred thousand configurations a few hundred differ.
+    """
+    n = c.network
+    front = (
+        stage.last * n.untied_embeddings * table_parameters(c),
+        stage.last * n.norm_biases * n.hidden_size,
+        stage.last * n.hidden_size,
+    )
+    back = (position_parameters(c), table_parameters(c))
+    parts = (*rules, stage.layers / c.spread.virtual, *front, *back, *layer_tensors(c))
+    rows = np.stack([np.broadcast_to(np.asarray(part, dtype=np.float64), chosen.shape) for part in parts])[:, chosen]
+    weights = np.random.default_rng(0).random(len(rows))
+    _, place, inverse = np.unique(weights @ rows, return_index=True, return_inverse=True)
+    answers = np.zeros((2, *chosen.shape))
+    answers[:, chosen] = np.stack(_filled(rows[:, place]))[:, inverse.reshape(-1)]
+    return answers[0], answers[1]
+
+
+def _filled(rows: Numbers) -> tuple[Numbers, Numbers]:
+    """Follow the loop over the tensors of distinct chunks; return where the last one ends, and the buckets that were closed."""
+    alignment, multiple, bucket, apart, layers = rows[:5]
+    front, (positions, table), layer = rows[5:8], rows[8:10], rows[10:]
+    end, begin, closed = (np.zeros(rows.shape[1]) for _ in range(3))
+
+    def close(now: Flags) -> None:
+        nonlocal end, begin, closed
+        end = np.where(now, round_up(end, multiple), end)
+        begin = np.where(now, end, begin)
+        closed = closed + now
+
+    def add(size: Numbers, there: Flags) -> None:
+        nonlocal end
+        end = np.where(there, round_up(end, alignment) + size, end)
+        close(there & (end - begin >= bucket))
+
+    for size in front:
+        add(size, size > 0)
+    for number in range(int(layers.max(initial=0))):
+        for size in layer:
+            add(size, (size > 0) & (number < layers))
+    add(positions, positions > 0)
+    close((apart > 0) & (end > begin))
+    add(table, table > 0)
+    close(end > begin)
+    return end, closed

@@ -1,1 +1,0 @@
-"""What one rank of a configuration holds, computes and sends: exact counts of this package's trainer."""
