@@ -182,6 +182,14 @@ def test_the_same_configuration_is_nearest_and_has_no_difference(points: Path) -
     assert [point.distance for point in others] == sorted(point.distance for point in others)
 
 
+def test_what_is_not_published_counts_half_a_factor_of_two(points: Path) -> None:
+    (row,) = [one for one in read_points(points) if one["id"] == "J1"]
+    distances = [
+        nearest(OFFER, [{**row, **change}])[0].distance for change in ({"vpp": ""}, {"n_gpus": "768"}, {"gpu": "A100"})
+    ]
+    assert distances == [0.25, 1.0, 0.5]
+
+
 def test_every_difference_is_named(points: Path) -> None:
     near = {point.identity: point for point in nearest(changed(vpp=4, n_gpus=768), read_points(points))}
     assert near["J1"].differences == ("GPUs 384 (offer 768)", "VPP 1 (offer 4)")
