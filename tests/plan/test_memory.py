@@ -19,7 +19,7 @@ from nlp_bench.plan.forecast import peak_memory
 from nlp_bench.plan.memory.fits import Memory, num_communicators, overhead_bytes
 from nlp_bench.plan.memory.published import published_memory
 from nlp_bench.plan.memory.trainer import end_memory, rank_memory, sizes_of
-from nlp_bench.plan.work import stage_of, telling_stages
+from nlp_bench.plan.work import fullest_stages, stage_of
 
 CONSTANTS = read_constants()
 
@@ -48,7 +48,7 @@ def test_parts_add_up_and_none_is_negative(c: Configurations) -> None:
 
 def test_the_fullest_rank_is_the_greatest(c: Configurations) -> None:
     memory = peak_memory(c, CONSTANTS)
-    ranks = [sum(rank_memory(c, stage, CONSTANTS).values()) for stage in telling_stages(c)]
+    ranks = [sum(rank_memory(c, stage, CONSTANTS).values()) for stage in fullest_stages(c)]
     assert np.allclose(memory.total - memory.parts["overhead"], np.max(ranks, axis=0), rtol=1e-12)
 
 

@@ -8,7 +8,7 @@ from support.jobs import Case, sample
 
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.search.legal import judge
-from nlp_bench.plan.work import rank_parameters, stage_of, telling_stages
+from nlp_bench.plan.work import fullest_stages, rank_parameters, stage_of
 from nlp_bench.train.layout import model_shape
 
 
@@ -42,7 +42,7 @@ def test_ranks_of_one_replica_hold_the_model(cases: list[Case]) -> None:
 
 def test_stages_of_a_short_pipeline_are_the_same_ones(cases: list[Case]) -> None:
     c = side_by_side(cases)
-    first, second, last = telling_stages(c)
+    first, second, last = fullest_stages(c)
     assert first.rank == 0
     assert np.array_equal(second.rank, np.minimum(1, c.spread.pipeline - 1))
     assert np.array_equal(last.rank, c.spread.pipeline - 1)

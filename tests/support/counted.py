@@ -22,11 +22,11 @@ from nlp_bench.plan.work import (
     layer_tensors,
     position_parameters,
     round_up,
-    seen,
     shard_ranks,
     shares_optimizer,
     table_parameters,
     tokens,
+    visible_share,
 )
 
 FULL = RECOMPUTE.index("full")
@@ -44,7 +44,7 @@ def operations(c: Configurations, stage: Stage, constants: Constants) -> Numbers
     layers, micro = stage.layers, c.spread.num_microbatches
     products = layers * (3.0 + again) * layer_products(c) + stage.last * 3 * head_products(c)
     times = np.where(keeps_scores(c, constants), 3.0, 3.5) + again
-    return np.asarray(micro * products + micro * layers * times * layer_core(c) * seen(c))
+    return np.asarray(micro * products + micro * layers * times * layer_core(c) * visible_share(c))
 
 
 Traffic = dict[tuple[str, str], tuple[Numbers, Numbers]]

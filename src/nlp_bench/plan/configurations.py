@@ -163,7 +163,7 @@ class Framework:
     streams: str
     """Of STREAMS: who joins what lies between the matrix products."""
     overlap: bool
-    """Whether data-parallel traffic runs beside compute, unless a configuration says otherwise."""
+    """Whether data-parallel traffic overlaps with compute, unless a configuration says otherwise."""
     gradient_bytes: float
     """Bytes of one gradient on the network."""
     source: str
@@ -176,9 +176,9 @@ class Framework:
     after_ampere: bool = False
     """Whether it holds on GPUs after Ampere only."""
     tensor_overlap: bool = False
-    """Whether all tensor-parallel traffic runs beside products (userbuffers)."""
+    """Whether all tensor-parallel traffic overlaps with products (userbuffers)."""
     backward_overlap: bool = False
-    """Whether that of the input's gradient runs beside the product of the weights' gradient (megatron-core,
+    """Whether that of the input's gradient overlaps with the product of the weights' gradient (megatron-core,
     tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication)."""
     early_stop: bool = False
     """Whether recomputation leaves out the last product of a layer, whose result nobody needs."""

@@ -17,7 +17,7 @@ from nlp_bench.plan.interval import SIZES, TERMS, Reach, Seen, Term
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryConstants:
-    """What no formula tells; the sources stand beside the values in the file."""
+    """What no formula tells; the file has a source with each value."""
 
     deepspeed_bf16_gradient_bytes: float
     """Bytes per parameter that DeepSpeed's BF16_Optimizer holds for gradients: bf16, the fp32 sum, and what it copies; fitted."""

@@ -262,7 +262,7 @@ def tensor_seconds(c: Configurations, constants: Constants, rates: Rates, again:
     Two forward, two backward (Shoeybi et al. 2019, arXiv 1909.08053), two more with full recompute; each sends 2 (t - 1) / t of it
     (Korthikanti et al. 2022, section 4.2.2).
 
-    Those of the input's gradient can run beside the product of the weights' gradient: both backward ones, with sequence parallelism
+    Those of the input's gradient can overlap with the product of the weights' gradient: both backward ones, with sequence parallelism
     half of each, the scatter; the gather of the output's gradient stays in the way.
     """
     t, place = c.spread.tensor, c.framework
@@ -271,8 +271,8 @@ def tensor_seconds(c: Configurations, constants: Constants, rates: Rates, again:
     one = sent / ring_rate(c, rates, t, np.ones(())) + latency
     every = 4.0 + 2.0 * again.collectives
     backward = np.where(c.spread.sequence_parallel, 1.0, 2.0) * constants.trait("backward_overlap")[place]
-    beside = np.where(constants.trait("tensor_overlap")[place], every, backward)
-    exposed = every - (1.0 - constants["tensor_exposed"]) * beside
+    overlapped = np.where(constants.trait("tensor_overlap")[place], every, backward)
+    exposed = every - (1.0 - constants["tensor_exposed"]) * overlapped
     return np.where(t > 1, exposed * one, 0.0)
 
 
@@ -302,7 +302,7 @@ def gather_seconds(c: Configurations, constants: Constants, rates: Rates) -> Num
 
 
 def gathers_left(gathers: Numbers, compute: Numbers, constants: Constants) -> Numbers:
-    """Seconds that gathers beside compute add: max(a, b) + slow-down x min(a, b), less the compute (Echo, arXiv 2412.12487, has the form)."""
+    """Seconds that gathers add to the compute that they overlap with: max(a, b) + slow-down x min(a, b), less the compute (Echo, arXiv 2412.12487, has the form)."""
     if not np.any(gathers):
         return np.zeros(())
     both = np.maximum(compute, gathers) + constants["gather_slowdown"] * np.minimum(compute, gathers)
@@ -384,7 +384,8 @@ def stage_parameters(c: Configurations) -> Numbers:
 def reduce_seconds(c: Configurations, constants: Constants, rates: Rates, window: Numbers) -> Numbers:
     """Return seconds of scattering gradients and gathering parameters over the data- and context-parallel ranks.
 
-    Without a sharded optimizer gradients are reduced to all: scattered, and gathered themselves. What compute hides is left out: `window` are the seconds of compute beside which it can run.
+    Without a sharded optimizer gradients are reduced to all: scattered, and gathered themselves. What overlaps with
+    compute is left out: `window` are the seconds of compute that it can overlap with.
     """
     s, place = c.spread, c.framework
     ranks = s.data * s.context
@@ -392,7 +393,7 @@ def reduce_seconds(c: Configurations, constants: Constants, rates: Rates, window
     parameter = np.where(rates.low_bit & (constants.trait("family") == "nvidia")[place], 1.0, 2.0)
     whole = s.sharding == SHARDING.index("none")
     gathered = np.where(whole, gradient, parameter)
-    beside_gather = np.where(whole, s.overlap_grad_reduce, s.overlap_param_gather)
+    gather_overlaps = np.where(whole, s.overlap_grad_reduce, s.overlap_param_gather)
     rate = ring_rate(c, rates, ranks, s.tensor)
     share = (ranks - 1.0) / ranks * stage_parameters(c) / rate
     extra = np.where(
@@ -403,15 +404,15 @@ def reduce_seconds(c: Configurations, constants: Constants, rates: Rates, window
     latency = 2.0 * constants["collective_latency_s"] * constants["scale_network"] * np.log2(np.maximum(ranks, 2.0))
     done = (ranks > 1) & (s.sharding != SHARDING.index("parameters"))
     left = np.zeros(())
-    for size, hidden in ((gradient, s.overlap_grad_reduce), (gathered, beside_gather)):
+    for size, hidden in ((gradient, s.overlap_grad_reduce), (gathered, gather_overlaps)):
         seconds = np.where(done, extra * share * size + latency, 0.0)
-        beside = np.minimum(seconds, 0.5 * window)
-        left = left + np.where(hidden, seconds - (1.0 - constants["data_exposed"]) * beside, seconds)
+        overlapped = np.minimum(seconds, 0.5 * window)
+        left = left + np.where(hidden, seconds - (1.0 - constants["data_exposed"]) * overlapped, seconds)
     return left
 
 
 def window_seconds(c: Configurations, pace: Numbers, virtual: Numbers) -> Numbers:
-    """Return seconds of compute beside which an iteration's traffic can run.
+    """Return seconds of compute that an iteration's traffic can overlap with.
 
     It is the last micro-batch, and with interleaving the virtual stages that other stages still work on.
     """

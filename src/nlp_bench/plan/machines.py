@@ -108,7 +108,7 @@ def _peak(entry: Accelerator, number_format: str) -> float:
 
 
 def against_sheet(name: str, memory_gib: float, peak_bf16_tflops: float) -> tuple[str, ...]:
-    """Return what a system file says of its GPU that is more than 5 % beside the data sheet, and which of the two is taken.
+    """Return what a system file says of its GPU that is more than 5 % off the data sheet, and which of the two is taken.
 
     Raises UsageError for a GPU that the table does not have.
     """

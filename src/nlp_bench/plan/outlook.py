@@ -49,11 +49,11 @@ class Outlook:
         )
 
     def memory_line(self) -> str:
-        """Return the predicted memory beside the GPU's."""
+        """Return the predicted memory and the GPU's."""
         return f"predicted memory {self.memory_bytes / GIB:.1f} of {self.capacity_bytes / GIB:.0f} GiB per GPU"
 
     def limits(self) -> str:
-        """Return what costs the most beside the work itself, with its shares of the time."""
+        """Return what costs the most besides the work itself, with its shares of the time."""
         return "; ".join(costs(self.shares))
 
     def record(self) -> dict[str, Any]:

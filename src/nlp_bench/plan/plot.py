@@ -69,7 +69,7 @@ def plan_chart(answer: Answer) -> Chart:
 
 
 def causes(found: Forecast, number: int) -> npt.NDArray[np.str_]:
-    """Return what costs each configuration most beside the work itself; shape [number]."""
+    """Return what costs each configuration most besides the work itself; shape [number]."""
     names = [name for name in found.seconds.parts if name not in PRODUCTIVE] or list(found.seconds.parts)
     parts = np.stack([np.broadcast_to(found.seconds.parts[name], (number,)) for name in names])
     return np.asarray(np.asarray(names)[parts.argmax(axis=0)])

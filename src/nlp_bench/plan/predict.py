@@ -62,7 +62,7 @@ def yes(row: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
     return otherwise if not row[name] else row[name] not in {"0", "0.0", "no", "false", "False"}
 
 
-def told_memory(words: str) -> float | None:
+def stated_memory(words: str) -> float | None:
     """Return the GiB that a GPU's name tells."""
     found = re.search(r"(\d{2,3}) ?G", words)
     return float(found[1]) if found else None
@@ -412,7 +412,7 @@ def _machine_numbers(row: Mapping[str, str], precision: str) -> dict[str, Any]:
     if not row["gpu"]:
         raise UsageError("gpu is blank, and no rule fills it")
     memory = cell(row, "gpu_mem_gb", 0.0)
-    sheet = sheet_of(row["gpu"], precision, memory or told_memory(row["gpu"]))
+    sheet = sheet_of(row["gpu"], precision, memory or stated_memory(row["gpu"]))
     per_node = cell(row, "gpus_per_node", 4.0 if sheet.domain == 72 or "GH200" in sheet.name else 8.0)
     gbit = cell(row, "internode_gbps_per_node", per_node * _GBIT_PER_GPU.get(sheet.generation, 400.0))
     return {
@@ -424,7 +424,7 @@ def _machine_numbers(row: Mapping[str, str], precision: str) -> dict[str, Any]:
         "memory_bytes_per_s": sheet.memory_bytes_per_s,
         "link_bytes_per_s": sheet.link_bytes_per_s,
         "fabric_bytes_per_s": gbit * 1e9 / 8,
-        "memory_bytes": (memory or told_memory(row["gpu"]) or sheet.memory_gib) * 2**30,
+        "memory_bytes": (memory or stated_memory(row["gpu"]) or sheet.memory_gib) * 2**30,
     }
 
 

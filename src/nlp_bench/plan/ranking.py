@@ -50,12 +50,12 @@ class Row:
 
     @property
     def limits(self) -> str:
-        """What costs the most beside the matrix products, in words."""
+        """What costs the most besides the matrix products, in words."""
         return ", ".join(costs(self.shares))
 
     @property
     def memory(self) -> str:
-        """The memory beside the GPU's."""
+        """The memory, of the GPU's."""
         return f"{self.memory_gib:.1f} of {self.capacity_gib:g} GiB"
 
 

@@ -30,7 +30,7 @@ def layer_core(c: Configurations) -> Numbers:
     return np.asarray(4 * tokens(c) * c.network.sequence_length * c.network.query_width / c.spread.tensor)
 
 
-def seen(c: Configurations) -> Numbers:
+def visible_share(c: Configurations) -> Numbers:
     """Share of the rectangle of scores that context-parallel ranks compute, 1 without them.
 
     Of 2 n chunks each of n ranks has an early and a late one, which together see 2 n + 1 chunks of keys, not 4 n: a chunk of keys
@@ -84,7 +84,7 @@ def stage_of(c: Configurations, rank: Numbers) -> Stage:
     return Stage(rank=np.asarray(rank), first=np.asarray(first), last=np.asarray(last), layers=layers)
 
 
-def telling_stages(c: Configurations) -> tuple[Stage, Stage, Stage]:
+def fullest_stages(c: Configurations) -> tuple[Stage, Stage, Stage]:
     """Return the first, the second and the last stage: no other one holds more parameters or more micro-batches at a time.
 
     Where there are fewer than three stages, some are the same.

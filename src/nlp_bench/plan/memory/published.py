@@ -234,7 +234,7 @@ def _sequence_split(c: Configurations) -> Numbers:
 
 
 def buffer_bytes(c: Configurations, constants: Constants, stage: Stage) -> Numbers:
-    """Bytes beside state and activations, by family.
+    """Bytes besides state and activations, by family.
 
     megatron: placeholders of the weight gradients that are summed in place, bf16, one per shape of weight: a layer and a table
     (Transformer Engine `get_dummy_wgrad`; megatron-core tensor_parallel/layers.py);

@@ -11,6 +11,7 @@ from nlp_bench.plan.work import (
     SINGLE,
     Stage,
     element_bytes,
+    fullest_stages,
     gradient_buffers,
     has_flash,
     keeps_scores,
@@ -18,12 +19,11 @@ from nlp_bench.plan.work import (
     position_parameters,
     rank_parameters,
     round_up,
-    seen,
     shard_ranks,
     shares_optimizer,
     table_parameters,
-    telling_stages,
     tokens,
+    visible_share,
 )
 
 FLASH_ROWS, FLASH_WIDTH = 128, 32
@@ -100,7 +100,7 @@ def sizes_of(c: Configurations, constants: Constants) -> Sizes:
     inner, branches = count * n.ffn_hidden_size / s.tensor * element, 1.0 + n.gated
     width, rows = n.hidden_size * element / s.tensor, n.sequence_length / s.context
     heads = s.micro_batch_size * n.num_attention_heads / s.tensor
-    scores = rows * n.sequence_length * seen(c) * element * keeps_scores(c, constants)
+    scores = rows * n.sequence_length * visible_share(c) * element * keeps_scores(c, constants)
     flash, chunk = has_flash(c, constants), rows / np.where(s.context > 1, 2, 1)
     # flash attention: a float32 sum of the queries' gradient and a number per query
     sums = SINGLE * heads * round_up(chunk, FLASH_ROWS) * (round_up(n.head_width, FLASH_WIDTH) + 1)
@@ -327,7 +327,7 @@ def _out_of_columns(t: Timeline, z: Sizes, weight: Numbers, output: Numbers) -> 
 
 
 def _norm(t: Timeline, z: Sizes) -> None:
-    """Go back through a normalisation and add the gradient that passed beside it."""
+    """Go back through a normalisation and add the gradient of the residual stream."""
     t.allocate(z.share)
     t.free(z.share, z.share, z.statistics)
     t.allocate(z.share)
@@ -339,7 +339,7 @@ class EndMemory:
     """Bytes of one micro-batch; arrays of shape [N] or []."""
 
     embedding_kept: Numbers
-    """What the embedding keeps beside its output: the dropout's mask, the tokens' numbers."""
+    """What the embedding keeps besides its output: the dropout's mask, the tokens' numbers."""
     embedding_forward: Numbers
     """Peak of its forward pass: the looked-up words, learned positions and their sum, and all in the layers' order."""
     embedding_backward: Numbers
@@ -533,7 +533,7 @@ def _peak(c: Configurations, stage: Stage, blocks: Blocks, flight: Flight, kept:
 def trainer_memory(c: Configurations, constants: Constants) -> Memory:
     """Predict the memory of the fullest rank of this package's trainer: of the first, the second or the last pipeline stage."""
     blocks = blocks_of(c, constants)
-    ranks = [rank_memory(c, stage, constants, blocks) for stage in telling_stages(c)]
+    ranks = [rank_memory(c, stage, constants, blocks) for stage in fullest_stages(c)]
     parts = {name: np.stack(np.broadcast_arrays(*(rank[name] for rank in ranks))) for name in ranks[0]}
     fullest = np.argmax(np.asarray(sum(parts.values())), axis=0)[None]
     found = {name: np.take_along_axis(part, fullest, axis=0)[0] for name, part in parts.items()}
