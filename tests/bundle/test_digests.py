@@ -51,6 +51,8 @@ def test_large_logs_have_a_digest_for_several_lines(tmp_path: Path, monkeypatch:
     after = [*lines]
     after[41] = "changed\n"
     assert told(tmp_path, "".join(lines), "".join(after)) == [("changed", 41, 10)]
+    (tmp_path / "log").write_text("\n".join("abcdefghijk"))  # eleven lines, ten line ends
+    assert line_digests(tmp_path / "log").startswith("nlp-bench/lines/1 sha256/8 lines_per_digest=2\n")
 
 
 def test_what_is_no_list_of_digests(tmp_path: Path) -> None:

@@ -52,7 +52,6 @@ class Apex:
     source: str
     """Git URL or folder."""
     commit: str
-    """Commit that is checked out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,6 @@ class Extras:
     """What is compiled on top of torch's own kernels."""
 
     apex: Apex | None = None
-    """NVIDIA Apex, or none."""
     transformer_engine: str = ""
     """Transformer Engine as pip names it; empty: none."""
 

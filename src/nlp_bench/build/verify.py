@@ -29,11 +29,9 @@ class Trial:
     provider: str
     """te, apex or torch."""
     kernel: str
-    """Which one."""
     difference: float | None
     """|got - expected| / |expected| in 2-norms, the greatest of result and gradients; None where the kernel gave nothing."""
     passed: bool
-    """Whether it is small enough."""
     error: str | None = None
     """What the kernel did in place of an answer."""
 

@@ -31,7 +31,6 @@ class Check:
     well: str
     """What is well when it is ok."""
     look: Callable[[Place], Finding | Iterator[Finding]]
-    """The check."""
     per_node: bool = False
     """Whether `doctor --nodes` runs it on each node as well: its answer differs between nodes."""
 
@@ -70,9 +69,7 @@ class Examined:
     name: str
     """The check's name, as --checks takes it."""
     finding: Finding
-    """What it found."""
     elapsed_s: float
-    """Seconds that it took."""
 
     def to_json(self) -> dict[str, Any]:
         """Return its object of nlp-bench/doctor/1."""

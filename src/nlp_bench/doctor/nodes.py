@@ -61,7 +61,6 @@ class Choice:
     names: tuple[str, ...]
     """Their names in Slurm's order; empty where Slurm chooses `number` of them."""
     number: int
-    """How many."""
     down: tuple[Node, ...] = ()
     """Nodes that were asked for, but that Slurm gives to nobody."""
 

@@ -38,21 +38,17 @@ class Place:
     system: System | None
     """The machine's description; None where none fits."""
     no_system: str = ""
-    """Why there is none."""
     system_name: str = ""
     """The name or path that it was found by."""
     run: Run | None = None
     """The run that is to be done, resolved without Slurm; None where that is not possible."""
     no_run: str = ""
-    """Why it cannot be resolved."""
     model: str = "tiny"
-    """Name of its model."""
     slurm: Answer
     """What `scontrol show config` said."""
     nvml: Nvml | None = None
     """The GPUs of this node; None without a driver."""
     no_nvml: str = ""
-    """Why there are none."""
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     """The environment; the system's own [environment] is laid over it, as a job does."""
     files: Path = Path("/")

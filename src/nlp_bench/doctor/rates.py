@@ -6,8 +6,7 @@ In pairs a bad link is found at the node that has it. Imports torch.
 import contextlib
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -76,73 +75,53 @@ def _rate(call: Callable[[], Any], device: Device, work: float) -> dict[str, Any
     return {"rate": work / found.seconds, "best": work / found.best_s, "repetitions": found.repeats}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Meeting:
-    """Where the nodes meet."""
+def exchange(hosts: Sequence[str], port: int, number: int, *, accelerator: str, join_s: float) -> dict[str, Any]:
+    """Return what node `number` of `hosts` measured with the others; raises RuntimeError where they do not come together.
 
-    host: str
-    """Address of the first node, which serves the meeting point."""
-    port: int
-    """Its port."""
-    number: int
-    """Number of this node."""
-    num_nodes: int
-    """Nodes of the job."""
-    join_s: float
-    """Seconds that the first node waits for the others; who has not come by then is left out."""
-
-
-def exchange(meeting: Meeting, accelerator: str) -> dict[str, Any]:
-    """Return what this node measured with the others; raises RuntimeError where they do not come together."""
-    device = torch.device("cuda", 0) if accelerator == "cuda" else torch.device("cpu")
+    The first one serves the meeting point at `port` and waits `join_s` seconds for the others; who has not come by then is left out.
+    """
     torch.set_num_threads(1)
-    store: Store = dist.TCPStore(  # type: ignore[attr-defined]
-        meeting.host,
-        meeting.port,
-        None,
-        meeting.number == 0,
-        timedelta(seconds=2 * meeting.join_s + 10),
-        wait_for_workers=False,
-    )
-    members = _members(store, meeting)
-    if len(members) < 2 or meeting.number not in members:
-        return {"members": members, "why": "no other node came" if meeting.number in members else "came too late"}
+    device = torch.device("cuda", 0) if accelerator == "cuda" else torch.device("cpu")
+    patience = timedelta(seconds=2 * join_s + 10)
+    store: Store = dist.TCPStore(hosts[0], port, None, number == 0, patience, wait_for_workers=False)  # type: ignore[attr-defined]
+    members = _members(store, number, len(hosts), join_s)
+    if len(members) < 2 or number not in members:
+        return {"members": members, "why": "no other node came" if number in members else "came too late"}
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         store=PrefixStore("doctor", store),
-        rank=members.index(meeting.number),
+        rank=members.index(number),
         world_size=len(members),
         timeout=timedelta(seconds=ANSWER_S),
     )
     try:
         return {"members": members, **_measure(device, members)}
     finally:
-        _leave(store, meeting, members)
+        _leave(store, number, members)
 
 
-def _members(store: Store, meeting: Meeting) -> list[int]:
+def _members(store: Store, number: int, num_nodes: int, join_s: float) -> list[int]:
     """Return the numbers of the nodes that came in time, as the first node decides."""
-    store.set(f"here/{meeting.number}", "1")
-    if meeting.number == 0:
-        end = time.monotonic() + meeting.join_s
-        here = [0]
-        while len(here) < meeting.num_nodes and time.monotonic() < end:
+    store.set(f"here/{number}", "1")
+    if number == 0:
+        end, here = time.monotonic() + join_s, [0]
+        while len(here) < num_nodes and time.monotonic() < end:
             time.sleep(LOOK_S)
-            here = [number for number in range(meeting.num_nodes) if store.check([f"here/{number}"])]
+            here = [one for one in range(num_nodes) if store.check([f"here/{one}"])]
         store.set("members", ",".join(map(str, here)))
     store.wait(["members"])
     return [int(word) for word in store.get("members").decode().split(",")]
 
 
-def _leave(store: Store, meeting: Meeting, members: list[int]) -> None:
+def _leave(store: Store, number: int, members: list[int]) -> None:
     """Go; the first node last, because it serves the meeting point."""
     with contextlib.suppress(RuntimeError):
         dist.destroy_process_group()
     with contextlib.suppress(RuntimeError):
-        store.set(f"gone/{meeting.number}", "1")
+        store.set(f"gone/{number}", "1")
         end = time.monotonic() + 10
-        while meeting.number == members[0] and time.monotonic() < end:
-            if store.check([f"gone/{number}" for number in members]):
+        while number == members[0] and time.monotonic() < end:
+            if store.check([f"gone/{one}" for one in members]):
                 return
             time.sleep(LOOK_S)
 

@@ -36,7 +36,6 @@ class Node:
     """One node of a partition as the controller sees it."""
 
     name: str
-    """Slurm's name."""
     address: str
     """Its NodeAddr."""
     state: str

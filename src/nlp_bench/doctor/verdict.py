@@ -52,7 +52,6 @@ class Spread:
     """How one rate is spread over the nodes."""
 
     median: float | None
-    """Its median; None without values."""
     mad: float | None
     """Median of the distances from it."""
     limit: float | None

@@ -111,16 +111,10 @@ def _exchange(number: int, plan: dict[str, Any]) -> dict[str, Any] | None:
     addresses = os.environ.get("NLP_BENCH_NODES", "").split()
     if len(addresses) < 2:
         return None
-    from nlp_bench.doctor.rates import Meeting, exchange  # noqa: PLC0415  # as above
+    from nlp_bench.doctor.rates import exchange  # noqa: PLC0415  # as above
 
-    meeting = Meeting(
-        host=addresses[0],
-        port=FIRST_PORT + int(os.environ.get("SLURM_JOB_ID", "0")) % NUM_PORTS,
-        number=number,
-        num_nodes=len(addresses),
-        join_s=float(plan["join_s"]),
-    )
-    return exchange(meeting, plan["accelerator"])
+    port = FIRST_PORT + int(os.environ.get("SLURM_JOB_ID", "0")) % NUM_PORTS
+    return exchange(addresses, port, number, accelerator=plan["accelerator"], join_s=float(plan["join_s"]))
 
 
 def vendor_tests(num_gpus: int) -> list[dict[str, Any]]:

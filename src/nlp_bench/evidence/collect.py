@@ -43,15 +43,12 @@ class Collected:
     """What lies in the folder of a bundle so far."""
 
     folder: Path
-    """The folder."""
     members: list[Member] = field(default_factory=list)
     """Runs and logs, in the order of the PATHs."""
     originals: list[Item] = field(default_factory=list)
     """Where each member came from."""
     redactions: list[dict[str, Any]] = field(default_factory=list)
-    """As the manifest lists them."""
     remarks: list[str] = field(default_factory=list)
-    """What to know."""
 
     def add(self, source: Path, path: str) -> None:
         """Copy a text file to `path` of the bundle without its secrets. Raises NlpBenchError naming what cannot be read."""

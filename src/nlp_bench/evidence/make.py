@@ -37,15 +37,11 @@ class Made:
     """A bundle that was written."""
 
     path: Path
-    """The archive or the folder."""
     digest: str
     """SHA-256 of its manifest.json: the line for the bid."""
     manifest: Manifest
-    """What it holds."""
     entries: Sequence[RunResult]
-    """Its runs."""
     signature: Path | None
-    """Where its signature lies."""
     remarks: Sequence[str]
     """What its maker should know before it is handed over."""
 

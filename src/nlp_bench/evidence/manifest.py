@@ -34,7 +34,6 @@ class Options:
     tokens: int = USUAL_TOKENS
     """Tokens of the hypothetical training."""
     limit_s: float | None = None
-    """Limit of the report time in seconds."""
     sequence_length: int | None = None
     """Tokens per sample, for logs that do not say it."""
     global_batch_size: int | None = None
@@ -110,11 +109,8 @@ class File:
     """One file of the bundle."""
 
     path: str
-    """Where it lies in the bundle."""
     size: int
-    """Bytes."""
     sha256: str
-    """Its SHA-256 in hexadecimal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,13 +120,10 @@ class Manifest:
     nlp_bench: Mapping[str, Any]
     """Version and commit of the program that made it, and where the patch of uncommitted changes lies."""
     options: Options
-    """What the report was asked for."""
     runs: Sequence[Member]
-    """What was measured, in the order of the report."""
     redactions: Sequence[Mapping[str, Any]] = ()
     """File, kind, count and lines of what was blacked out, never the secret."""
     remarks: Sequence[str] = ()
-    """What to know about the making."""
     files: Sequence[File] = ()
     """All files but manifest.json and SHA256SUMS, sorted by path."""
 

@@ -22,13 +22,11 @@ class Signature:
     """A signature that was asked about."""
 
     path: str
-    """Where it lies."""
     is_good: bool
     """Whether a signer of the list has signed this manifest."""
     identity: str | None = None
     """Who, by the list of signers."""
     text: str
-    """What ssh-keygen says, or what is missing."""
 
 
 def path_of(bundle: Path) -> Path:

@@ -31,21 +31,17 @@ class Verification:
     """What was found."""
 
     bundle: str
-    """The archive or folder."""
     digest: str
-    """SHA-256 of its manifest.json."""
     made_by: Mapping[str, Any]
     """Version and commit of the nlp-bench that made it, as it says."""
     options: Options
     """Those of its report, as it says: the tokens, and what its maker said of the logs."""
     num_files: int
-    """Files whose hash was checked."""
     num_fields: int
     """Numbers and words that were derived again."""
     num_lines: int
     """Log lines that were held against themselves."""
     faults: Sequence[str]
-    """Changed, missing and extra files, with the lines."""
     differences: Mapping[str, Sequence[str]]
     """What does not follow from the logs, by the file that says it."""
     contradictions: Sequence[str]
@@ -57,7 +53,6 @@ class Verification:
     signature: signature.Signature | None
     """The signature, None where it was not asked about."""
     remarks: Sequence[str]
-    """What to know, no fault."""
     runs: Sequence[Mapping[str, Any]]
     """Path, name and the numbers as they follow from the logs."""
 

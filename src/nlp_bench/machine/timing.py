@@ -145,13 +145,10 @@ class Timing:
     seconds: float
     """Median over the repetitions."""
     best_s: float
-    """The shortest repetition."""
     spread: float
     """Half the distance of the quartiles / median: robust against a few disturbed repetitions."""
     repeats: int
-    """Repetitions."""
     calls: int
-    """Calls in each."""
 
 
 def timed(

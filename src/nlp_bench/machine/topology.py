@@ -22,7 +22,6 @@ class Core:
     cpus: tuple[int, ...]
     """Numbers of its hardware threads that this process may use, ascending; never empty."""
     node: int
-    """NUMA node."""
     socket: int
     """Processor package."""
 
