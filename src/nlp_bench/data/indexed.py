@@ -5,6 +5,7 @@ import os
 import struct
 import warnings
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -50,23 +51,18 @@ class Writer:
             warnings.simplefilter("ignore")  # megatron-core warns of every package that it does not find
             import numpy as np  # noqa: PLC0415  # takes seconds, with torch behind it
             from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder  # noqa: PLC0415  # as above
-        self.prefix, self.dtype = prefix, getattr(np, TOKEN_TYPE[token_bytes])
-        self._builder = IndexedDatasetBuilder(f"{prefix}.bin.part", dtype=self.dtype)
+        self.prefix = prefix
+        self._builder = IndexedDatasetBuilder(f"{prefix}.bin.part", dtype=getattr(np, TOKEN_TYPE[token_bytes]))
 
-    def add(self, tokens: Any, lengths: Sequence[int]) -> None:
-        """Append a document: its tokens, and how many of them each of its sequences has."""
-        self._builder.add_document(tokens, lengths)
+    def add(self, tokens: bytes, lengths: Sequence[int], sequences: Sequence[int]) -> None:
+        """Append documents: the bytes of their tokens, the tokens of each sequence and the sequences of each document.
 
-    def add_encoded(self, tokens: bytes, lengths: Sequence[int], sequences: Sequence[int]) -> None:
-        """Append documents of whose tokens only the bytes are here; `sequences` says how many each document has."""
-        import numpy as np  # noqa: PLC0415  # is loaded
-
-        together, begin, first = np.frombuffer(tokens, dtype=self.dtype), 0, 0
-        for count in sequences:
-            own = lengths[first : first + count]
-            end = begin + sum(own)
-            self.add(together[begin:end], own)
-            begin, first = end, first + count
+        The builder's lists are extended as its own `add_index` does it; `add_document` takes one document at a time.
+        """
+        first = len(self._builder.sequence_lengths)
+        self._builder.data_file.write(tokens)
+        self._builder.sequence_lengths.extend(lengths)
+        self._builder.document_indices.extend(first + end for end in accumulate(sequences))
 
     def add_dataset(self, prefix: str) -> None:
         """Append another dataset."""

@@ -135,7 +135,7 @@ def _write_tokens(request: DataRequest, folder: Path) -> dict[str, Any]:
     with closing(Writer(str(folder / PREFIX), token_bytes)) as writer:
         for documents in batches:
             found = encode(encoder, documents, token_bytes, append_eod=append_eod)
-            writer.add_encoded(found.tokens, found.lengths, found.sequences)
+            writer.add(found.tokens, found.lengths, found.sequences)
             num_documents += len(found.sequences)
             num_tokens += sum(found.lengths)
         if not num_documents:

@@ -323,7 +323,7 @@ class _ShardJob:
         """Write the oldest block's tokens."""
         block, future = self.pending.popleft()
         found, piece = future.result(), self.piece
-        self._open().add_encoded(found.tokens, found.lengths, found.sequences)
+        self._open().add(found.tokens, found.lengths, found.sequences)
         self.work.progress.add(
             self.shard.number, block, text_bytes=block.end - piece.end, documents=len(found.sequences)
         )
