@@ -118,10 +118,14 @@ def test_other_free_parameters_and_machine_are_shown_in_json(
     assert found["differences"]["machine"][0]["b"] == {"value": 32, "from": "log line 4"}
 
 
-def test_a_sweep_is_matched_point_by_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("num_gpus", [16, 32])
+def test_a_sweep_is_matched_point_by_point_on_another_machine_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], num_gpus: int
+) -> None:
     for side, rates in (("a", (65000, 65200)), ("b", (60000, 60100))):
         for size in (2, 4, 8) if side == "a" else (4, 8, 16):
-            write_runs(tmp_path / side / f"tp{size}", *rates, seed=size + len(side), tensor_model_parallel_size=size)
+            changes = {"tensor_model_parallel_size": size, "world_size": 16 if side == "a" else num_gpus}
+            write_runs(tmp_path / side / f"tp{size}", *rates, seed=size + len(side), **changes)
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--format", "json", "--gate", "20"]) == 0
     record = json.loads(said(capsys))
     assert sorted(found["configuration"].split("tp ")[1][0] for found in record["comparisons"]) == ["4", "8"]

@@ -14,7 +14,7 @@ from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.report.flops import efficiency_lines
+from nlp_bench.report.explain import efficiency_lines
 
 REFERENCE = Path(__file__).resolve().parents[2] / "reports" / "reference" / "juwels_booster" / "results.csv"
 A100 = Given(gpu="NVIDIA A100-SXM4-40GB")
