@@ -101,7 +101,7 @@ def _ends(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
 
 
 def _context(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
-    """Keys and values of the whole sequence in every layer (train/context.py)."""
+    """Keys and values of the whole sequence in every layer (train/attention.py)."""
     both = 2 * c.spread.context * tokens(c) * c.network.key_value_width / c.spread.tensor * element_bytes(c, constants)
     micro = stage.layers * c.spread.num_microbatches
     again = c.spread.recompute == FULL

@@ -2,7 +2,7 @@
 
 None of it is needed for a rate, but to doubt one. The names of settings are Megatron-LM's argument names with underscores (`hidden_size`),
 whatever the program calls them. Sources: NVIDIA/Megatron-LM megatron/training/arguments.py (`_print_args`), training.py (`validation loss at
-iteration`) and checkpointing.py (`saving checkpoint at iteration`); nlp_bench/train/dump.py; and NCCL's own messages (NVIDIA/nccl
+iteration`) and checkpointing.py (`saving checkpoint at iteration`); nlp_bench/train/logline.py; and NCCL's own messages (NVIDIA/nccl
 src/init.cc `NCCL version`, src/transport/net_ib.cc and net_socket.cc `NET/IB`, `NET/Socket`, and in src/transport/ `Channel ... via P2P/...`,
 `via SHM/...`, `via NET/...`). `profiling iteration 10 on rank 0` is our own trainer's.
 

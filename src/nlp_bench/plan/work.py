@@ -34,7 +34,7 @@ def visible_share(c: Configurations) -> Numbers:
     """Share of the rectangle of scores that context-parallel ranks compute, 1 without them.
 
     Of 2 n chunks each of n ranks has an early and a late one, which together see 2 n + 1 chunks of keys, not 4 n: a chunk of keys
-    that no query of a chunk may look at is left out (train/context.py).
+    that no query of a chunk may look at is left out (train/attention.py).
     """
     ranks = c.spread.context
     return np.where(ranks > 1, (2 * ranks + 1) / (4 * ranks), 1.0)

@@ -2,7 +2,7 @@
 
 Sources: NVIDIA/Megatron-LM megatron/training/arguments.py (`_print_args`), EleutherAI/gpt-neox
 megatron/neox_arguments/arguments.py (`print`), deepspeedai/DeepSpeed deepspeed/runtime/{config.py,pipe/engine.py},
-AMD-AGI/Primus primus/modules/module_utils.py (`log_dict_aligned`), nlp_bench/train/dump.py.
+AMD-AGI/Primus primus/modules/module_utils.py (`log_dict_aligned`), nlp_bench/train/logline.py.
 """
 
 from nlp_bench.logs.findings import Findings

@@ -354,7 +354,7 @@ class EndMemory:
 
 
 def end_memory(c: Configurations, z: Sizes) -> EndMemory:
-    """Follow both ends; sources: megatron-core, models/gpt, language_model_embedding.py; this package, train/kernels/loss.py."""
+    """Follow both ends; sources: megatron-core, models/gpt, language_model_embedding.py; this package, train/kernels/native.py."""
     n, s = c.network, c.spread
     table, learned = table_parameters(c) * z.element, position_parameters(c) * z.element
     held = table * (~n.untied_embeddings & (s.pipeline == 1))
