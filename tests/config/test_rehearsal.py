@@ -3,9 +3,8 @@
 import pytest
 
 from nlp_bench.cli.main import main
-from nlp_bench.config.rehearsal import REFERENCE, for_rehearsal
 from nlp_bench.config.request import Request
-from nlp_bench.config.tags import apply_tags
+from nlp_bench.config.resolve import REFERENCE, apply_tags, for_rehearsal
 from nlp_bench.errors import UsageError
 
 

@@ -12,9 +12,8 @@ from nlp_bench.config import catalog
 from nlp_bench.config.machine import detect_system
 from nlp_bench.config.options import spellings
 from nlp_bench.config.request import Request, from_options
-from nlp_bench.config.resolve import for_another_job, resolve
+from nlp_bench.config.resolve import apply_tags, for_another_job, read_tags, resolve
 from nlp_bench.config.run import Run, read_run
-from nlp_bench.config.tags import apply_tags, read_tags
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.scheduler import slurm
 

@@ -9,10 +9,9 @@ import pytest
 
 from nlp_bench.cli.main import main
 from nlp_bench.config.catalog import root
-from nlp_bench.config.limits import Limits
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import for_another_job, resolve
-from nlp_bench.config.run import Run, read_run
+from nlp_bench.config.run import Limits, Run, read_run
 from nlp_bench.config.system import Network
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.arguments import check_arguments, training_arguments, upstream_environment

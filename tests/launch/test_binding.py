@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.config.binding import Binding
+from nlp_bench.config.system import Binding
 from nlp_bench.errors import UsageError
 from nlp_bench.machine.binding import VARIABLE
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.native import load_nvml
 
-from nlp_bench.config.binding import Binding
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
+from nlp_bench.config.system import Binding
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.nodes import places as node_module
 from nlp_bench.launch.nodes.places import binding_plan, node_environment, require_gpus, visible_gpus

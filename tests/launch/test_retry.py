@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.config import scheduler
-from nlp_bench.config.limits import Limits
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
-from nlp_bench.config.run import Run
+from nlp_bench.config.run import Limits, Run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import once
 from nlp_bench.launch.end.ending import Ending, decide

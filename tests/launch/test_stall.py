@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.config.limits import Limits
+from nlp_bench.config.run import Limits
 from nlp_bench.errors import UsageError
 from nlp_bench.launch.nodes.supervise import LogWatch
 

@@ -7,10 +7,10 @@ import pytest
 from support.planning import constants, problem
 
 from nlp_bench.config.catalog import load_model, load_system
+from nlp_bench.config.model import Layout
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
-from nlp_bench.config.system import Layout
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.problem import Fixed, configuration_of, make_problem, sizes_of

@@ -39,21 +39,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def requested(options: argparse.Namespace) -> tuple[Request, bool]:
     """Return what the options and, under JUBE, the tags ask for, and whether it is to be rehearsed only."""
-    from nlp_bench.config.rehearsal import TAG, for_rehearsal
-    from nlp_bench.config.tags import apply_tags, read_tags
+    from nlp_bench.config.resolve import REHEARSE, apply_tags, for_rehearsal, read_tags
 
     tags = read_tags(options.jube_run) if options.jube_run else options.tags
     request = apply_tags(from_options(options), tags)
-    return (for_rehearsal(request), True) if TAG in tags else (request, False)
+    return (for_rehearsal(request), True) if REHEARSE in tags else (request, False)
 
 
 def run(options: argparse.Namespace) -> int:
     """Check, print and, with --output, write run.json."""
     from nlp_bench.config.catalog import find, root
     from nlp_bench.config.resolve import resolve, resolve_system
-    from nlp_bench.config.run import read_run
+    from nlp_bench.config.run import read_run, summary
     from nlp_bench.config.scheduler import get_scheduler
-    from nlp_bench.config.summary import summary
     from nlp_bench.launch.arguments import check_arguments
     from nlp_bench.launch.expected import expected
     from nlp_bench.launch.folder import script_text, writable_folder

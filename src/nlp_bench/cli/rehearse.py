@@ -57,8 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> "Run":
-    from nlp_bench.config.rehearsal import for_rehearsal
-    from nlp_bench.config.resolve import resolve
+    from nlp_bench.config.resolve import for_rehearsal, resolve
     from nlp_bench.config.run import read_run
 
     request = from_options(options)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.config.limits import add_limit_arguments
 from nlp_bench.config.request import add_request_arguments
+from nlp_bench.config.run import add_limit_arguments
 from nlp_bench.config.values import UnlessDefault, size, switch
 
 if TYPE_CHECKING:
@@ -157,10 +157,9 @@ def _submit(options: argparse.Namespace) -> int:
 
 def _resolved(options: argparse.Namespace) -> "tuple[Run, Wishes]":
     """Return the run that is asked for or recorded, and what is wished of checkpoints."""
-    from nlp_bench.config.limits import with_limits
     from nlp_bench.config.request import Request, from_options
     from nlp_bench.config.resolve import for_another_job, resolve
-    from nlp_bench.config.run import read_run
+    from nlp_bench.config.run import read_run, with_limits
     from nlp_bench.errors import UsageError
     from nlp_bench.launch.chain import Wishes, taken_up
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nlp_bench.config import checks
+from nlp_bench.config.table import Checked, from_zero, multiple, one_of, timelimit
 from nlp_bench.errors import UsageError
 from nlp_bench.layout.shape import ModelShape, shape_of
 
@@ -11,8 +11,10 @@ NETWORKS = {"gpt": "gpt", "t5": "t5", "mt5": "t5", "bert": "bert"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Architecture:
+class Architecture(Checked):
     """The shape of the network, frozen by the rules of the benchmark."""
+
+    WHERE = "model"
 
     num_layers: int
     """Transformer layers."""
@@ -26,7 +28,7 @@ class Architecture:
     """Tokens in one sample."""
     vocab_size: int
     """Words of the tokenizer, before padding."""
-    position_embedding: str = "rope"
+    position_embedding: str = one_of("rope", "learned_absolute", "relative", default="rope")
     """rope, learned_absolute, or T5's relative."""
     rotary_base: int = 10000
     """Base period of rope."""
@@ -34,9 +36,9 @@ class Architecture:
     """Width of one attention head; left out: hidden size / heads."""
     num_query_groups: int | None = None
     """Key and value heads, where query heads share them."""
-    activation: str = "gelu"
+    activation: str = one_of("gelu", "geglu", "swiglu", default="gelu")
     """Of the feed-forward layer: gelu, or gated: geglu, swiglu."""
-    normalization: str = "LayerNorm"
+    normalization: str = one_of("LayerNorm", "RMSNorm", default="LayerNorm")
     """LayerNorm or RMSNorm."""
     norm_epsilon: float = 1e-5
     """Added to the variance inside the normalisation."""
@@ -46,7 +48,7 @@ class Architecture:
     """Whether the output layer uses the embedding's weights."""
     decoder_sequence_length: int | None = None
     """Tokens of T5's decoder in one sample."""
-    vocab_extra_ids: int = 0
+    vocab_extra_ids: int = from_zero(0)
     """T5's sentinels, beyond the words of the tokenizer."""
     tokenizer: str = "GPT2BPETokenizer"
     """Kind of tokenizer that the vocabulary is of, by Megatron-LM's names."""
@@ -54,33 +56,24 @@ class Architecture:
     """Standard deviation of the initial weights."""
 
     def __post_init__(self) -> None:
-        checks.positive(
-            model__num_layers=self.num_layers,
-            model__hidden_size=self.hidden_size,
-            model__ffn_hidden_size=self.ffn_hidden_size,
-            model__num_attention_heads=self.num_attention_heads,
-            model__sequence_length=self.sequence_length,
-            model__vocab_size=self.vocab_size,
-        )
+        super().__post_init__()
+        heads = self.num_attention_heads
         if self.head_width is None:
-            checks.multiple("model", "hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
+            multiple("model", "hidden_size", self.hidden_size, "num_attention_heads", heads)
         if self.num_query_groups is not None:
-            checks.positive(model__num_query_groups=self.num_query_groups)
-            name, groups = "num_query_groups", self.num_query_groups
-            checks.multiple("model", "num_attention_heads", self.num_attention_heads, name, groups)
-        checks.one_of("model.position_embedding", self.position_embedding, ("rope", "learned_absolute", "relative"))
-        checks.one_of("model.activation", self.activation, ("gelu", "geglu", "swiglu"))
-        checks.one_of("model.normalization", self.normalization, ("LayerNorm", "RMSNorm"))
+            multiple("model", "num_attention_heads", heads, "num_query_groups", self.num_query_groups)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class Training(Checked):
     """What controls the training, frozen by the rules of the benchmark (Adam, its schedule, the precision)."""
 
-    precision: str
+    WHERE = "training"
+
+    precision: str = one_of("bf16", "fp16", "fp32", "fp8")
     """Number format of weights and arithmetic on a GPU: bf16, fp16, fp32, or fp8 (8-bit matrix products, the rest bf16). CPU ranks
     always train in fp32."""
-    recompute: str
+    recompute: str = one_of("none", "selective", "full")
     """Activation recomputation: none, selective (core attention only) or full."""
     iterations: int
     """Optimizer steps of one run."""
@@ -96,11 +89,11 @@ class Training:
     """Highest learning rate."""
     min_lr: float
     """Learning rate at the end of the decay."""
-    lr_decay_style: str
+    lr_decay_style: str = one_of("cosine", "linear", "constant")
     """Shape of the decay: cosine, linear or constant."""
-    lr_decay_samples: int
+    lr_decay_samples: int = from_zero()
     """Samples until the learning rate is `min_lr`."""
-    lr_warmup_samples: int
+    lr_warmup_samples: int = from_zero()
     """Samples of linear warm-up."""
     weight_decay: float
     """Decoupled weight decay."""
@@ -110,52 +103,65 @@ class Training:
     """Share of attention probabilities that are dropped."""
     hidden_dropout: float
     """Share of the residual stream's additions that are dropped."""
-    seed: int
+    seed: int = from_zero()
     """Seed of the initial weights and of the order of the data."""
 
     def __post_init__(self) -> None:
-        checks.positive(training__iterations=self.iterations, training__log_interval=self.log_interval)
-        checks.one_of("training.precision", self.precision, ("bf16", "fp16", "fp32", "fp8"))
-        checks.one_of("training.recompute", self.recompute, ("none", "selective", "full"))
-        checks.one_of("training.lr_decay_style", self.lr_decay_style, ("cosine", "linear", "constant"))
-        checks.multiple("training", "iterations", self.iterations, "log_interval", self.log_interval)
+        super().__post_init__()
+        multiple("training", "iterations", self.iterations, "log_interval", self.log_interval)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Defaults:
-    """What a run uses when nothing else is asked for; free to optimise."""
+class _Preferred(Checked):
+    """What a run uses when nothing else is asked for."""
 
-    nodes: int
+    nodes: int | None = None
     """Nodes of the job."""
-    tensor_parallel: int
+    tensor_parallel: int | None = None
     """Ranks that share each layer."""
-    pipeline_parallel: int
+    pipeline_parallel: int | None = None
     """Stages that the layers are cut into."""
-    micro_batch_size: int
+    micro_batch_size: int | None = None
     """Samples in one forward pass of one pipeline."""
-    gradient_accumulation_steps: int
+    gradient_accumulation_steps: int | None = None
     """Micro batches per optimizer step and pipeline (GAS)."""
-    timelimit: str
+    timelimit: str | None = None
     """Time limit of the job, HH:MM:SS."""
 
-    def __post_init__(self) -> None:
-        checks.positive(
-            model__defaults__nodes=self.nodes,
-            model__defaults__tensor_parallel=self.tensor_parallel,
-            model__defaults__pipeline_parallel=self.pipeline_parallel,
-            model__defaults__micro_batch_size=self.micro_batch_size,
-            model__defaults__gradient_accumulation_steps=self.gradient_accumulation_steps,
-        )
-        checks.timelimit("model.defaults.timelimit", self.timelimit)
+
+@dataclass(frozen=True, kw_only=True)
+class Layout(_Preferred):
+    """A layout that this machine prefers for one model; missing fields keep the model's defaults."""
+
+    WHERE = "system.layout"
+
+    gpus_per_node: int | None = None
+    """Ranks per node."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class Defaults(_Preferred):
+    """What a run of a model uses when nothing else is asked for; free to optimise. None may be missing."""
+
+    WHERE = "model.defaults"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in vars(self).items():
+            if value is None:
+                raise UsageError(f"model.defaults.{name}: missing; add it to the data file")
+        timelimit("model.defaults.timelimit", self.timelimit or "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model(Checked):
     """One model file of benchmark/models."""
+
+    WHERE = "model"
 
     name: str
     """The file's name without .toml; also the tag."""
-    family: str
+    family: str = one_of(*NETWORKS)
     """The kind of network: gpt, t5, mt5 (t5 with a multilingual vocabulary) or bert."""
     parameters_billion: float
     """The size people call it by, in 10^9 parameters."""
@@ -167,7 +173,7 @@ class Model:
     """The free parameters' defaults."""
 
     def __post_init__(self) -> None:
-        checks.one_of("model.family", self.family, tuple(NETWORKS))
+        super().__post_init__()
         if is_encoder_decoder(self.family) != (self.architecture.decoder_sequence_length is not None):
             raise UsageError(
                 f"model.decoder_sequence_length: {self.architecture.decoder_sequence_length} with family {self.family}; t5 and mt5 "

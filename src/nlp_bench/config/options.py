@@ -5,7 +5,7 @@ import inspect
 import itertools
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import Field, field, fields
+from dataclasses import Field, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin
 
 from nlp_bench.config.values import UnlessDefault, size, switch
@@ -72,11 +72,13 @@ def _help(text: str) -> str:
 
 
 def field_texts(record: type) -> dict[str, str]:
-    """Return the docstring of each field of a dataclass, read from its source so that nothing is written twice."""
+    """Return the docstring of each field of a dataclass and of those that it inherits, read from the source so that nothing is written twice."""
+    inherited = [field_texts(base) for base in record.__bases__ if is_dataclass(base)]
     source = ast.parse(inspect.getsource(sys.modules[record.__module__])).body
     body = next(node for node in source if isinstance(node, ast.ClassDef) and node.name == record.__name__).body
-    return {
+    own = {
         name.target.id: str(ast.literal_eval(text.value))
         for name, text in itertools.pairwise(body)
         if isinstance(name, ast.AnnAssign) and isinstance(name.target, ast.Name) and isinstance(text, ast.Expr)
     }
+    return {name: text for texts in (*inherited, own) for name, text in texts.items()}

@@ -1,12 +1,14 @@
-"""Which nlp-bench this is: version and commit."""
+"""Which code runs: this nlp-bench, its commit, and the user's own checkout of Megatron-LM."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import nlp_bench
 from nlp_bench import __version__
 from nlp_bench.config import catalog
 from nlp_bench.config.run import Origin
+from nlp_bench.errors import UsageError
 from nlp_bench.files import read_object
 from nlp_bench.programs import ask
 
@@ -54,3 +56,18 @@ def commit_of(checkout: Path) -> str | None:
         return "unknown"
     mark = "+unknown" if not status.is_good else "+changes" if status.out.strip() else ""
     return head.out.strip() + mark
+
+
+SCRIPT = "pretrain_gpt.py"
+VARIABLE = "MEGATRON_LM_REPO"
+
+
+def upstream() -> dict[str, str]:
+    """Return folder and commit of the checkout; raises UsageError where MEGATRON_LM_REPO names none."""
+    named = os.environ.get(VARIABLE, "")
+    path = Path(named)
+    if not named or not (path / SCRIPT).is_file():
+        what = f"{VARIABLE}={named!r} holds no {SCRIPT}" if named else f"{VARIABLE} is not set"
+        remedy = f"git clone https://github.com/NVIDIA/Megatron-LM and export {VARIABLE} to its folder"
+        raise UsageError(f"tuning.trainer: megatron-lm, but {what}; {remedy}")
+    return {"megatron_lm_repo": str(path.resolve()), "megatron_lm_commit": commit_of(path) or ""}

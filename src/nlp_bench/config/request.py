@@ -11,7 +11,6 @@ from typing import Any
 
 from nlp_bench.config import scheduler
 from nlp_bench.config.options import Container, add_fields, groups, option
-from nlp_bench.config.tuning import TRAINERS
 from nlp_bench.config.values import UNSET, OneOf, UnlessDefault, count, time_limit
 
 _trained = partial(option, group="what is trained")
@@ -20,6 +19,8 @@ _tuning = partial(option, group="how it is made fast (free to optimise)")
 _frozen = partial(option, group="frozen by the rules (a changed one is not the benchmark)")
 _job = partial(option, group="where and how it is started")
 RECOMPUTE = ("none", "selective", "full")
+KERNELS = ("auto", "te", "apex", "torch")
+TRAINERS = ("nlp-bench", "megatron-lm")
 SBATCH = (
     "--reservation", "--qos", "--constraint", "--exclude", "--nodelist", "--licenses", "--switches", "--begin",
     "--mail-type", "--mail-user",
@@ -95,7 +96,7 @@ class Request:
     """Of full recompute: layers per group (uniform) or stage (block)."""
     recompute_modules: str | None = _tuning(metavar="WORDS")
     """Of selective recompute: "core_attn mlp layernorm"."""
-    kernels: str | None = _tuning(read=OneOf("auto", "te", "apex", "torch"), metavar="WORD")
+    kernels: str | None = _tuning(read=OneOf(*KERNELS), metavar="WORD")
     """Kernels: auto, te, apex or torch."""
     trainer: str | None = _tuning(read=OneOf(*TRAINERS), metavar="WORD")
     """Trainer: nlp-bench or megatron-lm (the checkout at MEGATRON_LM_REPO)."""

@@ -1,25 +1,24 @@
-"""From a request to a run: data files, defaults, arithmetic and the scheduler's limits, in that order."""
+"""From a request to a run: tags, data files, defaults, arithmetic and the scheduler's limits, in that order."""
 
 import os
 import shlex
+import xml.etree.ElementTree as ET  # its usual name
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TypeVar
 
 from nlp_bench.clock import now
-from nlp_bench.config import catalog, checks, machine, scheduler
-from nlp_bench.config.model import Architecture, Model, Training, num_parameters
+from nlp_bench.config import catalog, machine, scheduler
+from nlp_bench.config.model import Architecture, Layout, Model, Training, num_parameters
 from nlp_bench.config.options import spellings
-from nlp_bench.config.origin import origin
+from nlp_bench.config.origin import origin, upstream
 from nlp_bench.config.request import Request
-from nlp_bench.config.run import Batch, Data, Launch, Parallel, Run, RunModel
+from nlp_bench.config.run import Batch, Data, Launch, Parallel, Run, RunModel, Tuning, anchored
 from nlp_bench.config.scheduler import LOCAL
-from nlp_bench.config.system import Layout, Slurm, System
-from nlp_bench.config.tuning import Tuning, anchored
-from nlp_bench.config.upstream import upstream
+from nlp_bench.config.system import Slurm, System
 from nlp_bench.data import PREFIX, default_folder
 from nlp_bench.data.blend import parse_blend
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import UsageError, nearest
 from nlp_bench.layout.rules import RULES, multiple, refuse
 
 Value = TypeVar("Value")
@@ -36,13 +35,13 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     cluster = machine.cluster(wanted) if wanted != LOCAL and (ask_scheduler or not named) else None
     system = _system(request, cluster)
     launcher = _launcher(request, system, cluster, ask_scheduler=ask_scheduler)
-    layout = system.layout.get(model.name, Layout())
+    layout = system.layout_of(model)
     accelerator, ranks = machine.settle(system)
     architecture, training = _frozen(request, model)
     tuning, training = _tuning(request, training)
     if accelerator == "cpu":
         training = replace(training, precision="fp32")  # what CPU ranks train in
-    nodes = _first(request.nodes, layout.nodes, model.defaults.nodes)
+    nodes = _first(request.nodes, layout.nodes)
     if launcher == LOCAL and nodes != 1:
         raise UsageError(
             f"parallel.nodes: {nodes} nodes, but the local launcher has this machine only; model {model.name} needs a "
@@ -51,8 +50,8 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     parallel = Parallel(
         nodes=nodes,
         gpus_per_node=_first(request.gpus_per_node, layout.gpus_per_node, ranks),
-        tensor=_first(request.tp, layout.tensor_parallel, model.defaults.tensor_parallel),
-        pipeline=_first(request.pp, layout.pipeline_parallel, model.defaults.pipeline_parallel),
+        tensor=_first(request.tp, layout.tensor_parallel),
+        pipeline=_first(request.pp, layout.pipeline_parallel),
         context=request.context_parallel_size or 1,
     )
     run = Run(
@@ -69,7 +68,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         system=replace(_with_slurm(request, system), accelerator=accelerator, gpus_per_node=ranks, layout={}),
         launch=_launch(request, model, system, layout, launcher),
         parallel=parallel,
-        batch=_batch(request, model, layout, parallel, architecture),
+        batch=_batch(request, layout, parallel, architecture),
         training=training,
         data=_data(request),
         tuning=tuning,
@@ -206,13 +205,12 @@ def _deviations(model: Model, used: Architecture) -> tuple[str, ...]:
     return tuple(f"model.{name}: {value} instead of {frozen}" for (name, frozen), value in pairs if value != frozen)
 
 
-def _batch(request: Request, model: Model, layout: Layout, parallel: Parallel, shape: Architecture) -> Batch:
+def _batch(request: Request, layout: Layout, parallel: Parallel, shape: Architecture) -> Batch:
     """Derive GAS from the global batch or the reverse; both given must agree: global = dp * micro * GAS."""
-    micro = _first(request.micro_batch_size, layout.micro_batch_size, model.defaults.micro_batch_size)
+    micro = _first(request.micro_batch_size, layout.micro_batch_size)
     gas, total, replicas = request.gas, request.global_batch_size, parallel.data
     if total is None:
-        default = _first(layout.gradient_accumulation_steps, model.defaults.gradient_accumulation_steps)
-        total = replicas * micro * (gas or default)
+        total = replicas * micro * _first(gas, layout.gradient_accumulation_steps)
     elif total % (replicas * micro):
         raise _unshared(parallel, total, micro)
     elif gas is not None and gas * replicas * micro != total:
@@ -220,7 +218,6 @@ def _batch(request: Request, model: Model, layout: Layout, parallel: Parallel, s
             f"batch: global_batch_size = {total} is not dp*micro_batch_size*gas = "
             f"{replicas}*{micro}*{gas} = {replicas * micro * gas}; give one of the two"
         )
-    checks.positive(batch__micro_batch_size=micro, batch__global_batch_size=total)
     return Batch(
         micro_batch_size=micro,
         gradient_accumulation_steps=total // (replicas * micro),
@@ -251,7 +248,7 @@ def _launch(request: Request, model: Model, system: System, layout: Layout, laun
         job_name=_first(request.job_name_prefix, slurm.job_name_prefix) + model.name,
         queue=_first(request.queue, slurm.queue) if launcher != LOCAL else "",
         account=_first(request.account, slurm.account) if launcher != LOCAL else "",
-        timelimit=_first(request.timelimit, layout.timelimit, model.defaults.timelimit),
+        timelimit=_first(request.timelimit, layout.timelimit),
     )
 
 
@@ -300,3 +297,63 @@ def _within_limits(run: Run, ranks: int, *, ask_scheduler: bool) -> None:
         )
     if ask_scheduler and run.launch.launcher != LOCAL:
         scheduler.get_scheduler(run.launch.launcher).check_limits(run)
+
+
+UPSTREAM = "megatron_lm"
+"""The tag of Megatron-LM's own trainer."""
+
+
+def read_tags(jube_run: Path) -> list[str]:
+    """Return the tags of a JUBE run, from the configuration.xml that JUBE 2.5 to 2.7 write into its folder."""
+    path = jube_run / "configuration.xml"
+    try:
+        document = ET.parse(path)  # noqa: S314  # written by JUBE a moment ago, in the user's own folder
+    except (OSError, ET.ParseError) as error:
+        raise UsageError(f"--jube-run: {path} cannot be read as JUBE's configuration: {error}") from error
+    return [element.text.strip() for element in document.findall("selection/tag") if element.text]
+
+
+def apply_tags(request: Request, tags: list[str]) -> Request:
+    """Fill what `request` leaves open from `tags`. Raises UsageError on an unknown tag and on two of one kind."""
+    models, systems = catalog.names("models"), catalog.names("systems")
+    known = {*models, *systems, *scheduler.BUILT_IN, UPSTREAM, REHEARSE}
+    launchers = tuple(scheduler.BUILT_IN) if known.issuperset(tags) else scheduler.scheduler_names()
+    kinds: dict[str, list[str]] = {"model": [], "system": [], "launcher": [], "trainer": []}
+    for tag in tags:
+        if tag in launchers:  # before the systems: the system `local` and the launcher `local` go together
+            kinds["launcher"].append(tag)
+        elif tag in models:
+            kinds["model"].append(tag)
+        elif tag in systems:
+            kinds["system"].append(tag)
+        elif tag == UPSTREAM:
+            kinds["trainer"].append("megatron-lm")
+        elif tag != REHEARSE:  # it says what is done with the run, not which one
+            raise UsageError(
+                f"tag: {tag!r} is unknown{nearest(tag, [*models, *systems, *launchers, UPSTREAM, REHEARSE])}"
+            )
+    for kind, found in kinds.items():
+        if len(set(found)) > 1:
+            raise UsageError(f"tag: {' and '.join(found)} are two tags for one {kind}; keep one")
+        if found and getattr(request, kind) is None:
+            request = replace(request, **{kind: found[0]})  # type: ignore[arg-type]  # all kinds are words
+    return request
+
+
+REHEARSE = "rehearse"
+"""The tag of JUBE under which nothing is submitted."""
+REFERENCE = "juwels-booster"
+"""The file of the machine whose results are published: a laptop rehearses a job of many nodes for it."""
+
+
+def for_rehearsal(request: Request) -> Request:
+    """Return `request` with the machine that it is rehearsed for; the launcher follows from it.
+
+    A named system stays. Otherwise it is the machine that we are on, and the reference machine where we are on none that
+    a file describes and the model needs more than one node. Raises UsageError for a Slurm that no file describes.
+    """
+    if request.system is not None or request.launcher == "local":
+        return request
+    found = machine.detect_system(machine.cluster())
+    nodes = request.nodes or catalog.load_model(request.model or "tiny").defaults.nodes or 1
+    return replace(request, system=REFERENCE if found == "local" and nodes > 1 else found)

@@ -1,22 +1,189 @@
 """run.json: one resolved run, the single source of truth for every later step."""
 
-import dataclasses
-from dataclasses import dataclass, field
+import argparse
+import math
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from nlp_bench import schemas
-from nlp_bench.config import checks, scheduler
-from nlp_bench.config.limits import Limits
+from nlp_bench.config import scheduler
 from nlp_bench.config.model import Architecture, Training, model_shape
+from nlp_bench.config.options import add_fields, option
+from nlp_bench.config.request import KERNELS, TRAINERS
 from nlp_bench.config.system import System
-from nlp_bench.config.table import build
-from nlp_bench.config.tuning import Tuning
+from nlp_bench.config.table import Checked, build, file_name, no_secret, nonce, one_of, timelimit
+from nlp_bench.config.values import duration
 from nlp_bench.errors import UsageError
 from nlp_bench.files import read_json, write_json
 from nlp_bench.layout.rules import SHARDING, Sizes, multiple, virtual_stages
 
+MAX_RETRIES = 10
+
+
+def _whole_seconds(text: str) -> int:
+    return round(duration("s", least=0)(text))
+
+
+def _minutes(text: str) -> int:
+    return math.ceil(duration("min")(text))
+
+
+def _factor(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from 0 up; write 10") from None
+
+
+def _retries(text: str) -> int:
+    if not text.isdecimal() or len(text) > 4:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 0 to {MAX_RETRIES}")
+    return int(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of one run; each has a default that a benchmark run does not meet."""
+
+    join_timeout_s: float | None = option("--join-timeout", "--join", read=duration("s"), metavar="SECONDS")
+    """How long a node waits for the others (default: by the number of nodes, 600 at most)."""
+    collective_timeout_min: int | None = option("--collective-timeout", read=_minutes, metavar="MINUTES")
+    """How long a rank waits in a collective (default: the trainer's, 10)."""
+    stall_factor: float = option("--stall-factor", read=_factor, metavar="K", default=10.0)
+    """End a run whose log is silent for K times its longest interval (10; 0: never)."""
+    stall_least_s: float = option("--stall-least", read=duration("s", least=0), metavar="SECONDS", default=300.0)
+    """Silence that is never a stall, however short the intervals are (300)."""
+    stall_start_s: float = option("--stall-start", read=duration("s", least=0), metavar="SECONDS", default=3600.0)
+    """Silence allowed before the second line of the log, behind its last one, and around checkpoints (3600)."""
+    notice_s: int = option("--notice", read=_whole_seconds, metavar="SECONDS", default=0)
+    """So long before the time limit the ranks stop behind their iteration, with a checkpoint where --save is given (0: never)."""
+    max_pending_s: float | None = option("--max-pending", read=duration("s", least=0), metavar="SECONDS")
+    """Cancel a job that has waited so long in the queue (0: never)."""
+    retries: int = option("--retries", read=_retries, metavar="N", default=0)
+    """Further jobs where a node failed or the job was preempted (0); no other end is tried again."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and not (0 <= value < math.inf):
+                raise UsageError(f"limits.{name}: {value!r} is not a number from 0 up")
+        if self.retries > MAX_RETRIES:
+            raise UsageError(f"limits.retries: {self.retries} is more than {MAX_RETRIES}; look at the nodes instead")
+
+    def join_s(self, nodes: int, *, is_packed: bool) -> float:
+        """Return the seconds for which `nodes` nodes wait for each other; a container's image may have to be fetched first."""
+        if self.join_timeout_s is not None:
+            return self.join_timeout_s
+        return 600.0 if is_packed else min(600.0, 60.0 + 10.0 * nodes)
+
+    def silence_s(self, interval_s: float, *, has_pauses: bool) -> float:
+        """Return the silence of a log, in seconds, that is no stall yet where its lines are `interval_s` apart.
+
+        `has_pauses`: at the start, behind the last line and around checkpoints. Infinity where nothing is taken for a stall.
+        """
+        if not self.stall_factor:
+            return math.inf
+        usual_s = max(self.stall_least_s, self.stall_factor * interval_s)
+        return max(usual_s, self.stall_start_s) if has_pauses else usual_s
+
+
+def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that bound a run."""
+    group = parser.add_argument_group("how long anything may take, and how often")
+    add_fields(group, Limits, [one.name for one in fields(Limits)])
+
+
+def with_limits(limits: Limits, options: argparse.Namespace) -> Limits:
+    """Return `limits` with those that the options name."""
+    given = {one.name: getattr(options, one.name) for one in fields(Limits)}
+    return replace(limits, **{name: value for name, value in given.items() if value is not None})
+
+
+NO_WORDS = ("trainer", "megatron_lm_repo", "megatron_lm_commit", "train_args", "sequence_parallel")
+"""Fields that are no argument of the same name."""
+FILES = ("--vocab-file", "--merge-file", "--tokenizer-model", "--load")
+"""Words of train_args whose value is read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning(Checked):
+    """Switches that change how fast a run is, not what it trains. None: not given, the trainer's own default."""
+
+    WHERE = "tuning"
+
+    trainer: str = one_of(*TRAINERS, default="nlp-bench")
+    """nlp-bench, or megatron-lm: pretrain_gpt.py of the checkout that MEGATRON_LM_REPO names, with the same arguments."""
+    megatron_lm_repo: str = ""
+    """Of trainer megatron-lm: the folder of the checkout."""
+    megatron_lm_commit: str = ""
+    """Its commit, "+changes" behind it where it was not clean."""
+    num_layers_per_virtual_pipeline_stage: int | None = None
+    """Layers of one virtual stage of the interleaved schedule."""
+    num_virtual_stages_per_pipeline_rank: int | None = None
+    """Virtual stages of each pipeline rank, instead of the layers of one."""
+    decoder_first_pipeline_num_layers: int | None = None
+    """Layers of the first pipeline stage, where it differs from the others."""
+    decoder_last_pipeline_num_layers: int | None = None
+    """Layers of the last pipeline stage, where it differs from the others."""
+    sequence_parallel: bool = True
+    """Split normalisations along the sequence; without tensor parallelism it does nothing."""
+    use_distributed_optimizer: bool = True
+    """Split the optimizer state between replicas."""
+    overlap_grad_reduce: bool = False
+    """Reduce gradients while the backward pass runs."""
+    overlap_param_gather: bool = False
+    """Gather parameters while the forward pass runs."""
+    recompute_method: str | None = None
+    """uniform or block, of full recompute."""
+    recompute_num_layers: int | None = None
+    """Layers per group (uniform) or per stage (block), of full recompute."""
+    recompute_modules: tuple[str, ...] = ()
+    """What selective recompute covers: core_attn, mlp, layernorm."""
+    kernels: str = one_of(*KERNELS, default="auto")
+    """auto, te (Transformer Engine), apex or torch."""
+    until: str | None = None
+    """Share, as in 1%, to which the mean time of an iteration is to be known; the run ends then, before its iterations are done."""
+    train_args: tuple[str, ...] = ()
+    """Further words for the trainer, as it takes them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.until is not None and self.trainer != "nlp-bench":
+            raise UsageError(
+                f"tuning.until: {self.trainer} cannot end by itself; leave it out or use trainer nlp-bench"
+            )
+        if self.overlap_param_gather and not (self.use_distributed_optimizer and self.overlap_grad_reduce):
+            raise UsageError("tuning.overlap_param_gather: needs use_distributed_optimizer and overlap_grad_reduce")
+
+    def words(self) -> list[str]:
+        """Return the trainer's words for what is not its default."""
+        found: list[str] = []
+        for name, value in vars(self).items():
+            if name in NO_WORDS or value in (None, False, "auto", ()):
+                continue
+            values = value if isinstance(value, tuple) else () if value is True else (str(value),)
+            found += ["--" + name.replace("_", "-"), *values]
+        return [*found, *self.train_args]
+
+
+def anchored(words: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return `words` with the files that they name from here made absolute: the ranks start in the run's folder."""
+    if words is None:
+        return None
+    found: list[str] = []
+    for place, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if equals and option in FILES and Path(value).exists():
+            found.append(f"{option}={Path(value).absolute()}")
+        elif place and words[place - 1] in FILES and Path(word).exists():
+            found.append(str(Path(word).absolute()))
+        else:
+            found.append(word)
+    return tuple(found)
+
+
 DERIVED = {"parallel": ("num_gpus", "data")}
+"""Of run.json what is derived: written for readers, not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +212,14 @@ class RunModel:
     """The shape that is trained."""
 
     def __post_init__(self) -> None:
-        checks.file_name("model.name", self.name)
+        file_name("model.name", self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class Launch(Checked):
     """How the job is started."""
+
+    WHERE = "launch"
 
     launcher: str
     """The scheduler (slurm), or local."""
@@ -64,13 +233,16 @@ class Launch:
     """HH:MM:SS or D-HH:MM:SS."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         scheduler.check_name("launch.launcher", self.launcher)
-        checks.timelimit("launch.timelimit", self.timelimit)
+        timelimit("launch.timelimit", self.timelimit)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parallel:
+class Parallel(Checked):
     """Nodes, ranks and the parallel sizes."""
+
+    WHERE = "parallel"
 
     nodes: int
     """Nodes of the job."""
@@ -84,7 +256,7 @@ class Parallel:
     """Ranks that share each sequence."""
 
     def __post_init__(self) -> None:
-        checks.positive(**{f"parallel__{name}": value for name, value in vars(self).items()})
+        super().__post_init__()
         if self.num_gpus % self.model_parallel:
             of = "tp*pp" if self.context == 1 else "tp*pp*cp"
             raise UsageError(f"parallel: {multiple('nodes*gpus_per_node', self.num_gpus, of, self.model_parallel)}")
@@ -106,8 +278,10 @@ class Parallel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class Batch(Checked):
     """The samples of one optimizer step."""
+
+    WHERE = "batch"
 
     micro_batch_size: int
     """Samples in one forward pass of one pipeline."""
@@ -170,8 +344,8 @@ class Run:
     """Frozen parameters that were changed: such a run is not the benchmark."""
 
     def __post_init__(self) -> None:
-        checks.nonce("nonce", self.nonce)
-        checks.no_secret("train_args", " ".join(self.tuning.train_args))
+        nonce("nonce", self.nonce)
+        no_secret("train_args", " ".join(self.tuning.train_args))
 
     @property
     def sizes(self) -> Sizes:
@@ -206,8 +380,9 @@ class Run:
 
     def record(self) -> dict[str, Any]:
         """Return the run as the JSON object of run.json."""
-        record: dict[str, Any] = {"schema": schemas.RUN, **dataclasses.asdict(self)}
-        record["parallel"] |= {"num_gpus": self.parallel.num_gpus, "data": self.parallel.data}
+        record: dict[str, Any] = {"schema": schemas.RUN, **asdict(self)}
+        for part, keys in DERIVED.items():
+            record[part] |= {key: getattr(getattr(self, part), key) for key in keys}
         return record
 
     def write(self, folder: Path) -> Path:
@@ -221,8 +396,34 @@ def read_run(path: Path) -> Run:
     """Read run.json, from its path or its folder. Raises NlpBenchError or UsageError naming the field at fault."""
     record = read_json(path / "run.json" if path.is_dir() else path, schemas.RUN)
     del record["schema"]
-    for room, keys in DERIVED.items():
-        given = record.get(room)
+    for part, keys in DERIVED.items():
+        given = record.get(part)
         if isinstance(given, dict):  # what is missing or of another kind is named by build
-            record[room] = {key: value for key, value in given.items() if key not in keys}
+            record[part] = {key: value for key, value in given.items() if key not in keys}
     return build(Run, record, "run")
+
+
+def summary(run: Run) -> str:
+    """Return the run as aligned lines: model, machine, layout with its arithmetic, batch, length, data."""
+    shape, parallel, batch, launch = run.model.architecture, run.parallel, run.batch, run.launch
+    tokens = batch.global_batch_size * batch.sequence_length
+    unit = "GPUs" if run.system.accelerator == "cuda" else "CPU ranks"
+    context = f" x context {parallel.context}" if parallel.context > 1 else ""
+    recompute = [] if run.training.recompute == "none" else ["--recompute-granularity", run.training.recompute]
+    rows = {
+        "model": f"{run.model.name}: {shape.num_layers} layers, hidden {shape.hidden_size}, "
+        f"{shape.num_attention_heads} heads, sequence {shape.sequence_length}",
+        "system": f"{run.system.name} ({run.system.description}), launcher {launch.launcher}"
+        + (f", queue {launch.queue}" if launch.queue else ""),
+        "ranks": f"{parallel.nodes} node(s) x {parallel.gpus_per_node} = {parallel.num_gpus} {unit}",
+        "layout": f"tensor {parallel.tensor} x pipeline {parallel.pipeline}{context} x data {parallel.data}",
+        "tuning": " ".join([*recompute, *run.tuning.words()])
+        + (f"; trainer {run.tuning.trainer}" if run.tuning.trainer != "nlp-bench" else ""),
+        "batch": f"micro {batch.micro_batch_size} x accumulation {batch.gradient_accumulation_steps} x data "
+        f"{parallel.data} = {batch.global_batch_size} samples, {tokens} tokens",
+        "length": f"{run.training.iterations} iterations, a log line every {run.training.log_interval}, "
+        + (f"less where the mean is known to {run.tuning.until} before, " if run.tuning.until else "")
+        + f"at most {launch.timelimit}",
+        "data": " ".join(run.data.words) or "mock (generated tokens)",
+    }
+    return "\n".join(f"{name:<7} {text}" for name, text in rows.items())

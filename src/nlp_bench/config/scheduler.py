@@ -16,7 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from nlp_bench.config import checks
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.outcome import Outcome
 
@@ -293,10 +292,9 @@ def scheduler_names() -> tuple[str, ...]:
 
 def check_name(field: str, name: str) -> None:
     """Raise UsageError for a scheduler that is not installed."""
-    if (
-        name not in BUILT_IN
-    ):  # entry points are looked for only where they are needed: that reads every installed package
-        checks.one_of(field, name, scheduler_names())
+    # entry points are looked for only where they are needed: that reads every installed package
+    if name not in BUILT_IN and name not in scheduler_names():
+        raise UsageError(f"{field}: {name!r} is not one of {', '.join(scheduler_names())}")
 
 
 @cache

@@ -1,12 +1,57 @@
 """One machine: its nodes, scheduler, software and environment; the only place for site facts."""
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 
-from nlp_bench.config import checks, scheduler
-from nlp_bench.config.binding import Binding
+from nlp_bench.config import scheduler
+from nlp_bench.config.model import Layout, Model
+from nlp_bench.config.table import Checked, file_name, no_secret, one_of
 from nlp_bench.errors import UsageError
 from nlp_bench.redact import is_secret
+
+MODES = ("all", "single", "single_unique", "unique_interleaved", "unique_contiguous")
+"""Ways to share out the cores near the GPUs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding(Checked):
+    """How the CPUs of a node are shared out among its ranks."""
+
+    WHERE = "system.binding"
+
+    mode: str = one_of("auto", "none", *MODES, default="auto")
+    """auto: unique_contiguous for ranks with a GPU, none for CPU ranks. none: leave the ranks as Slurm started them.
+    all: every core near the GPU, shared by the ranks of its neighbourhood. single, single_unique: one core near the GPU, shared or
+    of its own. unique_interleaved, unique_contiguous: an own share of these cores, every n-th of them or a run of neighbours."""
+    scope: str = one_of("node", "socket", default="node")
+    """What "near the GPU" is: its NUMA node, or its whole socket (the NUMA node first, then a share of those without a GPU)."""
+    cores: str = one_of("all_logical", "single_logical", default="all_logical")
+    """all_logical: with each core all its hardware threads; single_logical: the first one only."""
+    balanced: bool = True
+    """With the unique modes: the same number of cores for each rank, the smallest one that fits everywhere."""
+    min_cores: int = 1
+    """Cores that a rank must get; with fewer, nothing is bound and the log says so."""
+    max_cores: int | None = None
+    """Cores that a rank gets at most; left out: no limit."""
+    memory: str = one_of("local", "preferred", "bind", default="local")
+    """local: Linux takes pages near the CPU that touches them first, so they follow the cores. preferred, bind: first or
+    only from the NUMA nodes of the rank's cores (set_mempolicy)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_cores is not None and self.max_cores < self.min_cores:
+            raise UsageError(f"system.binding: max_cores = {self.max_cores} is less than min_cores = {self.min_cores}")
+        if self.mode.startswith("single") and self.min_cores > 1:
+            raise UsageError(
+                f"system.binding: mode {self.mode} gives each rank one core, but min_cores = {self.min_cores}; "
+                "take another mode or leave min_cores out"
+            )
+
+    def mode_for(self, accelerator: str) -> str:
+        """Return the mode with `auto` resolved for ranks on `accelerator` (cuda or cpu)."""
+        if self.mode != "auto":
+            return self.mode
+        return "unique_contiguous" if accelerator == "cuda" else "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +85,10 @@ class Gpu:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network:
+class Network(Checked):
     """The fabric between nodes."""
+
+    WHERE = "system.network"
 
     links_per_node: int | None = None
     """Network adapters of one node."""
@@ -49,16 +96,15 @@ class Network:
     """Rate of one adapter in Gbit/s and direction."""
     master_addr_suffix: str = ""
     """Appended to a node's name in Slurm to get the name of its fast address; empty: Slurm's NodeAddr is used."""
-    rendezvous: str = "c10d"
+    rendezvous: str = one_of("c10d", "static", default="c10d")
     """torchrun's backend: c10d orders nodes by address as a word, static by Slurm's own order."""
-
-    def __post_init__(self) -> None:
-        checks.one_of("system.network.rendezvous", self.rendezvous, ("c10d", "static"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slurm:
+class Slurm(Checked):
     """What the job script asks Slurm for; an empty string leaves the line out."""
+
+    WHERE = "system.slurm"
 
     queue: str = ""
     """Partition."""
@@ -84,11 +130,11 @@ class Slurm:
     """Further srun options, one word each."""
     dependency: str = ""
     """Slurm's --dependency, for example singleton."""
-    oversize: str = "refuse"
+    oversize: str = one_of("refuse", "queue", default="refuse")
     """A job larger than the partition: refuse it, or queue it."""
 
     def __post_init__(self) -> None:
-        checks.one_of("system.slurm.oversize", self.oversize, ("refuse", "queue"))
+        super().__post_init__()
         if self.gres and self.gpus_per_node_option:
             raise UsageError(
                 f"system.slurm: gres = {self.gres!r} and gpus_per_node_option both ask for the GPUs; a site takes one of the two"
@@ -97,12 +143,14 @@ class Slurm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Container:
+class Container(Checked):
     """An image that the ranks run in; the empty image means none."""
+
+    WHERE = "system.container"
 
     image: str = ""
     """Path or address of the image."""
-    runtime: str = "pyxis"
+    runtime: str = one_of("pyxis", "apptainer", default="pyxis")
     """pyxis (srun --container-image) or apptainer (apptainer exec)."""
     mounts: tuple[str, ...] = ()
     """Further mounts, "outside:inside" or one path for both; the repository, the run folder and the data are always mounted."""
@@ -119,7 +167,7 @@ class Container:
     """Further options of srun's pyxis or of apptainer exec, one word each."""
 
     def __post_init__(self) -> None:
-        checks.one_of("system.container.runtime", self.runtime, ("pyxis", "apptainer"))
+        super().__post_init__()
         if self.entrypoint is not None and self.runtime != "pyxis":
             raise UsageError(
                 "system.container.entrypoint: `apptainer exec` runs no entry point; leave it out, or set what the entry "
@@ -142,32 +190,10 @@ class Software:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
-    """A layout that this machine prefers for one model; missing fields keep the model's defaults."""
-
-    nodes: int | None = None
-    """Nodes of the job."""
-    gpus_per_node: int | None = None
-    """Ranks per node."""
-    tensor_parallel: int | None = None
-    """Ranks that share each layer."""
-    pipeline_parallel: int | None = None
-    """Stages that the layers are cut into."""
-    micro_batch_size: int | None = None
-    """Samples in one forward pass."""
-    gradient_accumulation_steps: int | None = None
-    """Micro batches per optimizer step and pipeline."""
-    timelimit: str | None = None
-    """Time limit of the job, HH:MM:SS."""
-
-    def __post_init__(self) -> None:
-        numbers = {f"system__layout__{field.name}": getattr(self, field.name) for field in fields(self)}
-        checks.positive(**{name: value for name, value in numbers.items() if isinstance(value, int)})
-
-
-@dataclass(frozen=True, kw_only=True)
-class System:
+class System(Checked):
     """One system file of benchmark/systems."""
+
+    WHERE = "system"
 
     name: str
     """The file's name without .toml; also the tag."""
@@ -177,9 +203,9 @@ class System:
     """Version of the machine's software stack; the result table's column `version`."""
     launcher: str
     """The scheduler (slurm), or local, unless a tag says otherwise."""
-    accelerator: str
+    accelerator: str = one_of("cuda", "cpu", "auto")
     """cuda, cpu, or auto: cuda where nvidia-smi lists a GPU."""
-    gpus_per_node: int | str
+    gpus_per_node: int | str = one_of("auto")
     """Ranks per node: GPUs, or CPU ranks; auto counts them."""
     detect: Detect = field(default_factory=Detect)
     """How it is recognised."""
@@ -201,24 +227,27 @@ class System:
     """Preferred layouts by model name."""
 
     def __post_init__(self) -> None:
-        checks.file_name("system.name", self.name)
+        super().__post_init__()
+        file_name("system.name", self.name)
         for name, value in self.environment.items():
             _check_variable(name, value)
         further = (self.software.apex, self.software.transformer_engine, *self.slurm.srun_args, *self.container.args)
-        checks.no_secret("system", " ".join((self.container.image, *further)))
+        no_secret("system", " ".join((self.container.image, *further)))
         scheduler.check_name("system.launcher", self.launcher)
         if self.launcher not in scheduler.BUILT_IN:
             scheduler.get_scheduler(self.launcher).check_options(self.slurm)
-        checks.one_of("system.accelerator", self.accelerator, ("cuda", "cpu", "auto"))
         if self.launcher != scheduler.LOCAL and "auto" in {self.accelerator, self.gpus_per_node}:
             raise UsageError(
                 "system: auto counts the GPUs of this machine, which with a scheduler is the login node; "
                 'write accelerator = "cuda" or "cpu" and the number gpus_per_node'
             )
-        if isinstance(self.gpus_per_node, str):
-            checks.one_of("system.gpus_per_node", self.gpus_per_node, ("auto",))
-        else:
-            checks.positive(system__gpus_per_node=self.gpus_per_node)
+
+    def layout_of(self, model: Model) -> Layout:
+        """Return the layout of a run for which nothing is asked: this machine's for the model, else the model's own."""
+        own = self.layout.get(model.name, Layout())
+        return replace(
+            own, **{name: value for name, value in vars(model.defaults).items() if getattr(own, name) is None}
+        )
 
 
 def is_inherited(name: str, value: str) -> bool:

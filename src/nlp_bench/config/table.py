@@ -1,16 +1,20 @@
-"""From a TOML table to a frozen dataclass: unknown keys, missing keys and wrong types are refused by name."""
+"""From a TOML table or a JSON object to a frozen dataclass: unknown keys, missing keys, wrong types and wrong values are refused by name."""
 
 import contextlib
 import dataclasses
 import functools
 import math
+import re
 import sys
 import types
 import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
+from nlp_bench.config.values import TIMELIMIT
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.layout.rules import multiple as not_multiple
+from nlp_bench.redact import without_secrets
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -116,3 +120,77 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
 def _describe(hint: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "a string in quotes", bool: "true or false"}
     return names.get(hint, f"a {getattr(hint, '__name__', hint)}")
+
+
+NONCE = re.compile(r"[A-Za-z0-9._:+=/@-]{1,128}")
+
+
+def one_of(*words: str, default: Any = dataclasses.MISSING) -> Any:
+    """Return a field of a Checked dataclass that takes only these words."""
+    return dataclasses.field(default=default, metadata={"words": words})
+
+
+def from_zero(default: Any = dataclasses.MISSING) -> Any:
+    """Return a field of a Checked dataclass whose whole number may be 0."""
+    return dataclasses.field(default=default, metadata={"least": 0})
+
+
+class Checked:
+    """A dataclass whose fields keep the rule that stands beside them: one of some words; whole numbers are above 0 unless it says so."""
+
+    WHERE: typing.ClassVar[str]
+    """The dotted name that errors begin with."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for the first field that breaks its rule."""
+        for one in dataclasses.fields(self):  # type: ignore[arg-type]  # of a dataclass
+            value, name = getattr(self, one.name), f"{self.WHERE}.{one.name}"
+            words, least = one.metadata.get("words"), one.metadata.get("least", 1)
+            if words and isinstance(value, str) and value not in words:
+                raise UsageError(f"{name}: {value!r} is not one of {', '.join(words)}")
+            if isinstance(value, int) and not isinstance(value, bool) and value < least:
+                raise UsageError(f"{name}: {value} must be {'greater than 0' if least else 'at least 0'}")
+
+
+def multiple(field: str, what: str, value: int, divisor_name: str, divisor: int) -> None:
+    """Refuse a number that cannot be divided evenly; the message shows the arithmetic."""
+    if value % divisor:
+        raise UsageError(f"{field}: {not_multiple(what, value, divisor_name, divisor)}")
+
+
+def timelimit(field: str, value: str) -> None:
+    """Refuse a time limit that Slurm would misread: only HH:MM:SS and D-HH:MM:SS are clear to all."""
+    if not TIMELIMIT.fullmatch(value):
+        raise UsageError(f'{field}: {value!r} is not HH:MM:SS or D-HH:MM:SS; in YAML put it in quotes ("00:30:00")')
+
+
+def file_name(field: str, value: str) -> None:
+    """Refuse a name that cannot be a part of a folder's name and of a line of the job script."""
+    if (
+        not value.isprintable()
+        or value != value.strip()
+        or "/" in value
+        or value.startswith(".")
+        or not 0 < len(value.encode("utf-8", "replace")) <= 100
+    ):
+        raise UsageError(
+            f"{field}: {value[:120]!r} is no name: 1 to 100 printable signs without /, not beginning with a dot"
+        )
+
+
+def nonce(field: str, value: str | None) -> None:
+    """Refuse a nonce that could not stand in a line of a log and in a command as it is; `none` there means that there is none."""
+    if value is not None and (not NONCE.fullmatch(value) or value == "none"):
+        raise UsageError(
+            f"{field}: {value[:140]!r} is no nonce: 1 to 128 letters, digits and . _ : + = / @ - (and not the word none); "
+            "for example the output of: openssl rand -hex 16"
+        )
+
+
+def no_secret(field: str, text: str) -> None:
+    """Refuse words with a password or a token in them: they would be copied into every record of the run."""
+    if without_secrets(text) != text:
+        raise UsageError(
+            f"{field}: holds what looks like a secret ({without_secrets(text)[:200]}), which would be copied into every record; "
+            "let the program take it from a variable or from its own file"
+        )

@@ -8,8 +8,8 @@ import os
 from dataclasses import replace
 
 from nlp_bench.config.model import is_encoder_decoder
+from nlp_bench.config.origin import SCRIPT
 from nlp_bench.config.run import Run
-from nlp_bench.config.upstream import SCRIPT
 from nlp_bench.errors import UsageError
 
 PRECISION = {"fp32": [], "bf16": ["--bf16"], "fp16": ["--fp16"], "fp8": ["--bf16", "--fp8-format", "hybrid"]}

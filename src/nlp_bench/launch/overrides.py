@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from nlp_bench.config.tuning import Tuning
+from nlp_bench.config.run import Tuning
 from nlp_bench.errors import UsageError
 from nlp_bench.train.arguments import flag
 from nlp_bench.train.settings import Settings

@@ -10,7 +10,7 @@ from nlp_bench.config import catalog
 from nlp_bench.config.machine import settle
 from nlp_bench.config.model import Architecture, Model, Training, model_shape
 from nlp_bench.config.run import Run
-from nlp_bench.config.system import Gpu, Layout, System
+from nlp_bench.config.system import Gpu, System
 from nlp_bench.config.system import Network as Fabric
 from nlp_bench.config.table import read_toml
 from nlp_bench.errors import UsageError
@@ -257,7 +257,7 @@ class Problem:
             "first_layers": 0,
             "last_layers": 0,
             "recompute": self.model.training.recompute,
-            "sequence_parallel": tensor > 1,  # config.tuning.Tuning's defaults
+            "sequence_parallel": tensor > 1,  # config.run.Tuning's defaults
             "distributed_optimizer": True,
             "overlap_grad_reduce": False,
             "overlap_param_gather": False,
@@ -301,8 +301,7 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
     fixed: Fixed | None = None,
 ) -> Problem:
     """Put a question together; what is not given is as the model and system files have it. Raises UsageError on what is no question."""
-    own = system.layout.get(model.name, Layout())
-    system = _with_gpus(_as_measured(system, constants), gpus_per_node or own.gpus_per_node)
+    system = _with_gpus(_as_measured(system, constants), gpus_per_node or system.layout_of(model).gpus_per_node)
     # what the trainer has where none is asked for
     precision = precision_of(precision or ("fp32" if system.accelerator == "cpu" else model.training.precision))
     fixed = fixed or Fixed()
@@ -342,8 +341,8 @@ def with_sequence_length(model: Model, length: int | None) -> Model:
 
 def proposed_layout(model: Model, system: System) -> dict[str, Any]:
     """Return what a run has when nothing is named, by the fields of Layout: the system's for this model, else the model's defaults."""
-    own, defaults = vars(system.layout.get(model.name, Layout())), vars(model.defaults)
-    return {"gpus_per_node": system.gpus_per_node} | defaults | {k: v for k, v in own.items() if v is not None}
+    layout = system.layout_of(model)
+    return vars(layout) | {"gpus_per_node": layout.gpus_per_node or system.gpus_per_node}
 
 
 def default_batch(model: Model, system: System) -> int:

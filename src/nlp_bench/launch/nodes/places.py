@@ -4,7 +4,7 @@ Rules of CUDA_VISIBLE_DEVICES: CUDA C++ Programming Guide, "CUDA Environment Var
 word that fits nothing ends the list), NVIDIA MIG User Guide, "CUDA Device Enumeration" (a process sees one MIG device). What
 Slurm sets: its gres guide and srun's manual page, "OUTPUT ENVIRONMENT VARIABLES".
 
-The modes of sharing CPUs are those of NVIDIA/gpu_affinity (see `config.binding`). Beyond it: GPUs whose NUMA node is unknown or holds no
+The modes of sharing CPUs are those of NVIDIA/gpu_affinity (see `config.system.Binding`). Beyond it: GPUs whose NUMA node is unknown or holds no
 allowed core take the next larger neighbourhood that does, and neighbourhoods that overlap are shared out as one.
 """
 
@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.config.binding import Binding
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import get_scheduler
+from nlp_bench.config.system import Binding
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.machine.binding import VARIABLE
 from nlp_bench.machine.node import node_name

@@ -16,8 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from nlp_bench.config.limits import Limits
-from nlp_bench.config.run import Run
+from nlp_bench.config.run import Limits, Run
 from nlp_bench.launch.arguments import STOP_WORD, training_arguments
 from nlp_bench.orphans import ANCESTOR, die_with_parent
 

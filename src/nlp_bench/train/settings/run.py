@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from nlp_bench.config.checks import nonce
+from nlp_bench.config.table import nonce
 from nlp_bench.errors import UsageError
 from nlp_bench.measure.anytime import percent
 from nlp_bench.train.settings.rules import exclusive, not_negative, one_of, positive, require, share
