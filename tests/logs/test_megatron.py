@@ -1,8 +1,6 @@
 """The line of Megatron-LM: units, prefixes, cut and wrapped fields, two roads to the same values, facts around it."""
 
 import re
-import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -85,17 +83,6 @@ def test_the_words_in_front_tell_the_process(tmp_path: Path, one: str, two: str,
     # A process that prints an iteration again with another time has started anew; another process only echoes.
     log = log_of(tmp_path, one + S_LINE, two + S_LINE.replace("7.2310", "7.5"))
     assert (len(log.attempts), log.num_echoes) == ((2, 0) if is_same else (1, 1))
-
-
-def test_both_roads_give_a_process_the_same_label(tmp_path: Path) -> None:
-    coloured = S_LINE.replace("lm loss", "\x1b[1mlm loss\x1b[0m").replace("7.2310", "7.5")
-    log = log_of(tmp_path, "[default3]: " + S_LINE, "[default3]: " + coloured)
-    assert (len(log.attempts), log.num_echoes) == (2, 0)
-
-
-def test_words_of_another_process_in_front() -> None:
-    (record,) = parse("text of another process " + S_LINE)
-    assert (record.iteration, record.is_whole) == (10, True)
 
 
 def test_width_overflow_and_fields_that_nobody_knows() -> None:
@@ -347,30 +334,6 @@ def test_an_engine_that_contradicts_itself_tells_no_batch(tmp_path: Path) -> Non
     assert "global_batch_size" not in facts(tmp_path, *(line + "00" for line in lines))
 
 
-def test_each_start_has_its_own_arguments(tmp_path: Path) -> None:
-    dump = [
-        "------------------------ arguments ------------------------",
-        "  seq_length ........ {}",
-        "  world_size ........ 8",
-    ]
-    dump.append("-------------------- end of arguments ---------------------")
-    runs = [line.format(length) for length in (128, 256) for line in [*dump, S_LINE]]
-    runs[-1] = S_LINE.replace("10/", "20/", 1)
-    log = log_of(tmp_path, *runs)
-    assert [attempt.count("sequence_length") for attempt in log.attempts] == [128, 256]
-
-
-def test_a_restart_without_a_dump_jumps_back(tmp_path: Path) -> None:
-    def line(number: int, elapsed: float) -> str:
-        return S_LINE.replace("10/", f"{number}/", 1).replace("7.2310", f"{elapsed}")
-
-    log = log_of(tmp_path, line(10, 9.0), line(20, 7.0), line(30, 7.1), line(20, 9.5), line(30, 7.2), line(40, 7.3))
-    assert [[record.iteration for record in attempt.records] for attempt in log.attempts] == [
-        [10, 20, 30],
-        [20, 30, 40],
-    ]
-
-
 @pytest.mark.parametrize(
     ("field", "name"),
     [
@@ -386,16 +349,3 @@ def test_a_restart_without_a_dump_jumps_back(tmp_path: Path) -> None:
 def test_a_field_tells_the_program(tmp_path: Path, field: str, name: str) -> None:
     lines = [S_LINE.replace("10/", f"{n}/", 1) + field for n in range(10, 40, 10)]
     assert log_of(tmp_path, *lines).dialect == name
-
-
-@pytest.mark.parametrize(
-    "unit", [b" ", b"1", b"|", b"a ", b" ....", b"--seq-length ", b"iteration ", b"iteration 1/1 |", b": "]
-)
-def test_a_megabyte_without_meaning_is_read_in_a_moment(unit: bytes) -> None:
-    findings, parser = Findings(family()), family().parser()
-    head = b"iteration 1/ 2 | elapsed time per iteration (ms): "
-    before = time.process_time()
-    for text in (unit * (1 << 17), head + unit * (1 << 17)):
-        parser.take(Line(1, 0, text, True, partial(lambda after, _: [after, after], text)), findings)
-    parser.finish(findings)
-    assert time.process_time() - before < 20

@@ -2,13 +2,10 @@
 
 import gzip
 import io
-import lzma
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from backports import zstd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +13,6 @@ from nlp_bench.errors import UsageError
 from nlp_bench.logs import source
 from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.record import Log, LogRecord
-
-Pack = Callable[[bytes], bytes]
 
 
 def line(iteration: int, elapsed_s: str = "1.5000", prefix: str = "[default3]: ") -> str:
@@ -45,22 +40,6 @@ def rows(log: Log) -> list[LogRecord]:
 TEXT = "".join(line(i) for i in range(1, 6))
 
 
-@pytest.mark.parametrize(
-    ("name", "pack"),
-    [("a.log", bytes), ("a.gz", gzip.compress), ("a.xz", lzma.compress), ("a.zst", zstd.compress)],
-)
-def test_plain_and_compressed_are_the_same(tmp_path: Path, name: str, pack: Pack) -> None:
-    log = log_of(tmp_path, pack(TEXT.encode()), name)
-    assert (iterations(log), log.num_torn, log.damage) == ([[1, 2, 3, 4, 5]], 0, None)
-
-
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
-def test_a_cut_compressed_log_gives_what_it_holds_and_says_so(tmp_path: Path, pack: Pack) -> None:
-    packed = pack("".join(line(i, f"1.{i:04d}") for i in range(1, 9000)).encode())
-    log = log_of(tmp_path, packed[: len(packed) // 2])
-    assert log.damage
-
-
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = gzip.compress(TEXT.encode())
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(packed))))
@@ -76,11 +55,6 @@ def test_windows_line_ends_bars_and_colours(tmp_path: Path) -> None:
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     log = log_of(tmp_path, b"\xff\xfe\x00" + line(1).encode() + b"\x80 loss: \xc3\n" + line(2).encode())
     assert iterations(log) == [[1, 2]]
-
-
-def test_line_numbers(tmp_path: Path) -> None:
-    log = log_of(tmp_path, "a\nb\n" + line(1) + "c\n" + line(2))
-    assert [record.line_number for record in log.attempts[0].records] == [3, 5]
 
 
 def test_line_numbers_across_blocks(tmp_path: Path) -> None:

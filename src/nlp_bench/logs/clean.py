@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nlp_bench.files import parse_json
 
@@ -86,3 +86,11 @@ def unwrapped(line: "Line", text: bytes, is_complete: Callable[[bytes], bool], h
         if is_complete(whole):
             return whole
     return text
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raises ValueError for one with a key twice: it is the halves of two lines."""
+    said = dict(pairs)
+    if len(said) < len(pairs):
+        raise ValueError("a key stands twice")
+    return said

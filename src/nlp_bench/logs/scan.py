@@ -362,28 +362,35 @@ def _shift(word: bytes, weights: list[float], sample: bytes) -> int:
     return min(range(max(len(word) - 2, 1)), key=frequency)
 
 
-def _cost(prints: list[bytes], weights: list[float]) -> float:
-    """Return how often text passes for one of the prints, when each place is looked up by the halves of its byte."""
-    cost = 1.0
-    for place in range(3):
-        found = [word[place] for word in prints if place < len(word)]
-        if len(found) == len(prints):
-            highs, lows = {byte & 0xF0 for byte in found}, {byte & 0x0F for byte in found}
-            cost *= sum(weights[high | low] for high in highs for low in lows)
-        else:
-            cost *= sum(weights)
-    return cost
+_Masks = tuple[tuple[int, int], ...]
+"""For each of three places, which upper and which lower halves of bytes are meant, as bits."""
+
+
+def _masks(word: bytes, masks: _Masks = ((0, 0), (0, 0), (0, 0))) -> _Masks:
+    """Return the masks with a word's; what follows one that is too short may be anything."""
+    halves = [(1 << (byte >> 4), 1 << (byte & 15)) for byte in word] + [(0xFFFF, 0xFFFF)] * (3 - len(word))
+    return tuple((high | also[0], low | also[1]) for (high, low), also in zip(masks, halves, strict=False))
 
 
 def _buckets(prints: Iterable[bytes], weights: list[float]) -> list[list[bytes]]:
     """Share the prints out so that few places of a log pass for one: each goes where it adds the least."""
+
+    @cache
+    def share(high: int, low: int) -> float:
+        lows = [half for half in range(16) if low >> half & 1]
+        return sum(weights[half << 4 | other] for half in range(16) if high >> half & 1 for other in lows)
+
+    def cost(masks: _Masks) -> float:
+        """Return how often text passes for one of the prints, when each place is looked up by the halves of its byte."""
+        return math.prod(share(high, low) for high, low in masks)
+
     buckets: list[list[bytes]] = [[] for _ in range(_NUM_BUCKETS)]
-    costs = [0.0] * _NUM_BUCKETS
-    for word in sorted(set(prints), key=lambda word: (-_cost([word], weights), word)):
-        with_it = [_cost([*bucket, word], weights) for bucket in buckets]
-        best = min(range(_NUM_BUCKETS), key=lambda i: with_it[i] - costs[i])
+    masks: list[_Masks] = [((0, 0), (0, 0), (0, 0))] * _NUM_BUCKETS
+    for word in sorted(set(prints), key=lambda word: (-cost(_masks(word)), word)):
+        with_it = [_masks(word, each) for each in masks]
+        best = min(range(_NUM_BUCKETS), key=lambda i: cost(with_it[i]) - cost(masks[i]))
         buckets[best].append(word)
-        costs[best] = with_it[best]
+        masks[best] = with_it[best]
     return buckets
 
 

@@ -8,7 +8,7 @@ from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import is_cut, late, take_facts
 from nlp_bench.logs.quantity import number
-from nlp_bench.logs.scan import Line
+from nlp_bench.logs.scan import Line, slim
 
 _VALUE = rb'"?([-+\d.eE]{1,40}|nan|inf)"?(?=[\s,|}]|$)'
 _PAIR = late(rb'(?<![\w-])"?(wps|ups|wpb|num_updates|wall|loss|gnorm|oom)"?(?:=|: ?)' + _VALUE)
@@ -38,7 +38,7 @@ class _Parser(Parser):
         take_facts(_FACTS, text, line, findings)
         if line.is_ended and _EPOCH.search(text) and b"| wps " in text:
             values = _interval(_pairs(_CELL, line, text))
-            self.epochs.append((line._replace(following=_nothing), values))
+            self.epochs.append((slim(line), values))
         pairs = _pairs(_PAIR, line, text)
         if b"wps" in pairs and self._is_whole(line, text, pairs):
             self._record(line, text, pairs, findings)
@@ -97,10 +97,6 @@ class _Parser(Parser):
             findings.record(line, values)
         if self.epochs:
             findings.remark("the records are means of whole epochs")
-
-
-def _nothing(_: int) -> list[bytes]:
-    return []
 
 
 def _pairs(expression: re.Pattern[bytes], line: Line, text: bytes) -> _Pairs:

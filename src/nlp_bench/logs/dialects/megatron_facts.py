@@ -8,7 +8,7 @@ AMD-AGI/Primus primus/modules/module_utils.py (`log_dict_aligned`), nlp_bench/tr
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import Match, late
 from nlp_bench.logs.quantity import Bracket, bounds
-from nlp_bench.logs.scan import Line
+from nlp_bench.logs.scan import Line, slim
 
 NEEDLES = (
     b" ....",
@@ -115,7 +115,7 @@ class Settings:
                 self.is_deepspeed |= name == "deepspeed"
             return
         count = self._dump.setdefault(name, int(value))
-        self._dump_line = _bare(line)
+        self._dump_line = slim(line)
         is_curriculum = name == "seq_length" and any(key in self._dump for key in _CURRICULA)
         if name in _FACT and not is_curriculum:
             findings.fact(_FACT[name], count, line)
@@ -175,25 +175,16 @@ class Settings:
         seconds, rate = bounds(found[1]), bounds(found[2])
         if line.is_ended and seconds and rate:
             self._batch.narrow(seconds[0] * rate[0], seconds[1] * rate[1])
-            self._batch_line = _bare(line)
+            self._batch_line = slim(line)
 
     def _say(self, name: str, count: int, line: Line, findings: Findings) -> None:
-        line = _bare(line)
+        line = slim(line)
         if self._is_dumped:
             findings.fact(name, count, line)
             return
         known = self._said.setdefault(name, (count, line))
         if known and known[0] != count:
             self._said[name] = None
-
-
-def _nothing(_: int) -> list[bytes]:
-    return []
-
-
-def _bare(line: Line) -> Line:
-    """Return the line's place alone: its text and what follows it are valid for a moment only."""
-    return line._replace(text=b"", following=_nothing)
 
 
 def _aligned(text: bytes) -> list[tuple[str, int]]:

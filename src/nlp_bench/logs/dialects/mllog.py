@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.clean import label_of, once
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import late
@@ -17,17 +17,7 @@ from nlp_bench.logs.scan import Line
 _MARK = b":::MLLOG"
 _LONGEST = 20_000  # bytes of one event
 _MOST = 1e18
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; one with a key twice is the halves of two. Raises ValueError."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_once)
+_DECODER = json.JSONDecoder(object_pairs_hook=once)
 _SETTINGS = {
     "global_batch_size": "global_batch_size",
     "max_sequence_length": "sequence_length",

@@ -12,7 +12,7 @@ from nlp_bench.logs.dialects.hf_trainer import is_joined
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import Match, late, take_facts
 from nlp_bench.logs.quantity import number
-from nlp_bench.logs.scan import Line
+from nlp_bench.logs.scan import Line, slim
 
 _STEP = late(
     rb"\bstep:(\d{1,18})/(\d{1,18})((?: [a-z][a-z_]{0,29}:\S{1,40}){0,6}) train_time:(\d[\d.]{0,30})(ms|s)(?=\s|$)"
@@ -78,7 +78,7 @@ class _Parser(Parser):
             values["clock_s"] = clock / (1000 if found[5] == b"ms" else 1)
         if b" val_" in found[3]:
             if len(self.validations) < _MAX_KEPT:
-                self.validations.append((line._replace(following=_nothing), values))
+                self.validations.append((slim(line), values))
             return
         loss = _LOSS.search(found[3])
         loss_value = number(loss[1]) if loss else None
@@ -91,7 +91,7 @@ class _Parser(Parser):
 
     def _fields(self, line: Line, findings: Findings) -> None:
         findings.start(line)
-        self.source, self.at = {}, line._replace(following=_nothing)
+        self.source, self.at = {}, slim(line)
         for text in line.following(_CLASS_LINES):
             if text and not text[:1].isspace():
                 break
@@ -123,7 +123,7 @@ class _Parser(Parser):
             found = _TOKENS_AT_TOP.match(text)
             if found:
                 findings.start(line)
-                self.source["tokens"], self.at = _product(found[1]), line._replace(following=_nothing)
+                self.source["tokens"], self.at = _product(found[1]), slim(line)
 
     def _table(self, line: Line, findings: Findings) -> None:
         """Count the GPUs that hold memory: the table is printed by the program when all its processes run."""
@@ -168,10 +168,6 @@ class _Parser(Parser):
                 findings.record(line, values)
         if self.is_scheduled and findings.num_records:
             findings.refuse(SCHEDULED)
-
-
-def _nothing(_: int) -> list[bytes]:
-    return []
 
 
 def _counts_tokens(comment: bytes) -> bool:

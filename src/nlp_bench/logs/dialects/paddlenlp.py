@@ -7,7 +7,7 @@ from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import is_cut, late
 from nlp_bench.logs.quantity import duration_s, number
-from nlp_bench.logs.scan import Line
+from nlp_bench.logs.scan import Line, slim
 
 _PAIR = late(rb"(?<![A-Za-z_])([A-Za-z_]{2,60}): ([-+\d.eE]{1,40}|nan|inf)(?=[\s,]|$)(?: ([a-z]{2,12}/s(?:ec)?)\b)?")
 _STEP = late(rb"global step:? (\d{1,18})(?: / (\d{1,18}))?|\bbatch: \[(\d{1,18})/(\d{1,18})\]")
@@ -87,7 +87,7 @@ class _Parser(Parser):
         ips = _IPS.search(text)
         rate = number(ips[1]) if ips else None
         if rate and not self.average:
-            self.average = (line._replace(following=_nothing), rate)
+            self.average = (slim(line), rate)
             self._sequence_length(line, rate, findings)
 
     def _sequence_length(self, line: Line, rate: float, findings: Findings) -> None:
@@ -106,10 +106,6 @@ class _Parser(Parser):
         values = {"tokens_per_second": rate, **({"iteration": float(round(steps))} if steps >= 1 else {})}
         findings.record(line, values)
         findings.remark("the rate is the average of the whole run, start-up and checkpoints included")
-
-
-def _nothing(_: int) -> list[bytes]:
-    return []
 
 
 def _pairs(line: Line, text: bytes) -> dict[str, float]:

@@ -4,7 +4,7 @@ import json
 import math
 from typing import Any, ClassVar
 
-from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.clean import label_of, once
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import At, Lines, LinesParser, Match, Open, Pattern, PatternParser, Values, late
@@ -148,14 +148,6 @@ class _Lingua(Parser):
             if before and values["iteration"] > before[0] and now > before[1]:
                 values["elapsed_s"] = (now - before[1]) / (values["iteration"] - before[0])
         findings.record(line, values)
-
-
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Raises ValueError for one with a key twice: it is the halves of two lines."""
-    said = dict(pairs)
-    if len(said) < len(pairs):
-        raise ValueError("a key stands twice")
-    return said
 
 
 class _Picotron(PatternParser):

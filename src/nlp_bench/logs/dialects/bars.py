@@ -1,15 +1,17 @@
-"""PyTorch Lightning's bar, `Epoch 0:  41%|####  | 41/100 [...]`, alone and with the metrics that NeMo 1 hangs on it.
+"""Progress bars. PyTorch Lightning's, `Epoch 0:  41%|####  | 41/100 [...]`, alone and with the metrics that NeMo 1 hangs on it.
 
 Metrics have three significant digits (`consumed_samples=1.63e+6`): what was rounded away is not guessed.
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.progress_bar import NEEDLES, Bar, BarBook, Series, tell
+from nlp_bench.logs.quantity import bounds, number
 from nlp_bench.logs.scan import Line, slim
 
 _METRIC = late(
@@ -42,16 +44,11 @@ class _Rounded(NamedTuple):
 
 
 def _rounded(text: bytes) -> _Rounded | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    if not math.isfinite(value):
-        return _Rounded(value, 0.0)
-    digits, _, exponent = text.lower().partition(b"e")
-    fraction = digits.partition(b".")[2]
-    unit = 10.0 ** (min(int(exponent or 0), 18) - len(fraction))
-    return _Rounded(value, 0.0 if value == int(value) and unit <= 1 else unit / 2)
+    value, between = number(text), bounds(text)
+    if value is None or not between:
+        return None if value is None else _Rounded(value, 0.0)
+    error = (between[1] - between[0]) / 2
+    return _Rounded(value, 0.0 if value == int(value) and error <= 0.5 else error)
 
 
 class _Step(NamedTuple):
@@ -117,7 +114,7 @@ class _Batch:
         return ratio if not others and ratio > 0 and ratio == int(ratio) else None
 
 
-class _Parser(Parser):
+class _Lightning(Parser):
     """Keeps the bars of all epochs; with NeMo's metrics it is NeMo's log, else Lightning's."""
 
     def __init__(self, *, is_nemo: bool) -> None:
@@ -203,12 +200,30 @@ class _Parser(Parser):
         )
 
 
-def _nemo() -> _Parser:
-    return _Parser(is_nemo=True)
+_OWN_TIMES = (b"SamplesPerSec=", b"train_runtime", b":::MLLOG")
+"""Words of programs that state their own times: their bars are not asked."""
 
 
-def _lightning() -> _Parser:
-    return _Parser(is_nemo=False)
+class _Tqdm(Parser):
+    """Keeps every bar that may be a training's; the longest is believed in the end."""
+
+    def __init__(self) -> None:
+        self.book = BarBook()
+        self.is_silent = False
+
+    def take(self, line: Line, _findings: Findings) -> None:
+        """Remember the bars of the line."""
+        self.is_silent = self.is_silent or any(words in line.text for words in _OWN_TIMES)
+        if any(needle in line.text for needle in NEEDLES):
+            self.book.take(line, "train")
+
+    def finish(self, findings: Findings) -> None:
+        """Tell the times of the bar that ran longest."""
+        series = self.book.longest()
+        if series and not self.is_silent and tell(series, findings):
+            findings.remark(
+                "an iteration is one unit of the bar: a micro-batch where the program accumulates gradients"
+            )
 
 
 DIALECTS = (
@@ -222,7 +237,7 @@ DIALECTS = (
         "consumed_samples=64000.0, train_step_timing in s=2.400]",
         trap="three digits only, so the batch cannot be told from consumed_samples=1.63e+6; old bars count validation too",
         needles=NEEDLES,
-        parser=_nemo,
+        parser=partial(_Lightning, is_nemo=True),
         yields_to=_BETTER,
     ),
     Dialect(
@@ -232,7 +247,18 @@ DIALECTS = (
         example="Epoch 0:  41%|####      | 410/1000 [02:03<02:57,  3.33it/s, v_num=0, train_loss=3.10]",
         trap="the bar counts batches of the data loader, not optimizer steps; it/s above one per second, s/it below",
         needles=NEEDLES,
-        parser=_lightning,
+        parser=partial(_Lightning, is_nemo=False),
         yields_to=_BETTER,
+    ),
+    Dialect(
+        name="tqdm",
+        title="any program with a tqdm bar around its training steps",
+        source="tqdm/tqdm tqdm/std.py, format_meter",
+        example="Training:  41%|####      | 41/100 [01:22<01:58,  2.01s/it, loss=3.1]",
+        trap="s/it below one iteration per second, it/s above; rates are smoothed, the clock has whole seconds, n is cut to "
+        "micro-batches in many programs, and downloads and evaluations have bars too",
+        needles=(*NEEDLES, *_OWN_TIMES),
+        parser=_Tqdm,
+        yields_to=("*", "unknown", "deepspeed", "nemo-1", "lightning"),
     ),
 )
