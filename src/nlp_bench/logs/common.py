@@ -17,6 +17,7 @@ from functools import lru_cache
 from nlp_bench.logs.clean import pieces
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.record import Event
 from nlp_bench.logs.scan import Line
@@ -43,24 +44,24 @@ ARGUMENTS = frozenset(
 )  # fmt: skip
 """Arguments that say what is trained and how; all others of a dump are passed over."""
 _WORDS = {"True": True, "False": False, "None": None}
-_WHOLE = re.compile(r"[-+]?\d{1,18}")
-_DECIMAL = re.compile(r"[-+]?(?:\d{1,18}\.\d{0,18}|\d{1,18})(?:[eE][-+]?\d{1,3})?")
-_DUMPED = re.compile(rb"(?:^|[\s:])(\w{2,64}) \.{2,} (\S.{0,300}?)\s*$")
-_OF_NEOX = re.compile(rb"\.{3,}(?:default|updated)$")
-_VERSIONS = re.compile(rb" > versions: (.{1,600}?)\s*$")
-_KERNEL = re.compile(rb" > (attention|optimizer|recompute|backend): (.{1,200}?)\s*$")
-_CHANNEL = re.compile(rb"NCCL INFO Channel .{1,80} via (P2P|SHM|NET/\w{2,40}|NVLS|C2C)(?![\w-])(?:/\d{1,4}(/GDRDMA))?")
+_WHOLE = late(r"[-+]?\d{1,18}")
+_DECIMAL = late(r"[-+]?(?:\d{1,18}\.\d{0,18}|\d{1,18})(?:[eE][-+]?\d{1,3})?")
+_DUMPED = late(rb"(?:^|[\s:])(\w{2,64}) \.{2,} (\S.{0,300}?)\s*$")
+_OF_NEOX = late(rb"\.{3,}(?:default|updated)$")
+_VERSIONS = late(rb" > versions: (.{1,600}?)\s*$")
+_KERNEL = late(rb" > (attention|optimizer|recompute|backend): (.{1,200}?)\s*$")
+_CHANNEL = late(rb"NCCL INFO Channel .{1,80} via (P2P|SHM|NET/\w{2,40}|NVLS|C2C)(?![\w-])(?:/\d{1,4}(/GDRDMA))?")
 _SENTENCES = (
-    (re.compile(rb" > number of parameters: (\d{1,18})\s*$"), "num_parameters"),
+    (late(rb" > number of parameters: (\d{1,18})\s*$"), "num_parameters"),
     (
-        re.compile(rb" > padded vocab \(size: \d{1,12}\) with \d{1,12} dummy tokens \(new size: (\d{1,12})\)"),
+        late(rb" > padded vocab \(size: \d{1,12}\) with \d{1,12} dummy tokens \(new size: (\d{1,12})\)"),
         "padded_vocab_size",
     ),
-    (re.compile(rb" > checkpoints: loaded .{1,4096} s: (\d{1,18}) iterations, "), "loaded_iterations"),
-    (re.compile(rb" > clocks of the ranks: within (\d{1,9}\.\d{1,9}) s"), "clock_spread_s"),
-    (re.compile(rb" > seal: opened; run\.json SHA-256 (\w{4,64});"), "run_sha256"),
-    (re.compile(rb"NCCL (?:INFO )?version (\d+\.\d+\.\d+(?:\+cuda[\d.]+)?)"), "nccl_version"),
-    (re.compile(rb"NCCL INFO (?:Using network (\w{2,40})|NET/(\w{2,40}) ?: Using)"), "nccl_transport"),
+    (late(rb" > checkpoints: loaded .{1,4096} s: (\d{1,18}) iterations, "), "loaded_iterations"),
+    (late(rb" > clocks of the ranks: within (\d{1,9}\.\d{1,9}) s"), "clock_spread_s"),
+    (late(rb" > seal: opened; run\.json SHA-256 (\w{4,64});"), "run_sha256"),
+    (late(rb"NCCL (?:INFO )?version (\d+\.\d+\.\d+(?:\+cuda[\d.]+)?)"), "nccl_version"),
+    (late(rb"NCCL INFO (?:Using network (\w{2,40})|NET/(\w{2,40}) ?: Using)"), "nccl_transport"),
 )
 _WORDED = {"nccl_version", "nccl_transport", "run_sha256"}
 
@@ -121,29 +122,27 @@ class _Settings(Parser):
 
 _N = rb"(\d[\d,]{0,18}(?:\.\d{1,6})?) ?([KMBT]|billion|million)?\b"
 _PARAMETERS = tuple(
-    re.compile(form, re.IGNORECASE)
+    late(form, re.IGNORECASE)
     for form in (
         rb"total number of parameters in (billions): (\d{1,6}(?:\.\d{1,6})?)",
         rb"(?:number of |num(?:ber)? |total |model )(?:trainable |model )?param(?:eter)?s(?: \(total\))?\s?[:=] ?" + _N,
         rb"size: " + _N + rb" total parameters",
     )
 )
-_ARGUMENT = re.compile(rb"(?:^|[\s:])(num_layers|hidden_size) \.{2,} (\d{1,9})\s*$")
+_ARGUMENT = late(rb"(?:^|[\s:])(num_layers|hidden_size) \.{2,} (\d{1,9})\s*$")
 PARAMETERS_PER_LAYER = 8
 """Times hidden size squared; 12 in GPT (4 for the attention, 8 for the feed-forward of width 4h), less only where it is narrow."""
-_PART = re.compile(rb"rank|shard|stage|per[ _]|embedding|layer|active|lora|adapter", re.IGNORECASE)
-_EXPERTS = re.compile(rb"(?:num|number of|moe)[_ ](?:moe[_ ])?experts\W{1,40}[1-9]|mixture of experts", re.IGNORECASE)
-_DEVICE = re.compile(
+_PART = late(rb"rank|shard|stage|per[ _]|embedding|layer|active|lora|adapter", re.IGNORECASE)
+_EXPERTS = late(rb"(?:num|number of|moe)[_ ](?:moe[_ ])?experts\W{1,40}[1-9]|mixture of experts", re.IGNORECASE)
+_DEVICE = late(
     rb"\b(NVIDIA (?:DGX )?[ABGHVL]{1,2}\d{2,3}\w{0,2}(?:[- ]\w{1,12}){0,3}|AMD Instinct MI\d{3}\w?|Tesla V100\S{0,16}|MI\d{3}X)\b"
 )
 _FACTORS = {b"": 1.0, b"k": 1e3, b"m": 1e6, b"million": 1e6, b"b": 1e9, b"billion": 1e9, b"billions": 1e9, b"t": 1e12}
 
 
 _FACTS = {
-    "sequence_length": re.compile(
-        rb"(?<![\w.])(?:model\.)?(?:encoder_)?seq_length\s{0,2}[:=]\s{0,2}(\d{2,8})(?![\w.])"
-    ),
-    "num_devices": re.compile(rb"MEMBER: \d{1,6}/(\d{1,6})\b|Starting with (\d{1,6}) processes"),
+    "sequence_length": late(rb"(?<![\w.])(?:model\.)?(?:encoder_)?seq_length\s{0,2}[:=]\s{0,2}(\d{2,8})(?![\w.])"),
+    "num_devices": late(rb"MEMBER: \d{1,6}/(\d{1,6})\b|Starting with (\d{1,6}) processes"),
 }
 
 
@@ -189,18 +188,18 @@ class _Machine(Parser):
 
 _MAX_EVENTS = 100_000
 """More than any training has; a log that speaks of checkpoints in every line tells nothing by it."""
-_CHECKPOINT = re.compile(
+_CHECKPOINT = late(
     rb"(?<![/\w-])sav(?:ing|ed)\b[^|]{0,40}\bcheckpoint(?!ing)|\bcheckpoint(?!ing)[^|]{0,40}\bsaved?\b|(?<![\w-])save-checkpoint(?![\w-])",
     re.IGNORECASE,
 )
-_EVALUATION = re.compile(
+_EVALUATION = late(
     rb"\bvalidation loss\b|\bvalid(?:ation)?_loss\b|\beval(?:uation)?[ _]loss\b|\bevaluating\b|\b(?:running|start\w*) (?:evaluation|validation)\b",
     re.IGNORECASE,
 )
-_PROFILER = re.compile(rb"(?<![\w-])profiling iteration \d{1,12} on ranks? \d")
+_PROFILER = late(rb"(?<![\w-])profiling iteration \d{1,12} on ranks? \d")
 _FORMS = {"profiler": _PROFILER, "checkpoint": _CHECKPOINT, "evaluation": _EVALUATION}
 """Kind to its words; the first that fits is told."""
-_DENIED = re.compile(rb"\b(?:no|not|never|nothing|without|disabled|skip(?:s|ped|ping)?)\b", re.IGNORECASE)
+_DENIED = late(rb"\b(?:no|not|never|nothing|without|disabled|skip(?:s|ped|ping)?)\b", re.IGNORECASE)
 _BEFORE = 16
 """Bytes before the words in which they may be denied: `will not be`."""
 

@@ -5,16 +5,20 @@ The forms are those of Python, PyTorch, NCCL, torchrun, DeepSpeed's launcher, Sl
 mark is named beside it. The launcher looks for some of them too (`launch.end.evidence`).
 """
 
-import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.pattern import late
 from nlp_bench.logs.record import EndMark
 from nlp_bench.logs.scan import Line
 from nlp_bench.outcome import Outcome
 
-NOTICE = re.compile(
+if TYPE_CHECKING:
+    import re
+
+NOTICE = late(
     r"\*\*\* (?P<what>JOB|STEP) (?P<job>[^\s.]+)\S* .*?(?:CANCELLED|FAILED) AT \S+(?: DUE TO (?P<cause>[A-Z ]+?)(?:,[^*]*)?)? \*\*\*"
 )
 """slurmstepd's notice in the error file, for example: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"""
@@ -26,12 +30,12 @@ CAUSES = {
     "JOB REQUEUE": Outcome.PREEMPTED,
     "DEADLINE": Outcome.TIMEOUT,
 }
-OUT_OF_MEMORY = re.compile(
+OUT_OF_MEMORY = late(
     r"OutOfMemoryError|CUDA out of memory|oom[-_]kill|OOM Killed|Out Of Memory|std::bad_alloc|DefaultCPUAllocator: can't allocate"
     r"|\bMemoryError\b|[Ee]xceeded (?:job )?memory limit"
 )
 """In a log whose program is known to have failed; by themselves some of these words stand in warnings, too."""
-NODE_FAILURE = re.compile(
+NODE_FAILURE = late(
     r"srun: error: (?:.*?Node failure on \S+.*|Task launch for \S+ failed on node \S+: "
     r"(?:Communication (?:connection|shutdown) failure|Message (?:send|receive) failure|Socket timed out|Zero Bytes were transmitted).*)"
 )
@@ -41,32 +45,30 @@ OUTSIDE = frozenset({Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.PREEMPTED})
 """Ends that come from the scheduler or a person: they say nothing against the iterations before."""
 
 _TRACEBACK = "Traceback (most recent call last)"
-_UNHARMED = re.compile(r"Exception ignored in|Exception in thread|--- Logging error ---")
+_UNHARMED = late(r"Exception ignored in|Exception in thread|--- Logging error ---")
 """Before a traceback that ends no process."""
-_EXCEPTION = re.compile(
-    r"(?:^|[\s\]>:])(?P<text>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt)(?:: .+)?)$"
-)
-_SIGNALLED = re.compile(r"KeyboardInterrupt|SignalException|got signal: (?:2|10|12|15)\b")
+_EXCEPTION = late(r"(?:^|[\s\]>:])(?P<text>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt)(?:: .+)?)$")
+_SIGNALLED = late(r"KeyboardInterrupt|SignalException|got signal: (?:2|10|12|15)\b")
 _FORMS = (
     (Outcome.NODE_FAIL, NODE_FAILURE),
     (
         Outcome.OUT_OF_MEMORY,
-        re.compile(
+        late(
             r"\bOutOfMemoryError: |(?:CUDA|HIP) out of memory\. Tried|[Dd]etected \d+ oom[-_]kill event|\bOOM ?Killed\b|std::bad_alloc"
             r"|RESOURCE_EXHAUSTED: Out of memory|srun: error: .*: Out Of Memory|[Ee]xceeded (?:job )?memory limit|\bTERM_MEMLIMIT\b"
         ),
     ),
-    (Outcome.TIMEOUT, re.compile(r"=>> PBS: job killed: walltime|\bTERM_RUNLIMIT\b")),
+    (Outcome.TIMEOUT, late(r"=>> PBS: job killed: walltime|\bTERM_RUNLIMIT\b")),
     (
         Outcome.CANCELLED,
-        re.compile(
+        late(
             r"Received (?:\d+|Signals\.SIG\w+) death signal|exiting program after receiving SIG|process received SIGTERM"
             r"|srun: error: .*: Terminated$|=>> PBS: job killed|\bTERM_OWNER\b"
         ),
     ),
     (
         Outcome.FAILED,
-        re.compile(
+        late(
             r"\bChildFailedError\b|exits with return code = -?[1-9]"
             r"|srun: error: .*: (?:Exited with exit code|Segmentation fault|Aborted|Killed|Bus error|Floating point)"
             r"|Watchdog caught collective operation timeout|watchdog thread terminated with exception|terminate called after throwing"
@@ -76,7 +78,7 @@ _FORMS = (
     ),
 )
 """What ends a process, each in words that do not stand in a warning."""
-_FINISHED = re.compile(
+_FINISHED = late(
     r"training finished: \d+ iterations"  # ours
     r"|\[after training is done\]|\[exiting program (?:at iteration \d+|after [\d.]+ minutes)\]"  # NVIDIA/Megatron-LM training.py
     r"|\bTraining (?:is )?(?:completed|complete|finished|done)\b(?! after 0)"  # torchtitan, OLMo, transformers, PaddleNLP, Cerebras

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, AnyStr, NamedTuple, cast
 
 from nlp_bench.errors import UsageError
 from nlp_bench.logs.clean import label_of
@@ -46,20 +46,21 @@ def compiled(expression: Expression) -> re.Pattern[bytes]:
 
 
 class _Late:
-    def __init__(self, expression: bytes, flags: int) -> None:
+    def __init__(self, expression: bytes | str, flags: int) -> None:
         self._expression, self._flags = expression, flags
 
     def __getattr__(self, name: str) -> Any:
-        expression = compiled(self._expression)
-        if self._flags:
-            expression = re.compile(expression.pattern, self._flags)
-        value = self.__dict__[name] = getattr(expression, name)
+        text = self._expression
+        # Everything that is asked once is kept: the next call finds it without coming here.
+        value = self.__dict__[name] = getattr(
+            re.compile(text if isinstance(text, str) else compiled(text).pattern, self._flags), name
+        )
         return value
 
 
-def late(expression: bytes, flags: int = 0) -> re.Pattern[bytes]:
+def late(expression: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """Return an expression that is compiled when it is first used: of a hundred a log needs a few, and start-up is measured."""
-    return cast("re.Pattern[bytes]", _Late(expression, flags))
+    return cast("re.Pattern[AnyStr]", _Late(expression, flags))
 
 
 def quantities(found: Match, *, cut_at: int = -1) -> tuple[Values, bool]:

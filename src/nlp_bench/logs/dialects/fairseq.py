@@ -19,7 +19,7 @@ _HEAD = late(rb'\bepoch \d{1,9}(?: \| [^|\r\n]{0,80}?)?:?\s{1,40}\d{1,18} / \d|\
 _OF_DEVICE = b"training on xla:"
 _TWICE = late(rb"\bwpb\b[^\r\n]{1,4000}\bwpb\b|\bwps\b[^\r\n]{1,4000}\bwps\b")
 _BEGIN = late(rb"\bepoch \d|\{|\bloss=")
-_FACTS = (late(rb"\btraining on (?P<num_devices>\d{1,9}) (?:devices|GPUs)\b"),)
+_FACTS = (rb"\btraining on (?P<num_devices>\d{1,9}) (?:devices|GPUs)\b",)
 _MOST_WORDS = 1e13  # per second or per update; overflowing meters have printed 8.9e+19
 _LEAST_WALL_S = 10.0  # the wall clock is printed in whole seconds
 _Pairs = dict[bytes, float]

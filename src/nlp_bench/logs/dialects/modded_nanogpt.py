@@ -35,8 +35,8 @@ _MEAN = late(rb" step_avg:(\d[\d.]{0,30})(?:ms)?(?=\s|$)")
 _OTHER_MEAN = late(rb"[a-z_]{1,30}:\S")
 _UNTIMED_STEPS = (0, 9, 10, 11)  # early versions leave the first ones out
 _FACTS = (
-    late(rb"\btrain_batch_tokens:(?P<tokens>\d{1,18})(?=\s|$)(?: (?:train_)?seq_len:(?P<sequence_length>\d{1,9}))?"),
-    late(rb"^world_size:(?P<num_devices>\d{1,9}) grad_accum_steps:"),
+    rb"\btrain_batch_tokens:(?P<tokens>\d{1,18})(?=\s|$)(?: (?:train_)?seq_len:(?P<sequence_length>\d{1,9}))?",
+    rb"^world_size:(?P<num_devices>\d{1,9}) grad_accum_steps:",
 )
 _GPU = late(rb"^\|\s{1,4}(\d{1,3})\s{1,4}(\w[\w ./+-]{2,40}?)\s{1,40}(?:On|Off|N/A) ")
 _MEMORY = late(rb"\|\s{1,12}(\d{1,9})MiB / {0,9}\d{1,9}MiB \|")

@@ -1,7 +1,5 @@
 """torchtitan and its kin (flame, Primus' torchtitan backend, forks): a coloured line per step, the rate of one device."""
 
-import math
-
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
@@ -19,25 +17,30 @@ _TFLOPS = late(rb"\s*tflops:\s*([\d,.]+)")
 # Other programs with the same words: Meta's lingua names micro-steps, torchax prints the rate of the whole machine.
 _OTHERS = late(rb"(?<!\w)(?:acc|flops|iter|data|step_time):")
 _NOT_TRAINING = late(rb"(?i:valid\w*|eval\w*|\bval)\W*$")
-_MESH = late(rb"Building \d+-D device mesh with \[[^\]]*\], \[([\d, ]*)\]")
-_DEGREES = late(
-    rb"device mesh with parallelism: pp=(\d+), dp_replicate=(\d+), dp_shard=(\d+), cp=(\d+), tp=(\d+)(?=[,\s]|$)"
+_NODES, _GPUS = (
+    rb"--nnodes[= ](?P<num_devices__nodes>\d+)\s",
+    rb"--nproc[-_]per[-_]node[= ](?P<num_devices__gpus>\d+)(?=\s)",
 )
-_LAUNCH = late(rb"^\++ .*\b(?:torchrun|torch\.distributed\.(?:run|launch))\b")
-_NODES = late(rb"--nnodes[= ](\d+)(?=\s)")
-_PER_NODE = late(rb"--nproc[-_]per[-_]node[= ](\d+)(?=\s)")
+_MESH = rb"".join(rb"(?:(?:, )?(?P<num_devices__%b>\d+))?" % axis for axis in (b"a", b"b", b"c", b"d", b"e", b"f"))
 _FACTS = (
-    late(
+    (
         rb"local batch size [\d,]+, global batch size (?P<global_batch_size>[\d,]+),"
         rb"(?: gradient accumulation steps \d+,)? sequence length (?P<sequence_length>[\d,]+),"
     ),
-    late(rb"Number of tokens per sequence = (?P<sequence_length>[\d,]+)\s*$"),
-    late(
+    rb"Number of tokens per sequence = (?P<sequence_length>[\d,]+)\s*$",
+    (
         rb"Global batch size \(w\. parallel, distributed & accumulation\) = (?P<global_batch_size>[\d,]+) "
         rb"\((?P<tokens>[\d,]+) tokens\)"
     ),
-    late(rb" capacity: (?P<device>[^\r\n]{1,80}?) with [\d.]+GiB memory"),
-    late(rb" size: (?P<parameters>[\d,]+) total parameters"),
+    rb" capacity: (?P<device>[^\r\n]{1,80}?) with [\d.]+GiB memory",
+    rb" size: (?P<parameters>[\d,]+) total parameters",
+    # The devices of the whole run: the product of the mesh, or of what torchrun was started with.
+    rb"Building \d+-D device mesh with \[[^\]]*\], \[" + _MESH + rb"\]",
+    (
+        rb"device mesh with parallelism: pp=(?P<num_devices__pp>\d+), dp_replicate=(?P<num_devices__replicate>\d+), "
+        rb"dp_shard=(?P<num_devices__shard>\d+), cp=(?P<num_devices__cp>\d+), tp=(?P<num_devices__tp>\d+)(?=[,\s]|$)"
+    ),
+    rb"^\++ (?=.*\b(?:torchrun|torch\.distributed\.(?:run|launch))\b)(?=.*" + _NODES + rb").*" + _GPUS,
 )
 _RANK = late(rb"\[rank-\d{1,9}/(\d{1,9})\]")
 _RATES = (b"tps: ", b"wps: ", b"TPS: ", b"WPS: ")
@@ -131,28 +134,10 @@ def _is_complete(text: bytes) -> bool:
 
 
 def _settings(text: bytes, line: Line, findings: Findings) -> None:
-    if not any(word in text for word in _SETTINGS) or len(text) > _LONGEST:
-        return
-    if b"Starting job: " in text:
-        findings.start(line)
-    take_facts(_FACTS, text, line, findings)
-    devices = _world_size(text)
-    if devices:
-        findings.fact("num_devices", devices, line)
-
-
-def _world_size(text: bytes) -> int | None:
-    """Return the devices of the whole run: the product of the mesh, or of what torchrun was started with."""
-    mesh = _MESH.search(text)
-    if mesh:
-        return math.prod(int(size) for size in mesh[1].split(b",") if size.strip())
-    degrees = _DEGREES.search(text)
-    if degrees:
-        return math.prod(int(size) for size in degrees.groups())
-    if not _LAUNCH.search(text):
-        return None
-    nodes, per_node = _NODES.search(text), _PER_NODE.search(text)
-    return int(nodes[1]) * int(per_node[1]) if nodes and per_node else None
+    if any(word in text for word in _SETTINGS) and len(text) <= _LONGEST:
+        if b"Starting job: " in text:
+            findings.start(line)
+        take_facts(_FACTS, text, line, findings)
 
 
 DIALECTS = (
