@@ -42,6 +42,13 @@ def test_iterations_are_numbered_through_all_epochs(path: Path, line: str, total
     )
 
 
+@pytest.mark.parametrize("line", [MINDFORMERS, XTUNER, TORCHTUNE, TITAN, OLMO, BAR])
+def test_a_log_of_many_blocks_is_read_to_its_end(path: Path, line: str) -> None:
+    """Where a dialect has shown itself, the rest is searched for its words alone."""
+    log = log_of(path, *(line.format(epoch=1, step=step, rate=4096.0) for step in range(1, 6_000)))
+    assert iterations(log) == list(range(1, 6_000))
+
+
 def test_a_bar_counts_once_the_program_has_been_seen(path: Path) -> None:
     assert log_of(path, EASYLM.format(step=1)).dialect is None
     log = log_of(path, EASYLM.format(step=1), "{'gradient_norm': 1.2,\n 'param_norm': 300.0}\n", EASYLM.format(step=2))

@@ -106,7 +106,7 @@ def take_facts(facts: Sequence[Expression], text: bytes, line: Line, findings: F
             findings.fact(name, count, line)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Pattern:
     """What is to be known of a dialect whose records stand on one line each; an expression may also be compiled already."""
 
@@ -278,7 +278,7 @@ class Open:
     """True where a line of the next record was met, whose head is lost."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Lines:
     """A record that goes on over several lines: a head, then one line for each quantity.
 
