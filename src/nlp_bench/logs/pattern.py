@@ -7,6 +7,7 @@ A group of any other name is read by the dialect's own code alone.
 """
 
 import difflib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,6 +64,19 @@ def late(expression: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     return cast("re.Pattern[AnyStr]", _Late(expression, flags))
 
 
+@lru_cache(maxsize=256)
+def _groups(expression: re.Pattern[bytes]) -> tuple[tuple[int, str, float, str], ...]:
+    """Return for each group that names a quantity its number, the quantity, the divisor to its unit, and how the number is written."""
+    found = []
+    for name, group in expression.groupindex.items():
+        if name in _OTHER_NAMES:
+            how = "clock" if name.endswith("_clock") else "inverse"
+            found.append((group, _OTHER_NAMES[name], 1.0, how))
+        elif name in QUANTITIES:
+            found.append((group, *UNITS.get(name, (name, 1.0)), ""))
+    return tuple(found)
+
+
 def quantities(found: Match, *, cut_at: int = -1) -> tuple[Values, bool]:
     """Return the groups of `found` that name quantities, in their units, and whether each that matched is a number.
 
@@ -70,16 +84,17 @@ def quantities(found: Match, *, cut_at: int = -1) -> tuple[Values, bool]:
     """
     values: Values = {}
     is_whole = True
-    for name, text in found.groupdict().items():
-        if text is None or name not in QUANTITIES:
+    for group, quantity, divisor, how in _groups(found.re):
+        text = found[group]
+        if text is None:
             continue
-        is_clock = name.endswith("_clock")
-        value = None if found.end(name) == cut_at else duration_s(text) if is_clock else number(text)
-        if value is None:
+        value = duration_s(text) if how == "clock" else number(text)
+        if value is None or (cut_at >= 0 and found.end(group) == cut_at):
             is_whole = False
-            continue
-        quantity, converted = in_unit(name.removesuffix("_clock") + "_s" if is_clock else name, value)
-        values[quantity] = converted
+        elif how == "inverse":
+            values[quantity] = 1 / value if value else math.inf
+        else:
+            values[quantity] = value / divisor
     return values, is_whole
 
 
@@ -94,9 +109,10 @@ def take_facts(facts: Sequence[Expression], text: bytes, line: Line, findings: F
     Groups `<fact>__<any word>` are factors: the fact is the product of them all.
     """
     for expression in facts:
-        found = compiled(expression).search(text)
-        products: Values = {}
-        for group, value in found.groupdict().items() if found else ():
+        if not (found := compiled(expression).search(text)):
+            continue
+        products: dict[str, float] = {}
+        for group, value in found.groupdict().items():
             name = group.partition("__")[0]
             if name == "device" and value:
                 findings.fact(name, value.decode(errors="replace").strip(), line)
@@ -129,7 +145,7 @@ class Pattern:
     seen: tuple[Expression, ...] = ()
     """What a text must have said before a record counts."""
     devices: tuple[str, str] | None = None
-    """Two groups or keys: the first, as written, by the second is the number of devices, where one whole number alone is possible."""
+    """Two groups: the first, as written, by the second is the number of devices, where one whole number alone is possible."""
     is_numbered: bool = True
     """False: the records of each process are counted here, from 1, for the log does not."""
     is_redrawn: bool = False
@@ -165,40 +181,49 @@ class PatternParser(Parser):
         """Begin with nothing read."""
         self.form, self.reads_each_line = form, form.reads_each_line
         self.devices = Counted()
-        self._records = form.record if isinstance(form.record, tuple) else (form.record,)
+        self._records = tuple(map(compiled, form.record if isinstance(form.record, tuple) else (form.record,)))
+        self._facts = tuple(map(compiled, form.facts))
+        self._start, self._skip, self._torn = (
+            compiled(each) if each else None for each in (form.start, form.skip, form.torn)
+        )
         self._missing = set(form.seen)
         self._unmet = set(form.refused[0]) if form.refused else set()
         self._counts: dict[bytes, int] = {}
         self._last: dict[bytes, float | None] = {}
         self._has_records = False
+        self._changes = type(self).values is not PatternParser.values
+        self._has_more = bool(form.fields or form.pairs or form.devices)
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read the facts and the records of a text."""
-        form = self.form
-        if form.start and compiled(form.start).search(text):
+        if self._start and self._start.search(text):
             findings.start(line)
             self._counts.clear()
-        if form.facts:
-            take_facts(form.facts, text, line, findings)
-        for waiting in filter(None, (self._unmet, self._missing)):
-            waiting -= {each for each in waiting if compiled(each).search(text)}
-        if self._missing or (form.skip and compiled(form.skip).search(text)):
+        if self._facts:
+            take_facts(self._facts, text, line, findings)
+        if self._unmet:
+            self._unmet -= {each for each in self._unmet if compiled(each).search(text)}
+        if self._missing:
+            self._missing -= {each for each in self._missing if compiled(each).search(text)}
+        if self._missing or (self._skip and self._skip.search(text)):
             return
         for expression in self._records:
-            for found in compiled(expression).finditer(text):
+            for found in expression.finditer(text):
                 self._has_records |= self._record(found, text, line, findings)
-        if form.otherwise and not self._has_records:
-            for found in compiled(form.otherwise).finditer(text):
+        if self.form.otherwise and not self._has_records:
+            for found in compiled(self.form.otherwise).finditer(text):
                 self._record(found, text, line, findings)
 
     def _record(self, found: Match, text: bytes, line: Line, findings: Findings) -> bool:
         form, label = self.form, label_of(text[: found.start()])
-        if form.torn and compiled(form.torn).search(text):
+        if self._torn and self._torn.search(text):
             findings.record(line, {}, label=label, is_whole=False)
             return False
         values, is_whole = quantities(found, cut_at=-1 if line.is_ended else len(text))
-        _join_epochs(values, found)
-        is_whole &= self._more(values, found, text, line)
+        if "epoch" in found.re.groupindex:
+            _join_epochs(values, found)
+        if self._has_more:
+            is_whole &= self._more(values, found, text, line)
         if form.pairs and _TIMED.isdisjoint(values):
             return False
         if form.is_redrawn:
@@ -208,7 +233,7 @@ class PatternParser(Parser):
         if not form.is_numbered:
             self._counts[label] = self._counts.get(label, 0) + 1
             values["iteration"] = float(self._counts[label])
-        changed = self.values(values, At(found, line, findings))
+        changed = self.values(values, At(found, line, findings)) if self._changes else values
         if changed is not None:
             findings.record(line, changed, label=label, is_whole=is_whole)
         return changed is not None
@@ -216,21 +241,23 @@ class PatternParser(Parser):
     def _more(self, values: Values, found: Match, text: bytes, line: Line) -> bool:
         """Add what stands in fields and pairs, and say whether nothing of that was cut."""
         form, is_whole = self.form, True
-        written = {name: group or b"" for name, group in found.groupdict().items()}
-        rest = written.get("fields", text[found.end() :])
-        for expression in form.fields:
-            if another := compiled(expression).search(rest):
+        if form.fields:
+            rest = found["fields"] if "fields" in found.re.groupindex else text[found.end() :]
+            for another in filter(None, (compiled(expression).search(rest) for expression in form.fields)):
                 values |= {name: value for name, value in quantities(another)[0].items() if name not in values}
-        for pair in compiled(form.pairs[0]).finditer(text, found.end()) if form.pairs else ():
-            name, value = form.pairs[1].get(pair["key"]) if form.pairs else None, number(pair["value"])
-            if name is None or name in values:
-                continue
-            if value is None or is_cut(line, text, pair.end()):
-                is_whole = False
-                continue
-            quantity, values[quantity] = in_unit(name, value)
+        if form.pairs:
+            expression, keys = form.pairs
+            for pair in compiled(expression).finditer(text, found.end()):
+                name = keys.get(pair["key"])
+                if name is None or name in values:
+                    continue
+                value = number(pair["value"])
+                if value is None or is_cut(line, text, pair.end()):
+                    is_whole = False
+                    continue
+                quantity, values[quantity] = in_unit(name, value)
         if form.devices:
-            self.devices.quotient(line, written.get(form.devices[0]), written.get(form.devices[1]))
+            self.devices.quotient(line, found[form.devices[0]], found[form.devices[1]])
         return is_whole
 
     def values(self, values: Values, _at: At) -> Values | None:
