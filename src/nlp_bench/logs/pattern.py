@@ -119,7 +119,7 @@ def take_facts(facts: Sequence[Expression], text: bytes, line: Line, findings: F
             elif value and (count := number(value)) is not None:
                 products[name] = products.get(name, 1.0) * count
         for name, count in products.items():
-            findings.fact(name, count, line)
+            findings.fact(name, count if name in found.re.groupindex else int(count), line)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
