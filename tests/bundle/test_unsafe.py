@@ -3,6 +3,8 @@
 import gzip
 import io
 import json
+import subprocess
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -217,6 +219,20 @@ def test_data_behind_the_end_are_refused(tmp_path: Path) -> None:
     (tmp_path / "e.tar").write_bytes(tar_of((named("evidence/a"), b"")) + b"more")
     with pytest.raises(UsageError, match="data behind the end of the archive"):
         verify(tmp_path / "e.tar")
+
+
+def test_a_python_without_the_filter_of_tarfile_unpacks_too(bundle: Bundle) -> None:
+    code = (
+        "import sys, tarfile; vars(tarfile).pop('data_filter', None); real = tarfile.TarFile.extract\n"
+        "def extract(tar, member, path='', set_attrs=True, *, numeric_owner=False):\n"
+        "    return real(tar, member, path, set_attrs=set_attrs, numeric_owner=numeric_owner)\n"
+        "tarfile.TarFile.extract = extract\n"
+        "from nlp_bench.cli.main import main; sys.exit(main(['verify', sys.argv[1]]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(bundle("e.tar").path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "verified" in done.stdout.lower()) == (0, True), done.stdout + done.stderr
 
 
 def test_an_archive_of_too_many_files_is_refused(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,6 +177,10 @@ class _Bounded:
         return UsageError(f"unpacks to more than {self.max_bytes} bytes; --max-bytes N allows more")
 
 
+_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""Pythons before 3.10.12 and 3.11.4 (Debian 12 has 3.11.2) lack it; names and kinds were looked at here before. Source: PEP 706."""
+
+
 class _Plain(tarfile.TarInfo):
     """A file or a folder; `_proc_member` is where tarfile lets a subclass decide what to do with a header."""
 
@@ -213,7 +217,7 @@ def _unpack(source: _Bounded, folder: Path) -> None:
             if member.size > source.left:  # as it says itself: nothing of it needs to be unpacked
                 raise source.too_many()
             seen.add(name.lower())
-            tar.extract(member, folder, set_attrs=False, filter="data")
+            tar.extract(member, folder, set_attrs=False, **_FILTER)
     while rest := source.read(_CHUNK):
         if rest.strip(b"\0"):
             raise UsageError("data behind the end of the archive")
