@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nlp_bench.errors import explained
-from nlp_bench.show.escape import end_of, one_line
+from nlp_bench.escape import end_of, one_line
 
 MAX_DEPTH = 64
 """Folders in folders that are looked into; a path has at most 4096 bytes on Linux."""

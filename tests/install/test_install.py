@@ -88,6 +88,15 @@ def environment(folder: Path, wheel: Path, packages: Path) -> Path:
     return folder / "bin/nlp-bench"
 
 
+def needs_of(requirements: list[str]) -> list[str]:
+    """Names of the packages that are required here without an extra."""
+    return [
+        re.split(r"[ <>=!~;\[(]", need)[0]
+        for need in requirements
+        if "extra ==" not in need and not ("python_version <" in need and sys.version_info >= (3, 11))
+    ]
+
+
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command in an environment that has its dependencies and no extra."""
@@ -97,10 +106,10 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         metadata = message_from_string(
             archive.read(next(n for n in archive.namelist() if n.endswith("/METADATA"))).decode()
         )
-    for need in (one for one in metadata.get_all("Requires-Dist", []) if "extra ==" not in one):
-        if "python_version <" in need and sys.version_info >= (3, 11):
-            continue
-        found = distribution(re.split(r"[<>=!~;]", need)[0])
+    needs = needs_of(metadata.get_all("Requires-Dist", []))
+    for name in needs:  # and what these need in turn
+        found = distribution(name)
+        needs += [one for one in needs_of(found.requires or []) if one not in needs]
         for top in {path.parts[0] for path in found.files or ()} - {".."}:
             target = folder / "packages" / top
             if not target.exists():

@@ -126,9 +126,9 @@ def test_no_module_reads_json_of_a_file_without_that_care() -> None:
     root = Path(__file__).resolve().parents[2] / "src/nlp_bench"
     own = {
         "files.py",  # the helper itself
-        "launch/rehearsal.py", "bundle/derive.py",  # what json.dumps has just made
-        "history/text.py", "history/row.py", "history/variance.py",  # columns that this program wrote
-        "logs/dialects/lingua.py",  # catches RecursionError itself, and needs a hook
+        "launch/rehearsal.py", "evidence/derive.py",  # what json.dumps has just made
+        "analysis/history.py", "analysis/history_text.py", "analysis/variance.py",  # columns that this program wrote
+        "logs/dialects/pytorch.py",  # catches RecursionError itself, and needs a hook
     }  # fmt: skip
     found = {path.relative_to(root).as_posix() for path in root.rglob("*.py") if "json.loads(" in path.read_text()}
     assert found == own

@@ -9,9 +9,9 @@ from nlp_bench.analysis.contrast import Gate, Scatter, Statistic, Word, statisti
 from nlp_bench.analysis.observation import MACHINE, Observation, is_known
 from nlp_bench.analysis.repeats import Pool, pooled
 from nlp_bench.errors import UsageError
+from nlp_bench.escape import one_line
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import FREE, FROZEN, Setting
-from nlp_bench.show.escape import one_line
 from nlp_bench.show.table import Column, as_text
 
 MODEL = ("num_layers", "hidden_size", "seq_length")

@@ -15,8 +15,8 @@ from nlp_bench.analysis.comparison import (
 from nlp_bench.analysis.contrast import MAX_EACH, USUAL_SCATTER, Gate, Method, Statistic, Verdict, Word
 from nlp_bench.analysis.observation import digest_of
 from nlp_bench.analysis.repeats import Pool, percentage, pool_lines
+from nlp_bench.escape import escaped_markdown, inert
 from nlp_bench.measure.throughput import time_to_report_s
-from nlp_bench.show.escape import escaped_markdown, inert
 from nlp_bench.show.table import Column, as_markdown, as_text, json_text
 
 _SMALLEST_P = 1e-4

@@ -12,9 +12,9 @@ import numpy as np
 from nlp_bench.analysis.history import COLUMNS, SHORT, Row
 from nlp_bench.analysis.repeats import percentage
 from nlp_bench.analysis.trend import Trend
+from nlp_bench.escape import end_of, one_line
 from nlp_bench.show import table as tables
 from nlp_bench.show.chart import LIMIT, Chart, Rule, Series, empty, plot_files
-from nlp_bench.show.escape import end_of, one_line
 
 SCHEMA = "nlp-bench/history/1"
 TREND_SCHEMA = "nlp-bench/trend/1"

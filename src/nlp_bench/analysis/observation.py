@@ -5,11 +5,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nlp_bench.escape import one_line
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.workload import FREE, FROZEN, SHAPE, Setting, Value
 from nlp_bench.outcome import Outcome
-from nlp_bench.show.escape import one_line
 
 MACHINE = ("system", "accelerator", "gpu", "num_gpus")
 """Where it ran."""

@@ -20,12 +20,12 @@ from nlp_bench.analysis.history_text import name_of
 from nlp_bench.analysis.observation import Observation, digest_of, identity_of
 from nlp_bench.clock import now
 from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
+from nlp_bench.escape import one_line
 from nlp_bench.files import locked
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
-from nlp_bench.show.escape import one_line
 
 REMEDIES_OF_SQLITE = {
     "database or disk is full": REMEDIES[errno.ENOSPC],

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from nlp_bench.analysis.observation import cell
 from nlp_bench.analysis.sweep import Row, Standing, Sweep, SweepReport, record
+from nlp_bench.escape import end_of
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import Value, heading
 from nlp_bench.show.chart import Chart, HeatMap, Series, label
-from nlp_bench.show.escape import end_of
 from nlp_bench.show.table import (
     Column,
     Style,

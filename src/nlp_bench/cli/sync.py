@@ -27,11 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print one line per run: its outcome, or the state of its job."""
     from nlp_bench.errors import NlpBenchError, explained
+    from nlp_bench.escape import one_line
     from nlp_bench.launch.end.advice import short
     from nlp_bench.launch.follow.runs import find_runs
     from nlp_bench.launch.follow.sync import sync, sync_script, wait
     from nlp_bench.outcome import Outcome
-    from nlp_bench.show.escape import one_line
 
     if options.exit_status is not None:  # the job script speaks of its own run, recorded or not
         signal = options.signal or ("TERM" if options.signalled else "")

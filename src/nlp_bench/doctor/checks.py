@@ -17,7 +17,7 @@ from nlp_bench.doctor import hardware, scheduler, software
 from nlp_bench.doctor.finding import FAILED, OK, SKIPPED, STATUSES, WARNING, Finding, failed, together
 from nlp_bench.doctor.place import Place
 from nlp_bench.errors import NlpBenchError, UsageError, nearest
-from nlp_bench.show.escape import one_line
+from nlp_bench.escape import one_line
 
 SCHEMA = "nlp-bench/doctor/1"
 WITHIN_S = 60.0

@@ -13,7 +13,7 @@ from typing import Any
 
 from nlp_bench.doctor.finding import FAILED
 from nlp_bench.doctor.nodes import Choice
-from nlp_bench.show.escape import one_line
+from nlp_bench.escape import one_line
 
 SCORE = 3.5
 TO_SIGMA = 1.4826

@@ -14,6 +14,7 @@ from nlp_bench import __version__
 from nlp_bench.config import catalog
 from nlp_bench.config.origin import git
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.escape import one_line
 from nlp_bench.evidence.derive import RESULT
 from nlp_bench.evidence.manifest import LOG, RULES, RUN_FOLDER, Member, Options, is_safe
 from nlp_bench.inputs.find import Item, Kind, find
@@ -22,7 +23,6 @@ from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
 from nlp_bench.marker import MARKER
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.redact import redact
-from nlp_bench.show.escape import one_line
 
 SUFFIXES = frozenset(
     {".json", ".jsonl", ".out", ".err", ".txt", ".job", ".log", ".csv", ".toml", ".yaml", ".yml", ".patch"}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.escape import one_line
 from nlp_bench.evidence.manifest import RUN_FOLDER, Member, Options
 from nlp_bench.inputs.read import with_quotes
 from nlp_bench.measure.entry import RunResult
@@ -21,7 +22,6 @@ from nlp_bench.report.explain import explain
 from nlp_bench.report.formats import table
 from nlp_bench.report.table import Report
 from nlp_bench.rules.apply import measured_folder, measured_log, wanted
-from nlp_bench.show.escape import one_line
 
 RESULT = "result.json"
 RELATIVE = 1e-9

@@ -12,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from nlp_bench.escape import one_line
 from nlp_bench.evidence.manifest import LINES, MANIFEST, SUMS, File, Manifest
 from nlp_bench.files import sha256_of
-from nlp_bench.show.escape import one_line
 
 MAX_DIGESTS = 1_000_000
 LENGTH = 8

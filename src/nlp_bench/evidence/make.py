@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.errors import NlpBenchError, UsageError, explained
+from nlp_bench.escape import one_line
 from nlp_bench.evidence.archive import form_of, write_archive
 from nlp_bench.evidence.collect import Collected, add_rules, add_software, collect, tables
 from nlp_bench.evidence.derive import RESULT, Derived, derive, differences, measure, rules_of
@@ -29,7 +30,6 @@ from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.workload import lookup
 from nlp_bench.seal import State
-from nlp_bench.show.escape import one_line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.show.escape import one_line
+from nlp_bench.escape import one_line
 
 NAMESPACE = "nlp-bench"
 """What the signature is for: one that was made for a letter is none for a bundle (ssh-keygen(1), -n)."""

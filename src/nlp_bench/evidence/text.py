@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from nlp_bench.escape import one_line
 from nlp_bench.evidence.make import Made
 from nlp_bench.evidence.manifest import Manifest, place_of
 from nlp_bench.evidence.verify import Verification
 from nlp_bench.seal import State
-from nlp_bench.show.escape import one_line
 from nlp_bench.show.table import Column, as_text, json_text
 
 NOT_PROVEN = (

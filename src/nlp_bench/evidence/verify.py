@@ -7,6 +7,7 @@ from typing import Any
 
 from nlp_bench import __version__
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.escape import one_line
 from nlp_bench.evidence import signature
 from nlp_bench.evidence.archive import MAX_BYTES, opened
 from nlp_bench.evidence.collect import checkout, tables
@@ -19,7 +20,6 @@ from nlp_bench.measure.contradiction import Weight, doubts
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.restated import stating
 from nlp_bench.seal import Finding, State, sealed_log_of
-from nlp_bench.show.escape import one_line
 
 SCHEMA = "nlp-bench/verification/1"
 MAX_NAMED = 100

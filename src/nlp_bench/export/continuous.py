@@ -8,8 +8,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from nlp_bench.escape import one_line
 from nlp_bench.export.subject import Subject
-from nlp_bench.show.escape import one_line
 from nlp_bench.show.table import json_text
 
 _LAYOUT = {

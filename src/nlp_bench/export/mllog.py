@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.escape import one_line
 from nlp_bench.export.subject import Subject
 from nlp_bench.measure.sizes import iterations_per_record
-from nlp_bench.show.escape import one_line
 
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 _SETTINGS = {

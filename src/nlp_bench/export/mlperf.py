@@ -7,8 +7,8 @@ every value is text. What nobody recorded is "" and is listed, never guessed.
 from collections.abc import Iterator, Mapping, Sequence
 
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.escape import one_line
 from nlp_bench.export.subject import Subject
-from nlp_bench.show.escape import one_line
 
 FIELDS = (
     "submitter", "division", "status", "system_name", "number_of_nodes", "host_processors_per_node", "host_processor_model_name",

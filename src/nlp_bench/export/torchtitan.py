@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from nlp_bench import __version__
+from nlp_bench.escape import escaped_markdown, one_line
 from nlp_bench.export.mlperf import system_description
 from nlp_bench.export.subject import Subject
 from nlp_bench.measure.workload import FREE, FROZEN
-from nlp_bench.show.escape import escaped_markdown, one_line
 
 UNKNOWN = "not recorded"
 

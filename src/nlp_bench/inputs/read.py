@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nlp_bench.errors import NlpBenchError, UsageError, explained
+from nlp_bench.escape import one_line
 from nlp_bench.files import read_object
 from nlp_bench.inputs.find import FAMILY, Item, Kind
 from nlp_bench.logs.reader import Progress
@@ -20,7 +21,6 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.rules.apply import judged, measured_folder, measured_log
-from nlp_bench.show.escape import one_line
 
 _MAX_SOURCES = 10
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.escape import one_line
 from nlp_bench.measure.entry import Published, RunResult
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import Setting, Workload
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
-from nlp_bench.show.escape import one_line
 
 DIALECT = "reference-table"
 COLUMNS = (

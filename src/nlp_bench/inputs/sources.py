@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, TextIO
 
+from nlp_bench.escape import one_line
 from nlp_bench.inputs.find import Group, Item, find
 from nlp_bench.inputs.read import MAX_DRAWN, Read, Wish, read_item
 from nlp_bench.logs.source import Source
@@ -16,7 +17,6 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.rules.apply import judged, wanted
-from nlp_bench.show.escape import one_line
 
 _MAX_NAMES = 5
 

@@ -15,12 +15,12 @@ from nlp_bench.config import catalog
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import Scheduler, get_scheduler
 from nlp_bench.errors import NlpBenchError, UsageError, explained
+from nlp_bench.escape import one_line
 from nlp_bench.files import read_json, read_object, refuse_types, sha256_of, write_json, write_text
 from nlp_bench.launch import snapshot
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.script import job_script, variables
 from nlp_bench.packages import is_missing, remedy
-from nlp_bench.show.escape import one_line
 
 SUBMIT_SCHEMA = "nlp-bench/submit/1"
 LATER_FIELDS = {

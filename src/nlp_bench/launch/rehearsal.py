@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.config.run import Run
+from nlp_bench.escape import one_line
 from nlp_bench.files import read_object, write_text
 from nlp_bench.launch.expected import REHEARSAL, expected
 from nlp_bench.marker import METRICS, write_rehearsed
 from nlp_bench.measure.record import FROM_RUN, switches
 from nlp_bench.measure.workload import lookup
-from nlp_bench.show.escape import one_line
 
 GIB = 2**30
 _NO_JOB = ("queue", "job_time")

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from nlp_bench.escape import one_line
 from nlp_bench.logs.endings import OUTSIDE, decisive
 from nlp_bench.logs.record import Attempt, EndMark, Log, Records
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
-from nlp_bench.show.escape import one_line
 
 
 class Shown(str, Enum):

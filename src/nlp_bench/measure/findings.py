@@ -7,8 +7,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
+from nlp_bench.escape import one_line
 from nlp_bench.measure.workload import Value
-from nlp_bench.show.escape import one_line
 
 VALID, INVALID, NOT_SHOWN = "VALID", "INVALID", "NOT SHOWN"
 MAX_NAMED = 3

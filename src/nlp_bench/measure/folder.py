@@ -15,6 +15,7 @@ from nlp_bench import marker, schemas, seal
 from nlp_bench.config.run import Run
 from nlp_bench.config.table import check_types
 from nlp_bench.errors import NlpBenchError, explained
+from nlp_bench.escape import one_line
 from nlp_bench.files import read_json, refuse_types
 from nlp_bench.last_start import enough_at, says_finished
 from nlp_bench.logs.reader import OURS, read_log
@@ -33,7 +34,6 @@ from nlp_bench.measure.window import LogConventions
 from nlp_bench.measure.workload import lookup, workload_of
 from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.reason import Reason
-from nlp_bench.show.escape import one_line
 
 LARGEST = 10**15
 """No count of a run is larger; a number of 400 digits cannot be reckoned with."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from nlp_bench.config.accelerators import bound_of
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.escape import one_line
 from nlp_bench.logs.endings import decisive
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.reader import Progress, read_log
@@ -28,7 +29,6 @@ from nlp_bench.measure.workload import workload_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.seal import NO_LOG, SealedLog, read_sealed_log
-from nlp_bench.show.escape import one_line
 
 _WORDS = {
     "sequence_length": "sequence length",

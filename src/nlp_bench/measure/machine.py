@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.escape import one_line
 from nlp_bench.files import read_json
 from nlp_bench.logs.record import Fact
 from nlp_bench.machine import form
 from nlp_bench.machine.nvml import THROTTLE_REASONS
 from nlp_bench.measure.workload import lookup
-from nlp_bench.show.escape import one_line
 
 Column = NDArray[np.float64]
 MAX_BYTES = 256 * 2**20

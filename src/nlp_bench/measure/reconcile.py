@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.escape import one_line
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure.contradiction import Code, Contradiction, Otherwise, Weight, named, weigh
 from nlp_bench.measure.restated import WORDS, against_counts, against_shape, against_time, half_unit, restated, silent
@@ -19,7 +20,6 @@ from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.wall_clock import against_recorders, against_stamps, passed, slower_by_clock
 from nlp_bench.measure.workload import RUN_JSON, Setting, Workload, heading
 from nlp_bench.seal import SealedLog
-from nlp_bench.show.escape import one_line
 
 Column = NDArray[np.float64]
 CHECKED = (

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.config.values import clock
+from nlp_bench.escape import one_line
 from nlp_bench.logs.record import LogRecord
 from nlp_bench.measure.folder import FolderMeasurement
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import lookup
-from nlp_bench.show.escape import one_line
 
 SCHEMA = "nlp-bench/result/1"
 ENDED = ("outcome", "evidence", "exit_status", "job_id", "ended", "attempt", "attempts")

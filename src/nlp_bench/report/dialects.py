@@ -4,9 +4,9 @@ import json
 import shutil
 from collections.abc import Callable
 
+from nlp_bench.escape import one_line
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.dialects import all_dialects
-from nlp_bench.show.escape import one_line
 from nlp_bench.show.table import Column, as_text
 
 SCHEMA = "nlp-bench/dialects/1"
@@ -61,7 +61,7 @@ def _record(dialect: Dialect) -> dict[str, str]:
 
 
 def _markdown() -> str:
-    from nlp_bench.show.escape import escaped_markdown  # noqa: PLC0415  # only this form needs it
+    from nlp_bench.escape import escaped_markdown  # noqa: PLC0415  # only this form needs it
 
     lines = ["| dialect | programs | a line of it | trap |", "|---|---|---|---|"]
     for name, title, example, trap in dialect_rows():

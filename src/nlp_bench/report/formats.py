@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from nlp_bench.escape import end_of, escaped_markdown, shortened
 from nlp_bench.measure.rows import MEANING, rows_of
 from nlp_bench.report.readable import is_many, legend, notes, readable
 from nlp_bench.report.table import Report
 from nlp_bench.report.words import MAX_RUNS, words
-from nlp_bench.show.escape import end_of, escaped_markdown, shortened
 from nlp_bench.show.table import MARKDOWN, Column, as_csv, as_text, json_text
 
 if TYPE_CHECKING:

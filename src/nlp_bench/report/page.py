@@ -7,6 +7,7 @@ from typing import Any
 
 from nlp_bench import __version__
 from nlp_bench.analysis.repeats import Pool, time_interval_s, word_over_runs
+from nlp_bench.escape import shortened
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS
 from nlp_bench.measure.throughput import time_to_report_s
@@ -16,7 +17,6 @@ from nlp_bench.report.readable import is_many, legend, starred
 from nlp_bench.report.sections import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
 from nlp_bench.report.table import Report, title_of
 from nlp_bench.show.chart import Chart, Scale
-from nlp_bench.show.escape import shortened
 from nlp_bench.show.page import Section
 from nlp_bench.show.page import page as html_page
 from nlp_bench.show.table import interval

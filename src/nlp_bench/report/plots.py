@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from nlp_bench.escape import end_of
 from nlp_bench.measure.curves import IN_WINDOW, Curve, Curves
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.throughput import Summary
 from nlp_bench.show.chart import EXCLUDED, MAX_LEGEND, NUM_COLOURS, Band, Chart, Rule, Series, Shape, label
-from nlp_bench.show.escape import end_of
 
 SHAPES: dict[str, Shape] = {
     "warm-up": "cross",

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from nlp_bench.packages import is_missing
+
 Shape = Literal["dot", "cross", "plus", "square", "triangle", "diamond", "circle"]
 EXCLUDED, LIMIT = -1, -2
 """Colours beside those of the runs, which are counted from 0."""
@@ -232,10 +234,10 @@ def plot_files(*plots: Chart | HeatMap, columns: int = COLUMNS) -> dict[str, byt
     from nlp_bench.show.svg import svg_file  # noqa: PLC0415  # it draws what is described here
 
     found = {f"{plots[0].key}.svg": svg_file(*plots, columns=columns).encode()}
-    try:
-        from nlp_bench.show.png import png  # noqa: PLC0415  # heavy
-    except ImportError:
+    if is_missing("matplotlib"):
         return found
+    from nlp_bench.show.png import png  # noqa: PLC0415  # heavy
+
     return found | {f"{plots[0].key}.png": png(*plots, columns=columns)}
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nlp_bench.escape import visible
 from nlp_bench.show.chart import Chart, HeatMap
-from nlp_bench.show.escape import visible
 from nlp_bench.show.svg import asset, figure
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from nlp_bench.escape import end_of
 from nlp_bench.show.chart import (
     COLUMNS,
     EXCLUDED,
@@ -24,7 +25,6 @@ from nlp_bench.show.chart import (
     strengths,
     text_of,
 )
-from nlp_bench.show.escape import end_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from itertools import pairwise
 
+from nlp_bench.escape import end_of, html_text
 from nlp_bench.show.chart import (
     COLUMNS,
     EXCLUDED,
@@ -24,7 +25,6 @@ from nlp_bench.show.chart import (
     strengths,
     text_of,
 )
-from nlp_bench.show.escape import end_of, html_text
 
 MAX_DOTS = 40
 """A line of as many points shows each of them."""

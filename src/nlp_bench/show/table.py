@@ -10,7 +10,7 @@ from itertools import zip_longest
 from textwrap import wrap
 from typing import Any, TypeVar
 
-from nlp_bench.show.escape import escaped_markdown, inert, inert_cell
+from nlp_bench.escape import escaped_markdown, inert, inert_cell
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from nlp_bench import __version__
 from nlp_bench.errors import UsageError
+from nlp_bench.escape import escaped_markdown
 from nlp_bench.plan.bid import Bid
-from nlp_bench.show.escape import escaped_markdown
 from nlp_bench.show.page import Section
 from nlp_bench.show.page import page as html_page
 from nlp_bench.show.table import Column, as_markdown, json_text

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.config.values import clock, seconds_of
+from nlp_bench.escape import one_line
 from nlp_bench.files import read_object
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.folder import scheduler_of
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.outcome import Outcome
 from nlp_bench.seal import OUTCOME
-from nlp_bench.show.escape import one_line
 from nlp_bench.train.checkpoint.folder import TRACKER
 
 NO_RETRY = "it would end the same way"

@@ -13,11 +13,11 @@ from nlp_bench import files, schemas, seal
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import Job, Scheduler, State, get_scheduler
+from nlp_bench.escape import one_line
 from nlp_bench.launch import starts
 from nlp_bench.launch.end.evidence import Evidence, gather
 from nlp_bench.marker import write_marker
 from nlp_bench.outcome import Outcome, read_word
-from nlp_bench.show.escape import one_line
 
 FINISHED = "end of the training in the log"
 """The rule by which a run with an exit status is VALID; `measure` looks at the log again before it believes that."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from nlp_bench.config.run import read_run
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.escape import one_line
 from nlp_bench.launch import chain
 from nlp_bench.launch.end.advice import advice, short
 from nlp_bench.launch.end.ending import Ending
@@ -19,7 +20,6 @@ from nlp_bench.launch.follow.runs import continue_jube, find_runs, jube_runs, ju
 from nlp_bench.launch.follow.sync import Kind, Standing, sync
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.outcome import Outcome
-from nlp_bench.show.escape import one_line
 
 SCHEMA = "nlp-bench/watch/1"
 MAX_FAULTS = 12
