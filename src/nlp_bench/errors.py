@@ -1,5 +1,6 @@
 """The errors that a person sees: each names the field, the value, the rule and the remedy."""
 
+import contextlib
 import errno
 import os
 
@@ -69,7 +70,8 @@ def _dead_link(name: object) -> str:
         return ""
     path = os.path.abspath(name)  # noqa: PTH100  # pathlib's own raises for a link to itself
     while path != os.path.dirname(path):  # noqa: PTH120
-        if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
-            return f"{path} is a link to {os.readlink(path)}, which does not exist: make that, or remove the link (rm)"  # noqa: PTH115
+        with contextlib.suppress(OSError):  # it may vanish meanwhile
+            if not os.path.exists(path) and (target := os.readlink(path)):  # noqa: PTH110, PTH115
+                return f"{path} is a link to {target}, which does not exist: make that, or remove the link (rm)"
         path = os.path.dirname(path)  # noqa: PTH120
     return ""

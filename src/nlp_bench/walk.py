@@ -34,7 +34,11 @@ def walk(top: Path, *, problems: list[OSError] | None = None) -> Iterator[tuple[
     passed: list[str] = []
     while left or links:
         folder, depth = left.pop() if left else links.pop()
-        if (real := os.path.realpath(folder)) in met:
+        try:
+            real = os.path.realpath(folder)
+        except OSError:  # it vanished
+            continue
+        if real in met:
             continue
         met.add(real)
         if depth > MAX_DEPTH:
@@ -48,7 +52,10 @@ def walk(top: Path, *, problems: list[OSError] | None = None) -> Iterator[tuple[
         yield folder, names
         left += [(path, depth + 1) for path in reversed(folders)]
         for path in linked:
-            target = Path(os.path.realpath(path))
+            try:
+                target = Path(os.path.realpath(path))
+            except OSError:
+                continue
             if target.is_relative_to(within):
                 links.insert(0, (path, depth + 1))
             elif target not in Path(within).parents:  # a link back up shows nothing that was not asked for

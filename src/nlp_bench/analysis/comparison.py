@@ -287,6 +287,12 @@ class Compared:
     statistic: Statistic | None
     """What their runs show, None where one of them has no run with a number."""
 
+    @property
+    def num_shared(self) -> int:
+        """Runs of B whose numbers are those of a run of A to the last digit: such a run says nothing about a difference."""
+        own = {(run.seconds_per_token, run.num_intervals) for run in self.a.runs}
+        return sum((run.seconds_per_token, run.num_intervals) in own for run in self.b.runs)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
@@ -311,7 +317,11 @@ class Comparison:
 
     def word(self, gate: Gate) -> Word:
         """Return what `gate` says of all configurations; one in which A has no number that B could miss decides nothing."""
-        words = [gate.word(found.statistic) for found in self.compared if found.a.runs]
+        words = [
+            Word.NOT_PROVEN if found.num_shared else gate.word(found.statistic)
+            for found in self.compared
+            if found.a.runs
+        ]
         # What was measured before and is not now must not look like a success.
         return worst([*words, *([Word.NOT_PROVEN] if self.only_a else [])])
 

@@ -89,10 +89,9 @@ def notes(found: Comparison) -> list[str]:
 def _about(pair: Compared, found: Comparison) -> list[str]:
     lines = [_sentence(pair), _time_line(pair, found.tokens)] if pair.statistic else []
     lines += [f"{name}: {line}" for name, pool in (("A", pair.a), ("B", pair.b)) for line in _runs_lines(pool)]
-    shared = {run.estimate for run in pair.a.runs if run.estimate} & {run.estimate for run in pair.b.runs}
-    if shared:
+    if pair.num_shared:
         lines.append(
-            f"{len(shared)} run(s) of B have the numbers of A to the last digit: the same run is on both sides"
+            f"{pair.num_shared} run(s) of B have the numbers of A to the last digit: the same run is on both sides"
         )
     lines += [
         f"B is faster by more than {gate.percent:g} %: check that it did the same work before you believe it"
@@ -161,6 +160,8 @@ def _gate_line(found: Comparison, gate: Gate, word: Word) -> str:
 
 def _why_open(found: Comparison, gate: Gate) -> str:
     """Say why a gate is not proven, and how many runs would decide it."""
+    if any(pair.num_shared for pair in found.compared):
+        return "a run that is on both sides says nothing about a difference; leave it out of one of them"
     unsure = [
         pair.statistic for pair in found.compared if pair.statistic and gate.word(pair.statistic) is Word.NOT_PROVEN
     ]

@@ -59,6 +59,8 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.allowed_signers is None and (options.identity or options.signature):
         raise UsageError("--identity and --signature need --allowed-signers FILE: who may sign comes from you")
+    if options.nonce is not None and not options.nonce:
+        raise UsageError("--nonce: it is empty; give the text that every log must begin with")
     demands = Demands(
         digest=options.digest,
         nonce=options.nonce,

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from nlp_bench.config.values import TIMELIMIT
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.files import open_for_reading
 from nlp_bench.layout.rules import multiple as not_multiple
 from nlp_bench.redact import without_secrets
 
@@ -30,7 +31,8 @@ Record = TypeVar("Record")
 def read_toml(path: Path, schema: str) -> dict[str, Any]:
     """Read one data file and check its `schema` line; the line itself is not returned."""
     try:
-        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open_for_reading(path) as stream:
+            table: dict[str, Any] = tomllib.loads(stream.read().decode("utf-8-sig"))
     except RecursionError:
         raise UsageError(f"{path} is not valid TOML: it is nested too deeply") from None
     except OSError as error:

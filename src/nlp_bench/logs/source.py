@@ -116,6 +116,9 @@ class Source:
                 else:
                     count = self._put(target[filled:])
                 filled += count
+            if not self.num_bytes and bytes(target[257 : min(262, filled)]) == b"ustar":
+                filled = 0
+                raise OSError(_TAR)
         except _unpacking_errors() as error:
             self.damage, self._is_ended = f"reading stopped early: {error}", True
         self.num_bytes += filled
@@ -375,6 +378,8 @@ _NOT_READ = {
     rb"\xff\xfe[^\x00]\x00|\xfe\xff\x00[^\x00]": "UTF-16 is not read; convert it: iconv -f UTF-16 -t UTF-8 FILE | nlp-bench report -",
 }
 """First bytes, and what to do about them."""
+_TAR = "tar is not read; unpack it: tar -xOf FILE MEMBER | nlp-bench report -; a bundle is for: nlp-bench verify FILE"
+"""Of what has "ustar" at byte 257, compressed or not."""
 
 
 def _raise_if_not_read(head: bytes) -> None:

@@ -1,0 +1,64 @@
+"""Faults of the second round of fresh eyes, through the command line."""
+
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from support.published import published_log
+
+from nlp_bench.cli.main import main
+
+SIZES = ("--sequence-length", "2048", "--num-gpus", "384")
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz"])
+def test_an_archive_is_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str) -> None:
+    (tmp_path / "a.log").write_text(published_log())
+    path = tmp_path / f"logs.tar{ending}"
+    with tarfile.open(path, f"w:{ending[1:]}") as archive:
+        archive.add(tmp_path / "a.log", "a.log")
+        archive.add(tmp_path / "a.log", "b.log")
+    assert main(["report", str(path), *SIZES, "--format", "json"]) == 1
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [(run["outcome"], run["tokens_per_second"]["steady"]) for run in runs] == [("REFUSED", None)]
+    assert "tar is not read; unpack it" in " ".join(runs[0]["reasons"])
+
+
+def test_a_run_that_is_on_both_sides_proves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in (0, 5, 9):
+            (tmp_path / name / f"{number}.log").write_text(published_log().replace("7.2310", f"7.23{number}0"))
+    words = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), *SIZES, "--same-workload", "--allow-measured"]
+    assert main([*words, "--gate", "3", "--strict"]) == 1
+    said = capsys.readouterr().out
+    assert "GATE NOT PROVEN: a run that is on both sides says nothing" in said
+    assert "run(s) of B have the numbers of A" in said
+
+
+def test_a_data_file_that_is_a_pipe_is_refused_and_one_with_a_byte_order_mark_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nlp_bench.files.PIPE_S", 0.2)
+    os.mkfifo(tmp_path / "model.toml")
+    words = ["check", "--system", "local", "--launcher", "local", "--offline", "--model"]
+    assert main([*words, str(tmp_path / "model.toml")]) == 2
+    assert "it is a pipe" in capsys.readouterr().err
+    tiny = Path(__file__).resolve().parents[2] / "benchmark/models/tiny.toml"
+    (tmp_path / "marked.toml").write_bytes(b"\xef\xbb\xbf" + tiny.read_bytes())
+    assert main([*words, str(tmp_path / "marked.toml")]) == 0
+
+
+@pytest.mark.parametrize("words", [("--output", ""), ("--output=",)])
+def test_an_empty_path_is_not_the_current_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.log").write_text(published_log())
+    assert main(["report", "a.log", *SIZES, *words]) == 2
+    assert "--output: it is empty" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "a.log"]
+    assert main(["verify", "a.log", "--nonce", ""]) == 2
+    assert "--nonce: it is empty" in capsys.readouterr().err
