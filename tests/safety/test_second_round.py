@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
 from support.published import published_log
+from support.repeated import write_runs
 
 from nlp_bench.cli.main import main
 
@@ -36,6 +38,20 @@ def test_a_run_that_is_on_both_sides_proves_nothing(tmp_path: Path, capsys: pyte
     said = capsys.readouterr().out
     assert "GATE NOT PROVEN: a run that is on both sides says nothing" in said
     assert "run(s) of B have the numbers of A" in said
+
+
+def test_a_shared_run_does_not_hide_that_the_others_are_slower(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = write_runs(tmp_path / "a", 65000, 65600, 64700, 65300, 65100)
+    after = write_runs(
+        tmp_path / "b", *[0.8 * rate for rate in (65000, 65600, 64700, 65300, 65100, 65200) * 2], seed=40
+    )
+    shutil.copy(before / "run1.log", after / "shared.log")
+    assert main(["compare", str(before), str(after), "--gate", "3"]) == 1
+    said = capsys.readouterr().out
+    assert "1 run(s) of B have the numbers of A" in said
+    assert "GATE FAIL" in said
 
 
 def test_a_data_file_that_is_a_pipe_is_refused_and_one_with_a_byte_order_mark_is_read(

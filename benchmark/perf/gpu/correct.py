@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "src"))
 
 SCHEMA = "nlp-bench/gpu-correct/1"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
+"""Of what is started: this checkout comes first."""
 LOSS = re.compile(r"iteration +(\d+)/.*?lm loss: ([\d.E+-]+).*?grad norm: ([\d.]+)")
 LIMIT_S = 150
 MODEL = (
@@ -66,8 +68,7 @@ class Trained:
 def train(words: str, *, on_cpu: bool, steps: int) -> Trained:
     """Train in a process of its own, on one rank."""
     command = [sys.executable, "-m", "nlp_bench.train", *f"{MODEL} {words} --train-iters {steps}".split()]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
-    environment |= {"CUDA_VISIBLE_DEVICES": ""} if on_cpu else {"NVIDIA_TF32_OVERRIDE": "0"}
+    environment = ENVIRONMENT | ({"CUDA_VISIBLE_DEVICES": ""} if on_cpu else {"NVIDIA_TF32_OVERRIDE": "0"})
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL
@@ -171,8 +172,7 @@ class Checks:
     def build(self) -> dict[str, Any]:
         """Let `nlp-bench build` try each kernel, and keep what it says."""
         words = [sys.executable, "-m", "nlp_bench", "build", "--root", str(self.options.output)]
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=400, check=False)
+        done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=400, check=False)
         return {
             "said": done.stdout.splitlines()[-30:],
             "error": done.stderr[-600:] or None,

@@ -317,13 +317,10 @@ class Comparison:
 
     def word(self, gate: Gate) -> Word:
         """Return what `gate` says of all configurations; one in which A has no number that B could miss decides nothing."""
-        words = [
-            Word.NOT_PROVEN if found.num_shared else gate.word(found.statistic)
-            for found in self.compared
-            if found.a.runs
-        ]
-        # What was measured before and is not now must not look like a success.
-        return worst([*words, *([Word.NOT_PROVEN] if self.only_a else [])])
+        words = [gate.word(found.statistic) for found in self.compared if found.a.runs]
+        # What was measured before and is not now, and what is held against itself, must not look like a success.
+        is_open = self.only_a or any(found.num_shared for found in self.compared)
+        return worst([*words, *([Word.NOT_PROVEN] if is_open else [])])
 
     @property
     def exit_code(self) -> int:

@@ -90,7 +90,6 @@ class Parser(argparse.ArgumentParser):
         """Return the options in `words`; raises UsageError naming option, value, rule and remedy."""
         joined = _joined(words)
         self._refuse_unknown(joined)
-        self._refuse_empty_paths(joined)
         # Words behind `--` are names, whatever they begin with; argparse's mixed reading does not know that.
         parse = self.parse_args if "--" in joined else self.parse_intermixed_args
         try:
@@ -111,6 +110,12 @@ class Parser(argparse.ArgumentParser):
         """Raise UsageError in place of the usage of all options and an exit."""
         raise UsageError(f"{self.prog.removeprefix('nlp-bench ')}: {message}; see: {self.prog} --help")
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Convert one value; an empty path, as from a variable that is not set, would mean the current folder."""
+        if action.type is Path and not arg_string:
+            raise argparse.ArgumentError(action, "it is empty; give a path, or . for the current folder")
+        return super()._get_value(action, arg_string)
+
     def _refuse_unknown(self, words: Sequence[str]) -> None:
         """Name the nearest option for one that there is not."""
         for word in words[: words.index("--")] if "--" in words else words:
@@ -119,14 +124,6 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(
                     f"{self.prog} has no option {name[:80]}{self._instead(name)}\n  all options: {self.prog} --help"
                 )
-
-    def _refuse_empty_paths(self, words: Sequence[str]) -> None:
-        """Refuse an empty path: as from a variable that is not set, it would mean the current folder."""
-        for word, following in zip(words, [*words[1:], None], strict=False):
-            name, has_value, value = word.partition("=")
-            action = self._option_string_actions.get(name)
-            if action and action.type is Path and (value if has_value else following) == "":
-                raise UsageError(f"{name}: it is empty; give a path, or . for the current folder")
 
     def _instead(self, name: str) -> str:
         if name in HINTS:
