@@ -71,6 +71,13 @@ def test_indivisible_layouts_show_the_arithmetic(choices: dict[str, object], mes
     assert message in str(caught.value)
 
 
+def test_the_layout_of_a_system_wins_over_the_models_own() -> None:
+    run = resolve(Request(model="tiny", system="slurm-sandbox"), ask_scheduler=False)
+    parallel = run.parallel
+    assert (parallel.nodes, parallel.gpus_per_node, parallel.tensor, parallel.pipeline) == (2, 2, 2, 2)
+    assert run.batch.micro_batch_size == 2, "what the system leaves open is the model's"
+
+
 def test_every_accepted_layout_keeps_its_arithmetic(each_case: Timer) -> None:
     """Exhaustive over small sizes: what is accepted multiplies out exactly, nothing is truncated."""
     accepted = 0

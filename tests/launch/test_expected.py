@@ -46,7 +46,7 @@ def test_one_that_its_time_limit_would_end_is_warned_of(tmp_path: Path, timelimi
     ("gpu", "words"),
     [
         ({"peak_bf16_tflops": 624.0}, ["peak_bf16_tflops: 624, but NVIDIA A100 SXM has 312"]),
-        ({"memory_gib": 40000.0}, ["memory_gib: 40000, but NVIDIA A100 SXM has 80"]),
+        ({"memory_gib": 4000.0}, ["memory_gib: 4000, but NVIDIA A100 SXM has 80"]),
         ({"peak_bf16_tflops": 310.0}, []),
     ],
 )

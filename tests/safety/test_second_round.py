@@ -67,6 +67,65 @@ def test_a_data_file_that_is_a_pipe_is_refused_and_one_with_a_byte_order_mark_is
     assert main([*words, str(tmp_path / "marked.toml")]) == 0
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("memory_gib = -1", "system.gpu.memory_gib: -1 is not within 0.1 to 16384 GiB"),
+        ("peak_bf16_tflops = 1e308", "system.gpu.peak_bf16_tflops: 1e+308 is not within 0.001 to 100000 TFLOP/s"),
+        ("link_gbit_per_s = 1e-300", "system.network.link_gbit_per_s: 1e-300 is not within 0.01 to 100000 Gbit/s"),
+        ("links_per_node = 0", "system.network.links_per_node: 0 is not within 1 to 1024 adapters"),
+    ],
+)
+def test_what_no_machine_has_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, said: str
+) -> None:
+    booster = (Path(__file__).resolve().parents[2] / "benchmark/systems/juwels-booster.toml").read_text()
+    name = line.split(" ", maxsplit=1)[0]
+    lines = [line if old.startswith(f"{name} ") else old for old in booster.splitlines()]
+    (tmp_path / "odd.toml").write_text("\n".join(lines).replace('name = "juwels-booster"', 'name = "odd"'))
+    assert main(["plan", "--model", "13", "--system", str(tmp_path / "odd.toml"), "--nodes", "8"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_plan_replaces_no_file_of_its_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine, points = tmp_path / "mine", tmp_path / "points.csv"
+    plan = ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8"]
+    published = "reports/reference/published_points/points.csv"
+    points.write_text("\n".join((Path(__file__).resolve().parents[2] / published).read_text().splitlines()[:3]))
+    for option in ("--output", "--emit-jube", "--plot"):
+        path = mine.with_suffix(".svg")
+        path.write_text("precious")
+        assert main([*plan, option, str(path)]) == 2
+        assert f"{option} {path} exists; name another file, or give --overwrite" in capsys.readouterr().err
+        assert path.read_text() == "precious"
+        assert main([*plan, option, str(path), "--overwrite"]) == 0
+        assert path.read_text() != "precious"
+    predict = ["plan", "predict", str(points), "--output", str(tmp_path / "mine.csv")]
+    for _ in range(2):  # the second time over its own
+        assert main(predict) == 0
+    assert main([*predict[:-1], str(points)]) == 2
+    for verb in ("calibrate", "learn"):
+        words = ["--from", "nowhere.json"] if verb == "calibrate" else ["nowhere"]
+        mine.with_suffix(".toml").write_text("precious = 1")
+        capsys.readouterr()
+        assert main(["plan", verb, *words, "--output", str(mine.with_suffix(".toml"))]) == 2
+        assert f"{mine}.toml exists; name another file" in capsys.readouterr().err
+
+
+def test_a_rehearsal_of_more_gpus_than_any_machine_has_is_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["rehearse", "--model", "175", "--system", "juwels-booster", "--tp", "8", "--pp", "8", "--gas", "1"]
+    assert main([*words, "--nodes", "1000000"]) == 2
+    assert "4000000 GPUs in all are more than the 1048576" in capsys.readouterr().err
+
+
+def test_a_long_rehearsal_says_what_takes_so_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nlp_bench.files.PATIENCE_S", 0.001)
+    assert main(["rehearse", "--model", "tiny", "--system", "local", "--nodes", "1"]) == 0
+    assert "each makes the process groups of all" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("--output", ""), ("--output=",)])
 def test_an_empty_path_is_not_the_current_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]

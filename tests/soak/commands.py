@@ -89,7 +89,7 @@ COMMANDS = (
     Command(words=("bundle", "HERE/run", "--output", "HERE/e.tar.gz", "--force"), prepare=_ended),
     Command(words=("verify", "HERE/e.tar.gz"), prepare=_bundled),
     Command(words=("export", "mlperf", "HERE/run", "--output", "HERE/out"), prepare=_ended),
-    Command(words=("plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8", "--output", "HERE/p.txt", "--plot", "HERE/p.svg")),
+    Command(words=("plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8", "--output", "HERE/p.txt", "--plot", "HERE/p.svg", "--overwrite")),
     Command(words=("rehearse", "--model", "tiny", "--system", "local", "--output", "HERE")),
     Command(words=("doctor", "--system", "local"), ends=(0, 1), again_ends=(0, 1)),
 )  # fmt: skip

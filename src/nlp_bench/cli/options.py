@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nlp_bench.config.options import Container, add_fields
 from nlp_bench.config.request import Request
 from nlp_bench.config.values import OneOf, count, duration, size
+from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from nlp_bench.measure.sizes import Overrides
@@ -60,6 +61,20 @@ def add_every(container: Container, default_s: float, text: str) -> None:
 def add_overwrite(container: Container, text: str) -> None:
     """Add --overwrite."""
     container.add_argument("--overwrite", "--force", action="store_true", help=text)
+
+
+def refuse_to_replace(option: str, path: Path | None, *, overwrite: bool = False, mark: bytes = b"") -> None:
+    """Raise UsageError where `path` is a file already, unless it is empty or holds `mark`, which this tool's own begin with."""
+    if path is None or overwrite or not os.path.isfile(path):  # noqa: PTH113  # false, too, where it cannot be looked at
+        return
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(4096)
+    except OSError:
+        head = b"unreadable"
+    if head and not (mark and mark in head):
+        remedy = "name another file" if mark else "name another file, or give --overwrite to replace it"
+        raise UsageError(f"{option} {path} exists; {remedy}")
 
 
 def add_sizes(container: Container) -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 EXAMPLE = "nlp-bench rehearse --model 175 --system juwels-booster --nodes 96 --tp 8 --pp 8 --vpp 4 --ranks 0,last"
 
+MANY_RANKS = 4096
+"""Of a job whose rehearsal is worth a word before the first rank is done."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `nlp-bench rehearse`."""
@@ -69,16 +72,23 @@ def _run(options: argparse.Namespace) -> "Run":
 
 
 def _told(works: "Sequence[Work]") -> "Iterator[RankReport]":
-    """Rehearse, and say on a terminal how far it is."""
+    """Rehearse, say on a terminal how far it is, and anywhere what takes so long where nothing was heard for a while."""
+    import threading
+
+    from nlp_bench.files import PATIENCE_S
     from nlp_bench.rehearse.ranks import rehearse_ranks
 
-    is_terminal = sys.stderr.isatty()
-    for number, report in enumerate(rehearse_ranks(works), start=1):
-        yield report
-        if is_terminal:
-            print(
-                f"\rrehearsed {number} of {len(works)} ranks",
-                end="\n" if number == len(works) else "",
-                file=sys.stderr,
-                flush=True,
-            )
+    world, count, is_terminal = works[0].layout.world_size, len(works), sys.stderr.isatty()
+    said = f"nlp-bench: rehearsing {count} of {world} ranks; each makes the process groups of all {world}, which may take minutes"
+    timer = threading.Timer(PATIENCE_S if world > MANY_RANKS else 10 * PATIENCE_S, print, [said], {"file": sys.stderr})
+    timer.daemon = True
+    timer.start()
+    try:
+        for number, report in enumerate(rehearse_ranks(works), start=1):
+            timer.cancel()
+            yield report
+            if is_terminal:
+                end = "\n" if number == count else ""
+                print(f"\rrehearsed {number} of {count} ranks", end=end, file=sys.stderr, flush=True)
+    finally:
+        timer.cancel()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from nlp_bench.config import scheduler
 from nlp_bench.config.model import Layout, Model
-from nlp_bench.config.table import Checked, file_name, no_secret, one_of
+from nlp_bench.config.table import Checked, file_name, no_secret, one_of, within
 from nlp_bench.errors import UsageError
 from nlp_bench.redact import is_secret
 
@@ -71,14 +71,16 @@ class Detect:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpu:
+class Gpu(Checked):
     """The accelerator, from its data sheet."""
+
+    WHERE = "system.gpu"
 
     name: str
     """Product name."""
-    memory_gib: float
+    memory_gib: float = within(0.1, 16384, "GiB")
     """Memory as its name says it, in GiB: 80 for an H100 80GB."""
-    peak_bf16_tflops: float
+    peak_bf16_tflops: float = within(0.001, 100_000, "TFLOP/s")
     """Dense bf16 peak in 10^12 FLOP/s."""
     compute_capability: str = ""
     """Architecture that kernels are compiled for, for example "8.0", where the build sees no GPU (a login node)."""
@@ -90,9 +92,9 @@ class Network(Checked):
 
     WHERE = "system.network"
 
-    links_per_node: int | None = None
+    links_per_node: int | None = within(1, 1024, "adapters", default=None)
     """Network adapters of one node."""
-    link_gbit_per_s: float | None = None
+    link_gbit_per_s: float | None = within(0.01, 100_000, "Gbit/s", default=None)
     """Rate of one adapter in Gbit/s and direction."""
     master_addr_suffix: str = ""
     """Appended to a node's name in Slurm to get the name of its fast address; empty: Slurm's NodeAddr is used."""

@@ -137,8 +137,13 @@ def from_zero(default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"least": 0})
 
 
+def within(least: float, most: float, unit: str, default: Any = dataclasses.MISSING) -> Any:
+    """Return a field of a Checked dataclass whose number, in `unit`, lies within what is plausible."""
+    return dataclasses.field(default=default, metadata={"least": least, "most": most, "unit": unit})
+
+
 class Checked:
-    """A dataclass whose fields keep the rule that stands beside them: one of some words; whole numbers are above 0 unless it says so."""
+    """A dataclass whose fields keep the rule that stands beside them: one of some words, or a range; whole numbers are above 0 without one."""
 
     WHERE: typing.ClassVar[str]
     """The dotted name that errors begin with."""
@@ -150,7 +155,11 @@ class Checked:
             words, least = one.metadata.get("words"), one.metadata.get("least", 1)
             if words and isinstance(value, str) and value not in words:
                 raise UsageError(f"{name}: {value!r} is not one of {', '.join(words)}")
-            if isinstance(value, int) and not isinstance(value, bool) and value < least:
+            if "most" in one.metadata and value is not None:
+                if not least <= value <= one.metadata["most"]:
+                    rule = f"{least:g} to {one.metadata['most']:g} {one.metadata['unit']}"
+                    raise UsageError(f"{name}: {value:g} is not within {rule}")
+            elif isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise UsageError(f"{name}: {value} must be {'greater than 0' if least else 'at least 0'}")
 
 

@@ -8,8 +8,10 @@ from typing import Any
 from nlp_bench.config.request import add_request_arguments, from_options
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
+from nlp_bench.errors import UsageError
 from nlp_bench.launch.arguments import training_arguments
 from nlp_bench.plan.constants import read_constants
+from nlp_bench.plan.problem import MOST_GPUS
 from nlp_bench.plan.ranking import Answer, Row
 from nlp_bench.plan.sweep import run_words
 from nlp_bench.rehearse.ranks import Work, chosen_ranks, rehearsable, rehearse_ranks, work_of
@@ -81,6 +83,10 @@ class Rehearsal:
 
 def works_of(run: Run, words: str) -> tuple[list[Work], tuple[str, ...]]:
     """Return the ranks to rehearse and the notes. Raises UsageError for settings or ranks that the trainer would refuse."""
+    if run.parallel.num_gpus > MOST_GPUS:
+        raise UsageError(
+            f"--nodes: {run.parallel.num_gpus} GPUs in all are more than the {MOST_GPUS} that a rehearsal pretends to have"
+        )
     settings, notes = rehearsable(parse(training_arguments(run)))
     accelerator = "cuda" if run.system.accelerator == "cuda" else "cpu"
     if run.tuning.trainer == "megatron-lm":

@@ -7,7 +7,7 @@ and `learn` have options of their own. Exit code 0: found; 1: nothing fits; 2: a
 import argparse
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.plan.options import add_options, check_combination
+from nlp_bench.cli.plan.options import add_options, check_combination, check_files
 
 if TYPE_CHECKING:
     from nlp_bench.plan.constants import Constants
@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no linear algebra here: its threads only cost start-up
     check_combination(options)
+    check_files(options)
     from nlp_bench.cli.plan import questions
 
     constants = _constants(options)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.options import add_format
+from nlp_bench.cli.options import add_format, refuse_to_replace
 from nlp_bench.config.options import add_fields
 from nlp_bench.config.request import Request
 from nlp_bench.config.values import OneOf, duration
@@ -97,6 +97,13 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError(f"--output {output}: the constants are TOML; name it {output.with_suffix('.toml')}")
     if output and not output.parent.is_dir():
         raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first")
+    if output:
+        from nlp_bench.plan.calibrate.record import SCHEMA as RECORD
+        from nlp_bench.plan.constants import SCHEMA
+
+        refuse_to_replace("--output", output, mark=SCHEMA.encode())
+        if not options.source:
+            refuse_to_replace("--output", output.with_suffix(".json"), mark=RECORD.encode())
 
 
 def _measured(options: argparse.Namespace) -> "Calibration | None":

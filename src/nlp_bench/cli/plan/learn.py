@@ -34,9 +34,11 @@ def run(options: argparse.Namespace) -> int:
     output: Path | None = options.output
     if output and (output.suffix != ".toml" or not output.parent.is_dir()):
         raise UsageError(f"--output {output}: give the name of a .toml file in a folder that is there")
-    from nlp_bench.plan.constants import read_constants
+    from nlp_bench.cli.options import refuse_to_replace
+    from nlp_bench.plan.constants import SCHEMA, read_constants
     from nlp_bench.plan.learn import learn, report, write_learned
 
+    refuse_to_replace("--output", output, mark=SCHEMA.encode())
     lesson = learn(read_constants(options.constants), options.results, result_of, options.system)
     print(report(lesson), end="")
     if output:

@@ -4,7 +4,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.options import add_constants, add_format, add_limit, add_tokens
+from nlp_bench.cli.options import (
+    add_constants,
+    add_format,
+    add_limit,
+    add_overwrite,
+    add_tokens,
+    refuse_to_replace,
+)
 from nlp_bench.config.options import Container, spellings
 from nlp_bench.config.request import RECOMPUTE, Request, add_run_options
 from nlp_bench.config.values import OneOf, UnlessDefault, duration, percent, size
@@ -104,6 +111,7 @@ def _add_output(group: Container) -> None:
         metavar="FILE",
         help="write the best and the published configuration as a sweep: jube run FILE",
     )
+    add_overwrite(group, "replace a FILE that exists")
 
 
 def check_combination(options: argparse.Namespace) -> None:
@@ -129,6 +137,12 @@ def check_combination(options: argparse.Namespace) -> None:
         raise UsageError(
             f"plan: --model M is missing; known: {_known('models')}; or --model-size auto --days D --tokens T"
         )
+
+
+def check_files(options: argparse.Namespace) -> None:
+    """Raise UsageError where the answer would replace a file."""
+    for name, path in {"--output": options.output, "--plot": options.plot, "--emit-jube": options.emit_jube}.items():
+        refuse_to_replace(name, path, overwrite=options.overwrite)
 
 
 def _check_size(options: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from nlp_bench.cli.options import add_constants
+from nlp_bench.cli.options import add_constants, refuse_to_replace
 
 EXAMPLE = """nlp-bench plan predict reports/reference/published_points/points.csv --output predictions.csv"""
 _SHOWN = 5
@@ -34,6 +34,7 @@ def run(options: argparse.Namespace) -> int:
     from nlp_bench.plan.constants import read_constants
     from nlp_bench.plan.predict import predictions_of, read_rows
 
+    refuse_to_replace("--output", options.output, mark=b"id,iter_time_s,")
     constants = read_constants(options.constants)
     predicted = predictions_of(read_rows(options.points), constants.cold() if options.cold else constants)
     _tell(predicted.refused)
