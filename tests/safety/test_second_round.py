@@ -3,12 +3,15 @@
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 from support.published import published_log
-from support.repeated import write_runs
+from support.repeated import write_log, write_runs
 
 from nlp_bench.cli.main import main
 
@@ -137,3 +140,54 @@ def test_an_empty_path_is_not_the_current_folder(
     assert sorted(tmp_path.iterdir()) == [tmp_path / "a.log"]
     assert main(["verify", "a.log", "--nonce", ""]) == 2
     assert "--nonce: it is empty" in capsys.readouterr().err
+
+
+def test_of_a_refused_log_no_attempt_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = write_log(tmp_path / "a.log", 65000).read_text().splitlines()
+    path = tmp_path / "reversed.log"
+    path.write_text("\n".join(reversed(lines)))
+    assert main(["report", str(path), *SIZES, "--format", "json"]) == 1
+    reasons = " ".join(json.loads(capsys.readouterr().out)["runs"][0]["reasons"])
+    assert "several programs or processes write into this log" in reasons
+    assert "is measured" not in reasons
+
+
+@pytest.mark.parametrize(("left_out", "said"), [((), "with nothing left out"), ((-6, -5), "without the 2 lines that are missing"), ((-6,), "without the 1 line that is missing")])  # fmt: skip
+def test_what_is_missing_is_no_part_of_the_sustained_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], left_out: tuple[int, ...], said: str
+) -> None:
+    lines = write_log(tmp_path / "a.log", 65000).read_text().splitlines(keepends=True)
+    (tmp_path / "a.log").write_text(
+        "".join(line for number, line in enumerate(lines) if number - len(lines) not in left_out)
+    )
+    assert main(["report", str(tmp_path / "a.log"), *SIZES]) == 0
+    assert f"Sustained, {said} from iterations" in capsys.readouterr().out
+
+
+def test_a_pattern_that_hangs_says_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("iteration 111111111111111111111111 y\n" * 40)
+    program = (
+        "import sys; from nlp_bench.inputs import read; read.SLOW_S = 0.3;"
+        "from nlp_bench.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    pattern = r"(?P<iteration>(\d+)+)+ (?P<elapsed_ms>x)$"
+    words = [sys.executable, "-c", program, "report", str(tmp_path / "a.log"), "--pattern", pattern]
+    running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    assert running.stderr
+    with running:
+        assert "a.log: still searching for --pattern '(?P<iteration>" in running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+    assert running.returncode == 130
+
+
+def test_a_folder_as_standard_input_is_a_sentence(tmp_path: Path) -> None:
+    command = Path(__file__).resolve().parents[2] / "benchmark/env/nlp-bench"
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        done = subprocess.run(
+            [command, "report", "-"], stdin=folder, capture_output=True, text=True, check=False, timeout=60
+        )
+    finally:
+        os.close(folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("nlp-bench: error: standard input is a folder")

@@ -1,6 +1,11 @@
 """One item to runs: what goes wrong with one of many stays with that one."""
 
 import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +17,7 @@ from nlp_bench.escape import one_line
 from nlp_bench.files import read_object
 from nlp_bench.inputs.find import FAMILY, Item, Kind
 from nlp_bench.logs.reader import Progress
-from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
+from nlp_bench.logs.source import HEAD_BYTES, Source, is_packed, open_log
 from nlp_bench.measure.curves import curves_of
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import NOTHING
@@ -171,13 +176,52 @@ def _read(item: Item, wish: Wish, progress: Progress | None) -> Read:
     elif item.is_found and _is_binary(item.path):
         return Read(is_binary=True)
     else:
-        entries = measured_log(item.path, wish.overrides, progress, rules=wish.rules)
+        with _slow_pattern(item, wish.overrides, progress) as watched:
+            entries = measured_log(item.path, wish.overrides, watched, rules=wish.rules)
         entries = [] if item.is_found and all(map(_is_silent, entries)) else entries
     if wish.with_quotes:
         entries = [with_quotes(str(item.file), entry) for entry in entries]
     if wish.with_samples:
         entries = [replace(e, curves=curves_of(e.records, e.throughput)) if e.throughput else e for e in entries]
     return Read(entries=tuple(entries if wish.with_records else map(lean, entries)))
+
+
+SLOW_S = 8.0
+"""Seconds in which a pattern should get through a MiB of lines: it takes milliseconds."""
+
+
+@contextmanager
+def _slow_pattern(item: Item, overrides: Overrides, progress: Progress | None) -> Iterator[Progress | None]:
+    """Say once that a `--pattern` hangs in a file: some expressions take twice as long for each further character of a line.
+
+    A signal alone gets through while `re` is searching; threads wait.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not (overrides.pattern and item.is_regular and is_main and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL):
+        yield progress
+        return
+
+    def say(*_: object) -> None:
+        given = " ".join(f"--pattern {shlex.quote(one_line(each))}" for each in overrides.pattern)
+        print(
+            f"{chr(13) if sys.stderr.isatty() else ''}nlp-bench: {one_line(item.path)}: still searching for {given}; a repeat of a "
+            "repeat, such as (\\d+)+, takes twice as long for each character of a line: stop with Ctrl-C and write it once, \\d+",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def go_on(source: Source) -> None:
+        signal.setitimer(signal.ITIMER_REAL, SLOW_S)
+        if progress:
+            progress(source)
+
+    signal.signal(signal.SIGALRM, say)
+    signal.setitimer(signal.ITIMER_REAL, SLOW_S)
+    try:
+        yield go_on
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def _is_silent(entry: RunResult) -> bool:

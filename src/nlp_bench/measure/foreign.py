@@ -161,16 +161,12 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
     records, last = attempt.records, attempt.records[-1]
     sizes = sizes_of(attempt, overrides)
     supplied = supplied_sizes(attempt, sizes, overrides)
-    reasons = [*_of_dialect(log), *against_log(supplied, attempt, sizes, overrides), *log_reasons(log)]
-    if len(attempts) > 1:
-        where = f"iterations {records[0].iteration} to {last.iteration}, from line {records[0].line_number}"
-        text = f"{len(attempts)} attempts of this training in the log; the longest is measured ({where})"
-        reasons.append(Reason("several-attempts", text))
     broken = None if has_placeholder_loss(records) else why_broken(records)
     ending = end_of(log, attempts, attempt)
     ended = None if ending.outcome.has_number else ending.reason
     refusal = _mixed(log) or (None if sizes.is_measurable else Reason("no-size", why_not(attempt, sizes)))
     throughput = None
+    reasons: list[Reason] = []
     if not (broken or ended or refusal):
         throughput = measure_records(records, sizes, conventions_of(log, attempt))
     if throughput:
@@ -195,6 +191,12 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
     first = broken or ended or refusal or (void.reason if void else None)
     reasons += [each.reason for each in found if each is not void]
     reasons += [ending.reason] if ending.reason and not first else []
+    if len(attempts) > 1 and (first is None or first.code != "several-writers"):
+        where = f"iterations {records[0].iteration} to {last.iteration}, from line {records[0].line_number}"
+        what = "judged" if first else "measured"
+        text = f"{len(attempts)} attempts of this training in the log; the longest is {what} ({where})"
+        reasons.insert(0, Reason("several-attempts", text))
+    reasons = [*_of_dialect(log), *against_log(supplied, attempt, sizes, overrides), *log_reasons(log), *reasons]
     outcome = ending.outcome
     if broken or void:
         outcome = Outcome.INVALID

@@ -131,6 +131,8 @@ class Sustained:
     """Wall clock."""
     clock: str
     """STAMPS or LOGGED."""
+    num_missing: int = 0
+    """Lines between the first and the last that are not in the sum of the logged times; the time of day has them."""
 
     @property
     def ci95(self) -> tuple[float, float] | None:
@@ -160,10 +162,11 @@ def sustained_of(spans: Spans, first_iteration: int) -> Sustained:
     ticks = _ticks(spans, start)
     wall = float(ticks[-1] - ticks[0])
     has_stamps = bool(wall >= logged)  # NaN is not
-    seconds, num_tokens = logged, float(part.num_tokens.sum())
+    seconds, num_tokens, covered = logged, float(part.num_tokens.sum()), float(part.num_iterations.sum())
+    passed = float(part.records.column("iteration")[-1]) - float(part.first_iterations[0]) + 1
+    num_missing = round((passed - covered) / median(part.num_iterations))
     if has_stamps:
-        last, covered = float(part.records.column("iteration")[-1]), float(part.num_iterations.sum())
-        seconds, num_tokens = wall, num_tokens * (last - float(part.first_iterations[0]) + 1) / covered
+        seconds, num_tokens = wall, num_tokens * passed / covered
         steps = np.diff(ticks)
         resolution = part.records.stamp_resolution_s
         is_fine = bool(np.all(steps > 0)) and resolution is not None and resolution <= FINE * median(steps)
@@ -181,6 +184,7 @@ def sustained_of(spans: Spans, first_iteration: int) -> Sustained:
         last_iteration=int(spans.records.column("iteration")[-1]),
         seconds=seconds,
         clock=STAMPS if has_stamps else LOGGED,
+        num_missing=0 if has_stamps else max(num_missing, 0),
     )
 
 

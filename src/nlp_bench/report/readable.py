@@ -224,7 +224,11 @@ def legend(report: Report, *, is_brief: bool = False) -> list[str]:
         "reference: batch x sequence / mean of every logged time, warm-up included. steady: over the window of iterations only.",
     ]
     if not is_brief and any(_as_sustained(row)["time_to_report_sustained_s"] for row in report.rows()):
-        lines.append("sustained: over the wall clock from the first counted iteration to the last, nothing left out.")
+        found = [entry.throughput.sustained for entry in report.entries if entry.throughput]
+        but = " but lines that are missing" if any(each and each.num_missing for each in found) else ""
+        lines.append(
+            f"sustained: over the wall clock from the first counted iteration to the last, nothing left out{but}."
+        )
     if not is_brief and any(entry.efficiency and entry.efficiency.model_tflops_per_gpu for entry in report.entries):
         lines.append(
             "TFLOP/s per GPU: model FLOPs, causal attention counted as half; MFU: their share of the peak (--explain has all countings)."

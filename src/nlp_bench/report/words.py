@@ -84,7 +84,10 @@ def _sustained(found: Sustained, tokens: int, judgement: Verdict | None) -> str:
     between = f" ({tokens / interval[1]:.2f} to {tokens / interval[0]:.2f} s)" if interval else ""
     where = _where(found.first_iteration, found.last_iteration)
     word = f", against the limit {judgement.sustained}" if judgement and judgement.sustained else ""
-    return f"Sustained, with nothing left out from {where} ({found.clock}): {tokens / found.tokens_per_second:.2f} s{between}{word}."
+    number = found.num_missing
+    lines = f"without the {number} {'line that is' if number == 1 else 'lines that are'} missing" if number else ""
+    what = f"Sustained, {lines or 'with nothing left out'} from {where} ({found.clock})"
+    return f"{what}: {tokens / found.tokens_per_second:.2f} s{between}{word}."
 
 
 def _why_slower(share: float) -> str:
