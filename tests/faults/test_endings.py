@@ -109,7 +109,11 @@ CASES: dict[str, tuple[str, tuple[str, ...], dict[str, str], Act | None, str, st
 }  # fmt: skip
 BEFORE = {"no_output": "mkdir job.out"}
 SETTLED_S = 8
-"""Seconds after which the first start of a requeued job has ended: a node that still ends it takes no second one."""
+"""Seconds behind the last word of a requeued job's first start: a node that still ends it takes no second one."""
+PUT_BACK = "Slurm has put the job back into its queue"
+"""The last word: written behind the end of the second start it would change a log that is sealed."""
+PATIENCE_S = 400
+"""Seconds for what takes a quarter of them on an idle machine."""
 ANEW = ("node_down_requeue", "preempted_requeue", "requeued")
 
 
@@ -133,12 +137,17 @@ def run_dirs(folder: Path) -> dict[str, Path]:
     return {name: found[f"{number:06d}"] for number, name in enumerate(CASES) if f"{number:06d}" in found}
 
 
+def waits(slurm: Sandbox, job: str) -> bool:
+    """Say whether Slurm has put the job back and lets it wait."""
+    return "Reason=BeginTime" in slurm("scontrol", "show", "job", job, "--oneliner")
+
+
 def act(slurm: Sandbox, folder: Path, failures: list[str]) -> None:
     """Do to each job what its case says, once it trains; a job that Slurm has put back does not wait its two minutes."""
     left = {name for name, case in CASES.items() if case[3]}
     anew = set(ANEW)
     put_back: dict[str, float] = {}
-    end = time.monotonic() + 90
+    end = time.monotonic() + PATIENCE_S
     while (left or anew) and time.monotonic() < end:
         for name, run_dir in run_dirs(folder).items():
             log = run_dir / "job.out"
@@ -150,7 +159,7 @@ def act(slurm: Sandbox, folder: Path, failures: list[str]) -> None:
                     CASES[name][3](slurm, job)  # type: ignore[misc]
                 except AssertionError as error:
                     failures.append(f"{name}: {error}")
-            elif name in anew - left and "Reason=BeginTime" in slurm("scontrol", "show", "job", job, "--oneliner"):
+            elif name in anew - left and PUT_BACK in log.read_text(errors="replace") and waits(slurm, job):
                 put_back.setdefault(name, time.monotonic())
                 if time.monotonic() - put_back[name] > SETTLED_S:
                     anew.remove(name)
@@ -166,16 +175,16 @@ def test_every_ending_has_its_outcome_and_jube_leaves_running(
     actor = threading.Thread(target=act, args=(slurm, folder, failures))
     actor.start()
     monkeypatch.chdir(folder)
-    slurm("jube", "run", str(folder / "endings.yaml"), "--hide-animation", timeout_s=120)
+    slurm("jube", "run", str(folder / "endings.yaml"), "--hide-animation", timeout_s=PATIENCE_S)
     actor.join()
     assert failures == []
-    bound = time.monotonic() + 90
+    bound = time.monotonic() + PATIENCE_S
     while slurm("squeue", "--noheader", "--format=%i %T %r").strip():
         assert time.monotonic() < bound, slurm("squeue")
         time.sleep(0.5)
     for _ in range(2):
         slurm(sys.executable, "-m", "nlp_bench", "sync", str(folder / "runs"))
-        slurm("jube", "continue", str(folder / "runs"), "--id", "last", "--hide-animation", timeout_s=120)
+        slurm("jube", "continue", str(folder / "runs"), "--id", "last", "--hide-animation", timeout_s=PATIENCE_S)
         if slurm("jube", "status", str(folder / "runs"), "--id", "last").split()[-1] != "RUNNING":
             break
     told = {name: json.loads((path / "outcome.json").read_text()) for name, path in run_dirs(folder).items()}
@@ -191,5 +200,7 @@ def test_every_ending_has_its_outcome_and_jube_leaves_running(
     assert slurm("jube", "status", str(folder / "runs"), "--id", "last").split()[-1] == "FINISHED"
     slurm("jube", "result", "-a", str(folder / "runs"), "--id", "last")
     rows = list(csv.DictReader(next(folder.rglob("result/result.dat")).read_text().splitlines()))
-    assert {row["case"]: row["outcome"] for row in rows} == {name: case[4] for name, case in CASES.items()}
+    measured = {name: path / "result.json" for name, path in run_dirs(folder).items()}
+    why = {name: path.read_text() for name, path in measured.items() if path.is_file() and CASES[name][4] == "VALID"}
+    assert {row["case"]: row["outcome"] for row in rows} == {name: case[4] for name, case in CASES.items()}, why
     assert {row["case"] for row in rows if row["tokens"]} == {n for n, case in CASES.items() if case[4] == "VALID"}
