@@ -24,20 +24,16 @@ WARM_UP = 20
 UNSEEN = 2.0
 """Iterations' worth of one event that was not seen yet: a stall, or a cluster of some, is added to the variance as if it had come once.
 Without it an even run would end before its first stall. Chosen on real runs (docs/until.md): 1 misses the truth in 22 % of them."""
-NUM_BATCHES = 32
-"""Batches are merged in pairs when there are twice as many."""
+NUM_BATCHES = 32  # batches are merged in pairs when there are twice as many
 MIN_BATCHES = 16
-BEST_AT = 500
-"""Iterations at which the sequence is narrowest; four times as many or as few cost 3 to 8 % of the width."""
+BEST_AT = 500  # iterations at which the sequence is narrowest; four times as many or as few cost 3 to 8 % of the width
 DRIFT = 4 / 3
 """In wanted half widths: by how much the halves of a run may differ that stops. Where the bound, some three standard errors of the mean,
 has just come within, halves of a steady run differ by two thirds of it (one standard deviation)."""
 LARGEST_CORRELATION = 0.9
-TORN = 1.02
-"""By what factor the bound may be wider that is worked out again from a log, of which a line may be lost."""
+TORN = 1.02  # by what factor the bound may be wider that is worked out again from a log, of which a line may be lost
 MOST_ITERATIONS = 10**9
-MOST_EVEN = 10**6
-"""Iterations after which it is no longer asked whether an even run would be enough."""
+MOST_EVEN = 10**6  # iterations after which it is no longer asked whether an even run would be enough
 PERCENT = re.compile(r"(\d{1,2}(?:\.\d+)?|\.\d+) ?%")
 _ROBBINS = -2 * math.log(1 - LEVEL)
 _RHO_SQUARED = (_ROBBINS + math.log(_ROBBINS + 1)) / BEST_AT

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from nlp_bench.logs.record import Records
 from nlp_bench.measure.throughput import Throughput
 
-MAX_POINTS = 600
-"""Points of one curve that are kept of a run."""
-IN_WINDOW = ""
-"""The key of the points of the steady window."""
+MAX_POINTS = 600  # points of one curve that are kept of a run
+IN_WINDOW = ""  # the key of the points of the steady window
 Column = NDArray[np.float64]
 
 

@@ -23,10 +23,8 @@ COUNTS = {
     "legacy": "legacy x4/3 count of the published tables",
 }
 """The four countings, by their names in the fields."""
-SAME = 0.02
-"""Two FLOP/s that differ by no more than this share are called the same."""
-_DIGITS = 0.005
-"""Half of the last digit that logs print of a TFLOP/s."""
+SAME = 0.02  # two FLOP/s that differ by no more than this share are called the same
+_DIGITS = 0.005  # half of the last digit that logs print of a TFLOP/s
 
 
 def flops_per_token(known: Shaped) -> dict[str, float | None]:

@@ -27,10 +27,8 @@ JOULES_PER_KWH = 3.6e6
 LONG_GAP_S, FEW_SAMPLES, LEAST_HZ = 2.0, 60, 0.98
 """A longer pause, fewer samples, or a lower rate (1 Hz, and what a busy node's clock tick adds) is reported."""
 CLOCKS_APART_S = 0.5
-GREATEST_W = 10_000.0
-"""No board and no socket draws more: such a counter is not to be believed."""
-SOCKET_W = 1_000.0
-"""At this power a counter of RAPL could go round unseen in a gap of the samples that is long enough."""
+GREATEST_W = 10_000.0  # no board and no socket draws more: such a counter is not to be believed
+SOCKET_W = 1_000.0  # at this power a counter of RAPL could go round unseen in a gap of the samples that is long enough
 GPUS = "GPU boards by NVML's energy counter, {} of {} GPUs; without CPUs, memory, network, power supplies and cooling"
 CPUS = "CPU packages by RAPL, {} of {} node(s); without memory, network, power supplies and cooling"
 STATED = (

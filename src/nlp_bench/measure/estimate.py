@@ -16,10 +16,8 @@ CHOICE_FACTOR = 1.06
 they are. Found by the calibration (docs/number.md): without it false passes come to 2.5 to 3 %."""
 _TINY = 1e-300
 SLOWER_TAIL, FASTER_TAIL = 0.01, 0.0425
-_SLOWER_Z, _FASTER_Z = 2.32635, 1.72238
-"""Quantiles of the normal distribution at 1 - tail."""
-UNSEEN, UNSEEN_WHERE_SEEN, PRIOR = 1.0, 3.0, 500.0
-"""Iterations."""
+_SLOWER_Z, _FASTER_Z = 2.32635, 1.72238  # quantiles of the normal distribution at 1 - tail
+UNSEEN, UNSEEN_WHERE_SEEN, PRIOR = 1.0, 3.0, 500.0  # iterations
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,8 +12,7 @@ from nlp_bench.measure.workload import Value
 
 VALID, INVALID, NOT_SHOWN = "VALID", "INVALID", "NOT SHOWN"
 MAX_NAMED = 3
-MAX_TEXT = 120
-"""Characters of a value that a log may put into a sentence."""
+MAX_TEXT = 120  # characters of a value that a log may put into a sentence
 
 
 class Status(str, Enum):

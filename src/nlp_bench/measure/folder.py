@@ -21,13 +21,13 @@ from nlp_bench.last_start import enough_at, says_finished
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure.anytime import Bound, percent, replay
-from nlp_bench.measure.contradiction import Contradiction, voiding
+from nlp_bench.measure.contradiction import Contradiction, Statements, voiding
 from nlp_bench.measure.energy import with_machine
 from nlp_bench.measure.entry import RunResult, why_broken
 from nlp_bench.measure.foreign import log_reasons, with_own_events
 from nlp_bench.measure.machine import read_nodes
 from nlp_bench.measure.provenance import provenance_of
-from nlp_bench.measure.reconcile import Statements, against_seals, against_training, otherwise, reconcile
+from nlp_bench.measure.reconcile import against_seals, against_training, reconcile
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.window import LogConventions
@@ -35,8 +35,7 @@ from nlp_bench.measure.workload import lookup, workload_of
 from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.reason import Reason
 
-LARGEST = 10**15
-"""No count of a run is larger; a number of 400 digits cannot be reckoned with."""
+LARGEST = 10**15  # no count of a run is larger; a number of 400 digits cannot be reckoned with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +196,7 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
             recorders=[node.times for node in nodes],
             is_ours=True,
         )
-    found = reconcile(said) if said else ()
+    found, slower = reconcile(said) if said else ((), ())
     void = voiding(found)
     if void and throughput:
         outcome, why, throughput = Outcome.INVALID, void.reason, None
@@ -216,7 +215,7 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
             *(_notes(asked, log, records, throughput, found) if log else []),
         ),
         contradictions=found,
-        otherwise=otherwise(said) if said else (),
+        otherwise=slower,
         num_records=len(records) if log else None,
         total_iterations=asked.iterations,
         global_batch_size=asked.global_batch_size,

@@ -17,11 +17,11 @@ from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.logs.source import open_log
-from nlp_bench.measure.contradiction import doubts, voiding
+from nlp_bench.measure.contradiction import Statements, doubts, voiding
 from nlp_bench.measure.ending import Shown, end_of
 from nlp_bench.measure.entry import RunResult, against_log, has_placeholder_loss, supplied_sizes, why_broken
 from nlp_bench.measure.provenance import provenance_of
-from nlp_bench.measure.reconcile import Statements, against_seals, otherwise, reconcile
+from nlp_bench.measure.reconcile import against_seals, reconcile
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.window import conventions_of
@@ -37,10 +37,8 @@ _WORDS = {
 }
 NOTHING = frozenset({"empty-file", "no-training-line"})
 """Codes of the reason where a file has nothing to do with training."""
-MANY_ATTEMPTS, SHORT_ATTEMPT = 5, 3
-"""So many starts of so few records each are no restarts."""
-ANY_PEAK_TFLOPS = 50_000.0
-"""Above this no device that is sold computes in any format (2026)."""
+MANY_ATTEMPTS, SHORT_ATTEMPT = 5, 3  # so many starts of so few records each are no restarts
+ANY_PEAK_TFLOPS = 50_000.0  # above this no device that is sold computes in any format (2026)
 LARGE_PARAMETERS = 1e9
 LARGE_MODEL_S = 0.005
 """Launching the kernels of a model of LARGE_PARAMETERS, forward and backward, takes longer than this."""
@@ -184,7 +182,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
             workload=workload,
             seals=tuple(against_seals(sealed, attempt, is_alone=True)),
         )
-    found = reconcile(said) if said else ()
+    found, slower = reconcile(said) if said else ((), ())
     void = voiding(found)
     if doubts(found) and ending.outcome is Outcome.VALID:
         ending = replace(ending, outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED)
@@ -208,7 +206,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         outcome=outcome,
         reasons=(*([first] if first else []), *reasons),
         contradictions=found,
-        otherwise=otherwise(said) if said else (),
+        otherwise=slower,
         remarks=(*([ending.remark] if ending.remark else []), *_remarks(attempt)),
         ending=ending,
         num_records=len(records),

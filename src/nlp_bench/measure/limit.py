@@ -9,8 +9,7 @@ from nlp_bench.measure.throughput import Throughput, time_to_report_s
 from nlp_bench.measure.window import MAX_MARKED
 
 PASS, FAIL, NOT_PROVEN = "PASS", "FAIL", "NOT PROVEN"
-UNIT_FACTOR = 100
-"""A limit so many times above the measured time is meant in another unit, milliseconds as a rule."""
+UNIT_FACTOR = 100  # a limit so many times above the measured time is meant in another unit, milliseconds as a rule
 
 
 @dataclass(frozen=True, kw_only=True)

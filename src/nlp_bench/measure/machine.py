@@ -25,10 +25,8 @@ from nlp_bench.machine.nvml import THROTTLE_REASONS
 from nlp_bench.measure.workload import lookup
 
 Column = NDArray[np.float64]
-MAX_BYTES = 256 * 2**20
-"""A larger file of samples is none of ours: a day of 16 GPUs has 60 MB."""
-CLOCK_SPREAD = 0.05
-"""GPUs whose mean clock is further from the median than this do not run alike."""
+MAX_BYTES = 256 * 2**20  # a larger file of samples is none of ours: a day of 16 GPUs has 60 MB
+CLOCK_SPREAD = 0.05  # GPUs whose mean clock is further from the median than this do not run alike
 NO_RECORDS = "no machine records: the recorder was switched off (NLP_BENCH_SAMPLE_S=0) or could not write"
 NO_TRANSPORT = "transport not recorded; run with NCCL_DEBUG=INFO"
 POWER_CAP, UNEVEN = THROTTLE_REASONS[0x04], 0.25

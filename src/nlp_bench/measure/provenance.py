@@ -12,8 +12,7 @@ from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure.sizes import Column, Overrides, Sizes
 from nlp_bench.measure.throughput import Throughput
 
-_MAX_STARTS = 50
-"""Of more starts than these only the sum is told: a log of thousands would be told thousands of times."""
+_MAX_STARTS = 50  # of more starts than these only the sum is told: a log of thousands would be told thousands of times
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

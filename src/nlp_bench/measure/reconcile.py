@@ -6,22 +6,27 @@ with another clock, and a limit that is kept by the logged times alone, and not 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nlp_bench.escape import one_line
-from nlp_bench.logs.record import Attempt, Log, Records
-from nlp_bench.measure.contradiction import Code, Contradiction, Otherwise, Weight, named, weigh
-from nlp_bench.measure.restated import WORDS, against_counts, against_shape, against_time, half_unit, restated, silent
-from nlp_bench.measure.sizes import Overrides, Sizes, Spans, sizes_of
-from nlp_bench.measure.throughput import Throughput
-from nlp_bench.measure.wall_clock import against_recorders, against_stamps, passed, slower_by_clock
+from nlp_bench.logs.record import Attempt, Records
+from nlp_bench.measure.contradiction import Code, Contradiction, Otherwise, Statements, Weight, named, weigh
+from nlp_bench.measure.restated import (
+    WORDS,
+    Restated,
+    against_counts,
+    against_shape,
+    against_time,
+    half_unit,
+    restated,
+    silent,
+)  # fmt: skip
+from nlp_bench.measure.sizes import Column, Overrides, sizes_of
+from nlp_bench.measure.wall_clock import against_recorders, against_stamps, slower_by_clock
 from nlp_bench.measure.workload import RUN_JSON, Setting, Workload, heading
 from nlp_bench.seal import SealedLog
 
-Column = NDArray[np.float64]
 CHECKED = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size",
     "context_parallel_size", "data_parallel_size", "micro_batch_size", "global_batch_size", "world_size", "nodes",
@@ -34,155 +39,122 @@ _SAME = 0.005
 SKIPPED, NEARLY_ALL_SKIPPED, MIN_ITERATIONS = 0.4, 0.9, 20
 """Shares of skipped updates that are doubted, and that are no training; a log of fewer iterations may still be in search of its loss
 scale."""
-MISSING = 0.005
-"""Share of the lines in the middle that may be missing: one of 200 can hide a stall of several per cent."""
+MISSING = 0.005  # share of the lines in the middle that may be missing: one of 200 can hide a stall of several per cent
 FAST, NEIGHBOURS, FAST_SHARE = 0.6, 10, 0.01
 """An interval that takes less than such a share of the median of so many before and after it is implausible; share of such intervals
 that is doubted."""
 ATTEMPTS, MIN_ATTEMPT = 0.05, 8
 """Share by which the typical times of two starts may differ, and lines of one that has a typical time."""
-RANKS = 0.01
-"""Share by which the times of two processes may differ over all: they wait for each other."""
+RANKS = 0.01  # share by which the times of two processes may differ over all: they wait for each other
 MOST, FEW_LOSSES, MANY_LOSSES = 0.9, 0.1, 10_000
 """Share of lines with a learning rate of 0 from which nothing was trained; share that different losses must be of so many lines."""
-MIN_COPIES, COPIES = 2, 0.01
-"""Lines, and share of them, that may have the loss and the time of another one."""
+MIN_COPIES, COPIES = 2, 0.01  # lines, and share of them, that may have the loss and the time of another one
 MIN_LOSSES, MIN_ROUND_LOSSES = 10, 100
 """Lines with one and the same loss from which that is no chance, and the same of a loss of three digits or fewer."""
-OTHER_UNIT = 0.5
-"""A rate that is less than such a share of what it should be is in another unit, or a contradiction."""
-START = 4
-"""One in so many lines of another start is its warm-up."""
+OTHER_UNIT = 0.5  # a rate that is less than such a share of what it should be is in another unit, or a contradiction
+START = 4  # one in so many lines of another start is its warm-up
 
 
-@dataclass(frozen=True, kw_only=True)
-class Statements:
-    """What is held against each other."""
-
-    log: Log
-    attempt: Attempt
-    """The start of the program that was measured."""
-    others: Sequence[Attempt] = ()
-    """Other starts of the same training in the same log."""
-    measured: Throughput
-    overrides: Overrides
-    workload: Workload
-    seals: tuple[Contradiction, ...] = ()
-    """What the trainer's closing hash says against the lines, where the log was read without its run folder."""
-    recorders: Sequence[Column] = ()
-    """Times of day at which the recorders of the nodes took their samples."""
-    is_ours: bool = False
-    """Whether it is a run of this program's own trainer, with a run.json: its statements come from one measurement."""
+def reconcile(said: Statements) -> tuple[tuple[Contradiction, ...], tuple[Otherwise, ...]]:
+    """Return everything in which the statements disagree with the number, the gravest first, and by what else the run takes longer."""
+    order, found = list(Weight), list(restated(said.records, said.sizes))
+    contradictions = sorted(_checks(said, found), key=lambda each: -order.index(each.weight))
+    return tuple(contradictions), tuple(each for each in _otherwise(said, found) if each.slower > 1)
 
 
-def reconcile(said: Statements) -> tuple[Contradiction, ...]:
-    """Return everything in which the statements disagree with the number, the gravest first."""
-    order = list(Weight)
-    return tuple(sorted(_checks(said), key=lambda found: -order.index(found.weight)))
-
-
-def _checks(said: Statements) -> Iterator[Contradiction]:
-    records, sizes, spans, is_ours = said.attempt.records, said.measured.sizes, said.measured.spans, said.is_ours
-    found = list(restated(records, sizes))
-    yield from against_run(said.workload, said.overrides)
+def _checks(said: Statements, found: list[Restated]) -> Iterator[Contradiction]:
+    yield from _against_run(said)
     yield from said.seals
-    yield from against_time(records, found, is_ours=is_ours)
-    yield from against_shape(sizes, found, said.workload, is_ours=is_ours)
-    yield from against_counts(records, sizes, is_ours=is_ours)
-    if sizes.has_times:
-        yield from against_stamps(passed(spans, said.log, is_ours=is_ours), is_ours=is_ours)
-        yield from against_recorders(spans, said.recorders)
-    yield from _arguments_against_lines(said.attempt, sizes)
-    yield from _arguments_together(said.attempt, said.workload, sizes)
-    yield from _missing(spans)
-    yield from _repeated(records)
-    yield from silent(records)
+    yield from against_time(said, found)
+    yield from against_shape(said, found)
+    yield from against_counts(said)
+    if said.sizes.has_times:
+        yield from against_stamps(said)
+        yield from against_recorders(said)
+    yield from _arguments_against_lines(said)
+    yield from _arguments_together(said)
+    yield from _missing(said)
+    yield from _repeated(said.records)
+    yield from silent(said)
     if len(said.log.attempts) == 1:
-        yield from _said_twice(said.attempt, said.workload)
-    yield from _impossible(said.log)
-    yield from _fast(spans)
+        yield from _said_twice(said)
+    if (number := said.log.num_impossible) > 1:
+        weight = Weight.DOUBT if number >= MISSING * (said.log.num_records + number) else Weight.REMARK
+        yield Contradiction(Code.IMPOSSIBLE_TIMES, weight, f"{number} times or rates are 0, below 0 or not finite")
+    yield from _fast(said)
     yield from _attempts(said)
     yield from _ranks(said.attempt)
-    yield from against_training(records, is_ours=is_ours)
+    yield from against_training(said.records, is_ours=said.is_ours)
 
 
 # What the program prints of its arguments, against run.json, against its lines, and against itself.
 
 
-def against_run(workload: Workload, used: Overrides | None = None) -> Iterator[Contradiction]:
-    """Yield where the log says something else than run.json about model, layout, batch or length; `used` is what was computed with.
-
-    Nothing for somebody's log, which has no run.json.
-    """
-    asked, logged = dict(workload.asked), workload.logged
-    if used and asked:
-        asked.update({_ARGUMENTS[name]: Setting(value, RUN_JSON) for name, value in used.counts.items()})
+def _against_run(said: Statements) -> Iterator[Contradiction]:
+    """Yield where the log says something else than run.json, or than what was computed with; somebody's log has no run.json."""
+    asked, logged = dict(said.workload.asked), said.workload.logged
+    if asked:
+        asked.update({_ARGUMENTS[name]: Setting(value, RUN_JSON) for name, value in said.overrides.counts.items()})
     for name in CHECKED:
         if name in asked and name in logged and asked[name].value != logged[name].value:
-            yield Contradiction(
-                Code.ARGUMENTS_VS_RUN,
-                Weight.VOID,
-                f"{heading(name)} is {one_line(logged[name].value)} in the log ({logged[name].source}) but "
-                f"{one_line(asked[name].value)} in {asked[name].source}",
-            )
-
-
-def _arguments_against_lines(attempt: Attempt, sizes: Sizes) -> Iterator[Contradiction]:
-    """Yield where the lines count more than the dump of the arguments says: a ramp-up or a curriculum only ever counts less."""
-    for name, used in (("global_batch_size", sizes.global_batch_size), ("sequence_length", sizes.sequence_length)):
-        dumped, column = attempt.fact(name), attempt.records.column(name)
-        lines = column[np.isfinite(column)]
-        if not dumped or not len(lines) or used != lines[-1]:
-            continue
-        ratio = float(np.max(lines)) / dumped
-        if ratio > 1 + _SAME:
-            line = attempt.facts[name].line_number
             text = (
-                f"the {name.replace('_', ' ')} is {np.max(lines):.0f} in the lines and {dumped:.0f} in the arguments "
-                f"(line {line})"
+                f"{heading(name)} is {one_line(logged[name].value)} in the log ({logged[name].source}) but "
+                f"{one_line(asked[name].value)} in {asked[name].source}"
             )
-            yield Contradiction(Code.ARGUMENTS_VS_LINES, weigh(ratio, is_ours=False), text, (line,))
-    shortest, length = attempt.fact("curriculum_length"), sizes.sequence_length
-    if shortest and length and length > (1 + _SAME) * shortest and not attempt.records.has("tokens").any():
+            yield Contradiction(Code.ARGUMENTS_VS_RUN, Weight.VOID, text)
+
+
+def _arguments_against_lines(said: Statements) -> Iterator[Contradiction]:
+    """Yield where the lines count more than the dump of the arguments says: a ramp-up or a curriculum only ever counts less."""
+    attempt, length = said.attempt, said.sizes.sequence_length
+    for name, used in (("global_batch_size", said.sizes.global_batch_size), ("sequence_length", length)):
+        dumped, column = attempt.fact(name), said.records.column(name)
+        lines = column[np.isfinite(column)]
+        if dumped and len(lines) and used == lines[-1] and np.max(lines) / dumped > 1 + _SAME:
+            most, line = float(np.max(lines)), attempt.facts[name].line_number
+            text = f"the {name.replace('_', ' ')} is {most:.0f} in the lines and {dumped:.0f} in the arguments (line {line})"
+            yield Contradiction(Code.ARGUMENTS_VS_LINES, weigh(most / dumped), text, (line,))
+    shortest = attempt.fact("curriculum_length")
+    if shortest and length and length > (1 + _SAME) * shortest and not said.records.has("tokens").any():
         line = attempt.facts["curriculum_length"].line_number
         text = f"samples of {length} tokens are counted, but a curriculum is on, and in line {line} they have {shortest:.0f}"
         yield Contradiction(Code.ARGUMENTS_VS_LINES, Weight.DOUBT, text, (line,))
 
 
-def _arguments_together(attempt: Attempt, workload: Workload, sizes: Sizes) -> Iterator[Contradiction]:
+def _arguments_together(said: Statements) -> Iterator[Contradiction]:
     """Yield arguments that Megatron-LM itself refuses together (NVIDIA/Megatron-LM megatron/training/arguments.py `validate_args`)."""
-    logged = Workload(logged=workload.logged)
+    logged = Workload(logged=said.workload.logged)
     length = logged.count("seq_length")
 
     def refused(words: str, names: tuple[str, ...], slower: float = 1.0) -> Contradiction:
-        said = ", ".join(f"{name} {one_line(workload.logged[name].value)}" for name in names)
-        text = f"the log's arguments cannot stand together: {words} with {said} ({workload.logged[names[0]].source})"
-        return Contradiction(Code.ARGUMENTS_VS_ARGUMENTS, weigh(slower, is_ours=False), text)
+        values = ", ".join(f"{name} {one_line(logged.logged[name].value)}" for name in names)
+        text = f"the log's arguments cannot stand together: {words} with {values} ({logged.logged[names[0]].source})"
+        return Contradiction(Code.ARGUMENTS_VS_ARGUMENTS, weigh(slower), text)
 
     for name in ("max_position_embeddings", "encoder_seq_length"):
         other = logged.count(name)
-        if other and length and length == sizes.sequence_length and length > other:
+        if other and length and length == said.sizes.sequence_length and length > other:
             yield refused(f"{length} tokens do not fit", ("seq_length", name), length / other)
     names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "data_parallel_size")
     # DeepSpeed's engine prints a world of its own: the first word counts.
-    counts, world = [logged.count(name) for name in names], attempt.count("num_devices")
+    counts, world = [logged.count(name) for name in names], said.attempt.count("num_devices")
     if all(counts) and world:
         tensor, pipeline, data = (count or 1 for count in counts)
         product = tensor * pipeline * data * (logged.count("context_parallel_size") or 1)
         if product != world:
             yield refused(f"TP x PP x CP x DP is {product}, the world {world}", names)
-        micro, batch = logged.count("micro_batch_size"), sizes.global_batch_size
+        micro, batch = logged.count("micro_batch_size"), said.sizes.global_batch_size
         if micro and batch and batch % (micro * data):
             yield refused(f"a batch of {batch} is no multiple", ("micro_batch_size", "data_parallel_size"))
 
 
-def _said_twice(attempt: Attempt, workload: Workload) -> Iterator[Contradiction]:
+def _said_twice(said: Statements) -> Iterator[Contradiction]:
     """Yield a size that the arguments state twice, once for this number and once otherwise: the first word was used."""
     for fact in ("sequence_length", "global_batch_size"):
         name = _ARGUMENTS[fact]
-        first, last = attempt.count(fact), workload.logged.get(name)
+        first, last = said.attempt.count(fact), said.workload.logged.get(name)
         if first and last and isinstance(last.value, int) and last.value < first:
-            weight = weigh(first / last.value if last.value else np.inf, is_ours=False)
+            weight = weigh(first / last.value if last.value else np.inf)
             text = (
                 f"{heading(name)} is {first} and, further on, {last.value} ({last.source}) in one start of the program"
             )
@@ -276,38 +248,28 @@ def _repeated(records: Records) -> Iterator[Contradiction]:
         yield Contradiction(Code.REPEATED_LINES, Weight.DOUBT, text, lines)
 
 
-def _missing(spans: Spans) -> Iterator[Contradiction]:
+def _missing(said: Statements) -> Iterator[Contradiction]:
     """Yield how many lines between the first and the last have no time, or are not there."""
-    steps = np.diff(spans.records.column("iteration"))
-    usual = spans.num_iterations[1:]
+    spans = said.spans
+    steps, usual = np.diff(spans.records.column("iteration")), spans.num_iterations[1:]
     gaps = np.flatnonzero(steps > usual)
-    if not len(gaps):
-        return
-    num_missing = float(np.sum(steps[gaps] / float(np.median(usual)) - 1))
-    whole = len(spans) + num_missing
-    lines = spans.records.numbers[gaps + 1]
-    text = (
-        f"{num_missing:.0f} of {whole:.0f} lines between the first and the last have no time or are not there "
-        f"(before {named(lines)}): whatever stood there is not in the number"
-    )
-    weight = Weight.DOUBT if num_missing / whole >= MISSING else Weight.REMARK
-    yield Contradiction(Code.MISSING_LINES, weight, text, lines)
+    if len(gaps):
+        num_missing = float(np.sum(steps[gaps] / float(np.median(usual)) - 1))
+        whole, lines = len(spans) + num_missing, spans.records.numbers[gaps + 1]
+        text = (
+            f"{num_missing:.0f} of {whole:.0f} lines between the first and the last have no time or are not there "
+            f"(before {named(lines)}): whatever stood there is not in the number"
+        )
+        weight = Weight.DOUBT if num_missing / whole >= MISSING else Weight.REMARK
+        yield Contradiction(Code.MISSING_LINES, weight, text, lines)
 
 
-def _impossible(log: Log) -> Iterator[Contradiction]:
-    number = log.num_impossible
-    if number > 1:
-        weight = Weight.DOUBT if number >= MISSING * (log.num_records + number) else Weight.REMARK
-        yield Contradiction(Code.IMPOSSIBLE_TIMES, weight, f"{number} times or rates are 0, below 0 or not finite")
-
-
-def _fast(spans: Spans) -> Iterator[Contradiction]:
+def _fast(said: Statements) -> Iterator[Contradiction]:
     """Yield the intervals that are far faster than their neighbours, and have none that is slower to make up for it."""
-    costs, number = spans.seconds_per_token, len(spans)
+    costs, number = said.spans.seconds_per_token, len(said.spans)
     if number < 2 * NEIGHBOURS:
         return
-    padded = np.pad(costs, NEIGHBOURS, mode="reflect")
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(costs, NEIGHBOURS, mode="reflect"), 2 * NEIGHBOURS + 1)
     around = np.full(number, np.nan)
     # Medians take time: only where the slowest neighbour leaves a doubt.
     doubted = costs < FAST * windows.max(axis=1)
@@ -317,7 +279,7 @@ def _fast(spans: Spans) -> Iterator[Contradiction]:
     with_neighbour = np.maximum(pairs[:-2], pairs[2:]) + costs
     fast = np.flatnonzero((costs < FAST * around) & (with_neighbour < (1 + FAST + 0.25) * around))
     if len(fast):
-        lines = spans.records.numbers[fast]
+        lines = said.spans.records.numbers[fast]
         text = (
             f"{len(fast)} of {number} intervals take less than {100 * FAST:.0f} % of the time of those around them "
             f"({named(lines)}): no machine trains single iterations so much faster"
@@ -328,36 +290,27 @@ def _fast(spans: Spans) -> Iterator[Contradiction]:
 
 def _attempts(said: Statements) -> Iterator[Contradiction]:
     """Yield whether another start of the same training was clearly slower (doubted) or faster (said) than the one that counts."""
-    ours = _typical(said.attempt, said.overrides)
-    for other in said.others:
-        theirs = _typical(other, said.overrides)
-        if ours is None or theirs is None or abs(theirs / ours - 1) <= ATTEMPTS:
+    ours, *others = (_costs(each, said.overrides) for each in (said.attempt, *said.others))
+    for other, theirs in zip(said.others, others, strict=True):
+        if min(len(ours), len(theirs)) < MIN_ATTEMPT:
             continue
-        line = int(other.records.numbers[0])
-        text = (
-            f"another start of this training (from line {line}) takes {theirs / ours:.4g} times as long per token as the one that "
-            "is measured"
-        )
-        yield Contradiction(Code.ATTEMPTS_DIFFER, Weight.DOUBT if theirs > ours else Weight.REMARK, text, (line,))
+        slower = float(np.median(theirs)) / float(np.median(ours))
+        if abs(slower - 1) > ATTEMPTS:
+            line = int(other.records.numbers[0])
+            text = f"another start of this training (from line {line}) takes {slower:.4g} times as long per token as the one that is measured"
+            yield Contradiction(Code.ATTEMPTS_DIFFER, Weight.DOUBT if slower > 1 else Weight.REMARK, text, (line,))
 
 
 def _ranks(attempt: Attempt) -> Iterator[Contradiction]:
     """Yield whether processes that print the same iterations print different times for them; the slowest one's count."""
     copies = max(attempt.copies.values(), key=lambda each: each.between_processes, default=None)
-    if copies is None or copies.between_processes <= RANKS:
-        return
-    fastest, slowest = copies.line_numbers
-    text = (
-        f"processes print different times for {copies.num_differing} of {copies.num_iterations} iterations: the slowest one's are "
-        f"{copies.between_processes + 1:.4g} times the fastest one's in all (most in lines {fastest} and {slowest})"
-    )
-    yield Contradiction(Code.RANKS_DIFFER, Weight.DOUBT, text, copies.line_numbers)
-
-
-def _typical(attempt: Attempt, overrides: Overrides) -> float | None:
-    """Return the median of seconds per token of a start, None for one of too few lines."""
-    costs = _costs(attempt, overrides)
-    return float(np.median(costs)) if len(costs) >= MIN_ATTEMPT else None
+    if copies and copies.between_processes > RANKS:
+        fastest, slowest = copies.line_numbers
+        text = (
+            f"processes print different times for {copies.num_differing} of {copies.num_iterations} iterations: the slowest one's are "
+            f"{copies.between_processes + 1:.4g} times the fastest one's in all (most in lines {fastest} and {slowest})"
+        )
+        yield Contradiction(Code.RANKS_DIFFER, Weight.DOUBT, text, copies.line_numbers)
 
 
 def _costs(attempt: Attempt, overrides: Overrides, first: int = 0) -> Column:
@@ -371,23 +324,20 @@ def _costs(attempt: Attempt, overrides: Overrides, first: int = 0) -> Column:
 # By what else the log says, how long the run takes.
 
 
-def otherwise(said: Statements) -> tuple[Otherwise, ...]:
-    """Return the statements by which the run takes longer than its steady time."""
-    return tuple(each for each in _otherwise(said) if each.slower > 1)
-
-
-def _otherwise(said: Statements) -> Iterator[Otherwise]:
-    measured = said.measured
-    window, sizes = measured.window.spans, measured.sizes
-    if sizes.has_times and (clock := slower_by_clock(window, said.log, is_ours=said.is_ours)):
+def _otherwise(said: Statements, found: list[Restated]) -> Iterator[Otherwise]:
+    window, has_times = said.measured.window.spans, said.sizes.has_times
+    if has_times and (clock := slower_by_clock(said)):
         yield Otherwise("the times of day of its lines", clock)
-    for field in restated(said.attempt.records, sizes):
+    for field in found:
         if field.is_absolute and OTHER_UNIT < field.high < 1:
             yield Otherwise(f"the {WORDS[field.name]} of its lines", 1 / field.high)
-    if sizes.has_times:
-        yield Otherwise("what the rounding of its times may hide", _rounded(window.elapsed_s))
-        alike = float(window.elapsed_s.sum() / (window.num_tokens / window.num_iterations).sum())
-        yield Otherwise("its lines, each counted as many iterations,", alike * measured.steady)
+    if has_times:
+        times = window.elapsed_s
+        half = half_unit(times)
+        if len(times) > 1 and float(times.std()) < half:  # else the rounding evens out
+            yield Otherwise("what the rounding of its times may hide", 1 + half / float(times.mean()))
+        alike = float(times.sum() / (window.num_tokens / window.num_iterations).sum())
+        yield Otherwise("its lines, each counted as many iterations,", alike * said.measured.steady)
     ours = _mean_behind_warm_up([said.attempt], said.overrides)
     long = [[other] for other in said.others if len(other.records) >= MIN_ATTEMPT]
     short = [other for other in said.others if len(other.records) < MIN_ATTEMPT]
@@ -396,15 +346,6 @@ def _otherwise(said: Statements) -> Iterator[Otherwise]:
         if ours and theirs:
             lines = ", ".join(str(int(other.records.numbers[0])) for other in others[:3])
             yield Otherwise(f"another start of this training in the log (from line {lines})", theirs / ours)
-
-
-def _rounded(times: Column) -> float:
-    """Return the greatest mean that the printed times may stand for by the mean that they have.
-
-    Times that scatter less than they are rounded lie on one side of what is printed; else the rounding evens out.
-    """
-    half = half_unit(times)
-    return 1 + half / float(times.mean()) if len(times) > 1 and float(times.std()) < half else 1.0
 
 
 def _mean_behind_warm_up(attempts: Sequence[Attempt], overrides: Overrides) -> float | None:

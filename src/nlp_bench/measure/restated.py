@@ -13,32 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Records
-from nlp_bench.measure.contradiction import Code, Contradiction, Weight, named, weigh
+from nlp_bench.measure.contradiction import Code, Contradiction, Statements, Weight, named
 from nlp_bench.measure.efficiency import COUNTS, SAME, flops_per_token
 from nlp_bench.measure.shape import shaped
-from nlp_bench.measure.sizes import Sizes
-from nlp_bench.measure.workload import Workload
+from nlp_bench.measure.sizes import Column, Sizes
 
-Column = NDArray[np.float64]
-OTHER_CLOCK = 0.03
-"""Share by which rates that another clock took may differ from batch / time."""
-ONE_CLOCK = 0.005
-"""The same where all lines agree with each other to the digit: one constant for the whole log."""
-GROSS_SHAPE = 2.0
-"""FLOP/s are counted in many ways: of those against a shape only such a factor takes the number away."""
+OTHER_CLOCK = 0.03  # share by which rates that another clock took may differ from batch / time
+ONE_CLOCK = 0.005  # the same where all lines agree with each other to the digit: one constant for the whole log
+GROSS_SHAPE = 2.0  # FLOP/s are counted in many ways: of those against a shape only such a factor takes the number away
 OVERCLAIMED = 0.1
 """Share of the lines whose batch may be larger than what was consumed: those in which a ramp-up took a step."""
-COUNTED = 1e-4
-"""The same of counts, which no clock took."""
-SILENT = 0.005
-"""Share of the lines that may lack what the others print."""
-MIN_LINES = 3
-"""Lines from which their agreement to the digit is no chance."""
+COUNTED = 1e-4  # the same of counts, which no clock took
+SILENT = 0.005  # share of the lines that may lack what the others print
+MIN_LINES = 3  # lines from which their agreement to the digit is no chance
 MAX_DECIMALS = 9
-MANY = 4096
-"""Values that are looked at for their decimals."""
-BY_1000 = 1e-3
-"""Early versions of Megatron-DeepSpeed divide by milliseconds as if they were seconds."""
+MANY = 4096  # values that are looked at for their decimals
+BY_1000 = 1e-3  # early versions of Megatron-DeepSpeed divide by milliseconds as if they were seconds
 _SLACK = 1e-9
 _MIN_SHARE = 0.5
 _FLOPS = ("tflops", "model_tflops")
@@ -116,25 +106,22 @@ def stating(records: Records) -> tuple[str, ...]:
 def restated(records: Records, sizes: Sizes) -> Iterator[Restated]:
     """Yield each field that states the time of the lines again; nothing for a log that states it once only."""
     fields = [name for name in _RATES if _has(records, name)]
-    if _has(records, "elapsed_s"):
-        time, has_time = bounds(records.column("elapsed_s")), True
+    if has_time := _has(records, "elapsed_s"):
+        time = bounds(records.column("elapsed_s"))
     elif fields:
         # The first rate stands for the time: the others are held against it.
-        first = fields.pop(0)
-        low, high = bounds(records.column(first))
-        work, has_time = _work(first, records, sizes)
+        low, high = bounds(records.column(fields[0]))
+        work, has_time = _work(fields.pop(0), records, sizes)
         with np.errstate(divide="ignore"):
             time = work / high, work / low
     else:
         return
-    held = [(name, records.column(name), *_work(name, records, sizes)) for name in fields]
-    held = [(name, rate, work, is_absolute and has_time) for name, rate, work, is_absolute in held]
+    for name in fields:
+        work, is_absolute = _work(name, records, sizes)
+        yield from _held(name, records.column(name), time, work, is_absolute=is_absolute and has_time)
     if _has(records, *_ENERGY):
         joules, watts = map(records.column, _ENERGY)
-        held.append(("joules_per_device", watts, joules, True))
-    for name, rate, work, is_absolute in held:
-        if found := _held(name, rate, time, work, is_absolute=is_absolute):
-            yield found
+        yield from _held("joules_per_device", watts, time, joules, is_absolute=True)
 
 
 def _work(name: str, records: Records, sizes: Sizes) -> tuple[Column, bool]:
@@ -157,26 +144,29 @@ def _work(name: str, records: Records, sizes: Sizes) -> tuple[Column, bool]:
     return (scale * sizes.sequence if len(lengths) and np.ptp(lengths) else scale), False
 
 
-def _held(name: str, rate: Column, time: tuple[Column, Column], work: Column, *, is_absolute: bool) -> Restated | None:
+def _held(
+    name: str, rate: Column, time: tuple[Column, Column], work: Column, *, is_absolute: bool
+) -> Iterator[Restated]:
     rate_low, rate_high = bounds(rate)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         low, high = time[0] * rate_low / work, time[1] * rate_high / work
     known = np.isfinite(low) & np.isfinite(high) & (high > 0)
     if not known.any():
-        return None
+        return
     begin, end = _deepest(low[known], high[known])
     fits = known & (low <= end) & (high >= begin)
     is_exact = bool(known.sum() >= MIN_LINES and fits.sum() >= _MIN_SHARE * known.sum())
     if not is_exact:
         begin, end = float(np.median(low[known])), float(np.median(high[known]))
-    return Restated(
+    is_wrong = known & ~fits & is_exact
+    yield Restated(
         name=name,
         rate=rate,
         work=work,
         is_exact=is_exact,
         low=begin,
         high=end,
-        is_wrong=known & ~fits if is_exact else np.zeros(len(rate), dtype=np.bool_),
+        is_wrong=is_wrong,
         is_absolute=is_absolute,
     )
 
@@ -214,9 +204,9 @@ def half_unit(column: Column) -> float:
     return 0.0
 
 
-def against_time(records: Records, found: list[Restated], *, is_ours: bool) -> Iterator[Contradiction]:
+def against_time(said: Statements, found: list[Restated]) -> Iterator[Contradiction]:
     """Yield where lines disagree with their own time, and where a rate does so throughout."""
-    elapsed = records.column("elapsed_s")
+    elapsed = said.records.column("elapsed_s")
     has_times = bool(np.isfinite(elapsed).any())
     blamed: dict[int, list[str]] = {}
     codes: list[Code] = []
@@ -225,91 +215,90 @@ def against_time(records: Records, found: list[Restated], *, is_ours: bool) -> I
         with np.errstate(divide="ignore", invalid="ignore"):
             means = field.work * field.ratio / field.rate
         is_wrong = field.is_wrong
-        if not is_ours and has_times:
+        if not said.is_ours and has_times:
             is_wrong = is_wrong & (np.abs(means / elapsed - 1) > ONE_CLOCK)
         for index in np.flatnonzero(is_wrong):
             reasons = blamed.setdefault(int(index), [])
             if not (reasons and field.name in _FLOPS):  # they have the fewest digits
-                stated = records.column(field.name)[index]
+                stated = said.records.column(field.name)[index]
                 reasons.append(f"{WORDS[field.name]} {stated:.12g} means {means[index]:.5g} s")
         if is_wrong.any():
             codes.append(field.code)
             implied = np.where(is_wrong & np.isfinite(means), np.maximum(implied, means), implied)
-        yield from _throughout(field, is_ours=is_ours)
+        yield from _throughout(field, said)
     if not codes:
         return
     # One contradiction for all changed lines, with what the first one says.
     indices = sorted(blamed)
-    first, lines = indices[0], records.numbers[indices]
+    first, lines = indices[0], said.records.numbers[indices]
     logged = f"the time per iteration is {elapsed[first]:.12g} s" if np.isfinite(elapsed[first]) else "one rate"
     slower = float(np.sum(implied) / np.nansum(elapsed)) if has_times else 1.0
     others = f"; so do{'es' if len(lines) == 2 else ''} {named(lines[1:])}" if len(lines) > 1 else ""
     text = f"line {lines[0]} contradicts itself: {logged}, but {' and '.join(blamed[first])}{others}"
     code = Code.RATES_VS_TIME if Code.RATES_VS_TIME in codes else codes[0]
-    yield Contradiction(code, weigh(slower, is_ours=is_ours), text, lines)
+    yield Contradiction(code, said.weigh(slower), text, lines)
 
 
-def _throughout(field: Restated, *, is_ours: bool) -> Iterator[Contradiction]:
-    if not field.is_absolute or field.is_near(1.0, ONE_CLOCK if field.is_exact else OTHER_CLOCK):
-        return
-    if field.name == "samples_per_second" and not is_ours and field.is_near(BY_1000, OTHER_CLOCK):
-        return
-    # Of the digits that it may have, those that are kindest.
-    ratio = field.high if field.high < 1 else field.low
-    text = f"the {WORDS[field.name]} of the log are {field.ratio:.4g} times what its time and sizes give"
-    yield Contradiction(field.code, weigh(1 / ratio if ratio else np.inf, is_ours=is_ours), text)
+def _throughout(field: Restated, said: Statements) -> Iterator[Contradiction]:
+    is_early_deepspeed = field.name == "samples_per_second" and not said.is_ours and field.is_near(BY_1000, OTHER_CLOCK)
+    tolerance = ONE_CLOCK if field.is_exact else OTHER_CLOCK
+    if field.is_absolute and not field.is_near(1.0, tolerance) and not is_early_deepspeed:
+        ratio = field.high if field.high < 1 else field.low  # of the digits that it may have, those that are kindest
+        text = f"the {WORDS[field.name]} of the log are {field.ratio:.4g} times what its time and sizes give"
+        yield Contradiction(field.code, said.weigh(1 / ratio if ratio else np.inf), text)
 
 
-def silent(records: Records) -> Iterator[Contradiction]:
+def silent(said: Statements) -> Iterator[Contradiction]:
     """Yield where lines lack a rate that the others print: what was taken out of a changed line cannot contradict it."""
+    records = said.records
     elapsed = records.column("elapsed_s")
     for name in (*_RATES, "consumed_samples"):
         has = records.has(name)[1:]
         lacks = np.flatnonzero(~has & np.isfinite(elapsed[1:])) + 1
-        if has.sum() < MIN_LINES or len(lacks) < max(MIN_LINES, SILENT * len(records)):
-            continue
-        lines = records.numbers[lacks]
-        many = f"{len(lacks)} of {len(records)} lines"
-        text = f"{many} do not print the {WORDS[name]} that the others print: {named(lines)}"
-        yield Contradiction(Code.SILENT_LINES, Weight.DOUBT, text, lines)
-        return
+        if has.sum() >= MIN_LINES and len(lacks) >= max(MIN_LINES, SILENT * len(records)):
+            lines = records.numbers[lacks]
+            many = f"{len(lacks)} of {len(records)} lines"
+            text = f"{many} do not print the {WORDS[name]} that the others print: {named(lines)}"
+            yield Contradiction(Code.SILENT_LINES, Weight.DOUBT, text, lines)
+            return
 
 
-def against_shape(sizes: Sizes, found: list[Restated], workload: Workload, *, is_ours: bool) -> Iterator[Contradiction]:
+def against_shape(said: Statements, found: list[Restated]) -> Iterator[Contradiction]:
     """Yield where the FLOP/s of the lines are by no counting those of the model that the arguments describe."""
-    if not (sizes.num_devices and np.isfinite(sizes.tokens).any() and sizes.has_times):
-        return
+    sizes = said.sizes
     fields = [field for field in found if field.name in _FLOPS]
-    known = flops_per_token(shaped(workload, sizes.sequence_length)) if fields else {}
-    known = {name: flops for name, flops in known.items() if flops}
+    if not (fields and sizes.num_devices and np.isfinite(sizes.tokens).any() and sizes.has_times):
+        return
+    counts = flops_per_token(shaped(said.workload, sizes.sequence_length))
+    known = {name: flops for name, flops in counts.items() if flops}
     for field in fields if known else ():
-        rate = field.rate
         with np.errstate(divide="ignore", invalid="ignore"):
-            per_token = rate * sizes.elapsed_s * sizes.num_devices * 1e12 / sizes.tokens
-        per_token = per_token[np.isfinite(per_token) & (rate > 0)]
+            per_token = field.rate * sizes.elapsed_s * sizes.num_devices * 1e12 / sizes.tokens
+        per_token = per_token[np.isfinite(per_token) & (field.rate > 0)]
         stated = float(np.median(per_token)) if len(per_token) else 0.0
-        typical = float(np.nanmedian(rate))  # 0 where a small model's rate has too few digits
-        digits = half_unit(rate) / typical if typical > 0 else np.inf
+        typical = float(np.nanmedian(field.rate))  # 0 where a small model's rate has too few digits
+        digits = half_unit(field.rate) / typical if typical > 0 else np.inf
         if not stated or digits > SAME:
             continue
-        ratios = {name: stated / flops for name, flops in known.items() if flops}
+        ratios = {name: stated / flops for name, flops in known.items()}
         name = min(ratios, key=lambda name: abs(np.log(ratios[name])))
-        if abs(ratios[name] - 1) <= SAME + digits:
-            continue
-        text = (
-            f"the {WORDS[field.name]} of the log are {ratios[name]:.4g} times what the model of its arguments gives at the "
-            f"logged times, by the nearest of the usual counts ({COUNTS[name]})"
-        )
-        weight = Weight.VOID if is_ours or 1 / ratios[name] > GROSS_SHAPE else Weight.DOUBT
-        yield Contradiction(Code.FLOPS_VS_SHAPE, weight, text)
+        if abs(ratios[name] - 1) > SAME + digits:
+            text = (
+                f"the {WORDS[field.name]} of the log are {ratios[name]:.4g} times what the model of its arguments gives at the "
+                f"logged times, by the nearest of the usual counts ({COUNTS[name]})"
+            )
+            weight = Weight.VOID if said.is_ours or 1 / ratios[name] > GROSS_SHAPE else Weight.DOUBT
+            yield Contradiction(Code.FLOPS_VS_SHAPE, weight, text)
 
 
-def against_counts(records: Records, sizes: Sizes, *, is_ours: bool) -> Iterator[Contradiction]:
+def against_counts(said: Statements) -> Iterator[Contradiction]:
     """Yield where consumed samples or tokens do not grow as batch and sequence length say."""
-    iterations, consumed = records.column("iteration"), records.column("consumed_samples")
-    batch = records.column("global_batch_size")
+    records, length = said.records, said.sizes.sequence_length
+    iterations, consumed, tokens, batch = map(
+        records.column, ("iteration", "consumed_samples", "consumed_tokens", "global_batch_size")
+    )
     if np.isfinite(consumed).any() and np.isfinite(batch).any():
-        yield from _changed_count(records, consumed - iterations * batch, batch, is_ours=is_ours)
+        yield from _changed_count(said)
         steps = np.diff(iterations, prepend=np.nan)
         usual = np.median(steps[1:]) if len(steps) > 1 else 1.0  # a ramp-up goes on behind a gap
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -320,24 +309,24 @@ def against_counts(records: Records, sizes: Sizes, *, is_ours: bool) -> Iterator
         ratio = float(np.mean(grown)) if ratio >= 1 - COUNTED and overclaimed > OVERCLAIMED else ratio
         if abs(ratio - 1) > COUNTED:
             text = f"its consumed samples grow by {ratio:.4g} times the global batch size per iteration"
-            yield Contradiction(Code.SAMPLES_VS_BATCH, weigh(1 / max(ratio, 1e-9), is_ours=is_ours), text)
-    tokens = records.column("consumed_tokens")
-    if np.isfinite(tokens).any() and np.isfinite(consumed).any() and sizes.sequence_length and len(records) > 1:
+            yield Contradiction(Code.SAMPLES_VS_BATCH, said.weigh(1 / max(ratio, 1e-9)), text)
+    if np.isfinite(tokens).any() and np.isfinite(consumed).any() and length and len(records) > 1:
         with np.errstate(divide="ignore", invalid="ignore"):
-            length = np.diff(tokens) / np.diff(consumed)
-        length = length[np.isfinite(length) & (length > 0)]
-        ratio = float(np.median(length)) / sizes.sequence_length if len(length) else 1.0
-        # Counts printed for people (1.258B) have few digits.
-        if abs(ratio - 1) > OTHER_CLOCK and ratio < 1:
+            lengths = np.diff(tokens) / np.diff(consumed)
+        lengths = lengths[np.isfinite(lengths) & (lengths > 0)]
+        ratio = float(np.median(lengths)) / length if len(lengths) else 1.0
+        if 1 - ratio > OTHER_CLOCK:  # counts printed for people (1.258B) have few digits
             text = f"its consumed tokens grow by {ratio:.4g} times the sequence length per sample"
-            yield Contradiction(Code.TOKENS_VS_SAMPLES, weigh(1 / ratio, is_ours=is_ours), text)
+            yield Contradiction(Code.TOKENS_VS_SAMPLES, said.weigh(1 / ratio), text)
 
 
-def _changed_count(records: Records, offsets: Column, batch: Column, *, is_ours: bool) -> Iterator[Contradiction]:
+def _changed_count(said: Statements) -> Iterator[Contradiction]:
     """Yield the lines whose count is not that of all others: with one batch size each has `iteration * batch` and one constant.
 
     A batch that grew before this log began is in the constant; one that grows within it has no majority.
     """
+    iterations, consumed, batch = map(said.records.column, ("iteration", "consumed_samples", "global_batch_size"))
+    offsets = consumed - iterations * batch
     known = np.isfinite(offsets)
     if not known.any() or len(set(batch[known])) != 1:
         return
@@ -346,14 +335,10 @@ def _changed_count(records: Records, offsets: Column, batch: Column, *, is_ours:
     wrong = np.flatnonzero(known & (offsets != usual))
     if counts.max() <= _MIN_SHARE * known.sum() or not len(wrong):
         return
-    first, lines = int(wrong[0]), records.numbers[wrong]
-    consumed, expected = (
-        records.column("consumed_samples")[first],
-        records.column("iteration")[first] * batch[first] + usual,
-    )
+    first, lines = int(wrong[0]), said.records.numbers[wrong]
     others = f"; so do {named(lines[1:])}" if len(lines) > 1 else ""
     text = (
-        f"line {lines[0]} contradicts the others: consumed samples is {consumed:.0f} where iteration and batch give "
-        f"{expected:.0f}{others}"
+        f"line {lines[0]} contradicts the others: consumed samples is {consumed[first]:.0f} where iteration and batch give "
+        f"{iterations[first] * batch[first] + usual:.0f}{others}"
     )
-    yield Contradiction(Code.SAMPLES_VS_BATCH, Weight.VOID if is_ours else Weight.DOUBT, text, lines)
+    yield Contradiction(Code.SAMPLES_VS_BATCH, Weight.VOID if said.is_ours else Weight.DOUBT, text, lines)

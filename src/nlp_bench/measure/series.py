@@ -15,13 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-MIN_VALUES = 8
-"""Below this autocorrelation cannot be seen, and the values are taken for independent."""
+MIN_VALUES = 8  # below this autocorrelation cannot be seen, and the values are taken for independent
 LARGEST = 0.9
-MAX_ORDER = 10
-"""Of an autoregressive process."""
-LARGEST_SUM = 0.95
-"""Of its coefficients; above, a series has no mean that it stays near."""
+MAX_ORDER = 10  # of an autoregressive process
+LARGEST_SUM = 0.95  # of its coefficients; above, a series has no mean that it stays near
 
 
 def median(values: NDArray[np.float64]) -> float:
@@ -98,12 +95,9 @@ def long_run_variance(values: NDArray[np.float64]) -> float:
 
 
 Column = NDArray[np.float64]
-MIN_SEGMENT = 5
-"""Fewer values make no level."""
-MIN_STEP = 0.02
-"""Share of the level below which a change is not worth telling."""
-MIN_T = 4.5
-"""Standard errors; noise of 1000 values exceeds it in fewer than one of 100 series."""
+MIN_SEGMENT = 5  # fewer values make no level
+MIN_STEP = 0.02  # share of the level below which a change is not worth telling
+MIN_T = 4.5  # standard errors; noise of 1000 values exceeds it in fewer than one of 100 series
 MAX_SEGMENTS = 64
 _SPREAD = 5 * 1.4826
 _LEAST_SPREAD = 0.10

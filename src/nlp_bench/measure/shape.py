@@ -12,12 +12,9 @@ _REMEDY = "the log's dump of the arguments or a run.json states it"
 _DENSE = frozenset({0, 1, "0", "1", "[1]", "none", "None"})
 """What programs print for `num_experts` where there are none (Megatron-DeepSpeed: a list)."""
 _SIZE = re.compile(r"(\d{1,4})B")
-_FAMILY = {"mt5": "t5"}
-"""A model file's families that are counted as another one."""
-MAX_COUNT = 10**9
-"""No width, length or number of layers of a model is larger."""
-MEGATRON_DIVISOR = 128
-"""Megatron-LM's default of make_vocab_size_divisible_by."""
+_FAMILY = {"mt5": "t5"}  # a model file's families that are counted as another one
+MAX_COUNT = 10**9  # no width, length or number of layers of a model is larger
+MEGATRON_DIVISOR = 128  # Megatron-LM's default of make_vocab_size_divisible_by
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,8 @@ from nlp_bench.measure.window import MAX_MARKED, Window
 from nlp_bench.reason import Reason, texts
 
 Column = NDArray[np.float64]
-STALL_FACTOR = 1.5
-"""An interval that takes so many times the median is a stall."""
-MAX_STALLS = 5
-"""As many are named."""
+STALL_FACTOR = 1.5  # an interval that takes so many times the median is a stall
+MAX_STALLS = 5  # as many are named
 MIN_TREND, MIN_TREND_RECORDS, TREND_P = 0.01, 16, 0.001
 """Change from one end of the window to the other that is worth telling, records to see it, and chance to see it in noise."""
 MIN_MODES, MODES_D, MODES_APART, MODES_SHARE = 20, 4.5, 0.03, 0.1
@@ -28,8 +26,7 @@ MIN_MODES, MODES_D, MODES_APART, MODES_SHARE = 20, 4.5, 0.03, 0.1
 how far they are apart, and the least share of records in one."""
 MAX_WARM_UP, MIN_WARM_UP_RECORDS = 0.1, 8
 """Share of the intervals, beside the first one, above which warm-up is doubted, and records of a window that can doubt it."""
-TARGET = 0.01
-"""Half width of the interval that `num_more` is for, as a share of the rate."""
+TARGET = 0.01  # half width of the interval that `num_more` is for, as a share of the rate
 MAX_MORE = 10_000_000
 
 

@@ -113,8 +113,7 @@ def sensitivity(spans: Spans, reference: float | None) -> tuple[Choice, ...]:
 
 
 STAMPS, LOGGED = "time of day of the lines", "sum of the logged times"
-FINE = 0.02
-"""Times of day whose step is at most this share of an interval tell how the intervals scatter."""
+FINE = 0.02  # times of day whose step is at most this share of an interval tell how the intervals scatter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,8 +194,7 @@ def _ticks(spans: Spans, start: int) -> NDArray[np.float64]:
     return np.concatenate([[begin], stamps[start:]])
 
 
-REPORT_TOKENS = 20_000_000
-"""Tokens of the hypothetical training (NLP benchmark of the JUPITER suite)."""
+REPORT_TOKENS = 20_000_000  # tokens of the hypothetical training (NLP benchmark of the JUPITER suite)
 
 
 @dataclass(frozen=True, kw_only=True)

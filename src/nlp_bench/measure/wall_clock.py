@@ -5,40 +5,36 @@ and what passes more is evaluation, a checkpoint, or time that the program does 
 loses nothing in between: where more time passes from line to line all along the log, its times are too small.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.logs.record import Log
-from nlp_bench.measure.contradiction import Code, Contradiction, Weight, weigh
-from nlp_bench.measure.sizes import Spans
+from nlp_bench.measure.contradiction import Code, Contradiction, Statements, Weight
+from nlp_bench.measure.sizes import Column, Spans
 from nlp_bench.measure.window import MAX_MARKED
 
-Column = NDArray[np.float64]
 UNIFORM = 0.02
 """Share by which the time from line to line may differ from the logged one, all along the log, beside the resolution of the stamps."""
-ROUNDED = 0.005
-"""Share of a block that the rounding of the clock may be."""
+ROUNDED = 0.005  # share of a block that the rounding of the clock may be
 FAST, PRINTED_LATE_S = 0.01, 1.0
 """Share by which less time may have passed in all, and seconds by which the first line may have been printed late."""
 OUTSIDE, MUCH_OUTSIDE = 0.05, 0.10
 """Share of the wall clock between the lines, without words of an evaluation or a checkpoint, from which it is said, and doubted."""
-MUCH_IN_WORDS = 0.30
-"""The same with such words: what they excuse has an end."""
+MUCH_IN_WORDS = 0.30  # the same with such words: what they excuse has an end
 SET_BACK, MIN_SET_BACK = 0.01, 2
 """Share of the lines, and number of them, before which a clock may be set back: what lies between them is not looked at."""
-MIN_BLOCK, MAX_BLOCKS = 8, 20
-"""Lines of a block, at least, and blocks: late lines even out within one."""
+MIN_BLOCK, MAX_BLOCKS = 8, 20  # lines of a block, at least, and blocks: late lines even out within one
 ONE_STALL_S = 5.0
 """Seconds that a loaded machine may hold a program up between two of a few lines: too little to call all of them wrong."""
 EVALUATES_BETWEEN = frozenset({"mlperf-mllog"})
 """Forms of logs in which an evaluation lies between each two lines: MLPerf stops its blocks of training for it."""
-LONG, HOLE_S = 5.0, 10.0
-"""Times the usual, and seconds beyond it, from which an interval may be one in which the job stood still."""
-STOOD_STILL = 0.8
-"""Share of such an interval in which no recorder took a sample."""
+LONG, HOLE_S = (
+    5.0,
+    10.0,
+)  # times the usual, and seconds beyond it, from which the job may have stood still in an interval
+STOOD_STILL = 0.8  # share of such an interval in which no recorder took a sample
 _HOUR_S, _ZONE_CHANGE_S = 3600.0, 5.0
 
 
@@ -58,11 +54,11 @@ class Passed:
     """Unit of the times of day."""
     backward: NDArray[np.int64]
     """Line numbers before which the clock was set back."""
-    is_worded: bool = False
+    is_worded: bool
     """Whether the log speaks of them so often that its words tell nothing."""
 
 
-def passed(spans: Spans, log: Log, *, is_ours: bool = False, may_change_zone: bool = True) -> Passed | None:
+def passed(spans: Spans, said: Statements, *, may_change_zone: bool = True) -> Passed | None:
     """Return what can be compared, None where nothing can.
 
     Left out are gaps in the iterations, clocks that were set back, and one step of an hour, which is the change of a time zone. In a run of ours the
@@ -88,14 +84,12 @@ def passed(spans: Spans, log: Log, *, is_ours: bool = False, may_change_zone: bo
     if not np.any(usable | is_back):
         return None
     offsets, numbers = spans.records.offsets[where], spans.records.numbers[where]
-    inside = np.searchsorted(offsets, [event.offset for event in log.events])
+    inside = np.searchsorted(offsets, [event.offset for event in said.log.events])
     has_event = np.zeros(len(offsets), dtype=np.bool_)
     has_event[inside[inside < len(offsets)]] = True
-    is_worded = not is_ours and 2 * np.count_nonzero(has_event) > len(has_event)
-    if log.dialect in EVALUATES_BETWEEN:
-        has_event[:] = True
-    elif is_worded:
-        has_event[:] = False
+    is_worded = not said.is_ours and 2 * np.count_nonzero(has_event) > len(has_event)
+    if is_worded or said.log.dialect in EVALUATES_BETWEEN:
+        has_event[:] = said.log.dialect in EVALUATES_BETWEEN
     return Passed(
         seconds=between[usable],
         logged=logged[usable],
@@ -107,55 +101,40 @@ def passed(spans: Spans, log: Log, *, is_ours: bool = False, may_change_zone: bo
     )
 
 
-def against_stamps(found: Passed | None, *, is_ours: bool) -> Iterator[Contradiction]:
+def against_stamps(said: Statements) -> Iterator[Contradiction]:
     """Yield what the times of day say against the logged times."""
+    found = passed(said.spans, said)
     if found is None:
         return
-    if len(found.backward) > max(MIN_SET_BACK, SET_BACK * (len(found.seconds) + len(found.backward))):
-        yield Contradiction(
-            Code.STAMPS_VS_TIME_FAST,
-            weigh(1.0, is_ours=is_ours),
-            f"the clock of its lines goes backward {len(found.backward)} times",
-            found.backward,
-        )
+    number, total, logged = len(found.seconds), float(found.seconds.sum()), float(found.logged.sum())
+    if len(found.backward) > max(MIN_SET_BACK, SET_BACK * (number + len(found.backward))):
+        text = f"the clock of its lines goes backward {len(found.backward)} times"
+        yield Contradiction(Code.STAMPS_VS_TIME_FAST, said.weigh(1.0), text, found.backward)
         return
-    total, logged = float(found.seconds.sum()), float(found.logged.sum())
-    fast_s = FAST * logged + 2 * found.resolution_s + PRINTED_LATE_S
-    if total < logged - fast_s:
-        yield Contradiction(
-            Code.STAMPS_VS_TIME_FAST,
-            weigh(1.0, is_ours=is_ours),
-            f"its lines were written within {total:.1f} s, and their times add up to {logged:.1f} s",
-        )
+    if total < logged - (FAST * logged + 2 * found.resolution_s + PRINTED_LATE_S):
+        text = f"its lines were written within {total:.1f} s, and their times add up to {logged:.1f} s"
+        yield Contradiction(Code.STAMPS_VS_TIME_FAST, said.weigh(1.0), text)
         return
     steady = ~found.has_event
     typical, tolerance = _typical(found.seconds[steady], found.logged[steady], found.resolution_s)
     if typical > 1 + tolerance:
-        is_one_stall = len(found.seconds) < MIN_BLOCK and total - logged < ONE_STALL_S
-        yield Contradiction(
-            Code.STAMPS_VS_TIME_SLOW,
-            Weight.DOUBT if found.is_worded or is_one_stall else weigh(typical, is_ours=is_ours),
-            f"from line to line {typical:.4g} times as much time passed as the lines log ({total:.1f} s for {logged:.1f} s)",
-        )
+        is_one_stall = number < MIN_BLOCK and total - logged < ONE_STALL_S
+        weight = Weight.DOUBT if found.is_worded or is_one_stall else said.weigh(typical)
+        text = f"from line to line {typical:.4g} times as much time passed as the lines log ({total:.1f} s for {logged:.1f} s)"
+        yield Contradiction(Code.STAMPS_VS_TIME_SLOW, weight, text)
         return
-    yield from _outside(found, total, logged)
-
-
-def slower_by_clock(window: Spans, log: Log, *, is_ours: bool) -> float | None:
-    """Return how many times as long as the intervals of the window log passed by the clock of its lines, at the kindest.
-
-    Intervals in which the log speaks of an evaluation or a checkpoint are left out, where what they excuse is no more than words may excuse
-    within the lines. None where the lines have no clock.
-    """
-    found = passed(window, log, is_ours=is_ours, may_change_zone=False)
-    if found is None or log.dialect in EVALUATES_BETWEEN or not len(found.seconds):
-        return None
-    steady = ~found.has_event
-    over_s = float((found.seconds - found.logged)[found.has_event].sum())
-    if over_s > MAX_MARKED * float(found.seconds.sum()) or not steady.any():
-        steady[:] = True
-    total, logged = float(found.seconds[steady].sum()), float(found.logged[steady].sum())
-    return (total - found.resolution_s - PRINTED_LATE_S) / logged
+    over = np.maximum(found.seconds - found.logged - found.resolution_s, 0.0)
+    late_s = 2 * (found.resolution_s + PRINTED_LATE_S)
+    outside = total - logged
+    unexplained = outside - float(over[found.has_event].sum())
+    is_much = unexplained > MUCH_OUTSIDE * total + late_s or outside > MUCH_IN_WORDS * total + late_s
+    if is_much or outside > OUTSIDE * total + late_s:
+        text = (
+            f"by the time of day of its lines {total:.1f} s passed for {logged:.1f} s of logged iterations: what lies between them "
+            "(evaluation, checkpoints, logging) is not in the number"
+        )
+        lines = found.numbers[over > max(0.0, 0.1 * outside)]
+        yield Contradiction(Code.WALL_CLOCK_OUTSIDE, Weight.DOUBT if is_much else Weight.REMARK, text, lines)
 
 
 def _typical(seconds: Column, logged: Column, resolution_s: float) -> tuple[float, float]:
@@ -171,34 +150,31 @@ def _typical(seconds: Column, logged: Column, resolution_s: float) -> tuple[floa
     return float(np.median(totals / own)), UNIFORM + late_s / float(np.median(own))
 
 
-def _outside(found: Passed, total: float, logged: float) -> Iterator[Contradiction]:
-    over = np.maximum(found.seconds - found.logged - found.resolution_s, 0.0)
-    late_s = 2 * (found.resolution_s + PRINTED_LATE_S)
-    outside = total - logged
-    unexplained = outside - float(over[found.has_event].sum())
-    is_much = unexplained > MUCH_OUTSIDE * total + late_s or outside > MUCH_IN_WORDS * total + late_s
-    if not is_much and outside <= OUTSIDE * total + late_s:
-        return
-    places = np.flatnonzero(over > max(0.0, 0.1 * outside))
-    yield Contradiction(
-        Code.WALL_CLOCK_OUTSIDE,
-        Weight.DOUBT if is_much else Weight.REMARK,
-        (
-            f"by the time of day of its lines {total:.1f} s passed for {logged:.1f} s of logged iterations: what lies between them "
-            "(evaluation, checkpoints, logging) is not in the number"
-        ),
-        found.numbers[places],
-    )
+def slower_by_clock(said: Statements) -> float | None:
+    """Return how many times as long as the intervals of the window log passed by the clock of its lines, at the kindest.
+
+    Intervals in which the log speaks of an evaluation or a checkpoint are left out, where what they excuse is no more than words may excuse
+    within the lines. None where the lines have no clock.
+    """
+    found = passed(said.measured.window.spans, said, may_change_zone=False)
+    if found is None or said.log.dialect in EVALUATES_BETWEEN or not len(found.seconds):
+        return None
+    steady = ~found.has_event
+    over_s = float((found.seconds - found.logged)[found.has_event].sum())
+    if over_s > MAX_MARKED * float(found.seconds.sum()) or not steady.any():
+        steady[:] = True
+    total, logged = float(found.seconds[steady].sum()), float(found.logged[steady].sum())
+    return (total - found.resolution_s - PRINTED_LATE_S) / logged
 
 
-def against_recorders(spans: Spans, recorders: Sequence[Column]) -> Iterator[Contradiction]:
+def against_recorders(said: Statements) -> Iterator[Contradiction]:
     """Yield the intervals in which the recorder of every node stood still as long as the training: the job was suspended or frozen.
 
-    `recorders` holds the times of day of each node's samples. In a stall of the training itself the recorders go on.
+    In a stall of the training itself the recorders go on.
     """
-    stamps, seconds = spans.records.column("stamp_s"), spans.seconds
-    usual_s = float(np.median(seconds))
-    known = [times for times in recorders if len(times) > 1]
+    records, seconds = said.spans.records, said.spans.seconds
+    stamps, usual_s = records.column("stamp_s"), float(np.median(seconds))
+    known = [times for times in said.recorders if len(times) > 1]
     holes = []
     for index in np.flatnonzero((seconds > LONG * usual_s) & (seconds > usual_s + HOLE_S) & np.isfinite(stamps)):
         begin, end = stamps[index] - seconds[index], stamps[index]
@@ -206,21 +182,15 @@ def against_recorders(spans: Spans, recorders: Sequence[Column]) -> Iterator[Con
         if known and all(_longest_gap(times, begin, end) >= needed_s for times in known):
             holes.append(int(index))
     if holes:
-        lines = [int(spans.records.numbers[index]) for index in holes]
-        yield Contradiction(
-            Code.WALL_CLOCK_HOLE,
-            Weight.VOID,
-            (
-                f"the job stood still for about {seconds[holes[0]] - usual_s:.0f} s before line {lines[0]}: neither the training nor the "
-                "recorder of any node went on, as if it had been suspended"
-            ),
-            lines,
+        text = (
+            f"the job stood still for about {seconds[holes[0]] - usual_s:.0f} s before line {records.numbers[holes[0]]}: neither the training "
+            "nor the recorder of any node went on, as if it had been suspended"
         )
+        yield Contradiction(Code.WALL_CLOCK_HOLE, Weight.VOID, text, records.numbers[holes])
 
 
 def _longest_gap(times: Column, begin: float, end: float) -> float:
     """Return the longest time between two samples that reaches into an interval, 0 where none lie before and behind it."""
     if times[0] > begin or times[-1] < begin:
         return 0.0
-    overlap = np.minimum(times[1:], end) - np.maximum(times[:-1], begin)
-    return float(overlap.max())
+    return float((np.minimum(times[1:], end) - np.maximum(times[:-1], begin)).max())

@@ -79,22 +79,15 @@ SPREAD_FACTOR = 3 * 1.4826
 IMPLAUSIBLE_FACTOR = 4.0
 SETTLING_FACTOR = 3.0
 LATE_FACTOR = 1.25
-MIN_FADING = 16
-"""Intervals from which a slow fading can be told from noise."""
-FADING_T, LEAST_FADING = 4.0, 0.01
-"""Standard errors, and share of the level, by which a front is slower that fades."""
-WORDS = ("evaluation", "checkpoint")
-"""Reasons that rest on the words of the log."""
-MARKS = (*WORDS, "profiler")
-"""The same and the one that our own trainer gives, whose lines are sealed."""
-MAX_MARKED = 0.1
-"""Share of the run's time that words may excuse."""
-STAYS = 2 / 3
-"""Share of the intervals of a slower level that are slower than three quarters of the steady one."""
+MIN_FADING = 16  # intervals from which a slow fading can be told from noise
+FADING_T, LEAST_FADING = 4.0, 0.01  # standard errors, and share of the level, by which a front is slower that fades
+WORDS = ("evaluation", "checkpoint")  # reasons that rest on the words of the log
+MARKS = (*WORDS, "profiler")  # the same and the one that our own trainer gives, whose lines are sealed
+MAX_MARKED = 0.1  # share of the run's time that words may excuse
+STAYS = 2 / 3  # share of the intervals of a slower level that are slower than three quarters of the steady one
 COMES_BACK = 0.5
 """Share of the step to another level at an end that a level inside the window has to have, for the machine to come back from such."""
-MAX_SLOW_START, MAX_SLOW_END, SHORT_END = 0.25, 1 / 3, 0.1
-"""Shares of the intervals."""
+MAX_SLOW_START, MAX_SLOW_END, SHORT_END = 0.25, 1 / 3, 0.1  # shares of the intervals
 
 
 @dataclass(frozen=True)

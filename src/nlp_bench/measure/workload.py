@@ -12,8 +12,7 @@ from typing import Any
 from nlp_bench.logs.record import Attempt, Fact
 
 Value = int | float | str | bool
-RUN_JSON = "run.json"
-"""The source of what a run of ours was asked to do."""
+RUN_JSON = "run.json"  # the source of what a run of ours was asked to do
 
 OURS = (
     "model",
@@ -38,8 +37,7 @@ TRAINING = (
     "lr_warmup_samples", "weight_decay", "clip_grad", "attention_dropout", "hidden_dropout", "init_method_std",
 )  # fmt: skip
 """How it is trained."""
-FROZEN = (*SHAPE, *TRAINING)
-"""What two runs must have in common to be compared: the workload of the benchmark."""
+FROZEN = (*SHAPE, *TRAINING)  # what two runs must have in common to be compared: the workload of the benchmark
 FREE = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size",
     "context_parallel_size", "data_parallel_size", "micro_batch_size", "gradient_accumulation_steps", "global_batch_size",

@@ -24,8 +24,7 @@ from nlp_bench.reason import Reason
 if TYPE_CHECKING:
     from nlp_bench.measure.folder import FolderMeasurement
 
-VARIABLE = "NLP_BENCH_RULES"
-"""Name or path of the rules that a person asks for."""
+VARIABLE = "NLP_BENCH_RULES"  # name or path of the rules that a person asks for
 
 
 def wanted(name: str | None) -> str | None:

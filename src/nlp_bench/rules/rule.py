@@ -14,8 +14,7 @@ from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.findings import Evidence, Finding, Judgement, Status, evidence
 from nlp_bench.measure.workload import Setting, Value, Workload, lookup, workload_of
 
-NAMED_SHAPE = ("num_layers", "hidden_size", "num_attention_heads")
-"""What tells models apart."""
+NAMED_SHAPE = ("num_layers", "hidden_size", "num_attention_heads")  # what tells models apart
 _DUMP = ("num_layers", "hidden_size", "micro_batch_size")
 
 
