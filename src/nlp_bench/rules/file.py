@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -67,7 +67,7 @@ def _load(path: Path) -> RuleSet:
     head, tables = _merged(path, ())
     if not head.models:
         raise UsageError(f'{path}: models: missing; name model files, as models = ["175"]')
-    models = {model.name: model for model in [_model(path, name) for name in head.models]}
+    models = {model.name: model for model in (_model(path, name) for name in head.models)}
     rules = {rule: made for rule, table in tables.items() if (made := _rule(path, rule, table)).apply}
     if not rules:
         raise UsageError(
@@ -77,14 +77,10 @@ def _load(path: Path) -> RuleSet:
         known_setting(f"{path}: free", name)
     for rule, made in rules.items():
         _fits(f"{path}: rules.{rule}", made, models, head.free)
-    return RuleSet(
-        name=path.stem,
-        title=head.title,
-        models=models,
-        free=head.free,
-        rules=rules,
-        digest=_digest(models, head, tables),
-    )
+    # What the rules say, comments and the order of keys apart.
+    content = {"models": [asdict(one) for one in models.values()], "free": head.free, "rules": tables}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+    return RuleSet(name=path.stem, title=head.title, models=models, free=head.free, rules=rules, digest=digest)
 
 
 def _merged(path: Path, extending: tuple[Path, ...]) -> tuple[Head, dict[str, Table]]:
@@ -96,30 +92,23 @@ def _merged(path: Path, extending: tuple[Path, ...]) -> tuple[Head, dict[str, Ta
     if not isinstance(tables, dict) or not all(isinstance(one, dict) for one in tables.values()):
         raise UsageError(f"{path}: rules: expected tables [rules.NAME]")
     head = build(Head, table, f"{path}: rules file")
-    head = replace(head, models=tuple(_model_path(name, path) for name in head.models))
+    beside = path.parent
+    paths = (str((beside / name).resolve()) if name.endswith(".toml") else name for name in head.models)
+    head = replace(head, models=tuple(paths))
     if not head.extends:
         return head, tables
-    below, base = _merged(find(head.extends, path.parent), (*extending, path))
+    below, base = _merged(find(head.extends, beside), (*extending, path))
+    merged = dict(base)
     for rule, changes in tables.items():
         if rule not in base and "check" not in changes:
             raise UsageError(f"{path}: rules.{rule}: unknown rule of {head.extends}{nearest(rule, list(base))}")
-    merged = {rule: _changed(one, tables.get(rule, {})) for rule, one in base.items()}
-    added = {rule: one for rule, one in tables.items() if rule not in base}
+        changed = base.get(rule, {})
+        is_another = "check" in changes and changes["check"] != changed.get("check")
+        merged[rule] = changes if is_another else {**changed, **changes}
     inherited = {
         name: getattr(below, name) for name in ("title", "source", "models", "free") if not getattr(head, name)
     }
-    return replace(head, **inherited), {**merged, **added}
-
-
-def _changed(table: Table, changes: Table) -> Table:
-    """Return `table` with some keys changed; another check is another rule."""
-    if "check" in changes and changes["check"] != table.get("check"):
-        return changes
-    return {**table, **changes}
-
-
-def _model_path(name: str, path: Path) -> str:
-    return str((path.parent / name).resolve()) if name.endswith(".toml") else name
+    return replace(head, **inherited), merged
 
 
 def _rule(path: Path, rule: str, table: Table) -> Rule:
@@ -130,11 +119,9 @@ def _rule(path: Path, rule: str, table: Table) -> Rule:
     if not isinstance(kind, str) or kind not in CHECKS:
         problem = "missing" if kind is None else f"{kind!r} is unknown"
         raise UsageError(f"{where}.check: {problem}{nearest(str(kind), list(CHECKS))}")
-    try:
-        return build(CHECKS[kind], table, where)
-    except UsageError as error:
-        text = str(error)
-        raise UsageError(text if text.startswith(where) else f"{where}.{text}") from error
+    made = build(CHECKS[kind], table, where)
+    made.refuse_wrong(where)
+    return made
 
 
 def _fits(where: str, rule: Rule, models: Mapping[str, Model], free: tuple[str, ...]) -> None:
@@ -160,20 +147,12 @@ def _fits(where: str, rule: Rule, models: Mapping[str, Model], free: tuple[str, 
 
 
 def _model(path: Path, name: str) -> Model:
-    is_shipped = (
-        path.resolve().parent == catalog.shipped() / "benchmark" / "rules"
-    )  # a person's model of that name changes no rule of ours
+    # A person's model of that name changes no rule of ours.
+    is_shipped = path.resolve().parent == catalog.shipped() / "benchmark" / "rules"
     try:
         return catalog.load_model(name, is_shipped=is_shipped)
     except UsageError as error:
         raise UsageError(f"{path}: models: {error}") from error
-
-
-def _digest(models: Mapping[str, Model], head: Head, tables: Mapping[str, Table]) -> str:
-    """Return the SHA-256 of what the rules say, comments and the order of keys apart."""
-    content = {"models": [asdict(one) for one in models.values()], "free": head.free, "rules": tables}
-    text = json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def defaults_of(model: str) -> RuleSet | None:
@@ -191,14 +170,8 @@ def defaults_of(model: str) -> RuleSet | None:
 
 @cache
 def _default_models() -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return tuple(_read_defaults())
-
-
-def _read_defaults() -> Iterator[tuple[str, tuple[str, ...]]]:
-    for name in catalog.names("rules"):
-        table = read_toml(find(name), SCHEMA)
-        if table.get("default") is True:
-            yield name, tuple(load(name).models)
+    files = [name for name in catalog.names("rules") if read_toml(find(name), SCHEMA).get("default") is True]
+    return tuple((name, tuple(load(name).models)) for name in files)
 
 
 def forget() -> None:

@@ -1,8 +1,8 @@
 """What every rule has, whatever it checks: the run that it looks at, its evidence, its word; and the rules of one file together."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -43,6 +43,12 @@ class Subject:
         """Every logged interval; none where only their ends are kept."""
         whole = len(self.entry.records) == (self.entry.num_records or 0)
         return self.entry.records if whole else NO_RECORDS
+
+    @property
+    def lines(self) -> str | None:
+        """Where they stand."""
+        numbers = self.records.numbers
+        return f"log lines {numbers[0]} to {numbers[-1]}" if len(numbers) else None
 
     @property
     def named(self) -> str | None:
@@ -87,6 +93,12 @@ def expect(name: str, settings: list[Setting], wanted: Value) -> list[Evidence]:
     return [evidence(name, Status.FAIL, one.value, wanted, one.source) for one in wrong]
 
 
+def each(name: str, settings: list[Setting], expected: str, passes: Callable[[Value], bool]) -> list[Evidence]:
+    """Return the evidence that the value of each of `settings` passes; missing where there are none."""
+    found = [decided(name, one.value, expected, one.source, passes=passes(one.value)) for one in settings]
+    return found or [missing(name, expected)]
+
+
 def decided(name: str, value: str | float | None, expected: str, source: str | None, *, passes: bool) -> Evidence:
     """Return the evidence of one value that passes or fails."""
     return evidence(name, Status.PASS if passes else Status.FAIL, value, expected, source)
@@ -97,22 +109,45 @@ def missing(name: str, expected: str, why: str | None = None) -> Evidence:
     return evidence(name, Status.NOT_SHOWN, None, expected, why)
 
 
-def one_of(key: str, word: str, known: tuple[str, ...]) -> None:
-    """Raise UsageError, naming the nearest, where `word` is none of `known`."""
-    if word not in known:
-        raise UsageError(f"{key}: {word!r} is unknown{nearest(word, list(known))}")
+Check = Callable[[str, Any], None]
+"""Raises UsageError, which begins with the given name of the key, for a value that the key must not have."""
+
+
+def checked(check: Check, default: Any = MISSING) -> Any:
+    """Return a key of a rule whose value is checked; of a list each item, of a table each value by its key."""
+    return field(default=default, metadata={"check": check})
+
+
+def words(*known: str) -> Check:
+    """Refuse a word that is not known, naming the nearest."""
+
+    def check(key: str, word: str) -> None:
+        if word not in known:
+            raise UsageError(f"{key}: {word!r} is unknown{nearest(word, list(known))}")
+
+    return check
 
 
 def share(key: str, value: float) -> None:
-    """Raise UsageError where `value` is no share."""
+    """Refuse what is no share."""
     if not 0 <= value <= 1:
         raise UsageError(f"{key}: {value:g} is no share; write one from 0 to 1, as 0.01 for 1 %")
 
 
 def above_zero(key: str, value: float) -> None:
-    """Raise UsageError where `value` is not above 0 or not finite."""
+    """Refuse what is not above 0 or not finite."""
     if not 0 < value < math.inf:
         raise UsageError(f"{key}: {value:g} is not above 0")
+
+
+def _sentence(key: str, text: str) -> None:
+    if not text.strip():
+        raise UsageError(f"{key}: empty; say in a sentence what the rule is for")
+
+
+def _outcome(key: str, word: str | None) -> None:
+    if word not in {None, "INVALID", "VALID"}:
+        raise UsageError(f"{key}: {word!r} is not INVALID or VALID")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +155,7 @@ class Rule:
     """One table `[rules.ID]` of a rule file; each kind of check adds its own keys."""
 
     check: str
-    why: str
+    why: str = checked(_sentence)
     """The rule for people, in a sentence."""
     models: tuple[str, ...] = ()
     """The models that it holds for; empty for all models of the file."""
@@ -128,14 +163,19 @@ class Rule:
     """False takes the rule away, in a file that extends another."""
     required_evidence: bool = False
     """Whether missing evidence breaks the rule, in place of being not shown."""
-    outcome: str | None = None
+    outcome: str | None = checked(_outcome, None)
     """What a broken rule does to the number: INVALID takes it away always, VALID never; None when a person asks for the rules."""
 
-    def __post_init__(self) -> None:
-        if not self.why.strip():
-            raise UsageError("why: empty; say in a sentence what the rule is for")
-        if self.outcome not in {None, "INVALID", "VALID"}:
-            raise UsageError(f"outcome: {self.outcome!r} is not INVALID or VALID")
+    def refuse_wrong(self, where: str) -> None:
+        """Raise UsageError, which begins with `where` and the key, for a value that a key must not have."""
+        for one in fields(self):
+            check, value, key = one.metadata.get("check"), getattr(self, one.name), f"{where}.{one.name}"
+            if check and isinstance(value, dict):
+                for word, item in value.items():
+                    check(f"{key}.{word}", item)
+            elif check:
+                for item in value if isinstance(value, tuple) else (value,):
+                    check(key, item)
 
     def _look(self, subject: Subject) -> list[Evidence]:
         """Return what the run shows."""
