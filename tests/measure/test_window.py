@@ -179,4 +179,4 @@ def test_words_do_not_excuse_more_than_a_tenth_of_the_time(kind: str) -> None:
     rarely = found(times, events=[Event(kind, 100 * i - 50, i) for i in (9, 109)])
     assert [e.why for e in rarely.excluded] == ["warm-up", kind, kind]
     assert rarely.refused_mark is None
-    assert [(aside.why, round(aside.seconds)) for aside in rarely.set_aside] == [(kind, 6)]
+    assert {why: round(aside.seconds) for why, aside in rarely.set_aside.items()} == {kind: 6}

@@ -122,15 +122,15 @@ def _why_not_without(measured: Throughput, tokens: int, limit_s: float) -> str |
     """Return what was left out of the window that would break the limit if all of it counted, None where nothing would."""
     window = measured.window
     seconds, num_tokens, share, names = window.seconds, window.num_tokens, 0.0, []
-    for aside in window.set_aside:
-        is_warm_up = aside.why == "warm-up"
+    for why, aside in window.set_aside.items():
+        is_warm_up = why == "warm-up"
         excess_s = aside.seconds - aside.num_tokens * window.seconds / window.num_tokens
-        if is_warm_up and measured.steadiness.long_warm_up is None and excess_s <= MAX_MARKED * window.seconds:
-            continue
-        seconds, num_tokens, share = seconds + aside.seconds, num_tokens + aside.num_tokens, share + aside.share
-        names.append("the warm-up" if is_warm_up else f"what the log calls {aside.why}")
-    if names and window.slow_end:
-        seconds, num_tokens = seconds + window.slow_end.seconds, num_tokens + window.slow_end.num_tokens
+        excuses_little = measured.steadiness.long_warm_up is None and excess_s <= MAX_MARKED * window.seconds
+        if why != "slow end" and not (is_warm_up and excuses_little):
+            seconds, num_tokens, share = seconds + aside.seconds, num_tokens + aside.num_tokens, share + aside.share
+            names.append("the warm-up" if is_warm_up else f"what the log calls {why}")
+    if names and (slow_end := window.set_aside.get("slow end")):
+        seconds, num_tokens = seconds + slow_end.seconds, num_tokens + slow_end.num_tokens
     counted_s = tokens * seconds / num_tokens
     if not names or counted_s <= limit_s:
         return None

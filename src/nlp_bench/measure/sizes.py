@@ -6,7 +6,7 @@ training's own clock; tokens / rate. A rate of one device counts only with the n
 A line every ten iterations is the mean of ten: `Spans` are the lines with the iterations that each stands for.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -87,11 +87,6 @@ class Sizes:
     def is_measurable(self) -> bool:
         """Say whether any record has both."""
         return bool(np.any(np.isfinite(self.tokens) & np.isfinite(self.elapsed_s)))
-
-    def without_samples(self) -> "Sizes":
-        """Return the same without its columns."""
-        empty = np.empty(0)
-        return replace(self, tokens=empty, elapsed_s=empty, sequence=empty)
 
 
 @dataclass(frozen=True, kw_only=True)

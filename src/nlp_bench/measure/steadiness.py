@@ -4,19 +4,17 @@ None of these changes the number; each is told beside it.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nlp_bench.measure.estimate import Estimate, student_cdf, student_t
 from nlp_bench.measure.series import MIN_VALUES, held, levels, median, scatter_around, scatter_of
+from nlp_bench.measure.sizes import Column
 from nlp_bench.measure.window import MAX_MARKED, Window
 from nlp_bench.reason import Reason, texts
 
-Column = NDArray[np.float64]
 STALL_FACTOR = 1.5  # an interval that takes so many times the median is a stall
 MAX_STALLS = 5  # as many are named
 MIN_TREND, MIN_TREND_RECORDS, TREND_P = 0.01, 16, 0.001
@@ -80,69 +78,71 @@ class Steadiness:
 
     def warnings(self) -> list[Reason]:
         """Return one sentence for each thing that casts doubt on the number itself."""
-        low, high = self.modes or (1.0, 1.0)
-        said = {
-            "slow-end": self.slowdown is not None
-            and f"the run is {100 * self.slowdown:.1f} % slower after the window and does not recover: "
-            "the sustained rate may be lower (throttling?); a longer run tells",
-            "long-warm-up": self.long_warm_up is not None
-            and f"{100 * self.long_warm_up:.1f} % of the intervals are left out as warm-up: the machine may be as slow again; "
-            "a longer run tells",
-            "refused-mark": self.refused_mark is not None
-            and f"lines speak of a {self.refused_mark} in so many slow intervals that leaving them out would excuse more than "
-            f"{100 * MAX_MARKED:.0f} % of the run's time: these intervals count",
-            "drift": self.drift is not None
-            and f"drift: the run gets {100 * abs(self.drift):.1f} % {'slower' if self.drift > 0 else 'faster'} "
-            "from one end of the window to the other",
-            "two-modes": self.modes is not None
-            and f"two modes: intervals take either {100 * (1 - low):.1f} % less or {100 * (high - 1):.1f} % more than the "
-            "mean; the machine changes between two states",
-        }
-        return [Reason(code, text) for code, text in said.items() if text]
+        said = []
+        if self.slowdown is not None:
+            text = f"the run is {100 * self.slowdown:.1f} % slower after the window and does not recover: "
+            said.append(Reason("slow-end", text + "the sustained rate may be lower (throttling?); a longer run tells"))
+        if self.long_warm_up is not None:
+            text = f"{100 * self.long_warm_up:.1f} % of the intervals are left out as warm-up: "
+            said.append(Reason("long-warm-up", text + "the machine may be as slow again; a longer run tells"))
+        if self.refused_mark is not None:
+            text = f"lines speak of a {self.refused_mark} in so many slow intervals that leaving them out would excuse more than "
+            said.append(
+                Reason("refused-mark", f"{text}{100 * MAX_MARKED:.0f} % of the run's time: these intervals count")
+            )
+        if self.drift is not None:
+            text = f"drift: the run gets {100 * abs(self.drift):.1f} % {'slower' if self.drift > 0 else 'faster'} "
+            said.append(Reason("drift", text + "from one end of the window to the other"))
+        if self.modes is not None:
+            low, high = self.modes
+            text = f"two modes: intervals take either {100 * (1 - low):.1f} % less or {100 * (high - 1):.1f} % more than the "
+            said.append(Reason("two-modes", text + "mean; the machine changes between two states"))
+        return said
 
     def words(self) -> list[str]:
         """Return the warnings, and what else a reader of the number should know."""
-        if not self.num_stalls:
-            return texts(self.warnings())
+        said, number = texts(self.warnings()), self.num_stalls
+        if not number:
+            return said
         where = ", ".join(
             f"{s.first_iteration}{'' if s.last_iteration == s.first_iteration else f'-{s.last_iteration}'} ({s.factor:.1f} x)"
             for s in self.stalls
         )
-        more = " and more" if self.num_stalls > len(self.stalls) else ""
-        stalls = (
-            "1 stall inside the window costs"
-            if self.num_stalls == 1
-            else f"{self.num_stalls} stalls inside the window cost"
-        )
-        stalls += f" {100 * self.stall_share:.1f} % of its time and count{'s' if self.num_stalls == 1 else ''}: "
-        stalls += f"{'iteration' if self.num_stalls == 1 and '-' not in where else 'iterations'} {where}{more}"
-        return [*texts(self.warnings()), stalls]
+        more = " and more" if number > len(self.stalls) else ""
+        share = f"{100 * self.stall_share:.1f} % of its time and"
+        if number == 1:
+            plural = "s" if "-" in where else ""
+            return [*said, f"1 stall inside the window costs {share} counts: iteration{plural} {where}{more}"]
+        return [*said, f"{number} stalls inside the window cost {share} count: iterations {where}{more}"]
 
 
 def steadiness_of(window: Window, estimate: Estimate | None) -> Steadiness:
     """Return how steady `window` is."""
     spans = window.spans
     costs = spans.seconds_per_token
-    scatter = scatter_of(costs) if len(costs) > 1 else None
+    calm, number = held(costs), len(costs)
+    scatter = scatter_of(costs) if number > 1 else None
     typical = median(costs)
-    stalled = np.flatnonzero(costs > STALL_FACTOR * typical) if len(costs) > 2 else np.empty(0, np.intp)
+    stalled = np.flatnonzero(costs > STALL_FACTOR * typical) if number > 2 else np.empty(0, np.intp)
     firsts, lasts = spans.first_iterations, spans.records.column("iteration")
     excess = (costs[stalled] - typical) @ spans.num_tokens[stalled]
+    warm_up = window.set_aside["warm-up"].share if "warm-up" in window.set_aside else 0.0
+    is_long = window.num_records >= MIN_WARM_UP_RECORDS and warm_up > MAX_WARM_UP
     return Steadiness(
-        autocorrelation=scatter.autocorrelation if scatter and len(costs) >= MIN_VALUES else None,
-        num_effective=scatter.num_effective if scatter else float(len(costs)),
+        autocorrelation=scatter.autocorrelation if scatter and number >= MIN_VALUES else None,
+        num_effective=scatter.num_effective if scatter else float(number),
         num_stalls=len(stalled),
         stalls=tuple(
             Stall(first_iteration=int(firsts[i]), last_iteration=int(lasts[i]), factor=float(costs[i]) / typical)
             for i in stalled[:MAX_STALLS]
         ),
         stall_share=float(excess / spans.seconds.sum()),
-        drift=_drift(held(costs)),
-        modes=_modes(held(costs)),
+        drift=_drift(calm),
+        modes=_modes(calm),
         slowdown=_slowdown(window),
-        long_warm_up=_long_warm_up(window),
+        long_warm_up=warm_up if is_long else None,
         refused_mark=window.refused_mark,
-        num_more=num_more(estimate, len(costs)) if estimate else None,
+        num_more=num_more(estimate, number) if estimate else None,
     )
 
 
@@ -155,7 +155,18 @@ def num_more(estimate: Estimate, number: int, target: float = TARGET) -> int | N
         return None
     if estimate.half_width() <= target * estimate.seconds_per_token:
         return 0
-    half_width = _half_width_of(estimate)
+    found, share, worth = (
+        estimate.uncertainty,
+        estimate.standard_error / estimate.seconds_per_token,
+        estimate.degrees + 1,
+    )
+
+    def half_width(times: float) -> float:
+        # Half the width as a share of the time, by how many times as long the log is.
+        if found:
+            return sum(found.sides(times)) / 2
+        return student_t(0.975, max(worth * times - 1, 1.0)) * share / math.sqrt(times)
+
     most = (MAX_MORE + number) / number
     if half_width(most) > target:
         return None
@@ -164,15 +175,6 @@ def num_more(estimate: Estimate, number: int, target: float = TARGET) -> int | N
         middle = math.sqrt(low * high)
         low, high = (middle, high) if half_width(middle) > target else (low, middle)
     return max(math.ceil((high - 1) * number), 1)
-
-
-def _half_width_of(estimate: Estimate) -> Callable[[float], float]:
-    """Return half the width of the interval as a share of the time, by how many times as long the log is."""
-    found, share = estimate.uncertainty, estimate.standard_error / estimate.seconds_per_token
-    if found:
-        return lambda times: sum(found.sides(times)) / 2
-    worth = estimate.degrees + 1
-    return lambda times: student_t(0.975, max(worth * times - 1, 1.0)) * share / math.sqrt(times)
 
 
 def _drift(costs: Column) -> float | None:
@@ -210,11 +212,6 @@ def _modes(costs: Column) -> tuple[float, float] | None:
     if apart < MODES_APART * mean or apart <= MODES_D * within:
         return None
     return float(one.mean()) / mean, float(two.mean()) / mean
-
-
-def _long_warm_up(window: Window) -> float | None:
-    share = next((aside.share for aside in window.set_aside if aside.why == "warm-up"), 0.0)
-    return share if window.num_records >= MIN_WARM_UP_RECORDS and share > MAX_WARM_UP else None
 
 
 def _slowdown(window: Window) -> float | None:

@@ -1,6 +1,5 @@
 """Tokens per second, in three definitions, and the time that a training on 20 million tokens would take."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
 from nlp_bench.measure.series import median
 from nlp_bench.measure.sizes import NO_SPANS, Sizes, Spans, spans_of
 from nlp_bench.measure.steadiness import Steadiness, steadiness_of
-from nlp_bench.measure.window import PLAIN, LogConventions, Window, find_window
+from nlp_bench.measure.window import LogConventions, Window, find_window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +34,6 @@ class Summary:
         median, p95, p99 = (float(value) for value in np.percentile(seconds, (50, 95, 99)))
         cv = float(np.std(seconds, ddof=1)) / centre if len(seconds) > 1 else None
         return cls(mean=centre, median=median, p95=p95, p99=p99, cv=cv)
-
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,53 +59,45 @@ class Choice:
         }
 
 
-def _choices(spans: Spans) -> Iterator[tuple[str, str, Mask]]:
-    """Yield the windows with whose they are.
+def sensitivity(spans: Spans, reference: float | None) -> tuple[Choice, ...]:
+    """Return the rate under every window that the log is long enough for; windows with the same intervals are told once.
 
-    Sources: NVIDIA/NeMo nemo/collections/llm/tools/auto_configurator/core/calculate_performance.py; NVIDIA/NeMo-Framework-Launcher
-    auto_configurator/autoconfig/scripts/compare_throughput.py; NVIDIA/cloudai report_generator/training/models.py and
-    megatron_run/report_generation_strategy.py; AI-Hypercomputer/gpu-recipes process_training_results.py; NVIDIA/dgxc-benchmarking
-    pretrain_log_parser.py; NVIDIA-NeMo/Megatron-Bridge performance/argument_parser.py and utils/evaluate.py; mosaicml/llm-foundry
-    collect_results.py; AMD-AGI/Primus benchmark_report.py.
+    Sources: FZJ-JSC/jubench-megatron-lm benchmark/jube/nlp_benchmark.yaml; NVIDIA/NeMo nemo/collections/llm/tools/auto_configurator/core/
+    calculate_performance.py; NVIDIA/NeMo-Framework-Launcher auto_configurator/autoconfig/scripts/compare_throughput.py; NVIDIA/cloudai
+    report_generator/training/models.py and megatron_run/report_generation_strategy.py; AI-Hypercomputer/gpu-recipes
+    process_training_results.py; NVIDIA/dgxc-benchmarking pretrain_log_parser.py; NVIDIA-NeMo/Megatron-Bridge
+    performance/argument_parser.py and utils/evaluate.py; mosaicml/llm-foundry collect_results.py; AMD-AGI/Primus benchmark_report.py.
     """
     number, place = len(spans), np.arange(len(spans))
     firsts, lasts = spans.first_iterations, spans.records.column("iteration")
 
-    def between(first: int, last: int) -> Mask:
+    def between(first: int, last: int) -> NDArray[np.bool_]:
         # All of the window has to be there: a log that is too short does not have it.
         return (firsts >= first) & (lasts <= last) & bool(lasts[-1] >= last and firsts[0] <= first)
 
-    yield "all lines but the first", "NeMo 2 auto-configurator", place >= 1
-    yield "iterations after 5", "NeMo Launcher, CloudAI (JSON)", firsts > 5
-    yield "iterations 10 to 30", "GCP gpu-recipes", between(10, 30)
-    yield "iterations 35 to 44", "NVIDIA dgxc-benchmarking", between(35, 44)
-    # At least the first is left out, as Megatron-Bridge does: max(1, int(len(steps) * share)).
-    yield "all but the first 10 %", "Megatron-Bridge (function)", place >= max(1, int(0.1 * number))
-    yield "the last 30 %", "Megatron-Bridge (command line)", place >= max(1, int(0.7 * number))
-    yield "the last 10 lines", "CloudAI (CSV), Megatron-Bridge model cards", place >= number - 10
-    yield "the last line", "llm-foundry, Primus", place >= number - 1
-
-
-MEAN = ("the mean of all lines", "jubench-megatron-lm, CARAML (the reference value)")
-"""FZJ-JSC/jubench-megatron-lm benchmark/jube/nlp_benchmark.yaml."""
-
-
-def sensitivity(spans: Spans, reference: float | None) -> tuple[Choice, ...]:
-    """Return the rate under every window that the log is long enough for; windows with the same intervals are told once."""
+    windows = (
+        ("all lines but the first", "NeMo 2 auto-configurator", place >= 1),
+        ("iterations after 5", "NeMo Launcher, CloudAI (JSON)", firsts > 5),
+        ("iterations 10 to 30", "GCP gpu-recipes", between(10, 30)),
+        ("iterations 35 to 44", "NVIDIA dgxc-benchmarking", between(35, 44)),
+        # At least the first is left out, as Megatron-Bridge does: max(1, int(len(steps) * share)).
+        ("all but the first 10 %", "Megatron-Bridge (function)", place >= max(1, int(0.1 * number))),
+        ("the last 30 %", "Megatron-Bridge (command line)", place >= max(1, int(0.7 * number))),
+        ("the last 10 lines", "CloudAI (CSV), Megatron-Bridge model cards", place >= number - 10),
+        ("the last line", "llm-foundry, Primus", place >= number - 1),
+    )
     found: dict[bytes, Choice] = {}
-    for name, used_by, mask in _choices(spans):
-        if not mask.any():
-            continue
+    for name, used_by, mask in windows:
         key = np.packbits(mask).tobytes()
-        other = found.get(key)
-        if other:
-            name, used_by = f"{other.name} = {name}", f"{other.used_by}; {used_by}"  # noqa: PLW2901  # the same window
-        rate = float(spans.num_tokens[mask].sum() / spans.seconds[mask].sum())
-        found[key] = Choice(name=name, used_by=used_by, num_records=int(mask.sum()), tokens_per_second=rate)
-    choices = tuple(found.values())
+        if same := found.get(key):
+            found[key] = replace(same, name=f"{same.name} = {name}", used_by=f"{same.used_by}; {used_by}")
+        elif mask.any():
+            rate = float(spans.num_tokens[mask].sum() / spans.seconds[mask].sum())
+            found[key] = Choice(name=name, used_by=used_by, num_records=int(mask.sum()), tokens_per_second=rate)
     if reference is None:
-        return choices
-    return (Choice(name=MEAN[0], used_by=MEAN[1], num_records=len(spans), tokens_per_second=reference), *choices)
+        return tuple(found.values())
+    name, used_by = "the mean of all lines", "jubench-megatron-lm, CARAML (the reference value)"
+    return (Choice(name=name, used_by=used_by, num_records=number, tokens_per_second=reference), *found.values())
 
 
 STAMPS, LOGGED = "time of day of the lines", "sum of the logged times"
@@ -156,26 +144,26 @@ class Sustained:
 def sustained_of(spans: Spans, first_iteration: int) -> Sustained:
     """Return the sustained rate of `spans` from the interval that begins with `first_iteration`."""
     start = int(np.argmax(spans.first_iterations >= first_iteration))
-    part = spans[start:]
-    logged = float(part.seconds.sum())
-    ticks = _ticks(spans, start)
+    part, stamps = spans[start:], spans.records.column("stamp_s")
+    seconds, num_tokens = float(part.seconds.sum()), float(part.num_tokens.sum())
+    # The time of day at which the first interval begins, and at which it and each after it ends; NaN where it is not known.
+    ticks = np.concatenate([[stamps[start - 1] if start else stamps[0] - spans.seconds[0]], stamps[start:]])
     wall = float(ticks[-1] - ticks[0])
-    has_stamps = bool(wall >= logged)  # NaN is not
-    seconds, num_tokens, covered = logged, float(part.num_tokens.sum()), float(part.num_iterations.sum())
+    has_stamps = bool(wall >= seconds)  # NaN is not
+    covered = float(part.num_iterations.sum())
     passed = float(part.records.column("iteration")[-1]) - float(part.first_iterations[0]) + 1
     num_missing = round((passed - covered) / median(part.num_iterations))
     if has_stamps:
-        seconds, num_tokens = wall, num_tokens * passed / covered
-        steps = np.diff(ticks)
-        resolution = part.records.stamp_resolution_s
+        num_tokens = num_tokens * passed / covered
+        steps, resolution = np.diff(ticks), part.records.stamp_resolution_s
         is_fine = bool(np.all(steps > 0)) and resolution is not None and resolution <= FINE * median(steps)
-        part = replace(part, seconds=steps if is_fine else part.seconds * (wall / logged))
+        part = replace(part, seconds=steps if is_fine else part.seconds * (wall / seconds))
+        seconds = wall
     estimate = estimate_of(part)
     if estimate:  # of the mean of the lines; gaps between them belong to the wall clock
-        scale = seconds / num_tokens / estimate.seconds_per_token
-        estimate = replace(
-            estimate, seconds_per_token=seconds / num_tokens, standard_error=estimate.standard_error * scale
-        )
+        mean = seconds / num_tokens
+        error = estimate.standard_error * (mean / estimate.seconds_per_token)
+        estimate = replace(estimate, seconds_per_token=mean, standard_error=error)
     return Sustained(
         tokens_per_second=num_tokens / seconds,
         estimate=estimate,
@@ -185,13 +173,6 @@ def sustained_of(spans: Spans, first_iteration: int) -> Sustained:
         clock=STAMPS if has_stamps else LOGGED,
         num_missing=0 if has_stamps else max(num_missing, 0),
     )
-
-
-def _ticks(spans: Spans, start: int) -> NDArray[np.float64]:
-    """Return the time of day at which the interval `start` begins, and at which it and each after it ends; NaN where it is not known."""
-    stamps = spans.records.column("stamp_s")
-    begin = stamps[start - 1] if start else stamps[0] - spans.seconds[0]
-    return np.concatenate([[begin], stamps[start:]])
 
 
 REPORT_TOKENS = 20_000_000  # tokens of the hypothetical training (NLP benchmark of the JUPITER suite)
@@ -234,16 +215,16 @@ class Throughput:
 
     def without_samples(self) -> "Throughput":
         """Return the same without what belongs to single records: a report on thousands of logs keeps the sums alone."""
-        window, sizes = self.window.without_samples(), self.sizes.without_samples()
-        return replace(self, window=window, spans=NO_SPANS, sizes=sizes)
+        empty = np.empty(0)
+        sizes = replace(self.sizes, tokens=empty, elapsed_s=empty, sequence=empty)
+        return replace(self, window=replace(self.window, spans=NO_SPANS, tail=NO_SPANS), spans=NO_SPANS, sizes=sizes)
 
     @property
     def why_no_interval(self) -> str | None:
         """Say why `ci95` is missing, None when it is given."""
         if self.ci95:
             return None
-        number = self.window.num_records
-        if number < MIN_RECORDS:
+        if (number := self.window.num_records) < MIN_RECORDS:
             intervals = "1 logged interval" if number == 1 else f"{number} logged intervals"
             return f"no 95 % interval: the window has {intervals}, {MIN_RECORDS} are needed"
         if self.estimate is None:
@@ -265,8 +246,9 @@ def reference_tokens_per_second(sizes: Sizes) -> float | None:
     return float(tokens[0] / np.mean(sizes.elapsed_s[timed])) if is_constant else None
 
 
-def measure_records(records: Records, sizes: Sizes, conventions: LogConventions = PLAIN) -> Throughput | None:
+def measure_records(records: Records, sizes: Sizes, conventions: LogConventions | None = None) -> Throughput | None:
     """Measure one attempt; None when no record has both a time and a size in tokens."""
+    conventions = conventions or LogConventions()
     spans = spans_of(records, sizes, log_interval=conventions.log_interval, counts_from=conventions.counts_from)
     if not len(spans):
         return None

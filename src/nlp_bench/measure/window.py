@@ -24,8 +24,8 @@ The rule, applied to seconds per token of each logged interval. Nothing is left 
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,26 +52,19 @@ class LogConventions:
     """Evaluations and checkpoints, in the order of the log."""
 
 
-PLAIN = LogConventions()
-
-
 def conventions_of(log: Log, attempt: Attempt) -> LogConventions:
-    """Return what the log tells of its program."""
+    """Return what the log tells of its program; behind a checkpoint that our trainer says it has loaded it counts on from there."""
+    counts_from = log.counts_from
+    loaded, first = log.settings.get("loaded_iterations"), attempt.records[0] if attempt.records else None
+    if loaded and first and len(log.attempts) == 1 and isinstance(loaded.value, int):
+        goes_on = loaded.line_number < first.line_number and loaded.value < first.iteration
+        counts_from = loaded.value + 1 if goes_on else counts_from
     return LogConventions(
         log_interval=attempt.count("log_interval"),
-        counts_from=_counts_from(log, attempt),
+        counts_from=counts_from,
         has_first_twice=log.dialect in FIRST_TWICE,
         events=log.events,
     )
-
-
-def _counts_from(log: Log, attempt: Attempt) -> int:
-    """Return the number of the first iteration: behind a checkpoint, where our trainer says that it has loaded one."""
-    loaded, first = log.settings.get("loaded_iterations"), attempt.records[0] if attempt.records else None
-    if loaded is None or first is None or len(log.attempts) > 1 or not isinstance(loaded.value, int):
-        return log.counts_from
-    goes_on = loaded.line_number < first.line_number and loaded.value < first.iteration
-    return loaded.value + 1 if goes_on else log.counts_from
 
 
 RELATIVE_TOLERANCE = 0.03
@@ -104,8 +97,6 @@ class Excluded:
 class SetAside:
     """All intervals that were left out for one reason and took longer; without the first interval of the log."""
 
-    why: str
-    """One of REASONS."""
     share: float
     """Of the intervals of the log."""
     num_tokens: float
@@ -136,10 +127,8 @@ class Window:
     """Above this an interval at either end was too slow."""
     tail: Spans = NO_SPANS
     """The intervals after the window that were left out for their speed; none where the samples were not kept."""
-    slow_end: "SetAside | None" = None
-    """The same in sum, None where there are none."""
-    set_aside: tuple["SetAside", ...] = ()
-    """What else was left out that took longer, and may have to count."""
+    set_aside: Mapping[str, SetAside] = field(default_factory=dict)
+    """What was left out that took longer, and may have to count, by its reason."""
     refused_mark: str | None = None
     """Kind of event whose words would have excused too much, so that its intervals count; None where there is none."""
 
@@ -152,10 +141,6 @@ class Window:
         index = np.searchsorted([e.first_iteration for e in excluded], iterations, side="right") - 1
         ends = np.array([e.last_iteration for e in excluded])
         return np.asarray(reasons[np.where((index >= 0) & (iterations <= ends[index]), index, len(excluded))])
-
-    def without_samples(self) -> "Window":
-        """Return the same without its intervals."""
-        return replace(self, spans=NO_SPANS, tail=NO_SPANS)
 
     def to_json(self) -> dict[str, object]:
         """Return the `window` object of nlp-bench/report/1."""
@@ -187,8 +172,7 @@ class _Finding:
     def __init__(self, spans: Spans) -> None:
         self.spans, self.costs = spans, spans.seconds_per_token
         self.why = np.full(len(spans), "", dtype=object)
-        self.begins_slow = False
-        """Whether the first interval is slower than usual."""
+        self.begins_slow = False  # whether the first interval is slower than usual
         self.refused_mark: str | None = None
 
     def left(self) -> NDArray[np.intp]:
@@ -199,8 +183,10 @@ class _Finding:
         """Leave out the first iteration and what falls steeply after it; at least half of the log is kept, or its last interval."""
         spans, costs = self.spans, self.costs
         start = int(spans.first_iterations[0] <= conventions.counts_from and len(spans) > 1)
-        if start and conventions.has_first_twice and len(spans) > 2 and _is_alone_and_repeated(spans):
-            start = 2
+        if start and conventions.has_first_twice and len(spans) > 2:
+            # The second line may hold the first iteration again, where its sum is at least as long.
+            number, seconds = spans.num_iterations, spans.seconds
+            start += int(number[0] == 1 and seconds[1] / number[1] * (number[1] + 1) >= seconds[0])
         latest = max(start, min(len(costs) // 2 + 1, len(costs) - 1))
         while start < latest and costs[start] > SETTLING_FACTOR * costs[start + 1]:
             start += 1
@@ -213,9 +199,7 @@ class _Finding:
         where = np.searchsorted(offsets, [event.offset for event in events])
         # What stands before the first record belongs to the start-up, what stands after the last one to no interval.
         inside = [(int(i), event.kind) for i, event in zip(where, events, strict=True) if 0 < i < len(offsets)]
-        if not inside:
-            return
-        limit = _limit(self.costs[self.left()])
+        limit = _limit(self.costs[self.left()]) if inside else 0.0
         # In the order of the log: of two kinds in one interval the first is told.
         for kind in dict.fromkeys(kind for _, kind in inside):
             marked = np.unique([index for index, other in inside if other == kind])
@@ -237,7 +221,12 @@ class _Finding:
 
     def leave_out_implausible(self) -> None:
         left = self.left()
-        self.why[left[_implausibly_fast(self.costs[left])]] = "implausibly fast"
+        costs = self.costs[left]
+        typical = median(costs)
+        fast = costs * IMPLAUSIBLE_FACTOR <= typical
+        late = np.concatenate([[False], costs > LATE_FACTOR * typical, [False]])
+        if 2 * int(fast.sum()) < len(costs):
+            self.why[left[fast & ~late[:-2] & ~late[2:]]] = "implausibly fast"
 
     def leave_out_other_levels(self) -> None:
         left = self.left()
@@ -247,27 +236,26 @@ class _Finding:
             return
         means = [median(costs[begin:end]) for begin, end in segments]
         first, last = _steady_segments(segments, means)
-        level = means[first]
+        level, number = means[first], len(costs)
         begin, end = segments[first][0], segments[last][1]
         before, inside, after = means[:first], means[first : last + 1], means[last + 1 :]
-        steady, number = costs[begin:end], len(costs)
-        if before and not _comes_back(inside, level, before):
+
+        def comes_back(other: list[float]) -> bool:
+            # Whether the levels between the steady ones go as far as COMES_BACK of the way to those at an end.
+            way = max(other) - level if max(other) > level else min(other) - level
+            return any((mean - level) / way > COMES_BACK for mean in inside)
+
+        def stays_slower(others: Column) -> bool:
+            # Whether most of them, and not their sum alone, are slower than the steady level: a few stalls are no level.
+            return bool(np.mean(others > np.quantile(costs[begin:end], 0.75)) >= STAYS)
+
+        if before and not comes_back(before):
             if max(before) < level:
                 self.why[left[:begin]] = "fast start"
-            elif begin <= MAX_SLOW_START * number and _stays_slower(costs[:begin], steady):
+            elif begin <= MAX_SLOW_START * number and stays_slower(costs[:begin]):
                 self.why[left[:begin]] = "warm-up"
-        is_throttled = number - end <= MAX_SLOW_END * number and _stays_slower(costs[end:], steady) if after else False
-        if is_throttled and not _comes_back(inside, level, after):
+        if after and number - end <= MAX_SLOW_END * number and stays_slower(costs[end:]) and not comes_back(after):
             self.why[left[end:]] = "slow end"
-
-    def leave_out_short_end(self) -> None:
-        """Leave out lines at the end that are too few for a level, a tenth of the log at least, and slow without exception."""
-        left = self.left()
-        costs = self.costs[left]
-        number = int(np.argmin(costs[::-1] > _limit(costs)))
-        is_few = max(2, SHORT_END * len(costs)) <= number < MIN_SEGMENT
-        if self.why[-1] != "slow end" and is_few and number <= MAX_SLOW_END * len(costs):
-            self.why[left[-number:]] = "slow end"
 
     def leave_out_slow_start(self) -> float:
         """Return the limit in seconds per token."""
@@ -277,6 +265,15 @@ class _Finding:
         if self.begins_slow and slow <= max(1, MAX_SLOW_START * len(left)):
             self.why[left[:slow]] = "warm-up"
         return limit
+
+    def leave_out_short_end(self) -> None:
+        """Leave out lines at the end that are too few for a level, a tenth of the log at least, and slow without exception."""
+        left = self.left()
+        costs = self.costs[left]
+        number = int(np.argmin(costs[::-1] > _limit(costs)))
+        is_few = max(2, SHORT_END * len(costs)) <= number < MIN_SEGMENT
+        if self.why[-1] != "slow end" and is_few and number <= MAX_SLOW_END * len(costs):
+            self.why[left[-number:]] = "slow end"
 
     def leave_out_fading(self) -> None:
         left = self.left()
@@ -300,6 +297,13 @@ class _Finding:
         left = self.left()
         spans = self.spans[left] if len(left) < len(self.spans) else self.spans
         tail = np.flatnonzero(self.why == "slow end")
+        set_aside = {}
+        for why in ("warm-up", *MARKS, "slow end"):
+            where = np.flatnonzero(self.why == why)
+            if len(where := where[where > 0]):  # the first interval warms up, whatever it takes
+                part = self.spans[where]
+                share = len(where) / len(self.spans)
+                set_aside[why] = SetAside(share, float(part.num_tokens.sum()), float(part.seconds.sum()))
         return Window(
             spans=spans,
             first_iteration=int(spans.first_iterations[0]),
@@ -311,49 +315,21 @@ class _Finding:
             excluded=self._excluded(),
             limit_seconds_per_token=limit,
             tail=self.spans[tail] if len(tail) else NO_SPANS,
-            slow_end=self._set_aside("slow end"),
-            set_aside=tuple(filter(None, map(self._set_aside, ("warm-up", *MARKS)))),
+            set_aside=set_aside,
             refused_mark=self.refused_mark,
         )
-
-    def _set_aside(self, why: str) -> SetAside | None:
-        where = np.flatnonzero(self.why == why)
-        where = where[where > 0]  # the first interval warms up, whatever it takes
-        if not len(where):
-            return None
-        spans = self.spans[where]
-        return SetAside(why, len(where) / len(self.spans), float(spans.num_tokens.sum()), float(spans.seconds.sum()))
 
     def _excluded(self) -> tuple[Excluded, ...]:
         """Return neighbours that were left out for the same reason as one, in the order of the iterations."""
         out = np.flatnonzero(self.why != "")
         if not len(out):
             return ()
-        firsts, lasts, why = (
-            self.spans.first_iterations[out],
-            self.spans.records.column("iteration")[out],
-            self.why[out],
-        )
+        firsts, lasts = self.spans.first_iterations[out], self.spans.records.column("iteration")[out]
+        why = self.why[out]
         is_new = (why[1:] != why[:-1]) | (firsts[1:] != lasts[:-1] + 1)
         begins = np.concatenate([[0], np.flatnonzero(is_new) + 1])
         ends = np.append(begins[1:], len(out)) - 1
-        return tuple(
-            Excluded(int(firsts[begin]), int(lasts[end]), str(why[begin]))
-            for begin, end in zip(begins, ends, strict=True)
-        )
-
-
-def _is_alone_and_repeated(spans: Spans) -> bool:
-    """Say whether the first line stands for one iteration and the second may hold it again: its sum is at least as long."""
-    number, seconds = spans.num_iterations, spans.seconds
-    return bool(number[0] == 1 and seconds[1] / number[1] * (number[1] + 1) >= seconds[0])
-
-
-def _implausibly_fast(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
-    typical = median(costs)
-    fast = costs * IMPLAUSIBLE_FACTOR <= typical
-    late = np.concatenate([[False], costs > LATE_FACTOR * typical, [False]])
-    return fast & ~late[:-2] & ~late[2:] if 2 * int(fast.sum()) < len(costs) else np.zeros_like(fast)
+        return tuple(map(Excluded, firsts[begins].astype(int).tolist(), lasts[ends].astype(int).tolist(), why[begins]))
 
 
 def _steady_segments(segments: list[tuple[int, int]], means: list[float]) -> tuple[int, int]:
@@ -368,24 +344,13 @@ def _steady_segments(segments: list[tuple[int, int]], means: list[float]) -> tup
     return best
 
 
-def _comes_back(inside: list[float], level: float, end: list[float]) -> bool:
-    """Say whether the levels between the steady ones go as far as COMES_BACK of the way to those at an end: the machine does so at times."""
-    way = max(end) - level if max(end) > level else min(end) - level
-    return any((mean - level) / way > COMES_BACK for mean in inside)
-
-
-def _stays_slower(costs: NDArray[np.float64], steady: NDArray[np.float64]) -> bool:
-    """Say whether most of `costs`, and not their sum alone, are slower than the steady level: a few stalls are no level."""
-    return bool(np.mean(costs > np.quantile(steady, 0.75)) >= STAYS)
-
-
-def _limit(costs: NDArray[np.float64]) -> float:
+def _limit(costs: Column) -> float:
     typical = median(costs)
     spread = median(np.abs(costs - typical))
     return typical + max(RELATIVE_TOLERANCE * typical, SPREAD_FACTOR * spread)
 
 
-def _fading(costs: NDArray[np.float64]) -> int:
+def _fading(costs: Column) -> int:
     """Return how many values at the front are slower than the rest and fade into it, at most half of them; 0 for none."""
     number = len(costs)
     cut = np.arange(number // 2 + 1)
