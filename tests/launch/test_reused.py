@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from nlp_bench.clock import now
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.scheduler import State
 from nlp_bench.launch import chain, once
+from nlp_bench.launch.end.evidence import ScriptRecord, write_record
 from nlp_bench.launch.folder import write_submission
 from nlp_bench.launch.follow import sync as syncing
 from nlp_bench.launch.follow.sync import sync, sync_script
@@ -103,3 +105,25 @@ def test_a_start_that_the_controller_has_forgotten_decides_nothing(
     ending, _ = sync_script(submitted, exit_status=1)
     assert ending is not None
     assert ending.outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize("tells", ["folder", "time"])
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_accounting_of_an_older_job_of_the_same_number(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, tells: str, is_ours: bool
+) -> None:
+    """The controller has forgotten the job, and accounting, which lacks it, holds one of before the numbers began anew."""
+    monkeypatch.setattr(syncing, "GONE_S", 0)
+    (submitted / "job.out").write_text("".join(f" iteration {i}/20 |\n" for i in range(1, 21)))
+    write_record(submitted, ScriptRecord(exit_status=1, signal="", job_id="7", restarts=0))
+    folder = {("folder", True): submitted, ("folder", False): "/elsewhere|run"}.get((tells, is_ours), "")
+    time = "2001-01-01T00:00:00" if tells == "time" and not is_ours else now()[:19]
+    for name, text in (
+        ("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"),
+        ("sacct", f"printf 'JobID|State|ExitCode|Submit|WorkDir\\n7|CANCELLED by 1|0:15|{time}|{folder}\\n'"),
+    ):
+        (submitted.parent / name).write_text(f"#!/bin/bash\n{text}\n")
+        (submitted.parent / name).chmod(0o755)
+    ending, _ = sync(submitted)
+    assert ending is not None
+    assert ending.outcome is (Outcome.CANCELLED if is_ours else Outcome.FAILED)

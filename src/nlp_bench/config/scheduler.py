@@ -4,6 +4,7 @@ A scheduler is one module with one subclass of `Scheduler`: named in BUILT_IN, o
 of any installed package. The class itself, with nothing overridden, is a machine without a scheduler.
 """
 
+import datetime as dt
 import importlib
 import os
 import re
@@ -102,6 +103,8 @@ class Job:
     """The comment that it carries; empty where it is not known any more."""
     work_dir: str = ""
     """The folder that it was submitted from; likewise."""
+    submitted: dt.datetime | None = None
+    """When it was submitted, in local time without an offset; None where it is not known."""
     node_name: str = ""
     """The node on which its script runs; likewise."""
     remedy: str = ""

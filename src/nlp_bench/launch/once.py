@@ -4,6 +4,7 @@ Before the scheduler is called, submit.json holds the comment that the job will 
 number asks the scheduler for that comment, among jobs that wait, run or have ended, before it submits again.
 """
 
+import datetime as dt
 import hashlib
 import os
 import secrets
@@ -16,6 +17,8 @@ from nlp_bench.errors import NlpBenchError
 
 SETTLE_S = 3.0
 """Seconds between two answers "not there": a request that the scheduler had received but not yet worked on has become a job by then."""
+CLOCKS = dt.timedelta(hours=2)
+"""How far the scheduler's clock, and a change to winter time, may be from this machine's."""
 REUSED = "its number is another job's by now"
 """Our own reason of a job that is GONE."""
 
@@ -73,14 +76,27 @@ def hand_over(scheduler: Scheduler, script: Path, *, account: str, comment: str,
 
 
 def ours(job: Job | None, submission: dict[str, Any] | None) -> Job | None:
-    """Return `job`, or a GONE one in its place where another run's job has the number by now.
+    """Return `job`, or a GONE one in its place where another run's job has the number.
 
-    A controller that was killed may have lost its last jobs, whose numbers it then gives away again. A job of ours carries the
-    submission's comment, or was submitted from its folder; where neither is known, the number has to do.
+    A controller that was killed may have lost its last jobs, whose numbers it then gives away again, and accounting keeps the jobs of
+    before. A job of ours carries the submission's comment, or was submitted from its folder; where neither is known, it is at least
+    not older than the submission; else the number has to do.
     """
     comment = str((submission or {}).get("comment") or "")
-    if job is None or not comment or not (job.comment or job.work_dir):
+    if job is None or not comment:
         return job
-    if job.comment.startswith(comment) or comment.startswith(folder_comment(Path(job.work_dir))):
+    if job.comment or job.work_dir:
+        is_ours = job.comment.startswith(comment) or comment.startswith(folder_comment(Path(job.work_dir)))
+    else:
+        is_ours = job.submitted is None or not _is_older(job.submitted, str((submission or {}).get("submitted")))
+    if is_ours:
         return job
     return Job(state=State.GONE, reason=REUSED, job_id=job.job_id, source=job.source)
+
+
+def _is_older(submitted: dt.datetime, ours: str) -> bool:
+    """Whether a job was submitted, in local time, before a submission of ours, whose time has an offset."""
+    try:
+        return submitted < dt.datetime.fromisoformat(ours).astimezone().replace(tzinfo=None) - CLOCKS
+    except (ValueError, OverflowError):
+        return False

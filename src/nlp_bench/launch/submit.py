@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench import last_start
+from nlp_bench.clock import now
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import LOCAL, Scheduler, SilentError, State, get_scheduler
 from nlp_bench.errors import NlpBenchError
@@ -48,19 +49,23 @@ def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -
         )  # the process that wrote it was killed, or the scheduler did not answer
     else:
         comment, is_open = once.new_comment(run_dir), False
+    # The moment before the first job, which none of ours is older than, whenever its number is written down.
+    since = str(earlier["submitted"]) if earlier and is_open else now()
     try:
         others = [] if is_open else once.active(scheduler, run_dir)
         if others:
             folder.write_submission(run_dir, others)
             return others
-        folder.write_submission(run_dir, job_ids, parts_left=jobs - len(job_ids), comment=comment)
+        folder.write_submission(run_dir, job_ids, parts_left=jobs - len(job_ids), comment=comment, submitted=since)
         for part in range(len(job_ids) + 1, jobs + 1):
             own = once.part_comment(comment, part)
             known = (_started(run_dir, part) or once.find(scheduler, own, may_be_late=True)) if is_open else None
             is_open = is_open and known is not None  # the parts behind the one that was cut off were never handed over
             account = run.launch.account
+            if not known and not job_ids:
+                since = now()  # an intent without a job may be days old
             job_ids.append(known or once.hand_over(scheduler, script, account=account, comment=own, lock=lock))
-            folder.write_submission(run_dir, job_ids, parts_left=jobs - part, comment=comment)
+            folder.write_submission(run_dir, job_ids, parts_left=jobs - part, comment=comment, submitted=since)
     except SilentError as error:
         raise NlpBenchError(
             f"{scheduler.title} does not answer ({error}): whether the job was queued is not known; when it answers again, type the same "
@@ -70,7 +75,7 @@ def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -
         if not job_ids:
             (run_dir / "submit.json").unlink(missing_ok=True)  # nothing was submitted: the intent has ended
             raise
-        folder.write_submission(run_dir, job_ids, comment=comment)
+        folder.write_submission(run_dir, job_ids, comment=comment, submitted=since)
         raise NlpBenchError(
             f"--chain: {len(job_ids)} of {jobs} jobs are queued ({' '.join(job_ids)}) and stay; then: {error}"
         ) from error

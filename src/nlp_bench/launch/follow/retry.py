@@ -68,8 +68,10 @@ def complete(run: Run, run_dir: Path) -> str:
 
 
 def _submit(run: Run, run_dir: Path, handle: int, *, is_open: bool = False) -> str:
-    scheduler, comment = get_scheduler(run.launch.launcher), str((read_submission(run_dir) or {})["comment"])
+    intent = read_submission(run_dir) or {}
+    scheduler, comment = get_scheduler(run.launch.launcher), str(intent["comment"])
     job_id = once.find(scheduler, comment, may_be_late=True) if is_open else None
+    since = str(intent["submitted"]) if job_id else None
     try:
         job_id = job_id or once.hand_over(
             scheduler, run_dir / "submit.job", account=run.launch.account, comment=comment, lock=handle
@@ -80,7 +82,7 @@ def _submit(run: Run, run_dir: Path, handle: int, *, is_open: bool = False) -> s
         *before, last = attempts(read_submission(run_dir))
         write_submission(run_dir, [str(last["job_id"])], comment=comment, attempts=before)
         raise
-    write_submission(run_dir, [job_id], comment=comment)
+    write_submission(run_dir, [job_id], comment=comment, submitted=since)
     number = len(attempts(read_submission(run_dir))) + 1
     return f"attempt {number} of {run.limits.retries + 1} is submitted, job {job_id}"
 

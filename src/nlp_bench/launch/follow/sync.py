@@ -210,7 +210,13 @@ def _handing_over(run_dir: Path, submission: dict[str, Any]) -> str:
     except SilentError:
         return _silent(scheduler)
     if found:
-        write_submission(run_dir, found[:1], parts_left=chain.parts_left(submission) - 1, comment=submission["comment"])
+        write_submission(
+            run_dir,
+            found[:1],
+            parts_left=chain.parts_left(submission) - 1,
+            comment=submission["comment"],
+            submitted=submission["submitted"],
+        )
         return "submitted"
     if retry.attempts(submission):
         with contextlib.suppress(SilentError):

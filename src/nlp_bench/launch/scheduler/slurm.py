@@ -28,6 +28,7 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch import ambient
 from nlp_bench.launch.scheduler.slurm_options import SBATCH, SRUN, check_words
 from nlp_bench.launch.scheduler.slurm_text import (
+    ACCOUNTED,
     MARK,
     accounted,
     field_of,
@@ -283,9 +284,16 @@ class Slurm(Scheduler):
         if "Invalid job id" not in answer.err:
             return None
         for source in ("sacct", "sacct -c"):
-            answer = ask(*source.split(), "-X", "-P", "-j", job_id, "-o", "JobID,State,ExitCode")
+            answer = ask(*source.split(), "-X", "-P", "-j", job_id, "-o", ACCOUNTED)
             if answer.is_good and (found := accounted(answer.out, job_id)):
-                return job(found[0], exit_code=found[1], job_id=job_id, source=source)
+                return job(
+                    found["State"],
+                    exit_code=found["ExitCode"],
+                    job_id=job_id,
+                    source=source,
+                    work_dir=found["WorkDir"],
+                    submitted=_time(found["Submit"]),
+                )
             is_off = not answer.is_good and (source == "sacct -c" or "accounting storage is disabled" in answer.err)
             if not is_off and not (answer.is_good and is_accounting(answer.out)):
                 return None
@@ -356,6 +364,7 @@ def job(  # noqa: PLR0913  # one fact each
     suspended_s: float | None = None,
     comment: str = "",
     work_dir: str = "",
+    submitted: dt.datetime | None = None,
     node_name: str = "",
 ) -> Job:
     """Return what Slurm's words for a job mean; takes its spellings "CANCELLED by 1000", "CANCELLED+" and lower case."""
@@ -379,6 +388,7 @@ def job(  # noqa: PLR0913  # one fact each
         suspended_s=suspended_s,
         comment=comment,
         work_dir=work_dir,
+        submitted=submitted,
         node_name=node_name,
         remedy=f"held: scontrol release {job_id}, or scancel {job_id}" if job_id and is_held else "",
     )

@@ -37,15 +37,23 @@ def rows(out: str, fields: int) -> list[list[str]] | None:
     return [row for row in marked if row[0].strip() not in _HEADERS] if marked else None
 
 
-def accounted(out: str, job_id: str) -> tuple[str, str] | None:
-    """Return state and exit code of a job in `sacct -P -o JobID,State,ExitCode`; None where no line has that form."""
-    found = re.findall(rf"^{re.escape(job_id)}\|([A-Z_]+(?: by \S+|\+)?)\|(\d+:\d+)$", plain(out), re.MULTILINE)
-    return found[-1] if found else None
+ACCOUNTED = "JobID,State,ExitCode,Submit,WorkDir"
+"""What sacct is asked for; a folder's name may hold bars, so it comes last."""
+
+
+def accounted(out: str, job_id: str) -> dict[str, str] | None:
+    """Return the fields of a job in `sacct -P -o ACCOUNTED` by their names; None where no line has that form.
+
+    The log of completed jobs (`sacct -c`) leaves the last two empty.
+    """
+    form = rf"^{re.escape(job_id)}\|(?P<State>[A-Z_]+(?: by \S+|\+)?)\|(?P<ExitCode>\d+:\d+)(?:\|(?P<Submit>[^|]*)\|(?P<WorkDir>.*))?$"
+    found = list(re.finditer(form, plain(out), re.MULTILINE))
+    return found[-1].groupdict("") if found else None
 
 
 def is_accounting(out: str) -> bool:
     """Whether sacct has answered, be it with no job: its header is there."""
-    return "JobID|State|ExitCode" in plain(out).splitlines()
+    return any(line.startswith("JobID|State|ExitCode") for line in plain(out).splitlines())
 
 
 def hostnames_command(nodes: str) -> tuple[str, ...]:
