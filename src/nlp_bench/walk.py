@@ -18,6 +18,9 @@ MAX_DEPTH = 64
 NAME_IT = "; name it to have it read too"
 MAX_NAMED = 3
 """Folders that are named one by one as passed over."""
+MANIFEST, LINES = "manifest.json", "lines"
+"""What marks a bundle of ours, and its folder of hashes: one file for each of the bundle's, under the same name."""
+_BUNDLE = b'"nlp-bench/bundle/'
 JUBE_FILES = ("configuration.xml", "workpackages.xml")
 """Mark the folder of a run of JUBE (000000), which holds the folders of its steps (000003_train/work)."""
 
@@ -78,7 +81,18 @@ def _inside(folder: Path) -> tuple[set[str], list[Path], list[Path]]:
                 (links if entry.is_symlink() else folders).append(Path(entry.path))
             else:
                 names.add(entry.name)
+    if MANIFEST in names and is_bundle(folder):
+        folders = [path for path in folders if path.name != LINES]
     return names, folders, links
+
+
+def is_bundle(folder: Path) -> bool:
+    """Whether a folder is a bundle of evidence that was unpacked, or written as a folder."""
+    try:
+        with (folder / MANIFEST).open("rb") as stream:
+            return _BUNDLE in stream.read(4096)
+    except OSError:
+        return False
 
 
 def _jube_run(top: Path) -> Path | None:

@@ -21,6 +21,8 @@ from nlp_bench.reason import Reason
 
 REASONS = {
     "completed with errors": "completed with errors: exit status 3 behind the last iteration, when the training was done",
+    "the chain of evidence is broken": "the chain of evidence is broken: run.json is not the one that was submitted",
+    "it was (removed|emptied)": "job.out is gone: it was removed or moved while the run wrote to it; last iteration none of 40",
     "suspended the job": "Slurm suspended the job for 12 s: the times in its log have a hole; run it again",
     "was changed after the run had ended": "outcome.json was changed after the run had ended: its hash is not the one in `ready`",
     "killed it for more host memory|: (?i:out_?\\s?of_?\\s?memory)": "Slurm: OUT_OF_MEMORY",

@@ -7,14 +7,20 @@ import signal
 import subprocess
 import sys
 import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.ours import seal_run, write_our_run
 from support.published import published_log
 from support.repeated import write_log, write_runs
 
+from faults import stand_in
 from nlp_bench.cli.main import main
 
+ROOT = Path(__file__).resolve().parents[2]
 SIZES = ("--sequence-length", "2048", "--num-gpus", "384")
 
 
@@ -191,3 +197,109 @@ def test_a_folder_as_standard_input_is_a_sentence(tmp_path: Path) -> None:
         os.close(folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("nlp-bench: error: standard input is a folder")
+
+
+@contextmanager
+def training(folder: Path, mode: str, after: str = "iteration        2/") -> Iterator["subprocess.Popen[str]"]:
+    """Train on this machine by `nlp-bench submit`, and go on once job.out holds `after`."""
+    record = stand_in.stub_run(mode, launcher="local").write(folder)
+    words = [sys.executable, "-m", "nlp_bench", *stand_in.submit(record, folder / "run")]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH"))}
+    environment = {**kept, "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as submit:
+        end = time.monotonic() + 60
+        while after not in ((folder / "run/job.out").read_text() if (folder / "run/job.out").exists() else ""):
+            assert submit.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        yield submit
+
+
+def outcome_of(run_dir: Path) -> tuple[str, str]:
+    ended = json.loads((run_dir / "outcome.json").read_text())
+    return ended["outcome"], "; ".join(ended["reasons"])
+
+
+@pytest.mark.parametrize(("name", "outcome"), [("QUIT", "CANCELLED"), ("ALRM", "TIMEOUT"), ("USR1", "TIMEOUT")])
+def test_a_signal_to_submit_ends_the_run_with_a_word(tmp_path: Path, name: str, outcome: str) -> None:
+    with training(tmp_path, "hang") as submit:
+        submit.send_signal(getattr(signal, f"SIG{name}"))
+        said, talk = submit.communicate(timeout=60)
+    assert said.startswith(f"{outcome}: ")
+    assert outcome_of(tmp_path / "run")[0] == outcome
+    assert name == "QUIT" or f"signal SIG{name}: the run is told that its time is nearly over" in talk
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_log_that_is_removed_while_the_run_trains_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_replaced: bool
+) -> None:
+    with training(tmp_path, "slow 1", after="iteration        1/") as submit:
+        (tmp_path / "run/job.out").unlink()
+        if is_replaced:
+            (tmp_path / "run/job.out").touch()
+        submit.communicate(timeout=60)
+    word, reasons = outcome_of(tmp_path / "run")
+    assert word == "INCOMPLETE"
+    assert ("removed and replaced" if is_replaced else "job.out is gone") in reasons
+    assert main(["report", str(tmp_path / "run")]) == 1
+    assert "keep programs that clean up or rotate logs away" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["run.json", "command.txt", "environment.json", "submit.job"])
+def test_a_folder_with_files_of_somebody_else_is_no_run_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("nlp_bench.launch.folder.preflight", lambda *_: None)
+    record = stand_in.stub_run("ok", launcher="local").write(tmp_path)
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / name).write_text("precious")
+    (own / ".lock").touch()
+    assert main(stand_in.submit(record, own)) == 2
+    assert f"{own} holds {name}, which is of no run that was submitted there" in capsys.readouterr().err
+    assert (own / name).read_text() == "precious"
+
+
+@pytest.mark.parametrize("place", ["/", "checkout"])
+def test_a_root_is_no_run_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr("nlp_bench.launch.folder.preflight", lambda *_: None)
+    record = stand_in.stub_run("ok", launcher="local").write(tmp_path)
+    (tmp_path / "checkout/.git").mkdir(parents=True)
+    assert main(stand_in.submit(record, tmp_path / place)) == 2
+    assert "is the root of " in capsys.readouterr().err
+    assert sorted(path.name for path in (tmp_path / "checkout").iterdir()) == [".git"]
+
+
+def test_an_edited_run_is_told_to_be_put_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_our_run(tmp_path / "run")
+    seal_run(folder)
+    (folder / "run.json").write_text((folder / "run.json").read_text().replace("{", "{ ", 1))
+    assert main(["report", str(folder)]) == 1
+    said = capsys.readouterr().err
+    assert "put the original of the file that is named back" in said
+    assert "precision" not in said
+
+
+def test_a_bundle_of_a_run_that_goes_on_proves_no_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_our_run(tmp_path / "run")
+    (folder / "outcome.json").unlink()
+    assert main(["bundle", str(folder), "--output", str(tmp_path / "evidence")]) == 0
+    talk = capsys.readouterr().err
+    assert "1 of 1 run(s) have not ended, or left no record of it" in talk
+    assert "proves how they ended" not in talk
+
+
+def test_an_earlier_bundle_below_a_run_is_left_out_and_reported_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_our_run(tmp_path / "run")
+    assert main(["bundle", str(folder), "--output", str(folder / "first")]) == 0
+    assert main(["bundle", str(folder), "--output", str(tmp_path / "second")]) == 0
+    assert "a bundle that was made before" in capsys.readouterr().err
+    assert not list(tmp_path.glob("second/runs/*/first"))
+    assert len(json.loads((tmp_path / "second/manifest.json").read_text())["runs"]) == 1
+    assert main(["report", str(tmp_path / "second"), "--format", "json"]) == 0
+    assert [run["outcome"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["VALID"]

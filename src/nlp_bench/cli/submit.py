@@ -130,7 +130,7 @@ def _submit(options: argparse.Namespace) -> int:
         resolved, root(), options.run_dir or root() / "reports/runs", is_snapshot=bool(options.snapshot_code)
     )
     is_step = options.run is not None
-    run_dir = folder.run_folder(root(), resolved, options.run_dir, may_have_ended=is_step)
+    run_dir = folder.run_folder(root(), resolved, options.run_dir, recorded=options.run)
     with lock.held(run_dir, on_wait=Waiting(run_dir)) as handle:
         if has_ended(run_dir):  # another `submit` had the folder until now
             return _say_ended(run_dir, is_step=is_step)

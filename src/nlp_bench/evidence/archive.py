@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from nlp_bench.errors import UsageError
-from nlp_bench.evidence.manifest import MANIFEST, is_safe
+from nlp_bench.evidence.manifest import is_safe
 from nlp_bench.files import open_for_reading, writing
-from nlp_bench.walk import MAX_DEPTH
+from nlp_bench.walk import MANIFEST, MAX_DEPTH
 
 TOP = "evidence"
 """The folder that everything lies in once the archive is unpacked."""

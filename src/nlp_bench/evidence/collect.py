@@ -23,6 +23,7 @@ from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
 from nlp_bench.marker import MARKER
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.redact import redact
+from nlp_bench.walk import is_bundle
 
 SUFFIXES = frozenset(
     {".json", ".jsonl", ".out", ".err", ".txt", ".job", ".log", ".csv", ".toml", ".yaml", ".yml", ".patch"}
@@ -77,10 +78,13 @@ def collect(paths: Sequence[str], folder: Path, overrides: Overrides, *, with_ra
     Raises UsageError for a PATH that cannot be read and where there is neither a run nor a log.
     """
     collected = Collected(folder)
-    for item in (item for group in find(paths) for item in group.items):
-        if item.kind is Kind.BROKEN:
+    for top, item in ((group.path, item) for group in find(paths) for item in group.items):
+        if bundle := _bundle_around(item, top):
+            left_out = f"left out: {one_line(bundle)}, a bundle that was made before; name it to have its runs too"
+            collected.remarks += [left_out] if left_out not in collected.remarks else []
+        elif item.kind is Kind.BROKEN:
             raise UsageError(item.problem)
-        if item.kind is Kind.TABLE:
+        elif item.kind is Kind.TABLE:
             left_out = f"left out: {one_line(item.path)}, published results without a log to prove them"
             collected.remarks.append(left_out)
         elif item.kind is Kind.RUN:
@@ -90,6 +94,12 @@ def collect(paths: Sequence[str], folder: Path, overrides: Overrides, *, with_ra
     if not collected.members:
         raise UsageError(f"no run folder and no training log in {' '.join(paths)}; see: nlp-bench report --dialects")
     return collected
+
+
+def _bundle_around(item: Item, top: str) -> Path | None:
+    """Return the unpacked bundle below the path `top` in which an item lies, None where there is none."""
+    above = [path for path in item.folder.parents if path != Path(top) and path.is_relative_to(top)]
+    return next((path for path in above if is_bundle(path)), None)
 
 
 def _add_run(item: Item, collected: Collected, *, with_ranks: bool) -> None:
@@ -112,7 +122,7 @@ def _run_files(folder: Path, *, with_ranks: bool, depth: int = 0) -> Iterator[Pa
         if path.is_symlink() or path.name.startswith(".") or path.name in left_out:
             continue
         if path.is_dir():
-            if depth < MAX_DEPTH:
+            if depth < MAX_DEPTH and not is_bundle(path):
                 yield from _run_files(path, with_ranks=with_ranks, depth=depth + 1)
         elif path.is_file() and (path.suffix in SUFFIXES if depth else _is_evidence(path)):
             yield path

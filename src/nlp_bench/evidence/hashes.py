@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nlp_bench.escape import one_line
-from nlp_bench.evidence.manifest import LINES, MANIFEST, SUMS, File, Manifest
+from nlp_bench.evidence.manifest import SUMS, File, Manifest
 from nlp_bench.files import sha256_of
+from nlp_bench.walk import LINES, MANIFEST
 
 MAX_DIGESTS = 1_000_000
 LENGTH = 8

@@ -14,8 +14,6 @@ from nlp_bench.evidence.collect import Collected, add_rules, add_software, colle
 from nlp_bench.evidence.derive import RESULT, Derived, derive, differences, measure, rules_of
 from nlp_bench.evidence.hashes import files_of, line_digests, sums_text
 from nlp_bench.evidence.manifest import (
-    LINES,
-    MANIFEST,
     REPORT,
     REPORT_TEXT,
     SUMS,
@@ -30,6 +28,7 @@ from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.workload import lookup
 from nlp_bench.seal import State
+from nlp_bench.walk import LINES, MANIFEST
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_json
+from nlp_bench.walk import MANIFEST
 
 if TYPE_CHECKING:
     from nlp_bench.measure.sizes import Overrides
 
 SCHEMA = "nlp-bench/bundle/1"
-MANIFEST, SUMS, LINES, RULES = "manifest.json", "SHA256SUMS", "lines", "rules"
+SUMS, RULES = "SHA256SUMS", "rules"
 REPORT, REPORT_TEXT = "report/report.json", "report/report.txt"
 RUN_FOLDER, LOG = "run folder", "log"
 MAX_MANIFEST_BYTES = 64 << 20

@@ -7,6 +7,7 @@ from nlp_bench.escape import one_line
 from nlp_bench.evidence.make import Made
 from nlp_bench.evidence.manifest import Manifest, place_of
 from nlp_bench.evidence.verify import Verification
+from nlp_bench.outcome import Outcome
 from nlp_bench.seal import State
 from nlp_bench.show.table import Column, as_text, json_text
 
@@ -36,9 +37,12 @@ def made_talk(made: Made) -> Iterator[str]:
     for redaction in made.manifest.redactions:
         yield f"blacked out: {place_of(redaction)}"
     yield from made.remarks
-    without = sum(not entry.has_number for entry in made.entries)
-    if without:
-        yield f"{without} of {len(made.entries)} run(s) have no number: the bundle proves how they ended"
+    unknown = sum(entry.outcome is Outcome.UNKNOWN for entry in made.entries)
+    ended = sum(not entry.has_number for entry in made.entries) - unknown
+    if ended:
+        yield f"{ended} of {len(made.entries)} run(s) have no number: the bundle proves how they ended"
+    if unknown:
+        yield f"{unknown} of {len(made.entries)} run(s) have not ended, or left no record of it: the bundle does not prove how they end"
 
 
 def redactions_text(manifest: Manifest, *, is_json: bool) -> str:

@@ -13,13 +13,14 @@ from nlp_bench.evidence.archive import MAX_BYTES, opened
 from nlp_bench.evidence.collect import checkout, tables
 from nlp_bench.evidence.derive import RESULT, Derived, derive, differences
 from nlp_bench.evidence.hashes import faults
-from nlp_bench.evidence.manifest import MANIFEST, REPORT, REPORT_TEXT, Manifest, Member, Options, read_manifest
+from nlp_bench.evidence.manifest import REPORT, REPORT_TEXT, Manifest, Member, Options, read_manifest
 from nlp_bench.files import parse_json, sha256_of
 from nlp_bench.logs.source import HEAD_BYTES, is_packed
 from nlp_bench.measure.contradiction import Weight, doubts
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.restated import stating
 from nlp_bench.seal import Finding, State, sealed_log_of
+from nlp_bench.walk import MANIFEST
 
 SCHEMA = "nlp-bench/verification/1"
 MAX_NAMED = 100

@@ -1,6 +1,7 @@
 """The folder of one run: everything that made it, and nothing of another run."""
 
 import contextlib
+import json
 import os
 import shlex
 import socket
@@ -9,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from nlp_bench import schemas
 from nlp_bench.build.environment import build_folder
 from nlp_bench.clock import now, stamp
 from nlp_bench.config import catalog
@@ -17,7 +19,7 @@ from nlp_bench.config.scheduler import Scheduler, get_scheduler
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line
 from nlp_bench.files import read_json, read_object, refuse_types, sha256_of, write_json, write_text
-from nlp_bench.launch import snapshot
+from nlp_bench.launch import lock, snapshot
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.script import job_script, variables
 from nlp_bench.packages import is_missing, remedy
@@ -28,6 +30,8 @@ LATER_FIELDS = {
     "run_sha256": None, "place": None,
 }  # fmt: skip
 """Fields of submit.json that the records of older versions lack."""
+WRITTEN = ("run.json", "submit.job", "command.txt", "environment.json")
+"""What a run writes into its folder under names that other programs may use, too."""
 TRIAL_BYTES = 65536
 """What the records of a run need at least, before its log."""
 
@@ -49,9 +53,40 @@ def new_folder(root: Path, run: Run) -> Path:
     raise NlpBenchError(f"{base}: 999 runs of this second exist already")
 
 
-def run_folder(root: Path, run: Run, named: Path | None, *, may_have_ended: bool) -> Path:
-    """Return the folder that was named, or a new one."""
-    return writable_folder(named, may_have_ended=may_have_ended) if named else new_folder(root, run)
+def run_folder(root: Path, run: Run, named: Path | None, *, recorded: Path | None) -> Path:
+    """Return the folder that was named, or a new one.
+
+    `recorded` is the run.json that is submitted, if any: such a run may end at any moment. Raises UsageError for a folder that cannot be
+    written, that holds another run, or files of somebody else that this run would replace.
+    """
+    if named is None:
+        return new_folder(root, run)
+    run_dir = writable_folder(named, may_have_ended=recorded is not None)
+    is_checkout = (run_dir / ".git").exists()
+    if is_checkout or run_dir == run_dir.parent:
+        what = "the root of a git checkout" if is_checkout else "the root of all folders"
+        raise UsageError(f"--run-dir: {run_dir} is {what}; name a folder for this run alone")
+    found = next((name for name in WRITTEN if (run_dir / name).exists() and not _is_ours(run_dir, run, recorded)), None)
+    if found:
+        raise UsageError(
+            f"--run-dir: {run_dir} holds {found}, which is of no run that was submitted there and would be replaced; name a new folder"
+        )
+    return run_dir
+
+
+def _is_ours(run_dir: Path, run: Run, recorded: Path | None) -> bool:
+    """Whether the files of a run in its folder are those of an earlier submission of it, or the record that is submitted now."""
+    there = run_dir / "run.json"
+    if (run_dir / "submit.json").exists():
+        return True
+    found = read_object(there)
+    if (run_dir / lock.NAME).exists() and str(found.get("schema")).startswith(schemas.RUN.rpartition("/")[0]):
+        return True  # a submission that was refused, or killed before it was written down
+    if any((run_dir / name).exists() for name in WRITTEN if name != there.name):
+        return False
+    wanted = json.loads(json.dumps(run.record()))
+    is_same = all(found.get(key) == value for key, value in wanted.items() if key not in {"created", "nlp_bench"})
+    return is_same or (recorded is not None and recorded.exists() and recorded.samefile(there))
 
 
 def writable_folder(path: Path, *, may_have_ended: bool = False) -> Path:

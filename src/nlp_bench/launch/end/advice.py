@@ -95,6 +95,11 @@ SPECIAL: dict[Outcome, tuple[Remedy, ...]] = {
     ),
     Outcome.INVALID: (
         Remedy(
+            reason="the chain of evidence is broken",
+            text="put the original of the file that is named back; where there is none, the run has to be done again",
+            commands=(REPORT, AGAIN),
+        ),
+        Remedy(
             reason="suspended the job",
             text="run it again where nobody suspends it: another --queue, or --exclusive",
             commands=(AGAIN + " --exclusive",),
@@ -103,6 +108,13 @@ SPECIAL: dict[Outcome, tuple[Remedy, ...]] = {
             reason="was changed after the run had ended",
             text="decide anew, from the log and from what the scheduler and the job script said",
             commands=("rm DIR/outcome.json DIR/ready", "nlp-bench sync DIR"),
+        ),
+    ),
+    Outcome.INCOMPLETE: (
+        Remedy(
+            reason="it was (removed|emptied)",
+            text="run it again, and keep programs that clean up or rotate logs away from its folder; what each rank printed is in ranks",
+            commands=("tail -n 3 DIR/ranks/*/*/*/stdout.log", AGAIN),
         ),
     ),
     Outcome.OUT_OF_MEMORY: (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench import files, schemas, seal
+from nlp_bench import files, last_start, schemas, seal
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import Job, Scheduler, State, get_scheduler
@@ -60,6 +60,8 @@ class Facts:
     """The signal that told the job script to stop; empty where none did."""
     started: bool
     """Whether the job wrote a log at all."""
+    lost_log: str
+    """Why job.out cannot be what the run has printed; empty where nothing says so."""
     log: Evidence
     """What the log says."""
     scheduler: Scheduler
@@ -103,6 +105,7 @@ def decide(  # one fact each
         job=job,
         signal=signal,
         started=(run_dir / "job.out").is_file(),
+        lost_log=_lost_log(run_dir / "job.out"),
         log=log,
         scheduler=scheduler,
     )
@@ -110,6 +113,15 @@ def decide(  # one fact each
     name, ending = found or ("exit status and log", Ending(outcome=Outcome.VALID))
     name = name.format(scheduler=scheduler.title)
     return replace(ending, sources=facts.sources(name), reasons=[*ending.reasons, *_other_code(run, run_dir)])
+
+
+def _lost_log(log: Path) -> str:
+    """Say that the log is gone, or has lost the first line that the job script prints."""
+    if not log.is_file():
+        return f"{log.name} is gone: it was removed or moved while the run wrote to it"
+    if last_start.jobs(log):
+        return ""
+    return f"{log.name} is not what the run has written: it was emptied, or removed and replaced, meanwhile"
 
 
 def _other_code(run: Run, run_dir: Path) -> list[str]:
@@ -216,7 +228,8 @@ def _short(facts: Facts) -> Ending | None:
         return Ending(outcome=Outcome.UNKNOWN, reasons=[reason])
     if (last or 0) >= facts.iterations:
         return None
-    reason = f"last iteration {last or 'none'} of {facts.iterations}"
+    lost = f"{facts.lost_log}; " if facts.lost_log and not last else ""
+    reason = f"{lost}last iteration {last or 'none'} of {facts.iterations}"
     return Ending(outcome=Outcome.INCOMPLETE, reasons=[reason], evidence=facts.log.error)
 
 

@@ -21,10 +21,12 @@ from nlp_bench.config.scheduler import LOCAL, get_scheduler
 from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import ambient, folder
-from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
+from nlp_bench.launch.end.ending import OUT_OF_TIME, Ending, decide, read_ending, write_ending
 from nlp_bench.orphans import ANCESTOR, die_with_parent
 from nlp_bench.outcome import Outcome
 
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Signals by which a person, or the end of a terminal, ends a local run."""
 GRACE_S = 30
 """Seconds that a stopped local run has to end by itself."""
 OVERDUE = " DUE TO TIME LIMIT"
@@ -40,10 +42,9 @@ def train(run: Run, script: Path, *, chain: int, lock: int) -> None:
         folder.write_submission(run_dir, held, parts_left=left)
         try:
             status = _run_here(run, script, parts_left=left, lock=lock)
-        except SystemExit:
-            record_end(
-                run, run_dir, exit_status=128 + signal.SIGTERM, signal_name="TERM"
-            )  # the script left it to the parts behind it
+        except SystemExit as stop:  # the script left it to the parts behind it
+            name = signal.Signals(int(str(stop.code)) - 128).name.removeprefix("SIG")
+            record_end(run, run_dir, exit_status=int(str(stop.code)), signal_name=name)
             raise
         if left == 0:
             record_end(run, run_dir, exit_status=status)
@@ -112,19 +113,40 @@ def record_end(run: Run, run_dir: Path, *, exit_status: int | None, signal_name:
 
 @contextlib.contextmanager
 def _forwarding(process: "subprocess.Popen[bytes]", run_dir: Path) -> Iterator[None]:
-    """End the run's whole process group when this process is asked to end; the outcome is then CANCELLED."""
+    """End the run's whole process group when this process is asked to end; the outcome is then CANCELLED.
 
-    def handle(number: int, _frame: object) -> None:
+    A signal that says that the time is nearly over goes to the script, as a scheduler's would: the ranks may end well, and the
+    outcome is TIMEOUT. A hang-up that is ignored (nohup) stays so.
+    """
+    near_end: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
         _notice(run_dir, "")
         _stop(process)
         raise SystemExit(128 + number)
 
-    earlier = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    def pass_on(number: int, _frame: object) -> None:
+        near_end.append(number)
+        os.write(
+            2,
+            f"nlp-bench: signal {signal.Signals(number).name}: the run is told that its time is nearly over\n".encode(),
+        )
+        process.send_signal(number)
+
+    handlers = {
+        **dict.fromkeys(STOPS, stop),
+        **dict.fromkeys((getattr(signal, f"SIG{name}") for name in OUT_OF_TIME), pass_on),
+    }
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        del handlers[signal.SIGHUP]
+    earlier = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
         for number, action in earlier.items():
             signal.signal(number, action)
+    if near_end and read_ending(run_dir) is None:  # no further part of a chain begins
+        raise SystemExit(128 + near_end[0])
 
 
 def _notice(run_dir: Path, cause: str) -> None:
