@@ -22,16 +22,22 @@ from typing import Any
 
 RUNS: dict[str, tuple[int, dict[str, Any]]] = {
     "tiny": (1, {"model": "tiny"}),
-    "tiny, micro batch 8": (1, {"model": "tiny", "micro_batch_size": 8, "gas": 1}),
-    "tiny, 8 layers of 512": (1, {"model": "tiny", "nhidden": 512, "nlayers": 8}),
+    "tiny, micro batch 8": (1, {"model": "tiny", "micro_batch_size": 8, "gradient_accumulation_steps": 1}),
+    "tiny, 8 layers of 512": (1, {"model": "tiny", "hidden_size": 512, "num_layers": 8}),
     "tiny, sequence 1024": (1, {"model": "tiny", "sequence_length": 1024, "micro_batch_size": 1}),
-    "tiny, GAS 8": (1, {"model": "tiny", "micro_batch_size": 1, "gas": 8}),
-    "126M": (1, {"model": "gpt_126m", "sequence_length": 256, "micro_batch_size": 1, "gas": 1}),
-    "126M without dropout": (1, {"model": "gpt_126m*", "sequence_length": 256, "micro_batch_size": 1, "gas": 1}),
-    "126M without dropout, GAS 2": (1, {"model": "gpt_126m*", "sequence_length": 128, "micro_batch_size": 1, "gas": 2}),
+    "tiny, GAS 8": (1, {"model": "tiny", "micro_batch_size": 1, "gradient_accumulation_steps": 8}),
+    "126M": (1, {"model": "gpt_126m", "sequence_length": 256, "micro_batch_size": 1, "gradient_accumulation_steps": 1}),
+    "126M without dropout": (
+        1,
+        {"model": "gpt_126m*", "sequence_length": 256, "micro_batch_size": 1, "gradient_accumulation_steps": 1},
+    ),
+    "126M without dropout, GAS 2": (
+        1,
+        {"model": "gpt_126m*", "sequence_length": 128, "micro_batch_size": 1, "gradient_accumulation_steps": 2},
+    ),
     "tiny, DP 2": (2, {"model": "tiny"}),
-    "tiny, TP 2": (2, {"model": "tiny", "tp": 2}),
-    "tiny, PP 2": (2, {"model": "tiny", "pp": 2, "gas": 4}),
+    "tiny, TP 2": (2, {"model": "tiny", "tensor": 2}),
+    "tiny, PP 2": (2, {"model": "tiny", "pipeline": 2, "gradient_accumulation_steps": 4}),
 }
 """Ranks, and what differs from the model file; a star: without dropout, which no fused attention kernel of torch has on CPUs."""
 ITERATIONS, WARM_UP = 14, 4

@@ -54,8 +54,8 @@ def test_names_of_megatron_lm_and_slurm_mean_the_same(name: str) -> None:
     request = from_options(parser_of(name).read(words.split()))
     assert request == from_options(parser_of(name).read(ours.split()))
     assert request == Request(
-        tp=4, pp=2, context_parallel_size=2, sequence_length=4096, num_virtual_stages_per_pipeline_rank=3, iterations=1000,
-        nlayers=12, nhidden=768, nheads=8, recompute_granularity="full", micro_batch_size=1, global_batch_size=1024,
+        tensor=4, pipeline=2, context=2, sequence_length=4096, num_virtual_stages_per_pipeline_rank=3, iterations=1000,
+        num_layers=12, hidden_size=768, num_attention_heads=8, recompute="full", micro_batch_size=1, global_batch_size=1024,
         data_path="mock", queue="batch", timelimit="01:30:00", gres="gpu:4", mem="0",
         sbatch_args=("--qos=high", "--reservation=maintenance", "--wckey=w"),
     )  # fmt: skip
@@ -68,7 +68,7 @@ def test_what_is_handed_on_to_sbatch_may_be_handed_on() -> None:
 def test_plan_takes_the_names_of_submit() -> None:
     words = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --seq-length 2Ki --first-layers 3 --limit 10min"
     options = parser_of("plan").read([*words.split(), "--recompute-granularity", "any", "--overlap-grad-reduce"])
-    assert (options.tp, options.pp, options.sequence_length, options.time) == (4, 2, 2048, 600.0)
+    assert (options.tensor, options.pipeline, options.sequence_length, options.time) == (4, 2, 2048, 600.0)
     assert (options.decoder_first_pipeline_num_layers, options.recompute, options.overlap_grad_reduce) == (
         3,
         "any",

@@ -9,7 +9,7 @@ from nlp_bench.errors import UsageError
 
 def sizes(nodes: int, micro: int) -> tuple[int, int]:
     request = Request(
-        model="tiny", system="juwels-booster", nodes=nodes, gpus_per_node=4, tp=2, pp=1, micro_batch_size=micro, global_batch_size=16
+        model="tiny", system="juwels-booster", nodes=nodes, gpus_per_node=4, tensor=2, pipeline=1, micro_batch_size=micro, global_batch_size=16
     )  # fmt: skip
     run = resolve(request, ask_scheduler=False)
     return run.parallel.data, run.batch.gradient_accumulation_steps

@@ -34,7 +34,13 @@ def test_the_evaluation_size() -> None:
 
 
 def test_record_comes_back_equal(tmp_path: Path) -> None:
-    run = offline(model="175", system="juwels-booster", tp=4, gas=8, sbatch_args=("--reservation=acceptance",))
+    run = offline(
+        model="175",
+        system="juwels-booster",
+        tensor=4,
+        gradient_accumulation_steps=8,
+        sbatch_args=("--reservation=acceptance",),
+    )
     assert read_run(run.write(tmp_path)) == run
 
 
@@ -48,17 +54,20 @@ def test_newer_record_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"tp": 5}, "parallel: nodes*gpus_per_node = 384 is not a multiple of tp*pp = 40 (remainder 24)"),
-        ({"tp": 3}, "parallel.tensor: sequence_length = 2048 is not a multiple of tp = 3 (remainder 2)"),
+        ({"tensor": 5}, "parallel: nodes*gpus_per_node = 384 is not a multiple of tp*pp = 40 (remainder 24)"),
+        ({"tensor": 3}, "parallel.tensor: sequence_length = 2048 is not a multiple of tp = 3 (remainder 2)"),
         (
-            {"tp": 1, "pp": 64, "nodes": 16},
+            {"tensor": 1, "pipeline": 64, "nodes": 16},
             "parallel.pipeline: num_layers = 96 is not a multiple of pp = 64 (remainder 32)",
         ),
         (
             {"global_batch_size": 100},
             "batch: global_batch_size = 100 is not a multiple of dp*micro_batch_size = 6*1 = 6 (remainder 4)",
         ),
-        ({"global_batch_size": 96, "gas": 8}, "global_batch_size = 96 is not dp*micro_batch_size*gas = 6*1*8 = 48"),
+        (
+            {"global_batch_size": 96, "gradient_accumulation_steps": 8},
+            "global_batch_size = 96 is not dp*micro_batch_size*gas = 6*1*8 = 48",
+        ),
         ({"gpus_per_node": 8}, "parallel.gpus_per_node: 8, but juwels-booster has 4 GPUs per node"),
         ({"timelimit": "3600"}, "launch.timelimit: '3600' is not HH:MM:SS"),
         ({"data_path": "nowhere/text"}, "nowhere/text.bin"),
@@ -85,7 +94,7 @@ def test_every_accepted_layout_keeps_its_arithmetic(each_case: Timer) -> None:
         for pp in range(1, 17):
             try:
                 with each_case():
-                    run = offline(model="175", system="juwels-booster", tp=tp, pp=pp)
+                    run = offline(model="175", system="juwels-booster", tensor=tp, pipeline=pp)
             except UsageError:
                 continue
             parallel, batch = run.parallel, run.batch
@@ -96,7 +105,7 @@ def test_every_accepted_layout_keeps_its_arithmetic(each_case: Timer) -> None:
 
 
 def test_frozen_parameters_that_change_are_named() -> None:
-    run = offline(model="175", system="juwels-booster", nlayers=48)
+    run = offline(model="175", system="juwels-booster", num_layers=48)
     assert run.deviations == ("model.num_layers: 48 instead of 96",)
 
 
@@ -183,7 +192,7 @@ PARTITION = "PartitionName=booster Default=YES MaxNodes=UNLIMITED MaxTime=1-00:0
     [
         ({}, "parallel.nodes: 96 nodes, but partition booster has at most 4"),
         ({"queue": "night"}, "launch.queue: Slurm has no partition 'night' (it has: booster)"),
-        ({"nodes": 4, "pp": 2, "timelimit": "1-00:00:01"}, "but partition booster gives at most 1-00:00:00"),
+        ({"nodes": 4, "pipeline": 2, "timelimit": "1-00:00:01"}, "but partition booster gives at most 1-00:00:00"),
     ],
 )
 def test_partition_limits(monkeypatch: pytest.MonkeyPatch, choices: dict[str, object], message: str) -> None:
@@ -233,9 +242,9 @@ def test_an_empty_value_is_refused_by_name(name: str) -> None:
 
 
 def test_recompute_replaces_the_models_own() -> None:
-    run = offline(model="175", system="juwels-booster", recompute_granularity="none")
+    run = offline(model="175", system="juwels-booster", recompute="none")
     assert run.training.recompute == "none"
-    full = offline(model="tiny", system="local", recompute_granularity="full")
+    full = offline(model="tiny", system="local", recompute="full")
     assert (full.tuning.recompute_method, full.tuning.recompute_num_layers) == ("uniform", 1)
 
 
@@ -275,4 +284,4 @@ def test_a_recorded_run_takes_other_words_for_its_job_alone(monkeypatch: pytest.
 
 def test_a_recorded_run_takes_no_other_training() -> None:
     with pytest.raises(UsageError, match=r"--run: .*takes no --tp; .*--timelimit .*--gres .*--sbatch-arg"):
-        for_another_job(offline(model="tiny"), Request(tp=2, timelimit="01:00:00"))
+        for_another_job(offline(model="tiny"), Request(tensor=2, timelimit="01:00:00"))

@@ -13,11 +13,12 @@ MARK = "<!-- keys -->\n"
 
 
 def _default(field: "dataclasses.Field[object]") -> str:
-    if field.default is dataclasses.MISSING:
+    default = field.metadata.get("default", field.default)
+    if default is dataclasses.MISSING:
         return "" if field.default_factory is dataclasses.MISSING else "none"
-    if field.default in {None, "", ()}:
+    if default in {None, "", ()}:
         return "none"
-    return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
 def _rows(kind: type) -> list[str]:

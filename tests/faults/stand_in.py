@@ -24,8 +24,8 @@ def stub_run(mode: str, *sbatch_args: str, launcher: str = "slurm", **launch: st
         iterations=4,
         nodes=nodes,
         gpus_per_node=1,
-        tp=1,
-        pp=1,
+        tensor=1,
+        pipeline=1,
     )
     run = resolve(request, ask_scheduler=False)
     changed = dataclasses.replace(

@@ -54,7 +54,7 @@ def test_the_trainer_takes_every_argument() -> None:
 def test_switches_reach_the_trainer_by_their_names() -> None:
     run = offline(
         "175", "juwels-booster", num_layers_per_virtual_pipeline_stage=3, overlap_grad_reduce=True, overlap_param_gather=True,
-        recompute_granularity="full", context_parallel_size=2, nodes=192, kernels="torch", train_args="--manual-gc --no-rope-fusion",
+        recompute="full", context=2, nodes=192, kernels="torch", train_args=("--manual-gc", "--no-rope-fusion"),
     )  # fmt: skip
     words = " ".join(training_arguments(run))
     for expected in (
@@ -74,14 +74,14 @@ def test_switches_reach_the_trainer_by_their_names() -> None:
             {"num_layers_per_virtual_pipeline_stage": 5},
             "num_layers = 96 is not a multiple of pp*num_layers_per_virtual",
         ),
-        ({"num_layers_per_virtual_pipeline_stage": 3, "gas": 9}, "micro-batches"),
-        ({"train_args": "--manual-gcc"}, "unknown argument --manual-gcc; did you mean --manual-gc?"),
-        ({"train_args": "--num-layers 48"}, "train_args: --num-layers would make run.json untrue"),
-        ({"train_args": "--attention-dropout 0.5"}, "a model file of your own"),
-        ({"train_args": "--tensor-model-parallel-size=4"}, "its own option or JUBE parameter"),
-        ({"train_args": "--overlap-grad-reduce"}, "its own option or JUBE parameter"),
+        ({"num_layers_per_virtual_pipeline_stage": 3, "gradient_accumulation_steps": 9}, "micro-batches"),
+        ({"train_args": ("--manual-gcc",)}, "unknown argument --manual-gcc; did you mean --manual-gc?"),
+        ({"train_args": ("--num-layers", "48")}, "train_args: --num-layers would make run.json untrue"),
+        ({"train_args": ("--attention-dropout", "0.5")}, "a model file of your own"),
+        ({"train_args": ("--tensor-model-parallel-size=4",)}, "its own option or JUBE parameter"),
+        ({"train_args": ("--overlap-grad-reduce",)}, "its own option or JUBE parameter"),
         ({"decoder_first_pipeline_num_layers": 96}, "leave none"),
-        ({"recompute_modules": "mlp", "recompute_granularity": "none"}, "recompute_modules: needs"),
+        ({"recompute_modules": ("mlp",), "recompute": "none"}, "recompute_modules: needs"),
     ],
 )
 def test_what_the_trainer_would_refuse_is_refused_before_it_starts(choices: dict[str, object], message: str) -> None:
@@ -100,7 +100,7 @@ def test_eight_bit_products_are_a_precision_of_their_own(tmp_path: Path) -> None
     dumped = argument_lines(settings := parse(words), Layout.of(settings, run.parallel.num_gpus))
     assert any(re.fullmatch(r"  fp8 \.+ hybrid", line) for line in dumped)  # the name that the rules look for
     with pytest.raises(UsageError, match=r"--fp8-format would make run\.json untrue"):
-        check_arguments(offline("gpt_5b", "juwels-booster", data_path="mock", train_args="--fp8-format hybrid"))
+        check_arguments(offline("gpt_5b", "juwels-booster", data_path="mock", train_args=("--fp8-format", "hybrid")))
 
 
 def test_a_family_brings_its_own_arguments() -> None:
@@ -151,7 +151,7 @@ def test_megatron_lm_is_refused_where_it_cannot_run(megatron: Path, monkeypatch:
         ("tiny", "slurm-sandbox", "GPUs only"),
     ):
         with pytest.raises(UsageError, match=message):
-            program_words(offline(model, system, trainer="megatron-lm", nodes=1, gpus_per_node=4, tp=1, pp=1))
+            program_words(offline(model, system, trainer="megatron-lm", nodes=1, gpus_per_node=4, tensor=1, pipeline=1))
     monkeypatch.delenv("MEGATRON_LM_REPO")
     with pytest.raises(UsageError, match=r"MEGATRON_LM_REPO is not set; git clone"):
         offline("175", "juwels-booster", trainer="megatron-lm")
@@ -167,7 +167,7 @@ def test_a_nonce_reaches_the_log_or_is_refused(megatron: Path, tmp_path: Path) -
         with pytest.raises(UsageError, match=r"nonce: .* is no nonce: 1 to 128 letters"):
             offline("tiny", "local", launcher="local", data_path="mock", nonce=word)
     with pytest.raises(UsageError, match=r"--nonce would make run\.json untrue"):
-        check_arguments(offline("tiny", "local", launcher="local", data_path="mock", train_args="--nonce other"))
+        check_arguments(offline("tiny", "local", launcher="local", data_path="mock", train_args=("--nonce", "other")))
     with pytest.raises(UsageError, match="nonce: megatron-lm prints none"):
         program_words(offline("175", "juwels-booster", trainer="megatron-lm", data_path="mock", nonce="x"))
     other = for_another_job(run, Request(nonce="another"))
@@ -254,7 +254,7 @@ def test_files_that_train_args_name_are_found_from_the_run_folder(
         "175",
         "juwels-booster",
         data_path="mock",
-        train_args="--vocab-file vocab.json --merge-file=none.txt --save kept",
+        train_args=("--vocab-file", "vocab.json", "--merge-file=none.txt", "--save", "kept"),
     )
     assert run.tuning.train_args == (
         "--vocab-file",

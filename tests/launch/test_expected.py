@@ -60,7 +60,7 @@ def test_a_gpu_that_is_not_its_data_sheet_is_doubted(gpu: dict[str, float], word
 
 
 def test_one_that_does_not_fit_is_warned_of_with_the_proof(tmp_path: Path) -> None:
-    (line,) = foretell(run_of(tp=1, pp=1, timelimit="2-00:00:00"), tmp_path)
+    (line,) = foretell(run_of(tensor=1, pipeline=1, timelimit="2-00:00:00"), tmp_path)
     assert line.startswith("warning: predicted memory ")
     assert "does not fit the GPU" in line
     assert f"nlp-bench rehearse --run {tmp_path}/run.json" in line
@@ -72,7 +72,7 @@ def test_one_that_does_not_fit_is_warned_of_with_the_proof(tmp_path: Path) -> No
     [
         ({}, "no", "does not fit"),
         ({}, "tight", "may run out"),
-        ({"tp": 1, "pp": 1, "timelimit": "2-00:00:00"}, "yes", None),
+        ({"tensor": 1, "pipeline": 1, "timelimit": "2-00:00:00"}, "yes", None),
     ],
 )
 def test_a_rehearsal_counts_more(tmp_path: Path, choices: dict[str, object], fits: str, words: str | None) -> None:

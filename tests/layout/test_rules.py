@@ -130,8 +130,8 @@ def test_arrays_are_judged_as_each_of_their_numbers(dtype: Any) -> None:
     "choices",
     [
         {"model": "175"},
-        {"model": "13", "tp": 1, "use_distributed_optimizer": False},
-        {"model": "llama_8b", "tp": 2, "context_parallel_size": 2, "sequence_parallel": False, "overlap_grad_reduce": True},
+        {"model": "13", "tensor": 1, "use_distributed_optimizer": False},
+        {"model": "llama_8b", "tensor": 2, "context": 2, "sequence_parallel": False, "overlap_grad_reduce": True},
         {"model": "175", "num_virtual_stages_per_pipeline_rank": 2, "overlap_grad_reduce": True, "overlap_param_gather": True},
         {"model": "175", "num_layers_per_virtual_pipeline_stage": 3},
         {"model": "175", "decoder_first_pipeline_num_layers": 11, "decoder_last_pipeline_num_layers": 13},

@@ -235,7 +235,7 @@ def test_a_fault_of_the_planner_is_a_sentence(run: Run, monkeypatch: pytest.Monk
 
 
 def test_one_that_is_too_large_does_not_fit() -> None:
-    run = resolve(Request(model="13", system="juwels-booster", tp=1, pp=1), ask_scheduler=False)
+    run = resolve(Request(model="13", system="juwels-booster", tensor=1, pipeline=1), ask_scheduler=False)
     found = outlook_or_reason(run, 20_000_000)
     assert isinstance(found, Outlook)
     assert found.fits == "no"

@@ -353,7 +353,9 @@ def test_a_laptop_is_planned_with_it(calibrated: Path) -> None:
     from nlp_bench.plan.forecast import forecast
     from nlp_bench.plan.problem import configuration_of
 
-    run = resolve(Request(model="tiny", system="local", launcher="local", gpus_per_node=1, tp=1), ask_scheduler=False)
+    run = resolve(
+        Request(model="tiny", system="local", launcher="local", gpus_per_node=1, tensor=1), ask_scheduler=False
+    )
     constants = read_constants(calibrated)
     found = forecast(configuration_of(run, constants), constants)
     assert 0 < float(found.low[0]) < float(found.seconds.total[0]) < float(found.high[0])

@@ -128,7 +128,9 @@ def test_a_run_that_is_not_valid_does_not_count(tmp_path: Path) -> None:
         learn(read_constants(), [tmp_path], result_of)
 
 
-LAYOUTS = ({"tp": 2, "pp": 4}, {"tp": 4, "pp": 2}, {"tp": 1, "pp": 8}, {"tp": 4, "pp": 4})
+LAYOUTS = (
+    {"tensor": 2, "pipeline": 4}, {"tensor": 4, "pipeline": 2}, {"tensor": 1, "pipeline": 8}, {"tensor": 4, "pipeline": 4},
+)  # fmt: skip
 SLOWER = 1.12
 
 
@@ -168,7 +170,7 @@ def test_what_was_learned_is_predicted(runs: Path, tmp_path: Path, capsys: pytes
     assert out.startswith("learned from 4 runs of juwels-booster (NVIDIA A100-SXM4-40GB)")
     assert out.count(f"{1 / SLOWER - 1:+.1%}") == 4
     before, after = read_constants(), read_constants(tmp_path / "mine.toml")
-    run = resolve(Request(model="13", system="juwels-booster", nodes=16, tp=2, pp=8), ask_scheduler=False)
+    run = resolve(Request(model="13", system="juwels-booster", nodes=16, tensor=2, pipeline=8), ask_scheduler=False)
     predicted = [forecast(configuration_of(run, constants), constants) for constants in (before, after)]
     assert predicted[1].seconds.total[0] / predicted[0].seconds.total[0] == pytest.approx(SLOWER, rel=0.02)
     widths = [float(one.high[0] / one.low[0]) for one in predicted]
@@ -177,7 +179,7 @@ def test_what_was_learned_is_predicted(runs: Path, tmp_path: Path, capsys: pytes
 
 def test_what_does_not_count_is_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(runs / "failed", "OOM")
-    made(runs / "elsewhere", system="dgx-a100", model="13", gpus_per_node=8, tp=2, pp=4)
+    made(runs / "elsewhere", system="dgx-a100", model="13", gpus_per_node=8, tensor=2, pipeline=4)
     made(runs / "other-family", model="t5_220m")
     assert main(["plan", "learn", str(runs)]) == 0
     out = capsys.readouterr().out

@@ -119,9 +119,9 @@ def run_of(**choices: object) -> Run:
 
 def test_every_switch_arrives() -> None:
     run = run_of(
-        tp=4, pp=16, num_virtual_stages_per_pipeline_rank=2, micro_batch_size=2, global_batch_size=96,
+        tensor=4, pipeline=16, num_virtual_stages_per_pipeline_rank=2, micro_batch_size=2, global_batch_size=96,
         sequence_parallel=False, use_distributed_optimizer=True, overlap_grad_reduce=True, overlap_param_gather=True,
-        recompute_granularity="full",
+        recompute="full",
     )  # fmt: skip
     sizes = sizes_of(configuration_of(run, read_constants()), 0)
     assert (sizes.num_gpus, sizes.tp, sizes.pp, sizes.vpp, sizes.cp, sizes.dp) == (384, 4, 16, 2, 1, 6)

@@ -14,7 +14,7 @@ from nlp_bench.evidence.manifest import Options
 
 TESTS = Path(__file__).resolve().parents[1]
 STUB = {"PYTHONPATH": f"{TESTS.parent}/src:{TESTS}/faults/stub", "NLP_BENCH_STUB": "slow 0.3"}
-TINY = Request(model="tiny", system="local", launcher="local", data_path="mock", iterations=4, nodes=1, gpus_per_node=1, tp=1, pp=1)  # fmt: skip
+TINY = Request(model="tiny", system="local", launcher="local", data_path="mock", iterations=4, nodes=1, gpus_per_node=1, tensor=1, pipeline=1)  # fmt: skip
 
 
 def _nothing(_: Path) -> None:

@@ -127,7 +127,7 @@ def run_of(plan: Plan, oracle: Path, base: Run) -> Run:
 def base_run() -> Run:
     """Return the run that all are made of."""
     request = Request(
-        model="tiny", system="slurm-sandbox", launcher="slurm", data_path="mock", iterations=4, nodes=1, gpus_per_node=1, tp=1, pp=1
+        model="tiny", system="slurm-sandbox", launcher="slurm", data_path="mock", iterations=4, nodes=1, gpus_per_node=1, tensor=1, pipeline=1
     )  # fmt: skip
     run = resolve(request, ask_scheduler=False)
     return dataclasses.replace(run, launch=dataclasses.replace(run.launch, timelimit="00:30:00"))

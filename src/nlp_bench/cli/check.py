@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         print(_machine(options.what, system))
         return 0
     # Without --output nothing is going to run here, and a named system may be checked where no Slurm answers.
-    is_elsewhere = bool(request.system and request.launcher is None and not options.output) and not _scheduler_answers(
+    is_elsewhere = bool(request.system and not request.launcher and not options.output) and not _scheduler_answers(
         str(request.system)
     )
     resolved = resolve(request, ask_scheduler=not (options.offline or is_rehearsal or is_elsewhere))

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from nlp_bench.config.table import Checked, from_zero, multiple, one_of, timelimit
+from nlp_bench.config.options import Checked, from_zero, one_of
+from nlp_bench.config.request import ShapeOptions, TrainingOptions
+from nlp_bench.config.table import multiple, timelimit
 from nlp_bench.errors import UsageError
 from nlp_bench.layout.shape import ModelShape, shape_of
 
@@ -11,21 +13,13 @@ NETWORKS = {"gpt": "gpt", "t5": "t5", "mt5": "t5", "bert": "bert"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Architecture(Checked):
+class Architecture(ShapeOptions, Checked):
     """The shape of the network, frozen by the rules of the benchmark."""
 
     WHERE = "model"
 
-    num_layers: int
-    """Transformer layers."""
-    hidden_size: int
-    """Width of the residual stream."""
     ffn_hidden_size: int
     """Width of the feed-forward layer."""
-    num_attention_heads: int
-    """Attention heads; they divide the hidden size."""
-    sequence_length: int
-    """Tokens in one sample."""
     vocab_size: int
     """Words of the tokenizer, before padding."""
     position_embedding: str = one_of("rope", "learned_absolute", "relative", default="rope")
@@ -65,7 +59,7 @@ class Architecture(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(Checked):
+class Training(TrainingOptions, Checked):
     """What controls the training, frozen by the rules of the benchmark (Adam, its schedule, the precision)."""
 
     WHERE = "training"
@@ -73,12 +67,6 @@ class Training(Checked):
     precision: str = one_of("bf16", "fp16", "fp32", "fp8")
     """Number format of weights and arithmetic on a GPU: bf16, fp16, fp32, or fp8 (8-bit matrix products, the rest bf16). CPU ranks
     always train in fp32."""
-    recompute: str = one_of("none", "selective", "full")
-    """Activation recomputation: none, selective (core attention only) or full."""
-    iterations: int
-    """Optimizer steps of one run."""
-    log_interval: int
-    """Optimizer steps between two lines of the log."""
     adam_beta1: float
     """Decay of Adam's first moment."""
     adam_beta2: float

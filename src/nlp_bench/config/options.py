@@ -1,14 +1,16 @@
 """Options from dataclasses: a field says its names, its group and its value, its docstring is the help; each is defined once."""
 
 import ast
+import functools
 import inspect
 import itertools
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import Field, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args, get_origin
 
-from nlp_bench.config.values import UnlessDefault, size, switch
+from nlp_bench.config.values import OneOf, UnlessDefault, size, switch
+from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -17,46 +19,98 @@ Container: TypeAlias = "argparse._ActionsContainer"  # noqa: SLF001  # the only 
 """A parser, or a group of one."""
 
 
-def option(
-    *names: str, group: str = "", read: Callable[[str], Any] | None = None, metavar: str = "", default: Any = None
+def option(  # noqa: PLR0913  # each word says one thing of the option
+    *names: str,
+    group: str = "",
+    read: Callable[[str], Any] | None = None,
+    words: tuple[str, ...] = (),
+    least: int = 1,
+    metavar: str = "",
+    jube: str = "",
+    of_job: bool = False,
+    default: Any = None,
 ) -> Any:
-    """Return a dataclass field that is an option too.
+    """Return a dataclass field that is an option too. Its value is None where nobody gave it, and `default` in a Checked record.
 
-    `names` are the spellings, the first one is that of help and documentation (none: the field's own); `read` reads a value
-    (default: by the type: int a size, bool true or false, tuple words that are repeated, str the word itself).
+    `names` are the spellings, the first one is that of help and documentation (none: the field's own); `read` reads a value (by
+    default a word of `words`, else by the type: int a size, bool true or false, tuple words that are repeated, str the word
+    itself); `words` and `least` bound the value of a record; `metavar` shows its unit; `jube` is JUBE's parameter; an option
+    `of_job` says where and for how long a job runs, and nothing of what is trained. With MISSING as default a record needs a value.
     """
-    metadata = {"names": names, "group": group, "read": read, "metavar": metavar}
-    return field(default=default, metadata=metadata)
+    return field(
+        default=None,
+        metadata={
+            "names": names, "group": group, "read": read or (OneOf(*words) if words else None), "words": words, "least": least,
+            "metavar": metavar or ("WORD" if words else ""), "jube": jube, "of_job": of_job, "default": default,
+        },
+    )  # fmt: skip
+
+
+def one_of(*words: str, default: Any = MISSING) -> Any:
+    """Return a field of a Checked dataclass that takes only these words."""
+    return field(default=default, metadata={"words": words})
+
+
+def from_zero(default: Any = MISSING) -> Any:
+    """Return a field of a Checked dataclass whose whole number may be 0."""
+    return field(default=default, metadata={"least": 0})
+
+
+def within(least: float, most: float, unit: str, default: Any = MISSING) -> Any:
+    """Return a field of a Checked dataclass whose number, in `unit`, lies within what is plausible."""
+    return field(default=default, metadata={"least": least, "most": most, "unit": unit})
+
+
+class Checked:
+    """A dataclass whose fields keep the rule that stands beside them: one of some words, or a range; whole numbers are above 0 without one."""
+
+    WHERE: ClassVar[str]
+    """The dotted name that errors begin with."""
+
+    def __post_init__(self) -> None:
+        """Give options that nobody gave their default; raise UsageError for the first field that breaks its rule."""
+        for one in fields(self):  # type: ignore[arg-type]  # of a dataclass
+            value, name = getattr(self, one.name), f"{self.WHERE}.{one.name}"
+            if value is None and (value := one.metadata.get("default")) is not None:
+                if value is MISSING:
+                    raise UsageError(f"{name}: missing")
+                object.__setattr__(self, one.name, value)
+            words, least = one.metadata.get("words"), one.metadata.get("least", 1)
+            if words and isinstance(value, str) and value not in words:
+                raise UsageError(f"{name}: {value!r} is not one of {', '.join(words)}")
+            if "most" in one.metadata and value is not None:
+                if not least <= value <= one.metadata["most"]:
+                    rule = f"{least:g} to {one.metadata['most']:g} {one.metadata['unit']}"
+                    raise UsageError(f"{name}: {value:g} is not within {rule}")
+            elif isinstance(value, int) and not isinstance(value, bool) and value < least:
+                raise UsageError(f"{name}: {value} must be {'greater than 0' if least else 'at least 0'}")
 
 
 def spellings(record: type, name: str) -> tuple[str, ...]:
     """Return the spellings of a field's option; the first one is that of help and documentation."""
-    names = next(one.metadata["names"] for one in fields(record) if one.name == name)
+    names: tuple[str, ...] = next(one.metadata["names"] for one in fields(record) if one.name == name)
     return names or ("--" + name.replace("_", "-"),)
+
+
+def given(asked: object, kind: type) -> dict[str, Any]:
+    """Return the fields of `kind` for which `asked` has a value, by name."""
+    names = (one.name for one in fields(kind))
+    return {name: value for name in names if (value := getattr(asked, name, None)) is not None}
 
 
 def add_fields(container: Container, record: type, names: Iterable[str], texts: dict[str, str] | None = None) -> None:
     """Add the options of these fields of `record`; `texts` replaces the help of some."""
-    helps = field_texts(record)
-    by_name = {one.name: one for one in fields(record)}
+    texts, by_name = texts or {}, {one.name: one for one in fields(record)}
     for name in names:
-        text = (texts or {}).get(name) or _help(helps[name])
+        text = texts.get(name) or _help(field_texts(record)[name])
         container.add_argument(*spellings(record, name), dest=name, help=text, **_how(by_name[name]))
-
-
-def groups(record: type) -> dict[str, list[str]]:
-    """Return the names of the fields by the group that they are shown in."""
-    found: dict[str, list[str]] = {}
-    for one in fields(record):
-        found.setdefault(one.metadata["group"], []).append(one.name)
-    return found
 
 
 def _how(one: "Field[Any]") -> dict[str, Any]:
     """Return how argparse reads a field; what is not given, and JUBE's word "default", are None."""
     kinds = get_args(one.type) or (one.type,)
     read, metavar = one.metadata["read"], one.metadata["metavar"] or None
-    if get_origin(one.type) is tuple:
+    if get_origin(one.type) is tuple and not read:
         return {"action": "append", "metavar": metavar}
     if bool in kinds:
         return {"type": UnlessDefault(switch), "nargs": "?", "const": True, "metavar": "BOOL"}
@@ -67,18 +121,26 @@ def _how(one: "Field[Any]") -> dict[str, Any]:
 
 def _help(text: str) -> str:
     """Return a docstring as help: it begins small and has no full stop."""
-    text = text.removesuffix(".").replace("%", "%%")
+    text = " ".join(text.split()).removesuffix(".").replace("%", "%%")
     return text[0].lower() + text[1:] if text[1:2].islower() else text
 
 
+@functools.cache
 def field_texts(record: type) -> dict[str, str]:
     """Return the docstring of each field of a dataclass and of those that it inherits, read from the source so that nothing is written twice."""
-    inherited = [field_texts(base) for base in record.__bases__ if is_dataclass(base)]
-    source = ast.parse(inspect.getsource(sys.modules[record.__module__])).body
-    body = next(node for node in source if isinstance(node, ast.ClassDef) and node.name == record.__name__).body
-    own = {
-        name.target.id: str(ast.literal_eval(text.value))
-        for name, text in itertools.pairwise(body)
-        if isinstance(name, ast.AnnAssign) and isinstance(name.target, ast.Name) and isinstance(text, ast.Expr)
-    }
-    return {name: text for texts in (*inherited, own) for name, text in texts.items()}
+    found: dict[str, str] = {}
+    for base in reversed(record.__mro__):
+        if is_dataclass(base):
+            body = _classes(base.__module__)[base.__name__].body
+            found |= {
+                name.target.id: str(ast.literal_eval(text.value))
+                for name, text in itertools.pairwise(body)
+                if isinstance(name, ast.AnnAssign) and isinstance(name.target, ast.Name) and isinstance(text, ast.Expr)
+            }
+    return found
+
+
+@functools.cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}

@@ -1,31 +1,38 @@
-"""What a person asks for, on the command line or through JUBE's parameters, before it is resolved: one field, one option.
+"""What a person asks for, on the command line or through JUBE's parameters: one field, one option, and its place in run.json.
 
-Where Megatron-LM or Slurm has a name for a thing, that name is the option's or one of its spellings.
+The options stand in dataclasses by what they speak of. `Request` has all of them, None where nothing is asked, and the record of
+run.json with the same fields inherits them: `Parallel` those of ParallelOptions, `Tuning` those of TuningOptions, ... So a new option
+is one field here. Its annotation is that of the record. Where Megatron-LM or Slurm has a name for a thing, that name is the option's
+or one of its spellings.
 """
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from typing import Any
 
 from nlp_bench.config import scheduler
-from nlp_bench.config.options import Container, add_fields, groups, option
-from nlp_bench.config.values import UNSET, OneOf, UnlessDefault, count, time_limit
+from nlp_bench.config.options import Container, add_fields, option
+from nlp_bench.config.values import UNSET, OneOf, UnlessDefault, count, time_limit, words
 
-_trained = partial(option, group="what is trained")
-_layout = partial(option, group="how it is spread (free to optimise)")
-_tuning = partial(option, group="how it is made fast (free to optimise)")
-_frozen = partial(option, group="frozen by the rules (a changed one is not the benchmark)")
-_job = partial(option, group="where and how it is started")
 RECOMPUTE = ("none", "selective", "full")
-KERNELS = ("auto", "te", "apex", "torch")
-TRAINERS = ("nlp-bench", "megatron-lm")
+GROUPS = TRAINED, SPREAD, TUNED, FROZEN, JOB = (
+    "what is trained",
+    "how it is spread (free to optimise)",
+    "how it is made fast (free to optimise)",
+    "frozen by the rules (a changed one is not the benchmark)",
+    "where and how it is started",
+)
 SBATCH = (
     "--reservation", "--qos", "--constraint", "--exclude", "--nodelist", "--licenses", "--switches", "--begin",
     "--mail-type", "--mail-user",
 )  # fmt: skip
 """Options of sbatch that are handed on as they are."""
+_spread = partial(option, group=SPREAD)
+_tuning = partial(option, group=TUNED)
+_frozen = partial(option, group=FROZEN, default=MISSING)
+_job = partial(option, group=JOB, of_job=True)
 
 
 class _Launcher(OneOf):
@@ -37,112 +44,165 @@ class _Launcher(OneOf):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """All choices of one run; None means: as the data files have it."""
+class ShapeOptions:
+    """Options of `model.architecture`."""
 
-    model: str | None = _trained(metavar="M")
-    """File of benchmark/models (tiny, 13, 175), or a path."""
-    iterations: int | None = _trained("--iterations", "--train-iters", read=count)
-    """Optimizer steps."""
-    log_interval: int | None = _trained()
-    """Optimizer steps between two lines of the log."""
-    until: str | None = _trained(metavar="SHARE")
-    """End earlier, when the mean time is known to this share: 1% (docs/until.md)."""
-    data_path: str | None = _trained(metavar="PREFIX")
-    """Prefix of a .bin/.idx pair, a blend "0.7 A 0.3 B", or mock (default: the corpus of nlp-bench data)."""
-    nonce: str | None = _trained(metavar="TEXT")
-    """Text of the buyer's that the log begins with (docs/evidence.md)."""
-    nodes: int | None = _layout()
-    """Nodes of the job."""
-    gpus_per_node: int | None = _layout()
-    """GPUs, and so ranks, of each node."""
-    tp: int | None = _layout("--tp", "--tp-size", "--tensor-model-parallel-size")
-    """Tensor parallel size."""
-    pp: int | None = _layout("--pp", "--pp-size", "--pipeline-model-parallel-size")
-    """Pipeline parallel size."""
-    context_parallel_size: int | None = _layout("--cp", "--cp-size", "--context-parallel-size")
-    """Context parallel size: ranks that share each sequence."""
-    num_virtual_stages_per_pipeline_rank: int | None = _layout(
-        "--vpp", "--num-virtual-stages-per-pipeline-rank", "--virtual-pipeline-model-parallel-size"
-    )
-    """Interleaved schedule: virtual stages of each pipeline rank, 1 for none."""
-    num_layers_per_virtual_pipeline_stage: int | None = _layout()
-    """The same, by the layers of one virtual stage."""
-    decoder_first_pipeline_num_layers: int | None = _layout("--first-layers", "--decoder-first-pipeline-num-layers")
-    """Layers of the first pipeline stage, where it differs."""
-    decoder_last_pipeline_num_layers: int | None = _layout("--last-layers", "--decoder-last-pipeline-num-layers")
-    """Layers of the last pipeline stage, where it differs."""
-    micro_batch_size: int | None = _layout()
-    """Samples in one forward pass."""
-    gas: int | None = _layout("--gas", "--gradient-accumulation-steps")
-    """Gradient accumulation steps: micro-batches of an optimizer step."""
-    global_batch_size: int | None = _layout()
-    """Samples of one optimizer step, instead of --gas."""
-    sequence_parallel: bool | None = _tuning()
-    """Split normalisations along the sequence."""
-    use_distributed_optimizer: bool | None = _tuning()
-    """Split the optimizer state between replicas."""
-    overlap_grad_reduce: bool | None = _tuning()
-    """Reduce gradients during the backward pass."""
-    overlap_param_gather: bool | None = _tuning()
-    """Gather parameters during the forward pass."""
-    recompute_granularity: str | None = _tuning(
-        "--recompute", "--recompute-granularity", read=OneOf(*RECOMPUTE), metavar="WORD"
-    )
-    """What is computed again in the backward pass: none, selective or full."""
-    recompute_method: str | None = _tuning(read=OneOf("uniform", "block"), metavar="WORD")
-    """Of full recompute: uniform or block."""
-    recompute_num_layers: int | None = _tuning()
-    """Of full recompute: layers per group (uniform) or stage (block)."""
-    recompute_modules: str | None = _tuning(metavar="WORDS")
-    """Of selective recompute: "core_attn mlp layernorm"."""
-    kernels: str | None = _tuning(read=OneOf(*KERNELS), metavar="WORD")
-    """Kernels: auto, te, apex or torch."""
-    trainer: str | None = _tuning(read=OneOf(*TRAINERS), metavar="WORD")
-    """Trainer: nlp-bench or megatron-lm (the checkout at MEGATRON_LM_REPO)."""
-    train_args: str | None = _tuning(metavar="WORDS")
-    """Further words for the trainer: "--manual-gc --no-rope-fusion"."""
-    sequence_length: int | None = _frozen("--sequence-length", "--seq-length")
-    """Tokens in a sample; 2048 or 2Ki, since 2k may be 2000."""
-    nlayers: int | None = _frozen("--nlayers", "--num-layers")
+    num_layers: int = _frozen("--nlayers", "--num-layers", jube="nlayers")
     """Transformer layers."""
-    nhidden: int | None = _frozen("--nhidden", "--hidden-size")
-    """Hidden size."""
-    nheads: int | None = _frozen("--nheads", "--num-attention-heads")
-    """Attention heads."""
-    system: str | None = _job(metavar="S")
-    """File of benchmark/systems, or a path (default: this machine's)."""
-    launcher: str | None = _job(read=_Launcher(*scheduler.BUILT_IN), metavar="WORD")
+    hidden_size: int = _frozen("--nhidden", "--hidden-size", jube="nhidden")
+    """Hidden size: width of the residual stream."""
+    num_attention_heads: int = _frozen("--nheads", "--num-attention-heads", jube="nheads")
+    """Attention heads; they divide the hidden size."""
+    sequence_length: int = _frozen("--sequence-length", "--seq-length", jube="sequence_length")
+    """Tokens in a sample; 2048 or 2Ki, since 2k may be 2000."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Options of `training`."""
+
+    iterations: int = option(
+        "--iterations", "--train-iters", group=TRAINED, read=count, jube="iterations", default=MISSING
+    )
+    """Optimizer steps."""
+    log_interval: int = option(group=TRAINED, default=MISSING)
+    """Optimizer steps between two lines of the log."""
+    recompute: str = _tuning(
+        "--recompute", "--recompute-granularity", words=RECOMPUTE, jube="recompute_granularity", default=MISSING
+    )
+    """What is computed again in the backward pass: none, selective (core attention) or full."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelOptions:
+    """Options of `parallel`."""
+
+    nodes: int = _spread(jube="nodes", default=MISSING)
+    """Nodes of the job."""
+    gpus_per_node: int = _spread(jube="gpus_per_node", default=MISSING)
+    """GPUs (or CPU ranks), and so ranks, of each node."""
+    tensor: int = _spread("--tp", "--tp-size", "--tensor-model-parallel-size", jube="tp_size", default=MISSING)
+    """Tensor parallel size: ranks that share each layer."""
+    pipeline: int = _spread("--pp", "--pp-size", "--pipeline-model-parallel-size", jube="pp_size", default=MISSING)
+    """Pipeline parallel size: stages that the layers are cut into."""
+    context: int = _spread("--cp", "--cp-size", "--context-parallel-size", jube="context_parallel_size", default=1)
+    """Context parallel size: ranks that share each sequence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions:
+    """Options of `batch`."""
+
+    micro_batch_size: int = _spread(jube="micro_batch_size", default=MISSING)
+    """Samples in one forward pass."""
+    gradient_accumulation_steps: int = _spread("--gas", "--gradient-accumulation-steps", jube="gas", default=MISSING)
+    """Gradient accumulation steps: micro-batches of an optimizer step."""
+    global_batch_size: int = _spread(jube="global_batch_size", default=MISSING)
+    """Samples of one optimizer step over all replicas, instead of --gas."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningOptions:
+    """Options of `tuning`: switches that change how fast a run is, not what it trains."""
+
+    trainer: str = _tuning(words=("nlp-bench", "megatron-lm"), jube="trainer", default="nlp-bench")
+    """Trainer: nlp-bench or megatron-lm (pretrain_gpt.py of the checkout at MEGATRON_LM_REPO, with the same arguments)."""
+    num_layers_per_virtual_pipeline_stage: int | None = _spread(jube="num_layers_per_virtual_pipeline_stage")
+    """Interleaved schedule: layers of one virtual stage."""
+    num_virtual_stages_per_pipeline_rank: int | None = _spread(
+        "--vpp", "--num-virtual-stages-per-pipeline-rank", "--virtual-pipeline-model-parallel-size",
+        jube="num_virtual_stages_per_pipeline_rank",
+    )  # fmt: skip
+    """The same, by the virtual stages of each pipeline rank, 1 for none."""
+    decoder_first_pipeline_num_layers: int | None = _spread(
+        "--first-layers", "--decoder-first-pipeline-num-layers", jube="decoder_first_pipeline_num_layers"
+    )
+    """Layers of the first pipeline stage, where it differs."""
+    decoder_last_pipeline_num_layers: int | None = _spread(
+        "--last-layers", "--decoder-last-pipeline-num-layers", jube="decoder_last_pipeline_num_layers"
+    )
+    """Layers of the last pipeline stage, where it differs."""
+    sequence_parallel: bool = _tuning(jube="sequence_parallel", default=True)
+    """Split normalisations along the sequence; without tensor parallelism it does nothing."""
+    use_distributed_optimizer: bool = _tuning(jube="use_distributed_optimizer", default=True)
+    """Split the optimizer state between replicas."""
+    overlap_grad_reduce: bool = _tuning(jube="overlap_grad_reduce", default=False)
+    """Reduce gradients during the backward pass."""
+    overlap_param_gather: bool = _tuning(jube="overlap_param_gather", default=False)
+    """Gather parameters during the forward pass."""
+    recompute_method: str | None = _tuning(words=("uniform", "block"), jube="recompute_method")
+    """Of full recompute: uniform or block."""
+    recompute_num_layers: int | None = _tuning(jube="recompute_num_layers")
+    """Of full recompute: layers per group (uniform) or stage (block)."""
+    recompute_modules: tuple[str, ...] = _tuning(read=words, metavar="WORDS", jube="recompute_modules", default=())
+    """Of selective recompute: "core_attn mlp layernorm"."""
+    kernels: str = _tuning(words=("auto", "te", "apex", "torch"), jube="kernels", default="auto")
+    """Kernels: auto, te (Transformer Engine), apex or torch."""
+    until: str | None = option(group=TRAINED, metavar="SHARE", jube="until")
+    """End earlier, when the mean time of an iteration is known to this share: 1% (docs/until.md)."""
+    train_args: tuple[str, ...] = _tuning(read=words, metavar="WORDS", jube="train_args", default=())
+    """Further words for the trainer: "--manual-gc --no-rope-fusion"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """Options of `launch`."""
+
+    launcher: str = option(group=JOB, read=_Launcher(*scheduler.BUILT_IN), metavar="WORD", default=MISSING)
     """Launcher: slurm or local (default: slurm where sbatch answers)."""
-    queue: str | None = _job("--queue", "--partition", metavar="Q")
+    queue: str = _job("--queue", "--partition", metavar="Q", jube="queue", default=MISSING)
     """Partition of Slurm."""
-    account: str | None = _job(metavar="A")
+    account: str = _job(metavar="A", jube="account", default=MISSING)
     """Account that is charged."""
-    timelimit: str | None = _job("--timelimit", "--time", read=time_limit, metavar="HH:MM:SS")
+    timelimit: str = _job(
+        "--timelimit", "--time", read=time_limit, metavar="HH:MM:SS", jube="timelimit", default=MISSING
+    )
     """Time limit of the job; 90min or 2h works too."""
-    exclusive: bool | None = _job()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmOptions:
+    """Options of `system.slurm`, and its keys in a system file."""
+
+    exclusive: bool = _job(default=False)
     """Ask for whole nodes."""
-    gres: str | None = _job(metavar="NAME")
-    """Generic resource, for example gpu:4."""
-    mem: str | None = _job(metavar="SIZE")
-    """Memory per node, 0 for all."""
+    gres: str = _job(metavar="NAME", jube="gres", default="")
+    """Generic resource of the GPUs, for example gpu:4; "gpu" becomes gpu:N with the ranks per node."""
+    mem: str = _job(metavar="SIZE", default="")
+    """Memory per node, "0" for all."""
     cpus_per_task: int | None = _job()
-    """CPU cores of each node's task."""
-    dependency: str | None = _job(metavar="WORD")
+    """CPU cores of the one task per node."""
+    dependency: str = _job(metavar="WORD", default="")
     """Dependency of the job, for example singleton."""
-    job_name_prefix: str | None = _job(metavar="TEXT")
+    job_name_prefix: str = option(group=JOB, metavar="TEXT", default="nlp-bench-")
     """Stands before the model's name in the job's name."""
-    container_image: str | None = _job(metavar="IMAGE")
-    """Image for pyxis or apptainer."""
     sbatch_args: tuple[str, ...] = _job("--sbatch-arg", metavar="ARG", default=())
-    """Further option of sbatch: --sbatch-arg=--wckey=W."""
+    """Further options of sbatch, one word each: --sbatch-arg=--wckey=W."""
     srun_args: tuple[str, ...] = _job("--srun-arg", metavar="ARG", default=())
-    """Further option of srun: --srun-arg=--cpu-bind=none."""
+    """Further options of srun, one word each: --srun-arg=--cpu-bind=none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(SlurmOptions, LaunchOptions, ShapeOptions, TuningOptions, BatchOptions, ParallelOptions, TrainingOptions):
+    """All choices of one run; None means: as the data files have it. These here have no field of their own name in run.json."""
+
+    model: str | None = option("--model", group=TRAINED, metavar="M", jube="nlp_model_size")
+    """File of benchmark/models (tiny, 13, 175), or a path."""
+    data_path: str | None = option(group=TRAINED, metavar="PREFIX", jube="data_path")
+    """Prefix of a .bin/.idx pair, a blend "0.7 A 0.3 B", or mock (default: the corpus of nlp-bench data)."""
+    nonce: str | None = option(group=TRAINED, metavar="TEXT", jube="nonce", of_job=True)
+    """Text of the buyer's that the log begins with (docs/evidence.md)."""
+    system: str | None = option(group=JOB, metavar="S", jube="system")
+    """File of benchmark/systems, or a path (default: this machine's)."""
+    container_image: str | None = option(group=JOB, metavar="IMAGE")
+    """Image for pyxis or apptainer."""
 
 
 def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that describe one run."""
-    for title, names in groups(Request).items():
+    for title in GROUPS:
+        names = [one.name for one in fields(Request) if one.metadata["group"] == title]
+        names.sort(key=lambda name: name not in {"model", "system"})  # first what all others belong to
         add_run_options(parser.add_argument_group(title), names)
 
 
@@ -153,7 +213,7 @@ def add_run_options(container: Container, names: Iterable[str], texts: dict[str,
         container.add_argument(
             "--mock-data", dest="data_path", action="store_const", const="mock", help="the same as --data-path mock"
         )
-    if "gpus_per_node" in names and "pp" in names:
+    if "gpus_per_node" in names and "pipeline" in names:
         container.add_argument(
             "--taskspernode", "--ntasks-per-node", type=UnlessDefault(OneOf("1")), metavar="1",
             help="launchers per node: 1, which starts all ranks of its node (--gpus-per-node)",
@@ -182,5 +242,5 @@ def from_options(options: argparse.Namespace) -> Request:
     """Return what parsed options ask for; a field that the subcommand has no option for is not given."""
     values: dict[str, Any] = {field.name: getattr(options, field.name, None) for field in fields(Request)}
     for name in ("sbatch_args", "srun_args"):  # JUBE passes "default" on
-        values[name] = tuple(word for word in values[name] or () if word not in {"", *UNSET})
+        values[name] = tuple(word for word in values[name] or () if word not in {"", *UNSET}) or None
     return Request(**values)

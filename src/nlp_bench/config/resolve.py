@@ -1,27 +1,35 @@
 """From a request to a run: tags, data files, defaults, arithmetic and the scheduler's limits, in that order."""
 
+import argparse
 import os
-import shlex
 import xml.etree.ElementTree as ET  # its usual name
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from nlp_bench.clock import now
 from nlp_bench.config import catalog, machine, scheduler
 from nlp_bench.config.model import Architecture, Layout, Model, Training, num_parameters
-from nlp_bench.config.options import spellings
+from nlp_bench.config.options import given, spellings
 from nlp_bench.config.origin import origin, upstream
-from nlp_bench.config.request import Request
+from nlp_bench.config.request import (
+    BatchOptions,
+    LaunchOptions,
+    ParallelOptions,
+    Request,
+    ShapeOptions,
+    SlurmOptions,
+    TrainingOptions,
+    TuningOptions,
+)
 from nlp_bench.config.run import Batch, Data, Launch, Parallel, Run, RunModel, Tuning, anchored
 from nlp_bench.config.scheduler import LOCAL
-from nlp_bench.config.system import Slurm, System
+from nlp_bench.config.system import System
+from nlp_bench.config.values import words
 from nlp_bench.data import PREFIX, default_folder
 from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.layout.rules import RULES, multiple, refuse
-
-Value = TypeVar("Value")
 
 
 def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
@@ -37,23 +45,24 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     launcher = _launcher(request, system, cluster, ask_scheduler=ask_scheduler)
     layout = system.layout_of(model)
     accelerator, ranks = machine.settle(system)
-    architecture, training = _frozen(request, model)
-    tuning, training = _tuning(request, training)
+    architecture = _architecture(request, model.architecture)
+    training = _training(request, model.training)
     if accelerator == "cpu":
         training = replace(training, precision="fp32")  # what CPU ranks train in
-    nodes = _first(request.nodes, layout.nodes)
-    if launcher == LOCAL and nodes != 1:
+    system = _with_slurm(request, system)
+    preferred = {
+        "nodes": layout.nodes,
+        "gpus_per_node": layout.gpus_per_node or ranks,
+        "tensor": layout.tensor_parallel,
+        "pipeline": layout.pipeline_parallel,
+    }
+    sizes: dict[str, Any] = preferred | given(request, ParallelOptions)
+    if launcher == LOCAL and sizes["nodes"] != 1:
         raise UsageError(
-            f"parallel.nodes: {nodes} nodes, but the local launcher has this machine only; model {model.name} needs a "
+            f"parallel.nodes: {sizes['nodes']} nodes, but the local launcher has this machine only; model {model.name} needs a "
             "Slurm system (tag slurm), or --nodes 1 and a layout that fits it"
         )
-    parallel = Parallel(
-        nodes=nodes,
-        gpus_per_node=_first(request.gpus_per_node, layout.gpus_per_node, ranks),
-        tensor=_first(request.tp, layout.tensor_parallel),
-        pipeline=_first(request.pp, layout.pipeline_parallel),
-        context=request.context_parallel_size or 1,
-    )
+    parallel = Parallel(**sizes)
     run = Run(
         created=now(),
         nlp_bench=origin(),
@@ -65,13 +74,17 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
             else float(f"{num_parameters(model.family, architecture) / 1e9:.3g}"),
             architecture=architecture,
         ),
-        system=replace(_with_slurm(request, system), accelerator=accelerator, gpus_per_node=ranks, layout={}),
-        launch=_launch(request, model, system, layout, launcher),
+        system=replace(system, accelerator=accelerator, gpus_per_node=ranks, layout={}),
+        launch=Launch(
+            job_name=system.slurm.job_name_prefix + model.name,
+            **{"queue": system.slurm.queue, "account": system.slurm.account, "timelimit": layout.timelimit}
+            | _launch(request, launcher),
+        ),
         parallel=parallel,
         batch=_batch(request, layout, parallel, architecture),
         training=training,
         data=_data(request),
-        tuning=tuning,
+        tuning=_tuning(request, training),
         nonce=request.nonce,
         deviations=_deviations(model, architecture),
     )
@@ -82,37 +95,24 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     return run
 
 
-JOB_ALONE = (
-    "queue", "account", "timelimit", "exclusive", "gres", "mem", "cpus_per_task", "dependency", "sbatch_args", "srun_args",
-    "nonce",
-)  # fmt: skip
-"""Fields of a request that say where and for how long a job runs, and nothing of what is trained."""
-
-
 def for_another_job(run: Run, request: Request) -> Run:
     """Return a recorded run with the options of `request` that concern its job alone: what is trained stays as it was.
 
     Raises UsageError for any other option, and where the partition cannot give what is asked for.
     """
-    bare = replace(request, **{name: getattr(Request(), name) for name in JOB_ALONE})
-    if bare != Request():
-        other = next(field.name for field in fields(Request) if getattr(bare, field.name) != field.default)
-        allowed = " ".join(spellings(Request, name)[0] for name in JOB_ALONE)
+    asked = given(request, Request)
+    of_job = [one.name for one in fields(Request) if one.metadata["of_job"]]
+    if other := next((name for name in asked if name not in of_job), None):
+        allowed = " ".join(spellings(Request, name)[0] for name in of_job)
         raise UsageError(
             f"--run: a run.json is resolved already, it takes no {spellings(Request, other)[0]}; leave one of the two out "
             f"(of its job may be said anew: {allowed})"
         )
-    if request == Request():
+    if not asked:
         return run
-    is_queued = run.launch.launcher != LOCAL
-    launch = replace(
-        run.launch,
-        queue=_first(request.queue, run.launch.queue) if is_queued else "",
-        account=_first(request.account, run.launch.account) if is_queued else "",
-        timelimit=_first(request.timelimit, run.launch.timelimit),
-    )
+    launch = replace(run.launch, **_launch(request, run.launch.launcher))
     changed = replace(run, nonce=request.nonce or run.nonce, launch=launch, system=_with_slurm(request, run.system))
-    if is_queued:
+    if launch.launcher != LOCAL:
         scheduler.get_scheduler(launch.launcher).check_limits(changed)
     return changed
 
@@ -121,10 +121,6 @@ def resolve_system(request: Request) -> System:
     """Return the system that a request names, or that this machine is."""
     is_named = request.system is not None or request.launcher == LOCAL or "NLP_BENCH_SYSTEM" in os.environ
     return _system(request, None if is_named else machine.cluster())
-
-
-def _first(*values: Value | None) -> Value:
-    return next(value for value in values if value is not None)
 
 
 def _system(request: Request, cluster: str | None) -> System:
@@ -151,45 +147,33 @@ def _launcher(request: Request, system: System, cluster: str | None, *, ask_sche
     return wanted
 
 
-def _frozen(request: Request, model: Model) -> tuple[Architecture, Training]:
-    shape, training = model.architecture, model.training
-    hidden = request.nhidden or shape.hidden_size
-    architecture = replace(
-        shape,
-        num_layers=request.nlayers or shape.num_layers,
-        hidden_size=hidden,
-        ffn_hidden_size=shape.ffn_hidden_size * hidden // shape.hidden_size,
-        num_attention_heads=request.nheads or shape.num_attention_heads,
-        sequence_length=request.sequence_length or shape.sequence_length,
-    )
-    iterations = request.iterations or training.iterations
-    interval = request.log_interval or min(training.log_interval, iterations)
-    return architecture, replace(training, iterations=iterations, log_interval=interval)
+def _architecture(request: Request, shape: Architecture) -> Architecture:
+    asked = given(request, ShapeOptions)
+    width = shape.ffn_hidden_size * asked.get("hidden_size", shape.hidden_size) // shape.hidden_size
+    return replace(shape, ffn_hidden_size=width, **asked)
 
 
-def _tuning(request: Request, training: Training) -> tuple[Tuning, Training]:
-    """Return the switches, and the training with the recompute that was asked for instead of the model file's."""
-    given = {field.name: getattr(request, field.name, None) for field in fields(Tuning)}
-    for name in ("recompute_modules", "train_args"):
-        given[name] = _words(name, given[name])
-    if given["num_virtual_stages_per_pipeline_rank"] == 1:
-        given["num_virtual_stages_per_pipeline_rank"] = None
-    given["train_args"] = anchored(given["train_args"])
-    granularity = request.recompute_granularity or training.recompute
-    if granularity == "full":  # each layer alone: what Megatron-LM's scripts ask for
-        given |= {"recompute_method": given["recompute_method"] or "uniform"}
-        given |= {"recompute_num_layers": given["recompute_num_layers"] or 1}
-    if given["trainer"] == "megatron-lm":
-        given |= upstream()
-    tuning = Tuning(**{name: value for name, value in given.items() if value is not None})
-    return tuning, replace(training, recompute=granularity)
+def _training(request: Request, training: Training) -> Training:
+    asked = given(request, TrainingOptions)
+    interval = min(training.log_interval, asked.get("iterations", training.iterations))
+    return replace(training, **{"log_interval": interval} | asked)
 
 
-def _words(name: str, text: str | None) -> tuple[str, ...] | None:
-    try:
-        return None if text is None else tuple(shlex.split(text))
-    except ValueError as error:
-        raise UsageError(f"--{name.replace('_', '-')}: {text!r} cannot be split into words: {error}") from error
+def _tuning(request: Request, training: Training) -> Tuning:
+    asked = given(request, TuningOptions)
+    if asked.get("num_virtual_stages_per_pipeline_rank") == 1:
+        del asked["num_virtual_stages_per_pipeline_rank"]
+    if training.recompute == "full":  # each layer alone: what Megatron-LM's scripts ask for
+        asked = {"recompute_method": "uniform", "recompute_num_layers": 1} | asked
+    if asked.get("trainer") == "megatron-lm":
+        asked |= upstream()
+    return Tuning(**asked | {"train_args": anchored(asked.get("train_args", ()))})
+
+
+def _launch(request: Request, launcher: str) -> dict[str, Any]:
+    """Return what is asked for the start of the job; this machine has no queue."""
+    asked = given(request, LaunchOptions) | {"launcher": launcher}
+    return asked if launcher != LOCAL else asked | {"queue": "", "account": ""}
 
 
 def _deviations(model: Model, used: Architecture) -> tuple[str, ...]:
@@ -207,10 +191,12 @@ def _deviations(model: Model, used: Architecture) -> tuple[str, ...]:
 
 def _batch(request: Request, layout: Layout, parallel: Parallel, shape: Architecture) -> Batch:
     """Derive GAS from the global batch or the reverse; both given must agree: global = dp * micro * GAS."""
-    micro = _first(request.micro_batch_size, layout.micro_batch_size)
-    gas, total, replicas = request.gas, request.global_batch_size, parallel.data
+    asked, replicas = given(request, BatchOptions), parallel.data
+    known: dict[str, Any] = {**vars(layout), **asked}
+    micro = known["micro_batch_size"]
+    gas, total = asked.get("gradient_accumulation_steps"), asked.get("global_batch_size")
     if total is None:
-        total = replicas * micro * _first(gas, layout.gradient_accumulation_steps)
+        total = replicas * micro * known["gradient_accumulation_steps"]
     elif total % (replicas * micro):
         raise _unshared(parallel, total, micro)
     elif gas is not None and gas * replicas * micro != total:
@@ -241,28 +227,12 @@ def _unshared(parallel: Parallel, total: int, micro: int) -> UsageError:
     )
 
 
-def _launch(request: Request, model: Model, system: System, layout: Layout, launcher: str) -> Launch:
-    slurm = system.slurm
-    return Launch(
-        launcher=launcher,
-        job_name=_first(request.job_name_prefix, slurm.job_name_prefix) + model.name,
-        queue=_first(request.queue, slurm.queue) if launcher != LOCAL else "",
-        account=_first(request.account, slurm.account) if launcher != LOCAL else "",
-        timelimit=_first(request.timelimit, layout.timelimit),
-    )
-
-
 def _with_slurm(request: Request, system: System) -> System:
-    names = ("exclusive", "gres", "mem", "cpus_per_task", "dependency")
-    given = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
-    slurm: Slurm = replace(
-        system.slurm,
-        **given,
-        sbatch_args=system.slurm.sbatch_args + request.sbatch_args,
-        srun_args=system.slurm.srun_args + request.srun_args,
-    )
+    """Return `system` with what is asked of Slurm in place of its own, further words behind its own."""
+    asked = given(request, SlurmOptions)
+    longer = {name: getattr(system.slurm, name) + value for name, value in asked.items() if isinstance(value, tuple)}
     container = replace(system.container, image=request.container_image or system.container.image)
-    return replace(system, slurm=slurm, container=container)
+    return replace(system, slurm=replace(system.slurm, **asked | longer), container=container)
 
 
 def _data(request: Request) -> Data:
@@ -272,7 +242,10 @@ def _data(request: Request) -> Data:
     if request.data_path is None:
         return Data(path=str(folder / PREFIX), cache=str(folder / "cache"), invented=True)
     whole = Path(f"{request.data_path}.bin").is_file()  # a path with blanks is no blend
-    blend = parse_blend((request.data_path,) if whole else tuple(_words("data_path", request.data_path) or ()))
+    try:
+        blend = parse_blend((request.data_path,) if whole else words(request.data_path))
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"--data-path: {error}") from error
     paths = [Path(prefix).absolute() for prefix in blend.prefixes]
     missing = [f"{path}{end}" for path in paths for end in (".bin", ".idx") if not Path(f"{path}{end}").is_file()]
     if missing:

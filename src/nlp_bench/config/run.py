@@ -9,10 +9,10 @@ from typing import Any
 from nlp_bench import schemas
 from nlp_bench.config import scheduler
 from nlp_bench.config.model import Architecture, Training, model_shape
-from nlp_bench.config.options import add_fields, option
-from nlp_bench.config.request import KERNELS, TRAINERS
+from nlp_bench.config.options import Checked, add_fields, given, option
+from nlp_bench.config.request import BatchOptions, LaunchOptions, ParallelOptions, TuningOptions
 from nlp_bench.config.system import System
-from nlp_bench.config.table import Checked, build, file_name, no_secret, nonce, one_of, timelimit
+from nlp_bench.config.table import build, file_name, no_secret, nonce, timelimit
 from nlp_bench.config.values import duration
 from nlp_bench.errors import UsageError
 from nlp_bench.files import read_json, write_json
@@ -43,8 +43,10 @@ def _retries(text: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(Checked):
     """Bounds of one run; each has a default that a benchmark run does not meet."""
+
+    WHERE = "limits"
 
     join_timeout_s: float | None = option("--join-timeout", "--join", read=duration("s"), metavar="SECONDS")
     """How long a node waits for the others (default: by the number of nodes, 600 at most)."""
@@ -56,14 +58,15 @@ class Limits:
     """Silence that is never a stall, however short the intervals are (300)."""
     stall_start_s: float = option("--stall-start", read=duration("s", least=0), metavar="SECONDS", default=3600.0)
     """Silence allowed before the second line of the log, behind its last one, and around checkpoints (3600)."""
-    notice_s: int = option("--notice", read=_whole_seconds, metavar="SECONDS", default=0)
+    notice_s: int = option("--notice", read=_whole_seconds, metavar="SECONDS", least=0, default=0)
     """So long before the time limit the ranks stop behind their iteration, with a checkpoint where --save is given (0: never)."""
     max_pending_s: float | None = option("--max-pending", read=duration("s", least=0), metavar="SECONDS")
     """Cancel a job that has waited so long in the queue (0: never)."""
-    retries: int = option("--retries", read=_retries, metavar="N", default=0)
+    retries: int = option("--retries", read=_retries, metavar="N", jube="retries", least=0, default=0)
     """Further jobs where a node failed or the job was preempted (0); no other end is tried again."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, value in vars(self).items():
             if value is not None and not (0 <= value < math.inf):
                 raise UsageError(f"limits.{name}: {value!r} is not a number from 0 up")
@@ -95,8 +98,7 @@ def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
 
 def with_limits(limits: Limits, options: argparse.Namespace) -> Limits:
     """Return `limits` with those that the options name."""
-    given = {one.name: getattr(options, one.name) for one in fields(Limits)}
-    return replace(limits, **{name: value for name, value in given.items() if value is not None})
+    return replace(limits, **given(options, Limits))
 
 
 NO_WORDS = ("trainer", "megatron_lm_repo", "megatron_lm_commit", "train_args", "sequence_parallel")
@@ -106,45 +108,15 @@ FILES = ("--vocab-file", "--merge-file", "--tokenizer-model", "--load")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuning(Checked):
+class Tuning(TuningOptions, Checked):
     """Switches that change how fast a run is, not what it trains. None: not given, the trainer's own default."""
 
     WHERE = "tuning"
 
-    trainer: str = one_of(*TRAINERS, default="nlp-bench")
-    """nlp-bench, or megatron-lm: pretrain_gpt.py of the checkout that MEGATRON_LM_REPO names, with the same arguments."""
     megatron_lm_repo: str = ""
     """Of trainer megatron-lm: the folder of the checkout."""
     megatron_lm_commit: str = ""
     """Its commit, "+changes" behind it where it was not clean."""
-    num_layers_per_virtual_pipeline_stage: int | None = None
-    """Layers of one virtual stage of the interleaved schedule."""
-    num_virtual_stages_per_pipeline_rank: int | None = None
-    """Virtual stages of each pipeline rank, instead of the layers of one."""
-    decoder_first_pipeline_num_layers: int | None = None
-    """Layers of the first pipeline stage, where it differs from the others."""
-    decoder_last_pipeline_num_layers: int | None = None
-    """Layers of the last pipeline stage, where it differs from the others."""
-    sequence_parallel: bool = True
-    """Split normalisations along the sequence; without tensor parallelism it does nothing."""
-    use_distributed_optimizer: bool = True
-    """Split the optimizer state between replicas."""
-    overlap_grad_reduce: bool = False
-    """Reduce gradients while the backward pass runs."""
-    overlap_param_gather: bool = False
-    """Gather parameters while the forward pass runs."""
-    recompute_method: str | None = None
-    """uniform or block, of full recompute."""
-    recompute_num_layers: int | None = None
-    """Layers per group (uniform) or per stage (block), of full recompute."""
-    recompute_modules: tuple[str, ...] = ()
-    """What selective recompute covers: core_attn, mlp, layernorm."""
-    kernels: str = one_of(*KERNELS, default="auto")
-    """auto, te (Transformer Engine), apex or torch."""
-    until: str | None = None
-    """Share, as in 1%, to which the mean time of an iteration is to be known; the run ends then, before its iterations are done."""
-    train_args: tuple[str, ...] = ()
-    """Further words for the trainer, as it takes them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,10 +138,8 @@ class Tuning(Checked):
         return [*found, *self.train_args]
 
 
-def anchored(words: tuple[str, ...] | None) -> tuple[str, ...] | None:
+def anchored(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return `words` with the files that they name from here made absolute: the ranks start in the run's folder."""
-    if words is None:
-        return None
     found: list[str] = []
     for place, word in enumerate(words):
         option, equals, value = word.partition("=")
@@ -216,21 +186,13 @@ class RunModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch(Checked):
-    """How the job is started."""
+class Launch(LaunchOptions, Checked):
+    """How the job is started; queue and account are empty for the local launcher."""
 
     WHERE = "launch"
 
-    launcher: str
-    """The scheduler (slurm), or local."""
     job_name: str
     """Name of the job."""
-    queue: str
-    """Partition; empty for the local launcher."""
-    account: str
-    """Account that is charged."""
-    timelimit: str
-    """HH:MM:SS or D-HH:MM:SS."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -239,21 +201,10 @@ class Launch(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parallel(Checked):
+class Parallel(ParallelOptions, Checked):
     """Nodes, ranks and the parallel sizes."""
 
     WHERE = "parallel"
-
-    nodes: int
-    """Nodes of the job."""
-    gpus_per_node: int
-    """Ranks per node, one per GPU (or CPU ranks)."""
-    tensor: int
-    """Ranks that share each layer."""
-    pipeline: int
-    """Stages that the layers are cut into."""
-    context: int = 1
-    """Ranks that share each sequence."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -278,17 +229,11 @@ class Parallel(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch(Checked):
+class Batch(BatchOptions, Checked):
     """The samples of one optimizer step."""
 
     WHERE = "batch"
 
-    micro_batch_size: int
-    """Samples in one forward pass of one pipeline."""
-    gradient_accumulation_steps: int
-    """Micro batches per optimizer step and pipeline (GAS)."""
-    global_batch_size: int
-    """Samples of one optimizer step over all replicas."""
     sequence_length: int
     """Tokens in one sample."""
 

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from nlp_bench.config import scheduler
 from nlp_bench.config.model import Layout, Model
-from nlp_bench.config.table import Checked, file_name, no_secret, one_of, within
+from nlp_bench.config.options import Checked, one_of, within
+from nlp_bench.config.request import SlurmOptions
+from nlp_bench.config.table import file_name, no_secret
 from nlp_bench.errors import UsageError
 from nlp_bench.redact import is_secret
 
@@ -103,7 +105,7 @@ class Network(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slurm(Checked):
+class Slurm(SlurmOptions, Checked):
     """What the job script asks Slurm for; an empty string leaves the line out."""
 
     WHERE = "system.slurm"
@@ -112,26 +114,10 @@ class Slurm(Checked):
     """Partition."""
     account: str = ""
     """Account that is charged."""
-    exclusive: bool = False
-    """Ask for whole nodes."""
-    gres: str = ""
-    """Generic resource of the GPUs; "gpu" becomes gpu:N with the ranks per node."""
     gpus_per_node_option: bool = False
     """Ask with --gpus-per-node=N (for sites that do not use gres)."""
-    cpus_per_task: int | None = None
-    """CPU cores of the one task per node."""
-    mem: str = ""
-    """Memory per node, "0" for all."""
     hint: str = ""
     """Slurm's --hint, for example nomultithread."""
-    job_name_prefix: str = "nlp-bench-"
-    """Stands before the model's name in the job's name."""
-    sbatch_args: tuple[str, ...] = ()
-    """Further #SBATCH options, one word each."""
-    srun_args: tuple[str, ...] = ()
-    """Further srun options, one word each."""
-    dependency: str = ""
-    """Slurm's --dependency, for example singleton."""
     oversize: str = one_of("refuse", "queue", default="refuse")
     """A job larger than the partition: refuse it, or queue it."""
 

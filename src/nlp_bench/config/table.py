@@ -62,7 +62,7 @@ def build(kind: type[Record], table: dict[str, Any], where: str) -> Record:
     for name, field in fields.items():
         if name in table:
             values[name] = _convert(hints[name], table[name], f"{where}.{name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+        elif field.metadata.get("default", field.default) is field.default_factory is dataclasses.MISSING:
             raise UsageError(f"{where}.{name}: missing; add it to the data file")
     return kind(**values)
 
@@ -125,42 +125,6 @@ def _describe(hint: Any) -> str:
 
 
 NONCE = re.compile(r"[A-Za-z0-9._:+=/@-]{1,128}")
-
-
-def one_of(*words: str, default: Any = dataclasses.MISSING) -> Any:
-    """Return a field of a Checked dataclass that takes only these words."""
-    return dataclasses.field(default=default, metadata={"words": words})
-
-
-def from_zero(default: Any = dataclasses.MISSING) -> Any:
-    """Return a field of a Checked dataclass whose whole number may be 0."""
-    return dataclasses.field(default=default, metadata={"least": 0})
-
-
-def within(least: float, most: float, unit: str, default: Any = dataclasses.MISSING) -> Any:
-    """Return a field of a Checked dataclass whose number, in `unit`, lies within what is plausible."""
-    return dataclasses.field(default=default, metadata={"least": least, "most": most, "unit": unit})
-
-
-class Checked:
-    """A dataclass whose fields keep the rule that stands beside them: one of some words, or a range; whole numbers are above 0 without one."""
-
-    WHERE: typing.ClassVar[str]
-    """The dotted name that errors begin with."""
-
-    def __post_init__(self) -> None:
-        """Raise UsageError for the first field that breaks its rule."""
-        for one in dataclasses.fields(self):  # type: ignore[arg-type]  # of a dataclass
-            value, name = getattr(self, one.name), f"{self.WHERE}.{one.name}"
-            words, least = one.metadata.get("words"), one.metadata.get("least", 1)
-            if words and isinstance(value, str) and value not in words:
-                raise UsageError(f"{name}: {value!r} is not one of {', '.join(words)}")
-            if "most" in one.metadata and value is not None:
-                if not least <= value <= one.metadata["most"]:
-                    rule = f"{least:g} to {one.metadata['most']:g} {one.metadata['unit']}"
-                    raise UsageError(f"{name}: {value:g} is not within {rule}")
-            elif isinstance(value, int) and not isinstance(value, bool) and value < least:
-                raise UsageError(f"{name}: {value} must be {'greater than 0' if least else 'at least 0'}")
 
 
 def multiple(field: str, what: str, value: int, divisor_name: str, divisor: int) -> None:

@@ -5,6 +5,7 @@ The readers raise `argparse.ArgumentTypeError`, to which the parser adds the opt
 
 import argparse
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -136,6 +137,14 @@ def price(text: str) -> float:
     if not 0 <= value < 1e6:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no price of one kWh from 0 to a million, such as 0.25")
     return value
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Read words as a shell splits them."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be split into words: {error}") from error
 
 
 def switch(text: str) -> bool:

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "csv", "markdown", "html")
 FIXED = {
-    "tp": "tp",
-    "pp": "pp",
-    "context_parallel_size": "cp",
+    "tensor": "tp",
+    "pipeline": "pp",
+    "context": "cp",
     "num_virtual_stages_per_pipeline_rank": "vpp",
     "decoder_first_pipeline_num_layers": "first_layers",
     "decoder_last_pipeline_num_layers": "last_layers",
     "micro_batch_size": "micro_batch_size",
-    "gas": "gas",
+    "gradient_accumulation_steps": "gas",
     "sequence_parallel": "sequence_parallel",
     "use_distributed_optimizer": "distributed_optimizer",
     "overlap_grad_reduce": "overlap_grad_reduce",
@@ -75,7 +75,7 @@ def _add_fixed(group: Container) -> None:
     add_run_options(group, FIXED)
     text = "none, selective, full, or any to search all three"
     read = UnlessDefault(OneOf(*RECOMPUTE, "any"))
-    names = spellings(Request, "recompute_granularity")
+    names = spellings(Request, "recompute")
     group.add_argument(*names, dest="recompute", type=read, metavar="WORD", help=text)
 
 

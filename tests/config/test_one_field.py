@@ -1,0 +1,157 @@
+"""An option is one field of config/request.py: the command line, run.json and JUBE's files follow from it.
+
+After a change of the options: NLP_BENCH_WRITE_DOCS=1 pytest tests/config/test_one_field.py writes the command of JUBE's check step and
+the table of docs/jube.md; a new parameter takes its line in jube/parameters.yaml by hand.
+"""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nlp_bench.cli.parser import FOREIGN, parser_of
+from nlp_bench.config.options import field_texts, spellings
+from nlp_bench.config.request import Request, from_options
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOW, PARAMETERS, PAGE = (
+    ROOT / name for name in ("benchmark/jube/nlp_benchmark.yaml", "jube/parameters.yaml", "docs/jube.md")
+)
+JUBE = {one.metadata["jube"]: one.name for one in dataclasses.fields(Request) if one.metadata["jube"]}
+STEPS = {"point", "taskspernode", "chain", "snapshot_code", "retries", "repeats"}
+"""Parameters of the workflow that say nothing of a run: which points there are, how often and how each is submitted."""
+MARK = "<!-- parameters -->\n"
+
+
+def parameters() -> dict[str, str]:
+    sets = yaml.safe_load(PARAMETERS.read_text(encoding="utf-8"))["parameterset"]
+    own = [one for one in sets if one["name"] in {"modelParameter", "tuningParameter", "systemParameter"}]
+    return {one["name"]: one["_"] for each in own for one in each["parameter"]}
+
+
+def written(path: Path, text: str) -> str:
+    """Return what stands in `path`, which becomes `text` where that is asked for."""
+    found = path.read_text(encoding="utf-8")
+    if os.environ.get("NLP_BENCH_WRITE_DOCS"):
+        path.write_text(text, encoding="utf-8")
+    return found
+
+
+def test_every_parameter_of_jube_is_a_field_and_every_field_of_jube_a_parameter() -> None:
+    assert parameters().keys() - STEPS == JUBE.keys()
+    assert {value for name, value in parameters().items() if name in JUBE} == {"default"}
+
+
+def test_the_names_that_users_of_jube_know() -> None:
+    known = """nlp_model_size tp_size pp_size micro_batch_size gas global_batch_size sequence_length nodes gpus_per_node taskspernode
+    queue account timelimit nhidden nlayers nheads"""
+    assert set(known.split()) <= parameters().keys()
+
+
+def test_the_check_step_hands_every_parameter_on() -> None:
+    def word(name: str, field: str) -> str:
+        option = spellings(Request, field)[0]
+        return f'{option}{"=" if option in FOREIGN else " "}"${name}"'.replace(" ", "\0")
+
+    words = [
+        "$nlp_bench",
+        "check",
+        '--jube-run\0"$jube_benchmark_rundir"',
+        "--output\0.",
+        '--taskspernode\0"$taskspernode"',
+    ]
+    words += ['--repeats\0"$repeats"', *(word(name, JUBE[name]) for name in parameters() if name in JUBE)]
+    lines = textwrap.wrap(
+        " ".join(words), 130, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False
+    )
+    text = WORKFLOW.read_text(encoding="utf-8")
+    begin, end = text.index("        $nlp_bench check"), text.index("  - name: setup_venv")
+    now = text[:begin] + "\n".join(lines).replace("\0", " ") + "\n" + text[end:]
+    assert written(WORKFLOW, now) == now
+
+
+def test_default_is_nothing_asked() -> None:
+    words = [word for field in JUBE.values() for word in (spellings(Request, field)[0], "default")]
+    assert from_options(parser_of("check").read(words)) == Request()
+
+
+def test_the_page_lists_every_parameter() -> None:
+    texts = field_texts(Request)
+    rows = ["| parameter | option of `check` and `submit` | what it says |", "|---|---|---|"]
+    for name in parameters():
+        if name in JUBE:
+            options = ", ".join(f"`{one}`" for one in spellings(Request, JUBE[name]))
+            rows.append(f"| `{name}` | {options} | {texts[JUBE[name]]} |")
+    before, _, after = PAGE.read_text(encoding="utf-8").split(MARK)
+    now = f"{before}{MARK}" + "\n".join(rows) + f"\n{MARK}{after}"
+    assert written(PAGE, now) == now
+
+
+NEW = {
+    "class ParallelOptions:": """
+    expert: int = _spread("--ep", "--expert-model-parallel-size", jube="ep_size", default=1)
+    \"\"\"Ranks that share the experts of a layer.\"\"\"
+""",
+    "class SlurmOptions:": """
+    wckey: str = _job(metavar="KEY", default="")
+    \"\"\"Workload key that is charged.\"\"\"
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout whose request.py has one field more for the layout and one for the job."""
+    made = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(ROOT / "src/nlp_bench", made / "src/nlp_bench", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("benchmark", "jube"):
+        (made / name).symlink_to(ROOT / name)
+    path = made / "src/nlp_bench/config/request.py"
+    text = path.read_text(encoding="utf-8")
+    for head, field in NEW.items():
+        text = re.sub(rf'({head}\n    """.*"""\n)', lambda found, field=field: found[0] + field, text, count=1)
+    path.write_text(text, encoding="utf-8")
+    return made
+
+
+def nlp_bench(package: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "nlp_bench", *words]
+    environment = os.environ | {"PYTHONPATH": str(package / "src"), "COLUMNS": "200"}
+    return subprocess.run(command, cwd=package, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_new_option_is_one_field(package: Path) -> None:
+    for command in ("check", "submit", "rehearse"):
+        shown = nlp_bench(package, command, "--help").stdout
+        assert re.search(r"--ep, --expert-model-parallel-size N\s+ranks that share the experts of a layer\n", shown)
+        assert re.search(r"--wckey KEY\s+workload key that is charged\n", shown)
+    run = ("check", "--model", "13", "--system", "juwels-booster", "--offline", "--mock-data", "--output", "made")
+    assert nlp_bench(package, *run).returncode == 0
+    record = json.loads((package / "made/run.json").read_text())
+    assert (record["parallel"]["expert"], record["system"]["slurm"]["wckey"]) == (1, "")
+    assert nlp_bench(package, *run, "--ep", "2", "--wckey", "W").returncode == 0
+    record = json.loads((package / "made/run.json").read_text())
+    assert (record["parallel"]["expert"], record["system"]["slurm"]["wckey"]) == (2, "W")
+    refused = nlp_bench(package, *run, "--expert-model-parallel-size", "0").stderr
+    assert "--expert-model-parallel-size: '0' is not a whole number above 0" in refused
+    record["parallel"]["expert"] = 0
+    (package / "made/run.json").write_text(json.dumps(record))
+    again = ("submit", "--run", "made/run.json", "--print", "--wckey", "V")
+    assert "parallel.expert: 0 must be greater than 0" in nlp_bench(package, *again).stderr
+    del record["parallel"]["expert"], record["system"]["slurm"]["wckey"]  # a run.json of before the option
+    (package / "made/run.json").write_text(json.dumps(record))
+    assert nlp_bench(package, *again).returncode == 0
+    assert "it takes no --ep; " in nlp_bench(package, *again, "--ep", "2").stderr
+    names = "from nlp_bench.config.request import Request; print([f.metadata['jube'] for f in Request.__dataclass_fields__.values()])"
+    done = subprocess.run(
+        [sys.executable, "-c", names], env=os.environ | {"PYTHONPATH": str(package / "src")}, capture_output=True, text=True, check=True
+    )  # fmt: skip
+    assert "ep_size" in done.stdout
