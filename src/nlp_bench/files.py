@@ -210,6 +210,18 @@ def _remove(folder: Path) -> None:
 
 
 @contextlib.contextmanager
+def said_late(words: str) -> Iterator[None]:
+    """Print `words` on standard error where the block takes longer than PATIENCE_S."""
+    timer = threading.Timer(PATIENCE_S, print, [f"nlp-bench: {words}"], {"file": sys.stderr})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
 def locked(path: Path, remedy: str) -> Iterator[None]:
     """Hold the lock file `path`, made with its folder, so that two processes do not make the same thing.
 
@@ -229,14 +241,8 @@ def locked(path: Path, remedy: str) -> Iterator[None]:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                said = f"nlp-bench: waiting for the process that holds {path}"
-                timer = threading.Timer(PATIENCE_S, print, [said], {"file": sys.stderr})
-                timer.daemon = True
-                timer.start()
-                try:
+                with said_late(f"waiting for the process that holds {path}"):
                     fcntl.flock(handle, fcntl.LOCK_EX)  # released by the system even if that process is killed
-                finally:
-                    timer.cancel()
         except OSError as error:  # ENOLCK: a file server without locks
             raise NlpBenchError(f"cannot lock {path}: {explained(error)}") from error
         yield

@@ -46,7 +46,7 @@ def test_a_run_that_is_on_both_sides_proves_nothing(tmp_path: Path, capsys: pyte
     assert main([*words, "--gate", "3", "--strict"]) == 1
     said = capsys.readouterr().out
     assert "GATE NOT PROVEN: a run that is on both sides says nothing" in said
-    assert "run(s) of B have the numbers of A" in said
+    assert "run(s) of B are runs of A" in said
 
 
 def test_a_shared_run_does_not_hide_that_the_others_are_slower(
@@ -59,7 +59,7 @@ def test_a_shared_run_does_not_hide_that_the_others_are_slower(
     shutil.copy(before / "run1.log", after / "shared.log")
     assert main(["compare", str(before), str(after), "--gate", "3"]) == 1
     said = capsys.readouterr().out
-    assert "1 run(s) of B have the numbers of A" in said
+    assert "1 run(s) of B are runs of A" in said
     assert "GATE FAIL" in said
 
 

@@ -289,9 +289,9 @@ class Compared:
 
     @property
     def num_shared(self) -> int:
-        """Runs of B whose numbers are those of a run of A to the last digit: such a run says nothing about a difference."""
-        own = {(run.seconds_per_token, run.num_intervals) for run in self.a.runs}
-        return sum((run.seconds_per_token, run.num_intervals) in own for run in self.b.runs)
+        """Runs of B that are a run of A, whole or cut: such a run says nothing about a difference."""
+        own = {mark for run in (*self.a.runs, *self.a.copies) for mark in run.marks}
+        return sum(not own.isdisjoint(run.marks) for run in self.b.runs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,9 +367,9 @@ def _compared(a: Pool, b: Pool, number: int, repeats: Sequence[Pool]) -> Compare
     found = differences(a.settings, b.settings)
     if not (a.runs and b.runs):
         return Compared(a=a, b=b, differences=found, statistic=None)
-    own = {run.estimate for run in (*a.runs, *b.runs)}
+    own = {mark for run in (*a.runs, *b.runs) for mark in run.marks}
     others = [pool for pool in repeats if pool.runs and same_machine(a.settings, pool.settings)]
-    rest = [replace(pool, runs=tuple(run for run in pool.runs if run.estimate not in own)) for pool in others]
+    rest = [replace(pool, runs=tuple(run for run in pool.runs if own.isdisjoint(run.marks))) for pool in others]
     known = Scatter.joined([scatter for pool in rest if (scatter := Scatter.of(pool))])
     shown = statistic(a, b, number, same_machine=same_machine(a.settings, b.settings), known=known)
     return Compared(a=a, b=b, differences=found, statistic=shown)

@@ -90,9 +90,7 @@ def _about(pair: Compared, found: Comparison) -> list[str]:
     lines = [_sentence(pair), _time_line(pair, found.tokens)] if pair.statistic else []
     lines += [f"{name}: {line}" for name, pool in (("A", pair.a), ("B", pair.b)) for line in _runs_lines(pool)]
     if pair.num_shared:
-        lines.append(
-            f"{pair.num_shared} run(s) of B have the numbers of A to the last digit: the same run is on both sides"
-        )
+        lines.append(f"{pair.num_shared} run(s) of B are runs of A, whole or cut: the same run is on both sides")
     lines += [
         f"B is faster by more than {gate.percent:g} %: check that it did the same work before you believe it"
         for gate in found.gates

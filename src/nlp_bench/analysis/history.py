@@ -3,12 +3,13 @@
 import datetime as dt
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from nlp_bench import schemas
-from nlp_bench.analysis.observation import Observation, digest, settings_of
+from nlp_bench.analysis.observation import Observation, different_runs, digest, opening_of, settings_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json
 from nlp_bench.measure.entry import RunResult
@@ -63,7 +64,7 @@ def run_folder(entry: RunResult) -> Path | None:
     return folder if (folder / "run.json").is_file() else None
 
 
-_ESTIMATE = "estimate"
+_ESTIMATE, _OPENING = "estimate", "opening"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ class Row:
     settings: str = "{}"
     """JSON of what is known of workload, configuration and machine: name to [value, source]."""
     entry: str = "{}"
-    """JSON of the run's object in nlp-bench/report/1, and its `Estimate` as `estimate`."""
+    """JSON of the run's object in nlp-bench/report/1, its `Estimate` as `estimate`, and what its first records are known by as `opening`."""
 
     def observation(self) -> Observation:
         """Return the run as one observation, as `Observation.of` does with a fresh entry."""
@@ -132,6 +133,8 @@ class Row:
             settings={name: Setting(value, f"{where}, {source}") for name, (value, source) in known.items()},
             program=entry.get("dialect"),
             reasons=tuple(entry.get("reasons", ())),
+            sustained_tokens_per_second=(entry.get("sustained") or {}).get("tokens_per_second"),
+            opening=entry.get(_OPENING),
             key=self.key,
         )
 
@@ -148,6 +151,7 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     estimate = measured.estimate if measured else None
     settings = settings_of(entry)
     system = settings.get("system")
+    kept = {_ESTIMATE: asdict(estimate) if estimate else None, _OPENING: opening_of(entry.records)}
     row = Row(
         key=key_of(entry),
         name=name,
@@ -169,7 +173,7 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
         degrees=estimate.degrees if estimate else None,
         num_intervals=measured.window.num_records if measured else None,
         settings=json.dumps({key: [found.value, found.source] for key, found in settings.items()}),
-        entry=json.dumps({**entry.to_json(REPORT_TOKENS), _ESTIMATE: asdict(estimate) if estimate else None}),
+        entry=json.dumps({**entry.to_json(REPORT_TOKENS), **kept}),
     )
     return _encodable(row)
 
@@ -217,3 +221,13 @@ def _moment(text: object) -> dt.datetime | None:
     except ValueError:
         return None
     return found if found.tzinfo else found.astimezone()
+
+
+def without_copies(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Return the runs, each once and in their order, and the copies; `rows` need all columns."""
+    groups: dict[str, list[Observation]] = {}
+    for row in rows:
+        if row.tokens_per_second_steady:
+            groups.setdefault(row.identity, []).append(row.observation())
+    copies = {run.key for group in groups.values() for run in different_runs(group)[1]}
+    return [row for row in rows if row.key not in copies], [row for row in rows if row.key in copies]

@@ -2,10 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
 
 from nlp_bench.escape import one_line
+from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.workload import FREE, FROZEN, SHAPE, Setting, Value
@@ -94,6 +98,8 @@ class Observation:
     """The dialect of its log: two programs are no repeats of each other."""
     reasons: tuple[str, ...] = ()
     """Why there is no number, or what to know about it."""
+    opening: str | None = None
+    """What `opening_of` gives for its first records."""
     key: str | None = None
     """Which run it is, by the content of its files, where that was asked for."""
 
@@ -112,17 +118,57 @@ class Observation:
             settings=settings_of(entry),
             program=entry.dialect,
             reasons=entry.reason_texts,
+            opening=opening_of(entry.records),
         )
 
-    @property
-    def numbers(self) -> tuple[object, ...]:
-        """What two different runs do not have in common to the last digit."""
-        return (self.estimate or self.seconds_per_token, self.num_intervals, self.sustained_tokens_per_second)
+    @cached_property
+    def marks(self) -> frozenset[object]:
+        """What two different runs do not have in common to the last digit: the number with all it is made of, and the first records."""
+        rate = self.estimate or self.seconds_per_token
+        numbers = (rate, self.num_intervals, self.sustained_tokens_per_second) if rate else None
+        return frozenset({numbers, self.opening} - {None})
 
     @property
     def scatter(self) -> float | None:
         """Standard error of the run's own mean / mean: what runs would differ by if only the scatter within counted."""
         return self.estimate.standard_error / self.estimate.seconds_per_token if self.estimate else None
+
+
+_TIMES = ("elapsed_s", "tokens_per_second", "tokens_per_second_per_device", "samples_per_second", "samples_per_second_per_device",
+          "clock_s", "stamp_s")  # fmt: skip
+"""Of which a record has one at least, the best one first."""
+_DIFFERENT = 4
+"""Times that the first records have to hold: rounded ones are alike in two runs."""
+
+
+def opening_of(records: Records) -> str | None:
+    """Return what the first records have that those of no other run have: a log that was copied, packed or cut still begins so.
+
+    None where there are fewer than FIRST_RECORDS, or where they do not differ.
+    """
+    first = records[:FIRST_RECORDS]
+    times = next((found for name in _TIMES if np.isfinite(found := first.column(name)).all()), np.array([]))
+    if len(first) < FIRST_RECORDS or len(np.unique(times)) < _DIFFERENT:
+        return None
+    return hashlib.sha256(np.concatenate([first.column("iteration"), times]).tobytes()).hexdigest()[:16]
+
+
+def different_runs(runs: Iterable[Observation]) -> tuple[list[Observation], list[Observation]]:
+    """Return the runs, each once, in the order in which they were met, and their copies. Of a run whose log was cut the longest counts."""
+    groups: list[list[Observation]] = []
+    place: dict[object, list[Observation]] = {}
+    for run in runs:
+        known = {id(place[mark]): place[mark] for mark in run.marks if mark in place}
+        group, *others = known.values() if known else [[]]
+        for other in others:
+            group += other
+            groups = [each for each in groups if each is not other]
+        if not known:
+            groups.append(group)
+        group.append(run)
+        place.update((mark, group) for each in (group if others else [run]) for mark in each.marks)
+    kept = [max(group, key=lambda run: run.num_intervals or 0) for group in groups]
+    return kept, [run for group, one in zip(groups, kept, strict=True) for run in group if run is not one]
 
 
 SPEED = (*SHAPE, "precision", "optimizer", "attention_dropout", "hidden_dropout")

@@ -10,7 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nlp_bench.analysis.observation import Identity, Observation, digest, digest_of, identity, identity_of, is_known
+from nlp_bench.analysis.observation import (
+    Identity,
+    Observation,
+    different_runs,
+    digest,
+    digest_of,
+    identity,
+    identity_of,
+    is_known,
+)
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import LEVEL, Estimate, over_runs, student_t
 from nlp_bench.measure.limit import NOT_PROVEN, why_not_proven, word_of
@@ -34,7 +43,7 @@ class Pool:
     without_number: tuple[Observation, ...] = ()
     """Those of the same configuration that ended otherwise."""
     copies: tuple[Observation, ...] = ()
-    """Those whose numbers are another's to the last digit: the same run under a second name is no repeat."""
+    """The same runs under a second name, whole or cut: no repeats."""
 
     @property
     def settings(self) -> Mapping[str, Setting]:
@@ -185,14 +194,7 @@ def _contradicts_nothing(known: Mapping[str, Setting], other: Mapping[str, Setti
 
 
 def _pool(group: Sequence[Observation]) -> Pool:
-    runs: list[Observation] = []
-    copies: list[Observation] = []
-    met: set[tuple[object, ...]] = set()
-    for run in group:
-        if run.seconds_per_token is None:
-            continue
-        (copies if run.numbers in met else runs).append(run)
-        met.add(run.numbers)
+    runs, copies = different_runs(run for run in group if run.seconds_per_token is not None)
     failed = tuple(run for run in group if run.seconds_per_token is None)
     return Pool(runs=tuple(runs), without_number=failed, copies=tuple(copies))
 
@@ -207,9 +209,10 @@ def pool_lines(found: Pool, percent: float = 1.0) -> list[str]:
         ]
     elif found.runs:
         lines.append(_one_line(found, percent))
-    lines += [
-        f"{run.source}: the same numbers to the last digit as another run: a copy, counted once" for run in found.copies
-    ]
+    known = {mark for run in found.runs for mark in run.marks if mark != run.opening}
+    for run in found.copies:
+        what = "numbers to the last digit" if run.marks & known else "first records to the last digit"
+        lines.append(f"{run.source}: the same {what} as another run: a copy, counted once")
     if found.runs and found.without_number:
         total = len(found.runs) + len(found.without_number)
         lines.append(f"{len(found.without_number)} of {total} runs of this configuration ended without a number")

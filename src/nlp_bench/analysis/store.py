@@ -17,17 +17,18 @@ from typing import Any
 
 from nlp_bench.analysis.history import COLUMNS, SHORT, Row, row_of
 from nlp_bench.analysis.history_text import name_of
-from nlp_bench.analysis.observation import Observation, digest_of, identity_of
+from nlp_bench.analysis.observation import Observation, different_runs, digest_of, identity_of
 from nlp_bench.clock import now
 from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line
-from nlp_bench.files import locked
+from nlp_bench.files import locked, said_late
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
 REMEDIES_OF_SQLITE = {
+    "database is locked": "another process is writing it (`fuser FILE` names it); try again once it has ended",
     "database or disk is full": REMEDIES[errno.ENOSPC],
     "disk I/O error": f"{REMEDIES[errno.EIO]}; or {REMEDIES[errno.ENOSPC]}",  # a full disk is told so, too
     "attempt to write a readonly database": "you may not write to it, or its file system can only be read: check the owner and the rights (`ls -ld`), or give another --file",
@@ -130,12 +131,16 @@ def open_to_write(path: Path) -> Iterator[Store]:
         # files of ours beside that of another user, which shut him out.
         path.open("ab").close()
         connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
-        with contextlib.closing(connection):
+        with contextlib.closing(connection), _patience(path):
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             _create(connection)
             yield Store(connection, path)
+
+
+def _patience(path: Path) -> contextlib.AbstractContextManager[None]:
+    return said_late(f"waiting for another process that is writing {path} (`fuser {path}` names it)")
 
 
 def lock_of(path: Path) -> Path:
@@ -153,8 +158,7 @@ def open_to_read(path: Path) -> Iterator[Store]:
         raise UsageError(f"--file {path} does not exist; fill it with: nlp-bench history add PATH --file {path}")
     with _told(path), _no_writer(path):
         path.open("rb").close()  # SQLite does not say why it cannot
-        connection = _reader(path)
-        with contextlib.closing(connection):
+        with _patience(path), contextlib.closing(_reader(path)) as connection:
             _check(connection, path)
             yield Store(connection, path)
 
@@ -163,7 +167,7 @@ def open_to_read(path: Path) -> Iterator[Store]:
 def _no_writer(path: Path) -> Iterator[None]:
     """Wait for a writer and keep others out, where there is a lock file that we may open."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), _patience(path):
             fcntl.flock(stack.enter_context(lock_of(path).open("rb")), fcntl.LOCK_SH)
         yield
 
@@ -282,27 +286,27 @@ def before(path: Path, word: str, others: list[Observation]) -> tuple[list[Obser
     are none.
     """
     number = _number(word)
-    keys = {run.key for run in others}
-    found: list[Row] = []
-    earlier: list[Row] = []
+    found: list[Observation] = []
+    earlier: list[Observation] = []
     with open_to_read(path) as store:
         for identity in dict.fromkeys(digest_of(identity_of(run.settings)) for run in others):
-            rows = _last(store, identity, keys, number + (EARLIER if number == 1 else 0))
-            found += rows[-number:]
-            earlier += rows[:-number]
+            runs = _last(store, identity, others, number + (EARLIER if number == 1 else 0))
+            found += runs[-number:]
+            earlier += runs[:-number]
     if not found:
         raise UsageError(
             f"history:{word}: {path} has no earlier valid run of this configuration; add one with: nlp-bench history add PATH"
         )
-    return [row.observation() for row in found], [row.observation() for row in earlier]
+    return found, earlier
 
 
-def _last(store: Store, identity: str, keys: set[str | None], number: int) -> list[Row]:
-    rows = store.rows(Filter(identity=identity))
-    own = [index for index, row in enumerate(rows) if row.key in keys]
-    earlier = rows[: own[0]] if own else rows
-    valid = [row for row in earlier if row.outcome == Outcome.VALID.value and row.tokens_per_second_steady]
-    return store.rows(Filter(ids=[row.id for row in valid[-number:]]), COLUMNS)
+def _last(store: Store, identity: str, others: list[Observation], number: int) -> list[Observation]:
+    keys, marks = {run.key for run in others}, {mark for run in others if run.seconds_per_token for mark in run.marks}
+    runs = [row.observation() for row in store.rows(Filter(identity=identity), COLUMNS)]
+    own = [index for index, run in enumerate(runs) if run.key in keys or not marks.isdisjoint(run.marks)]
+    earlier = runs[: own[0]] if own else runs
+    valid, _ = different_runs(run for run in earlier if run.outcome is Outcome.VALID and run.seconds_per_token)
+    return valid[-number:]
 
 
 def _number(word: str) -> int:

@@ -176,6 +176,7 @@ def _show(words: list[str], path: Path, form: str) -> int:
 
 
 def _trend(options: argparse.Namespace, path: Path, form: str) -> int:
+    from nlp_bench.analysis.history import COLUMNS
     from nlp_bench.analysis.history_text import trend_json, trend_text
     from nlp_bench.analysis.store import open_to_read
     from nlp_bench.analysis.trend import trends
@@ -185,7 +186,7 @@ def _trend(options: argparse.Namespace, path: Path, form: str) -> int:
 
         prepare(options.output)
     with open_to_read(path) as store:
-        rows = _counted(store.rows(_filter(options, None)), options)
+        rows = _counted(store.rows(_filter(options, None), COLUMNS), options)
     found = trends(rows)
     if not found:
         _say_empty(rows, path)
@@ -215,13 +216,20 @@ def _variance(options: argparse.Namespace, path: Path, form: str) -> int:
 
 
 def _counted(rows: "list[Row]", options: argparse.Namespace) -> "list[Row]":
-    """Return the runs that count: logs that do not show how their run ended only where that was asked for."""
+    """Return the runs that count, each once: logs that do not show how their run ended only where that was asked for."""
+    from nlp_bench.analysis.history import without_copies
     from nlp_bench.outcome import Outcome
 
     kept = [row for row in rows if options.allow_measured or row.outcome != Outcome.MEASURED.value]
     if len(kept) < len(rows):
         number = len(rows) - len(kept)
         print(f"nlp-bench: {number} MEASURED left out; --allow-measured counts them", file=sys.stderr)
+    kept, copies = without_copies(kept)
+    if copies:
+        named = ", ".join(str(row.id) for row in sorted(copies, key=lambda row: row.id)[:10]) + (
+            ", ..." if len(copies) > 10 else ""
+        )
+        print(f"nlp-bench: run {named}: a copy of another run, whole or cut: counted once", file=sys.stderr)
     return kept
 
 

@@ -17,6 +17,7 @@ from nlp_bench.escape import one_line
 from nlp_bench.files import read_object
 from nlp_bench.inputs.find import FAMILY, Item, Kind
 from nlp_bench.logs.reader import Progress
+from nlp_bench.logs.record import FIRST_RECORDS
 from nlp_bench.logs.source import HEAD_BYTES, Source, is_packed, open_log
 from nlp_bench.measure.curves import curves_of
 from nlp_bench.measure.entry import RunResult
@@ -100,8 +101,11 @@ def lean(entry: RunResult) -> RunResult:
     """Return `entry` without samples. One without a provenance keeps them: nothing else tells where its numbers are from."""
     if entry.provenance is None:
         return entry
-    # Copied: a view would keep all of them alive.
-    records = entry.records.chosen(np.array([0, -1])) if len(entry.records) > 1 else entry.records
+    # Copied: a view would keep all of them alive. The first ones tell which run it is.
+    number = len(entry.records)
+    records = (
+        entry.records.chosen(np.unique([*range(min(number, FIRST_RECORDS)), number - 1])) if number else entry.records
+    )
     throughput = entry.throughput.without_samples() if entry.throughput else None
     return replace(entry, records=records, attempts={}, throughput=throughput)
 

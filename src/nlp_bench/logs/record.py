@@ -217,6 +217,8 @@ def stored(name: str, value: float | None) -> float:
 
 
 NO_RECORDS = Records.of(())
+FIRST_RECORDS = 6
+"""What tells a run from every other one, also where its log was cut."""
 
 
 @dataclass(frozen=True)
