@@ -1,16 +1,20 @@
-"""One configuration at one size: all of its runs, with those that failed."""
+"""Runs of one workload by configuration and size: what scaling curves and sweeps are made of."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from nlp_bench.analysis.observation import NAMES, Observation, batch_of, digest, known, num_gpus_of, varying
+from nlp_bench.analysis.observation import NAMES, Observation
 from nlp_bench.analysis.repeats import Pool, pooled
+from nlp_bench.escape import one_line
 from nlp_bench.measure.contradiction import Code
-from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.entry import Published, RunResult
 from nlp_bench.measure.estimate import Estimate
-from nlp_bench.measure.workload import FREE, Setting
+from nlp_bench.measure.workload import FREE, SHAPE, Setting, Value
 
+SPEED = (*SHAPE, "precision", "optimizer", "attention_dropout", "hidden_dropout")
+"""Frozen settings that change the work of a step. The learning rate and its schedule do not; weak scaling changes them."""
 PASSED_OVER = frozenset(
     {
         "train_iters", "train_samples", "log_interval", "seed", "data_path", "mock_data", "tokenizer_type", "num_parameters",
@@ -21,9 +25,82 @@ PASSED_OVER = frozenset(
 """What a log prints that is no choice of configuration, or is the same choice under a second name."""
 LOG_INTERVAL = 10
 """Iterations per logged line of the benchmark's runs, for a published row that does not say."""
-_WHERE = ("model", "system", "gpu", "accelerator")
 LAYOUT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size")
 """Logs that do not print these may differ in them: they are never taken for repeats."""
+_WHERE = ("model", "system", "gpu", "accelerator")
+_MAX_CELL = 30
+
+
+def grouped(entries: Iterable[RunResult], key: Callable[[RunResult], object]) -> list[list[RunResult]]:
+    """Return the entries with equal keys together, in the order of their first ones."""
+    groups: dict[object, list[RunResult]] = {}
+    for entry in entries:
+        groups.setdefault(key(entry), []).append(entry)
+    return list(groups.values())
+
+
+def workload_key(entry: RunResult) -> object:
+    """Return what was trained and where, as far as it is known; different keys never share a curve.
+
+    A published table is a curve of its own: its rates are not ours.
+    """
+    settings = _known(entry)
+    found: dict[str, Value | None] = {name: settings[name].value for name in SPEED if name in settings}
+    if not found.keys() & {"num_layers", "hidden_size"} and "num_parameters" in settings:
+        found["num_parameters"] = settings["num_parameters"].value
+    found["seq_length"] = entry.sequence_length or found.get("seq_length")
+    found |= {"model": _model_of(entry), "machine": _machine_of(entry)}
+    found["table"] = entry.published.table if entry.published else None
+    found["dialect"] = (
+        None if says_model(entry) else entry.dialect
+    )  # two programs that name no model had hardly the same one
+    return tuple(sorted((name, value) for name, value in found.items() if value is not None))
+
+
+def title(entry: RunResult) -> str:
+    """Return a heading for the runs that share the workload of `entry`."""
+    layers, hidden = entry.workload.count("num_layers"), entry.workload.count("hidden_size")
+    shape = f"model of {layers} layers, hidden size {hidden}" if layers and hidden else "unknown model"
+    machine = _machine_of(entry)
+    return f"{_model_of(entry) or shape}{f' on {machine}' if machine else ''}"
+
+
+def says_model(entry: RunResult) -> bool:
+    """Say whether name, shape or number of parameters tells which model was trained."""
+    return bool(_model_of(entry) or _known(entry).keys() & {"num_layers", "hidden_size", "num_parameters"})
+
+
+def is_cpu(entry: RunResult) -> bool:
+    """Say whether CPU ranks ran and no GPUs."""
+    return (entry.accelerator or entry.workload.value("accelerator")) == "cpu"
+
+
+def num_gpus_of(entry: RunResult) -> int | None:
+    """Return the GPUs (or CPU ranks) of a run, None where nobody says it."""
+    return entry.num_gpus or entry.workload.count("world_size")
+
+
+def _known(entry: RunResult) -> dict[str, Setting]:
+    # run.json where there is one: a run that failed early prints less than its neighbours.
+    return dict(entry.workload.asked or entry.workload.logged)
+
+
+def _model_of(entry: RunResult) -> str | None:
+    name = entry.model or entry.workload.value("model")
+    return one_line(name) if name is not None else None
+
+
+def _machine_of(entry: RunResult) -> str | None:
+    name = _known(entry).get("system") or _known(entry).get("gpu")
+    return one_line(name.value) if name else "CPU" if is_cpu(entry) else None
+
+
+def cell(value: Value | None) -> str:
+    """Return a setting as text for a table; missing is empty."""
+    if value is None:
+        return ""
+    text = f"{value:g}" if isinstance(value, float) else one_line(value)
+    return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 3] + "..."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,25 +111,29 @@ class Point:
     """All of its runs, those with a number first; at least one."""
     pool: Pool | None
     """Those that were measured; None for published rows, failures, and logs that contradict their run.json."""
-    settings: dict[str, Setting]
-    """What is known of the configuration."""
     contradictions: tuple[str, ...] = ()
     """Where the log says something else than run.json; such a run is shown and never ranked."""
 
-    @property
-    def num_gpus(self) -> int | None:
-        """GPUs or CPU ranks."""
-        return num_gpus_of(self.entries[0])
+    @cached_property
+    def settings(self) -> dict[str, Setting]:
+        """Every setting that may make a difference: run.json's, and what the log says beside it."""
+        workload = self.entries[0].workload
+        return {name: found for name, found in {**workload.asked, **workload.logged}.items() if name not in PASSED_OVER}
 
     @property
-    def nodes(self) -> int | None:
-        """Nodes."""
-        return self.entries[0].workload.count("nodes")
+    def num_gpus(self) -> int:
+        """GPUs or CPU ranks, 0 where nobody says it."""
+        return num_gpus_of(self.entries[0]) or 0
 
     @property
     def batch(self) -> int | None:
         """Samples per iteration."""
-        return batch_of(self.entries[0])
+        return self.entries[0].global_batch_size or self.entries[0].workload.count("global_batch_size")
+
+    @property
+    def published(self) -> Published | None:
+        """What a published table says of it."""
+        return self.entries[0].published
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -77,11 +158,6 @@ class Point:
         return len(self.pool.runs) if self.pool else int(self.tokens_per_second is not None)
 
     @property
-    def failed(self) -> tuple[RunResult, ...]:
-        """Runs that ended without a number."""
-        return tuple(entry for entry in self.entries if not entry.has_number)
-
-    @property
     def outcome(self) -> str:
         """How the runs ended: VALID where there is a number, else every other end, each once."""
         if self.tokens_per_second or self.contradictions:
@@ -91,37 +167,28 @@ class Point:
     @property
     def cause(self) -> str | None:
         """Why runs of it have no number, each cause once; beside a number also which runs these are."""
-        if self.contradictions:
-            return "; ".join(self.contradictions)
-        whose = "{}: " if self.tokens_per_second else ""
-        causes = dict.fromkeys(
-            whose.format(e.source) + (f"{e.outcome.value}: {e.reason_texts[0]}" if e.reason_texts else e.outcome.value)
-            for e in self.failed
-        )
-        return "; ".join(causes) or None
-
-    @property
-    def digest(self) -> str:
-        """Short name of the identity: workload, configuration and machine."""
-        return digest(self.entries[0])
+        causes = self.contradictions or [
+            (f"{entry.source}: " if self.tokens_per_second else "")
+            + ": ".join((entry.outcome.value, *entry.reason_texts[:1]))
+            for entry in self.entries
+            if not entry.has_number
+        ]
+        return "; ".join(dict.fromkeys(causes)) or None
 
     @property
     def one_sample(self) -> str | None:
         """Say that a single logged interval is behind the number, None where there are more or it is not known."""
-        entry = self.entries[0]
         if self.pool:
             single = all((run.num_intervals or 0) == 1 for run in self.pool.runs)
             return "its window is a single logged interval" if single and self.tokens_per_second else None
-        found = entry.published
-        if not found or not found.iterations or found.iterations > (found.log_interval or LOG_INTERVAL):
+        iterations = self.published.iterations if self.published else None
+        every = (self.published.log_interval if self.published else None) or LOG_INTERVAL
+        if not iterations or iterations > every:
             return None
-        every = found.log_interval or LOG_INTERVAL
-        return (
-            f"{found.iterations} iterations with a log line every {every} are one line, and that line holds the warm-up"
-        )
+        return f"{iterations} iterations with a log line every {every} are one line, and that line holds the warm-up"
 
 
-def points_of(entries: Iterable[RunResult], *, allow_measured: bool = False) -> list[Point]:
+def points_of(entries: Iterable[RunResult], *, allow_measured: bool) -> list[Point]:
     """Return runs of one workload by configuration: repeats are pooled (MEASURED ones where allowed), a failure joins what it was asked for."""
     sound: list[RunResult] = []
     alone: list[Point] = []
@@ -129,70 +196,58 @@ def points_of(entries: Iterable[RunResult], *, allow_measured: bool = False) -> 
     for entry in entries:
         wrong = tuple(found.text for found in entry.contradictions if found.code is Code.ARGUMENTS_VS_RUN)
         if wrong or entry.published:
-            alone.append(Point(entries=(entry,), pool=None, settings=settings_of(entry), contradictions=wrong))
+            alone.append(Point(entries=(entry,), pool=None, contradictions=wrong))
         else:
             (sound if entry.throughput else failed).append(entry)
-    joined: dict[object, list[RunResult]] = {}
-    for number, entry in enumerate(failed):
-        joined.setdefault(_asked(entry) or number, []).append(entry)
-    points = [
-        _measured(runs, joined) for group in _alike(sound) for runs in _pools(group, allow_measured=allow_measured)
-    ]
-    points += [Point(entries=tuple(runs), pool=None, settings=settings_of(runs[0])) for runs in joined.values()]
-    return points + alone
-
-
-def settings_of(entry: RunResult) -> dict[str, Setting]:
-    """Return every setting that may make a difference: run.json's, and what the log says beside it."""
-    return {
-        name: setting
-        for name, setting in {**entry.workload.asked, **entry.workload.logged}.items()
-        if name not in PASSED_OVER
-    }
+    lost = {_asked(group[0]) or id(group): group for group in grouped(failed, lambda entry: _asked(entry) or id(entry))}
+    points = []
+    for group in grouped(sound, _alike):
+        runs = [Observation.of(entry) for entry in group]
+        entry_of = {id(run): entry for run, entry in zip(runs, group, strict=True)}
+        for pool in pooled(runs, allow_measured=allow_measured):
+            measured = [entry_of[id(run)] for run in (*pool.runs, *pool.copies)]
+            points.append(Point(entries=(*measured, *lost.pop(_asked(measured[0]), [])), pool=pool))
+    return [*points, *(Point(entries=tuple(group), pool=None) for group in lost.values()), *alone]
 
 
 def varying_in(points: Sequence[Point]) -> tuple[str, ...]:
-    """Return the names of the settings in which configurations differ, the usual ones first."""
+    """Return the names of the settings in which configurations differ, the usual ones first; what follows from others is left out.
+
+    A value that is not stated is a value of its own only where the run was measured: one that failed early prints less.
+    """
     usual = [name for name in FREE if name not in PASSED_OVER]
-    others = dict.fromkeys(name for point in points if point.pool for name in point.settings)
-    names = (*usual, *(name for name in others if name not in usual and name not in _WHERE))
-    return varying([point.settings for point in points], names, [point.pool is not None for point in points])
+    settings = [(point.settings, point.pool is not None) for point in points]
+    others = dict.fromkeys(name for known, is_measured in settings if is_measured for name in known)
+    found = []
+    for name in (*usual, *(name for name in others if name not in usual and name not in _WHERE)):
+        values = {cell(known[name].value) for known, _ in settings if name in known}
+        is_missing = any(name not in known for known, is_measured in settings if is_measured)
+        if len(values) + is_missing > 1:
+            found.append(name)
+    is_split = {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"} & set(found)
+    return tuple(name for name in found if not (is_split and name == "data_parallel_size"))
 
 
-def _asked(entry: RunResult) -> tuple[object, ...] | None:
+def _asked(entry: RunResult) -> object:
     """Return the configuration that run.json asked for, None for a log of others."""
-    asked = known(entry) if entry.workload.asked else {}
+    asked = entry.workload.asked
     return tuple(sorted((name, asked[name].value) for name in asked if name in NAMES)) or None
 
 
-def _alike(entries: Iterable[RunResult]) -> list[list[RunResult]]:
-    """Split by what logs say beyond the names of an identity: another library or kernel is no repeat."""
-    groups: dict[object, list[RunResult]] = {}
-    for number, entry in enumerate(entries):
-        logged = entry.workload.logged.items()
-        more = {name: said.value for name, said in logged if name not in PASSED_OVER and name not in NAMES}
-        has_layout = all(entry.workload.setting(name) for name in LAYOUT)
-        groups.setdefault(tuple(sorted(more.items())) if has_layout else number, []).append(entry)
-    return list(groups.values())
+def _alike(entry: RunResult) -> object:
+    """Return what the log says beyond the names of an identity: another library or kernel is no repeat."""
+    if not all(entry.workload.setting(name) for name in LAYOUT):
+        return id(entry)
+    logged = entry.workload.logged.items()
+    return tuple(sorted((name, said.value) for name, said in logged if name not in PASSED_OVER and name not in NAMES))
 
 
-def _pools(entries: Sequence[RunResult], *, allow_measured: bool) -> list[tuple[Pool, list[RunResult]]]:
-    observations = [Observation.of(entry) for entry in entries]
-    by_id = {id(observation): entry for observation, entry in zip(observations, entries, strict=True)}
-    found = pooled(observations, allow_measured=allow_measured)
-    return [(each, [by_id[id(run)] for run in (*each.runs, *each.copies)]) for each in found]
-
-
-def _measured(runs: tuple[Pool, list[RunResult]], failed: dict[object, list[RunResult]]) -> Point:
-    found, entries = runs
-    asked = _asked(entries[0])
-    more = failed.pop(asked, []) if asked else []
-    return Point(entries=(*entries, *more), pool=found, settings=settings_of(entries[0]))
+def not_placed(entries: Iterable[RunResult]) -> list[str]:
+    """Return a sentence for each run whose number of GPUs nobody states."""
+    why = "the number of GPUs is not in the log"
+    return [f"{e.source}: not placed, {why if e.has_number else (*e.reason_texts, why)[0]}" for e in entries]
 
 
 def unplaced_json(entries: Iterable[RunResult]) -> list[dict[str, Any]]:
-    """Return runs whose number of GPUs nobody states, as both records have them."""
-    return [
-        {"source": entry.source, "outcome": entry.outcome.value, "reasons": list(entry.reason_texts)}
-        for entry in entries
-    ]
+    """Return the same runs as both records have them."""
+    return [{"source": e.source, "outcome": e.outcome.value, "reasons": list(e.reason_texts)} for e in entries]

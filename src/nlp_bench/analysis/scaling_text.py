@@ -1,19 +1,22 @@
 """A report on scaling as table, JSON, CSV, markdown and plots."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from nlp_bench.analysis.scaling import ROW, Curve, Kind, Place, ScalingReport, row, train_days
+from nlp_bench.analysis.points import not_placed
+from nlp_bench.analysis.scaling import ROW, SECONDS_PER_DAY, Curve, Kind, Place, ScalingReport, row
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.show.chart import Chart, Rule, Series, Shape
 from nlp_bench.show.table import (
     Column,
     Style,
     as_csv,
+    columns_of,
     documents,
     duration,
     interval,
     json_text,
     number,
+    percentage,
     rate,
     shown,
     tokens_in_words,
@@ -22,135 +25,80 @@ from nlp_bench.show.table import (
 Named = tuple[Curve, Place]
 
 
-def csv(report: ScalingReport) -> str:
-    """Return one line per point with full precision."""
+def _csv(report: ScalingReport) -> str:
     rows = [row(curve, place, report.tokens) for curve in report.curves for place in curve.places]
     lists = ("flags", "changed", "sources")
     return as_csv(ROW, [{**each, **{name: "; ".join(each[name]) for name in lists}} for each in rows])
 
 
 def _document(report: ScalingReport, style: Style) -> str:
-    blocks: list[list[str]] = []
-    for curve in report.curves:
-        if curve.decision.kind is not Kind.NONE:
-            places = [(curve, place) for place in curve.places]
-            blocks += _block(
-                style.heading(_heading(curve)), style.table(columns(places, report)), map(style.sentence, curve.notes)
-            )
-    single = [(curve, place) for curve in report.curves if curve.decision.kind is Kind.NONE for place in curve.places]
+    curves = [curve for curve in report.curves if curve.kind is not Kind.NONE]
+    single = [curve for curve in report.curves if curve.kind is Kind.NONE]
+    parts: list[tuple[str, list[Curve], Iterable[str]]] = [(curve.heading, [curve], curve.notes) for curve in curves]
     if single:
-        notes = [f"{curve.title}, {note}" for curve in _curves(single) for note in curve.notes]
-        blocks += _block(
-            style.heading("one size only: no scaling"), style.table(columns(single, report)), map(style.sentence, notes)
-        )
-    blocks += [[style.sentence(line) for line in lines] for lines in (_unplaced(report), legend(report)) if lines]
-    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+        notes = [f"{curve.title}, {note}" for curve in single for note in curve.notes]
+        parts.append(("one size only: no scaling", single, notes))
+    blocks = []
+    for heading, group, said in parts:
+        places = [(curve, place) for curve in group for place in curve.places]
+        blocks += [
+            [*style.heading(heading), *style.table(_columns(places, report.tokens))],
+            [*map(style.sentence, said)],
+        ]
+    blocks += [
+        [*map(style.sentence, lines)] for lines in (not_placed(report.unplaced), _legend(report) if curves else [])
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
 FORMATS: dict[str, Callable[[ScalingReport], str]] = {
     **documents(_document),
     "json": lambda report: json_text(report.to_json()),
-    "csv": csv,
+    "csv": _csv,
 }
 
 
-def _block(heading: list[str], grid: list[str], notes: Iterable[str]) -> list[list[str]]:
-    said = list(notes)
-    return [[*heading, *grid], *([said] if said else [])]
-
-
-def _curves(named: Sequence[Named]) -> list[Curve]:
-    return list({id(curve): curve for curve, _ in named}.values())
-
-
-def _heading(curve: Curve) -> str:
-    return f"{curve.title}: {curve.decision.kind.words} ({curve.decision.why})"
-
-
-def columns(named: Sequence[Named], report: ScalingReport) -> list[Column]:
+def _columns(named: Sequence[Named], tokens: int) -> list[Column]:
     """Return the columns that have anything in them, for the points of one curve or for those that are alone."""
-    places = [place for _, place in named]
-    is_curve = len(_curves(named)) == 1 and named[0][0].decision.kind is not Kind.NONE
-    points = [place.point for place in places]
-    published = [point.entries[0].published for point in points]
-    ends = ["" if point.tokens_per_second else point.outcome for point in points]
-    made: list[tuple[str, Iterable[str], bool]] = [
-        ("workload", ("" if is_curve else curve.title for curve, _ in named), True),
-        ("nodes", (number(point.nodes) for point in points), False),
-        (_ranks(named), (number(point.num_gpus) for point in points), False),
-        ("batch", (number(point.batch) for point in points), False),
-        ("runs", (str(len(point.entries)) if len(point.entries) > 1 else "" for point in points), False),
-        ("tokens/s", (rate(point.tokens_per_second) for point in points), False),
-        ("95 %\ninterval", (interval(point.interval) for point in points), False),
-        ("perfect\nlinear", (rate(place.perfect_linear) if is_curve else "" for place in places), False),
-        ("published\nlinear", (p.perfect_linear or "" if p else "" for p in published), False),
-        ("speed-up", (_times(place.speed_up) if is_curve else "" for place in places), False),
-        ("published\nspeed-up", (f"{p.speed_up}x" if p and p.speed_up else "" for p in published), False),
-        ("efficiency", (_percent(place.efficiency) if is_curve else "" for place in places), False),
-        ("95 %\ninterval", (interval(place.efficiency_ci95, 100, 1) if is_curve else "" for place in places), False),
-        ("tokens/s\n/GPU", (_per_gpu(place) for place in places), False),
-        (
-            f"time for\n{tokens_in_words(report.tokens)} tokens",
-            (duration(time_to_report_s(report.tokens, point.tokens_per_second)) for point in points),
-            False,
-        ),
-        (
-            "training\ntokens",
-            (f"{tokens_in_words(p.train_tokens)}" if p and p.train_tokens else "" for p in published),
-            False,
-        ),
-        ("days", (_days(place) for place in places), False),
-        ("published\ndays", (p.train_days or "" if p else "" for p in published), False),
-        ("outcome", ends, True),
-        ("flags", (", ".join(place.flags) if is_curve else "" for place in places), True),
-    ]
-    return shown([Column(heading=name, cells=tuple(cells), is_text=is_text) for name, cells, is_text in made])
+    ranks = "CPU ranks" if all(curve.is_cpu for curve, _ in named) else "GPUs"
+    rows = [list(_cells(curve, place, ranks, tokens)) for curve, place in named]
+    return shown(columns_of(rows, {"workload", "outcome", "flags"}))
 
 
-def _ranks(named: Sequence[Named]) -> str:
-    return "CPU ranks" if all(curve.is_cpu for curve, _ in named) else "GPUs"
+def _cells(curve: Curve, place: Place, ranks: str, tokens: int) -> Iterator[tuple[str, str]]:
+    point, found = place.point, place.point.published
+    tokens_per_second, is_curve = point.tokens_per_second, curve.kind is not Kind.NONE
+    held = place if is_curve else Place(point=point, baseline=None)
+    speed_up, train_tokens = held.speed_up, found.train_tokens if found else None
+    yield "workload", "" if is_curve else curve.title
+    yield "nodes", number(point.entries[0].workload.count("nodes"))
+    yield ranks, number(point.num_gpus)
+    yield "batch", number(point.batch)
+    yield "runs", str(len(point.entries)) if len(point.entries) > 1 else ""
+    yield "tokens/s", rate(tokens_per_second)
+    yield "95 %\ninterval", interval(point.interval)
+    yield "perfect\nlinear", rate(held.perfect_linear)
+    yield "published\nlinear", (found and found.perfect_linear) or ""
+    yield "speed-up", f"{speed_up:.2f}x" if speed_up else ""
+    yield "published\nspeed-up", f"{found.speed_up}x" if found and found.speed_up else ""
+    yield "efficiency", percentage(held.efficiency, 1)
+    yield "95 %\ninterval", interval(held.efficiency_ci95, 100, 1)
+    yield "tokens/s\n/GPU", f"{tokens_per_second / point.num_gpus:.1f}" if tokens_per_second else ""
+    yield f"time for\n{tokens_in_words(tokens)} tokens", duration(time_to_report_s(tokens, tokens_per_second))
+    yield "training\ntokens", tokens_in_words(train_tokens) if train_tokens else ""
+    days = train_tokens / tokens_per_second / SECONDS_PER_DAY if train_tokens and tokens_per_second else None
+    yield "days", number(days)
+    yield "published\ndays", (found and found.train_days) or ""
+    yield "outcome", "" if tokens_per_second else point.outcome
+    yield "flags", ", ".join(place.flags) if is_curve else ""
 
 
-def _times(speed_up: float | None) -> str:
-    return "" if speed_up is None else f"{speed_up:.2f}x"
-
-
-def _percent(part: float | None) -> str:
-    return "" if part is None else f"{100 * part:.1f} %"
-
-
-def _per_gpu(place: Place) -> str:
-    found, gpus = place.point.tokens_per_second, place.point.num_gpus
-    return f"{found / gpus:.1f}" if found and gpus else ""
-
-
-def _days(place: Place) -> str:
-    found, tokens_per_second = place.point.entries[0].published, place.point.tokens_per_second
-    if not found or not found.train_tokens or not tokens_per_second:
-        return ""
-    return f"{train_days(found.train_tokens, tokens_per_second):.2f}"
-
-
-def _unplaced(report: ScalingReport) -> list[str]:
-    lines = []
-    for entry in report.unplaced:
-        reason = (
-            entry.reason_texts[0]
-            if entry.reason_texts and not entry.has_number
-            else "the number of GPUs is not in the log"
-        )
-        lines.append(f"{entry.source}: not placed, {reason}")
-    return lines
-
-
-def legend(report: ScalingReport) -> list[str]:
-    """Return what the columns mean, in plain sentences."""
+def _legend(report: ScalingReport) -> list[str]:
     size = f"the runs with {report.baseline_gpus} GPUs" if report.baseline_gpus else "the smallest size"
-    lines = [
+    return [
         f"speed-up: rate / rate of the baseline ({size}). efficiency: speed-up / growth in GPUs; 100 % is perfect linear scaling.",
         "strong: the batch stays the same. weak: the batch grows with the GPUs. Both are decided from the batch sizes.",
     ]
-    return lines if any(curve.decision.kind is not Kind.NONE for curve in report.curves) else []
 
 
 MAX_CURVES = 6
@@ -164,19 +112,23 @@ SHAPES: dict[str, Shape] = {"super-linear": "triangle", "one sample": "square"}
 def scaling_charts(report: ScalingReport) -> list[Chart]:
     """Return the plot of the rates and that of the efficiencies; none where no curve has two sizes."""
     curves = [curve for curve in report.curves if curve.is_drawn]
-    drawn = curves[:MAX_CURVES]
+    drawn = [(curve, [place for place in curve.places if place.speed_up]) for curve in curves[:MAX_CURVES]]
     if not drawn:
         return []
     note = f"The first {MAX_CURVES} of {len(curves)} curves." if len(curves) > MAX_CURVES else ""
-    x_label = "CPU ranks" if all(curve.is_cpu for curve in drawn) else "GPUs"
-    ticks = _ticks(drawn)
+    x_label = "CPU ranks" if all(curve.is_cpu for curve, _ in drawn) else "GPUs"
+    lasts = [(curve.title, places[-1]) for curve, places in drawn]
+    words = " ".join(f"{name}: {percentage(last.efficiency, 1)} at {last.point.num_gpus}." for name, last in lasts)
+    ticks: list[float] = []
+    for size in sorted({float(place.point.num_gpus) for _, places in drawn for place in places}):
+        ticks += [size] if not ticks or size >= CLOSE * ticks[-1] else []
     rates = Chart(
         key="scaling",
         title="Throughput over size",
-        description="Tokens per second over GPUs. " + " ".join(map(_words, drawn)),
+        description=f"Tokens per second over GPUs. {words}",
         x_label=x_label,
         y_label="tokens per second",
-        series=[series for colour, curve in enumerate(drawn) for series in _rates(curve, colour)],
+        series=[series for colour, (curve, places) in enumerate(drawn) for series in _rates(curve, places, colour)],
         log_axes="xy",
         x_ticks=ticks,
         note=f"Dashed: perfect linear scaling. Bars: 95 % intervals, where there are any. Both axes are logarithmic. {note}".strip(),
@@ -184,10 +136,12 @@ def scaling_charts(report: ScalingReport) -> list[Chart]:
     efficiencies = Chart(
         key="scaling-efficiency",
         title="Efficiency over size",
-        description="Efficiency in percent of perfect linear scaling over GPUs. " + " ".join(map(_words, drawn)),
+        description=f"Efficiency in percent of perfect linear scaling over GPUs. {words}",
         x_label=x_label,
         y_label="efficiency in %",
-        series=[series for colour, curve in enumerate(drawn) for series in _efficiencies(curve, colour)],
+        series=[
+            series for colour, (curve, places) in enumerate(drawn) for series in _efficiencies(curve, places, colour)
+        ],
         rules=[Rule(value=100.0, is_dashed=True, name="perfect linear")],
         log_axes="x",
         x_ticks=ticks,
@@ -197,54 +151,20 @@ def scaling_charts(report: ScalingReport) -> list[Chart]:
     return [rates, efficiencies]
 
 
-def _words(curve: Curve) -> str:
-    last = [place for place in _drawn(curve) if place.efficiency][-1]
-    percent = 100 * (last.efficiency or 0)
-    return f"{curve.title}: {percent:.1f} % at {last.point.num_gpus}."
-
-
-def _drawn(curve: Curve) -> list[Place]:
-    return [place for place in curve.places if place.speed_up]
-
-
-def _rates(curve: Curve, colour: int) -> Iterable[Series]:
-    places = _drawn(curve)
-    sizes = [float(place.point.num_gpus or 1) for place in places]
-    yield Series(
-        name=f"{curve.title}{_KINDS.get(curve.decision.kind, '')}",
-        xs=sizes,
-        ys=[place.point.tokens_per_second or 1.0 for place in places],
-        colour=colour,
-        errors=[place.point.interval for place in places],
-    )
+def _rates(curve: Curve, places: Sequence[Place], colour: int) -> Iterator[Series]:
+    sizes, name = [float(place.point.num_gpus) for place in places], f"{curve.title}{_KINDS.get(curve.kind, '')}"
+    ys, errors = [place.point.tokens_per_second or 1.0 for place in places], [place.point.interval for place in places]
+    yield Series(name=name, xs=sizes, ys=ys, colour=colour, errors=errors)
     yield Series(xs=sizes, ys=[place.perfect_linear or 1.0 for place in places], colour=colour, is_dashed=True)
 
 
-def _efficiencies(curve: Curve, colour: int) -> Iterable[Series]:
-    places = _drawn(curve)
-    xs, ys = _points(places)
-    yield Series(name=curve.title, colour=colour, xs=xs, ys=ys, errors=[_bounds(place) for place in places])
+def _efficiencies(curve: Curve, places: Sequence[Place], colour: int) -> Iterator[Series]:
+    bars = [(100 * pair[0], 100 * pair[1]) if (pair := place.efficiency_ci95) else None for place in places]
+    points = [(float(place.point.num_gpus), 100 * (place.efficiency or 0.0)) for place in places]
+    xs, ys = zip(*points, strict=True)
+    yield Series(name=curve.title, colour=colour, xs=xs, ys=ys, errors=bars)
     for flag, shape in SHAPES.items():
-        flagged = [place for place in places if flag in place.flags]
+        flagged = [point for point, place in zip(points, places, strict=True) if flag in place.flags]
         if flagged:
-            xs, ys = _points(flagged)
+            xs, ys = zip(*flagged, strict=True)
             yield Series(name=flag, colour=colour, style="points", shape=shape, xs=xs, ys=ys)
-
-
-def _points(places: Sequence[Place]) -> tuple[list[float], list[float]]:
-    sizes = [float(place.point.num_gpus or 1) for place in places]
-    return sizes, [100 * (place.efficiency or 0.0) for place in places]
-
-
-def _bounds(place: Place) -> tuple[float, float] | None:
-    pair = place.efficiency_ci95
-    return (100 * pair[0], 100 * pair[1]) if pair else None
-
-
-def _ticks(curves: Sequence[Curve]) -> list[float]:
-    sizes = sorted({float(place.point.num_gpus or 1) for curve in curves for place in _drawn(curve)})
-    ticks = sizes[:1]
-    for size in sizes[1:]:
-        if size >= CLOSE * ticks[-1]:
-            ticks.append(size)
-    return ticks

@@ -15,12 +15,27 @@ from typing import Any
 
 import numpy as np
 
-from nlp_bench.analysis.observation import cell, device_of, num_gpus_of, says_model, title, workload_key
-from nlp_bench.analysis.points import Point, points_of, unplaced_json, varying_in
+from nlp_bench.analysis.observation import digest
+from nlp_bench.analysis.points import (
+    Point,
+    cell,
+    grouped,
+    is_cpu,
+    num_gpus_of,
+    points_of,
+    says_model,
+    title,
+    unplaced_json,
+    varying_in,
+    workload_key,
+)
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_cdf, welch_degrees
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import FREE, heading
+
+MAX_NAMED = 6
+"""As many winners are named in the sentence."""
 
 
 def winners(estimates: Sequence[Estimate], level: float = LEVEL) -> list[bool]:
@@ -33,20 +48,14 @@ def winners(estimates: Sequence[Estimate], level: float = LEVEL) -> list[bool]:
     errors = np.array([each.standard_error / each.seconds_per_token for each in estimates])
     kept = []
     for index, slower in enumerate(estimates):
-        statistics = (seconds[index] - seconds) / np.sqrt(errors[index] ** 2 + errors**2)
-        ahead = np.flatnonzero(statistics > least)
-        rivals = [int(rival) for rival in ahead[np.argsort(-statistics[ahead])]]  # the clearest first: one is enough
-        kept.append(not any(_chance(slower, estimates[rival], statistics[rival]) < share for rival in rivals))
+        leads = (seconds[index] - seconds) / np.sqrt(errors[index] ** 2 + errors**2)
+        ahead = np.flatnonzero(leads > least)
+        rivals = ahead[np.argsort(-leads[ahead])].tolist()  # the clearest first: one is enough
+        # How probable such a lead is if both are equally fast, with Welch's degrees of freedom.
+        kept.append(
+            not any(1 - student_cdf(float(leads[one]), welch_degrees(slower, estimates[one])) < share for one in rivals)
+        )
     return kept
-
-
-def _chance(slower: Estimate, rival: Estimate, statistic: float) -> float:
-    """Return how probable such a lead is if both are equally fast: one-sided, with Welch's degrees of freedom."""
-    return 1 - student_cdf(float(statistic), welch_degrees(slower, rival))
-
-
-MAX_NAMED = 6
-"""As many winners are named in the sentence."""
 
 
 class Standing(str, Enum):
@@ -76,14 +85,8 @@ class Row:
     rank: int | None
     """1 is the fastest measured; None without a rate."""
     standing: Standing
-    fastest: Estimate | None
-    """The rate of the fastest that has an interval."""
-
-    @property
-    def ratio(self) -> Ratio | None:
-        """Its rate / that of the fastest with a 95 % interval, None without one and for the fastest itself."""
-        best, estimate = self.fastest, self.point.estimate
-        return ratio_of(best, estimate) if self.rank and best and estimate and estimate is not best else None
+    ratio: Ratio | None
+    """Its rate / that of the fastest with an interval; None without one and for the fastest itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,18 +112,18 @@ class Sweep:
     @property
     def is_worth_a_note(self) -> bool:
         """Whether two or more configurations are known to differ, and something can be said of them."""
-        all_failed = all(row.rank is None for row in self.rows)
-        return len(self.rows) > 1 and bool(self.names) and self.is_known and (all_failed or bool(self.winners))
+        has_failed = all(row.rank is None for row in self.rows)
+        return len(self.rows) > 1 and bool(self.names) and self.is_known and (has_failed or bool(self.winners))
 
     @property
-    def winners(self) -> tuple[Row, ...]:
+    def winners(self) -> list[Row]:
         """Those that may be the best."""
-        return tuple(row for row in self.rows if row.standing in {Standing.WINNER, Standing.TIED})
+        return self.of(Standing.WINNER, Standing.TIED)
 
     @property
     def is_of_single_runs(self) -> bool:
         """Whether one run of each configuration counts, so that the intervals do not hold what runs differ by."""
-        counted = [row.point for row in self.rows if row.point.tokens_per_second]
+        counted = [row.point for row in self.rows if row.rank]
         return all(point.num_counted == 1 for point in counted) and any(point.estimate for point in counted)
 
     @property
@@ -129,40 +132,41 @@ class Sweep:
         is_named = self.is_of_single_runs and self.winners
         return "; one run each, so what runs differ by is not in it: repeat them" if is_named else ""
 
+    def of(self, *standings: Standing) -> list[Row]:
+        """Return the configurations that stand so."""
+        return [row for row in self.rows if row.standing in standings]
+
     def words(self, row: Row) -> str:
         """Return what tells the configuration from the others, or the source where nothing is known to differ."""
-        said = [
-            f"{heading(name)} {cell(found.value) if (found := row.point.settings.get(name)) else 'not stated'}"
-            for name in self.names
-        ]
+        found = ((name, row.point.settings.get(name)) for name in self.names)
+        said = [f"{heading(name)} {cell(setting.value) if setting else 'not stated'}" for name, setting in found]
         return ", ".join(said) or row.point.entries[0].source
 
     def sentence(self) -> str:
         """Return who won, in one sentence."""
-        found = self.winners
-        others = [row for row in self.rows if row.standing in {Standing.FAILED, Standing.CONTRADICTED}]
-        tail = f"; {len(others)} of {len(self.rows)} configurations have no number" if others else ""
-        undecided = [row for row in self.rows if row.standing is Standing.UNDECIDED]
-        tail += f"; {len(undecided)} without an interval cannot be judged" if undecided else ""
-        if len(others) == len(self.rows):
+        found, lost, undecided = (
+            self.winners,
+            self.of(Standing.FAILED, Standing.CONTRADICTED),
+            self.of(Standing.UNDECIDED),
+        )
+        if len(lost) == len(self.rows):
             return "no winner: every configuration failed"
-        alone = next((row for row in self.rows if row.standing is Standing.ALONE), None)
-        if alone:
-            return f"no winner can be named: {self.words(alone)} alone has an interval{tail}"
-        if not found:
-            fastest = self.words(self.rows[0])
-            return f"no winner can be named: no rate has an interval; the fastest measured is {fastest}{tail}"
-        if len(found) == 1:
-            return self._single(found[0]) + tail
-        named = "; ".join(self.words(row) for row in found[:MAX_NAMED])
-        more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-        return f"a tie: {len(found)} configurations cannot be told from the best at 95 %: {named}{more}{tail}"
-
-    def _single(self, row: Row) -> str:
-        judged = [other for other in self.rows if other.standing is Standing.SLOWER]
-        if not judged:
-            return f"the only configuration with a number: {self.words(row)}"
-        return f"winner: {self.words(row)}, faster than each of the {len(judged)} others at 95 %"
+        if alone := self.of(Standing.ALONE):
+            said = f"no winner can be named: {self.words(alone[0])} alone has an interval"
+        elif not found:
+            said = (
+                f"no winner can be named: no rate has an interval; the fastest measured is {self.words(self.rows[0])}"
+            )
+        elif len(found) > 1:
+            named = "; ".join(self.words(row) for row in found[:MAX_NAMED])
+            more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+            said = f"a tie: {len(found)} configurations cannot be told from the best at 95 %: {named}{more}"
+        elif judged := self.of(Standing.SLOWER):
+            said = f"winner: {self.words(found[0])}, faster than each of the {len(judged)} others at 95 %"
+        else:
+            said = f"the only configuration with a number: {self.words(found[0])}"
+        said += f"; {len(lost)} of {len(self.rows)} configurations have no number" if lost else ""
+        return said + (f"; {len(undecided)} without an interval cannot be judged" if undecided else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,99 +184,81 @@ class SweepReport:
         return {
             "schema": "nlp-bench/sweep/1",
             "tokens": self.tokens,
-            "sweeps": [sweep_json(sweep, self.tokens) for sweep in self.sweeps],
+            "sweeps": [
+                {
+                    "workload": sweep.title,
+                    "num_gpus": sweep.num_gpus,
+                    "accelerator": "cpu" if sweep.is_cpu else None,
+                    "varies": list(sweep.names),
+                    "winners": [digest(row.point.entries[0]) for row in sweep.winners],
+                    "sentence": sweep.sentence(),
+                    "configurations": [record(sweep, row, self.tokens) for row in sweep.rows],
+                }
+                for sweep in self.sweeps
+            ],
             "unplaced": unplaced_json(self.unplaced),
         }
 
 
-def sweep_of(entries: Sequence[RunResult], tokens: int, *, allow_measured: bool = False) -> SweepReport:
-    """Return the report on `entries`."""
-    placed = [entry for entry in entries if num_gpus_of(entry)]
+def sweep_of(entries: Iterable[RunResult], tokens: int, *, allow_measured: bool = False) -> SweepReport:
+    """Return the rankings of `entries`."""
+    entries = list(entries)
+    groups = grouped(filter(num_gpus_of, entries), lambda entry: (workload_key(entry), num_gpus_of(entry)))
     return SweepReport(
-        sweeps=sweeps_of(placed, allow_measured=allow_measured),
+        sweeps=[_sweep(group, allow_measured=allow_measured) for group in groups],
         unplaced=[entry for entry in entries if not num_gpus_of(entry)],
         tokens=tokens,
     )
 
 
-def sweeps_of(entries: Iterable[RunResult], *, allow_measured: bool = False) -> list[Sweep]:
-    """Return the sweeps of all runs whose GPUs are known, in the order of their first runs."""
-    groups: dict[object, list[RunResult]] = {}
-    for entry in entries:
-        groups.setdefault((workload_key(entry), num_gpus_of(entry)), []).append(entry)
-    return [_sweep(group, allow_measured=allow_measured) for group in groups.values()]
-
-
-def winner_notes(entries: Sequence[RunResult], *, allow_measured: bool = False) -> list[str]:
+def winner_notes(entries: Iterable[RunResult], *, allow_measured: bool = False) -> list[str]:
     """Return a line per sweep that a report happens to hold: several configurations of one workload on equal GPUs."""
-    placed = (entry for entry in entries if num_gpus_of(entry) and not entry.published)
-    found = sweeps_of(placed, allow_measured=allow_measured)
-    return [f"{each.heading}: {each.sentence()}{each.caution}" for each in found if each.is_worth_a_note]
+    found = sweep_of((entry for entry in entries if not entry.published), 1, allow_measured=allow_measured)
+    return [f"{each.heading}: {each.sentence()}{each.caution}" for each in found.sweeps if each.is_worth_a_note]
 
 
 def _sweep(entries: Sequence[RunResult], *, allow_measured: bool) -> Sweep:
-    found = points_of(entries, allow_measured=allow_measured)
-    points = sorted(found, key=lambda point: -(point.tokens_per_second or 0))
-    judged = [point for point in points if point.tokens_per_second and point.estimate]
-    kept = winners([point.estimate for point in judged if point.estimate])
-    may_be_best = {id(point) for point, is_kept in zip(judged, kept, strict=True) if is_kept}
-    best = judged[0].estimate if judged else None
+    points = points_of(entries, allow_measured=allow_measured)
+    points.sort(key=lambda point: -(point.tokens_per_second or 0))
+    judged = [(point, point.estimate) for point in points if point.tokens_per_second and point.estimate]
+    kept = winners([estimate for _, estimate in judged])
+    best = [id(point) for (point, _), is_kept in zip(judged, kept, strict=True) if is_kept]
     is_alone = len(judged) == 1 and sum(point.tokens_per_second is not None for point in points) > 1
+
+    def row(rank: int, point: Point) -> Row:
+        estimate, is_measured = point.estimate, bool(point.tokens_per_second)
+        standing = (
+            Standing.CONTRADICTED if point.contradictions
+            else Standing.FAILED if not is_measured
+            else Standing.UNDECIDED if not estimate
+            else Standing.SLOWER if id(point) not in best
+            else Standing.ALONE if is_alone
+            else Standing.WINNER if len(best) == 1
+            else Standing.TIED
+        )  # fmt: skip
+        is_behind = judged and is_measured and estimate and point is not judged[0][0]
+        ratio = ratio_of(judged[0][1], estimate) if is_behind and estimate else None
+        return Row(point=point, rank=rank if is_measured else None, standing=standing, ratio=ratio)
+
     return Sweep(
         title=title(entries[0]),
         num_gpus=num_gpus_of(entries[0]) or 0,
-        is_cpu=all(device_of(entry) == "cpu" for entry in entries),
+        is_cpu=all(map(is_cpu, entries)),
         is_known=says_model(entries[0]),
-        rows=tuple(
-            Row(
-                point=point,
-                rank=rank if point.tokens_per_second else None,
-                standing=_standing(point, may_be_best, is_alone=is_alone),
-                fastest=best,
-            )
-            for rank, point in enumerate(points, start=1)
-        ),
+        rows=tuple(row(rank, point) for rank, point in enumerate(points, start=1)),
         names=varying_in(points),
     )
 
 
-def _standing(point: Point, may_be_best: set[int], *, is_alone: bool) -> Standing:
-    if point.contradictions:
-        return Standing.CONTRADICTED
-    if not point.tokens_per_second:
-        return Standing.FAILED
-    if not point.estimate:
-        return Standing.UNDECIDED
-    if id(point) not in may_be_best:
-        return Standing.SLOWER
-    if is_alone:
-        return Standing.ALONE
-    return Standing.WINNER if len(may_be_best) == 1 else Standing.TIED
-
-
-def sweep_json(sweep: Sweep, tokens: int) -> dict[str, Any]:
-    """Return one object of `sweeps` in nlp-bench/sweep/1; missing is null."""
-    return {
-        "workload": sweep.title,
-        "num_gpus": sweep.num_gpus,
-        "accelerator": "cpu" if sweep.is_cpu else None,
-        "varies": list(sweep.names),
-        "winners": [row.point.digest for row in sweep.winners],
-        "sentence": sweep.sentence(),
-        "configurations": [record(sweep, row, tokens) for row in sweep.rows],
-    }
-
-
 def record(sweep: Sweep, row: Row, tokens: int) -> dict[str, Any]:
     """Return one configuration; `settings` holds what it is, whether it varies or not."""
-    point = row.point
-    rate, ratio = point.tokens_per_second, row.ratio
+    point, rate, ratio = row.point, row.point.tokens_per_second, row.ratio
     low, high = point.interval or (None, None)
-    names = (*FREE, *(name for name in sweep.names if name not in FREE))
+    names = dict.fromkeys((*FREE, *sweep.names))
     return {
         "rank": row.rank,
         "standing": row.standing.value,
-        "identity": point.digest,
+        "identity": digest(point.entries[0]),
         "settings": {name: point.settings[name].value for name in names if name in point.settings},
         "outcome": point.outcome,
         "num_runs": len(point.entries),

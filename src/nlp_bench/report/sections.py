@@ -153,7 +153,7 @@ def scaling(report: Report) -> Section | None:
     if not curves:
         return None
     rows = [_point(curve, place) for curve in curves for place in curve.places]
-    words = [f"{curve.title}: {curve.decision.kind.words} ({curve.decision.why})" for curve in curves]
+    words = [curve.heading for curve in curves]
     words += [f"{curve.title}: {note}" for curve in curves for note in curve.notes]
     return Section(
         title="Scaling",

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -26,6 +26,13 @@ class Column:
     def __post_init__(self) -> None:
         """Take what a terminal would obey or not show out of every cell: it may come from a log or from somebody's record."""
         object.__setattr__(self, "cells", tuple(map(inert, self.cells)))
+
+
+def columns_of(rows: Sequence[Sequence[tuple[str, str]]], text: Container[str] = ()) -> list[Column]:
+    """Return the columns of rows that hold the same headings, each with its cell; those in `text` are aligned to the left."""
+    heads = [heading for heading, _ in rows[0]] if rows else []
+    cells = zip(*([cell for _, cell in row] for row in rows), strict=True)
+    return [Column(heading=head, cells=column, is_text=head in text) for head, column in zip(heads, cells, strict=True)]
 
 
 def shown(columns: Sequence[Column]) -> list[Column]:
@@ -115,6 +122,11 @@ def rate(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.0f}" if value == round(value) else f"{value:.2f}"
+
+
+def percentage(part: float | None, digits: int = 2) -> str:
+    """Return a part of 1 in percent; missing is empty."""
+    return "" if part is None else f"{100 * part:.{digits}f} %"
 
 
 def interval(pair: tuple[float, float] | None, factor: float = 1.0, digits: int | None = None) -> str:
