@@ -11,18 +11,17 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, AnyStr, NamedTuple, cast
 
 from nlp_bench.errors import UsageError
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.quantity import FACTS, RATES, UNITS, Counted, duration_s, in_unit, number
+from nlp_bench.logs.quantity import FACTS, RATES, UNITS, Counted, duration_s, number
 from nlp_bench.logs.record import ROW
 from nlp_bench.logs.scan import Line, slim
 
-Expression = bytes | re.Pattern[bytes]
 Match = re.Match[bytes]
 Values = dict[str, float]
 _OTHER_NAMES = {"elapsed_clock": "elapsed_s", "clock_clock": "clock_s", "iterations_per_second": "elapsed_s"}
@@ -40,62 +39,67 @@ def _usual(found: Match) -> bytes:
     return b"(?P<%b>%b)" % (found[1], form)
 
 
-@lru_cache(maxsize=1024)
-def compiled(expression: Expression) -> re.Pattern[bytes]:
-    """Return the expression with its `<name>`s put in."""
-    return re.compile(_PLACE.sub(_usual, expression)) if isinstance(expression, bytes) else expression
+class Form:
+    """An expression that is compiled when it is first used: of a hundred a log needs a few, and start-up is measured."""
 
-
-class _Late:
-    def __init__(self, expression: bytes | str, flags: int) -> None:
+    def __init__(self, expression: bytes | str | re.Pattern[bytes], flags: int = 0) -> None:
         self._expression, self._flags = expression, flags
 
     def __getattr__(self, name: str) -> Any:
-        text = self._expression
         # Everything that is asked once is kept: the next call finds it without coming here.
-        value = self.__dict__[name] = getattr(
-            re.compile(text if isinstance(text, str) else compiled(text).pattern, self._flags), name
-        )
+        value = self.__dict__[name] = getattr(self._compiled, name)
         return value
+
+    @cached_property
+    def _compiled(self) -> Any:
+        text = self._expression
+        return re.compile(_PLACE.sub(_usual, text) if isinstance(text, bytes) else text, self._flags)
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, str, float, str], ...]:
+        """For each group that names a quantity its number, the quantity, the divisor to its unit, and how the number is written."""
+        found = []
+        for name, group in self._compiled.groupindex.items():
+            if name in _OTHER_NAMES:
+                how = "clock" if name.endswith("_clock") else "inverse"
+                found.append((group, _OTHER_NAMES[name], 1.0, how))
+            elif name in QUANTITIES:
+                found.append((group, *UNITS.get(name, (name, 1.0)), ""))
+        return tuple(found)
+
+    def quantities(self, found: Match, *, cut_at: int = -1) -> tuple[Values, bool]:
+        """Return the groups of a match that name quantities, in their units, and whether each that matched is a number.
+
+        One that ends at `cut_at` is no number: it may have been cut short.
+        """
+        values: Values = {}
+        is_whole = True
+        for group, quantity, divisor, how in self.groups:
+            text = found[group]
+            if text is None:
+                continue
+            value = duration_s(text) if how == "clock" else number(text)
+            if value is None or (cut_at >= 0 and found.end(group) == cut_at):
+                is_whole = False
+            elif how == "inverse":
+                values[quantity] = 1 / value if value else math.inf
+            else:
+                values[quantity] = value / divisor
+        return values, is_whole
+
+
+Expression = bytes | re.Pattern[bytes] | Form
+
+
+@lru_cache(maxsize=1024)
+def form_of(expression: Expression) -> Form:
+    """Return the expression with its `<name>`s put in."""
+    return expression if isinstance(expression, Form) else Form(expression)
 
 
 def late(expression: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return an expression that is compiled when it is first used: of a hundred a log needs a few, and start-up is measured."""
-    return cast("re.Pattern[AnyStr]", _Late(expression, flags))
-
-
-@lru_cache(maxsize=256)
-def _groups(expression: re.Pattern[bytes]) -> tuple[tuple[int, str, float, str], ...]:
-    """Return for each group that names a quantity its number, the quantity, the divisor to its unit, and how the number is written."""
-    found = []
-    for name, group in expression.groupindex.items():
-        if name in _OTHER_NAMES:
-            how = "clock" if name.endswith("_clock") else "inverse"
-            found.append((group, _OTHER_NAMES[name], 1.0, how))
-        elif name in QUANTITIES:
-            found.append((group, *UNITS.get(name, (name, 1.0)), ""))
-    return tuple(found)
-
-
-def quantities(found: Match, *, cut_at: int = -1) -> tuple[Values, bool]:
-    """Return the groups of `found` that name quantities, in their units, and whether each that matched is a number.
-
-    One that ends at `cut_at` is no number: it may have been cut short.
-    """
-    values: Values = {}
-    is_whole = True
-    for group, quantity, divisor, how in _groups(found.re):
-        text = found[group]
-        if text is None:
-            continue
-        value = duration_s(text) if how == "clock" else number(text)
-        if value is None or (cut_at >= 0 and found.end(group) == cut_at):
-            is_whole = False
-        elif how == "inverse":
-            values[quantity] = 1 / value if value else math.inf
-        else:
-            values[quantity] = value / divisor
-    return values, is_whole
+    """Return what a module uses as a compiled expression, see `Form`."""
+    return cast("re.Pattern[AnyStr]", Form(expression, flags))
 
 
 def is_cut(line: Line, text: bytes, end: int) -> bool:
@@ -109,7 +113,7 @@ def take_facts(facts: Sequence[Expression], text: bytes, line: Line, findings: F
     Groups `<fact>__<any word>` are factors: the fact is the product of them all.
     """
     for expression in facts:
-        if not (found := compiled(expression).search(text)):
+        if not (found := form_of(expression).search(text)):
             continue
         products: dict[str, float] = {}
         for group, value in found.groupdict().items():
@@ -181,13 +185,14 @@ class PatternParser(Parser):
         """Begin with nothing read."""
         self.form, self.reads_each_line = form, form.reads_each_line
         self.devices = Counted()
-        self._records = tuple(map(compiled, form.record if isinstance(form.record, tuple) else (form.record,)))
-        self._facts = tuple(map(compiled, form.facts))
-        self._start, self._skip, self._torn = (
-            compiled(each) if each else None for each in (form.start, form.skip, form.torn)
+        self._records = tuple(map(form_of, form.record if isinstance(form.record, tuple) else (form.record,)))
+        self._facts, self._fields = tuple(map(form_of, form.facts)), tuple(map(form_of, form.fields))
+        self._start, self._skip, self._torn, self._otherwise, self._pair = (
+            form_of(each) if each else None
+            for each in (form.start, form.skip, form.torn, form.otherwise, form.pairs and form.pairs[0])
         )
-        self._missing = set(form.seen)
-        self._unmet = set(form.refused[0]) if form.refused else set()
+        self._missing = set(map(form_of, form.seen))
+        self._unmet = set(map(form_of, form.refused[0])) if form.refused else set()
         self._counts: dict[bytes, int] = {}
         self._last: dict[bytes, float | None] = {}
         self._has_records = False
@@ -201,29 +206,29 @@ class PatternParser(Parser):
             self._counts.clear()
         if self._facts:
             take_facts(self._facts, text, line, findings)
-        if self._unmet:
-            self._unmet -= {each for each in self._unmet if compiled(each).search(text)}
-        if self._missing:
-            self._missing -= {each for each in self._missing if compiled(each).search(text)}
+        for waiting in (self._unmet, self._missing):
+            if waiting:
+                waiting -= {each for each in waiting if each.search(text)}
         if self._missing or (self._skip and self._skip.search(text)):
             return
-        for expression in self._records:
-            for found in expression.finditer(text):
-                self._has_records |= self._record(found, text, line, findings)
-        if self.form.otherwise and not self._has_records:
-            for found in compiled(self.form.otherwise).finditer(text):
-                self._record(found, text, line, findings)
+        for form in self._records:
+            for found in form.finditer(text):
+                self._has_records |= self._record(form, found, line, findings)
+        if self._otherwise and not self._has_records:
+            for found in self._otherwise.finditer(text):
+                self._record(self._otherwise, found, line, findings)
 
-    def _record(self, found: Match, text: bytes, line: Line, findings: Findings) -> bool:
-        form, label = self.form, label_of(text[: found.start()])
+    def _record(self, expression: Form, found: Match, line: Line, findings: Findings) -> bool:
+        form, text = self.form, found.string
+        label = label_of(text[: found.start()])
         if self._torn and self._torn.search(text):
             findings.record(line, {}, label=label, is_whole=False)
             return False
-        values, is_whole = quantities(found, cut_at=-1 if line.is_ended else len(text))
-        if "epoch" in found.re.groupindex:
+        values, is_whole = expression.quantities(found, cut_at=-1 if line.is_ended else len(text))
+        if "epoch" in expression.groupindex:
             _join_epochs(values, found)
         if self._has_more:
-            is_whole &= self._more(values, found, text, line)
+            is_whole &= self._more(values, found, line)
         if form.pairs and _TIMED.isdisjoint(values):
             return False
         if form.is_redrawn:
@@ -238,24 +243,25 @@ class PatternParser(Parser):
             findings.record(line, changed, label=label, is_whole=is_whole)
         return changed is not None
 
-    def _more(self, values: Values, found: Match, text: bytes, line: Line) -> bool:
+    def _more(self, values: Values, found: Match, line: Line) -> bool:
         """Add what stands in fields and pairs, and say whether nothing of that was cut."""
-        form, is_whole = self.form, True
-        if form.fields:
+        form, text, is_whole = self.form, found.string, True
+        if self._fields:
             rest = found["fields"] if "fields" in found.re.groupindex else text[found.end() :]
-            for another in filter(None, (compiled(expression).search(rest) for expression in form.fields)):
-                values |= {name: value for name, value in quantities(another)[0].items() if name not in values}
-        if form.pairs:
-            expression, keys = form.pairs
-            for pair in compiled(expression).finditer(text, found.end()):
-                name = keys.get(pair["key"])
+            for each in self._fields:
+                if another := each.search(rest):
+                    values |= {n: value for n, value in each.quantities(another)[0].items() if n not in values}
+        if self._pair and form.pairs:
+            names = form.pairs[1]
+            for pair in self._pair.finditer(text, found.end()):
+                name = names.get(pair["key"])
                 if name is None or name in values:
                     continue
                 value = number(pair["value"])
                 if value is None or is_cut(line, text, pair.end()):
                     is_whole = False
-                    continue
-                quantity, values[quantity] = in_unit(name, value)
+                else:
+                    values[name] = value
         if form.devices:
             self.devices.quotient(line, found[form.devices[0]], found[form.devices[1]])
         return is_whole
@@ -332,18 +338,19 @@ class LinesParser(Parser):
     def __init__(self, form: Lines) -> None:
         """Begin with no record."""
         self.form = form
+        self._head, self._pair = form_of(form.head), form_of(form.pair)
         self.devices = Counted()
         self._open: dict[bytes, Open] = {}
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Open a record or add to one."""
-        if head := compiled(self.form.head).search(text):
+        if head := self._head.search(text):
             prefix = text[: head.start()]
             label = label_of(prefix)
             self._close(label, findings)
             values, is_whole = self.begin(head)
             self._open[label] = Open(slim(line), prefix, values, is_whole=is_whole)
-        elif pair := compiled(self.form.pair).search(text):
+        elif pair := self._pair.search(text):
             self._add(text, pair, line)
 
     def _add(self, text: bytes, pair: Match, line: Line) -> None:
@@ -364,8 +371,7 @@ class LinesParser(Parser):
             return
         record.texts[key] = written
         if name:
-            quantity, converted = in_unit(name, value)
-            record.values.setdefault(quantity, converted)
+            record.values.setdefault(name, value)
 
     def _close(self, label: bytes, findings: Findings) -> None:
         record = self._open.pop(label, None)
@@ -374,7 +380,7 @@ class LinesParser(Parser):
 
     def begin(self, head: Match) -> tuple[Values, bool]:
         """Return the quantities of the head, and whether all of them are numbers."""
-        return quantities(head)
+        return self._head.quantities(head)
 
     def rename(self, key: bytes) -> bytes:
         """Return the name that `keys` has for `key`, where versions of a program differ."""

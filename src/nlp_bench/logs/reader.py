@@ -21,8 +21,10 @@ OURS = "megatron-lm"
 SURE = 64
 """Records after which a dialect that yields to no other is alone: the rest of the log is searched for its words only."""
 
-MANY_LINES, SHORT_BYTES = 4096, 200
-"""Lines that are remembered, and their length: the arguments of many runs of one program are the same."""
+MANY_LINES, SHORT_BYTES = 4096, 400
+"""Lines that are remembered, and their length: those of one program differ in their digits alone, the arguments of its runs not at all."""
+_DIGITS = b"0123456789"
+_SHAPE = bytes.maketrans(_DIGITS, b"0" * 10)
 _BESIDE = (MACHINE, SETTINGS, EVENTS, ENDINGS)
 """What is true of any log, whoever's records are believed."""
 _NUM_SURE = 3
@@ -110,6 +112,7 @@ class _Search:
         for index, dialect in enumerate(dialects):
             for needle in dialect.needles:
                 wanting.setdefault(needle, []).append(index)
+        self._numbered = {needle: wanting.pop(needle) for needle in tuple(wanting) if set(needle) & set(_DIGITS)}
         # A longer needle that holds a shorter one finds nothing more.
         tree: dict[bytes, list[tuple[bytes, list[int]]]] = {}
         for needle in sorted(wanting, key=len):
@@ -120,18 +123,19 @@ class _Search:
         self.reads_commas = {index for index, d in enumerate(dialects) if d.prints_commas or d in _BESIDE}
         """Indices of the dialects to whom commas between thousands, or anywhere, are nothing new."""
         grammar = next((dialect.grammar for dialect in dialects if dialect.grammar), None)
-        self.scanner = Scanner(tree, grammar() if grammar else None)
+        self.scanner = Scanner((*tree, *self._numbered), grammar() if grammar else None)
 
     def wanting(self, text: bytes) -> tuple[int, ...]:
         """Return the indices, in order, of the dialects that have a word in `text`."""
-        known = self._known.get(text)
-        if known is not None:
-            return known
-        found = {i for short, group in self._tree if short in text for n, found in group if n in text for i in found}
-        wanting = tuple(sorted(found))
-        if len(self._known) < MANY_LINES and len(text) < SHORT_BYTES:
-            self._known[text] = wanting
-        return wanting
+        shape = text.translate(_SHAPE)
+        wanting = self._known.get(shape)
+        if wanting is None:
+            found = {i for short, group in self._tree if short in text for n, found in group if n in text for i in found}
+            wanting = tuple(sorted(found))
+            if len(self._known) < MANY_LINES and len(text) < SHORT_BYTES:
+                self._known[shape] = wanting
+        numbered = [found for needle, found in self._numbered.items() if needle in text]
+        return tuple(sorted({*wanting}.union(*numbered))) if numbered else wanting
 
 
 _search = cache(_Search)

@@ -12,7 +12,7 @@ import numpy as np
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import Match, Pattern, is_cut, late, quantities, take_facts
+from nlp_bench.logs.pattern import Form, Match, Pattern, is_cut, late, take_facts
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line, slim
 from nlp_bench.logs.stamp import stamp_s
@@ -22,7 +22,7 @@ _TIMER = late(
     rb"(?:global_step=|\d/)(\d{1,18}), (?:RunningAvg)?SamplesPerSec=(%b)(?:, CurrSamplesPerSec=(%b))?(?=[,\s]|$)"
     % (_N, _N)
 )
-_PIPE = late(
+_PIPE = Form(
     rb"\bsteps?: {0,8}<iteration>(?: / {0,8}<total_iterations>)? loss: {0,8}(?P<lm_loss>%b).{0,200}? "
     rb"iter time \(s\): {0,8}(?P<elapsed_s>%b) samples/sec: {0,8}(?P<samples_per_second>%b)" % (_N, _N, _N)
 )
@@ -104,7 +104,7 @@ class _Parser(Parser):
 
     def _engine(self, text: bytes, line: Line, findings: Findings) -> None:
         for found in _PIPE.finditer(text) if b" iter time (s):" in text else ():
-            values, is_whole = quantities(found)
+            values, is_whole = _PIPE.quantities(found)
             label = label_of(text[: found.start()])
             is_whole = is_whole and not is_cut(line, text, found.end())
             findings.record(line, values, label=label, is_whole=is_whole)
