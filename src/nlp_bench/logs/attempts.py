@@ -219,7 +219,6 @@ class Lookalikes:
     """Knows by their words the lines of one dialect that gave records."""
 
     def __init__(self) -> None:
-        """Begin with no form."""
         self._forms: set[bytes] = set()
         self._num_learned = 0
 

@@ -94,7 +94,6 @@ class _Settings(Parser):
         self.channels: set[str] = set()
 
     def take(self, line: Line, findings: Findings) -> None:
-        """Read the arguments, versions and sizes of one line."""
         raw = line.text[:_MAX_BYTES]
         arguments = _dumped(raw)
         for name, value in arguments:
@@ -103,7 +102,6 @@ class _Settings(Parser):
             self.text(text, line, findings)
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read what is no argument."""
         if found := _VERSIONS.search(text):
             for part in found[1].decode(errors="replace").split(", "):
                 name, _, version = part.rpartition(" ")

@@ -114,7 +114,6 @@ class _Parser(Parser):
         self.unharmed = -_MAX_MARKS
 
     def take(self, line: Line, findings: Findings) -> None:
-        """Tell what the line says of an end."""
         text = line.text[:_MAX_TEXT].decode(errors="replace").rstrip()
         if _UNHARMED.search(text):
             self.unharmed = line.number
@@ -134,7 +133,6 @@ class _Parser(Parser):
         self.open = None
 
     def finish(self, findings: Findings) -> None:
-        """Tell a traceback whose exception is cut off."""
         self._close(findings)
 
 

@@ -46,7 +46,6 @@ class Findings:
     """Records, facts and refusals of one dialect, in the order of the file."""
 
     def __init__(self, dialect: Dialect) -> None:
-        """Begin with nothing; `dialect` names them."""
         self.dialect, self.name = dialect, dialect.name
         self.num_records = self.num_torn = self.num_impossible = 0
         self.remarks: dict[str, None] = {}

@@ -182,7 +182,6 @@ class PatternParser(Parser):
     """Reads one log as a `Pattern` says. Dialects with more to it override `values` or `finish`."""
 
     def __init__(self, form: Pattern) -> None:
-        """Begin with nothing read."""
         self.form, self.reads_each_line = form, form.reads_each_line
         self.devices = Counted()
         self._records = tuple(map(form_of, form.record if isinstance(form.record, tuple) else (form.record,)))
@@ -336,7 +335,6 @@ class LinesParser(Parser):
     """Reads one log as `Lines` say. Dialects with more to it override `begin`, `rename` or `derive`."""
 
     def __init__(self, form: Lines) -> None:
-        """Begin with no record."""
         self.form = form
         self._head, self._pair = form_of(form.head), form_of(form.pair)
         self.devices = Counted()

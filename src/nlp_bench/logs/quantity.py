@@ -12,6 +12,8 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from nlp_bench.logs.findings import Findings
     from nlp_bench.logs.scan import Line
 
@@ -25,15 +27,9 @@ RATES = (
 """One of these (or the training's clock) is what makes a record worth having; none of them can be 0."""
 
 FACTS = (
-    "sequence_length",
-    "global_batch_size",
-    "num_devices",
-    "tokens",
-    "log_interval",
-    "micro_batches",
-    "parameters",
+    "sequence_length", "global_batch_size", "num_devices", "tokens", "log_interval", "micro_batches", "parameters",
     "device",
-)
+)  # fmt: skip
 """What a log says once: `tokens` per iteration of the whole machine, `micro_batches` per iteration, `parameters` of the model,
 `device` the words that name the accelerator ("cpu", "NVIDIA H100 80GB HBM3")."""
 
@@ -111,19 +107,28 @@ def in_unit(name: str, value: float) -> tuple[str, float]:
     return quantity, value / divisor if divisor != 1.0 else value
 
 
+def numbers(texts: Iterable[tuple[str, bytes | None]]) -> dict[str, float]:
+    """Return the quantities whose texts are numbers, in their units; texts of others, missing ones too, say nothing."""
+    found = ((name, number(text)) for name, text in texts if text)
+    return dict(in_unit(name, value) for name, value in found if value is not None)
+
+
 _LARGEST = 1e18
 
 
 class Bracket:
     """What is still possible for one number after all that was read of it."""
 
-    def __init__(self) -> None:
-        """Begin with every positive number."""
-        self.low, self.high = 0.0, math.inf
+    def __init__(self, low: float = 0.0, high: float = math.inf) -> None:
+        self.low, self.high = low, high
 
     def narrow(self, low: float, high: float) -> None:
         """Leave only what lies from `low` to `high`; bounds that contradict each other leave nothing."""
         self.low, self.high = max(self.low, low), min(self.high, high)
+
+    def with_(self, other: Bracket) -> Bracket:
+        """Return what both leave."""
+        return Bracket(max(self.low, other.low), min(self.high, other.high))
 
     def ratio(self, above: tuple[float, float] | None, below: tuple[float, float] | None) -> None:
         """Leave only what may be the quotient of two rounded numbers, given by their bounds; None says nothing."""
@@ -131,37 +136,32 @@ class Bracket:
             self.narrow(above[0] / below[1], above[1] / below[0])
 
     @property
-    def _is_finite(self) -> bool:
-        # What is counted in a training is never larger; a torn exponent is.
-        return math.isfinite(self.low) and self.high < _LARGEST
+    def _ends(self) -> tuple[int, int]:
+        """The least and the greatest whole number left; what is counted in a training is never larger than _LARGEST, a torn exponent is."""
+        if not (math.isfinite(self.low) and self.high < _LARGEST):
+            return 1, 0
+        return max(1, math.ceil(self.low)), math.floor(self.high)
 
     @property
     def whole(self) -> int | None:
         """The only whole number that is left, None where none or several are."""
-        if not self._is_finite:
-            return None
-        first = max(1, math.ceil(self.low))
-        return first if first == math.floor(self.high) else None
+        low, high = self._ends
+        return low if low == high else None
 
     @property
     def roundest(self) -> int | None:
         """The whole number left that the highest power of two divides, as batches and sequences are chosen."""
-        if not self._is_finite:
-            return None
-        low, high = max(1, math.ceil(self.low)), math.floor(self.high)
-        if low > high:
-            return None
+        low, high = self._ends
         power = 1
         while -(-low // (2 * power)) * 2 * power <= high:
             power *= 2
-        return -(-low // power) * power
+        return -(-low // power) * power if low <= high else None
 
 
 class Counted(Bracket):
     """A whole number that many lines bound and no line states; told as a fact at the end."""
 
     def __init__(self, name: str = "num_devices") -> None:
-        """Begin with every positive number; `name` is one of `quantity.FACTS`."""
         super().__init__()
         self.name = name
         self.line: Line | None = None

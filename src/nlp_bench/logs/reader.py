@@ -97,7 +97,6 @@ class _Candidate:
 
     @property
     def is_last_resort(self) -> bool:
-        """Say whether it yields to every other dialect."""
         return "*" in self.dialect.yields_to
 
 
@@ -130,7 +129,9 @@ class _Search:
         shape = text.translate(_SHAPE)
         wanting = self._known.get(shape)
         if wanting is None:
-            found = {i for short, group in self._tree if short in text for n, found in group if n in text for i in found}
+            found = {
+                i for short, group in self._tree if short in text for n, found in group if n in text for i in found
+            }
             wanting = tuple(sorted(found))
             if len(self._known) < MANY_LINES and len(text) < SHORT_BYTES:
                 self._known[shape] = wanting
@@ -212,7 +213,6 @@ class _Reading:
                 return
 
     def result(self, num_bytes: int, damage: str | None) -> Log:
-        """Return what the best candidate has found."""
         candidates = [candidate for candidate in self.candidates if candidate not in self._beside]
         last = [candidate for candidate in candidates if candidate.is_last_resort]
         for candidate in (*candidates, *self._beside):

@@ -135,14 +135,12 @@ def _hash(text: bytes) -> int:
 
 
 def _line(block: Block, begin: int, end: int, number: int) -> Line:
-    """Return the line data[begin:end]."""
     is_ended = end < block.end
     following = _following(block, end + is_ended)
     return Line(number, block.offset + begin - block.begin, bytes(block.data[begin:end]), is_ended, following)
 
 
 def _following(block: Block, begin: int) -> Callable[[int], list[bytes]]:
-    """Return the function that gives the lines behind data[begin]."""
 
     def following(count: int) -> list[bytes]:
         found: list[bytes] = []
@@ -235,7 +233,6 @@ _AGAIN = rb"%b[ \t]*\d"
 
 
 def _rows(rows: list[tuple[list[float], int, int, int]], num_columns: int) -> Rows:
-    """Return the rows column by column."""
     values = np.array([row[0] for row in rows], np.float64).reshape(len(rows), num_columns)
     offsets, numbers, labels = (np.array([row[place] for row in rows], np.int64) for place in (1, 2, 3))
     return Rows(values, offsets, numbers, labels)
@@ -441,7 +438,6 @@ class _CEngine:
         )
 
     def scan(self, block: Block) -> tuple[Rows, list[Line]]:
-        """Return the rows and the other lines of the block."""
         address = np.frombuffer(block.data, np.uint8).ctypes.data
         parts: list[Rows] = []
         lines: list[Line] = []
@@ -470,7 +466,6 @@ class _CEngine:
         self.num_plans += 1
 
     def taken(self, block: Block, count: int) -> Rows:
-        """Return a copy of the first `count` rows of the arrays."""
         begins, numbers, labels = self.rows[:, :count]
         return Rows(
             self.values[:count].copy(), begins + (block.offset - block.begin), numbers + block.number, labels.copy()

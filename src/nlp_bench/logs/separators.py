@@ -74,7 +74,6 @@ class Separators:
     """Writes the numbers of one log plainly, and remembers how they were written."""
 
     def __init__(self) -> None:
-        """Begin with a log that has plain numbers only."""
         self.first: dict[Style, tuple[int, bytes]] = {}
         """Each style that was met: the line number and the number as it was written."""
         self.lines: dict[int, set[Style]] = {}
@@ -197,7 +196,6 @@ def _is_named(text: bytes, begin: int) -> bool:
 
 
 def _written(text: bytes, style: Style) -> bytes:
-    """Return the number plainly."""
     if style is Style.COMMA_GROUPS:
         return text.replace(b",", b"")
     if style is Style.MARKED_GROUPS:

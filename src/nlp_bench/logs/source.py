@@ -233,7 +233,6 @@ class _Blocks:
         self.offset, self.number = 0, 1
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the blocks of the whole stream."""
         while True:
             end = self._end()
             if end:
@@ -268,7 +267,6 @@ class _Blocks:
         return self.data.rfind(b"\n", self.begin, max(min(known, self.begin + MAX_LINE_BYTES + 1), 0)) + 1
 
     def _drop(self, end: int) -> None:
-        """Forget what lies before `end`."""
         self.offset += end - self.begin
         self.begin = end
 

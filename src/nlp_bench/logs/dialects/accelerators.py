@@ -14,7 +14,6 @@ class _Graphcore(PatternParser):
     offset = last = -1.0
 
     def values(self, values: Values, at: At) -> Values:
-        """Count the steps of GPT-2 from 0 through all epochs, of which the first is 0."""
         if epoch := at.found.groupdict().get("gpt2_epoch"):
             step = values["iteration"]
             if int(epoch) and step <= self.last:

@@ -19,18 +19,9 @@ _METRIC = late(
 )
 # Programs that run under Lightning, or beside it, and state more than its bar; not "unknown", which reads the bar itself.
 _BETTER = (
-    "mlperf-mllog",
-    "nemo-2",
-    "nemo-automodel",
-    "megatron-lm",
-    "megatron-bridge",
-    "deepspeed",
-    "hf-trainer",
-    "litgpt",
-    "composer",
-    "fairseq",
-    "jube-table",
-)
+    "mlperf-mllog", "nemo-2", "nemo-automodel", "megatron-lm", "megatron-bridge", "deepspeed", "hf-trainer", "litgpt",
+    "composer", "fairseq", "jube-table",
+)  # fmt: skip
 _NAME = late(rb"(?:^|,) {0,4}([^=,]{1,80})=")
 _NEMO = (b"global_step=", b"consumed_samples=", b"train_step_timing in s=")
 
@@ -96,7 +87,6 @@ class _Batch:
         self.ratios: set[float] = set()
 
     def add(self, step: int | None, samples: int | None) -> None:
-        """Take the counts of a bar."""
         if step is None or not samples:
             return
         if self.last and step > self.last[0] and len(self.ratios) < 2:
@@ -212,13 +202,11 @@ class _Tqdm(Parser):
         self.is_silent = False
 
     def take(self, line: Line, _findings: Findings) -> None:
-        """Remember the bars of the line."""
         self.is_silent = self.is_silent or any(words in line.text for words in _OWN_TIMES)
         if any(needle in line.text for needle in NEEDLES):
             self.book.take(line, "train")
 
     def finish(self, findings: Findings) -> None:
-        """Tell the times of the bar that ran longest."""
         series = self.book.longest()
         if series and not self.is_silent and tell(series, findings):
             findings.remark(

@@ -20,7 +20,6 @@ class _Parser(PatternParser):
         self.num_reports = 0
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read the sums so far, a step, or the rate that follows them."""
         sums = _SUMS.search(text)
         if sums and sums[0].count(b"dp_world_size") == 1:  # else the halves of two lines
             samples, replicas, duration = (number(part) for part in sums.groups())
@@ -29,7 +28,6 @@ class _Parser(PatternParser):
         super().text(text, line, findings)
 
     def values(self, values: Values, _at: At) -> Values:
-        """Give a report its number and its sums."""
         if "elapsed_s" in values:
             return values
         self.num_reports += 1
@@ -38,7 +36,6 @@ class _Parser(PatternParser):
         return values
 
     def finish(self, findings: Findings) -> None:
-        """Say what a single report is."""
         if self.num_reports == 1:
             findings.remark("the rate is the mean of the measured steps of the whole run")
 

@@ -42,22 +42,9 @@ _MICRO = {
 }
 # Programs that run on DeepSpeed and state more; not "unknown", which would read the same lines.
 _BETTER = (
-    "deepspeed-chat-rlhf",
-    "hf-trainer",
-    "megatron-lm",
-    "megatron-bridge",
-    "mlperf-mllog",
-    "xtuner",
-    "composer",
-    "litgpt",
-    "fairseq",
-    "nanotron",
-    "torchtitan",
-    "torchtune",
-    "internevo",
-    "nemo-2",
-    "jube-table",
-)
+    "deepspeed-chat-rlhf", "hf-trainer", "megatron-lm", "megatron-bridge", "mlperf-mllog", "xtuner", "composer",
+    "litgpt", "fairseq", "nanotron", "torchtitan", "torchtune", "internevo", "nemo-2", "jube-table",
+)  # fmt: skip
 _PER_WORKER = 1.8  # times that the mean exceeds the current rate where old versions give that of one worker
 _TWO = 2  # heads of lines: the stamp is that of another step
 _FIRST_STEPS = 2  # the timer leaves out so many steps at the start
@@ -85,7 +72,6 @@ class _Parser(Parser):
         self.micro: dict[str, int] = {}
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read every kind of line."""
         if b"--" in text or b"train_batch_size ." in text:
             take_facts(_FACTS, text, line, findings)
             for name, expression in _MICRO.items():
@@ -127,7 +113,6 @@ class _Parser(Parser):
             self.chats.append((slim(line), label_of(text[: found.start()]), one))
 
     def finish(self, findings: Findings) -> None:
-        """Tell the best of what was kept."""
         if self.has_pipe:
             return
         rates = [timed.mean / timed.rate for timed in self.timed if timed.rate > 0]

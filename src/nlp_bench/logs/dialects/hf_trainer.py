@@ -26,23 +26,10 @@ _OWN_WORDS = {
 }
 """Words that only programs built on the Trainer print."""
 _NEEDLES = (
-    *_OWN_WORDS,
-    b"'loss'",
-    b'"loss"',
-    b"train_runtime",
-    b"train_samples_per_second",
-    b"train_steps_per_second",
-    b"train_tokens_per_second",
-    b"unning training",
-    b"atch size (",
-    b"ptimization steps =",
-    b"otal steps =",
-    b"ontinuing training from",
-    b"ogging_steps",
-    b"ogging-steps",
-    b"max_memory_allocated (GB)",
-    b"%|",
-)
+    *_OWN_WORDS, b"'loss'", b'"loss"', b"train_runtime", b"train_samples_per_second", b"train_steps_per_second",
+    b"train_tokens_per_second", b"unning training", b"atch size (", b"ptimization steps =", b"otal steps =",
+    b"ontinuing training from", b"ogging_steps", b"ogging-steps", b"max_memory_allocated (GB)", b"%|",
+)  # fmt: skip
 """Lines of dicts, of the summary, of the block at the start, and bars; `--logging-steps` says how often a dict comes."""
 _BATCH = late(rb"(?i)total (?:train )?batch size \([^()]{1,80}\) = ([\d,]{1,20})(?!\d)")
 _TOTAL = late(rb"(?i)total (?:optimization )?steps = ([\d,]{1,20})(?!\d)")
@@ -56,13 +43,9 @@ _SETTINGS = late(rb"TrainOutput\(|atch size \(|teps =|ogging[_-]steps|ontinuing 
 _SUMMARY_KEYS = (b"train_runtime", b"train_samples_per_second", b"train_steps_per_second")
 _STARTS = (b"***** Running training", b"***** running training")
 _STEP_KEYS = (
-    b"global_step/max_steps",
-    b"steps[global_step/max_steps]",
-    b"iteration",
-    b"current_steps",
-    b"global_step",
+    b"global_step/max_steps", b"steps[global_step/max_steps]", b"iteration", b"current_steps", b"global_step",
     b"step",
-)
+)  # fmt: skip
 _TOKEN_KEYS = (b"num_input_tokens_seen", b"total_tokens", b"num_tokens")
 _DEVICE_KEYS = (b"tokens_per_second_per_gpu", b"tokens/train_per_sec_per_gpu")
 _REINFORCED = (b"completion_length", b"completions/mean_length", b"num_completions")
@@ -195,7 +178,6 @@ class _Trainer(Parser):
         self.name = ""
 
     def take(self, line: Line, findings: Findings) -> None:
-        """Read the block at the start, dicts, bars and the summary."""
         if not self.name:
             self.name = next((name for words, name in _OWN_WORDS.items() if words in line.text), "")
         if b"%|" in line.text:
@@ -295,7 +277,6 @@ class _Trainer(Parser):
         attempt.is_gaudi = attempt.is_gaudi or b"max_memory_allocated (GB)" in text
 
     def finish(self, findings: Findings) -> None:
-        """Tell the last attempt."""
         self._emit(findings)
 
     def _emit(self, findings: Findings) -> None:
@@ -377,7 +358,6 @@ def _are_paired(attempt: _Attempt) -> bool:
 
 
 def _tell_devices(attempt: _Attempt, findings: Findings) -> bool:
-    """Tell the rates of one device that callbacks add to the dicts."""
     entries = [entry for entry in attempt.entries if entry.device_rate]
     for index, entry in enumerate(entries, 1):
         values = {"iteration": float(entry.step or index), "tokens_per_second_per_device": entry.device_rate or 0.0}
@@ -388,7 +368,6 @@ def _tell_devices(attempt: _Attempt, findings: Findings) -> bool:
 
 
 def _tell_mean(attempt: _Attempt, findings: Findings) -> bool:
-    """Tell the last mean since the start."""
     entries = [entry for entry in attempt.entries if entry.mean_rate]
     if entries:
         values = {"iteration": float(len(entries)), "tokens_per_second": entries[-1].mean_rate or 0.0}
@@ -398,7 +377,6 @@ def _tell_mean(attempt: _Attempt, findings: Findings) -> bool:
 
 
 def _tell_bar(attempt: _Attempt, findings: Findings) -> bool:
-    """Tell the times of the progress bar."""
     beside = max(attempt.beside, key=lambda total: attempt.beside[total], default=None)
     series = attempt.book.longest(attempt.total_steps or beside)
     return bool(series and (attempt.is_trainer or attempt.entries) and tell(series, findings))

@@ -4,7 +4,7 @@ from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late, take_facts
-from nlp_bench.logs.quantity import number
+from nlp_bench.logs.quantity import numbers
 from nlp_bench.logs.scan import Line
 from nlp_bench.logs.stamp import stamp_s
 
@@ -35,7 +35,6 @@ class _InternEvo(Parser):
         self._before: dict[bytes, tuple[int, float]] = {}
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read records and the parallel sizes."""
         if b"data parallel size: " in text and late(_WORLD).search(text):
             findings.start(line)
             take_facts((_WORLD,), text, line, findings)
@@ -44,12 +43,8 @@ class _InternEvo(Parser):
         if not step or not rate or _TWICE.search(text):
             return
         values = {"iteration": float(step[1])}
-        for name, found in (
-            ("tokens_per_second_per_device", rate),
-            *((name, expression.search(text)) for name, expression in _PAIRS.items()),
-        ):
-            if found and (value := number(found[1])) is not None:
-                values[name] = value
+        matches = {"tokens_per_second_per_device": rate} | {name: pair.search(text) for name, pair in _PAIRS.items()}
+        values |= numbers((name, match and match[1]) for name, match in matches.items())
         prefix = text[: min(step.start(), rate.start())]
         label = label_of(prefix.rpartition(b"tflops=")[0] or prefix)
         if findings.known("num_devices") is None and "consumed_tokens" in values:
@@ -95,7 +90,6 @@ class _XTuner(PatternParser):
         self.is_image = self.has_iterations = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read a word of the configuration, or an iteration."""
         if config := _CONFIG.search(text):
             name, value = (group for group in config.groups() if group)
             self.config.setdefault(name, float(value) if value != b"True" else 1.0)

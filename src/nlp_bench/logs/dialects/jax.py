@@ -6,7 +6,7 @@ from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import Lines, Match, Pattern, late
-from nlp_bench.logs.quantity import Counted, in_unit, number
+from nlp_bench.logs.quantity import Counted, numbers
 from nlp_bench.logs.scan import Line
 
 _SPEED = rb"(?:<iterations_per_second>it/s|<elapsed_s>s/it)"
@@ -51,9 +51,7 @@ class _Clu(Parser):
                 findings.record(line, {}, is_whole=False)  # the halves of two lines
                 return
         values = {"iteration": float(head[1])}
-        for key, name in self._keys.items():
-            if (value := number(written.get(key, b""))) is not None:
-                quantity, values[quantity] = in_unit(name, value)
+        values |= numbers((name, written.get(key)) for key, name in self._keys.items())
         if not {"elapsed_s", "tokens_per_second", "samples_per_second"} & values.keys():
             return
         if "tokens_per_second" in values:
@@ -63,7 +61,6 @@ class _Clu(Parser):
         findings.record(line, values, label=label_of(text[: head.start()]), is_whole=line.is_ended)
 
     def finish(self, findings: Findings) -> None:
-        """Tell the devices, if only one number is possible."""
         self._devices.tell(findings)
 
 

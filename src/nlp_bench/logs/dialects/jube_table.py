@@ -21,7 +21,6 @@ class _Parser(Parser):
     """Reads the rows below the line with the names."""
 
     def take(self, line: Line, findings: Findings) -> None:
-        """Refuse a table and tell its rows."""
         text = first_piece(line.text)
         mark = b"|" if b"|" in text else b","
         names = _cells(text, mark)

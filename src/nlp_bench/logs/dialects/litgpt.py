@@ -4,7 +4,7 @@ from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import At, Match, Pattern, PatternParser, Values, is_cut, late
-from nlp_bench.logs.quantity import number
+from nlp_bench.logs.quantity import number, numbers
 from nlp_bench.logs.scan import Line
 
 _MICRO = late(
@@ -28,7 +28,6 @@ class _LitGpt(PatternParser):
     is_from_start = has_gaps = was_step = has_micro = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read a micro-batch, an iteration that is a step, or what is said once."""
         if b"TrainArgs(" in text:
             length = _LENGTH.search(text)
             self.length = float(length[1]) if length else None
@@ -57,9 +56,7 @@ class _LitGpt(PatternParser):
         self.before = step
         if self.elapsed_s is not None and is_one:
             values = {"iteration": float(step), "elapsed_s": self.elapsed_s}
-            loss = number(found["lm_loss"]) if found["lm_loss"] else None
-            if loss is not None:
-                values["lm_loss"] = loss
+            values |= numbers([("lm_loss", found["lm_loss"])])
             findings.record(line, values, label=label_of(text[: found.start()]))
         self.elapsed_s = 0.0
 
@@ -87,7 +84,6 @@ class _LitGpt(PatternParser):
             findings.fact("tokens", total / self.last[1], line)
 
     def finish(self, findings: Findings) -> None:
-        """Refuse where micro-batches are missing between the lines."""
         if self.has_micro and not findings.num_records:
             findings.refuse(
                 f"each line has the time of one micro-batch of a step only: {_NOT_IN_IT}"
@@ -111,7 +107,6 @@ class _Llama(PatternParser):
         return values
 
     def finish(self, findings: Findings) -> None:
-        """Say what an iteration is."""
         if findings.num_records and not self.has_rates:
             findings.remark(
                 "an iteration of lit-llama is one micro-batch on every GPU: --global-batch-size has to be that of one"

@@ -9,7 +9,7 @@ from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import Match, late
-from nlp_bench.logs.quantity import Bracket, bounds, number
+from nlp_bench.logs.quantity import Bracket, bounds, number, numbers
 from nlp_bench.logs.scan import Line
 
 _STEP = late(rb"completed step: (\d{1,12}), seconds: (\d+(?:\.\d+)?)(?=,|\s|$)")
@@ -21,15 +21,10 @@ _KEYS = {
 }
 _NEVER_LAST = (b"TFLOP/s/device", b"TFLOP/s", b"Tokens/s/device", b"total_weights")
 """Fields after which every version goes on: a line that ends with one was cut."""
-_FACTS = (
-    late(rb"Config param (global_batch_size)_to_train_on: (\d+)\s*$"),
-    late(rb"Config param (max_target_length): (\d+)\s*$"),
-    late(rb"\b(Num_devices): (\d+), shape"),
-)
-_MEANING = {
-    b"global_batch_size": "global_batch_size",
-    b"max_target_length": "sequence_length",
-    b"Num_devices": "num_devices",
+_FACTS = {
+    "global_batch_size": late(rb"Config param global_batch_size_to_train_on: (\d+)\s*$"),
+    "sequence_length": late(rb"Config param max_target_length: (\d+)\s*$"),
+    "num_devices": late(rb"\bNum_devices: (\d+), shape"),
 }
 _PREFERENCE = "a preference training (DPO): Tokens/s/device counts a pair of answers as one sequence"
 _PADDED = "Tokens/s/device and the batch count padding; total_weights, the real tokens, are fewer"
@@ -57,13 +52,11 @@ class _Parser(Parser):
             self.finish(findings)
             self._begin()
             findings.start(line)
-        for expression in _FACTS:
-            fact = expression.search(text)
-            if fact:
-                self._facts.setdefault(_MEANING[fact[1]], (float(fact[2]), line))
+        for name, expression in _FACTS.items():
+            if fact := expression.search(text):
+                self._facts.setdefault(name, (float(fact[1]), line))
         text = unwrapped(line, text, _is_complete, b"completed step: ")  # the same line, whole
-        step = _STEP.search(text)
-        if step:
+        if step := _STEP.search(text):
             self._record(text, step, line, findings)
 
     def _record(self, text: bytes, step: Match, line: Line, findings: Findings) -> None:
@@ -74,10 +67,7 @@ class _Parser(Parser):
         values = {"iteration": float(step[1])}
         if not (is_cut and step.end() == len(text)):
             values["elapsed_s"] = float(step[2])
-        for key, name in _KEYS.items():
-            value = number(fields.get(key, b""))
-            if value is not None:
-                values[name] = value
+        values |= numbers((name, fields.get(key)) for key, name in _KEYS.items())
         self._is_preference |= b"reward_accuracy" in fields or b"dpo_loss" in fields
         self._last = line
         self._weigh(step[2], fields)
@@ -94,18 +84,16 @@ class _Parser(Parser):
         self._devices.ratio((weights, weights), (per_second[0] * time[0], per_second[1] * time[1]))
 
     def finish(self, findings: Findings) -> None:
-        """Tell the facts of the training that ends here."""
         if self._is_preference:
             findings.remark(_PREFERENCE)
             return
         for name, (value, line) in self._facts.items():
             findings.fact(name, value, line)
+        if len(self._weights) > 1:
+            findings.remark(_PADDED)
         if not (self._last and len(self._weights) == 1):
-            if self._weights:
-                findings.remark(_PADDED)
             return
-        (weights,) = self._weights
-        devices = self._devices.whole
+        (weights,), devices = self._weights, self._devices.whole
         # A whole number by chance is ruled out: each device must have a whole share, and the rates must state that share.
         if devices and weights % devices == 0 and self._per_device.low <= weights / devices <= self._per_device.high:
             findings.fact("num_devices", devices, self._last)

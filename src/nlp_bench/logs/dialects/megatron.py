@@ -220,7 +220,6 @@ class _Megatron(Parser):
         return not tail.strip() or self.last_end == last_end
 
     def finish(self, findings: Findings) -> None:
-        """Tell the program, and what the records as a whole say."""
         settings, programs = self.settings, self.programs
         settings.finish(findings)
         stated = (findings.column(name) for name in ("consumed_tokens", "sequence_length"))
@@ -266,7 +265,6 @@ class _Bridge(PatternParser):
         self.settings = Settings()
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read a record, or what else the line says."""
         super().text(text, line, findings)
         if b"Step Time :" not in text:
             self.settings.take(text, line, findings)
@@ -276,7 +274,6 @@ class _Bridge(PatternParser):
         return {name: value for name, value in values.items() if value or name != "model_tflops"}
 
     def finish(self, findings: Findings) -> None:
-        """Tell the settings."""
         self.settings.finish(findings)
         super().finish(findings)
 

@@ -11,22 +11,10 @@ from nlp_bench.logs.quantity import Bracket, bounds
 from nlp_bench.logs.scan import Line, slim
 
 NEEDLES = (
-    b" ....",
-    b"-- arguments --",
-    b"seq_length",
-    b"seq-length",
-    b"batch_size",
-    b"batch-size",
-    b"world_size",
-    b"world size: ",
-    b"GPUs determined",
-    b"nnodes",
-    b"iter time (s)",
-    b"micro-batches to constant",
-    b"Skipping step",
-    b"] datetime: ",
-    b" > device: ",
-)
+    b" ....", b"-- arguments --", b"seq_length", b"seq-length", b"batch_size", b"batch-size", b"world_size",
+    b"world size: ", b"GPUs determined", b"nnodes", b"iter time (s)", b"micro-batches to constant", b"Skipping step",
+    b"] datetime: ", b" > device: ",
+)  # fmt: skip
 _RULE = late(rb"-{5} (end of )?arguments -{5}")
 # GPT-NeoX adds dots and whether the value is the default: `  seq_length ...... 2048.......updated`.
 _ARGUMENT = late(rb"(?:^|[\s:])(\w{2,64}) \.{2,} (\d{1,18}|True|False)\.*(?:default|updated)?\s*$")
@@ -65,7 +53,6 @@ class Settings:
     """What is known so far. The dump of the arguments is believed first, then what launchers and engines say."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.is_deepspeed = self.has_microseconds = False
         self.num_overflows = 0
         self._dump: dict[str, int] = {}
@@ -188,7 +175,6 @@ class Settings:
 
 
 def _aligned(text: bytes) -> list[tuple[str, int]]:
-    """Return what a line of the form `  seq_length    : 8192 (int)` says."""
     found = _ALIGNED.search(text)
     if not found:
         return []

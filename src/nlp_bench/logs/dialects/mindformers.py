@@ -12,7 +12,6 @@ class _Parser(PatternParser):
     """Looks for the rate of a step in the lines behind it."""
 
     def values(self, values: Values, at: At) -> Values:
-        """Add the rate."""
         for text in (at.found.string, *at.line.following(_MAX_NEXT)):
             if text is not at.found.string and b"per_step_time" in text:
                 break

@@ -55,7 +55,6 @@ class _Event(NamedTuple):
     metadata: Mapping[str, Any]
 
     def number(self, name: str) -> float | None:
-        """Return a count of the metadata, None where there is none."""
         return _count(self.metadata.get(name))
 
 
@@ -158,7 +157,6 @@ class _Parser(Parser):
         self.run = _Run()
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read every event of the line."""
         dumped = _DUMPED_LENGTH.search(text)
         if dumped:
             self.dumped_length = self.dumped_length or (float(dumped[1]), line)
@@ -331,7 +329,6 @@ class _Parser(Parser):
         self.run = _Run()
 
     def finish(self, findings: Findings) -> None:
-        """Refuse what has no tokens, and runs that never started."""
         self._emit(findings)
         if self.dumped_length and findings.known("sequence_length") is None:
             findings.fact("sequence_length", *self.dumped_length)

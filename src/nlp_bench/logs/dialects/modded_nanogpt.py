@@ -11,7 +11,7 @@ from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.dialects.hf_trainer import is_joined
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import Match, late, take_facts
-from nlp_bench.logs.quantity import number
+from nlp_bench.logs.quantity import number, numbers
 from nlp_bench.logs.scan import Line, slim
 
 _STEP = late(
@@ -59,7 +59,6 @@ class _Parser(Parser):
         self.is_scheduled = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read a step or a line of the source."""
         found = _STEP.search(text)
         if found and _is_torn(text, found):
             findings.record(line, {}, is_whole=False)
@@ -81,9 +80,7 @@ class _Parser(Parser):
                 self.validations.append((slim(line), values))
             return
         loss = _LOSS.search(found[3])
-        loss_value = number(loss[1]) if loss else None
-        if loss_value is not None:
-            values["lm_loss"] = loss_value
+        values |= numbers([("lm_loss", loss and loss[1])])
         if "per_device" in self.source:
             values["tokens_per_device"] = float(self.source["per_device"])
         self.num_steps += 1

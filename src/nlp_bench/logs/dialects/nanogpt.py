@@ -28,14 +28,12 @@ class _NanoGpt(PatternParser):
     is_next = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read an evaluation or an iteration."""
         if evaluation := self._evaluation.search(text):
             self.evaluated = int(evaluation[1])
         self.is_next |= not evaluation and self._torn_evaluation.search(text) is not None
         super().text(text, line, findings)
 
     def values(self, values: Values, at: At) -> Values:
-        """Leave out the time that holds an evaluation."""
         if values["iteration"] == self.evaluated or self.is_next:
             self.is_next = False
             values.pop("elapsed_s", None)
@@ -51,17 +49,14 @@ class _LlmC(PatternParser):
     is_smoothed = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read a step or a loss without a time."""
         self.num_losses += self._loss_only.search(text) is not None
         super().text(text, line, findings)
 
     def values(self, values: Values, at: At) -> Values:
-        """Remember whether it is the trainer in CUDA."""
         self.is_smoothed |= b" MFU" in at.found.string
         return values
 
     def finish(self, findings: Findings) -> None:
-        """Refuse a log of losses; say what the rate is when nothing better is there."""
         if not findings.num_records and self.num_losses > 2:
             findings.refuse("the log has losses only, no times: no tokens per second can be computed")
         elif self.is_smoothed and not findings.known("tokens"):

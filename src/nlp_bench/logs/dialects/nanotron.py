@@ -8,7 +8,7 @@ from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import Match, late
-from nlp_bench.logs.quantity import Bracket, Counted, bounds, in_unit, number
+from nlp_bench.logs.quantity import Bracket, Counted, bounds, numbers
 from nlp_bench.logs.scan import Line
 
 _START = late(rb"(?<![\w-])iteration: (\d{1,12}) / (\d{1,12}) \|")
@@ -52,13 +52,10 @@ class _Parser(Parser):
         if fields and (not is_ended or next(reversed(fields)) in _NEVER_LAST):
             fields.popitem()  # its number may go on
         values = {"iteration": float(start[1]), "total_iterations": float(start[2])}
-        for key, name in _KEYS.items():
-            value = number(fields.get(key, b""))
-            if value is not None:
-                quantity, values[quantity] = in_unit(name, value)
+        values |= numbers((name, fields.get(key)) for key, name in _KEYS.items())
         batch = bounds(fields.get(b"global_batch_size", b""))
         if batch and batch[1] < _MOST:
-            values["global_batch_size"] = float(_roundest(batch))
+            values["global_batch_size"] = float(Bracket(*batch).roundest or round((batch[0] + batch[1]) / 2))
             self._narrow(int(start[1]), fields, batch)
         self._devices.quotient(line, fields.get(b"tokens_per_sec"), fields.get(b"tokens_per_sec_per_gpu"))
         findings.record(line, values, label=label_of(text[: start.start()]), is_whole=is_ended)
@@ -75,17 +72,13 @@ class _Parser(Parser):
             self._total.ratio((consumed[0] / iteration, consumed[1] / iteration), batch)
 
     def finish(self, findings: Findings) -> None:
-        """Tell the sequence length and the devices, as far as the digits allow."""
         line = self._devices.line
         if not line:
             return
-        both = Bracket()
-        both.narrow(self._rate.low, self._rate.high)
-        both.narrow(self._total.low, self._total.high)
+        both = self._rate.with_(self._total)
         # Consumed tokens say something only if the batch has been the same from the first iteration on.
         chosen = both if both.roundest and self._rate.roundest else self._rate
-        length = chosen.roundest
-        if length:
+        if length := chosen.roundest:
             findings.fact("sequence_length", length, line)
             if chosen.whole is None:
                 findings.remark(_NEAREST.format(length, chosen.low, chosen.high))
@@ -96,12 +89,6 @@ def _is_complete(text: bytes) -> bool:
     """Say whether the first record of `text` goes on past its rates and its batch."""
     start = _START.search(text)
     return start is None or text.find(b" | lm_loss: ", start.end()) >= 0 or text.find(b" | lr: ", start.end()) >= 0
-
-
-def _roundest(batch: tuple[float, float]) -> int:
-    bracket = Bracket()
-    bracket.narrow(*batch)
-    return bracket.roundest or round((batch[0] + batch[1]) / 2)
 
 
 DIALECTS = (

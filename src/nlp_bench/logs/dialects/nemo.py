@@ -33,7 +33,6 @@ class _Nemo2(Parser):
     """Reads a record and the lines on which it goes on."""
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read the record of the line, if it holds one."""
         if not (found := _START.search(text)):
             return
         values = {"iteration": float(found[2])}

@@ -20,7 +20,6 @@ class _Olmo(LinesParser):
         self._per_step = 0.0
 
     def derive(self, record: Open) -> bool:
-        """Narrow down the devices."""
         self.devices.line = record.line
         iteration, tokens = record.values["iteration"], record.values.get("consumed_tokens")
         if tokens is None:

@@ -28,7 +28,6 @@ class _Parser(Parser):
         self.average: tuple[Line, float] | None = None
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read a step, or what is said once."""
         if b"interval_runtime" in text:
             self._interval(line, text, findings)
         elif _STEP.search(text):

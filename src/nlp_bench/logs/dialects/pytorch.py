@@ -8,7 +8,7 @@ from nlp_bench.logs.clean import label_of, once
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import At, Lines, LinesParser, Match, Open, Pattern, PatternParser, Values, late
-from nlp_bench.logs.quantity import Bracket, bounds, number
+from nlp_bench.logs.quantity import Bracket, bounds, number, numbers
 from nlp_bench.logs.scan import Line
 from nlp_bench.logs.stamp import stamp_s
 
@@ -30,7 +30,6 @@ class _AwsFsdp(PatternParser):
         self.launch: dict[str, int] = {}
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read a step or the words of the launcher."""
         super().text(text, line, findings)
         for name, expression in self._words.items() if b"--" in text else ():
             if found := expression.search(text):
@@ -113,7 +112,6 @@ class _Lingua(Parser):
         self._before: tuple[float, float] | None = None
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read records of either form."""
         if self._word in text:
             self._line(text, line, findings)
         elif b'"speed/wps"' in text:
@@ -128,8 +126,7 @@ class _Lingua(Parser):
             return
         values = {"iteration": float(head["iteration"]), "tokens_per_second_per_device": per_device}
         loss = self._loss.search(front, begin)
-        if loss and (value := number(loss[1])) is not None:
-            values["lm_loss"] = value
+        values |= numbers([("lm_loss", loss and loss[1])])
         findings.record(line, values, label=label_of(front[:begin].partition(b"INFO")[0]))
 
     def _metrics(self, text: bytes, line: Line, findings: Findings) -> None:
@@ -158,7 +155,6 @@ class _Picotron(PatternParser):
         self.batch, self.total = Bracket(), Bracket()
 
     def values(self, values: Values, at: At) -> Values:
-        """Take the bounds of a record."""
         iteration, batch, total = values["iteration"], bounds(at.found["batch"]), bounds(at.found["so_far"] or b"")
         if batch:
             self.batch.narrow(*batch)
@@ -167,9 +163,7 @@ class _Picotron(PatternParser):
         return values
 
     def finish(self, findings: Findings) -> None:
-        """Tell the tokens of a step, as far as the digits allow."""
-        both = Bracket()
-        both.narrow(max(self.batch.low, self.total.low), min(self.batch.high, self.total.high))
+        both = self.batch.with_(self.total)
         # The sum says something only if the batch has been the same from the first step on.
         if self.devices.line and (tokens := both.roundest or self.batch.roundest):
             findings.fact("tokens", tokens, self.devices.line)

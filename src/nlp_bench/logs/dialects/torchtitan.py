@@ -4,7 +4,7 @@ from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import Match, is_cut, late, take_facts
-from nlp_bench.logs.quantity import number
+from nlp_bench.logs.quantity import number, numbers
 from nlp_bench.logs.scan import Line
 
 _RECORD = late(
@@ -45,15 +45,9 @@ _FACTS = (
 _RANK = late(rb"\[rank-\d{1,9}/(\d{1,9})\]")
 _RATES = (b"tps: ", b"wps: ", b"TPS: ", b"WPS: ")
 _SETTINGS = (
-    b"Starting job: ",
-    b"device mesh with ",
-    b"with local batch size ",
-    b"Number of tokens per sequence = ",
-    b"Global batch size (w. parallel",
-    b" capacity: ",
-    b" total parameters",
-    b"--nproc",
-)
+    b"Starting job: ", b"device mesh with ", b"with local batch size ", b"Number of tokens per sequence = ",
+    b"Global batch size (w. parallel", b" capacity: ", b" total parameters", b"--nproc",
+)  # fmt: skip
 _LONGEST = 4096
 """Bytes of a line beyond which it states no setting."""
 _REMEMBERED = 64
@@ -69,9 +63,7 @@ class _Parser(Parser):
         self._losses: dict[int, tuple[bytes, bytes]] = {}
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read records, the mesh and the batch."""
-        rank = _RANK.search(text) if b"[rank-" in text else None
-        if rank:
+        if b"[rank-" in text and (rank := _RANK.search(text)):
             findings.fact("num_devices", int(rank[1]), line)
         if b"step: " in text or any(word in text for word in _RATES):
             whole = unwrapped(line, text, _is_complete, b"step: ")
@@ -80,8 +72,10 @@ class _Parser(Parser):
                 self._record(whole, found, line, findings)
             if not records and _RECORD.search(text):  # another process wrote between its parts
                 findings.record(line, {}, is_whole=False)
-        else:
-            _settings(text, line, findings)
+        elif any(word in text for word in _SETTINGS) and len(text) <= _LONGEST:
+            if b"Starting job: " in text:
+                findings.start(line)
+            take_facts(_FACTS, text, line, findings)
 
     def _record(self, text: bytes, found: Match, line: Line, findings: Findings) -> None:
         fields, rate = found["fields"], number(found["rate"])
@@ -101,12 +95,8 @@ class _Parser(Parser):
         tflops = _TFLOPS.match(text, found.end())
         if tflops and is_cut(line, text, tflops.end()):
             tflops = None
-        written = (
-            ("lm_loss", loss[1]),
-            ("grad_norm", norm[1] if norm else b""),
-            ("model_tflops", tflops[1] if tflops else b""),
-        )
-        values |= {name: value for name, digits in written if (value := number(digits)) is not None}
+        written = (("lm_loss", loss), ("grad_norm", norm), ("model_tflops", tflops))
+        values |= numbers((name, match and match[1]) for name, match in written)
         label = label_of(prefix)
         if not text[found.end() :].strip():  # every version goes on after its rate
             findings.record(line, {}, label=label, is_whole=False)
@@ -131,13 +121,6 @@ def _is_complete(text: bytes) -> bool:
     if begin < 0 or (text.find(b"loss: ", begin) < 0 and text.find(b"memory: ", begin) < 0):
         return True
     return any(text.find(word, begin) >= 0 for word in (b" mfu: ", b" tflops: ", b" MFU: "))
-
-
-def _settings(text: bytes, line: Line, findings: Findings) -> None:
-    if any(word in text for word in _SETTINGS) and len(text) <= _LONGEST:
-        if b"Starting job: " in text:
-            findings.start(line)
-        take_facts(_FACTS, text, line, findings)
 
 
 DIALECTS = (

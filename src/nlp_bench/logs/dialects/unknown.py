@@ -84,7 +84,6 @@ class _Stated(Parser):
         self.heading = 0
 
     def take(self, line: Line, findings: Findings) -> None:
-        """Read a line with the number of a step, a loss and a rate."""
         for whole in pieces(line.text):
             text = whole[:_MAX_BYTES]
             many = _MANY.search(text)
