@@ -23,8 +23,7 @@ MAX_SHARE = 0.02
 width of an interval."""
 MIN_LINES = 3
 """A log that was ended while it was written has one cut line, one into which an evaluation or a crash has spoken another."""
-MANY_LINES = 100
-"""So many numbers of lines are kept."""
+MANY_LINES = 100  # so many numbers of lines are kept
 _WORD = re.compile(rb"[A-Za-z_]{3,}")
 _NOT_FINITE = {b"nan", b"inf", b"infinity", b"none", b"null"}
 _LOOKED_BYTES = 1024
@@ -82,8 +81,7 @@ class _Splitting:
         if 2 * num_labels > len(self.labels) and num_labels > num_alike:
             self.labels = [0] * len(self.labels)
         self.groups: list[dict[float, int]] = [{}]
-        self.copies: list[list[int]] = [[]]
-        """For each group the records of other processes that print what is known."""
+        self.copies: list[list[int]] = [[]]  # for each group the records of other processes that print what is known
         self.num_echoes = 0
 
     def take(self, index: int) -> None:
@@ -207,12 +205,9 @@ def _compare(
 class Flagged(NamedTuple):
     """A line that looks like a record, and of which at least the time could not be read."""
 
-    offset: int
-    """Byte at which it begins."""
-    number: int
-    """Its line number."""
-    iteration: float
-    """Which iteration it is of, NaN where that cannot be read either."""
+    offset: int  # byte at which it begins
+    number: int  # its line number
+    iteration: float  # which iteration it is of, NaN where that cannot be read either
 
 
 class Lookalikes:

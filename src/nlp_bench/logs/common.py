@@ -184,8 +184,7 @@ class _Machine(Parser):
             findings.fact("least_parameters", PARAMETERS_PER_LAYER * layers * hidden**2, line)
 
 
-_MAX_EVENTS = 100_000
-"""More than any training has; a log that speaks of checkpoints in every line tells nothing by it."""
+_MAX_EVENTS = 100_000  # more than any training has; a log that speaks of checkpoints in every line tells nothing by it
 _CHECKPOINT = late(
     rb"(?<![/\w-])sav(?:ing|ed)\b[^|]{0,40}\bcheckpoint(?!ing)|\bcheckpoint(?!ing)[^|]{0,40}\bsaved?\b|(?<![\w-])save-checkpoint(?![\w-])",
     re.IGNORECASE,
@@ -198,8 +197,7 @@ _PROFILER = late(rb"(?<![\w-])profiling iteration \d{1,12} on ranks? \d")
 _FORMS = {"profiler": _PROFILER, "checkpoint": _CHECKPOINT, "evaluation": _EVALUATION}
 """Kind to its words; the first that fits is told."""
 _DENIED = late(rb"\b(?:no|not|never|nothing|without|disabled|skip(?:s|ped|ping)?)\b", re.IGNORECASE)
-_BEFORE = 16
-"""Bytes before the words in which they may be denied: `will not be`."""
+_BEFORE = 16  # bytes before the words in which they may be denied: `will not be`
 
 
 class _Events(Parser):
@@ -213,7 +211,7 @@ class _Events(Parser):
         kind = next((kind for kind, form in _FORMS.items() if _says(form, text)), None)
         if kind and self.num_events < _MAX_EVENTS:
             self.num_events += 1
-            findings.event(Event(kind, line.offset, line.number))
+            findings.events.append(Event(kind, line.offset, line.number))
 
 
 def _says(form: re.Pattern[bytes], text: bytes) -> bool:

@@ -36,26 +36,19 @@ class Parser:
 class Dialect:
     """One way in which programs log their training."""
 
-    name: str
-    """Name in reports: lower case, words joined by hyphens."""
-    title: str = "any program"
-    """Programs that write it."""
-    source: str = "none"
-    """Where its format string stands: repository and file."""
-    example: str = ""
-    """A line of it, made from the format string; tests read it, `--dialects` shows it."""
-    trap: str = ""
-    """What a careless reader gets wrong."""
+    name: str  # name in reports: lower case, words joined by hyphens
+    title: str = "any program"  # programs that write it
+    source: str = "none"  # where its format string stands: repository and file
+    example: str = ""  # a line of it, made from the format string; tests read it, `--dialects` shows it
+    trap: str = ""  # what a careless reader gets wrong
     needles: tuple[bytes, ...] = ()
     """Every line that the parser wants holds at least one of these; none for a program whose lines another one's parser reads."""
-    parser: Callable[[], Parser] = Parser
-    """Makes the parser of one log."""
+    parser: Callable[[], Parser] = Parser  # makes the parser of one log
     yields_to: tuple[str, ...] = ()
     """Dialects that are believed instead when both have records: names, or "*" for every other one."""
     believes_settings: bool = False
     """Whether a `seq_length: 8192` of a printed configuration, or Lightning's number of processes, is what ran."""
-    counts_from: int = 1
-    """Number of the first iteration of a training."""
+    counts_from: int = 1  # number of the first iteration of a training
     grammar: "Callable[[], Grammar] | None" = None
     """The strict form of a clean record, for the fast road; the parser must read such lines alike."""
 

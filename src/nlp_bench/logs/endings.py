@@ -5,7 +5,6 @@ The forms are those of Python, PyTorch, NCCL, torchrun, DeepSpeed's launcher, Sl
 mark is named beside it. The launcher looks for some of them too (`launch.end.evidence`).
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nlp_bench.logs.dialect import Dialect, Parser
@@ -98,19 +97,13 @@ def meaning(notice: "re.Match[str]") -> Outcome:
     return CAUSES.get(notice["cause"], Outcome.CANCELLED)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Open:
-    """A traceback whose exception has not come yet."""
-
-    line: Line
-    is_harmless: bool
-
-
 class _Parser(Parser):
     """Tells the marks; the exception of a traceback stands some lines below it."""
 
     def __init__(self) -> None:
-        self.open: _Open | None = None
+        self.open: tuple[Line, bool] | None = (
+            None  # a traceback whose exception has not come yet, and whether it is harmless
+        )
         self.unharmed = -_MAX_MARKS
 
     def take(self, line: Line, findings: Findings) -> None:
@@ -119,17 +112,17 @@ class _Parser(Parser):
             self.unharmed = line.number
         elif _TRACEBACK in text:
             self._close(findings)
-            self.open = _Open(line=line._replace(text=b""), is_harmless=line.number - self.unharmed <= 3)
+            self.open = line._replace(text=b""), line.number - self.unharmed <= 3
         elif self.open and (exception := _EXCEPTION.search(text)):
-            is_harmless, self.open = self.open.is_harmless, None
+            (_, is_harmless), self.open = self.open, None
             if not is_harmless:
                 _tell(findings, line, _of_exception(exception["text"]), exception["text"])
         elif word := _word(text):
             _tell(findings, line, word, text)
 
     def _close(self, findings: Findings) -> None:
-        if self.open and not self.open.is_harmless:
-            _tell(findings, self.open.line, Outcome.FAILED, _TRACEBACK)
+        if self.open and not self.open[1]:
+            _tell(findings, self.open[0], Outcome.FAILED, _TRACEBACK)
         self.open = None
 
     def finish(self, findings: Findings) -> None:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 _MANY = 4096
 NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
 FAILED = "the parser of this dialect failed"
-SMALLEST, LARGEST = 1e-9, 1e18
-"""No time, rate or count of a training is outside; what is was never meant as one."""
+SMALLEST, LARGEST = 1e-9, 1e18  # no time, rate or count of a training is outside; what is was never meant as one
 _RATES = frozenset(RATES)
 _ANY_VALUE = {"lm_loss", "grad_norm"}
 
@@ -36,10 +35,6 @@ def _is_possible(name: str, value: float) -> bool:
     if name in RATES:
         return SMALLEST <= value <= LARGEST
     return name in _ANY_VALUE or abs(value) <= LARGEST
-
-
-def _column(name: str, rows: list[dict[str, float]]) -> NDArray[np.float64]:
-    return np.array([stored(name, row.get(name)) for row in rows], dtype=np.float64)
 
 
 class Findings:
@@ -59,15 +54,12 @@ class Findings:
         self._labels: dict[bytes, int] = {}
         self._starts: list[tuple[int, dict[str, Fact]]] = [(0, {})]
         self._told: set[str] = set()
-        self.is_counted = False
-        """Whether the log numbers its iterations."""
+        self.is_counted = False  # whether the log numbers its iterations
         self._last_offset = -1
-        self.last_rates: frozenset[str] = frozenset()
-        """Which times and rates the last record has."""
+        self.last_rates: frozenset[str] = frozenset()  # which times and rates the last record has
         self.flagged: list[Flagged] = []
         """Lines of records without a time that can be read, whether another line gives it or not."""
-        self.torn_lines: set[int] = set()
-        """Numbers of lines that hold torn records, the first ones of many."""
+        self.torn_lines: set[int] = set()  # numbers of lines that hold torn records, the first ones of many
         self.impossible_lines: set[int] = set()
         """Numbers of lines with a time or rate that cannot be one, the first ones of many."""
 
@@ -148,10 +140,6 @@ class Findings:
         if value is not None:
             self.settings[name] = Fact(value, line.number)
 
-    def event(self, event: Event) -> None:
-        """Take that the program did something other than train."""
-        self.events.append(event)
-
     def known(self, name: str) -> float | None:
         """Return the number that the log has stated for `name` since the program started, None if none."""
         fact = self._starts[-1][1].get(name)
@@ -204,7 +192,7 @@ class Findings:
         if not self._rows:
             return
         names = {name: None for row in self._rows for name in row}
-        columns = {name: _column(name, self._rows) for name in names}
+        columns = {name: np.array([stored(name, row.get(name)) for row in self._rows], np.float64) for name in names}
         places = np.array([place[:3] for place in self._places], dtype=np.int64)
         whole = np.array([place[3] for place in self._places], dtype=np.bool_)
         self._parts.append(Records(columns, places[:, 0], places[:, 1], whole, places[:, 2]))

@@ -25,8 +25,7 @@ from nlp_bench.logs.scan import Line, slim
 Match = re.Match[bytes]
 Values = dict[str, float]
 _OTHER_NAMES = {"elapsed_clock": "elapsed_s", "clock_clock": "clock_s", "iterations_per_second": "elapsed_s"}
-QUANTITIES = dict.fromkeys((*ROW, *UNITS, *_OTHER_NAMES))
-"""Names that a group of a record may have."""
+QUANTITIES = dict.fromkeys((*ROW, *UNITS, *_OTHER_NAMES))  # names that a group of a record may have
 _TIMED = frozenset((*RATES, "clock_s"))
 _SIGNED = {"lm_loss", "learning_rate", "grad_norm"}
 _REAL = re.compile(r"per_second|elapsed|clock|tflops")
@@ -132,38 +131,27 @@ class Pattern:
 
     record: Expression | tuple[Expression, ...]
     """Each match is a record. With a group `epoch` (counted from 1) the iterations of an epoch begin anew."""
-    otherwise: Expression | None = None
-    """Records that say less: read as long as there is none of the others."""
+    otherwise: Expression | None = None  # records that say less: read as long as there is none of the others
     fields: tuple[Expression, ...] = ()
     """More quantities, each of which may be missing: found in the record's group `fields`, or else behind it."""
     pairs: tuple[Expression, Mapping[bytes, str]] | None = None
     """Quantities behind the record in any order: groups `key` and `value`, and which keys mean what."""
-    facts: tuple[Expression, ...] = ()
-    """Each match states the facts of its group names, see `take_facts`."""
-    start: Expression | None = None
-    """A line that a program prints once when it starts."""
-    skip: Expression | None = None
-    """Texts that look like a record and are none, such as those of an evaluation."""
-    torn: Expression | None = None
-    """Texts in which a record is cut or spliced so that no number of it can be believed."""
-    seen: tuple[Expression, ...] = ()
-    """What a text must have said before a record counts."""
+    facts: tuple[Expression, ...] = ()  # each match states the facts of its group names, see `take_facts`
+    start: Expression | None = None  # a line that a program prints once when it starts
+    skip: Expression | None = None  # texts that look like a record and are none, such as those of an evaluation
+    torn: Expression | None = None  # texts in which a record is cut or spliced so that no number of it can be believed
+    seen: tuple[Expression, ...] = ()  # what a text must have said before a record counts
     devices: tuple[str, str] | None = None
     """Two groups: the first, as written, by the second is the number of devices, where one whole number alone is possible."""
-    is_numbered: bool = True
-    """False: the records of each process are counted here, from 1, for the log does not."""
+    is_numbered: bool = True  # false: the records of each process are counted here, from 1, for the log does not
     is_redrawn: bool = False
     """A record with the same iteration as the one before of its process says nothing new: a bar is drawn again."""
-    reads_each_line: bool = True
-    """See `dialect.Parser`; not where lines are rightly passed over."""
-    remark: str = ""
-    """What the reader of the number should know."""
-    refusal: str = ""
-    """Why no log of this program gives a number."""
+    reads_each_line: bool = True  # see `dialect.Parser`; not where lines are rightly passed over
+    remark: str = ""  # what the reader of the number should know
+    refusal: str = ""  # why no log of this program gives a number
     refused: tuple[tuple[Expression, ...], str] | None = None
     """Expressions, and the reason for which a log is refused that has them all and no record."""
-    reading: "type[PatternParser] | None" = None
-    """The parser that adds to `PatternParser` what no data can say."""
+    reading: "type[PatternParser] | None" = None  # the parser that adds to `PatternParser` what no data can say
 
     def __call__(self) -> "PatternParser":
         """Return the parser of one log."""
@@ -296,18 +284,12 @@ def _join_epochs(values: Values, found: Match) -> None:
 class Open:
     """A record that more lines may join."""
 
-    line: Line
-    """Its first line, as `slim` keeps it."""
-    prefix: bytes
-    """What stood before it on its line."""
-    values: Values
-    """Quantities so far."""
-    texts: dict[bytes, bytes] = field(default_factory=dict)
-    """Value of each key as it was written."""
-    is_whole: bool = True
-    """False where a number was cut."""
-    is_over: bool = False
-    """True where a line of the next record was met, whose head is lost."""
+    line: Line  # its first line, as `slim` keeps it
+    prefix: bytes  # what stood before it on its line
+    values: Values  # quantities so far
+    texts: dict[bytes, bytes] = field(default_factory=dict)  # value of each key as it was written
+    is_whole: bool = True  # False where a number was cut
+    is_over: bool = False  # True where a line of the next record was met, whose head is lost
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -317,14 +299,10 @@ class Lines:
     Lines of other processes may stand between them, so each line joins the last record that began with the same prefix.
     """
 
-    head: Expression
-    """Where a record begins; with quantities as group names."""
-    pair: Expression
-    """A line of it: groups `key` and `value`."""
-    keys: Mapping[bytes, str]
-    """Quantity of each key; "" for one that is kept as text only. Others are passed over."""
-    reading: "type[LinesParser] | None" = None
-    """The parser that derives more from a record."""
+    head: Expression  # where a record begins; with quantities as group names
+    pair: Expression  # a line of it: groups `key` and `value`
+    keys: Mapping[bytes, str]  # quantity of each key; "" for one that is kept as text only. Others are passed over.
+    reading: "type[LinesParser] | None" = None  # the parser that derives more from a record
 
     def __call__(self) -> "LinesParser":
         """Return the parser of one log."""
@@ -395,8 +373,7 @@ class LinesParser(Parser):
         self.devices.tell(findings)
 
 
-NAME = "pattern"
-"""Of the dialect that a person has described."""
+NAME = "pattern"  # of the dialect that a person has described
 
 
 def pattern_dialect(expressions: Sequence[str]) -> Dialect:

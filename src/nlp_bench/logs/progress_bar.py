@@ -15,8 +15,7 @@ from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.quantity import duration_s
 from nlp_bench.logs.scan import Line, slim
 
-NEEDLES = (b"%|", b"it [")
-"""Between the percentage and the drawing; behind the count of a bar that knows no total."""
+NEEDLES = (b"%|", b"it [")  # between the percentage and the drawing; behind the count of a bar that knows no total
 COARSE_S = 20.0
 """Differences of a clock with whole seconds are told from here on: 5 % at worst, and the errors of neighbours cancel."""
 _MIN_SPAN_S = 60.0
@@ -42,18 +41,12 @@ _OTHER = re.compile(
 class Bar(NamedTuple):
     """One drawing of a bar."""
 
-    description: bytes
-    """The words before the percentage, with whatever else stands before them on the line."""
-    done: int
-    """Units done."""
-    total: int | None
-    """Units in all, None where the loop does not know."""
-    clock_s: float
-    """Whole seconds since the bar began."""
-    seconds_per_unit: float | None
-    """The inverse of the rate, rounded to three digits or so."""
-    postfix: bytes
-    """The words behind the rate."""
+    description: bytes  # the words before the percentage, with whatever else stands before them on the line
+    done: int  # units done
+    total: int | None  # units in all, None where the loop does not know
+    clock_s: float  # whole seconds since the bar began
+    seconds_per_unit: float | None  # the inverse of the rate, rounded to three digits or so
+    postfix: bytes  # the words behind the rate
 
 
 def bars(text: bytes) -> Iterator[Bar]:

@@ -16,8 +16,7 @@ from nlp_bench.logs.scan import Line, Rows, Scanner
 from nlp_bench.logs.separators import Separators, misread_points
 from nlp_bench.logs.source import Source, open_log
 
-OURS = "megatron-lm"
-"""Dialect of the logs of this project's own trainer."""
+OURS = "megatron-lm"  # dialect of the logs of this project's own trainer
 SURE = 64
 """Records after which a dialect that yields to no other is alone: the rest of the log is searched for its words only."""
 
@@ -25,8 +24,7 @@ MANY_LINES, SHORT_BYTES = 4096, 400
 """Lines that are remembered, and their length: those of one program differ in their digits alone, the arguments of its runs not at all."""
 _DIGITS = b"0123456789"
 _SHAPE = bytes.maketrans(_DIGITS, b"0" * 10)
-_BESIDE = (MACHINE, SETTINGS, EVENTS, ENDINGS)
-"""What is true of any log, whoever's records are believed."""
+_BESIDE = (MACHINE, SETTINGS, EVENTS, ENDINGS)  # what is true of any log, whoever's records are believed
 _NUM_SURE = 3
 """Candidates that are left then: the dialect, and the searches for evaluations and checkpoints and for ends."""
 

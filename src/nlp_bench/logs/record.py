@@ -16,62 +16,34 @@ from nlp_bench.outcome import Outcome
 class LogRecord:
     """One logged interval: the iterations since the line before. Missing is None, never 0; the units are in the names."""
 
-    iteration: int = 0
-    """The last iteration of the interval, as the log counts."""
-    total_iterations: int | None = None
-    """The iteration at which this training would end."""
-    elapsed_s: float | None = None
-    """Seconds per iteration, the mean of the interval; finite and above 0."""
-    tokens: float | None = None
-    """Tokens per iteration of the whole machine."""
-    tokens_per_device: float | None = None
-    """Tokens per iteration of one device."""
-    tokens_per_second: float | None = None
-    """Rate of the whole machine."""
-    tokens_per_second_per_device: float | None = None
-    """Rate of one device."""
-    samples_per_second: float | None = None
-    """Rate of the whole machine."""
-    samples_per_second_per_device: float | None = None
-    """Rate of one device."""
-    global_batch_size: int | None = None
-    """Samples per iteration at the last iteration of the interval."""
-    sequence_length: int | None = None
-    """Tokens per sample."""
-    num_devices: int | None = None
-    """Devices of the whole run."""
-    consumed_samples: int | None = None
-    """Samples since the training began."""
-    consumed_tokens: int | None = None
-    """Tokens since the training began."""
-    clock_s: float | None = None
-    """The training's own clock: seconds of training since it began."""
-    stamp_s: float | None = None
-    """Time of day at which the line was written, in seconds since any fixed moment."""
-    lm_loss: float | None = None
-    """Mean training loss of the interval; may be NaN or infinite, as the log says."""
-    learning_rate: float | None = None
-    """Learning rate after the last iteration."""
-    grad_norm: float | None = None
-    """Norm of the gradient at the last iteration."""
-    num_skipped: int | None = None
-    """Iterations of the interval whose update was skipped (loss scaling)."""
-    num_nan: int | None = None
-    """Iterations of the interval with a NaN gradient."""
-    tflops: float | None = None
-    """TFLOP/s per device by the legacy x4/3 count, field `TFLOPs:`."""
-    model_tflops: float | None = None
-    """TFLOP/s per device of the model alone."""
-    joules_per_device: float | None = None
-    """Energy of one device per iteration, the mean of all devices."""
-    watts_per_device: float | None = None
-    """Mean power of one device over the interval."""
-    is_whole: bool = True
-    """False where the line was cut or spliced: only fields that were finished are given."""
-    line_number: int = 0
-    """Line of the file, counted from 1 (a carriage return does not end a line here)."""
-    offset: int = 0
-    """Byte of the file, after decompression, at which the line begins."""
+    iteration: int = 0  # the last iteration of the interval, as the log counts
+    total_iterations: int | None = None  # the iteration at which this training would end
+    elapsed_s: float | None = None  # seconds per iteration, the mean of the interval; finite and above 0
+    tokens: float | None = None  # tokens per iteration of the whole machine
+    tokens_per_device: float | None = None  # tokens per iteration of one device
+    tokens_per_second: float | None = None  # rate of the whole machine
+    tokens_per_second_per_device: float | None = None  # rate of one device
+    samples_per_second: float | None = None  # rate of the whole machine
+    samples_per_second_per_device: float | None = None  # rate of one device
+    global_batch_size: int | None = None  # samples per iteration at the last iteration of the interval
+    sequence_length: int | None = None  # tokens per sample
+    num_devices: int | None = None  # devices of the whole run
+    consumed_samples: int | None = None  # samples since the training began
+    consumed_tokens: int | None = None  # tokens since the training began
+    clock_s: float | None = None  # the training's own clock: seconds of training since it began
+    stamp_s: float | None = None  # time of day at which the line was written, in seconds since any fixed moment
+    lm_loss: float | None = None  # mean training loss of the interval; may be NaN or infinite, as the log says
+    learning_rate: float | None = None  # learning rate after the last iteration
+    grad_norm: float | None = None  # norm of the gradient at the last iteration
+    num_skipped: int | None = None  # iterations of the interval whose update was skipped (loss scaling)
+    num_nan: int | None = None  # iterations of the interval with a NaN gradient
+    tflops: float | None = None  # TFLOP/s per device by the legacy x4/3 count, field `TFLOPs:`
+    model_tflops: float | None = None  # TFLOP/s per device of the model alone
+    joules_per_device: float | None = None  # energy of one device per iteration, the mean of all devices
+    watts_per_device: float | None = None  # mean power of one device over the interval
+    is_whole: bool = True  # False where the line was cut or spliced: only fields that were finished are given
+    line_number: int = 0  # line of the file, counted from 1 (a carriage return does not end a line here)
+    offset: int = 0  # byte of the file, after decompression, at which the line begins
 
     def why_broken(self) -> str | None:
         """Say what makes the training invalid: a loss that is no finite number or a NaN iteration; else None."""
@@ -84,8 +56,7 @@ class LogRecord:
 
 ROW = tuple(f.name for f in fields(LogRecord) if f.name not in {"is_whole", "line_number", "offset"})
 """Columns of a record."""
-COLUMN = {name: index for index, name in enumerate(ROW)}
-"""Quantity to its place in ROW."""
+COLUMN = {name: index for index, name in enumerate(ROW)}  # quantity to its place in ROW
 _COUNTS = {f.name for f in fields(LogRecord) if "int" in str(f.type) and f.name in COLUMN}
 LOSS_NAN = -1.7976931348623157e308
 """Stands in the loss column for a loss that the log prints as nan: NaN itself means "missing" in every column."""
@@ -225,22 +196,17 @@ FIRST_RECORDS = 6
 class Fact:
     """What the log says once, and where."""
 
-    value: float | str
-    """A number of the unit of its name, or words."""
-    line_number: int
-    """Line of the file, counted from 1; 0 where it does not come from a line of its own."""
+    value: float | str  # a number of the unit of its name, or words
+    line_number: int  # line of the file, counted from 1; 0 where it does not come from a line of its own
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
     """What several processes print of the same iterations, held against each other in one quantity."""
 
-    num_iterations: int
-    """Iterations that more than one process prints with this quantity."""
-    num_differing: int
-    """Those in which the copies are not the same number."""
-    largest: float
-    """Largest relative difference in one iteration: the slowest copy's time by the fastest one's, less 1."""
+    num_iterations: int  # iterations that more than one process prints with this quantity
+    num_differing: int  # those in which the copies are not the same number
+    largest: float  # largest relative difference in one iteration: the slowest copy's time by the fastest one's, less 1
     between_processes: float
     """The time of the slowest process by that of the fastest one, summed over the iterations that each shares with the process
     printed first, less 1: jitter of single iterations is not in it. Of a process that prints fewer than half of them: what its times
@@ -253,16 +219,13 @@ class Copies:
 class Attempt:
     """One start of the training program: its iterations only rise."""
 
-    facts: Mapping[str, Fact] = field(default_factory=dict)
-    """By the names of `quantity.FACTS`."""
+    facts: Mapping[str, Fact] = field(default_factory=dict)  # by the names of `quantity.FACTS`
     records: Records = NO_RECORDS
     """The intervals in the order of the log; where several processes print them, those of the slowest one."""
     copies: Mapping[str, Copies] = field(default_factory=dict)
     """By the times and rates of `record.ROW` that several processes print; empty where one process prints all."""
-    num_lost: int = 0
-    """Training lines without a time that can be read, whose iterations no other line gives."""
-    lost_lines: tuple[int, ...] = ()
-    """Numbers of the first of these lines, rising."""
+    num_lost: int = 0  # training lines without a time that can be read, whose iterations no other line gives
+    lost_lines: tuple[int, ...] = ()  # numbers of the first of these lines, rising
 
     def fact(self, name: str) -> float | None:
         """Return the number that the log states for `name`, None where it states none."""
@@ -279,72 +242,49 @@ class Attempt:
 class Event:
     """Something other than training that the log speaks of."""
 
-    kind: str
-    """"evaluation", "checkpoint" or "profiler"."""
-    offset: int
-    """Byte of the file, after decompression, at which its line begins."""
-    line_number: int
-    """Line of the file, counted from 1."""
+    kind: str  # "evaluation", "checkpoint" or "profiler"
+    offset: int  # byte of the file, after decompression, at which its line begins
+    line_number: int  # line of the file, counted from 1
 
 
 @dataclass(frozen=True, slots=True)
 class EndMark:
     """A line that says how a program ended (`logs.endings`)."""
 
-    outcome: Outcome
-    """What it means: VALID where the program says that its training is done."""
-    offset: int
-    """Byte of the file, after decompression, at which the line begins."""
-    line_number: int
-    """Line of the file, counted from 1."""
-    text: str
-    """The words."""
+    outcome: Outcome  # what it means: VALID where the program says that its training is done
+    offset: int  # byte of the file, after decompression, at which the line begins
+    line_number: int  # line of the file, counted from 1
+    text: str  # the words
 
 
 @dataclass(frozen=True)
 class Refusal:
     """Why a log can give no tokens per second although its dialect is known."""
 
-    reason: str
-    """One sentence."""
-    missing: tuple[str, ...] = ()
-    """Facts (names of `quantity.OPTIONS`) that would help if a person gave them."""
+    reason: str  # one sentence
+    missing: tuple[str, ...] = ()  # facts (names of `quantity.OPTIONS`) that would help if a person gave them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
     """All that one file gave."""
 
-    dialect: str | None
-    """Name of the dialect, None when no record was found."""
-    attempts: tuple[Attempt, ...]
-    """Starts of the program with at least one record, in the order of the file."""
-    num_bytes: int
-    """Bytes after decompression."""
-    counts_from: int = 1
-    """Number of the first iteration of a training in this dialect."""
-    refusal: Refusal | None = None
-    """Why the log as a whole can have no number; it stands even when there are records."""
-    remarks: tuple[str, ...] = ()
-    """What the dialect has to say about its numbers."""
-    num_torn: int = 0
-    """Records that were cut or spliced, whether a part of them could be used or not."""
-    num_echoes: int = 0
-    """Records that another process had already printed."""
-    num_impossible: int = 0
-    """Times and rates of 0, below 0 or not finite: left out."""
-    torn_lines: tuple[int, ...] = ()
-    """Numbers of the first lines with a cut or spliced record, rising."""
-    impossible_lines: tuple[int, ...] = ()
-    """Numbers of the first lines with an impossible time or rate, rising."""
-    damage: str | None = None
-    """Why reading stopped early (a cut compressed file), None if it did not."""
+    dialect: str | None  # name of the dialect, None when no record was found
+    attempts: tuple[Attempt, ...]  # starts of the program with at least one record, in the order of the file
+    num_bytes: int  # bytes after decompression
+    counts_from: int = 1  # number of the first iteration of a training in this dialect
+    refusal: Refusal | None = None  # why the log as a whole can have no number; it stands even when there are records
+    remarks: tuple[str, ...] = ()  # what the dialect has to say about its numbers
+    num_torn: int = 0  # records that were cut or spliced, whether a part of them could be used or not
+    num_echoes: int = 0  # records that another process had already printed
+    num_impossible: int = 0  # times and rates of 0, below 0 or not finite: left out
+    torn_lines: tuple[int, ...] = ()  # numbers of the first lines with a cut or spliced record, rising
+    impossible_lines: tuple[int, ...] = ()  # numbers of the first lines with an impossible time or rate, rising
+    damage: str | None = None  # why reading stopped early (a cut compressed file), None if it did not
     settings: Mapping[str, Fact] = field(default_factory=dict)
     """What the log prints of the program's settings and versions, by the names of `logs.common`; the last word counts."""
-    events: tuple[Event, ...] = ()
-    """Evaluations and checkpoints that the log speaks of, in its order."""
-    ends: tuple[EndMark, ...] = ()
-    """What it says of the end of a program, in its order; of very many the last ones."""
+    events: tuple[Event, ...] = ()  # evaluations and checkpoints that the log speaks of, in its order
+    ends: tuple[EndMark, ...] = ()  # what it says of the end of a program, in its order; of very many the last ones
 
     @cached_property
     def num_records(self) -> int:

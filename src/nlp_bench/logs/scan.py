@@ -31,14 +31,10 @@ _BLANKS = b" \t"
 class Line(NamedTuple):
     """One line that contains a needle and is no row."""
 
-    number: int
-    """Line number in the log, counted from 1."""
-    offset: int
-    """Byte offset of its beginning in the log, after decompression."""
-    text: bytes
-    """The bytes as they are, without the line feed (a carriage return stays)."""
-    is_ended: bool
-    """False where the line feed is missing: the line may be cut anywhere."""
+    number: int  # line number in the log, counted from 1
+    offset: int  # byte offset of its beginning in the log, after decompression
+    text: bytes  # the bytes as they are, without the line feed (a carriage return stays)
+    is_ended: bool  # False where the line feed is missing: the line may be cut anywhere
     following: Callable[[int], list[bytes]]
     """following(k): up to k lines that follow, without line feeds, before the next block is asked for. Only whole ones:
     a last line without its line feed may be cut, and a cut number looks like a smaller one."""
@@ -52,28 +48,21 @@ def slim(line: Line) -> Line:
 class Rows(NamedTuple):
     """The lines that fit the grammar, in the order of the file."""
 
-    values: NDArray[np.float64]
-    """Shape (rows, columns); NaN where a line does not have the field."""
-    offsets: NDArray[np.int64]
-    """Byte offset of each line in the log, after decompression."""
-    numbers: NDArray[np.int64]
-    """Line number of each line, counted from 1."""
-    labels: NDArray[np.int64]
-    """`label_of` what stands before the record on its line."""
+    values: NDArray[np.float64]  # shape (rows, columns); NaN where a line does not have the field
+    offsets: NDArray[np.int64]  # byte offset of each line in the log, after decompression
+    numbers: NDArray[np.int64]  # line number of each line, counted from 1
+    labels: NDArray[np.int64]  # `label_of` what stands before the record on its line
 
 
 @dataclass(frozen=True)
 class Grammar:
     """`start N / M | key : value | key : value |`, and which keys mean what."""
 
-    start: bytes
-    """The word before the iteration and the total: columns 0 and 1. It is a needle, too."""
+    start: bytes  # the word before the iteration and the total: columns 0 and 1. It is a needle, too.
     keys: Mapping[bytes, tuple[int, float, bool]]
     """Key to (column, divisor, is_count): the column is float(value) / divisor; a count has 1 to 18 digits."""
-    num_columns: int
-    """Columns of the result, with those of iteration and total."""
-    required: tuple[int, ...] = ()
-    """Columns without which a line is no row."""
+    num_columns: int  # columns of the result, with those of iteration and total
+    required: tuple[int, ...] = ()  # columns without which a line is no row
     stamp: int | None = None
     """Column of the time at which the line was written, where no key has filled it: `stamp.row_stamp_s` of what stands before the
     record. A line with a time of day in another form is no row. None: times are passed over."""
@@ -240,8 +229,7 @@ def _rows(rows: list[tuple[list[float], int, int, int]], num_columns: int) -> Ro
 
 MANY_SMALL = 4
 """After so many small logs the tables of the compiled engine, which take milliseconds to make, are worth it."""
-SMALL_BYTES = 1 << 16
-"""The tables of the compiled engine take longer to make than so few bytes take to read in Python."""
+SMALL_BYTES = 1 << 16  # the tables of the compiled engine take longer to make than so few bytes take to read in Python
 _INTERFACE = 2  # as in scan.c: an object from before a change is not used
 _MAX_ROWS = 1 << 13
 _MAX_LINES = 1 << 10
@@ -317,8 +305,7 @@ class _Output(ctypes.Structure):
 
 OBJECT = Path(__file__).with_name("_scan" + EXTENSION_SUFFIXES[0])
 """The shared object, which pip builds where NLP_BENCH_SCANNER=1 is set, and `nlp-bench build --scanner` at any time."""
-LARGE_BYTES = 1 << 26
-"""A log from which on it is worth saying that the engine in Python reads it."""
+LARGE_BYTES = 1 << 26  # a log from which on it is worth saying that the engine in Python reads it
 
 
 def why_slow() -> str:

@@ -16,8 +16,7 @@ from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.record import Log, Refusal
 from nlp_bench.logs.scan import Line
 
-MAX_BYTES = 4096
-"""What is looked at of a line."""
+MAX_BYTES = 4096  # what is looked at of a line
 
 
 class Style(Enum):
@@ -26,11 +25,9 @@ class Style(Enum):
     COMMA_GROUPS = "commas between thousands"
     DECIMAL_COMMA = "decimal commas, and points between thousands"
     MARKED_GROUPS = "blanks, apostrophes or underscores between thousands"
-    OPEN = "a comma before three digits"
-    """`1,012`: thousands or decimals."""
+    OPEN = "a comma before three digits"  # `1,012`: thousands or decimals
     POINT = "decimal points"
-    OPEN_POINT = "a point before three digits"
-    """`1.012`: decimals, unless the line has decimal commas."""
+    OPEN_POINT = "a point before three digits"  # `1.012`: decimals, unless the line has decimal commas
 
 
 # Blanks that are none to a program: no-break, thin and narrow no-break space; apostrophes straight and typographic; ISO 8859-1.
@@ -62,12 +59,9 @@ _FEWEST = 3
 class Number(NamedTuple):
     """One number that needs a look."""
 
-    begin: int
-    """Where it begins in the line."""
-    text: bytes
-    """As it is written."""
-    style: Style
-    """How that is meant, as far as it says itself."""
+    begin: int  # where it begins in the line
+    text: bytes  # as it is written
+    style: Style  # how that is meant, as far as it says itself
 
 
 class Separators:

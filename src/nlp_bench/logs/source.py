@@ -26,9 +26,8 @@ _FIRST_BYTES = 1 << 18
 _PAGE_BYTES = 1 << 12
 _XZ_MEMORY_BYTES = 1 << 28  # four times what `xz -9` needs
 _UNPACKED_BYTES = 1 << 16
-_PACKED_BYTES = (
-    1 << 12
-)  # small steps: what a step gives is lost where it ends in a corrupt byte, and gzip gives up to 1032 times as much
+# Small steps: what a step gives is lost where it ends in a corrupt byte, and gzip gives up to 1032 times as much.
+_PACKED_BYTES = 1 << 12
 _SAMPLE_BYTES, _MAX_SAMPLES = 64, 256
 CUT = "the file was cut while it was read: {read} of its {size} bytes are counted"
 ANEW = "the file was written anew in place while it was read: what is counted may never have stood in it together"
@@ -38,20 +37,13 @@ ANEW = "the file was written anew in place while it was read: what is counted ma
 class Block:
     """Whole lines in a buffer that is used again: valid only until the next block is asked for."""
 
-    data: bytearray
-    """The whole buffer."""
-    begin: int
-    """Where the first line of the block starts in `data`."""
-    end: int
-    """Lines that start in data[begin:end] belong to the block; a last one without its line end was cut here."""
-    lookahead_end: int
-    """data[end:lookahead_end] is what follows, LOOKAHEAD_BYTES or more except at the end of the file."""
-    offset: int
-    """Byte offset (after decompression) of data[begin] in the log."""
-    number: int
-    """Line number, from 1, of the line at data[begin]; only a line feed ends a line."""
-    is_last: bool
-    """Whether nothing follows; the last block of a log that ends within an overlong line does not know it."""
+    data: bytearray  # the whole buffer
+    begin: int  # where the first line of the block starts in `data`
+    end: int  # lines that start in data[begin:end] belong to the block; a last one without its line end was cut here
+    lookahead_end: int  # data[end:lookahead_end] is what follows, LOOKAHEAD_BYTES or more except at the end of the file
+    offset: int  # byte offset (after decompression) of data[begin] in the log
+    number: int  # line number, from 1, of the line at data[begin]; only a line feed ends a line
+    is_last: bool  # whether nothing follows; the last block of a log that ends within an overlong line does not know it
     num_line_ends: int | None = None
     """Line feeds in data[begin:end], told by who has counted them on the way; None: nobody has."""
 
@@ -82,11 +74,9 @@ class Source:
     def __init__(self, stream: BinaryIO) -> None:
         self.damage: str | None = None
         """Why reading stopped early (a compressed stream that is cut or corrupt, a disk error), else None."""
-        self.num_bytes = 0
-        """Bytes of the log so far, after decompression."""
+        self.num_bytes = 0  # bytes of the log so far, after decompression
         self._snapshot = _Snapshot(stream)
-        self.size_bytes = self._snapshot.size_bytes
-        """Size of the file on disk when it was opened, None for a pipe."""
+        self.size_bytes = self._snapshot.size_bytes  # size of the file on disk when it was opened, None for a pipe
         self._pieces: Iterator[bytes] | None = None
         self._piece = b""
         self._is_plain = self._is_ended = False
@@ -173,11 +163,10 @@ class _Snapshot:
 
     def read(self, size: int) -> bytes:
         """Return `size` bytes, fewer at the end of the stream."""
-        buffer = bytearray(size)
-        filled = 0
-        while filled < size and (count := self.readinto(memoryview(buffer)[filled:])):
-            filled += count
-        return bytes(buffer[:filled])
+        read = bytearray()
+        while len(read) < size and (count := self.readinto(memoryview(buffer := bytearray(size - len(read))))):
+            read += buffer[:count]
+        return bytes(read)
 
     def _remember(self, sample: bytes, end: int) -> None:
         """Keep some of the bytes, evenly over the file, that are looked at again in the end."""
@@ -329,9 +318,8 @@ def _method(head: bytes) -> Callable[[], Any] | None:
     return next((method for magic, method in _METHODS.items() if head.startswith(magic)), None)
 
 
-# Only compressed logs pay for their imports.
 def _gzip() -> Any:
-    import zlib  # noqa: PLC0415
+    import zlib  # noqa: PLC0415  # only compressed logs pay for it, here and below
 
     return zlib.decompressobj(wbits=31)
 

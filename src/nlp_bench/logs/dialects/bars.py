@@ -30,8 +30,7 @@ class _Rounded(NamedTuple):
     """A metric as it was printed."""
 
     value: float
-    error: float
-    """Half a unit of its last digit; 0 where a whole number is given with all its digits."""
+    error: float  # half a unit of its last digit; 0 where a whole number is given with all its digits
 
 
 def _rounded(text: bytes) -> _Rounded | None:
@@ -172,8 +171,7 @@ class _Lightning(Parser):
         if self.has_times:
             return
         if self.odd is None:
-            told = tell(series, findings)
-            if told and not self.is_nemo:
+            if tell(series, findings) and not self.is_nemo:
                 findings.remark(
                     "an iteration is a unit of Lightning's bar: a micro-batch where gradients are accumulated"
                 )

@@ -17,6 +17,7 @@ _PLACE = late(rb"\bepoch (\d{1,9})(?: \| [^|\r\n]{0,80}?)?:?\s{1,40}(\d{1,18}) /
 _EPOCH = late(rb"\| train \| epoch \d")
 _HEAD = late(rb'\bepoch \d{1,9}(?: \| [^|\r\n]{0,80}?)?:?\s{1,40}\d{1,18} / \d|\{"|\d/\d{1,18} \[')
 _OF_DEVICE = b"training on xla:"
+_OF_ONE = {"tokens_per_second": "tokens_per_second_per_device", "tokens": "tokens_per_device"}
 _TWICE = late(rb"\bwpb\b[^\r\n]{1,4000}\bwpb\b|\bwps\b[^\r\n]{1,4000}\bwps\b")
 _BEGIN = late(rb"\bepoch \d|\{|\bloss=")
 _FACTS = (rb"\btraining on (?P<num_devices>\d{1,9}) (?:devices|GPUs)\b",)
@@ -70,7 +71,7 @@ class _Parser(Parser):
         if "iteration" not in values and place:
             values["iteration"] = (float(place[1]) - 1) * float(place[3]) + float(place[2])
         if _OF_DEVICE in text:
-            values = _of_one_device(values)
+            values = {_OF_ONE.get(name, name): value for name, value in values.items()}
         elif b"oom" in pairs and b"wall" in pairs:
             values.pop("elapsed_s", None)
             if self._is_too_soon(pairs[b"wall"]):
@@ -121,11 +122,6 @@ def _interval(pairs: _Pairs) -> dict[str, float]:
     elif pairs.get(b"ups"):
         values["elapsed_s"] = 1 / pairs[b"ups"]
     return values
-
-
-def _of_one_device(values: dict[str, float]) -> dict[str, float]:
-    names = {"tokens_per_second": "tokens_per_second_per_device", "tokens": "tokens_per_device"}
-    return {names.get(name, name): value for name, value in values.items()}
 
 
 DIALECTS = (

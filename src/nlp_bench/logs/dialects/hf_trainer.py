@@ -127,23 +127,16 @@ class _Entry:
     device_rate: float | None = None
     mean_rate: float | None = None
     loss: float | None = None
-    bar: tuple[int, float] | None = None
-    """Steps and seconds of the bar that is drawn next to it."""
+    bar: tuple[int, float] | None = None  # steps and seconds of the bar that is drawn next to it
     stated_rate: float | None = None
     """Tokens per second since the start, as the dict states them beside the tokens and the time."""
-    keys: tuple[bytes, ...] = ()
-    """The names in it."""
+    keys: tuple[bytes, ...] = ()  # the names in it
 
-    def says_the_same_as(self, other: "_Entry") -> bool:
-        """Say whether both are the same dict of the same step, as far as it counts at all."""
+    @property
+    def said(self) -> tuple[float | None, ...] | None:
+        """What two prints of one dict have in common; None where it says too little to tell."""
         counts = (self.step, self.tokens, self.mean_rate)
-        return any(counts) and (*counts, self.clock_s, self.loss) == (
-            other.step,
-            other.tokens,
-            other.mean_rate,
-            other.clock_s,
-            other.loss,
-        )
+        return (*counts, self.clock_s, self.loss) if any(counts) else None
 
 
 @dataclass
@@ -168,6 +161,10 @@ class _Attempt:
     @property
     def has_begun(self) -> bool:
         return bool(self.entries or self.summary or (self.bar and self.bar[0] > 0))
+
+    @property
+    def total(self) -> dict[str, float]:
+        return {"total_iterations": self.total_steps} if self.total_steps else {}
 
 
 class _Trainer(Parser):
@@ -207,7 +204,7 @@ class _Trainer(Parser):
 
     def _start(self, line: Line, findings: Findings) -> None:
         if self.attempt.has_begun:
-            self._emit(findings)
+            self.finish(findings)
             findings.start(line)
             self.attempt = _Attempt()
         self.attempt.is_trainer = True
@@ -234,13 +231,18 @@ class _Trainer(Parser):
                 "describes it): not a training throughput"
             )
         if b"train_runtime" in pairs and b"loss" not in pairs:
-            self._summary(pairs, line)
+            if not attempt.summary:
+                texts = ((key, number(pairs.get(key, b""))) for key in _SUMMARY_KEYS)
+                attempt.summary = {key: value for key, value in texts if value is not None}
+                attempt.summary_line = slim(line)
+                # Gaudi's trainer leaves warm-up and evaluation out of its rates, not out of the runtime.
+                attempt.is_gaudi = b"max_memory_allocated (GB)" in pairs
         elif b"train_tokens_per_second" in pairs and b"loss" not in pairs:
             findings.record(line, {}, is_whole=False)  # what is left of a summary
         elif b"loss" in pairs and not any(key.startswith(b"eval_") for key in pairs):
             entry = _entry(pairs, slim(line), label_of(text[: text.find(b"{")]))
             entry.mean_rate = number(pairs.get(b"throughput", b"")) if self.name == LLAMA_FACTORY else None
-            if attempt.entries and entry.says_the_same_as(attempt.entries[-1]):
+            if attempt.entries and entry.said and entry.said == attempt.entries[-1].said:
                 return  # printed by another process, or twice
             if attempt.waiting:
                 attempt.waiting.bar = None  # its own bar is lost
@@ -251,16 +253,6 @@ class _Trainer(Parser):
             attempt.waiting = entry
             total = _count_with_error(pairs.get(b"total_steps", b""))
             attempt.total_steps = attempt.total_steps or (total and total[0]) or _ratio(pairs)[1]
-
-    def _summary(self, pairs: Mapping[bytes, bytes], line: Line) -> None:
-        attempt = self.attempt
-        if not attempt.summary:
-            attempt.summary = {
-                key: value for key in _SUMMARY_KEYS if (value := number(pairs.get(key, b""))) is not None
-            }
-            attempt.summary_line = slim(line)
-            # Gaudi's trainer leaves warm-up and evaluation out of its rates, not out of the runtime.
-            attempt.is_gaudi = b"max_memory_allocated (GB)" in pairs
 
     def _summary_block(self, text: bytes, line: Line) -> None:
         attempt = self.attempt
@@ -277,9 +269,6 @@ class _Trainer(Parser):
         attempt.is_gaudi = attempt.is_gaudi or b"max_memory_allocated (GB)" in text
 
     def finish(self, findings: Findings) -> None:
-        self._emit(findings)
-
-    def _emit(self, findings: Findings) -> None:
         _tell(self.attempt, findings)
         if self.name:
             findings.rename(self.name)
@@ -401,7 +390,6 @@ def _tell_tokens(attempt: _Attempt, findings: Findings) -> bool:
     if not entries:
         return False
     steps = _numbered(entries, attempt, findings)
-    total = {"total_iterations": attempt.total_steps} if attempt.total_steps else {}
     before: tuple[float, float, float] | None = None if attempt.start_step is not None else (0.0, 0.0, 0.0)
     has_told = False
     for entry, step in zip(entries, steps, strict=True):
@@ -412,7 +400,7 @@ def _tell_tokens(attempt: _Attempt, findings: Findings) -> bool:
         new_tokens, seconds = tokens - before[1], clock - before[2]
         if seconds <= (COARSE_S if entry.is_coarse else 0.0) or new_tokens <= 2 * _TOKEN_DIGITS * entry.token_error:
             continue
-        values = {"iteration": step, "tokens": new_tokens / max(1.0, step - before[0]), **total}
+        values = {"iteration": step, "tokens": new_tokens / max(1.0, step - before[0]), **attempt.total}
         values["tokens_per_second"] = new_tokens / seconds
         if entry.loss is not None:
             values["lm_loss"] = entry.loss
@@ -445,16 +433,17 @@ def _tell_steps(attempt: _Attempt, findings: Findings) -> bool:
     entries = [entry for entry in attempt.entries if entry.clock_s is not None and entry.step is not None]
     if not entries:
         return False
-    total = {"total_iterations": attempt.total_steps} if attempt.total_steps else {}
     last = None
     if attempt.start_step is None:
-        findings.record(entries[0].line, {"iteration": 0.0, "clock_s": 0.0, **total}, label=entries[0].label)
+        findings.record(entries[0].line, {"iteration": 0.0, "clock_s": 0.0, **attempt.total}, label=entries[0].label)
         last = 0.0
     for entry in entries:
         clock = entry.clock_s or 0.0
         if last is not None and last <= clock < last + COARSE_S * entry.is_coarse:
             continue
-        findings.record(entry.line, {"iteration": float(entry.step or 0), "clock_s": clock, **total}, label=entry.label)
+        findings.record(
+            entry.line, {"iteration": float(entry.step or 0), "clock_s": clock, **attempt.total}, label=entry.label
+        )
         last = clock
     return True
 

@@ -23,8 +23,7 @@ class _LitGpt(PatternParser):
     last: tuple[int, int] | None = None
     elapsed_s: float | None = None
     length: float | None = None
-    before = 0
-    """The step whose end was met last."""
+    before = 0  # the step whose end was met last
     is_from_start = has_gaps = was_step = has_micro = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:

@@ -26,8 +26,7 @@ _END = late(rb"nan\s?iterations\s*:\s*\d+\s*\|")
 _MAX_WRAPPED = 12
 _SAME = 0.005
 """Share by which a time or a rate that stands twice in one record may differ; of two that differ the slower one is read."""
-_NO_RATE = {b"None", b"N/A"}
-"""What forks print for a learning rate that there is not."""
+_NO_RATE = {b"None", b"N/A"}  # what forks print for a learning rate that there is not
 _KEY = late(rb"(?:\[[A-Z]{2}\])?[\w /().,@%-]{1,64}")
 _VALUE = late(rb"\s*(?:[-+]?[\d.][-+\w.%/ :()]{0,80}|nan|inf|N/A)\s*", re.IGNORECASE)
 # GPT-NeoX prints its rate before the number of the iteration.
@@ -43,16 +42,11 @@ _IS_BRIDGE = late(rb"Step Time : [\d.]+s GPU utilization: ")
 class _Record(NamedTuple):
     """One record as text."""
 
-    prefix: bytes
-    """What stands before it, behind another record on the same line."""
-    iteration: float
-    """Its number."""
-    total: float
-    """The last one of the training."""
-    body: bytes
-    """Everything behind the first bar."""
-    is_ended: bool
-    """False where its writer did not end it: it may be cut anywhere."""
+    prefix: bytes  # what stands before it, behind another record on the same line
+    iteration: float  # its number
+    total: float  # the last one of the training
+    body: bytes  # everything behind the first bar
+    is_ended: bool  # False where its writer did not end it: it may be cut anywhere
 
 
 def _records_in(text: bytes, line: Line, *, is_last_text: bool) -> Iterator[_Record]:
@@ -83,12 +77,9 @@ def _key_and_text(piece: bytes) -> tuple[bytes, bytes]:
 class _Fields(NamedTuple):
     """What the finished pieces of a record say."""
 
-    values: Values
-    """Quantities in their units."""
-    programs: set[str]
-    """Programs that alone print such fields."""
-    is_torn: bool
-    """Whether a known field is no number."""
+    values: Values  # quantities in their units
+    programs: set[str]  # programs that alone print such fields
+    is_torn: bool  # whether a known field is no number
     curriculum: float
     """Length of the samples where it changes, so that one length says nothing about an interval; NaN where it cannot be read, else 0."""
 

@@ -67,7 +67,12 @@ class Settings:
         """Read a line that is no record."""
         rule = _RULE.search(text)
         if rule:
-            self._begin_or_end(line, findings, is_end=rule[1] is not None)
+            if rule[1]:
+                self._is_dumped = True
+                self.finish(findings)
+            else:
+                findings.start(line)
+                self._dump, self._dump_line, self._is_dumped = {}, None, False
         elif b":print]" in text:
             self._engine(text, line, findings)
         elif b" .." in text and (argument := _ARGUMENT.search(text)):
@@ -86,14 +91,6 @@ class Settings:
         self._said = {}
         if self._batch_line and self._batch.whole:
             findings.fact("global_batch_size", self._batch.whole, self._batch_line)
-
-    def _begin_or_end(self, line: Line, findings: Findings, *, is_end: bool) -> None:
-        if is_end:
-            self._is_dumped = True
-            self.finish(findings)
-        else:
-            findings.start(line)
-            self._dump, self._dump_line, self._is_dumped = {}, None, False
 
     def _argument(self, name: str, value: bytes, line: Line, findings: Findings) -> None:
         if not value.isdigit():
@@ -142,7 +139,10 @@ class Settings:
             self._dump.setdefault("gas", int(found[2]))
 
     def _sentence(self, text: bytes, line: Line, findings: Findings) -> None:
-        for name, count in _aligned(text) + _options(text):
+        if aligned := _ALIGNED.search(text):
+            argument, value = (group for group in aligned.groups() if group)
+            self._say(_FACT[argument.decode()], int(value), line, findings)
+        for name, count in _options(text):
             self._say(name, count, line, findings)
         for expression, name in _SENTENCES:
             if found := expression.search(text):
@@ -174,22 +174,10 @@ class Settings:
             self._said[name] = None
 
 
-def _aligned(text: bytes) -> list[tuple[str, int]]:
-    found = _ALIGNED.search(text)
-    if not found:
-        return []
-    name, value = (group for group in found.groups() if group)
-    return [(_FACT[name.decode()], int(value))]
-
-
 def _options(text: bytes) -> list[tuple[str, int]]:
     """Return what a command line says; the number of GPUs needs both its nodes and its processes per node."""
-    options = {name.replace(b"_", b"-"): int(value) for name, value in _OPTION.findall(text)} if b"--" in text else {}
-    names = {
-        b"seq-length": "sequence_length",
-        b"global-batch-size": "global_batch_size",
-        b"log-interval": "log_interval",
-    }
-    found = [(names[option], count) for option, count in options.items() if option in names]
-    nodes, processes = options.get(b"nnodes"), options.get(b"nproc-per-node")
-    return [*found, ("num_devices", nodes * processes)] if nodes and processes else found
+    found = _OPTION.findall(text) if b"--" in text else []
+    options = {name.decode().replace("-", "_"): int(value) for name, value in found}
+    known = [(_FACT[option], count) for option, count in options.items() if option in _FACT]
+    nodes, processes = options.get("nnodes"), options.get("nproc_per_node")
+    return [*known, ("num_devices", nodes * processes)] if nodes and processes else known

@@ -63,19 +63,11 @@ CAREFUL: Mapping[bytes, str] = {
 }
 """Fields that send a line to the careful road: they name the program, hold two numbers, or change what others mean."""
 PROGRAM: Mapping[bytes, str] = {
-    key: name
-    for name, keys in {
-        "gpt-neox": (b"approx flops per GPU",),
-        "primus": (
-            b"tokens per GPU (tokens/s/GPU)",
-            b"tokens/s/GPU inst/harmonic mean",
-            b"compute per GPU (TFLOP/s/GPU)",
-            b"hip mem usage/free/total/usage_ratio",
-        ),
-        "modellink": (b"gloabl batch size",),
-        "megatron-deepspeed": (b"curriculum seqlen", b"lm-loss", b"tokens_per_gpu_per_second_tgs"),
-    }.items()
-    for key in keys
+    b"approx flops per GPU": "gpt-neox",
+    b"gloabl batch size": "modellink",
+    **dict.fromkeys((b"tokens per GPU (tokens/s/GPU)", b"tokens/s/GPU inst/harmonic mean"), "primus"),
+    **dict.fromkeys((b"compute per GPU (TFLOP/s/GPU)", b"hip mem usage/free/total/usage_ratio"), "primus"),
+    **dict.fromkeys((b"curriculum seqlen", b"lm-loss", b"tokens_per_gpu_per_second_tgs"), "megatron-deepspeed"),
 }
 """Field to the program that alone prints it."""
 COUNTS = {"consumed_samples", "consumed_tokens", "global_batch_size", "num_skipped", "num_nan", "sequence_length"}
@@ -101,14 +93,10 @@ TWO_NUMBERS = {"elapsed_ms", "model_tflops", "tokens_per_second_per_device"}
 class Field(NamedTuple):
     """What a key means."""
 
-    name: str
-    """Quantity with its unit; "" for one that is not read."""
+    name: str  # quantity with its unit; "" for one that is not read
     quantity: str
-    """Quantity."""
-    program: str
-    """The program that alone prints it, "" for none."""
-    hides_length: bool
-    """Whether the sequence length of the line is only that of its last iteration."""
+    program: str  # the program that alone prints it, "" for none
+    hides_length: bool  # whether the sequence length of the line is only that of its last iteration
 
 
 _FIELDS = {normal(key): (name, PROGRAM.get(key, "")) for key, name in (*CLEAN.items(), *CAREFUL.items())}

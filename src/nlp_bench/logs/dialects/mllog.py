@@ -65,10 +65,8 @@ class _Mark(NamedTuple):
     label: bytes
     name: str
     progress: float
-    clock_s: float | None
-    """None where an event that starts or stops the clock was lost."""
-    is_late: bool = False
-    """Whether it stands behind the evaluation, where the count may be that of an earlier moment."""
+    clock_s: float | None  # None where an event that starts or stops the clock was lost
+    is_late: bool = False  # whether it stands behind the evaluation, where the count may be that of an earlier moment
 
 
 class _Clock:
@@ -265,12 +263,14 @@ class _Parser(Parser):
         if run.marks and mark.progress <= run.marks[-1].progress:
             return
         run.marks.append(mark)
-        if run.block and not run.has_steps:
-            line, label, values = run.block
-            iteration = self._iteration(mark.name, mark.progress, len(run.marks))
-            findings.record(line, {"iteration": iteration, **values}, label=label)
-            run.has_blocks = True
+        self._tell_block(self._iteration(mark.name, mark.progress, len(run.marks)), findings)
         run.block = None
+
+    def _tell_block(self, iteration: float, findings: Findings) -> None:
+        if self.run.block and not self.run.has_steps:
+            line, label, values = self.run.block
+            findings.record(line, {"iteration": iteration, **values}, label=label)
+            self.run.has_blocks = True
 
     def _stats(self, event: _Event, value: Mapping[str, Any], findings: Findings) -> None:
         name = next((name for name in _STEP_TIMES if name in value), "")
@@ -309,10 +309,7 @@ class _Parser(Parser):
     def _emit(self, findings: Findings) -> None:
         """Tell what only the end of a run decides: with neither step nor block times, the clock of the blocks speaks."""
         run = self.run
-        if run.block and not run.has_steps:
-            line, label, values = run.block
-            findings.record(line, {"iteration": len(run.marks) + 1.0, **values}, label=label)
-            run.has_blocks = True
+        self._tell_block(len(run.marks) + 1.0, findings)
         if not (run.has_steps or run.has_blocks):
             if run.has_evaluations:
                 run.marks = [mark for mark in run.marks if not mark.is_late]

@@ -18,6 +18,12 @@ _SUMMARY = late(rb"\b(train_(?:runtime|samples_per_second|steps_per_second))\s{0
 _IPS = late(rb"^(?:.{0,120}\s)?ips: ([\d.]{1,30}) tokens/s\s*$")
 _SEQUENCES = {b"sequences/s", b"sequences/sec", b"sample/s", b"sample/sec", b"samples/s", b"samples/sec"}
 _TOLERANCE = 0.01
+_INTERVAL = {
+    "global_step": "iteration",
+    "loss": "lm_loss",
+    "interval_samples_per_second": "samples_per_second",
+    "interval_tokens_per_second_per_device": "tokens_per_second_per_device",
+}
 
 
 class _Parser(Parser):
@@ -39,16 +45,7 @@ class _Parser(Parser):
         pairs = _pairs(line, text)
         if "global_step" not in pairs:
             return
-        values = {
-            name: pairs[key]
-            for key, name in (
-                ("global_step", "iteration"),
-                ("loss", "lm_loss"),
-                ("interval_samples_per_second", "samples_per_second"),
-                ("interval_tokens_per_second_per_device", "tokens_per_second_per_device"),
-            )
-            if key in pairs
-        }
+        values = {name: pairs[key] for key, name in _INTERVAL.items() if key in pairs}
         elapsed = _seconds_per_step(pairs)
         if elapsed is not None:
             values["elapsed_s"] = elapsed

@@ -48,10 +48,8 @@ _SETTINGS = (
     b"Starting job: ", b"device mesh with ", b"with local batch size ", b"Number of tokens per sequence = ",
     b"Global batch size (w. parallel", b" capacity: ", b" total parameters", b"--nproc",
 )  # fmt: skip
-_LONGEST = 4096
-"""Bytes of a line beyond which it states no setting."""
-_REMEMBERED = 64
-"""Steps back in which another rank may still print a step that is known."""
+_LONGEST = 4096  # bytes of a line beyond which it states no setting
+_REMEMBERED = 64  # steps back in which another rank may still print a step that is known
 
 
 class _Parser(Parser):
