@@ -115,8 +115,10 @@ class _Parser(Parser):
             self.open = line._replace(text=b""), line.number - self.unharmed <= 3
         elif self.open and (exception := _EXCEPTION.search(text)):
             (_, is_harmless), self.open = self.open, None
+            what = exception["text"]
+            failed = Outcome.OUT_OF_MEMORY if OUT_OF_MEMORY.search(what) else Outcome.FAILED
             if not is_harmless:
-                _tell(findings, line, _of_exception(exception["text"]), exception["text"])
+                _tell(findings, line, Outcome.CANCELLED if _SIGNALLED.search(what) else failed, what)
         elif word := _word(text):
             _tell(findings, line, word, text)
 
@@ -142,12 +144,6 @@ def _word(text: str) -> Outcome | None:
     if _FINISHED.search(text):
         return Outcome.VALID
     return next((outcome for outcome, form in _FORMS if form.search(text)), None)
-
-
-def _of_exception(text: str) -> Outcome:
-    if _SIGNALLED.search(text):
-        return Outcome.CANCELLED
-    return Outcome.OUT_OF_MEMORY if OUT_OF_MEMORY.search(text) else Outcome.FAILED
 
 
 def decisive(marks: "tuple[EndMark, ...]") -> EndMark | None:

@@ -57,8 +57,10 @@ def bars(text: bytes) -> Iterator[Bar]:
         done, total, clock, open_clock, rate, per_second, postfix = found.groups()
         words, percent, drawing = before.rpartition(b"%|")
         seconds = duration_s(clock or open_clock)
-        if seconds is None or (postfix and _is_foreign(postfix)):
+        if seconds is None:
             continue
+        if postfix and (_OTHER_UNIT.match(b", " + postfix) or _TORN_RATE.match(postfix) or b"%|" in postfix):
+            continue  # it counts something else than steps, or goes over into another bar
         if total is None:
             words = before
         elif not percent or not drawing.endswith(b"|") or not words[-1:].isdigit():
@@ -67,12 +69,6 @@ def bars(text: bytes) -> Iterator[Bar]:
         per_unit = None if speed <= 0 else 1 / speed if per_second else speed
         description = _PERCENT.sub(b"", words).strip().rstrip(b":").rstrip() if total else words.strip().rstrip(b":")
         yield Bar(description, int(done), int(total) if total else None, seconds, per_unit, postfix or b"")
-
-
-def _is_foreign(postfix: bytes) -> bool:
-    """Say whether the bar counts something else than steps, or goes over into another bar."""
-    other = _OTHER_UNIT.match(b", " + postfix) or _TORN_RATE.match(postfix)
-    return other is not None or b"%|" in postfix
 
 
 def loop_of(bar: Bar) -> str:

@@ -170,7 +170,9 @@ class _PythonEngine:
             else:
                 rows.append((row[0], block.offset + begin - block.begin, number, row[1]))
         block.num_line_ends = number - block.number + data.count(b"\n", counted_to, block.end)
-        return _rows(rows, self.grammar.num_columns if self.grammar else 0), lines
+        num_columns = self.grammar.num_columns if self.grammar else 0
+        values = np.array([row[0] for row in rows], np.float64).reshape(len(rows), num_columns)
+        return Rows(values, *(np.array([row[place] for row in rows], np.int64) for place in (1, 2, 3))), lines
 
     def row(self, text: bytes) -> tuple[list[float], int] | None:
         """Return the values and the label of a line that fits the grammar, else None."""
@@ -219,12 +221,6 @@ class _PythonEngine:
 
 _START = rb"(?<![\w-])%b[ \t]+(\d{1,18})[ \t]*/[ \t]*(\d{1,18})[ \t]*\|"
 _AGAIN = rb"%b[ \t]*\d"
-
-
-def _rows(rows: list[tuple[list[float], int, int, int]], num_columns: int) -> Rows:
-    values = np.array([row[0] for row in rows], np.float64).reshape(len(rows), num_columns)
-    offsets, numbers, labels = (np.array([row[place] for row in rows], np.int64) for place in (1, 2, 3))
-    return Rows(values, offsets, numbers, labels)
 
 
 MANY_SMALL = 4

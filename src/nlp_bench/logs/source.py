@@ -118,7 +118,8 @@ class Source:
         """Put the rest of a piece, or the next one, at the front of `target`."""
         if self._pieces is None:
             head = self._snapshot.read(HEAD_BYTES)
-            _raise_if_not_read(head)
+            if what := next((what for magic, what in _NOT_READ.items() if re.match(magic, head)), None):
+                raise OSError(what)
             method = _method(head)
             self._is_plain = method is None
             self._pieces = _unpacked(self._snapshot, head, method) if method else iter((head,))
@@ -223,8 +224,9 @@ class _Blocks:
 
     def blocks(self) -> Iterator[Block]:
         while True:
-            end = self._end()
-            if end:
+            # Where the last line of the block ends; every line of it is short enough.
+            known = min(self.fill - (0 if self.is_ended else LOOKAHEAD_BYTES), self.begin + MAX_LINE_BYTES + 1)
+            if end := self.data.rfind(b"\n", self.begin, max(known, 0)) + 1:
                 yield from self._block(end)
             elif self.fill - self.begin >= _ROOM_BYTES or (self.is_ended and self.fill - self.begin > MAX_LINE_BYTES):
                 end = self.begin + MAX_LINE_BYTES
@@ -249,11 +251,6 @@ class _Blocks:
         counted = block.num_line_ends
         self.number += self.data.count(b"\n", self.begin, end) if counted is None else counted
         self._drop(end)
-
-    def _end(self) -> int:
-        """Return where the last line of the block ends, 0 where none does; every line of it is short enough."""
-        known = self.fill - (0 if self.is_ended else LOOKAHEAD_BYTES)
-        return self.data.rfind(b"\n", self.begin, max(min(known, self.begin + MAX_LINE_BYTES + 1), 0)) + 1
 
     def _drop(self, end: int) -> None:
         self.offset += end - self.begin
@@ -366,9 +363,3 @@ _NOT_READ = {
 """First bytes, and what to do about them."""
 _TAR = "tar is not read; unpack it: tar -xOf FILE MEMBER | nlp-bench report -; a bundle is for: nlp-bench verify FILE"
 """Of what has "ustar" at byte 257, compressed or not."""
-
-
-def _raise_if_not_read(head: bytes) -> None:
-    for magic, what in _NOT_READ.items():
-        if re.match(magic, head):
-            raise OSError(what)

@@ -125,7 +125,11 @@ class _Parser(Parser):
                 findings.record(line, {"iteration": index, "samples_per_second_per_device": rate}, label=label)
             findings.remark("an iteration is one micro-batch of DeepSpeed-Chat, and its rate that of one device")
         else:
-            self._tell_stamps(findings)
+            last = 0
+            for line, step, now in self.steps:
+                if step > last and len(self.steps) > 1:
+                    findings.record(line, {"iteration": float(step), "clock_s": now - self.steps[0][2]})
+                last = step
 
     def _tell_current(self, findings: Findings) -> None:
         for timed in self.timed:
@@ -169,13 +173,6 @@ class _Parser(Parser):
                 values = {"iteration": float(timed.step), "samples_per_second": rate}
                 findings.record(timed.line, values, label=timed.label)
                 before = count, time
-
-    def _tell_stamps(self, findings: Findings) -> None:
-        last = 0
-        for line, step, now in self.steps:
-            if step > last and len(self.steps) > 1:
-                findings.record(line, {"iteration": float(step), "clock_s": now - self.steps[0][2]})
-            last = step
 
 
 DIALECTS = (

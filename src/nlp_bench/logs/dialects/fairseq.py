@@ -74,19 +74,14 @@ class _Parser(Parser):
             values = {_OF_ONE.get(name, name): value for name, value in values.items()}
         elif b"oom" in pairs and b"wall" in pairs:
             values.pop("elapsed_s", None)
-            if self._is_too_soon(pairs[b"wall"]):
+            if self.last_wall is not None and 0 <= pairs[b"wall"] - self.last_wall < _LEAST_WALL_S:
                 return
+            self.last_wall = pairs[b"wall"]
             values["clock_s"] = pairs[b"wall"]
         elif b"num_updates" not in pairs and place and "elapsed_s" in values:
             # The oldest meters begin with the epoch: words so far / words per second is the time since.
             values["clock_s"] = float(place[2]) * values.pop("elapsed_s")
         findings.record(line, values, label=label)
-
-    def _is_too_soon(self, wall: float) -> bool:
-        if self.last_wall is not None and 0 <= wall - self.last_wall < _LEAST_WALL_S:
-            return True
-        self.last_wall = wall
-        return False
 
     def finish(self, findings: Findings) -> None:
         """Without a single interval the means of the epochs are what there is."""

@@ -326,16 +326,11 @@ def _without_halves(attempt: _Attempt) -> list[_Entry]:
     usual = [key for key, number in numbers.items() if number > 1]
     odd = {key for key, number in numbers.items() if number == 1 and is_joined(key, usual)}
     kept = [entry for entry in attempt.entries if odd.isdisjoint(entry.keys)] if odd else attempt.entries
-    wrong = [entry for entry in kept if _contradicts_itself(entry)] if attempt.start_step is None else []
+    stated = [(e, e.tokens / e.clock_s / e.stated_rate) for e in kept if e.tokens and e.clock_s and e.stated_rate]
+    wrong = [entry for entry, ratio in stated if attempt.start_step is None and abs(ratio - 1) > _CONTRADICTION]
     # Where most dicts do, the program means something else by its rate.
     is_few = len(wrong) == 1 or 2 * len(wrong) < len(kept)
     return [entry for entry in kept if entry not in wrong] if wrong and is_few else kept
-
-
-def _contradicts_itself(entry: _Entry) -> bool:
-    if not (entry.tokens and entry.clock_s and entry.stated_rate):
-        return False
-    return abs(entry.tokens / entry.clock_s / entry.stated_rate - 1) > _CONTRADICTION
 
 
 def _are_paired(attempt: _Attempt) -> bool:

@@ -48,19 +48,15 @@ class _InternEvo(Parser):
         prefix = text[: min(step.start(), rate.start())]
         label = label_of(prefix.rpartition(b"tflops=")[0] or prefix)
         if findings.known("num_devices") is None and "consumed_tokens" in values:
-            self._by_stamps(label, int(step[1]), prefix, values, findings)
+            now, before = stamp_s(prefix, is_fine=True), self._before.get(label)
+            if now is not None:
+                self._before[label] = int(step[1]), now
+            if now is not None and before and int(step[1]) > before[0] and now > before[1]:
+                values["elapsed_s"] = (now - before[1]) / (int(step[1]) - before[0])
+                findings.remark(
+                    "the number of devices is not stated; the time of a step is the difference of the lines' time stamps"
+                )
         findings.record(line, values, label=label)
-
-    def _by_stamps(self, label: bytes, iteration: int, prefix: bytes, values: Values, findings: Findings) -> None:
-        now, before = stamp_s(prefix, is_fine=True), self._before.get(label)
-        if now is None:
-            return
-        self._before[label] = iteration, now
-        if before and iteration > before[0] and now > before[1]:
-            values["elapsed_s"] = (now - before[1]) / (iteration - before[0])
-            findings.remark(
-                "the number of devices is not stated; the time of a step is the difference of the lines' time stamps"
-            )
 
 
 def _is_complete(text: bytes) -> bool:

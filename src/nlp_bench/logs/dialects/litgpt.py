@@ -30,7 +30,10 @@ class _LitGpt(PatternParser):
         if b"TrainArgs(" in text:
             length = _LENGTH.search(text)
             self.length = float(length[1]) if length else None
-        self._total(line, text, findings)
+        found = _TOTAL.search(text)
+        total = number(found[1]) if found and not is_cut(line, text, found.end()) else None
+        if total and self.last and self.last[1] and self.is_from_start:
+            findings.fact("tokens", total / self.last[1], line)  # the summary's own rate is divided by a time of day
         super().text(text, line, findings)
         for found in _MICRO.finditer(text):
             self.has_micro = True
@@ -43,7 +46,8 @@ class _LitGpt(PatternParser):
         if found["pretrain"] and self.length:
             # In fine-tuning the length is the most that a sample may have.
             findings.fact("sequence_length", self.length, line)
-        is_one_each = self._is_step(micro, step)
+        # Whether every micro-batch since the step of the line before was a step of its own.
+        is_one_each = self.was_step and self.last is not None and 0 < micro - self.last[0] == step - self.last[1]
         self._add(micro, None if elapsed is None else elapsed / 1000, is_one_each=is_one_each)
         if self.last is None or micro <= self.last[0]:
             self.before = step - bool(found["mark"])
@@ -59,10 +63,6 @@ class _LitGpt(PatternParser):
             findings.record(line, values, label=label_of(text[: found.start()]))
         self.elapsed_s = 0.0
 
-    def _is_step(self, micro: int, step: int) -> bool:
-        """Say whether every micro-batch since the step of the line before was a step of its own."""
-        return self.was_step and self.last is not None and 0 < micro - self.last[0] == step - self.last[1]
-
     def _add(self, micro: int, elapsed_s: float | None, *, is_one_each: bool) -> None:
         if self.last is None or micro <= self.last[0]:
             # A training that begins; an excerpt may begin within a step, whose time is then not known.
@@ -74,13 +74,6 @@ class _LitGpt(PatternParser):
             self.has_gaps, self.elapsed_s = True, None
         if self.elapsed_s is not None and elapsed_s is not None:
             self.elapsed_s += elapsed_s
-
-    def _total(self, line: Line, text: bytes, findings: Findings) -> None:
-        """Take the tokens of the whole run from the summary; its own rate is divided by a time of day."""
-        found = _TOTAL.search(text)
-        total = number(found[1]) if found and not is_cut(line, text, found.end()) else None
-        if total and self.last and self.last[1] and self.is_from_start:
-            findings.fact("tokens", total / self.last[1], line)
 
     def finish(self, findings: Findings) -> None:
         if self.has_micro and not findings.num_records:

@@ -191,16 +191,13 @@ class _Megatron(Parser):
         is_whole = record.is_ended and not is_torn and self._is_complete(values, tail, findings)
         values = {"iteration": record.iteration, "total_iterations": record.total, **values}
         findings.fact("curriculum_length", curriculum, line)
-        if curriculum and (tokens := self._tokens_since_last(values)):
-            values["tokens"] = tokens
+        if curriculum:  # no length in dump or line is that of the interval
+            last, self.last_consumed = self.last_consumed, (record.iteration, values.get("consumed_tokens", 0.0))
+            steps, tokens = record.iteration - last[0], self.last_consumed[1] - last[1]
+            if last[1] and steps > 0 and tokens > 0:
+                values["tokens"] = tokens / steps
         findings.record(line, values, label=label_of(prefix), is_whole=is_whole)
         self.num_read += 1
-
-    def _tokens_since_last(self, values: Values) -> float | None:
-        """Return the tokens of an iteration while a curriculum runs: no length in dump or line is that of the interval."""
-        last, self.last_consumed = self.last_consumed, (values["iteration"], values.get("consumed_tokens", 0.0))
-        steps, tokens = self.last_consumed[0] - last[0], self.last_consumed[1] - last[1]
-        return tokens / steps if last[1] and steps > 0 and tokens > 0 else None
 
     def _is_complete(self, values: Values, tail: bytes, findings: Findings) -> bool:
         """Say whether the line ends where lines of this log end: after the NaN iterations, if it has that field."""

@@ -97,7 +97,10 @@ class _Parser(Parser):
                 name, comment = found[1].decode(), found[3] or b""
                 if comment.count(b"#") > 1:
                     continue  # the halves of two lines
-                is_tokens = name == "train_batch_size" or (name == "batch_size" and _counts_tokens(comment))
+                # The first word of a comment on what is counted counts, the rest may be of another line.
+                unit = _COUNTED_IN.search(comment) if name == "batch_size" else None
+                counts_tokens = unit and unit[1] == b"tokens" and b"batch" in comment[: unit.start()]
+                is_tokens = name == "train_batch_size" or counts_tokens
                 self.source.setdefault("tokens" if is_tokens else name, _product(found[2]))
 
     def _words(self, line: Line, text: bytes, findings: Findings) -> None:
@@ -105,22 +108,16 @@ class _Parser(Parser):
         if _SCHEDULE.search(text):
             self.is_scheduled = True
         for name, expression in (("asserted", _ASSERTED), ("accumulated", _ACCUMULATED)):
-            found = expression.search(text)
-            if found:
+            if found := expression.search(text):
                 self.source.setdefault(name, int(found[1]))
         if _PER_DEVICE.search(text):
             self.source.setdefault("is_per_device", 1)
         if text.startswith(b"val_tokens = "):
-            self._at_top(line, findings)
+            for top in filter(None, map(_TOKENS_AT_TOP.match, line.following(_TOP_LINES))):
+                findings.start(line)
+                self.source["tokens"], self.at = _product(top[1]), slim(line)
         if b"NVIDIA-SMI" in text:
             self._table(line, findings)
-
-    def _at_top(self, line: Line, findings: Findings) -> None:
-        for text in line.following(_TOP_LINES):
-            found = _TOKENS_AT_TOP.match(text)
-            if found:
-                findings.start(line)
-                self.source["tokens"], self.at = _product(found[1]), slim(line)
 
     def _table(self, line: Line, findings: Findings) -> None:
         """Count the GPUs that hold memory: the table is printed by the program when all its processes run."""
@@ -165,12 +162,6 @@ class _Parser(Parser):
                 findings.record(line, values)
         if self.is_scheduled and findings.num_records:
             findings.refuse(SCHEDULED)
-
-
-def _counts_tokens(comment: bytes) -> bool:
-    """Say whether a comment tells that a batch is counted in tokens; its first word on that counts, the rest may be of another line."""
-    found = _COUNTED_IN.search(comment)
-    return found is not None and found[1] == b"tokens" and b"batch" in comment[: found.start()]
 
 
 def _is_torn(text: bytes, found: Match) -> bool:

@@ -71,8 +71,7 @@ class _Parser(Parser):
         findings.record(line, {**values, **rates}, label=label_of(text[: found.start()]), is_whole=bool(rates))
 
     def _once(self, line: Line, text: bytes, findings: Findings) -> None:
-        world = _WORLD.search(text)
-        if world:
+        if world := _WORLD.search(text):
             findings.fact("num_devices", float(world[1]), line)
         if b"for single card environment" in text:
             findings.fact("num_devices", 1.0, line)
@@ -84,14 +83,11 @@ class _Parser(Parser):
         rate = number(ips[1]) if ips else None
         if rate and not self.average:
             self.average = (slim(line), rate)
-            self._sequence_length(line, rate, findings)
-
-    def _sequence_length(self, line: Line, rate: float, findings: Findings) -> None:
-        """Divide: the summary states the same run in samples and in tokens."""
-        samples = self.summary.get(b"train_samples_per_second")
-        length = rate / samples if samples else 0.0
-        if length >= 1 and abs(length / round(length) - 1) < _TOLERANCE / 10:
-            findings.fact("sequence_length", float(round(length)), line)
+            # The summary states the same run in samples and in tokens.
+            samples = self.summary.get(b"train_samples_per_second")
+            length = rate / samples if samples else 0.0
+            if length >= 1 and abs(length / round(length) - 1) < _TOLERANCE / 10:
+                findings.fact("sequence_length", float(round(length)), line)
 
     def finish(self, findings: Findings) -> None:
         """Take the average of the whole run where there is no single step."""
