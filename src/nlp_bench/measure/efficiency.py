@@ -52,14 +52,16 @@ def stated_countings(entry: "RunResult", per_token: dict[str, float | None]) -> 
         for record in reversed(entry.records[-3:]):
             tokens = record.tokens or (record.global_batch_size or 0) * (entry.sequence_length or 0)
             stated = getattr(record, field)
-            if not stated or not tokens or not record.elapsed_s:
-                continue
-            if stated * SAME < _DIGITS:
-                yield f"the log's {words} {stated:g} (line {record.line_number}) has too few digits to tell its counting"
+            if stated and tokens and record.elapsed_s:
+                said = f"the log's {words} {stated:g} (line {record.line_number})"
+                scale = tokens / record.elapsed_s / entry.num_gpus / 1e12
+                is_short = stated * SAME < _DIGITS
+                yield (
+                    f"{said} has too few digits to tell its counting"
+                    if is_short
+                    else _which(said, stated, known, scale)
+                )
                 break
-            scale = tokens / record.elapsed_s / entry.num_gpus / 1e12
-            yield _which(f"the log's {words} {stated:g} (line {record.line_number})", stated, known, scale)
-            break
 
 
 def _which(words: str, stated: float, known: dict[str, float], scale: float) -> str:
@@ -223,20 +225,25 @@ def _peak(entry: "RunResult", why_not: list[str]) -> Peak | None:
         return None
     gpu = entry.given.gpu or entry.workload.value("gpu")
     precision = entry.given.precision or entry.workload.value("precision")
-    missing = [] if gpu else ["the name of the GPU is not known (give --gpu NAME)"]
-    if not precision:
-        missing.append("the number format is not known (give --precision FORMAT)")
-    if missing:
-        why_not.append(f"no MFU and HFU: {', and '.join(missing)}")
+    missing = {
+        "the name of the GPU is not known (give --gpu NAME)": gpu,
+        "the number format is not known (give --precision FORMAT)": precision,
+    }
+    if lacking := [words for words, value in missing.items() if not value]:
+        why_not.append(f"no MFU and HFU: {', and '.join(lacking)}")
         return None
+    is_open = precision == "fp32" and not entry.given.precision and not entry.workload.is_of_run
     try:
-        # Our trainer never lets torch round fp32 to TF32.
-        if precision == "fp32" and not entry.given.precision and not entry.workload.is_of_run:
-            _refuse_unclear_fp32(str(gpu))
-        return peak_of(str(gpu), str(precision))
+        # Our trainer never lets torch round fp32 to TF32; another may, where that is faster.
+        if not is_open or all(
+            each.peak_tflops.get("tf32", 0) <= each.peak_tflops.get("fp32", 0) for each in variants(str(gpu))
+        ):
+            return peak_of(str(gpu), str(precision))
+        why = "the log says fp32 and not whether the matrix products ran in TF32 (give --precision fp32 or tf32)"
     except NlpBenchError as error:
-        why_not.append(f"no MFU and HFU: {error}")
-        return None
+        why = str(error)
+    why_not.append(f"no MFU and HFU: {why}")
+    return None
 
 
 def _overridden(entry: "RunResult") -> Iterator[str]:
@@ -244,10 +251,3 @@ def _overridden(entry: "RunResult") -> Iterator[str]:
         logged = entry.workload.setting(name)
         if given and logged and logged.value != given:
             yield f"--{name} {given} is used although {logged.source} says {str(logged.value)[:80]!r}"
-
-
-def _refuse_unclear_fp32(gpu: str) -> None:
-    if any(found.peak_tflops.get("tf32", 0) > found.peak_tflops.get("fp32", 0) for found in variants(gpu)):
-        raise NlpBenchError(
-            "the log says fp32 and not whether the matrix products ran in TF32 (give --precision fp32 or tf32)"
-        )

@@ -20,24 +20,15 @@ from nlp_bench.reason import Reason
 class Shown(str, Enum):
     """What a log shows of the end of its run."""
 
-    ENDED = "ended"
-    """All iterations, or the program's own word that it was done."""
-    STOPS_EARLY = "stops-early"
-    """Its last iteration is not the one that it was to end at."""
-    END_UNKNOWN = "end-unknown"
-    """It does not say where the training would end."""
-    ENDED_FROM_OUTSIDE = "ended-from-outside"
-    """The scheduler or a person ended it."""
-    EXCERPT = "excerpt"
-    """It begins in the middle of a training."""
-    DAMAGED = "damaged"
-    """It could not be read whole."""
-    NO_LOSS = "no-loss"
-    """Nothing shows that it trained."""
-    CONTRADICTED = "contradicted"
-    """It reached its end, and contradicts itself (`measure.contradiction`)."""
-    CRASHED = "crashed"
-    """An error ended it."""
+    ENDED = "ended"  # all iterations, or the program's own word that it was done
+    STOPS_EARLY = "stops-early"  # its last iteration is not the one that it was to end at
+    END_UNKNOWN = "end-unknown"  # it does not say where the training would end
+    ENDED_FROM_OUTSIDE = "ended-from-outside"  # the scheduler or a person ended it
+    EXCERPT = "excerpt"  # it begins in the middle of a training
+    DAMAGED = "damaged"  # it could not be read whole
+    NO_LOSS = "no-loss"  # nothing shows that it trained
+    CONTRADICTED = "contradicted"  # it reached its end, and contradicts itself (`measure.contradiction`)
+    CRASHED = "crashed"  # an error ended it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,24 +68,19 @@ class LogEnd:
 def end_of(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogEnd:
     """Return how the run ended whose `attempts` are of one configuration and of which `measured` is the one with the number."""
     last = attempts[-1]
-    mark = decisive(_behind(log, last))
+    # The marks from its last record on, up to the first one of the next start.
+    begin = int(last.records.offsets[-1])
+    end = min((first for first in log.first_offsets if first > begin), default=log.num_bytes)
+    mark = decisive(tuple(mark for mark in log.ends if begin <= mark.offset < end))
     is_failure = mark is not None and mark.outcome is not Outcome.VALID
     if mark and is_failure and not is_over(last.records, log.counts_from):
         return _broken_off(log, attempts, mark)
     is_done = is_over(measured.records, log.counts_from) or (mark is not None and not is_failure and measured is last)
-    remark = (
-        f"line {mark.line_number}, behind the last iteration: {one_line(mark.text)}" if mark and is_failure else None
-    )
+    said = f"line {mark.line_number}, behind the last iteration: {one_line(mark.text)}" if mark else None
+    remark = said if is_failure else None
     for shown, text in _lacking(log, attempts[0], measured, is_done=is_done):
         return LogEnd(outcome=Outcome.MEASURED, shown=shown, text=text, remark=remark, mark=mark)
     return LogEnd(outcome=Outcome.VALID, shown=Shown.ENDED, remark=remark, mark=mark)
-
-
-def _behind(log: Log, attempt: Attempt) -> tuple[EndMark, ...]:
-    """Return the marks from the last record of an attempt on, up to the first one of the next."""
-    begin = int(attempt.records.offsets[-1])
-    end = min((first for first in log.first_offsets if first > begin), default=log.num_bytes)
-    return tuple(mark for mark in log.ends if begin <= mark.offset < end)
 
 
 def _broken_off(log: Log, attempts: Sequence[Attempt], mark: EndMark) -> LogEnd:

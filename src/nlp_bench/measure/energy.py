@@ -7,7 +7,7 @@ measurement); fewer are reported.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.files import read_object
-from nlp_bench.logs.record import Fact, Log
+from nlp_bench.logs.record import Log
 from nlp_bench.machine.form import CPU_COLUMN
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.machine import NodeRecord, machine_of, number
@@ -135,19 +135,12 @@ class Job:
     num_gpus: int
     """GPUs (or CPU ranks) of the run."""
     is_on_gpus: bool
-    clock_spread_s: float | None = None
+    clock_spread_s: float | None
     """How far the clocks of the ranks were apart, as the log says."""
 
 
-@dataclass
-class _Metering:
-    """What the meters of one kind say."""
-
-    counters: list[Counter] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-
-    def joules_in(self, begins: Column, ends: Column) -> float:
-        return sum(counter.joules_in(begins, ends) for counter in self.counters)
+Metering = tuple[list[Counter], list[str]]
+"""The counters of one kind, and a sentence for each that is missing."""
 
 
 def with_machine(
@@ -164,9 +157,18 @@ def with_machine(
     the records raises.
     """
     environment = read_object(run_dir / "environment.json") if run_dir else {}
-    settings = log.settings if log else {}
-    truth = machine_of(nodes, settings, run=run or {}, environment=environment, window=_times_of_day(entry.throughput))
-    energy = _energy(entry, settings, nodes, run or {}) if entry.throughput else None
+    settings, run, measured = log.settings if log else {}, run or {}, entry.throughput
+    truth = machine_of(nodes, settings, run=run, environment=environment, window=_times_of_day(measured))
+    energy = None
+    if measured:
+        num_nodes, spread = lookup(run, "parallel.nodes"), settings.get("clock_spread_s")
+        if nodes and isinstance(num_nodes, int) and entry.num_gpus:
+            is_on_gpus = lookup(run, "system.accelerator") == "cuda"
+            spread_s = float(spread.value) if spread and not isinstance(spread.value, str) else None
+            job = Job(num_nodes=num_nodes, num_gpus=entry.num_gpus, is_on_gpus=is_on_gpus, clock_spread_s=spread_s)
+            energy = _metered(nodes, measured, job)
+        if energy is None or energy.joules_per_token is None:
+            energy = _stated(measured, entry.num_gpus) or energy
     said = [*(truth.warnings if truth else ()), *(energy.remarks if energy else ())]
     if energy and energy.why_none:
         said.append(f"no energy: {energy.why_none}")
@@ -183,48 +185,24 @@ def _times_of_day(measured: Throughput | None) -> tuple[float, float] | None:
     return (begin, end) if begin < end else None
 
 
-def _energy(
-    entry: RunResult, settings: Mapping[str, Fact], nodes: tuple[NodeRecord, ...], run: Mapping[str, Any]
-) -> Energy | None:
-    measured, num_nodes, metered = entry.throughput, lookup(run, "parallel.nodes"), None
-    if measured is None:
-        return None
-    if nodes and isinstance(num_nodes, int) and entry.num_gpus:
-        spread = settings.get("clock_spread_s")
-        job = Job(
-            num_nodes=num_nodes,
-            num_gpus=entry.num_gpus,
-            is_on_gpus=lookup(run, "system.accelerator") == "cuda",
-            clock_spread_s=float(spread.value) if spread and not isinstance(spread.value, str) else None,
-        )
-        metered = energy_of(nodes, measured, job)
-    has_number = metered is not None and metered.joules_per_token is not None
-    return metered if has_number else stated_energy(measured, entry.num_gpus) or metered
-
-
-def energy_of(nodes: Sequence[NodeRecord], measured: Throughput, job: Job) -> Energy | None:
-    """Return the energy of the window of `measured`, None where no node recorded anything."""
-    if not nodes:
-        return None
+def _metered(nodes: Sequence[NodeRecord], measured: Throughput, job: Job) -> Energy:
+    """Return the energy of the window of `measured` by the nodes' meters."""
     try:
         begins, ends = _intervals(measured)
-        metering = _gpus(nodes) if job.is_on_gpus else _packages(nodes)
-        _check_complete(nodes, metering, job)
-        joules = metering.joules_in(begins, ends)
+        counters, missing = _gpus(nodes) if job.is_on_gpus else _packages(nodes)
+        _check_complete(nodes, counters, missing, job)
+        joules = sum(counter.joules_in(begins, ends) for counter in counters)
     except MeterError as error:
         return Energy(why_none=str(error))
     tokens, seconds = measured.window.num_tokens, float(np.sum(ends - begins))
-    boundary = GPUS.format(len(metering.counters), job.num_gpus)
-    if not job.is_on_gpus:
-        boundary = CPUS.format(len(nodes), job.num_nodes)
     sampled = Energy(
-        boundary=boundary,
+        boundary=GPUS.format(len(counters), job.num_gpus) if job.is_on_gpus else CPUS.format(len(nodes), job.num_nodes),
         joules=joules,
         joules_per_token=joules / tokens,
         mean_power_w_per_gpu=joules / seconds / job.num_gpus if job.is_on_gpus else None,
         cpu_joules_per_token=_of_cpus_beside(nodes, job, begins, ends, tokens) if job.is_on_gpus else None,
     )
-    return _with_sampling(sampled, metering.counters, job, begins, ends)
+    return _with_sampling(sampled, counters, job, begins, ends)
 
 
 def _intervals(measured: Throughput) -> tuple[Column, Column]:
@@ -241,9 +219,8 @@ def _intervals(measured: Throughput) -> tuple[Column, Column]:
     return begins, ends
 
 
-def _gpus(nodes: Sequence[NodeRecord]) -> _Metering:
-    metering = _Metering()
-    seen: set[str] = set()
+def _gpus(nodes: Sequence[NodeRecord]) -> Metering:
+    counters, missing, seen = list[Counter](), list[str](), set[str]()
     for node in nodes:
         for gpu in node.gpus():
             name, uuid = f"GPU {gpu['index']} on node {node.name}", str(gpu.get("uuid"))
@@ -252,37 +229,34 @@ def _gpus(nodes: Sequence[NodeRecord]) -> _Metering:
             seen |= {uuid} if gpu.get("uuid") else set()
             joules = node.columns.get(f"gpu{gpu['index']}_energy_mj")
             if gpu.get("no_energy_counter") or joules is None:
-                metering.missing.append(f"{name} has no energy counter")
+                missing.append(f"{name} has no energy counter")
             else:
-                metering.counters.append(Counter(name=name, times=node.times, joules=joules / 1e3))
-    return metering
+                counters.append(Counter(name=name, times=node.times, joules=joules / 1e3))
+    return counters, missing
 
 
-def _packages(nodes: Sequence[NodeRecord]) -> _Metering:
+def _packages(nodes: Sequence[NodeRecord]) -> Metering:
     """Return the CPU packages; nodes that are parts of one machine (a test's, by boot id) are metered once."""
-    metering = _Metering()
-    machines: set[str] = set()
+    counters, missing = list[Counter](), list[str]()
+    machines = dict[str, NodeRecord]()
     for node in nodes:
-        boot = node.text("boot_id") or node.name
-        if boot in machines:
-            continue
-        machines.add(boot)
+        machines.setdefault(node.text("boot_id") or node.name, node)
+    for node in machines.values():
         packages = node.objects("cpu_packages")
         if not packages:
-            metering.missing.append(node.text("no_meter") or f"node {node.name} recorded no CPU package")
+            missing.append(node.text("no_meter") or f"node {node.name} recorded no CPU package")
         for index, package in enumerate(packages):
             microjoules = node.columns.get(f"cpu{index}_{CPU_COLUMN}")
             name, range_uj = f"CPU package {index} on node {node.name}", number(package.get("range_uj"))
             if microjoules is None or not range_uj:
-                metering.missing.append(f"{name} was not sampled")
+                missing.append(f"{name} was not sampled")
             else:
-                metering.counters.append(
-                    Counter(name=name, times=node.times, joules=microjoules / 1e6, range_j=range_uj / 1e6)
-                )
-    return metering
+                joules = microjoules / 1e6
+                counters.append(Counter(name=name, times=node.times, joules=joules, range_j=range_uj / 1e6))
+    return counters, missing
 
 
-def _check_complete(nodes: Sequence[NodeRecord], metering: _Metering, job: Job) -> None:
+def _check_complete(nodes: Sequence[NodeRecord], counters: Sequence[Counter], missing: Sequence[str], job: Job) -> None:
     """Raise MeterError unless every node and every GPU of the run was metered: a part of the energy is no energy of the run."""
     if len(nodes) < job.num_nodes:
         names = ", ".join(node.name for node in nodes[:5])
@@ -290,20 +264,19 @@ def _check_complete(nodes: Sequence[NodeRecord], metering: _Metering, job: Job) 
     broken = next((node for node in nodes if node.problem), None)
     if broken:
         raise MeterError(f"node {broken.name}: {broken.problem}")
-    if job.is_on_gpus and len(metering.counters) != job.num_gpus:
-        reasons = [*filter(None, (node.text("no_meter") for node in nodes)), *metering.missing]
-        why = next(iter(reasons), "the others have no record")
-        raise MeterError(f"{len(metering.counters)} of {job.num_gpus} GPUs have a meter: {why}")
-    if not job.is_on_gpus and (metering.missing or not metering.counters):
-        raise MeterError(next(iter(metering.missing), "no meter"))
+    if job.is_on_gpus and len(counters) != job.num_gpus:
+        reasons = [*filter(None, (node.text("no_meter") for node in nodes)), *missing, "the others have no record"]
+        raise MeterError(f"{len(counters)} of {job.num_gpus} GPUs have a meter: {reasons[0]}")
+    if not job.is_on_gpus and (missing or not counters):
+        raise MeterError(next(iter(missing), "no meter"))
 
 
 def _of_cpus_beside(nodes: Sequence[NodeRecord], job: Job, begins: Column, ends: Column, tokens: float) -> float | None:
-    metering = _packages(nodes)
-    if metering.missing or not metering.counters or len(nodes) < job.num_nodes:
+    counters, missing = _packages(nodes)
+    if missing or not counters or len(nodes) < job.num_nodes:
         return None
     try:
-        return metering.joules_in(begins, ends) / tokens
+        return sum(counter.joules_in(begins, ends) for counter in counters) / tokens
     except MeterError:
         return None
 
@@ -335,7 +308,7 @@ def _with_sampling(energy: Energy, counters: Sequence[Counter], job: Job, begins
     return replace(energy, samples_per_second=rate, num_samples=count, longest_gap_s=gap_s, remarks=remarks)
 
 
-def stated_energy(measured: Throughput, num_gpus: int | None) -> Energy | None:
+def _stated(measured: Throughput, num_gpus: int | None) -> Energy | None:
     """Return the energy that the records of the window state themselves (Megatron-LM's --log-energy), None where they do not."""
     spans = measured.window.spans
     joules = spans.records.column("joules_per_device")

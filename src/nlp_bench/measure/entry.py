@@ -86,46 +86,33 @@ class Supplied:
         """The same for a column: no spreadsheet takes it for a formula."""
         return f"{self.name}={self.value}" + ("" if self.logged is None else f" (log: {self.logged})")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields by name."""
-        return asdict(self)
 
+def supplied_sizes(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> tuple[tuple[Supplied, ...], list[Reason]]:
+    """Return what of `overrides` the log does not state in the same way, and the reason where that changes the number.
 
-def supplied_sizes(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> tuple[Supplied, ...]:
-    """Return the sizes of `overrides` that `attempt` does not state in the same way; `sizes` are those that were used."""
-    patterns = (Supplied(name="pattern", value=text, logged=None, changes_rate=True) for text in overrides.pattern)
+    `sizes` are those that were used.
+    """
+    supplied = [Supplied(name="pattern", value=text, logged=None, changes_rate=True) for text in overrides.pattern]
     given = overrides.counts
     if not given:
-        return tuple(patterns)
-    logged, _ = stated(attempt)
-    rates = sizes.tokens / sizes.elapsed_s
-
-    def changes(name: str) -> bool:
+        return tuple(supplied), []
+    (logged, tokens), rates, said = stated(attempt), sizes.tokens / sizes.elapsed_s, list[str]()
+    for name, value in given.items():
+        if logged[name] == value:
+            continue
         without = sizes_of(attempt, Overrides(**{**vars(overrides), name: None}))
-        return not np.array_equal(rates, without.tokens / without.elapsed_s, equal_nan=True)
-
-    found = (
-        Supplied(name=name, value=value, logged=logged[name], changes_rate=changes(name))
-        for name, value in given.items()
-        if logged[name] != value
-    )
-    return (*patterns, *found)
-
-
-def against_log(supplied: tuple[Supplied, ...], attempt: Attempt, sizes: Sizes, overrides: Overrides) -> list[Reason]:
-    """Return what the options say against the log: it changes the number, so it is a reason in every format."""
-    said = [
-        f"the option --{each.name.replace('_', '-')} {each.value} is used although the log says {each.logged}"
-        for each in supplied
-        if each.logged
-    ]
-    if not said and overrides.counts and sizes.has_times:
+        changes = not np.array_equal(rates, without.tokens / without.elapsed_s, equal_nan=True)
+        supplied.append(Supplied(name=name, value=value, logged=logged[name], changes_rate=changes))
+        if logged[name]:
+            option = f"--{name.replace('_', '-')} {value}"
+            said.append(f"the option {option} is used although the log says {logged[name]}")
+    if not said and sizes.has_times:
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = sizes.tokens / stated(attempt)[1]
+            ratios = sizes.tokens / tokens
         ratio = np.nanmedian(ratios) if np.isfinite(ratios).any() else 1.0
         if abs(ratio - 1) > _TOLERANCE:
-            said = [f"the options give {ratio:.4g} times the tokens that the log itself counts"]
-    return [Reason("option-against-log", text) for text in said]
+            said.append(f"the options give {ratio:.4g} times the tokens that the log itself counts")
+    return tuple(supplied), [Reason("option-against-log", text) for text in said]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +259,7 @@ class RunResult:
             "global_batch_size": self.global_batch_size,
             "sequence_length": self.sequence_length,
             "num_gpus": self.num_gpus,
-            "supplied": [each.to_json() for each in self.supplied],
+            "supplied": [asdict(each) for each in self.supplied],
             "tokens_per_second": {
                 "reference": self.reference,
                 "steady": self.steady,

@@ -18,12 +18,9 @@ MAX_TEXT = 120  # characters of a value that a log may put into a sentence
 class Status(str, Enum):
     """What a rule says of a run."""
 
-    PASS = "PASS"  # noqa: S105  # no password
-    """The evidence is there and keeps the rule."""
-    FAIL = "FAIL"
-    """The evidence is there and breaks the rule."""
-    NOT_SHOWN = "NOT SHOWN"
-    """The evidence is missing, or proves neither."""
+    PASS = "PASS"  # noqa: S105  # the evidence is there and keeps the rule
+    FAIL = "FAIL"  # the evidence is there and breaks the rule
+    NOT_SHOWN = "NOT SHOWN"  # the evidence is missing, or proves neither
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,7 @@ from nlp_bench.last_start import enough_at, says_finished
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure.anytime import Bound, percent, replay
-from nlp_bench.measure.contradiction import Contradiction, Statements, voiding
+from nlp_bench.measure.contradiction import Contradiction, Otherwise, Statements, voiding
 from nlp_bench.measure.energy import with_machine
 from nlp_bench.measure.entry import RunResult, why_broken
 from nlp_bench.measure.foreign import log_reasons, with_own_events
@@ -183,7 +183,8 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
     throughput = seen if outcome is Outcome.VALID else None
     workload = workload_of(run, log.settings if log else {}, attempt)
     nodes = read_nodes(folder)
-    said = None
+    found: tuple[Contradiction, ...] = ()
+    slower: tuple[Otherwise, ...] = ()
     if log and seen:
         said = Statements(
             log=log,
@@ -196,7 +197,7 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
             recorders=[node.times for node in nodes],
             is_ours=True,
         )
-    found, slower = reconcile(said) if said else ((), ())
+        found, slower = reconcile(said)
     void = voiding(found)
     if void and throughput:
         outcome, why, throughput = Outcome.INVALID, void.reason, None
@@ -211,7 +212,10 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
         reasons=(
             *([why] if why else []),
             *(Reason("ended", one_line(text)) for text in ended.get("reasons") or []),
-            *_deviations(run),
+            *(
+                Reason("deviation", f"not the benchmark as defined: {one_line(text)}")
+                for text in run.get("deviations") or []
+            ),
             *(_notes(asked, log, records, throughput, found) if log else []),
         ),
         contradictions=found,
@@ -235,17 +239,12 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
     return FolderMeasurement(run=run, ended=ended, entry=with_machine(entry, log, run_dir=folder, run=run, nodes=nodes))
 
 
-def _deviations(run: dict[str, Any]) -> list[Reason]:
-    said = (one_line(deviation) for deviation in run.get("deviations") or [])
-    return [Reason("deviation", f"not the benchmark as defined: {text}") for text in said]
-
-
 def _outcome(folder: Path) -> dict[str, Any]:
-    if not (folder / "outcome.json").exists():
-        raise NlpBenchError(
-            f"{folder}: there is no outcome.json, the run may not have ended; decide it with: nlp-bench sync {shlex.quote(str(folder))}"
-        )
-    return read_json(folder / "outcome.json", schemas.OUTCOME)
+    path = folder / "outcome.json"
+    if not path.exists():
+        remedy = f"decide it with: nlp-bench sync {shlex.quote(str(folder))}"
+        raise NlpBenchError(f"{folder}: there is no outcome.json, the run may not have ended; {remedy}")
+    return read_json(path, schemas.OUTCOME)
 
 
 def _read(folder: Path) -> tuple[Log | None, seal.SealedLog]:

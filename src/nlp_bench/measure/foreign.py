@@ -4,6 +4,7 @@ Of a log alone its lines have to show how its run ended (`ending`), and that its
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
 
@@ -17,9 +18,9 @@ from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.logs.source import open_log
-from nlp_bench.measure.contradiction import Statements, doubts, voiding
+from nlp_bench.measure.contradiction import Contradiction, Otherwise, Statements, doubts, voiding
 from nlp_bench.measure.ending import Shown, end_of
-from nlp_bench.measure.entry import RunResult, against_log, has_placeholder_loss, supplied_sizes, why_broken
+from nlp_bench.measure.entry import RunResult, has_placeholder_loss, supplied_sizes, why_broken
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, reconcile
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
@@ -112,7 +113,7 @@ def _refused(source: str, log: Log, overrides: Overrides) -> RunResult:
         source=source,
         dialect=log.dialect,
         outcome=Outcome.REFUSED,
-        reasons=(reason, *ended, *_of_dialect(log), *left_out),
+        reasons=(reason, *ended, *(Reason("dialect", text) for text in log.remarks), *left_out),
         num_records=sum(len(attempt.records) for attempt in log.attempts),
         attempts=log.numbered(log.attempts),
         provenance=provenance_of(log, None, None, None, overrides),
@@ -125,27 +126,20 @@ def _why_nothing(log: Log) -> Reason:
     if not log.num_bytes:
         return Reason("empty-file", "the file is empty")
     torn = f" ({log.num_torn} cut or spliced)" if log.num_torn else ""
-    return Reason(
-        "no-training-line",
-        f"no whole training line of a known dialect{torn}, and none that states tokens per second; "
-        "--dialects lists the dialects, --pattern describes other lines",
-    )
-
-
-def _of_dialect(log: Log) -> list[Reason]:
-    return [Reason("dialect", text) for text in log.remarks]
+    text = f"no whole training line of a known dialect{torn}, and none that states tokens per second; "
+    return Reason("no-training-line", text + "--dialects lists the dialects, --pattern describes other lines")
 
 
 def log_reasons(log: Log) -> list[Reason]:
     """Return what was left out of a log."""
-    said = {
-        "cut-lines": log.num_torn
-        and f"{log.num_torn} cut or spliced record(s): of these at most finished fields are used",
-        "impossible-values": log.num_impossible
-        and f"{log.num_impossible} time(s) or rate(s) of 0, below 0 or not finite are left out",
-        "damaged": log.damage and one_line(log.damage),
-    }
-    return [Reason(code, text) for code, text in said.items() if text]
+    said = []
+    if log.num_torn:
+        text = f"{log.num_torn} cut or spliced record(s): of these at most finished fields are used"
+        said.append(Reason("cut-lines", text))
+    if log.num_impossible:
+        text = f"{log.num_impossible} time(s) or rate(s) of 0, below 0 or not finite are left out"
+        said.append(Reason("impossible-values", text))
+    return [*said, Reason("damaged", one_line(log.damage))] if log.damage else said
 
 
 def _configuration(attempt: Attempt) -> tuple[object, ...]:
@@ -158,7 +152,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
     attempt = max(attempts, key=lambda a: len(a.records))
     records, last = attempt.records, attempt.records[-1]
     sizes = sizes_of(attempt, overrides)
-    supplied = supplied_sizes(attempt, sizes, overrides)
+    supplied, against = supplied_sizes(attempt, sizes, overrides)
     broken = None if has_placeholder_loss(records) else why_broken(records)
     ending = end_of(log, attempts, attempt)
     ended = None if ending.outcome.has_number else ending.reason
@@ -171,7 +165,8 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         refusal = _only_warm_up(throughput, log.counts_from) or why_implausible(attempt, sizes, throughput.steady)
         reasons += _qualifications(attempt, throughput, log.counts_from)
     workload = workload_of(None, log.settings, attempt)
-    said = None
+    found: tuple[Contradiction, ...] = ()
+    slower: tuple[Otherwise, ...] = ()
     if throughput and not refusal:
         said = Statements(
             log=log,
@@ -182,7 +177,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
             workload=workload,
             seals=tuple(against_seals(sealed, attempt, is_alone=True)),
         )
-    found, slower = reconcile(said) if said else ((), ())
+        found, slower = reconcile(said)
     void = voiding(found)
     if doubts(found) and ending.outcome is Outcome.VALID:
         ending = replace(ending, outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED)
@@ -194,7 +189,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         what = "judged" if first else "measured"
         text = f"{len(attempts)} attempts of this training in the log; the longest is {what} ({where})"
         reasons.insert(0, Reason("several-attempts", text))
-    reasons = [*_of_dialect(log), *against_log(supplied, attempt, sizes, overrides), *log_reasons(log), *reasons]
+    reasons = [*(Reason("dialect", text) for text in log.remarks), *against, *log_reasons(log), *reasons]
     outcome = ending.outcome
     if broken or void:
         outcome = Outcome.INVALID
@@ -274,7 +269,11 @@ def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) ->
         text = f"the log states {stated:.0f} TFLOP/s per device, more than any device has"
     elif parameters:
         elapsed = float(np.nanmedian(sizes.elapsed_s)) if sizes.has_times else None
-        name, peak = _peak(attempt)
+        # The family of the device and what none of it exceeds in any format, the fastest variant of a word that means several.
+        device, bound = attempt.facts.get("device"), None
+        with suppress(NlpBenchError):  # without the data files of the checkout the bound of all devices holds
+            bound = bound_of(str(device.value)) if device else None
+        name, peak = bound or ("any device", ANY_PEAK_TFLOPS)
         needed = 6 * parameters * tokens_per_second / devices / 1e12 if devices else 0.0
         if elapsed and parameters >= LARGE_PARAMETERS and elapsed < LARGE_MODEL_S:
             words = f"an iteration of {elapsed * 1000:.3g} ms for {parameters / 1e9:.3g} billion parameters"
@@ -289,16 +288,6 @@ def _median(records: Records, name: str) -> float | None:
     column = records.column(name)
     column = column[np.isfinite(column)]
     return float(np.median(column)) if len(column) else None
-
-
-def _peak(attempt: Attempt) -> tuple[str, float]:
-    """Return the family of the device and what none of it exceeds in any format, the fastest variant of a word that means several."""
-    device = attempt.facts.get("device")
-    try:
-        found = bound_of(str(device.value)) if device else None
-    except NlpBenchError:
-        found = None  # without the data files of the checkout the bound of all devices holds
-    return found or ("any device", ANY_PEAK_TFLOPS)
 
 
 def _only_warm_up(measured: Throughput, counts_from: int) -> Reason | None:

@@ -71,21 +71,19 @@ def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
     rates = [choice.tokens_per_second for choice in entry.throughput.sensitivity] if entry.throughput else []
     rates += [entry.rate] if entry.rate else []
     reasons = _why_not_proven(entry, tokens, limit_s)
-    sustained = sustained_time_ci95_s(entry, tokens)
-    word = NOT_PROVEN if reasons else word_of(interval, limit_s)
+    word = None
+    if sustained := sustained_time_ci95_s(entry, tokens):
+        is_doubted = doubts(entry.contradictions) or (entry.ending and not entry.ending.proves)
+        word = NOT_PROVEN if is_doubted else word_of(sustained, limit_s)
     return Verdict(
-        word=word,
+        word=NOT_PROVEN if reasons else word_of(interval, limit_s),
         limit_s=limit_s,
         margin=None if time_s is None else 1 - time_s / limit_s,
         worst_margin=1 - interval[1] / limit_s if interval else None,
         num_windows=len(rates),
         num_within=sum(tokens / rate <= limit_s for rate in rates),
         reasons=tuple(reasons),
-        sustained=None
-        if sustained is None
-        else NOT_PROVEN
-        if doubts(entry.contradictions) or (entry.ending and not entry.ending.proves)
-        else word_of(sustained, limit_s),
+        sustained=word,
     )
 
 
@@ -106,15 +104,22 @@ def word_of(interval_s: tuple[float, float] | None, limit_s: float) -> str:
 def _why_not_proven(entry: RunResult, tokens: int, limit_s: float) -> list[str]:
     interval, measured = entry.time_ci95_s(tokens), entry.throughput
     if interval is None or measured is None:
-        return [_why_no_interval(entry)]
-    ending = measured.ending_seconds_per_token
+        if not entry.has_number:
+            return [f"the run has no number: its outcome is {entry.outcome.value}"]
+        why = measured.why_no_interval if measured else "a published value without a log has no interval"
+        return [why or "no 95 % interval"]
     if entry.ending and entry.ending.text and not entry.ending.proves:
         return [entry.ending.text]
     if found := doubts(entry.contradictions):
         return [each.text for each in found]
+    ending = measured.ending_seconds_per_token
     reason = why_not_proven(interval, limit_s, None if ending is None else tokens * ending)
     if reason is None and interval[1] <= limit_s:
-        reason = _why_not_without(measured, tokens, limit_s) or _why_not_otherwise(entry, tokens, limit_s)
+        reason = _why_not_without(measured, tokens, limit_s)
+        # What else the log says of its time.
+        slowest = max(entry.otherwise, key=lambda each: each.slower, default=None)
+        if slowest and reason is None and (time_s := tokens / measured.steady * slowest.slower) > limit_s:
+            reason = f"by {slowest.words} the limit is not kept: {time_s:.2f} s"
     return [reason] if reason else []
 
 
@@ -138,15 +143,6 @@ def _why_not_without(measured: Throughput, tokens: int, limit_s: float) -> str |
     return f"only without {what} is the limit kept: with it the time is {counted_s:.2f} s"
 
 
-def _why_not_otherwise(entry: RunResult, tokens: int, limit_s: float) -> str | None:
-    """Return what else the log says of its time that would break the limit, None where nothing does."""
-    slowest = max(entry.otherwise, key=lambda each: each.slower, default=None)
-    time_s = time_to_report_s(tokens, entry.steady)
-    if slowest is None or time_s is None or time_s * slowest.slower <= limit_s:
-        return None
-    return f"by {slowest.words} the limit is not kept: {time_s * slowest.slower:.2f} s"
-
-
 def why_not_proven(interval_s: tuple[float, float], limit_s: float, ending_s: float | None) -> str | None:
     """Return why a 95 % interval of the time (shortest first) proves nothing against `limit_s`, None where it does.
 
@@ -161,11 +157,3 @@ def why_not_proven(interval_s: tuple[float, float], limit_s: float, ending_s: fl
         slower = f"the run ends at a slower speed, at which it would take {ending_s:.2f} s"
         return f"{slower}; a longer run has to show which one lasts"
     return None
-
-
-def _why_no_interval(entry: RunResult) -> str:
-    if not entry.has_number:
-        return f"the run has no number: its outcome is {entry.outcome.value}"
-    if entry.throughput is None:
-        return "a published value without a log has no interval"
-    return entry.throughput.why_no_interval or "no 95 % interval"

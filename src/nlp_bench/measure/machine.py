@@ -88,9 +88,7 @@ def read_nodes(run_dir: Path) -> tuple[NodeRecord, ...]:
 
 
 def _read(folder: Path, name: str) -> NodeRecord:
-    problems = []
-    facts: Mapping[str, Any] = {}
-    columns: Mapping[str, Column] = {}
+    problems, facts, columns = list[str](), dict[str, Any](), dict[str, Column]()
     try:
         facts = read_json(folder / (name + form.FACTS), form.SCHEMA)
     except NlpBenchError as error:
@@ -130,12 +128,11 @@ def _cell(text: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuState:
-    """One GPU that ranks used, as it stood in the window."""
+    """One GPU that ranks used, as it stood in the window; None where it is not known."""
 
     where: str
     """"GPU 3 on node n2"."""
     name: str
-    """Product name, empty where it is not known."""
     limit_w: float | None
     """Power limit in force."""
     default_w: float | None
@@ -149,15 +146,14 @@ class GpuState:
 def _states(node: NodeRecord, window: tuple[float, float] | None) -> Iterator[GpuState]:
     begin, end = window or (-np.inf, np.inf)
     inside = (node.times >= begin) & (node.times <= end)
+
+    def samples(name: str) -> Column:
+        column = node.columns.get(name)
+        return np.empty(0) if column is None else column[inside & np.isfinite(column)]
+
     for gpu in node.gpus():
         index = gpu["index"]
-        clocks, masks = (
-            column[inside & np.isfinite(column)]
-            if (column := node.columns.get(f"gpu{index}_{name}")) is not None
-            else np.empty(0)
-            for name in ("sm_clock_mhz", "throttle_reasons")
-        )
-        bits = masks.astype(np.int64)
+        clocks, bits = samples(f"gpu{index}_sm_clock_mhz"), samples(f"gpu{index}_throttle_reasons").astype(np.int64)
         shares = {reason: float(np.mean(bits & bit > 0)) for bit, reason in THROTTLE_REASONS.items() if len(bits)}
         yield GpuState(
             where=f"GPU {index} on node {node.name}",
@@ -205,20 +201,23 @@ def machine_of(
     states = [state for node in nodes for state in _states(node, window)]
     found = lookup(environment, "packages")
     packages: Mapping[str, Any] = found if isinstance(found, dict) else {}
-    package = _nccl_package(packages, nodes)
+    installed = [version for name, version in sorted(packages.items()) if name.startswith("nvidia-nccl") and version]
+    package = one_line(installed[-1]) if installed else _first(nodes, "nccl_package")
     num_nodes = lookup(run, "parallel.nodes")
     num_nodes = num_nodes if isinstance(num_nodes, int) else None
+    reasons = sorted({reason for state in states for reason in state.throttled})
+    is_normal = _is_normal(states)
     warnings = (
         *_missing_records(nodes, num_nodes),
         *_differences(nodes),
         *_limits(states),
-        *(_throttled(states, reason) for reason in _reasons(states) if reason != POWER_CAP or not _is_normal(states)),
+        *(_throttled(states, reason) for reason in reasons if reason != POWER_CAP or not is_normal),
         *_clocks(states),
         *_nccl(nccl, package, nodes, has_network=(num_nodes or 1) > 1),
     )
     summary = {
         **_of_nodes(nodes),
-        **_of_gpus(states),
+        **_of_gpus(states, reasons),
         "nccl": {
             "loaded": nccl["version"],
             "package": package,
@@ -232,9 +231,13 @@ def machine_of(
     notes = [NO_RECORDS] if run and not nodes and "clock_spread_s" in settings else []  # older runs have neither
     if lookup(run, "system.accelerator") == "cuda" and not (nccl["transport"] or nccl["channels"]):
         notes.append(NO_TRANSPORT)
-    if POWER_CAP in _reasons(states) and _is_normal(states):
+    if POWER_CAP in reasons and is_normal:
         notes.append(_throttled(states, POWER_CAP))
     return MachineTruth(summary=summary, warnings=warnings, notes=tuple(notes))
+
+
+def _first(nodes: Sequence[NodeRecord], dotted: str) -> str | None:
+    return next(filter(None, (node.text(dotted) for node in nodes)), None)
 
 
 def _of_nodes(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
@@ -245,30 +248,26 @@ def _of_nodes(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
     counted = {"cpu": "cpu.model", "kernel": "kernel", "driver": "driver", "cuda_driver": "cuda_driver"}
     return {
         "nodes": [node.name for node in nodes],
-        "slurm_node_list": next(filter(None, (node.text("slurm.node_list") for node in nodes)), None),
+        "slurm_node_list": _first(nodes, "slurm.node_list"),
         **{name: _counted(node.text(dotted) for node in nodes) for name, dotted in counted.items()},
         "infiniband": _counted(kinds),
         "modules": [one_line(word)[:200] for word in named[:200]],
     }
 
 
-def _of_gpus(states: Sequence[GpuState]) -> dict[str, Any]:
+def _of_gpus(states: Sequence[GpuState], reasons: Sequence[str]) -> dict[str, Any]:
     clocks = [state.sm_clock_mhz for state in states if state.sm_clock_mhz is not None]
     return {
         "gpus": _counted(state.name for state in states),
         "power_limit_w": _counted(f"{state.limit_w:g}" if state.limit_w else None for state in states),
         "default_power_limit_w": _counted(f"{state.default_w:g}" if state.default_w else None for state in states),
         "mean_sm_clock_mhz": {"lowest": min(clocks), "highest": max(clocks)} if clocks else None,
-        "throttled_share": {reason: max(s.throttled.get(reason, 0.0) for s in states) for reason in _reasons(states)},
+        "throttled_share": {reason: max(s.throttled.get(reason, 0.0) for s in states) for reason in reasons},
     }
 
 
 def _counted(words: Iterable[str | None]) -> dict[str, int]:
     return dict(sorted(Counter(word for word in words if word).items()))
-
-
-def _reasons(states: Sequence[GpuState]) -> list[str]:
-    return sorted({reason for state in states for reason in state.throttled})
 
 
 def _missing_records(nodes: Sequence[NodeRecord], num_nodes: int | None) -> Iterator[str]:
@@ -296,12 +295,11 @@ def _limits(states: Sequence[GpuState]) -> Iterator[str]:
     for state in states:
         if state.limit_w and state.default_w and state.limit_w < 0.995 * state.default_w:
             groups.setdefault((state.limit_w, state.default_w), []).append(state.where)
-    for (limit_w, default_w), names in groups.items():
-        yield f"{_named(names)} limited to {limit_w:g} of {default_w:g} W"
+    return (f"{_named(names)} limited to {limit:g} of {default:g} W" for (limit, default), names in groups.items())
 
 
 def _is_normal(states: Sequence[GpuState]) -> bool:
-    shares = [state.throttled.get(POWER_CAP, 0.0) for state in states]
+    shares = [state.throttled.get(POWER_CAP, 0.0) for state in states] or [0.0]
     return max(shares) - min(shares) < UNEVEN and not any(_limits(states))
 
 
@@ -320,11 +318,6 @@ def _clocks(states: Sequence[GpuState]) -> Iterator[str]:
     slow = [where for clock, where in clocks if clock < (1 - CLOCK_SPREAD) * middle]
     if slow:
         yield f"clocks differ: {_named(slow)} ran at {clocks[0][0]:.0f} MHz or more, the median GPU at {middle:.0f} MHz"
-
-
-def _nccl_package(packages: Mapping[str, Any], nodes: Sequence[NodeRecord]) -> str | None:
-    installed = [version for name, version in sorted(packages.items()) if name.startswith("nvidia-nccl") and version]
-    return one_line(installed[-1]) if installed else next((v for n in nodes if (v := n.text("nccl_package"))), None)
 
 
 def _nccl(

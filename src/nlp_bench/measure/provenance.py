@@ -1,11 +1,12 @@
 """Where each number of a run comes from: lines and bytes of the log, options, derivations, and what was left out."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.record import Attempt, Log, Records
@@ -42,19 +43,13 @@ class Origin:
     source: str | None
     """`log line N`, `log lines N to M`, `command line --option`, `run.json` or `derived: how`; None where not known."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it with its source under the name `from`."""
-        return {"value": self.value, "from": self.source}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
     """Something in the log that no number was computed from."""
 
     what: str
-    """What was counted."""
     count: int
-    """How many, above 0."""
     why: str
     lines: tuple[int, int] | None = None
     """First and last line, where they stand together."""
@@ -88,8 +83,8 @@ class Provenance:
     window_first_record: Place | None = None
     """The first record of the steady window."""
     window_last_record: Place | None = None
-    quantities: dict[str, Origin] | None = None
-    """By the name of the quantity, with its unit; None where nothing was measured."""
+    quantities: Mapping[str, Origin] = field(default_factory=dict)
+    """By the name of the quantity, with its unit; none where nothing was measured."""
     arithmetic: Arithmetic | None = None
     """None where nothing was measured."""
     left_out: tuple[LeftOut, ...] = ()
@@ -99,13 +94,15 @@ class Provenance:
 
     def to_json(self) -> dict[str, Any]:
         """Return the `provenance` object of nlp-bench/report/1."""
-        record = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in ("first_record", "last_record", "window_first_record", "window_last_record"):
-            record[name] = record[name].to_json() if record[name] else None
-        record["arithmetic"] = asdict(self.arithmetic) if self.arithmetic else None
-        record["quantities"] = {name: origin.to_json() for name, origin in (self.quantities or {}).items()}
-        record["left_out"] = [{**asdict(left), "lines": left.lines and list(left.lines)} for left in self.left_out]
-        return {**record, "remarks": list(self.remarks)}
+        names = ("first_record", "last_record", "window_first_record", "window_last_record")
+        places: list[Place | None] = [getattr(self, name) for name in names]
+        return {
+            **{name: place.to_json() if place else None for name, place in zip(names, places, strict=True)},
+            "quantities": {name: {"value": one.value, "from": one.source} for name, one in self.quantities.items()},
+            "arithmetic": asdict(self.arithmetic) if self.arithmetic else None,
+            "left_out": [{**asdict(left), "lines": left.lines and list(left.lines)} for left in self.left_out],
+            "remarks": list(self.remarks),
+        }
 
 
 def provenance_of(
@@ -119,8 +116,9 @@ def provenance_of(
 
     `attempt` and `sizes` are None where no record was found, `throughput` is None where there is no number.
     """
+    left_out = tuple(_left_out(log, attempt, throughput))
     if attempt is None or sizes is None or not len(attempt.records):
-        return Provenance(left_out=tuple(_left_out(log, attempt, throughput)), remarks=log.remarks)
+        return Provenance(left_out=left_out, remarks=log.remarks)
     window = throughput.window.spans.records if throughput else None
     return Provenance(
         first_record=_place(attempt.records, 0),
@@ -129,17 +127,14 @@ def provenance_of(
         window_last_record=_place(window, -1) if window else None,
         quantities=_quantities(attempt, sizes, overrides),
         arithmetic=arithmetic_of(throughput) if throughput else None,
-        left_out=tuple(_left_out(log, attempt, throughput)),
+        left_out=left_out,
         remarks=log.remarks,
     )
 
 
 def _place(records: Records, index: int) -> Place:
-    return Place(
-        iteration=int(records.column("iteration")[index]),
-        line=int(records.numbers[index]),
-        offset=int(records.offsets[index]),
-    )
+    iteration = int(records.column("iteration")[index])
+    return Place(iteration=iteration, line=int(records.numbers[index]), offset=int(records.offsets[index]))
 
 
 def arithmetic_of(measured: Throughput) -> Arithmetic:
@@ -172,8 +167,11 @@ def _quantities(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> dict[st
     }
     found = {name: _of_series(attempt, *how) for name, how in series.items()}
     for name, (fact, how) in counts.items():
-        given = overrides.source(f"command line {OPTIONS[fact]}") if name in overrides.counts else None
-        found[name] = _of_count(attempt, fact, getattr(sizes, fact), given or how, is_given=given is not None)
+        value: int | None = getattr(sizes, fact)
+        if value is not None and name in overrides.counts:
+            found[name] = Origin(value=value, source=overrides.source(f"command line {OPTIONS[fact]}"))
+        else:
+            found[name] = _of_count(attempt, fact, value, how)
     if attempt.facts.get("log_interval"):
         found["log_interval"] = _of_fact(attempt, "log_interval", attempt.count("log_interval"))
     return found
@@ -191,19 +189,19 @@ def _of_series(attempt: Attempt, name: str, used: Column, how: str) -> Origin:
     return Origin(value=value, source=f"derived: {how}" if len(values) else None)
 
 
-def _of_count(attempt: Attempt, name: str, value: int | None, how: str, *, is_given: bool) -> Origin:
-    """Return one of the three counts that a person can give."""
+def _of_count(attempt: Attempt, name: str, value: int | None, how: str) -> Origin:
+    """Return one of the three counts that a person could have given."""
     stated = attempt.records.column(name)
-    known = np.flatnonzero(stated > 0)
+    known = stated[stated > 0]
     if value is None:
         return Origin(value=None, source=None)
-    if is_given:
-        return Origin(value=value, source=how)
-    if len(known) and stated[known[-1]] == value:
+    if len(known) and known[-1] == value:
         return Origin(value=value, source=_lines(attempt, stated > 0))
-    if attempt.count(name) == value:
-        return _of_fact(attempt, name, value)
-    return Origin(value=value, source=f"derived: {how}")
+    return (
+        _of_fact(attempt, name, value)
+        if attempt.count(name) == value
+        else Origin(value=value, source=f"derived: {how}")
+    )
 
 
 def _of_fact(attempt: Attempt, name: str, value: float | None) -> Origin:
@@ -211,7 +209,7 @@ def _of_fact(attempt: Attempt, name: str, value: float | None) -> Origin:
     return Origin(value=value, source=f"log line {line}" if line else "log, not a line of its own")
 
 
-def _lines(attempt: Attempt, where: "np.typing.NDArray[np.bool_]") -> str:
+def _lines(attempt: Attempt, where: NDArray[np.bool_]) -> str:
     numbers = attempt.records.numbers[where]
     first, last = int(numbers[0]), int(numbers[-1])
     return f"log line {first}" if first == last else f"log lines {first} to {last}"
@@ -226,37 +224,27 @@ def _left_out(log: Log, attempt: Attempt | None, measured: Throughput | None) ->
     yield from (LeftOut(what=what, count=count, why=why) for what, count, why in counted if count)
     if attempt is None or not len(attempt.records):
         return
+    own = attempt.records.offsets
     if len(log.attempts) > _MAX_STARTS:
-        own_start = bisect_right(log.first_offsets, int(attempt.records.offsets[0])) - 1
+        own_start = bisect_right(log.first_offsets, int(own[0])) - 1
         count = log.num_records - len(log.attempts[own_start].records)
         yield LeftOut(what="record(s) of other starts of the program", count=count, why="each start is a run")
     else:
-        yield from _other_starts(log, attempt)
-    if measured is not None:
-        yield from _outside(attempt, measured)
-
-
-def _other_starts(log: Log, attempt: Attempt) -> Iterator[LeftOut]:
-    own = attempt.records.offsets
-    others = [a.records for a in log.attempts if a.records.offsets[-1] < own[0] or a.records.offsets[0] > own[-1]]
-    for records in others:
-        lines = (int(records.numbers[0]), int(records.numbers[-1]))
-        yield LeftOut(
-            what="record(s) of another start of the program", count=len(records), why="each start is a run", lines=lines
-        )
-
-
-def _outside(attempt: Attempt, measured: Throughput) -> Iterator[LeftOut]:
-    unusable = len(attempt.records) - measured.num_records
-    if unusable:
+        what, why = "record(s) of another start of the program", "each start is a run"
+        for records in (each.records for each in log.attempts):
+            if records.offsets[-1] < own[0] or records.offsets[0] > own[-1]:
+                yield LeftOut(what=what, count=len(records), why=why, lines=_ends(records.numbers))
+    if measured is None:
+        return
+    if unusable := len(attempt.records) - measured.num_records:
         yield LeftOut(what="record(s)", count=unusable, why="without a time or a size in tokens")
+    iterations = measured.spans.records.column("iteration")
     for excluded in measured.window.excluded:
-        iterations = measured.spans.records.column("iteration")
-        inside = (iterations >= excluded.first_iteration) & (iterations <= excluded.last_iteration)
-        numbers = measured.spans.records.numbers[inside]
-        yield LeftOut(
-            what=f"record(s) of iterations {excluded.first_iteration} to {excluded.last_iteration}",
-            count=len(numbers),
-            why=f"{excluded.why}, not in the steady value",
-            lines=(int(numbers[0]), int(numbers[-1])) if len(numbers) else None,
-        )
+        first, last = excluded.first_iteration, excluded.last_iteration
+        numbers = measured.spans.records.numbers[(iterations >= first) & (iterations <= last)]
+        what, why = f"record(s) of iterations {first} to {last}", f"{excluded.why}, not in the steady value"
+        yield LeftOut(what=what, count=len(numbers), why=why, lines=_ends(numbers))
+
+
+def _ends(numbers: NDArray[np.int64]) -> tuple[int, int] | None:
+    return (int(numbers[0]), int(numbers[-1])) if len(numbers) else None

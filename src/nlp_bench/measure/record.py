@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from nlp_bench.config.values import clock
 from nlp_bench.escape import one_line
 from nlp_bench.logs.record import LogRecord
+from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import FolderMeasurement
-from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
+from nlp_bench.measure.throughput import REPORT_TOKENS, Throughput, time_to_report_s
 from nlp_bench.measure.workload import lookup
 
 SCHEMA = "nlp-bench/result/1"
@@ -41,11 +42,8 @@ def result_record(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> d
 
 def _sample(record: LogRecord) -> dict[str, Any]:
     loss = record.lm_loss
-    return {
-        "iteration": record.iteration,
-        "elapsed_s": record.elapsed_s,
-        "lm_loss": loss if loss is None or math.isfinite(loss) else str(loss),
-    }
+    said = loss if loss is None or math.isfinite(loss) else str(loss)
+    return {"iteration": record.iteration, "elapsed_s": record.elapsed_s, "lm_loss": said}
 
 
 FROM_RUN = {
@@ -88,8 +86,7 @@ def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS, *, jo
         "iterations": entry.records[-1].iteration if entry.records else None,
         "virtual_pipeline": entry.workload.value("virtual_pipeline_model_parallel_size"),
         "tuning": switches(lookup(measured.run, "tuning")),
-        **_losses(measured),
-        **_numbers(measured, tokens),
+        **(_numbers(entry, entry.throughput, tokens) if entry.throughput else {}),
     }
     return "".join(f"{key}: {one_line(value)}\n" for key, value in values.items() if value not in (None, ""))
 
@@ -98,34 +95,21 @@ def switches(tuning: object) -> str | None:
     """Return the switches that are on, `name` or `name=value`: in a sweep over one of them the rows differ here alone."""
     if not isinstance(tuning, dict):
         return None
-    given = {
-        name: value for name, value in tuning.items() if name not in _ELSEWHERE and value not in (None, False, "", [])
-    }
-    words = [name if value is True else f"{name}={_value(value)}" for name, value in given.items()]
+    words = []
+    for name, value in tuning.items():
+        if name not in _ELSEWHERE and value not in (None, False, "", []):
+            said = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+            words.append(name if value is True else f"{name}={said}")
     return " ".join(words).replace(",", ";")  # JUBE's csv does not quote
 
 
-def _value(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _losses(measured: FolderMeasurement) -> dict[str, object]:
-    entry = measured.entry
-    if entry.throughput is None:
-        return {}
+def _numbers(entry: RunResult, throughput: Throughput, tokens: int) -> dict[str, object]:
     losses = entry.records.column("lm_loss")[entry.records.has("lm_loss")]
     ends = {"first_loss": losses[0], "last_loss": losses[-1]} if len(losses) else {}
-    return {name: f"{loss:.6E}" for name, loss in ends.items()}
-
-
-def _numbers(measured: FolderMeasurement, tokens: int) -> dict[str, object]:
-    entry, throughput = measured.entry, measured.entry.throughput
-    if throughput is None:
-        return {}
     low, high = entry.ci95 or (None, None)
-    window = throughput.window
-    times = throughput.seconds_per_iteration
+    window, times = throughput.window, throughput.seconds_per_iteration
     return {
+        **{name: f"{loss:.6E}" for name, loss in ends.items()},
         # The old table's column is JUBE's mean over all lines, warm-up included.
         "avg_tflops_per_gpu": _fixed(_mean_or_none(entry.records.column("tflops"))),
         "tokens_per_second": _fixed(entry.reference),

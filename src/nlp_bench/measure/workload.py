@@ -15,16 +15,9 @@ Value = int | float | str | bool
 RUN_JSON = "run.json"  # the source of what a run of ours was asked to do
 
 OURS = (
-    "model",
-    "num_parameters",
-    "precision",
-    "accelerator",
-    "gpu",
-    "nodes",
-    "gpus_per_node",
-    "gradient_accumulation_steps",
+    "model", "num_parameters", "precision", "accelerator", "gpu", "nodes", "gpus_per_node", "gradient_accumulation_steps",
     "system",
-)
+)  # fmt: skip
 """Names that no argument has: `precision` is bf16, fp16, fp32 or fp8; `gpu` the words that name the device."""
 SHAPE = (
     "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "seq_length", "vocab_size",
@@ -173,9 +166,8 @@ def lookup(record: Mapping[str, Any], dotted: str) -> Any:
     """Return `record["a"]["b"]` for "a.b", None where a part is missing."""
     value: Any = record
     for part in dotted.split("."):
-        value = (
-            value.get(part) if isinstance(value, dict) else None
-        )  # of JSON or TOML: asking for a Mapping costs tenfold
+        # Of JSON or TOML: asking for a Mapping costs tenfold.
+        value = value.get(part) if isinstance(value, dict) else None
     return value
 
 
@@ -198,29 +190,22 @@ def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, 
     facts = attempt.facts if attempt else {}
     found = {_FROM_FACTS[name]: fact for name, fact in facts.items() if name in _FROM_FACTS}
     logged = {name: Setting(fact.value, f"log line {fact.line_number}") for name, fact in {**found, **settings}.items()}
-    precision = _precision(settings)
-    if precision:
-        logged["precision"] = precision
-    if attempt and len(attempt.records) and attempt.records[-1].global_batch_size:
-        last = attempt.records[-1]
-        logged["global_batch_size"] = Setting(last.global_batch_size or 0, f"log line {last.line_number}")
-    device = logged.pop("gpu", None)
-    if device:
+    # The number format by the arguments; fp32 where a dump says that it is none of them.
+    on = (
+        name for name in ("fp8", "bf16", "fp16") if settings.get(name) and settings[name].value not in {False, "False"}
+    )
+    precision = next(on, None)
+    dumped = settings.get(precision) if precision else settings.get("bf16") or settings.get("fp16")
+    if dumped:
+        logged["precision"] = Setting(precision or "fp32", f"log line {dumped.line_number}")
+    if attempt and len(attempt.records) and (batch := attempt.records[-1].global_batch_size):
+        logged["global_batch_size"] = Setting(batch, f"log line {attempt.records[-1].line_number}")
+    if device := logged.pop("gpu", None):
         is_cpu = str(device.value).lower().startswith("cpu")
         logged["accelerator"] = Setting("cpu" if is_cpu else "cuda", device.source)
         if not is_cpu:
             logged["gpu"] = device
     return logged
-
-
-def _precision(settings: Mapping[str, Fact]) -> Setting | None:
-    """Return the number format by the arguments `fp8`, `bf16`, `fp16`; fp32 where a dump says that it is none of them."""
-    for name in ("fp8", "bf16", "fp16"):
-        fact = settings.get(name)
-        if fact and fact.value not in {False, "False"}:
-            return Setting(name, f"log line {fact.line_number}")
-    dumped = settings.get("bf16") or settings.get("fp16")
-    return Setting("fp32", f"log line {dumped.line_number}") if dumped else None
 
 
 def heading(name: str) -> str:
