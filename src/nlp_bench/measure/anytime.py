@@ -81,24 +81,14 @@ class Bound:
             return f"{known} (95 % over all looks together)"
         if not self.is_steady and self.half_width <= self.within:
             return f"{known}, but its halves differ: it still changes its speed"
-        return f"{known}; {self._longer()}"
-
-    def _longer(self) -> str:
         if self.needed is None:
-            return "it scatters too much for any length"
-        return f"a run of about {self.needed} iterations would do"
+            return f"{known}; it scatters too much for any length"
+        return f"{known}; a run of about {self.needed} iterations would do"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
-        return {
-            "within": self.within,
-            "half_width": self.half_width,
-            "seconds_per_iteration": self.seconds_per_iteration,
-            "first_iteration": self.first_iteration,
-            "last_iteration": self.last_iteration,
-            "is_enough": self.is_enough,
-            "needed_iterations": self.needed,
-        }
+        names = ("within", "half_width", "seconds_per_iteration", "first_iteration", "last_iteration", "is_enough")
+        return {**{name: getattr(self, name) for name in names}, "needed_iterations": self.needed}
 
 
 class ConfidenceSequence:

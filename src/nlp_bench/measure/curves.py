@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Records
+from nlp_bench.measure.sizes import Column
 from nlp_bench.measure.throughput import Throughput
 
 MAX_POINTS = 600  # points of one curve that are kept of a run
 IN_WINDOW = ""  # the key of the points of the steady window
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,31 +64,24 @@ class Curves:
 
 def curves_of(records: Records, measured: Throughput) -> Curves:
     """Return the curves of a run whose samples are all there."""
-    spans = measured.spans
+    spans, window = measured.spans, measured.window
     iterations, rates = spans.records.column("iteration"), 1 / spans.seconds_per_token
-    inside = np.isin(iterations, measured.window.spans.records.column("iteration"))
-    reasons = measured.window.why(iterations)
+    inside = np.isin(iterations, window.spans.records.column("iteration"))
+    reasons = window.why(iterations)
     found = {IN_WINDOW: Curve.of(iterations[inside], rates[inside])}
-    for why in dict.fromkeys(excluded.why for excluded in measured.window.excluded):
+    for why in dict.fromkeys(excluded.why for excluded in window.excluded):
         there = ~inside & (reasons == why)
         if there.any():
             found[why] = Curve.of(iterations[there], rates[there])
-    return Curves(rates=found, loss=_loss(records), step_times=_step_times(measured))
-
-
-def _loss(records: Records) -> Curve | None:
-    loss = records.column("lm_loss")
-    known = np.isfinite(loss)
-    return Curve.of(records.column("iteration")[known], loss[known]) if known.any() else None
-
-
-def _step_times(measured: Throughput) -> Curve | None:
-    if not measured.sizes.has_times:
-        return None
-    times = np.sort(measured.window.spans.elapsed_s)
-    # Evenly spread over the ranks: here the envelope is the curve itself.
-    ranks = np.unique(np.linspace(0, len(times) - 1, min(len(times), MAX_POINTS)).round().astype(int))
-    return Curve(xs=times[ranks], ys=(ranks + 1) / len(times), num_all=len(times))
+    losses, step_times = records.column("lm_loss"), None
+    known = np.isfinite(losses)
+    loss = Curve.of(records.column("iteration")[known], losses[known]) if known.any() else None
+    if measured.sizes.has_times:
+        times = np.sort(window.spans.elapsed_s)
+        # Evenly spread over the ranks: here the envelope is the curve itself.
+        ranks = np.unique(np.linspace(0, len(times) - 1, min(len(times), MAX_POINTS)).round().astype(int))
+        step_times = Curve(xs=times[ranks], ys=(ranks + 1) / len(times), num_all=len(times))
+    return Curves(rates=found, loss=loss, step_times=step_times)
 
 
 def _kept(ys: Column, max_points: int) -> NDArray[np.intp]:

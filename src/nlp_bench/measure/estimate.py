@@ -134,9 +134,7 @@ def ratio_of(first: Estimate, second: Estimate, level: float = LEVEL) -> Ratio:
     Where an interval is more than Student's t, that of the ratio is at least what both intervals make of it (square-and-add: Zou and Donner
     2008, doi:10.1002/sim.3095).
     """
-    one = (first.standard_error / first.seconds_per_token) ** 2
-    two = (second.standard_error / second.seconds_per_token) ** 2
-    error = math.sqrt(one + two)
+    error = math.sqrt(_relative_variance(first) + _relative_variance(second))
     degrees = welch_degrees(first, second)
     difference = math.log(first.seconds_per_token / second.seconds_per_token)
     half = student_t(0.5 + level / 2, degrees) * error
@@ -158,10 +156,13 @@ def _sides(found: Estimate) -> tuple[float, float]:
     return half, half
 
 
+def _relative_variance(found: Estimate) -> float:
+    return (found.standard_error / found.seconds_per_token) ** 2
+
+
 def welch_degrees(first: Estimate, second: Estimate) -> float:
     """Return the degrees of freedom of the logarithm of the two rates' ratio (Welch 1947)."""
-    one = (first.standard_error / first.seconds_per_token) ** 2
-    two = (second.standard_error / second.seconds_per_token) ** 2
+    one, two = _relative_variance(first), _relative_variance(second)
     return (one + two) ** 2 / (one**2 / first.degrees + two**2 / second.degrees)
 
 
@@ -198,6 +199,7 @@ def variance_ratio_tail(ratio: float, first: float, second: float) -> float:
 @lru_cache(maxsize=4096)
 def student_t(probability: float, degrees: float) -> float:
     """Return the quantile of Student's t with `degrees` > 0 for a probability of at least one half (Newton within a bracket)."""
+    scale = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - math.log(degrees * math.pi) / 2
     low, high = 0.0, 2.0
     while student_cdf(high, degrees) < probability and high < 1e12:
         low, high = high, 2 * high
@@ -205,17 +207,12 @@ def student_t(probability: float, degrees: float) -> float:
     for _ in range(100):
         excess = student_cdf(t, degrees) - probability
         low, high = (low, t) if excess > 0 else (t, high)
-        following = t - excess / _student_density(t, degrees)
+        following = t - excess / math.exp(scale - (degrees + 1) / 2 * math.log1p(t * t / degrees))
         following = following if low < following < high else (low + high) / 2
         if abs(following - t) <= 1e-12 * following:
             return following
         t = following
     return t
-
-
-def _student_density(t: float, degrees: float) -> float:
-    scale = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - math.log(degrees * math.pi) / 2
-    return math.exp(scale - (degrees + 1) / 2 * math.log1p(t * t / degrees))
 
 
 def _beta(a: float, b: float, x: float) -> float:

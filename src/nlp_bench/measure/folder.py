@@ -57,15 +57,13 @@ Judge = Callable[[RunResult, Mapping[str, Any], Mapping[str, Any]], RunResult]
 class Requested:
     """What run.json asks for, as far as the measurement needs it."""
 
-    sequence_length: int
-    global_batch_size: int
+    overrides: Overrides
+    """The sizes, as a person would give them on the command line: the log has less weight."""
     iterations: int
     log_interval: int
     """Iterations per line of the log."""
     goes_on: bool
     """Whether the training goes on from a checkpoint, so that the log may begin behind iteration 1."""
-    num_gpus: int | None
-    """GPUs (or CPU ranks) of the whole run."""
     until: float | None
     """Share to which the mean time was to be known before the run ended by itself; None: it was to do all its iterations."""
     enough_at: int | None
@@ -91,16 +89,6 @@ class Requested:
         bound = self.bound(records) if self.enough_at is not None else None
         return min(self.enough_at or self.iterations, self.iterations) if bound and bound.is_proven else self.iterations
 
-    @property
-    def overrides(self) -> Overrides:
-        """The sizes, as a person would give them on the command line: the log has less weight."""
-        return Overrides(
-            sequence_length=self.sequence_length,
-            global_batch_size=self.global_batch_size,
-            num_gpus=self.num_gpus,
-            is_of_run=True,
-        )
-
 
 def goes_on(run: Mapping[str, Any]) -> bool:
     """Say whether run.json asks to go on from a checkpoint, so that the log begins behind iteration 1."""
@@ -123,12 +111,15 @@ def requested(folder: Path, run: dict[str, Any]) -> Requested:
     until = lookup(run, "tuning.until")
     share = percent(f"{path}: tuning.until", until) if isinstance(until, str) else None
     return Requested(
-        sequence_length=positive("batch.sequence_length"),
-        global_batch_size=positive("batch.global_batch_size"),
+        overrides=Overrides(
+            sequence_length=positive("batch.sequence_length"),
+            global_batch_size=positive("batch.global_batch_size"),
+            num_gpus=None if lookup(run, "parallel.num_gpus") is None else positive("parallel.num_gpus"),
+            is_of_run=True,
+        ),
         iterations=positive("training.iterations"),
         log_interval=positive("training.log_interval"),
         goes_on=goes_on(run),
-        num_gpus=None if lookup(run, "parallel.num_gpus") is None else positive("parallel.num_gpus"),
         until=share,
         enough_at=enough_at(folder) if share is not None else None,
     )
@@ -222,9 +213,9 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
         otherwise=slower,
         num_records=len(records) if log else None,
         total_iterations=asked.iterations,
-        global_batch_size=asked.global_batch_size,
-        sequence_length=asked.sequence_length,
-        num_gpus=asked.num_gpus,
+        global_batch_size=asked.overrides.global_batch_size,
+        sequence_length=asked.overrides.sequence_length,
+        num_gpus=asked.overrides.num_gpus,
         accelerator=lookup(run, "system.accelerator"),
         model=lookup(run, "model.name"),
         records=records,
@@ -307,15 +298,15 @@ def _against_log(asked: Requested, log: Log | None, records: Records) -> Iterato
 
 def _other_run(asked: Requested, records: Records) -> Iterator[tuple[Outcome, Reason]]:
     """Yield where the lines tell of another run than run.json asks for."""
-    total = records[-1].total_iterations if records else None
+    total, batch = records[-1].total_iterations if records else None, asked.overrides.global_batch_size
     if total and total != asked.iterations:
         text = f"the lines of the log count to iteration {total}, run.json asks for {asked.iterations}"
         yield Outcome.INVALID, Reason("other-run", text)
-    other = records.has("global_batch_size") & (records.column("global_batch_size") != asked.global_batch_size)
+    other = records.has("global_batch_size") & (records.column("global_batch_size") != batch)
     if other.any():
         record = records[int(np.argmax(other))]
         ran = f"iteration {record.iteration} ran with global batch size {record.global_batch_size}"
-        yield Outcome.INVALID, Reason("other-run", f"{ran}, run.json asks for {asked.global_batch_size}")
+        yield Outcome.INVALID, Reason("other-run", f"{ran}, run.json asks for {batch}")
 
 
 def _notes(

@@ -239,7 +239,8 @@ def why_not(attempt: Attempt, sizes: Sizes) -> str:
         return any(np.isfinite(attempt.records.column(name)).any() for name in names)
 
     if has("tokens_per_second_per_device", "tokens_per_device"):
-        rate = sizes.tokens_per_second_per_device
+        rates = attempt.records.column("tokens_per_second_per_device")
+        rate = float(np.nanmean(rates)) if np.isfinite(rates).any() else None
         stated = f"the log states {rate:.2f} tokens per second of one device; " if rate else ""
         other = f"; or {_option('global_batch_size')} and {_option('sequence_length')}" if has("elapsed_s") else ""
         return f"{stated}not in the log: {_option('num_devices')}{other}"

@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 
 from nlp_bench.measure.estimate import CHOICE_FACTOR, UNSEEN, UNSEEN_WHERE_SEEN, Estimate, Uncertainty
 from nlp_bench.measure.series import MIN_SEGMENT, MIN_VALUES, levels, long_run_variance, median, scatter_of
-from nlp_bench.measure.sizes import Spans
+from nlp_bench.measure.sizes import Column, Spans
 
-Column = NDArray[np.float64]
 MIN_RECORDS = 3
 MIN_EFFECTIVE = 4.0
 """Independent values that a window of as many records is taken for at least, where Student's t is concerned."""
@@ -46,8 +45,10 @@ def estimate_of(spans: Spans) -> Estimate | None:
     """Return the mean seconds per token with its uncertainty, None for fewer than MIN_RECORDS records or times without scatter."""
     if len(spans) < MIN_RECORDS:
         return None
-    mean = float(spans.seconds.sum() / spans.num_tokens.sum())
-    found = uncertainty_of(_weighted(spans), float(spans.num_iterations.sum()))
+    mean, weights = float(spans.seconds.sum() / spans.num_tokens.sum()), spans.num_tokens / spans.num_tokens.mean()
+    # Around their mean, each with the weight of its tokens; all weights are 1 as a rule.
+    values = mean + (spans.seconds_per_token - mean) * weights
+    found = uncertainty_of(values, float(spans.num_iterations.sum()))
     # Times that are all alike to the last digit are rounded: they say nothing about how much they scatter.
     error = math.sqrt(found.noise**2 + found.stalls_squared / found.num_iterations**2 + found.switching**2)
     if error <= 1e-12:
@@ -74,7 +75,9 @@ def uncertainty_of(values: Column, num_iterations: float) -> Uncertainty:
     """Return the uncertainty of the mean of `values`, at least two times of intervals of equal weight, in their order."""
     mean = float(values.mean())
     states = _states(values)
-    quiet = values if states is None else np.where(states, values * _ratio(values, states), values)
+    quiet = values
+    if states is not None:
+        quiet = np.where(states, values * (median(values[~states]) / median(values[states])), values)
     is_stalled, typical = _stalled(quiet)
     calm = np.where(is_stalled, typical, quiet)
     sizes = _sizes(quiet - typical, is_stalled) * (num_iterations / len(values) / mean)
@@ -91,10 +94,6 @@ def uncertainty_of(values: Column, num_iterations: float) -> Uncertainty:
         unseen=max(float(sizes.max(initial=0.0)), UNSEEN_WHERE_SEEN if few or len(sizes) else UNSEEN),
     )
     return found if states is None else _with_states(found, values, states)
-
-
-def _ratio(values: Column, states: NDArray[np.bool_]) -> float:
-    return median(values[~states]) / median(values[states])
 
 
 def _stalled(values: Column) -> tuple[NDArray[np.bool_], float]:
@@ -174,11 +173,3 @@ def _with_states(found: Uncertainty, values: Column, states: NDArray[np.bool_]) 
         above_fast=share * step,
         below_slow=(1 - share) * step,
     )
-
-
-def _weighted(spans: Spans) -> Column:
-    """Return seconds per token around their mean, each with the weight of its tokens; all weights are 1 as a rule."""
-    costs = spans.seconds_per_token
-    mean = spans.seconds.sum() / spans.num_tokens.sum()
-    weights = spans.num_tokens / spans.num_tokens.mean()
-    return np.asarray(mean + (costs - mean) * weights)

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+Column = NDArray[np.float64]
 MIN_VALUES = 8  # below this autocorrelation cannot be seen, and the values are taken for independent
 LARGEST = 0.9
 MAX_ORDER = 10  # of an autoregressive process
 LARGEST_SUM = 0.95  # of its coefficients; above, a series has no mean that it stays near
 
 
-def median(values: NDArray[np.float64]) -> float:
+def median(values: Column) -> float:
     """Return the median of `values`, which is not empty and has no NaN: what numpy's returns, in an eighth of its time."""
     number = len(values)
     upper = number // 2
@@ -46,13 +47,12 @@ class Scatter:
         return math.sqrt(self.variance / self.num_effective)
 
 
-def scatter_of(values: NDArray[np.float64]) -> Scatter:
+def scatter_of(values: Column) -> Scatter:
     """Return the scatter of `values`, at least two, around their mean."""
-    centred = values - values.mean()
-    return scatter_around(centred, 1)
+    return scatter_around(values - values.mean(), 1)
 
 
-def scatter_around(residuals: NDArray[np.float64], num_means: int) -> Scatter:
+def scatter_around(residuals: Column, num_means: int) -> Scatter:
     """Return the scatter of residuals from which `num_means` means were taken."""
     number = len(residuals)
     total = float(residuals @ residuals)
@@ -64,7 +64,7 @@ def scatter_around(residuals: NDArray[np.float64], num_means: int) -> Scatter:
     return Scatter(variance=total / number / (1 - lost), autocorrelation=ratio, num_effective=effective)
 
 
-def long_run_variance(values: NDArray[np.float64]) -> float:
+def long_run_variance(values: Column) -> float:
     """Return the variance of the mean of `values` times their number, by an autoregressive process of the best order.
 
     Yule-Walker equations by Levinson's recursion, the order from 0 to MAX_ORDER by Akaike's criterion (Brockwell and Davis, Time
@@ -94,7 +94,6 @@ def long_run_variance(values: NDArray[np.float64]) -> float:
     return shocks * number / (number - order - 1) / (1 - total) ** 2
 
 
-Column = NDArray[np.float64]
 MIN_SEGMENT = 5  # fewer values make no level
 MIN_STEP = 0.02  # share of the level below which a change is not worth telling
 MIN_T = 4.5  # standard errors; noise of 1000 values exceeds it in fewer than one of 100 series

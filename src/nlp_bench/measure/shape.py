@@ -36,8 +36,7 @@ class Shaped:
 @dataclass
 class _Reading:
     workload: Workload
-    sequence_length: int | None = None
-    why_not: list[str] = field(default_factory=list)
+    sequence_length: int | None
     assumed: list[str] = field(default_factory=list)
 
     @property
@@ -64,19 +63,19 @@ def shaped(workload: Workload, sequence_length: int | None = None) -> Shaped:
     reading = _Reading(workload, sequence_length)
     _take_the_benchmarks_model(reading)
     shape = recompute = is_recomputed = None
+    why_not = []
     try:
         shape = _shape(reading)
-        if shape:
-            granularity = _granularity(reading)
-            is_recomputed = None if granularity is None else granularity != "none"
-            recompute = _recompute(reading, granularity)
+        granularity = _granularity(reading)
+        is_recomputed = granularity != "none"
+        recompute = _recompute(reading, granularity)
     except UsageError as error:
-        reading.why_not.append(str(error))
+        why_not.append(str(error))
     return Shaped(
         shape=shape,
         recompute=recompute,
         is_recomputed=is_recomputed,
-        why_not=tuple(reading.why_not),
+        why_not=tuple(why_not),
         assumed=tuple(reading.assumed),
     )
 
@@ -102,20 +101,18 @@ def _take_the_benchmarks_model(reading: _Reading) -> None:
     )
 
 
-def _shape(reading: _Reading) -> ModelShape | None:
+def _shape(reading: _Reading) -> ModelShape:
     workload = reading.workload
     experts = workload.value("num_experts")
     if experts is not None and experts not in _DENSE:
-        reading.why_not.append(
+        words = (
             f"no FLOPs: a mixture of experts (num_experts {str(experts)[:40]!r}) computes with a part of its weights, "
-            "and which part the log does not say"
         )
-        return None
+        raise UsageError(words + "and which part the log does not say")
     family = str(workload.value("model_family") or "gpt")
     family = _FAMILY.get(family, family)
     if family not in FAMILIES:
-        reading.why_not.append(f"no FLOPs: model_family {family[:40]!r} is none of {', '.join(FAMILIES)}")
-        return None
+        raise UsageError(f"no FLOPs: model_family {family[:40]!r} is none of {', '.join(FAMILIES)}")
     names = ["num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads"]
     names += ["decoder_seq_length"] if family == "t5" else []
     found = {name: reading.count(name) for name in names}
@@ -123,13 +120,12 @@ def _shape(reading: _Reading) -> ModelShape | None:
     vocabulary = _padded_vocabulary(reading)
     missing = [name for name, value in found.items() if value is None] + ([] if vocabulary else ["padded_vocab_size"])
     if missing:
-        reading.why_not.append(f"no FLOPs: {', '.join(missing)} not known; {_REMEDY}")
-        return None
+        raise UsageError(f"no FLOPs: {', '.join(missing)} not known; {_REMEDY}")
     layers, hidden, ffn, heads, *_ = (value or 0 for value in found.values())
     length = found["seq_length"] or 0
-    gated = _gated(reading, hidden, ffn)
-    if gated is None:
-        return None
+    learned = workload.value("position_embedding_type") == "learned_absolute"
+    # Megatron-LM prints num_query_groups 1 where group_query_attention is False.
+    is_grouped = reading.flag("group_query_attention") is not False
     return shape_of(
         family,
         num_layers=reading.count("encoder_num_layers") or layers,
@@ -140,15 +136,15 @@ def _shape(reading: _Reading) -> ModelShape | None:
         hidden_size=hidden,
         ffn_hidden_size=ffn,
         num_attention_heads=heads,
-        num_query_groups=_query_groups(reading, heads),
+        num_query_groups=(reading.count("num_query_groups") if is_grouped else None) or heads,
         sequence_length=length,
         padded_vocab_size=vocabulary or 0,
-        gated=gated,
+        gated=_gated(reading, hidden, ffn),
         head_width=reading.count("kv_channels"),
         untied_embeddings=bool(reading.flag("untie_embeddings_and_output_weights")),
         linear_biases=not (reading.flag("disable_bias_linear") or reading.flag("add_bias_linear") is False),
         norm_biases=workload.value("normalization") != "RMSNorm",
-        num_learned_positions=_positions(reading, length),
+        num_learned_positions=(reading.count("max_position_embeddings") or length) if learned else 0,
     )
 
 
@@ -169,7 +165,7 @@ def _padded_vocabulary(reading: _Reading) -> int | None:
     return padded
 
 
-def _gated(reading: _Reading, hidden: int, ffn: int) -> bool | None:
+def _gated(reading: _Reading, hidden: int, ffn: int) -> bool:
     activation, said = reading.workload.value("activation"), reading.flag("swiglu")
     if reading.flag("geglu") or activation is not None:
         return reading.flag("geglu") or str(activation).endswith("glu")
@@ -178,74 +174,44 @@ def _gated(reading: _Reading, hidden: int, ffn: int) -> bool | None:
     if ffn == 4 * hidden:
         reading.assumed.append("nothing says swiglu, and the feed-forward width is 4 x hidden: counted as not gated")
         return False
-    reading.why_not.append(f"no FLOPs: swiglu not known (feed-forward {ffn}, hidden {hidden}); {_REMEDY}")
-    return None
+    raise UsageError(f"no FLOPs: swiglu not known (feed-forward {ffn}, hidden {hidden}); {_REMEDY}")
 
 
-def _query_groups(reading: _Reading, heads: int) -> int:
-    # Megatron-LM prints num_query_groups 1 where group_query_attention is False.
-    is_grouped = reading.flag("group_query_attention")
-    return heads if is_grouped is False else reading.count("num_query_groups") or heads
-
-
-def _positions(reading: _Reading, length: int) -> int:
-    is_learned = reading.workload.value("position_embedding_type") == "learned_absolute"
-    return (reading.count("max_position_embeddings") or length) if is_learned else 0
-
-
-def _granularity(reading: _Reading) -> str | None:
-    """Return what was asked to be recomputed; None where nobody says it. Programs print nothing where nothing was asked."""
-    workload = reading.workload
-    said = workload.value("recompute_granularity")
-    if said is not None:
-        if str(said) in GRANULARITIES:
-            return str(said)
-        reading.why_not.append(
-            f"no hardware and legacy FLOPs: recompute_granularity {str(said)[:40]!r} is none of {', '.join(GRANULARITIES)}"
-        )
-        return None
-    if reading.flag("recompute_activations"):
-        return "selective"
+def _granularity(reading: _Reading) -> str:
+    """Return what was asked to be recomputed; raises UsageError where nobody says it. Programs print nothing where nothing was asked."""
+    said = reading.workload.value("recompute_granularity")
+    if said is not None and str(said) not in GRANULARITIES:
+        words = f"recompute_granularity {str(said)[:40]!r} is none of {', '.join(GRANULARITIES)}"
+        raise UsageError(f"no hardware and legacy FLOPs: {words}")
+    if said is not None or reading.flag("recompute_activations"):
+        return "selective" if said is None else str(said)
     # Megatron-LM knows sequence_parallel, which it always prints, since the version that knows recompute_granularity.
-    if reading.is_ours or workload.setting("sequence_parallel"):
+    if reading.is_ours or reading.workload.setting("sequence_parallel"):
         return "none"
-    reading.why_not.append(f"no hardware and legacy FLOPs: what was recomputed is not known; {_REMEDY}")
-    return None
+    raise UsageError(f"no hardware and legacy FLOPs: what was recomputed is not known; {_REMEDY}")
 
 
-def _recompute(reading: _Reading, granularity: str | None) -> Recompute | None:
-    if granularity is None:
-        return None
-    kernel = _kernel(reading)
-    if kernel is None:
-        reading.why_not.append(
-            "no hardware FLOPs: whether one fused kernel computes the attention is not known (use_flash_attn, transformer_impl)"
-        )
-        return None
-    workload = reading.workload
-    method = str(workload.value("recompute_method") or "")
-    if granularity == "full" and method not in METHODS:
-        reading.why_not.append(f"no hardware FLOPs: recompute_method is {method[:40]!r}, none of {', '.join(METHODS)}")
-        return None
-    pipeline = reading.count("pipeline_model_parallel_size")
-    if method == "block" and granularity == "full" and not (pipeline and reading.count("recompute_num_layers")):
-        reading.why_not.append(
-            "no hardware FLOPs: recompute of the method block needs recompute_num_layers and pipeline_model_parallel_size"
-        )
-        return None
-    is_fused, is_wrapped = kernel
+def _recompute(reading: _Reading, granularity: str) -> Recompute:
+    is_fused, is_wrapped = _kernel(reading)
+    is_full, method = granularity == "full", str(reading.workload.value("recompute_method") or "")
+    pipeline, layers = reading.count("pipeline_model_parallel_size"), reading.count("recompute_num_layers")
+    if is_full and method not in METHODS:
+        raise UsageError(f"no hardware FLOPs: recompute_method is {method[:40]!r}, none of {', '.join(METHODS)}")
+    if is_full and method == "block" and not (pipeline and layers):
+        words = "recompute of the method block needs recompute_num_layers and pipeline_model_parallel_size"
+        raise UsageError(f"no hardware FLOPs: {words}")
     return Recompute(
         granularity=granularity,
-        method=method if granularity == "full" else "uniform",
-        num_layers=reading.count("recompute_num_layers"),
+        method=method if is_full else "uniform",
+        num_layers=layers,
         num_stages=(pipeline or 1) * (reading.count("virtual_pipeline_model_parallel_size") or 1),
         fused_attention=is_fused,
         wraps_fused_attention=is_wrapped,
     )
 
 
-def _kernel(reading: _Reading) -> tuple[bool, bool] | None:
-    """Return whether attention is fused and whether selective recompute wraps the kernel; None where it is not known.
+def _kernel(reading: _Reading) -> tuple[bool, bool]:
+    """Return whether attention is fused and whether selective recompute wraps the kernel; raises UsageError where it is not known.
 
     Source: NVIDIA/Megatron-LM. Its own layers (transformer_impl local) call flash attention outside of the recomputed part;
     megatron-core's attention.py (`_checkpointed_attention_forward`) recomputes Transformer Engine's whole attention module.
@@ -256,5 +222,7 @@ def _kernel(reading: _Reading) -> tuple[bool, bool] | None:
     if implementation == "transformer_engine":
         reading.assumed.append("Transformer Engine's attention counted as one fused kernel")
         return True, True
-    flash = reading.flag("use_flash_attn")
-    return None if flash is None else (flash, False)
+    if (flash := reading.flag("use_flash_attn")) is None:
+        words = "whether one fused kernel computes the attention is not known (use_flash_attn, transformer_impl)"
+        raise UsageError(f"no hardware FLOPs: {words}")
+    return flash, False

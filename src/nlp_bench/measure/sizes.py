@@ -80,8 +80,6 @@ class Sizes:
     how_batch: str
     """Where the batch size comes from, in words; empty where it is not known."""
     num_devices: int | None
-    tokens_per_second_per_device: float | None
-    """Mean of the rate per device that the log states, for a refusal to show."""
 
     @property
     def is_measurable(self) -> bool:
@@ -180,12 +178,8 @@ def stated(attempt: Attempt) -> tuple[dict[str, int | None], Column]:
     The tokens are per iteration as the log counts them, NaN where it does not.
     """
     found = _Finding(attempt, Overrides())
-    sizes = {
-        "sequence_length": _last(found.sequence),
-        "global_batch_size": _last(found.batch),
-        "num_gpus": found.num_devices,
-    }
-    tokens = attempt.records.column("tokens")
+    sequence, batch, tokens = _last(found.sequence), _last(found.batch), attempt.records.column("tokens")
+    sizes = {"sequence_length": sequence, "global_batch_size": batch, "num_gpus": found.num_devices}
     return sizes, tokens if np.isfinite(tokens).any() else found.per_iteration("consumed_tokens")
 
 
@@ -226,33 +220,29 @@ class _Finding:
         stated = self.records.column(name)
         if np.any(stated > 0):
             return _filled(np.where(stated > 0, stated, np.nan)), f"{words} of the line"
-        count = self.attempt.count(name)
-        if count:
+        if count := self.attempt.count(name):
             return np.full(size, float(count)), f"{words} of line {self.attempt.facts[name].line_number}"
         return None
 
     def _sequence(self) -> tuple[Column, str]:
-        size = len(self.records)
         if stated := self._stated("sequence_length", self.overrides.sequence_length):
             return stated
-        ratio = self._ratio("consumed_tokens", "consumed_samples")
+        ratio, size = self._ratio("consumed_tokens", "consumed_samples"), len(self.records)
         if len(ratio) and np.all(ratio == ratio[0]) and ratio[0] == int(ratio[0]):
             return np.full(size, ratio[0]), "consumed tokens / consumed samples"
         return np.full(size, np.nan), ""
 
     def _batch(self) -> tuple[Column, str]:
-        size = len(self.records)
         if stated := self._stated("global_batch_size", self.overrides.global_batch_size):
             return stated
-        samples = self.per_iteration("consumed_samples")
+        samples, size = self.per_iteration("consumed_samples"), len(self.records)
         if size > 1 and np.isfinite(samples[1:]).all():
             return _filled(samples), "differences of consumed samples"
         product = self.records.column("samples_per_second") * self.elapsed
-        whole = np.round(product)
-        product, whole = product[np.isfinite(product)], _filled(whole)
-        is_near = len(product) and np.all(np.abs(product - np.round(product)) < _WHOLE_TOLERANCE * product)
-        if is_near and np.all(product >= 0.5):
-            return whole, "samples per second x time, rounded"
+        known = product[np.isfinite(product)]
+        is_near = len(known) and np.all(np.abs(known - np.round(known)) < _WHOLE_TOLERANCE * known)
+        if is_near and np.all(known >= 0.5):
+            return _filled(np.round(product)), "samples per second x time, rounded"
         return np.full(size, np.nan), ""
 
     def per_iteration(self, name: str) -> Column:
@@ -309,7 +299,6 @@ class _Finding:
             elapsed = tokens / rate if has_times else np.where(np.isfinite(rate), 1.0, np.nan)
             how_time = f"tokens / ({how_rate})" if has_times else f"{how_rate}, each record counted alike"
             tokens, how_tokens = (tokens, how_tokens) if has_times else (rate, how_rate)
-        of_device = self.records.column("tokens_per_second_per_device")
         return Sizes(
             tokens=tokens,
             elapsed_s=elapsed,
@@ -323,7 +312,6 @@ class _Finding:
             global_batch_size=_last(self.batch),
             how_batch=self.how_batch,
             num_devices=self.num_devices,
-            tokens_per_second_per_device=float(np.nanmean(of_device)) if np.isfinite(of_device).any() else None,
         )
 
 
