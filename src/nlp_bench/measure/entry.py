@@ -247,7 +247,9 @@ class RunResult:
     def to_json(self, tokens: int) -> dict[str, Any]:
         """Return one object of `runs` in nlp-bench/report/1."""
         measured = self.throughput
-        time_ci95_s = self.time_ci95_s(tokens)
+        ci95, time_ci95_s = self.ci95, self.time_ci95_s(tokens)
+        seconds = measured.seconds_per_iteration if measured else None
+        sustained, estimate = (measured.sustained, measured.estimate) if measured else (None, None)
         verdict = {"limit": self.verdict.word, "verdict": self.verdict.to_json()} if self.verdict else {}
         return {
             "source": self.source,
@@ -263,7 +265,7 @@ class RunResult:
             "tokens_per_second": {
                 "reference": self.reference,
                 "steady": self.steady,
-                "ci95": list(self.ci95) if self.ci95 else None,
+                "ci95": list(ci95) if ci95 else None,
             },
             "time_to_report_s": {
                 "reference": time_to_report_s(tokens, self.reference),
@@ -271,15 +273,13 @@ class RunResult:
                 "ci95": list(time_ci95_s) if time_ci95_s else None,
             },
             "tokens_per_second_per_gpu": self.tokens_per_second_per_gpu,
-            "seconds_per_iteration": dict(vars(measured.seconds_per_iteration))
-            if measured and measured.seconds_per_iteration
+            "seconds_per_iteration": dict(vars(seconds))
+            if seconds
             else dict.fromkeys(("mean", "median", "p95", "p99", "cv")),
             "window": measured.window.to_json() if measured else None,
-            "steady_state": measured.steadiness.to_json() if measured else None,
-            "sustained": measured.sustained.to_json(tokens) if measured and measured.sustained else None,
-            "uncertainty": asdict(measured.estimate.uncertainty)
-            if measured and measured.estimate and measured.estimate.uncertainty
-            else None,
+            "steady_state": asdict(measured.steadiness) if measured else None,
+            "sustained": sustained.to_json(tokens) if sustained else None,
+            "uncertainty": asdict(estimate.uncertainty) if estimate and estimate.uncertainty else None,
             "sensitivity": [choice.to_json(tokens) for choice in measured.sensitivity] if measured else [],
             "provenance": self.provenance.to_json() if self.provenance else None,
             "workload": self.workload.to_json(),

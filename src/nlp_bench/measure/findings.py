@@ -23,7 +23,7 @@ class Status(str, Enum):
     NOT_SHOWN = "NOT SHOWN"  # the evidence is missing, or proves neither
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """One value that a rule looked at."""
 
@@ -57,16 +57,7 @@ class Evidence:
         }
 
 
-@lru_cache(maxsize=4096, typed=True)
-def evidence(
-    name: str,
-    status: Status | None,
-    value: Value | None = None,
-    expected: Value | None = None,
-    source: str | None = None,
-) -> Evidence:
-    """Return one value that a rule looked at: thousands of runs of one configuration say the same, and share it."""
-    return Evidence(name=name, status=status, value=value, expected=expected, source=source)
+evidence = lru_cache(maxsize=4096, typed=True)(Evidence)  # thousands of runs of one configuration share what they say
 
 
 # Without slots: reports of many runs are sent between processes, and what has slots is sent field by field.

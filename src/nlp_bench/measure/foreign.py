@@ -162,7 +162,12 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
     if not (broken or ended or refusal):
         throughput = measure_records(records, sizes, conventions_of(log, attempt))
     if throughput:
-        refusal = _only_warm_up(throughput, log.counts_from) or why_implausible(attempt, sizes, throughput.steady)
+        refusal = why_implausible(attempt, sizes, throughput.steady)
+        if (
+            throughput.num_records == 1 and throughput.window.last_iteration <= log.counts_from
+        ):  # a number of the start-up
+            text = f"the only time is that of the first iteration ({log.counts_from}), which is warm-up; a longer log is needed"
+            refusal = Reason("only-warm-up", text)
         reasons += _qualifications(attempt, throughput, log.counts_from)
     workload = workload_of(None, log.settings, attempt)
     found: tuple[Contradiction, ...] = ()
@@ -289,14 +294,6 @@ def _median(records: Records, name: str) -> float | None:
     column = records.column(name)
     column = column[np.isfinite(column)]
     return float(np.median(column)) if len(column) else None
-
-
-def _only_warm_up(measured: Throughput, counts_from: int) -> Reason | None:
-    """Say that the first iteration alone was timed, where that is so: a number of it would be one of the start-up."""
-    if measured.num_records > 1 or measured.window.last_iteration > counts_from:
-        return None
-    text = f"the only time is that of the first iteration ({counts_from}), which is warm-up; a longer log is needed"
-    return Reason("only-warm-up", text)
 
 
 def _qualifications(attempt: Attempt, measured: Throughput, counts_from: int) -> list[Reason]:

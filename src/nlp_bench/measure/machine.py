@@ -208,8 +208,7 @@ def machine_of(
     reasons = sorted({reason for state in states for reason in state.throttled})
     is_normal = _is_normal(states)
     warnings = (
-        *_missing_records(nodes, num_nodes),
-        *_differences(nodes),
+        *_of_records(nodes, num_nodes),
         *_limits(states),
         *(_throttled(states, reason) for reason in reasons if reason != POWER_CAP or not is_normal),
         *_clocks(states),
@@ -270,17 +269,14 @@ def _counted(words: Iterable[str | None]) -> dict[str, int]:
     return dict(sorted(Counter(word for word in words if word).items()))
 
 
-def _missing_records(nodes: Sequence[NodeRecord], num_nodes: int | None) -> Iterator[str]:
-    if not nodes or num_nodes is None:
-        return  # a run of before there were records, or one that was told to keep none
-    if len(nodes) < num_nodes:
-        yield f"machine records of {num_nodes - len(nodes)} of {num_nodes} nodes are missing (there: {_named([n.name for n in nodes])})"
-    for node in [node for node in nodes if node.problem][:_MAX_NAMED]:
-        yield f"machine record of node {node.name}: {node.problem}"
-
-
-def _differences(nodes: Sequence[NodeRecord]) -> Iterator[str]:
-    """Say where the nodes are not alike."""
+def _of_records(nodes: Sequence[NodeRecord], num_nodes: int | None) -> Iterator[str]:
+    """Say what records are missing, and where the nodes are not alike."""
+    if nodes and num_nodes is not None:  # else it is a run of before there were records, or that was to keep none
+        if len(nodes) < num_nodes:
+            there = _named([node.name for node in nodes])
+            yield f"machine records of {num_nodes - len(nodes)} of {num_nodes} nodes are missing (there: {there})"
+        for node in [node for node in nodes if node.problem][:_MAX_NAMED]:
+            yield f"machine record of node {node.name}: {node.problem}"
     for words, dotted in (("CPU models", "cpu.model"), ("kernels", "kernel"), ("drivers", "driver")):
         found = _counted(node.text(dotted) for node in nodes)
         if len(found) > 1:
@@ -324,18 +320,14 @@ def _nccl(
     said: Mapping[str, str | None], package: str | None, nodes: Sequence[NodeRecord], *, has_network: bool
 ) -> Iterator[str]:
     version, transport = said["version"], said["transport"]
-    if package and version and _release(package) != _release(version):
+    releases = {found.group() if (found := _RELEASE.match(name)) else name for name in (package, version) if name}
+    if package and len(releases) > 1:
         yield f"NCCL {version} was loaded, the installed package is {package}"
     up = [port for node in nodes for port in node.objects("infiniband") if port.get("state") == "ACTIVE"]
     is_socket = transport == "Socket" or (transport is None and "NET/Socket" in (said["channels"] or ""))
     if is_socket and has_network and up:
         devices = _named(sorted({one_line(port.get("device") or "?") for port in up}))
         yield f"NCCL uses TCP sockets (NET/Socket) although InfiniBand is up ({devices})"
-
-
-def _release(version: str) -> str:
-    found = _RELEASE.match(version)
-    return found.group() if found else version
 
 
 def _named(names: Sequence[str]) -> str:

@@ -9,8 +9,12 @@ from nlp_bench.logs.record import LogRecord, Records
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.throughput import Throughput
 
-OTHER_ATTEMPT, NO_NUMBER, CUT, UNUSABLE = "other attempt", "no number", "cut line", "no time or size"
-"""Why a line does not count, beside the REASONS of `measure.window`."""
+OTHER_ATTEMPT, NO_NUMBER, CUT, UNUSABLE = (
+    "other attempt",
+    "no number",
+    "cut line",
+    "no time or size",
+)  # why a line does not count, too
 
 MEANING = {
     "source": "where the run was read: the path as it was given",
@@ -88,17 +92,15 @@ def rows_of(entry: RunResult) -> Iterator[Record]:
 
 def _rows(entry: RunResult, attempt: int, records: Records) -> Iterator[Record]:
     measured = entry.throughput
+    found: dict[int, tuple[int, float | None, float | None]] = {}
     if measured is None or not len(entry.records) or entry.records.offsets[0] not in records.offsets:
         why = [OTHER_ATTEMPT if measured else NO_NUMBER] * len(records)
-        found: dict[int, tuple[int, float | None, float | None]] = {}
     else:
         why = _why_excluded(measured, records)
         spans, has_times = measured.spans, measured.sizes.has_times
         columns = (spans.records.column("iteration"), spans.num_iterations, spans.num_tokens, spans.seconds)
-        found = {
-            int(last): (int(number), float(tokens) if has_times else None, float(seconds) if has_times else None)
-            for last, number, tokens, seconds in zip(*columns, strict=True)
-        }
+        for last, number, tokens, seconds in zip(*columns, strict=True):
+            found[int(last)] = (int(number), *((float(tokens), float(seconds)) if has_times else (None, None)))
     for record, word in zip(records, why, strict=True):
         num_iterations, num_tokens, seconds = found.get(record.iteration, (None, None, None))
         yield Record(

@@ -4,8 +4,7 @@ None of these changes the number; each is told beside it.
 """
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -71,10 +70,6 @@ class Steadiness:
         """Time at the end of the run / time in the window, by a slow end or by drift; None where that is not above 1."""
         slower = max(self.slowdown or 0.0, (self.drift or 0.0) / 2)
         return 1 + slower if slower > 0 else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields by name."""
-        return asdict(self)
 
     def warnings(self) -> list[Reason]:
         """Return one sentence for each thing that casts doubt on the number itself."""
