@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from support.spans import spans
 
 from nlp_bench.measure.interval import estimate_of
-from nlp_bench.measure.series import LARGEST_SUM, long_run_variance, scatter_around, scatter_of
+from nlp_bench.measure.series import LARGEST_SUM, long_run_variance, median, scatter_around, scatter_of
 
 Values = NDArray[np.float64]
 BY_TWOS = np.tile([1.0, 1.0, -1.0, -1.0], 4)
@@ -98,3 +98,11 @@ def test_the_interval_is_neither_too_narrow_nor_too_wide_for_slow_correlation(
         widths.append((found.seconds_per_token - 1 / interval[1]) / (1.72238 * deviation))
     assert least < np.median(widths) < most
     assert 0.01 * number <= faster <= 0.09 * number
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 50, 51])
+def test_the_median_is_numpys_to_the_last_bit(number: int) -> None:
+    values = np.random.default_rng(number).lognormal(size=number)
+    before = values.copy()
+    assert median(values) == np.median(values)
+    assert np.array_equal(values, before)

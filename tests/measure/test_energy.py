@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
+Cell = Callable[[str, float], float | None]
 WATTS = 100 + 110 + 120 + 130
 CLOCKS = "[default0]: > clocks of the ranks: within 0.001500 s after a barrier\n"
 
@@ -58,9 +60,15 @@ def test_the_counters_of_all_gpus_over_the_window(tmp_path: Path) -> None:
     assert found.joules == pytest.approx(2 * WATTS * window.window.seconds, rel=1e-6)
 
 
-def test_power_that_changes_within_the_window_is_the_counters_not_the_powers(tmp_path: Path) -> None:
-    """The power column is never integrated: it says 1 W here."""
-    node = Node("n1", cell=lambda name, _t: 1.0 if name.endswith("power_w") else None)
+@pytest.mark.parametrize(
+    "cell",
+    [
+        lambda name, _: 1.0 if name.endswith("power_w") else None,  # the power column is never integrated
+        lambda name, t: 1.0 if name == "gpu0_energy_mj" and t < BEGIN_S else None,  # a reset before the window
+    ],
+)
+def test_the_counters_within_the_window_are_the_energy(tmp_path: Path, cell: Cell) -> None:
+    node = Node("n1", cell=cell)
     assert energy(write_machine_run(tmp_path / "run", [node])).mean_power_w_per_gpu == pytest.approx(WATTS / 4)
 
 
@@ -84,6 +92,7 @@ def reset_counter(name: str, time_s: float) -> float | None:
         (Node("n1", cell=reset_counter), "GPU 2 on node n1: the energy counter began again during the window"),
         (Node("n1", times=[BEGIN_S - 5 + n for n in range(200)]), "GPU 0 on node n1: the samples miss 24.0 s of the window"),
         (Node("n1", times=[BEGIN_S + 100 + n for n in range(200)]), "the samples miss"),
+        (Node("n1", times=[BEGIN_S - 5 + n for n in range(120)] + [BEGIN_S + 110 + n for n in range(200)]), "clock was set back during the window"),
         (Node("n1", times=()), "GPU 0 on node n1 has no samples of its energy counter"),
         (Node("n1", cell=lambda name, _t: "" if name == "gpu1_energy_mj" else None), "GPU 1 on node n1 has no samples"),
         (Node("n1", cell=lambda name, _t: 7 if name == "gpu1_energy_mj" else None), "a counter that counts 0 J in"),
@@ -100,11 +109,6 @@ def test_what_is_no_number_and_why(tmp_path: Path, node: Node, reason: str) -> N
     assert reason in why(write_machine_run(tmp_path / "run", [node]))
 
 
-def test_a_reset_outside_the_window_does_no_harm(tmp_path: Path) -> None:
-    node = Node("n1", cell=lambda name, t: 1.0 if name == "gpu0_energy_mj" and t < BEGIN_S else None)
-    assert energy(write_machine_run(tmp_path / "run", [node])).mean_power_w_per_gpu == pytest.approx(WATTS / 4)
-
-
 def test_a_clock_that_was_set_back_before_the_window_does_no_harm(tmp_path: Path) -> None:
     times = [BEGIN_S + 3600 + n for n in range(3)] + [BEGIN_S - 5 + n for n in range(240)]
     node = Node(
@@ -114,30 +118,23 @@ def test_a_clock_that_was_set_back_before_the_window_does_no_harm(tmp_path: Path
     assert (found.mean_power_w_per_gpu, found.samples_per_second) == (pytest.approx(WATTS / 4), 1.0)
 
 
-def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
-    times = [BEGIN_S - 5 + n for n in range(120)] + [BEGIN_S + 110 + n for n in range(200)]
-    assert "the node's clock was set back during the window" in why(
-        write_machine_run(tmp_path / "run", [Node("n1", times=times)])
-    )
-
-
 def test_a_node_without_a_record(tmp_path: Path) -> None:
     folder = write_machine_run(tmp_path / "run", [Node("n1")], num_nodes=2)
     assert why(folder) == "1 of 2 nodes have machine records (n1)"
 
 
-@pytest.mark.parametrize("text", ["", "hello\n", "unix_time_s,a,a\n1,2,3\n", "\x00\xff,\n"])
-def test_a_file_of_samples_that_is_none(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        *(("n1.samples.csv", text, "no samples (n1.samples.csv does not begin with the column unix_time_s)")
+          for text in ("", "hello\n", "unix_time_s,a,a\n1,2,3\n", "\x00\xff,\n")),
+        *(("n1.json", text, "") for text in ("", "[]", '{"schema": "other/1"}', "[" * 100_000)),
+    ],
+)  # fmt: skip
+def test_a_file_of_a_node_that_is_none(tmp_path: Path, name: str, text: str, said: str) -> None:
     folder = write_machine_run(tmp_path / "run", [Node("n1")])
-    (folder / "machine/n1.samples.csv").write_text(text)
-    assert why(folder).startswith("node n1: no samples (n1.samples.csv does not begin with the column unix_time_s)")
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"schema": "other/1"}', "[" * 100_000])
-def test_a_record_of_a_node_that_is_none(tmp_path: Path, text: str) -> None:
-    folder = write_machine_run(tmp_path / "run", [Node("n1")])
-    (folder / "machine/n1.json").write_text(text)
-    assert why(folder).startswith("node n1: ")
+    (folder / "machine" / name).write_text(text)
+    assert why(folder).startswith(f"node n1: {said}")
 
 
 @pytest.mark.parametrize("gpus", [7, [7], [{"index": "x", "is_used": True}], [{"is_used": True}], {"index": 0}, None])
@@ -226,15 +223,12 @@ def test_cpu_packages_stand_beside_the_gpus_and_are_not_added(tmp_path: Path) ->
     assert found.cpu_joules_per_token == pytest.approx(300 * ITERATION_S / TOKENS_PER_ITERATION, rel=1e-6)
 
 
-def test_a_run_that_is_not_valid_has_no_energy(tmp_path: Path) -> None:
+def test_a_run_that_is_not_valid_or_recorded_nothing_has_no_energy(tmp_path: Path) -> None:
     folder = write_machine_run(tmp_path / "run", [Node("n1")])
     outcome = json.loads((folder / "outcome.json").read_text())
     (folder / "outcome.json").write_text(json.dumps({**outcome, "outcome": "FAILED"}))
     assert measured(folder).energy is None
-
-
-def test_without_records_nothing_is_said(tmp_path: Path) -> None:
-    entry = measured(write_machine_run(tmp_path / "run", [], num_nodes=1))
+    entry = measured(write_machine_run(tmp_path / "silent", [], num_nodes=1))
     assert entry.energy is None
     assert not any("energy" in remark for remark in entry.remarks)
 
@@ -301,11 +295,7 @@ def test_the_report_shows_energy_and_money(tmp_path: Path, capsys: pytest.Captur
     text = capsys.readouterr().out
     assert f"  energy    {joules:.6g} J/token = " in text
     assert "  power     115.0 W per GPU" in text
-
-
-def test_a_price_without_a_meter_is_no_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_machine_run(tmp_path / "run", [], num_nodes=1)
-    assert main(["report", str(folder), "--price-per-kwh", "0.3"]) == 0
+    assert main(["report", str(write_machine_run(tmp_path / "silent", [], num_nodes=1)), "--price-per-kwh", "0.3"]) == 0
     assert "no cost: no meter was read during the run, and the log states no energy" in capsys.readouterr().out
 
 

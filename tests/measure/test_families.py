@@ -7,37 +7,24 @@ from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.workload import Setting, Value, Workload, workload_of
 
 SHAPE: dict[str, Value] = {
-    "num_layers": 12,
-    "hidden_size": 768,
-    "ffn_hidden_size": 2048,
-    "num_attention_heads": 12,
-    "seq_length": 512,
-    "padded_vocab_size": 29184,
-    "sequence_parallel": False,
-}
+    "num_layers": 12, "hidden_size": 768, "ffn_hidden_size": 2048, "num_attention_heads": 12, "seq_length": 512,
+    "padded_vocab_size": 29184, "sequence_parallel": False,
+}  # fmt: skip
 
 
 def logged(**values: Value) -> Workload:
     return Workload(logged={name: Setting(value, "log line 1") for name, value in {**SHAPE, **values}.items()})
 
 
-def test_the_log_of_a_t5_gives_its_shape() -> None:
-    found = shaped(
-        logged(model_family="t5", decoder_seq_length=128, decoder_num_layers=6, geglu=True, swiglu=False)
-    ).shape
+def test_the_logs_of_a_t5_and_a_bert_give_their_shapes() -> None:
+    values = {"model_family": "t5", "decoder_seq_length": 128, "decoder_num_layers": 6, "geglu": True, "swiglu": False}
+    found = shaped(logged(**values)).shape
     assert isinstance(found, T5Shape)
-    assert (found.num_layers, found.num_decoder_layers, found.decoder_sequence_length, found.gated) == (
-        12,
-        6,
-        128,
-        True,
-    )
-
-
-def test_the_log_of_a_bert_gives_its_shape() -> None:
-    found = shaped(logged(model_family="bert", swiglu=False, bert_no_binary_head=True)).shape
-    assert isinstance(found, BertShape)
-    assert not found.binary_head
+    assert (found.num_layers, found.num_decoder_layers) == (12, 6)
+    assert (found.decoder_sequence_length, found.gated) == (128, True)
+    bert = shaped(logged(model_family="bert", swiglu=False, bert_no_binary_head=True)).shape
+    assert isinstance(bert, BertShape)
+    assert not bert.binary_head
 
 
 @pytest.mark.parametrize(
@@ -55,17 +42,9 @@ def test_what_is_not_known_is_refused(values: dict[str, Value], words: str) -> N
 
 def test_a_run_json_of_ours_gives_the_shape_of_its_family() -> None:
     architecture = {
-        "num_layers": 8,
-        "hidden_size": 512,
-        "ffn_hidden_size": 1024,
-        "num_attention_heads": 6,
-        "head_width": 64,
-        "activation": "geglu",
-        "sequence_length": 512,
-        "decoder_sequence_length": 128,
-        "vocab_size": 250000,
-        "vocab_extra_ids": 100,
-    }
+        "num_layers": 8, "hidden_size": 512, "ffn_hidden_size": 1024, "num_attention_heads": 6, "head_width": 64, "activation": "geglu",
+        "sequence_length": 512, "decoder_sequence_length": 128, "vocab_size": 250000, "vocab_extra_ids": 100,
+    }  # fmt: skip
     run = {"model": {"name": "mt5_170m", "family": "mt5", "architecture": architecture}, "parallel": {"tensor": 1}}
     found = shaped(workload_of(run, {})).shape
     assert isinstance(found, T5Shape)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,26 +68,6 @@ def test_what_the_log_says_against_a_valid_outcome(
     assert reason in found[1]
 
 
-def test_a_log_that_is_lost_in_part_is_invalid(run_dir: Path) -> None:
-    path = run_dir / "job.out"
-    path.write_text(re.sub(r"(iteration \(s\): [\d.]+)(?=\d \|)", r"\1[rank1]", path.read_text(), count=3))
-    found = outcome_of(run_dir)
-    assert found[0] == "INVALID"
-    assert "3 of 5 training lines (60.0 %) have no time that can be read" in found[1]
-
-
-def test_an_exit_status_against_a_valid_outcome_is_believed(run_dir: Path) -> None:
-    change(run_dir, "outcome.json", exit_status=1)
-    found = outcome_of(run_dir)
-    assert (found[0], "exit status 1" in found[1]) == ("FAILED", True)
-
-
-def test_no_time_that_could_be_used(run_dir: Path) -> None:
-    path = run_dir / "job.out"
-    path.write_text(re.sub(r"iteration \(s\): [\d.]+", "iteration (s): 0.0000", path.read_text()))
-    assert outcome_of(run_dir)[0] == "INVALID"
-
-
 @pytest.mark.parametrize("word", [word.value for word in Outcome if not word.has_number])
 def test_any_other_end_has_no_number_however_good_the_log(run_dir: Path, word: str) -> None:
     change(run_dir, "outcome.json", outcome=word, reasons=["it\nended"])
@@ -102,9 +83,19 @@ def test_any_other_end_has_no_number_however_good_the_log(run_dir: Path, word: s
     assert not re.search(r"^(tokens|time_to|ci95|avg_tflops|seconds|window|last_loss)", text, re.MULTILINE)
 
 
-def test_without_job_out(run_dir: Path) -> None:
-    (run_dir / "job.out").unlink()
-    assert outcome_of(run_dir) == ("INCOMPLETE", "there is no job.out")
+@pytest.mark.parametrize(
+    ("change_log", "outcome", "reason"),
+    [
+        (lambda text: re.sub(r"iteration \(s\): [\d.]+", "iteration (s): 0.0000", text), "INVALID", ""),
+        (lambda text: re.sub(r"(iteration \(s\): [\d.]+)(?=\d \|)", r"\1[rank1]", text, count=3),
+         "INVALID", "3 of 5 training lines (60.0 %) have no time that can be read"),
+    ],
+)  # fmt: skip
+def test_a_log_that_gives_no_times(run_dir: Path, change_log: Callable[[str], str], outcome: str, reason: str) -> None:
+    path = run_dir / "job.out"
+    path.write_text(change_log(path.read_text()))
+    found = outcome_of(run_dir)
+    assert (found[0], reason in found[1]) == (outcome, True)
 
 
 def test_the_last_attempt_is_judged(run_dir: Path) -> None:
@@ -112,6 +103,15 @@ def test_the_last_attempt_is_judged(run_dir: Path) -> None:
     text = path.read_text()
     path.write_text(text + "".join(text.replace("7.2310", "7.2311").splitlines(keepends=True)[:2]))
     assert outcome_of(run_dir)[0] == "INCOMPLETE"
+
+
+def test_other_records_against_a_valid_outcome(run_dir: Path) -> None:
+    change(run_dir, "outcome.json", exit_status=1)
+    found = outcome_of(run_dir)
+    assert (found[0], "exit status 1" in found[1]) == ("FAILED", True)
+    change(run_dir, "outcome.json", exit_status=0)
+    (run_dir / "job.out").unlink()
+    assert outcome_of(run_dir) == ("INCOMPLETE", "there is no job.out")
 
 
 @pytest.mark.parametrize(("missing", "remarks"), [((), []), ((1030, 1040), ["8 of 10 expected lines are whole"])])
@@ -136,15 +136,12 @@ def test_a_run_that_goes_on_owes_the_lines_from_its_checkpoint_on(
     assert f"{len(numbers)} of {expected} expected lines are whole" in measure_folder(run_dir, "x").entry.reason_texts
 
 
-def test_measure_without_an_outcome_names_sync(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_measured(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["measure", str(run_dir / "none")]) == 2
+    assert "none is no folder" in capsys.readouterr().err
     (run_dir / "outcome.json").unlink()
     assert main(["measure", str(run_dir)]) == 1
     assert f"nlp-bench sync {run_dir}" in capsys.readouterr().err
-
-
-def test_measure_of_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["measure", str(tmp_path / "none")]) == 2
-    assert "none is no folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -212,13 +209,6 @@ def test_an_entry_cannot_carry_a_number_that_it_must_not(run_dir: Path) -> None:
         RunResult(source="x", outcome=Outcome.FAILED, throughput=throughput)
 
 
-def test_changed_frozen_parameters_are_said(run_dir: Path) -> None:
-    change(run_dir, "run.json", deviations=["num_layers 96 -> 4"])
-    assert measure_folder(run_dir, "job.out").entry.reason_texts == (
-        "not the benchmark as defined: num_layers 96 -> 4",
-    )
-
-
 @pytest.mark.parametrize(("asked", "stated"), [("none", None), ("full", "full")])
 def test_no_recompute_is_no_setting(run_dir: Path, asked: str, stated: str | None) -> None:
     change(run_dir, "run.json", training={"iterations": 50, "log_interval": 10, "recompute": asked})
@@ -226,11 +216,10 @@ def test_no_recompute_is_no_setting(run_dir: Path, asked: str, stated: str | Non
     assert workload.value("recompute_granularity") == stated
 
 
-def test_rows_of_a_sweep_over_a_switch_tell_it(run_dir: Path) -> None:
-    change(
-        run_dir,
-        "run.json",
-        tuning={"kernels": "torch", "overlap_grad_reduce": True, "recompute_modules": ["mlp"], "trainer": "nlp-bench"},
-    )
-    lines = metrics_text(measure_folder(run_dir, "job.out")).splitlines()
+def test_changed_parameters_and_switches_are_said(run_dir: Path) -> None:
+    tuning = {"kernels": "torch", "overlap_grad_reduce": True, "recompute_modules": ["mlp"], "trainer": "nlp-bench"}
+    change(run_dir, "run.json", tuning=tuning, deviations=["num_layers 96 -> 4"])
+    found = measure_folder(run_dir, "job.out")
+    assert found.entry.reason_texts == ("not the benchmark as defined: num_layers 96 -> 4",)
+    lines = metrics_text(found).splitlines()
     assert "tuning: kernels=torch overlap_grad_reduce recompute_modules=mlp" in lines

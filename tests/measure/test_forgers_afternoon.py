@@ -30,7 +30,7 @@ from support.made_logs import (
     seconds_of,
     stamped,
     torchtitan,
-)
+)  # fmt: skip
 
 from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.foreign import measure_log

@@ -66,11 +66,8 @@ def test_two_states_of_which_one_change_was_seen_may_be_either() -> None:
     low, high = times_of(estimated(times))
     assert low == pytest.approx(1.0, abs=0.01)
     assert high == pytest.approx(1.1, abs=0.02)
-
-
-def test_a_slow_last_line_may_be_the_beginning_of_a_slower_speed() -> None:
     times = 1 + NOISE[:60] / 4
-    times[-1] += 0.3
+    times[-1] += 0.3  # a slow last line may be the beginning of a slower speed
     assert times_of(estimated(times))[0] < 1.0
 
 

@@ -76,6 +76,7 @@ def test_a_long_run_passes_and_fails() -> None:
     assert verdict_of(run, TOKENS, 0.98 * time_s).word == FAIL
     assert verdict_of(run, TOKENS, time_s).word == NOT_PROVEN
     assert verdict_of(run, TOKENS, 1.02 * time_s).depends_on_window is False
+    assert "not in seconds" in verdict_of(run, TOKENS, 1000 * time_s).reasons[0]  # a limit in milliseconds
 
 
 def test_a_run_that_ends_too_slow_for_the_limit_has_not_proven_it() -> None:
@@ -97,20 +98,10 @@ def test_what_has_no_interval_or_no_number_proves_nothing() -> None:
     assert verdict_of(short, TOKENS, 5600).word == NOT_PROVEN
 
 
-def test_a_limit_in_milliseconds_is_no_pass() -> None:
-    run = entry()
-    assert "not in seconds" in verdict_of(run, TOKENS, 1000 * TOKENS / run.steady).reasons[0]
-
-
 @pytest.mark.parametrize("text", ["560x", "9:20", "nan", "inf", "0", "-560", "", "20M"])
 def test_a_limit_that_is_no_time_is_refused(five: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(five), f"--limit={text}"]) == 2
     assert f"--limit: {text!r} is not a time above 0; write 560s, 10min" in capsys.readouterr().err
-
-
-def test_a_time_far_above_the_limit_is_told_as_a_multiple_of_it(five: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["report", str(five), "--sequence-length", str(SEQUENCE), "--limit", "1e-9"])
-    assert "its time is 5.5e+11 times the limit of 1e-09 s" in capsys.readouterr().out
 
 
 def test_one_is_told_in_the_singular(five: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,9 +131,13 @@ def test_scatter_without_bound_is_not_told_as_rounding(five: Path, capsys: pytes
     assert "rounded" not in said
 
 
-def test_a_limit_in_minutes_is_asked_about(five: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["report", str(five), "--sequence-length", "2048", "--limit", "9.33"])
-    assert "(is that limit in seconds?)" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [("1e-9", "its time is 5.5e+11 times the limit of 1e-09 s"), ("9.33", "(is that limit in seconds?)")],
+)
+def test_a_limit_far_from_the_time(five: Path, capsys: pytest.CaptureFixture[str], limit: str, said: str) -> None:
+    main(["report", str(five), "--sequence-length", "2048", "--limit", limit])
+    assert said in capsys.readouterr().out
 
 
 def test_a_csv_has_the_margins(five: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ Each forgery is a change to an honest log of a machine whose true time is known;
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from support.made_logs import (
     stamped,
     torchtitan,
     written,
-)
+)  # fmt: skip
 from support.samples import Sample, samples
 
 from nlp_bench.measure.contradiction import Code, Weight, doubts
@@ -141,32 +142,19 @@ def _changed_times() -> Iterator[Forgery]:
             ("nothing follows", maxtext, {}),
         )
         for words, form, follows in kinds:
-            yield (
-                f"all times x {factor}, {words}",
-                form,
-                lambda f=factor, t=true_s, k=follows: every(f, true_s=t, **k),
-                true_s,
-            )  # type: ignore[misc]
+            yield f"all times x {factor}, {words}", form, partial(every, factor, true_s=true_s, **follows), true_s
     true_s = HONEST_S / (1 - 0.1 / 3)
+    third = partial(every, 0.9, step=3, true_s=true_s)
     for form in (megatron, jupiter, ours, maxtext, torchtitan):
-        yield "every third line x 0.9", form, lambda t=true_s: every(0.9, step=3, true_s=t), true_s  # type: ignore[misc]
-    yield "every third line x 0.9, only a clock", stamped, lambda: every(0.9, step=3, true_s=true_s), true_s
-    yield (
-        "every third line x 0.9, with its rates",
-        ours,
-        lambda: every(0.9, step=3, true_s=true_s, rates=True, flops=True),
-        true_s,
-    )
+        yield "every third line x 0.9", form, third, true_s
+    yield "every third line x 0.9, only a clock", stamped, third, true_s
+    yield "every third line x 0.9, with its rates", ours, partial(third, rates=True, flops=True), true_s
     true_s = HONEST_S / (1 - 0.7 / 4)
+    fourth = partial(every, 0.3, step=4, true_s=true_s)
     for form in (megatron, bare, jupiter, ours):
-        yield "every fourth time x 0.3", form, lambda t=true_s: every(0.3, step=4, true_s=t), true_s  # type: ignore[misc]
-    yield (
-        "every fourth time x 0.3, with its rates",
-        jupiter,
-        lambda: every(0.3, step=4, true_s=true_s, rates=True, flops=True),
-        true_s,
-    )
-    yield "one line in ten x 0.5", bare, lambda: every(0.5, step=10, true_s=HONEST_S / 0.95), HONEST_S / 0.95
+        yield "every fourth time x 0.3", form, fourth, true_s
+    yield "every fourth time x 0.3, with its rates", jupiter, partial(fourth, rates=True, flops=True), true_s
+    yield "one line in ten x 0.5", bare, partial(every, 0.5, step=10, true_s=HONEST_S / 0.95), HONEST_S / 0.95
 
 
 def _lost_lines_and_sizes() -> Iterator[Forgery]:
@@ -175,47 +163,22 @@ def _lost_lines_and_sizes() -> Iterator[Forgery]:
     yield "lines of stalls dropped, the clock moved", megatron, lambda: without_stalls(1.6, 79.7, clock=True), 79.7
     yield "one line of a long stall dropped", bare, lambda: without_stalls(9.0, 79.2, (120,)), 79.2
     for value in (-5.0, 0.0, float("nan")):
-        yield f"times of stalls are {value}", bare, lambda v=value: negative(79.7, v), 79.7  # type: ignore[misc]
+        yield f"times of stalls are {value}", bare, partial(negative, 79.7, value), 79.7
     yield "times of stalls are negative", jupiter, lambda: negative(79.7, -5.0), 79.7
-    yield "sequence length doubled", megatron, lambda: doubled_sequence("seq_length"), 2 * HONEST_S
-    yield (
-        "sequence length doubled, positions too",
-        megatron,
-        lambda: doubled_sequence("seq_length", "max_position_embeddings"),
-        2 * HONEST_S,
-    )
-    yield (
-        "sequence length doubled, positions too",
-        ours,
-        lambda: doubled_sequence("seq_length", "max_position_embeddings"),
-        2 * HONEST_S,
-    )
-    yield "batch doubled in the lines", megatron, lambda: doubled_batch(in_lines=True), 2 * HONEST_S
-    yield (
-        "batch doubled in the lines, consumed samples too",
-        megatron,
-        lambda: doubled_batch(in_lines=True, consumed=True),
-        2 * HONEST_S,
-    )
-    yield (
-        "batch doubled in lines and arguments",
-        megatron,
-        lambda: doubled_batch(in_lines=True, arguments=True),
-        2 * HONEST_S,
-    )
-    yield (
-        "batch doubled everywhere but in the FLOP/s",
-        megatron,
-        lambda: doubled_batch(in_lines=True, consumed=True, arguments=True),
-        2 * HONEST_S,
-    )
-    yield "batch doubled in the lines", jupiter, lambda: doubled_batch(in_lines=True), 2 * HONEST_S
-    yield (
-        "batch doubled in the lines, consumed samples too",
-        ours,
-        lambda: doubled_batch(in_lines=True, consumed=True),
-        2 * HONEST_S,
-    )
+    lengths = partial(doubled_sequence, "seq_length", "max_position_embeddings")
+    in_lines = partial(doubled_batch, in_lines=True)
+    for words, form, forge in (
+        ("sequence length doubled", megatron, partial(doubled_sequence, "seq_length")),
+        ("sequence length doubled, positions too", megatron, lengths),
+        ("sequence length doubled, positions too", ours, lengths),
+        ("batch doubled in the lines", megatron, in_lines),
+        ("batch doubled in the lines, consumed samples too", megatron, partial(in_lines, consumed=True)),
+        ("batch doubled in lines and arguments", megatron, partial(in_lines, arguments=True)),
+        ("batch doubled everywhere but in the FLOP/s", megatron, partial(in_lines, consumed=True, arguments=True)),
+        ("batch doubled in the lines", jupiter, in_lines),
+        ("batch doubled in the lines, consumed samples too", ours, partial(in_lines, consumed=True)),
+    ):
+        yield words, form, forge, 2 * HONEST_S
 
 
 def two_ranks(made: Made) -> str:
@@ -245,10 +208,10 @@ def _no_training_and_other_clocks() -> Iterator[Forgery]:
     for share in (0.3, 0.12, 0.04):
         for form in (megatron, stamped, ours):
             made, true_s = outside_s(share)
-            yield f"{share:.0%} of the wall clock between the lines", form, lambda m=made: deepcopy(m), true_s  # type: ignore[misc]
+            yield f"{share:.0%} of the wall clock between the lines", form, partial(deepcopy, made), true_s
     for form in (stamped, ours):
         made, true_s = outside_s(0.3, 20)
-        yield "30% of the wall clock between some lines", form, lambda m=made: deepcopy(m), true_s  # type: ignore[misc]
+        yield "30% of the wall clock between some lines", form, partial(deepcopy, made), true_s
 
 
 FORGERIES = [*_changed_times(), *_lost_lines_and_sizes(), *_no_training_and_other_clocks()]

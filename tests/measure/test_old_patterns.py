@@ -16,24 +16,10 @@ SECONDS = (7.2310, 5.3551, 5.6192, 5.3291, 5.3247)
 
 def interval(number: int, elapsed_s: float) -> Interval:
     return Interval(
-        iteration=10 * number,
-        train_iters=12345678,
-        consumed_samples=960 * number,
-        elapsed_s=elapsed_s,
-        learning_rate=1e-6,
-        global_batch_size=96,
-        loss=8.5,
-        loss_scale=1.0,
-        grad_norm=5.0,
-        num_skipped=0,
-        num_nan=0,
-        legacy_flops=2.8e17,
-        model_flops=2.1e17,
-        sequence_length=2048,
-        num_gpus=384,
-        peak_bytes=40 * 2**30,
-        unix_time_s=1763639990 + 60.5 * number,
-    )
+        iteration=10 * number, train_iters=12345678, consumed_samples=960 * number, elapsed_s=elapsed_s, learning_rate=1e-6,
+        global_batch_size=96, loss=8.5, loss_scale=1.0, grad_norm=5.0, num_skipped=0, num_nan=0, legacy_flops=2.8e17, model_flops=2.1e17,
+        sequence_length=2048, num_gpus=384, peak_bytes=40 * 2**30, unix_time_s=1763639990 + 60.5 * number,
+    )  # fmt: skip
 
 
 @pytest.fixture

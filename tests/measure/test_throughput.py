@@ -1,14 +1,12 @@
 """The two throughputs against the published figures."""
 
-import math
-import random
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from nlp_bench.logs.record import Attempt, LogRecord, Records
-from nlp_bench.measure.estimate import student_cdf, student_t, variance_ratio_tail
+from nlp_bench.measure.estimate import student_cdf, variance_ratio_tail
 from nlp_bench.measure.interval import estimate_of
 from nlp_bench.measure.sizes import Overrides, Sizes, Spans, iterations_per_record, sizes_of, spans_of
 from nlp_bench.measure.throughput import (
@@ -17,7 +15,7 @@ from nlp_bench.measure.throughput import (
     measure_records,
     reference_tokens_per_second,
     time_to_report_s,
-)
+)  # fmt: skip
 
 Make = Callable[..., list[LogRecord]]
 SEED_SECONDS = (7.2310, 5.3551, 5.6192, 5.3291, 5.3247)
@@ -77,11 +75,8 @@ def test_a_slow_end_is_left_out_and_a_single_stall_inside_stays(records: Make) -
         (33, 35, "slow end"),
     ]
     assert found.seconds_per_iteration.p99 > 2
-
-
-def test_two_slow_iterations_at_the_end_are_no_slower_speed(records: Make) -> None:
-    found = measured(records(*[5.0] * 8, 1.0, 1.01, 0.99, 3.0, *[1.0] * 20, 2.0, 2.0))
-    assert (found.window.first_iteration, found.window.last_iteration) == (9, 34)
+    two_slow = measured(records(*[5.0] * 8, 1.0, 1.01, 0.99, 3.0, *[1.0] * 20, 2.0, 2.0))
+    assert (two_slow.window.first_iteration, two_slow.window.last_iteration) == (9, 34)
 
 
 def test_an_excerpt_from_the_middle_keeps_its_first_interval(records: Make) -> None:
@@ -102,11 +97,8 @@ def test_a_single_record_is_its_own_window_and_has_no_interval(records: Make) ->
 def test_how_many_iterations_a_line_covers(records: Make, numbers: list[int], expected: list[int]) -> None:
     found = [records(1.0, start=number - 1)[0] for number in numbers]
     assert iterations_per_record(Records.of(found)).tolist() == expected
-
-
-def test_the_log_interval_helps_a_single_record(records: Make) -> None:
-    assert iterations_per_record(Records.of(records(1.0, start=9)), log_interval=10).tolist() == [10]
-    assert iterations_per_record(Records.of(records(1.0, start=9))).tolist() == [1]
+    alone = Records.of(records(1.0, start=9))
+    assert [iterations_per_record(alone, *interval).tolist() for interval in ((), (10,))] == [[1], [10]]
 
 
 def test_statistics() -> None:
@@ -115,12 +107,6 @@ def test_statistics() -> None:
     assert found.cv == pytest.approx(29.011491975882016 / 50.5)
     one = Summary.of(np.array([3.0]))
     assert (one.p99, one.cv) == (3.0, None)
-
-
-def test_student_t() -> None:
-    assert student_t(0.975, 2) == pytest.approx(4.302653, abs=1e-6)
-    assert student_t(0.975, 60) == pytest.approx(2.000298, abs=1e-6)
-    assert student_t(0.95, 7.5) == pytest.approx(1.876, abs=1e-3)
 
 
 @pytest.mark.parametrize("degrees", [1, 2.5, 10, 300])
@@ -133,23 +119,6 @@ def test_the_distributions_are_those_of_scipy(degrees: float) -> None:
             assert variance_ratio_tail(ratio, degrees, other) == pytest.approx(
                 stats.f.sf(ratio, degrees, other), rel=1e-8
             )
-
-
-def covered(rho: float, num_records: int, seed: int) -> list[float]:
-    noise, state, seconds = random.Random(seed), 0.0, []  # noqa: S311  # a repeatable test
-    for _ in range(num_records):
-        state = rho * state + math.sqrt(1 - rho * rho) * noise.gauss(0, 1)
-        seconds.append(10 + 0.1 * state)
-    return seconds
-
-
-@pytest.mark.parametrize(("rho", "num_records"), [(0.0, 5), (0.0, 40), (0.6, 100)])
-def test_the_interval_covers_the_truth_also_with_autocorrelation(records: Make, rho: float, num_records: int) -> None:
-    hits = 0
-    for seed in range(300):
-        low, high = estimate_of(spans(records(*covered(rho, num_records, seed)), 100)).interval()
-        hits += low <= 8 * 100 / 10 <= high
-    assert hits / 300 >= 0.92
 
 
 def test_no_interval_where_the_times_bound_nothing(records: Make) -> None:

@@ -19,13 +19,10 @@ def reasons(window: Window) -> list[tuple[int, int, str]]:
     return [(e.first_iteration, e.last_iteration, e.why) for e in window.excluded]
 
 
-def test_a_level_that_is_kept_has_no_change() -> None:
-    assert levels(1 + NOISE) == [(0, 400)]
-
-
 @pytest.mark.parametrize(("at", "step"), [(100, 0.05), (300, -0.05), (200, 0.03), (390, 0.3)])
 def test_a_change_of_level_is_found_where_it_is(at: int, step: float) -> None:
     times = 1 + NOISE
+    assert levels(times) == [(0, 400)]
     times[at:] += step
     segments = levels(times)
     assert len(segments) == 2
@@ -73,15 +70,10 @@ def test_a_stall_inside_belongs_to_the_machine_unless_the_log_says_what_it_was()
     assert reasons(found(times)) == [(1, 1, "warm-up")]
     saved = found(times, events=[Event("checkpoint", 2950, 7)])  # between the records at byte 2900 and 3000
     assert reasons(saved) == [(1, 1, "warm-up"), (31, 31, "checkpoint")]
+    for offset in (0, 10**9):  # before the first and after the last record
+        assert reasons(found(times, events=[Event("evaluation", offset, 1)])) == [(1, 1, "warm-up")]
     fast = found(1 + NOISE[:60], events=[Event("evaluation", 2950, 7)])
     assert reasons(fast) == [(1, 1, "warm-up")]
-
-
-@pytest.mark.parametrize("offset", [0, 10**9])
-def test_an_event_before_the_first_or_after_the_last_record_marks_nothing(offset: int) -> None:
-    times = 1 + NOISE[:60]
-    times[30] = 4.0
-    assert reasons(found(times, events=[Event("evaluation", offset, 1)])) == [(1, 1, "warm-up")]
 
 
 def test_a_front_that_fades_is_left_out_further_than_noise_shows_it() -> None:
@@ -102,12 +94,14 @@ def test_the_line_that_holds_the_first_iteration_again_is_warm_up_too() -> None:
     assert reasons(reset)[0][:2] == (1, 1)
 
 
-def test_every_reason_has_a_word_of_the_list() -> None:
+def test_neighbours_are_told_as_one_stretch_by_the_words_of_the_list_in_the_order_of_the_iterations() -> None:
     times = 1 + NOISE[:200]
-    times[:5], times[100], times[190:] = 3, 0.1, 1.4
-    window = found(times)
-    assert {e.why for e in window.excluded} == {"warm-up", "implausibly fast", "slow end"}
-    assert {e.why for e in window.excluded} <= set(REASONS)
+    times[:3], times[60:62], times[190:] = 5, 0.1, 1.4
+    told = reasons(found(times))
+    assert told == sorted(told)
+    assert (61, 62, "implausibly fast") in told
+    assert {why for *_, why in told} == {"warm-up", "implausibly fast", "slow end"} <= set(REASONS)
+    assert all(one[1] < two[0] for one, two in pairwise(told))
 
 
 def test_words_in_most_intervals_excuse_none_of_them() -> None:
@@ -125,15 +119,6 @@ def test_a_level_that_comes_back_inside_is_the_machines_own() -> None:
     window = found(times)
     assert reasons(window) == [(1, 1, "warm-up")]
     assert window.seconds / window.num_tokens == pytest.approx(1.04, rel=0.005)
-
-
-def test_neighbours_are_told_as_one_stretch_in_the_order_of_the_iterations() -> None:
-    times = 1 + NOISE[:200]
-    times[:3], times[60:62], times[190:] = 5, 0.1, 1.4
-    told = reasons(found(times))
-    assert told == sorted(told)
-    assert (61, 62, "implausibly fast") in told
-    assert all(one[1] < two[0] for one, two in pairwise(told))
 
 
 def test_more_levels_than_are_looked_for_cut_no_end_finer_than_the_other() -> None:

@@ -56,7 +56,7 @@ def test_a_run_that_keeps_all_rules_is_valid_and_says_so_in_one_note(make_run: M
 @pytest.mark.parametrize(
     ("broken", "rule", "says"),
     [
-        ({"choices": {"nhidden": 6144, "nheads": 48}}, "shape", "hidden_size is 6144 (run.json), expected 12288"),
+        ({"choices": {"hidden_size": 6144, "num_attention_heads": 48}}, "shape", "hidden_size is 6144 (run.json), expected 12288"),
         ({"choices": {"sequence_length": 1024}}, "shape", "seq_length is 1024 (run.json), expected 2048"),
         ({"words": ("--lr", "6e-5")}, "training", "lr is 6e-05 (log line N), expected 0.0001"),
         ({"words": ("--seed", "1")}, "agreement", "seed is 1 (log line N), expected 42"),
@@ -92,14 +92,6 @@ def test_a_broken_rule_names_value_place_and_rule(make_run: Make, broken: dict[s
     assert (entry.outcome is Outcome.VALID) is keeps_number
 
 
-def test_a_run_that_goes_on_from_a_checkpoint_owes_no_lines_before_it(make_run: Make) -> None:
-    choices = {"train_args": "--load /checkpoints"}
-    whole = finding(ours(make_run(choices=choices, without=tuple(range(1, 6)))), "whole-log")
-    assert (whole.status, whole.evidence[0].value) == (PASS, "0 of 10")
-    torn = finding(ours(make_run(choices=choices, without=(*range(1, 6), 9))), "whole-log")
-    assert (torn.status, torn.evidence[0].value) == (FAIL, "1 of 10, the first after iteration 80")
-
-
 def without_lines(text: str) -> str:
     """Return `text` without the numbers of log lines, which every new argument of the trainer moves."""
     return re.sub(r"log lines? \d+( to \d+)?", "log line N", text)
@@ -110,34 +102,13 @@ def test_a_released_torch_of_any_build_passes(make_run: Make, torch: str) -> Non
     assert finding(ours(make_run(torch=torch)), "released-torch").status is PASS
 
 
-def test_fp16_in_place_of_bf16_is_no_less_accurate(make_run: Make, tmp_path: Path) -> None:
-    log = (
-        (make_run() / "job.out")
-        .read_text()
-        .replace("bf16 ............................................ True", "bf16 ........ False")
-    )
-    log = log.replace("fp16 ............................................ False", "fp16 ........ True")
-    assert finding(foreign(log, tmp_path), "precision").status is PASS
-
-
 @pytest.mark.parametrize("word", ["hybrid", "e4m3"])
 def test_fp8_is_less_accurate(make_run: Make, tmp_path: Path, word: str) -> None:
-    log = (
-        (make_run() / "job.out")
-        .read_text()
-        .replace("]:  fp16 ..", f"]:  fp8 ............. {word}\n[default3]:  fp16 ..")
-    )
-    found = finding(foreign(log, tmp_path), "precision")
+    log = (make_run() / "job.out").read_text()
+    said = f"]:  fp8 ............. {word}\n[default3]:  fp16 .."
+    found = finding(foreign(log.replace("]:  fp16 ..", said), tmp_path), "precision")
     assert found.status is FAIL
     assert "precision is fp8 (log line N), expected one of fp64, fp32, bf16, fp16" in without_lines(found.reason())
-
-
-def test_without_being_asked_a_broken_rule_is_a_note_beside_the_number(make_run: Make) -> None:
-    entry = ours(make_run(torch="2.9.0.dev1"))
-    assert entry.has_number
-    assert any(
-        "rules jupiter-nlp: INVALID, released-torch: torch_version is 2.9.0.dev1" in said for said in entry.remarks
-    )
 
 
 def test_the_log_of_another_run_never_has_a_number(make_run: Make) -> None:
@@ -274,10 +245,6 @@ def test_an_entry_that_was_not_measured_is_judged_too() -> None:
     )
 
 
-def test_log_of_keeps_the_shape_of_the_trainer() -> None:
-    assert "[default3]: > versions: nlp-bench 0.1.0" in log_of(asked("13"), seconds=(1.0,))
-
-
 def without_loss(lines: str, number: int) -> str:
     """Return the log with nan for its first losses."""
     return re.sub(r"lm loss: \d\S+", "lm loss: nan", lines, count=number)
@@ -311,7 +278,8 @@ def test_skipped_iterations_are_allowed_by_number_format(make_run: Make, tmp_pat
     assert finding(foreign(few, tmp_path), "skipped-iterations").status is FAIL
     half = few.replace("bf16 ............................................ True", "bf16 ......... False")
     half = half.replace("fp16 ............................................ False", "fp16 ......... True")
-    assert finding(foreign(half, tmp_path), "skipped-iterations").status is PASS
+    of_half = foreign(half, tmp_path)
+    assert [finding(of_half, rule).status for rule in ("skipped-iterations", "precision")] == [PASS, PASS]
     unknown = few.replace(
         "bf16 ............................................ True",
         "fp8 ............................................. hybrid",

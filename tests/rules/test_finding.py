@@ -241,7 +241,7 @@ def test_a_value_has_the_digits_that_a_person_reads() -> None:
     ],
 )
 def test_lines_that_are_missing_are_counted(without: tuple[int, ...], goes_on: bool, said: str, make_run: Make) -> None:
-    folder = make_run(without=without, choices={"train_args": "--load ckpt"} if goes_on else {})
+    folder = make_run(without=without, choices={"train_args": ("--load", "ckpt")} if goes_on else {})
     rules = measured_folder(folder, "run").entry.rules
     assert rules is not None
     (found,) = [one for rule in rules.findings if rule.rule == "whole-log" for one in rule.evidence]

@@ -200,6 +200,12 @@ def efficiency_of(entry: "RunResult") -> Efficiency | None:
             f"{peak.number_format}): the device, the number format, the number of GPUs or the shape is not the one that ran"
         )
         peak = None
+    given = ((name, value, entry.workload.setting(name)) for name, value in vars(entry.given).items() if value)
+    overridden = (
+        f"--{name} {value} is used although {logged.source} says {str(logged.value)[:80]!r}"
+        for name, value, logged in given
+        if logged and logged.value != value
+    )
     return Efficiency(
         tokens_per_second=rate,
         rate="steady" if entry.steady else "reference",
@@ -207,7 +213,7 @@ def efficiency_of(entry: "RunResult") -> Efficiency | None:
         shaped=known,
         peak=peak,
         why_not=tuple(why_not),
-        assumed=(*known.assumed, *_overridden(entry)),
+        assumed=(*known.assumed, *overridden),
         stated=tuple(stated_countings(entry, per_token)),
         **per_gpu,
     )
@@ -244,10 +250,3 @@ def _peak(entry: "RunResult", why_not: list[str]) -> Peak | None:
         why = str(error)
     why_not.append(f"no MFU and HFU: {why}")
     return None
-
-
-def _overridden(entry: "RunResult") -> Iterator[str]:
-    for name, given in vars(entry.given).items():
-        logged = entry.workload.setting(name)
-        if given and logged and logged.value != given:
-            yield f"--{name} {given} is used although {logged.source} says {str(logged.value)[:80]!r}"

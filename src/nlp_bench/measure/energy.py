@@ -50,7 +50,6 @@ class Counter:
     times: Column
     """Seconds since 1970."""
     joules: Column
-    """The counter; NaN where a sample has none."""
     range_j: float | None = None
     """The counter begins again after this many joules; None: it never should."""
 
@@ -108,7 +107,6 @@ class Energy:
     num_samples: int | None = None
     """Within the window, of the node with the fewest."""
     longest_gap_s: float | None = None
-    """The longest pause between two samples of a node."""
     remarks: tuple[str, ...] = ()
     why_none: str | None = None
 
@@ -133,7 +131,6 @@ class Job:
 
     num_nodes: int
     num_gpus: int
-    """GPUs (or CPU ranks) of the run."""
     is_on_gpus: bool
     clock_spread_s: float | None
     """How far the clocks of the ranks were apart, as the log says."""

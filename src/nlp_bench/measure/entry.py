@@ -36,17 +36,15 @@ _TOLERANCE = 0.03
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """One row of a published table: kept to be checked, never to be used as a result.
+    """One row of a published table (a file): kept to be checked, never to be used as a result.
 
     Numbers that are held against a recomputed value keep the digits that were printed.
     """
 
     table: str
-    """The file, as the caller named it."""
     line: int
     """Line of the row in the file."""
     source: str
-    """Where it was published."""
     iterations: int | None = None
     log_interval: int | None = None
     perfect_linear: str | None = None
@@ -155,13 +153,11 @@ class RunResult:
     provenance: Provenance | None = None
     """Where the numbers come from, None where no log was read."""
     workload: Workload = NO_WORKLOAD
-    """What was trained and how, as far as it is known."""
     energy: "Energy | None" = None
     """Energy of the window or why there is none, None where nothing was recorded."""
     machine: "MachineTruth | None" = None
     """What the machine really was, None where nobody says."""
     given: Given = NOTHING_GIVEN
-    """What a person said of the accelerators."""
     sizes_supplied: tuple[Supplied, ...] = ()
     """Sizes of the command line that the log does not show, or contradicts."""
     seals: tuple[Finding, ...] = ()

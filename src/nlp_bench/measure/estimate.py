@@ -25,11 +25,9 @@ class Uncertainty:
     """What the interval of a mean time is made of; times as shares of the mean time of one iteration."""
 
     num_iterations: float
-    """Iterations that were averaged."""
     noise: float
     """Standard error of the mean without stalls and changes of state."""
     degrees: float
-    """Degrees of freedom of `noise`."""
     num_stalls: int = 0
     """Stalls, neighbouring slow intervals counted once."""
     stalls: float = 0.0

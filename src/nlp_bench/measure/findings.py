@@ -66,9 +66,7 @@ class Finding:
     """What one rule found."""
 
     rule: str
-    """The rule's id: its name in the file."""
     check: str
-    """What kind of rule it is."""
     why: str
     """The rule for people, in a sentence."""
     status: Status
@@ -114,7 +112,6 @@ class Judgement:
     """The findings of all rules that apply to one run."""
 
     rules: str
-    """Name of the rule file, without .toml."""
     digest: str
     """SHA-256 over the rule file, those it extends and the model files: two judgements by one digest used the same rules."""
     model: str | None

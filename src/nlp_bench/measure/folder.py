@@ -40,12 +40,10 @@ LARGEST = 10**15  # no count of a run is larger; a number of 400 digits cannot b
 
 @dataclass(frozen=True, kw_only=True)
 class FolderMeasurement:
-    """What one run folder gave."""
+    """What one run folder gave: run.json and outcome.json unchanged, and the result."""
 
     run: dict[str, Any]
-    """run.json, unchanged."""
     ended: dict[str, Any]
-    """outcome.json, unchanged."""
     entry: RunResult
 
 
@@ -61,9 +59,7 @@ class Requested:
     """The sizes, as a person would give them on the command line: the log has less weight."""
     iterations: int
     log_interval: int
-    """Iterations per line of the log."""
     goes_on: bool
-    """Whether the training goes on from a checkpoint, so that the log may begin behind iteration 1."""
     until: float | None
     """Share to which the mean time was to be known before the run ended by itself; None: it was to do all its iterations."""
     enough_at: int | None
@@ -162,7 +158,8 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
 ) -> FolderMeasurement:
     given = read_word(ended.get("outcome"), folder / "outcome.json")
     log, sealed = _read(folder)
-    attempt = _last_attempt(log)
+    attempt = log.attempts[-1] if log and log.attempts else Attempt()
+    attempt = replace(attempt, records=attempt.records.chosen(attempt.records.whole))
     records = attempt.records
     seals = seal.check(folder, is_valid=given is Outcome.VALID, redacted=redacted, log=sealed)
     outcome, why = _objection(folder, ended, given, seals, redacted) or (given, None)
@@ -245,12 +242,6 @@ def _read(folder: Path) -> tuple[Log | None, seal.SealedLog]:
         return None, seal.NO_LOG
     sealed = seal.sealed_log_of(path)
     return with_own_events(read_log(str(path), only=OURS), sealed), sealed
-
-
-def _last_attempt(log: Log | None) -> Attempt:
-    """Return the whole records of the last start of the program."""
-    attempt = log.attempts[-1] if log and log.attempts else Attempt()
-    return replace(attempt, records=attempt.records.chosen(attempt.records.whole))
 
 
 def _objection(

@@ -64,7 +64,14 @@ def measure_log(
     log = with_own_events(log, sealed)
     groups: dict[tuple[object, ...], list[Attempt]] = {}
     for attempt in log.attempts:
-        groups.setdefault(_configuration(attempt), []).append(attempt)
+        last, length = attempt.records[-1], attempt.fact("sequence_length")
+        sizes = (
+            last.total_iterations,
+            last.global_batch_size,
+            last.sequence_length or length,
+            attempt.fact("num_devices"),
+        )
+        groups.setdefault(sizes, []).append(attempt)
     return [
         _with_machine(judge(_result(source, log, attempts, overrides, sealed)), log) for attempts in groups.values()
     ]
@@ -142,12 +149,6 @@ def log_reasons(log: Log) -> list[Reason]:
     return [*said, Reason("damaged", one_line(log.damage))] if log.damage else said
 
 
-def _configuration(attempt: Attempt) -> tuple[object, ...]:
-    last = attempt.records[-1]
-    length = last.sequence_length or attempt.fact("sequence_length")
-    return last.total_iterations, last.global_batch_size, length, attempt.fact("num_devices")
-
-
 def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overrides, sealed: SealedLog) -> RunResult:
     attempt = max(attempts, key=lambda a: len(a.records))
     records, last = attempt.records, attempt.records[-1]
@@ -163,9 +164,8 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         throughput = measure_records(records, sizes, conventions_of(log, attempt))
     if throughput:
         refusal = why_implausible(attempt, sizes, throughput.steady)
-        if (
-            throughput.num_records == 1 and throughput.window.last_iteration <= log.counts_from
-        ):  # a number of the start-up
+        # A number of the first iteration alone would be one of the start-up.
+        if throughput.num_records == 1 and throughput.window.last_iteration <= log.counts_from:
             text = f"the only time is that of the first iteration ({log.counts_from}), which is warm-up; a longer log is needed"
             refusal = Reason("only-warm-up", text)
         reasons += _qualifications(attempt, throughput, log.counts_from)

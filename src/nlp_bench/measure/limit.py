@@ -17,9 +17,7 @@ class Verdict:
     """The verdict on one run."""
 
     word: str
-    """PASS, FAIL or NOT PROVEN."""
     limit_s: float
-    """The limit in seconds."""
     margin: float | None
     """(limit - time) / limit, of the steady time (of the reference time where there is no other); negative above the limit."""
     worst_margin: float | None

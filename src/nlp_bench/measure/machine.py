@@ -40,7 +40,6 @@ class NodeRecord:
     """One node. What it says comes from a file that anybody may have written: each value is looked at before it is used."""
 
     name: str
-    """The node's name, as its file is called."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """NODE.json, {} where it cannot be read."""
     columns: Mapping[str, Column] = field(default_factory=dict)

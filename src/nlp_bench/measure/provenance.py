@@ -23,7 +23,6 @@ class Place:
     iteration: int
     """The last iteration that the record covers."""
     line: int
-    """Line of the file, counted from 1."""
     offset: int
     """Byte at which that line begins, after decompression."""
     text: str | None = None
@@ -64,13 +63,11 @@ class Arithmetic:
     mean_s: float | None
     """Mean of all times, the divisor of the reference value."""
     num_times: int
-    """Times in that mean."""
     window_tokens: float
     """Tokens of the steady window, the dividend of the steady value; a sum of rates where the log has rates alone."""
     window_seconds: float
     """Seconds of the steady window; the number of its iterations where the log has rates alone."""
     window_iterations: int
-    """Iterations that the records of the window stand for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +75,6 @@ class Provenance:
     """All of it for one run."""
 
     first_record: Place | None = None
-    """The first record that was believed."""
     last_record: Place | None = None
     window_first_record: Place | None = None
     """The first record of the steady window."""
@@ -88,7 +84,6 @@ class Provenance:
     arithmetic: Arithmetic | None = None
     """None where nothing was measured."""
     left_out: tuple[LeftOut, ...] = ()
-    """What no number was computed from."""
     remarks: tuple[str, ...] = ()
     """What the dialect has to say about its numbers."""
 

@@ -8,11 +8,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nlp_bench.config.values import clock
 from nlp_bench.escape import one_line
-from nlp_bench.logs.record import LogRecord
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import FolderMeasurement
 from nlp_bench.measure.throughput import REPORT_TOKENS, Throughput, time_to_report_s
@@ -36,14 +34,11 @@ def result_record(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> d
         "run": measured.entry.to_json(tokens),
         "identity": {key: measured.run[key] for key in _IDENTITY if key in measured.run},
         "ended": {key: measured.ended.get(key) for key in ENDED},
-        "samples": [_sample(record) for record in measured.entry.records],
+        "samples": [
+            {"iteration": each.iteration, "elapsed_s": each.elapsed_s, "lm_loss": _plain(each.lm_loss)}
+            for each in measured.entry.records
+        ],
     }
-
-
-def _sample(record: LogRecord) -> dict[str, Any]:
-    loss = record.lm_loss
-    said = loss if loss is None or math.isfinite(loss) else str(loss)
-    return {"iteration": record.iteration, "elapsed_s": record.elapsed_s, "lm_loss": said}
 
 
 FROM_RUN = {
@@ -107,11 +102,13 @@ def _numbers(entry: RunResult, throughput: Throughput, tokens: int) -> dict[str,
     losses = entry.records.column("lm_loss")[entry.records.has("lm_loss")]
     ends = {"first_loss": losses[0], "last_loss": losses[-1]} if len(losses) else {}
     low, high = entry.ci95 or (None, None)
+    flops = entry.records.column("tflops")
+    flops = flops[np.isfinite(flops)]
     window, times = throughput.window, throughput.seconds_per_iteration
     return {
         **{name: f"{loss:.6E}" for name, loss in ends.items()},
         # The old table's column is JUBE's mean over all lines, warm-up included.
-        "avg_tflops_per_gpu": _fixed(_mean_or_none(entry.records.column("tflops"))),
+        "avg_tflops_per_gpu": _fixed(float(flops.mean()) if len(flops) else None),
         "tokens_per_second": _fixed(entry.reference),
         "time_to_report_in_seconds": _fixed(time_to_report_s(tokens, entry.reference)),
         "tokens_per_second_steady": _fixed(entry.steady),
@@ -126,9 +123,8 @@ def _numbers(entry: RunResult, throughput: Throughput, tokens: int) -> dict[str,
     }
 
 
-def _mean_or_none(values: NDArray[np.float64]) -> float | None:
-    values = values[np.isfinite(values)]
-    return float(values.mean()) if len(values) else None
+def _plain(loss: float | None) -> float | str | None:
+    return loss if loss is None or math.isfinite(loss) else str(loss)
 
 
 def _fixed(value: float | None, digits: int = 2) -> str | None:

@@ -67,7 +67,6 @@ class Restated:
     low: float
     """The least that stated rate / (work / time) may be by the printed digits: of the constant, or the median where there is none."""
     high: float
-    """The greatest."""
     is_wrong: NDArray[np.bool_]
     """Lines that do not agree with the constant."""
     is_absolute: bool

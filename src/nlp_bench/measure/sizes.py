@@ -55,7 +55,7 @@ class Overrides:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Per record; NaN where it cannot be known."""
+    """Per record; NaN where it cannot be known. What `how_` says in words is empty where the thing is not known."""
 
     tokens: Column
     """Tokens per iteration of the whole machine; where `has_times` is False, tokens per second."""
@@ -66,19 +66,14 @@ class Sizes:
     is_of_rates: bool
     """Whether the tokens were computed from a rate that the log states, so that they cannot be held against it."""
     how_tokens: str
-    """Where the tokens come from, in words."""
     how_time: str
-    """Where the time comes from, in words."""
     sequence: Column
-    """Tokens per sample."""
     sequence_length: int | None
     """Tokens per sample of the last record."""
     how_sequence: str
-    """Where the sequence length comes from, in words; empty where it is not known."""
     global_batch_size: int | None
     """Samples per iteration of the last record."""
     how_batch: str
-    """Where the batch size comes from, in words; empty where it is not known."""
     num_devices: int | None
 
     @property

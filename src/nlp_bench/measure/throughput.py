@@ -41,9 +41,7 @@ class Choice:
     """The rate of one window."""
 
     name: str
-    """The window in words."""
     used_by: str
-    """Whose window it is."""
     num_records: int
     tokens_per_second: float
     """Tokens / time of these intervals; of the whole machine."""
@@ -194,9 +192,7 @@ class Throughput:
     spans: Spans
     """Every interval that has a time and a size, those outside the window too; none where the samples were not kept."""
     num_records: int
-    """How many there were."""
     sizes: Sizes
-    """Tokens and seconds of every record, and the way they were found."""
     steadiness: Steadiness
     sensitivity: tuple[Choice, ...]
     sustained: Sustained | None = None

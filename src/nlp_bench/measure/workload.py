@@ -107,7 +107,6 @@ class Setting:
     """One thing that is known of a run."""
 
     value: Value
-    """In the unit of its name."""
     source: str
     """RUN_JSON, `log line N`, or what else states it, in words."""
 

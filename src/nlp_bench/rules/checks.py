@@ -180,7 +180,6 @@ class Stated(Rule):
     """Versions and commits are stated, so that others can build the same."""
 
     packages: tuple[str, ...] = ()
-    """Packages whose version the log must state."""
     commit: bool = False
     """Whether run.json must state the commit of nlp-bench, without changes."""
 
@@ -217,7 +216,6 @@ class SettingRule(Rule):
     """One setting is within bounds, wherever it is stated."""
 
     name: str = checked(known_setting)
-    """Name of the setting, of `measure.workload`."""
     equals: int | float | str | bool | None = None
     one_of: tuple[int | float | str, ...] = ()
     contains: str | None = None
@@ -258,7 +256,6 @@ class Agreement(Rule):
     at_least: int = 1
     """Settings that both must state."""
     without: tuple[str, ...] = checked(known_setting, ())
-    """Settings that are not compared."""
 
     def _look(self, subject: Subject) -> list[Evidence]:
         name = "settings_in_common"
@@ -387,7 +384,6 @@ class Window(Rule):
     """The steady window holds enough logged intervals; too few show neither that a run keeps the other rules nor that it does not."""
 
     at_least: int = checked(above_zero)
-    """Logged intervals."""
 
     def _look(self, subject: Subject) -> list[Evidence]:
         name, expected, measured = "intervals_in_window", f"at least {self.at_least}", subject.entry.throughput
@@ -405,7 +401,6 @@ class TimeLimit(Rule):
 
     limit_s: float = checked(above_zero)
     tokens: int = checked(above_zero, REPORT_TOKENS)
-    """Tokens of the hypothetical training."""
     decides: str = checked(words(STEADY_INTERVAL, SUSTAINED_INTERVAL, STEADY, SUSTAINED, REFERENCE))
     """steady-interval, sustained-interval: the whole 95 % interval of that time; steady, sustained, reference: the value alone."""
 

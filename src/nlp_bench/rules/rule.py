@@ -31,7 +31,6 @@ class Subject:
     model: Model | None = None
     """The model of the rules that it trained, by its name or its shape; None where nothing tells."""
     models: tuple[str, ...] = ()
-    """All models of the rules."""
 
     @property
     def workload(self) -> Workload:
@@ -200,12 +199,10 @@ class RuleSet:
     """What one file says, with all that it extends, ready to be held against runs."""
 
     name: str
-    """Its name, without .toml."""
     title: str
     models: Mapping[str, Model]
     free: tuple[str, ...]
     rules: Mapping[str, Rule]
-    """By their ids, in the order of the file."""
     digest: str
     """SHA-256 of what the rules and the models say."""
 
