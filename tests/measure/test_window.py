@@ -126,32 +126,23 @@ def test_more_levels_than_are_looked_for_cut_no_end_finer_than_the_other() -> No
     assert max(end - begin for begin, end in levels(stairs)) <= 200
 
 
-def test_stalls_at_the_end_are_no_slow_end() -> None:
-    times = 1 + NOISE[:300]
-    times[[290, 294, 298, 299]] += 1.3  # their sum is that of a level, their typical neighbour is not
-    assert reasons(found(times)) == [(1, 1, "warm-up")]
-
-
-@pytest.mark.parametrize("share", [0.3, 0.47])
-def test_a_start_that_is_slow_for_too_long_is_no_warm_up(share: float) -> None:
-    times = 1 + NOISE
-    times[: int(400 * share)] += 0.2
+@pytest.mark.parametrize(
+    ("number", "changes"),
+    [
+        (300, [([290, 294, 298, 299], 1.3)]),  # stalls: their sum is that of a level, their typical neighbour is not
+        (200, [(slice(160, None), -0.2)]),  # a machine that is faster at the end was not always so
+        (300, [(slice(100, 140), 0.15), (slice(270, None), 0.2)]),  # a slow end that the run came back from before
+        (400, [(slice(120), 0.2)]),  # a start that is slow for too long
+        (400, [(slice(188), 0.2)]),
+    ],
+)
+def test_what_is_the_machines_own_counts(number: int, changes: list[tuple[list[int] | slice, float]]) -> None:
+    times = 1 + NOISE[:number]
+    for where, seconds in changes:
+        times[where] += seconds
     window = found(times)
     assert reasons(window) == [(1, 1, "warm-up")]
-    assert window.seconds / window.num_tokens == pytest.approx(1 + 0.2 * share, rel=0.005)
-
-
-def test_the_machine_that_is_faster_at_the_end_was_not_always_so() -> None:
-    times = 1 + NOISE[:200]
-    times[160:] -= 0.2
-    assert reasons(found(times)) == [(1, 1, "warm-up")]
-
-
-def test_a_slow_end_that_the_run_has_come_back_from_before_counts() -> None:
-    times = 1 + NOISE[:300]
-    times[100:140] += 0.15
-    times[270:] += 0.2
-    assert reasons(found(times)) == [(1, 1, "warm-up")]
+    assert window.seconds == pytest.approx(times[1:].sum())
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "evaluation"])

@@ -79,6 +79,8 @@ def test_comments_and_order_do_not_change_the_digest(tmp_path: Path) -> None:
         (OWN + '[rules.report-time]\nmodels = ["176"]\n', "rules.report-time.models: '176' is no model; did you mean 175?"),
         (OWN + '[rules.report-time]\noutcome = "FAILED"\n', "rules.report-time.outcome: 'FAILED' is not INVALID or VALID"),
         (OWN + "[rules.parameter-count]\ntolerance = 5\n", "rules.parameter-count.tolerance: 5 is no share"),
+        (OWN + "[rules.skipped-iterations]\nallowed_share = { bf16 = 2.0 }\n", "rules.skipped-iterations.allowed_share.bf16: 2 is no share"),
+        (OWN + '[rules.agreement]\nwithout = ["gpuu"]\n', "rules.agreement.without: 'gpuu' is no setting of a run; did you mean gpu?"),
         (OWN + '[rules.shape]\nwithout = ["seq_lenght"]\n', "rules.shape.without: 'seq_lenght' is no value of architecture; did you mean seq_length?"),
         (OWN + 'free = ["hidden_size"]\n', "rules.shape: hidden_size is frozen here and named under free"),
         (OWN + 'free = ["tensor_model_parallel"]\n', "free: 'tensor_model_parallel' is no setting of a run; did you mean tensor_model_parallel_size?"),

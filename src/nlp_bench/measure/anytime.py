@@ -52,15 +52,12 @@ def percent(name: str, text: str) -> float:
 class Bound:
     """What is known after one line."""
 
-    seconds_per_iteration: float
-    """Mean over the counted iterations."""
-    half_width: float
-    """Of the confidence sequence at 95 %, as a share of the mean."""
+    seconds_per_iteration: float  # mean over the counted iterations
+    half_width: float  # of the confidence sequence at 95 %, as a share of the mean
     first_iteration: int
     last_iteration: int
     within: float
-    is_steady: bool
-    """Whether the two halves agree as far as halves of a steady run do."""
+    is_steady: bool  # whether the two halves agree as far as halves of a steady run do
     needed: int | None
     """Iterations of a whole run that is as even as this one, until it would be within; None where they are beyond counting."""
 

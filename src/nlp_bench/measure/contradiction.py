@@ -62,8 +62,7 @@ class Contradiction:
 
     code: Code
     weight: Weight
-    text: str
-    """One sentence with both values."""
+    text: str  # one sentence with both values
     lines: Lines = ()
     """Lines of the log that show it, counted from 1, the first MAX_LINES of them; empty where it is true of the log as a whole."""
 
@@ -84,10 +83,8 @@ class Contradiction:
 class Otherwise:
     """Another statement of the time, too near for a contradiction."""
 
-    words: str
-    """What states it."""
-    slower: float
-    """So many times the steady time, at the kindest."""
+    words: str  # what states it
+    slower: float  # so many times the steady time, at the kindest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +92,8 @@ class Statements:
     """What is held against each other."""
 
     log: Log
-    attempt: Attempt
-    """The start of the program that was measured."""
-    others: Sequence[Attempt] = ()
-    """Other starts of the same training in the same log."""
+    attempt: Attempt  # the start of the program that was measured
+    others: Sequence[Attempt] = ()  # other starts of the same training in the same log
     measured: Throughput
     overrides: Overrides
     workload: Workload

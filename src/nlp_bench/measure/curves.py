@@ -23,11 +23,9 @@ IN_WINDOW = ""  # the key of the points of the steady window
 class Curve:
     """Some points of one quantity, in the order of x."""
 
-    xs: Column
-    """Iterations, or seconds per iteration."""
+    xs: Column  # iterations, or seconds per iteration
     ys: Column
-    num_all: int
-    """Points of the log that these stand for."""
+    num_all: int  # points of the log that these stand for
 
     @classmethod
     def of(cls, xs: Column, ys: Column, max_points: int = MAX_POINTS) -> "Curve":
@@ -46,8 +44,7 @@ class Curves:
 
     rates: Mapping[str, Curve]
     """Tokens per second over iterations by the reason for which the interval does not count; IN_WINDOW where it does."""
-    loss: Curve | None
-    """Training loss over iterations, None where the log has none."""
+    loss: Curve | None  # training loss over iterations, None where the log has none
     step_times: Curve | None
     """Share of the records of the window, 0 to 1, over seconds per iteration; None where the log has rates alone."""
 

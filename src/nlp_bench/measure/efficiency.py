@@ -4,7 +4,7 @@ MFU (model FLOPs utilisation) is from Chowdhery et al. 2022, https://arxiv.org/a
 newer Megatron-LM counts the causal half. Both are given. HFU (hardware FLOPs utilisation) counts what was executed, recompute included.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -55,17 +55,14 @@ def stated_countings(entry: "RunResult", per_token: dict[str, float | None]) -> 
             if stated and tokens and record.elapsed_s:
                 said = f"the log's {words} {stated:g} (line {record.line_number})"
                 scale = tokens / record.elapsed_s / entry.num_gpus / 1e12
-                is_short = stated * SAME < _DIGITS
-                yield (
-                    f"{said} has too few digits to tell its counting"
-                    if is_short
-                    else _which(said, stated, known, scale)
-                )
+                yield _which(said, stated, known, scale)
                 break
 
 
 def _which(words: str, stated: float, known: dict[str, float], scale: float) -> str:
     """Name the counting that gives `stated`, the nearest of those within `SAME`."""
+    if stated * SAME < _DIGITS:
+        return f"{words} has too few digits to tell its counting"
     off = {name: flops * scale / stated - 1 for name, flops in known.items()}
     nearest = min(off, key=lambda name: abs(off[name]))
     if abs(off[nearest]) > SAME:
@@ -95,53 +92,29 @@ class Given:
 
 
 NOTHING_GIVEN = Given()
-UNKNOWN = Shaped()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Efficiency:
     """FLOP/s per GPU of one run, in 10^12 per second, and shares of the peak between 0 and 1; None where it cannot be told."""
 
-    tokens_per_second: float
-    """The rate that they are computed from, of the whole machine."""
-    rate: str
-    """Which rate that is: steady or reference."""
-    num_gpus: int | None = None
-    shaped: Shaped = UNKNOWN
-    """The model and the recompute as they were understood."""
-    model_tflops_per_gpu: float | None = None
-    """Model FLOPs with causal attention counted as half."""
+    tokens_per_second: float  # the rate that they are computed from, of the whole machine
+    rate: str  # which rate that is: steady or reference
+    num_gpus: int | None
+    shaped: Shaped  # the model and the recompute as they were understood
+    model_tflops_per_gpu: float | None = None  # model FLOPs with causal attention counted as half
     model_tflops_full_attention_per_gpu: float | None = None
-    hardware_tflops_per_gpu: float | None = None
-    """FLOPs that were executed, recompute included."""
-    legacy_tflops_per_gpu: float | None = None
-    """By the formula of the published tables."""
-    peak: Peak | None = None
-    """What one device can do in the run's number format."""
-    why_not: tuple[str, ...] = ()
-    """One sentence per thing that is missing."""
+    hardware_tflops_per_gpu: float | None = None  # FLOPs that were executed, recompute included
+    legacy_tflops_per_gpu: float | None = None  # by the formula of the published tables
+    mfu: float | None = None  # model FLOPs utilisation, causal attention counted as half
+    hfu: float | None = None  # hardware FLOPs utilisation
+    mfu_full_attention: float | None = None  # model FLOPs utilisation by PaLM's definition, full attention
+    flops_per_token: Mapping[str, float | None]  # by the names of `COUNTS`
+    peak: Peak | None = None  # what one device can do in the run's number format
+    why_not: tuple[str, ...] = ()  # one sentence per thing that is missing
     assumed: tuple[str, ...] = ()
     """One sentence per thing that was concluded from something else, or said by a person against the log."""
-    stated: tuple[str, ...] = ()
-    """Which counting the FLOP/s are that the log itself prints."""
-
-    @property
-    def mfu(self) -> float | None:
-        """Model FLOPs utilisation, causal attention counted as half."""
-        return self._share(self.model_tflops_per_gpu)
-
-    @property
-    def mfu_full_attention(self) -> float | None:
-        """Model FLOPs utilisation by PaLM's definition, full attention."""
-        return self._share(self.model_tflops_full_attention_per_gpu)
-
-    @property
-    def hfu(self) -> float | None:
-        """Hardware FLOPs utilisation."""
-        return self._share(self.hardware_tflops_per_gpu)
-
-    def _share(self, tflops: float | None) -> float | None:
-        return tflops / self.peak.tflops if tflops is not None and self.peak else None
+    stated: tuple[str, ...] = ()  # which counting the FLOP/s are that the log itself prints
 
     def cells(self) -> dict[str, float | None]:
         """Return the columns of a report."""
@@ -152,24 +125,17 @@ class Efficiency:
         return {
             **self.cells(),
             "rate": self.rate,
-            "flops_per_token": flops_per_token(self.shaped),
+            "flops_per_token": dict(self.flops_per_token),
             "num_parameters": self.shaped.shape.parameters if self.shaped.shape else None,
             "peak": dict(vars(self.peak)) if self.peak else None,
-            "why_not": list(self.why_not),
-            "assumed": list(self.assumed),
-            "stated": list(self.stated),
+            **{name: list(getattr(self, name)) for name in ("why_not", "assumed", "stated")},
         }
 
 
 COLUMNS = (
-    "model_tflops_per_gpu",
-    "model_tflops_full_attention_per_gpu",
-    "hardware_tflops_per_gpu",
-    "legacy_tflops_per_gpu",
-    "mfu",
-    "hfu",
+    "model_tflops_per_gpu", "model_tflops_full_attention_per_gpu", "hardware_tflops_per_gpu", "legacy_tflops_per_gpu", "mfu", "hfu",
     "mfu_full_attention",
-)
+)  # fmt: skip
 """Columns that a report gets from here."""
 
 
@@ -200,6 +166,11 @@ def efficiency_of(entry: "RunResult") -> Efficiency | None:
             f"{peak.number_format}): the device, the number format, the number of GPUs or the shape is not the one that ran"
         )
         peak = None
+
+    def share(name: str) -> float | None:
+        tflops = per_gpu[field_of(name)]
+        return tflops / peak.tflops if tflops is not None and peak else None
+
     given = ((name, value, entry.workload.setting(name)) for name, value in vars(entry.given).items() if value)
     overridden = (
         f"--{name} {value} is used although {logged.source} says {str(logged.value)[:80]!r}"
@@ -211,6 +182,10 @@ def efficiency_of(entry: "RunResult") -> Efficiency | None:
         rate="steady" if entry.steady else "reference",
         num_gpus=entry.num_gpus,
         shaped=known,
+        flops_per_token=per_token,
+        mfu=share("model"),
+        hfu=share("hardware"),
+        mfu_full_attention=share("model_full_attention"),
         peak=peak,
         why_not=tuple(why_not),
         assumed=(*known.assumed, *overridden),

@@ -35,15 +35,11 @@ class Shown(str, Enum):
 class LogEnd:
     """How the run of a log ended."""
 
-    outcome: Outcome
-    """VALID, MEASURED, or why it has no number."""
+    outcome: Outcome  # VALID, MEASURED, or why it has no number
     shown: Shown
-    text: str | None = None
-    """The same in a sentence; None for VALID."""
-    remark: str | None = None
-    """An error behind the end."""
-    mark: EndMark | None = None
-    """The line that shows it."""
+    text: str | None = None  # the same in a sentence; None for VALID
+    remark: str | None = None  # an error behind the end
+    mark: EndMark | None = None  # the line that shows it
 
     @property
     def reason(self) -> Reason | None:

@@ -45,13 +45,10 @@ class MeterError(Exception):
 class Counter:
     """The samples of one counter."""
 
-    name: str
-    """For people: "GPU 3 on node n2"."""
-    times: Column
-    """Seconds since 1970."""
+    name: str  # for people: "GPU 3 on node n2"
+    times: Column  # seconds since 1970
     joules: Column
-    range_j: float | None = None
-    """The counter begins again after this many joules; None: it never should."""
+    range_j: float | None = None  # the counter begins again after this many joules; None: it never should
 
     def joules_in(self, begins: Column, ends: Column) -> float:
         """Return the energy in all intervals [begins[i], ends[i]], which rise. Raises MeterError that says why there is none."""
@@ -93,19 +90,14 @@ class Counter:
 class Energy:
     """The energy of a window, or why there is none."""
 
-    boundary: str | None = None
-    """What was metered and what was not, None without a number."""
-    joules: float | None = None
-    """Of the window, all meters together."""
+    boundary: str | None = None  # what was metered and what was not, None without a number
+    joules: float | None = None  # of the window, all meters together
     joules_per_token: float | None = None
-    mean_power_w_per_gpu: float | None = None
-    """Mean over the window and all GPUs; None where CPUs were metered."""
+    mean_power_w_per_gpu: float | None = None  # mean over the window and all GPUs; None where CPUs were metered
     cpu_joules_per_token: float | None = None
     """Of the CPU packages, where the number above is of GPUs and all CPU packages could be read too: not contained in it."""
-    samples_per_second: float | None = None
-    """Of the node with the fewest."""
-    num_samples: int | None = None
-    """Within the window, of the node with the fewest."""
+    samples_per_second: float | None = None  # of the node with the fewest
+    num_samples: int | None = None  # within the window, of the node with the fewest
     longest_gap_s: float | None = None
     remarks: tuple[str, ...] = ()
     why_none: str | None = None
@@ -132,8 +124,7 @@ class Job:
     num_nodes: int
     num_gpus: int
     is_on_gpus: bool
-    clock_spread_s: float | None
-    """How far the clocks of the ranks were apart, as the log says."""
+    clock_spread_s: float | None  # how far the clocks of the ranks were apart, as the log says
 
 
 Metering = tuple[list[Counter], list[str]]

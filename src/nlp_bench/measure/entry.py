@@ -42,23 +42,16 @@ class Published:
     """
 
     table: str
-    line: int
-    """Line of the row in the file."""
+    line: int  # line of the row in the file
     source: str
     iterations: int | None = None
     log_interval: int | None = None
-    perfect_linear: str | None = None
-    """Tokens per second of perfect linear scaling."""
-    speed_up: str | None = None
-    """Speed-up over the smallest size, as the table has it."""
-    stated_speed_up: str | None = None
-    """Speed-up as the text around the table has it."""
-    train_tokens: int | None = None
-    """Tokens of the training that the days are for."""
-    train_days: str | None = None
-    """Days of that training, as the table has it."""
-    stated_train_days: str | None = None
-    """Days as the text around the table has it."""
+    perfect_linear: str | None = None  # tokens per second of perfect linear scaling
+    speed_up: str | None = None  # speed-up over the smallest size, as the table has it
+    stated_speed_up: str | None = None  # speed-up as the text around the table has it
+    train_tokens: int | None = None  # tokens of the training that the days are for
+    train_days: str | None = None  # days of that training, as the table has it
+    stated_train_days: str | None = None  # days as the text around the table has it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +61,8 @@ class Supplied:
     name: str
     """Name of the quantity: sequence_length, global_batch_size, num_gpus, gpu or precision; pattern for a description of its lines."""
     value: int | str
-    logged: int | str | None
-    """What the log says instead, None where it says nothing."""
-    changes_rate: bool
-    """Whether tokens per second would be another number, or none, without it."""
+    logged: int | str | None  # what the log says instead, None where it says nothing
+    changes_rate: bool  # whether tokens per second would be another number, or none, without it
 
     @property
     def words(self) -> str:
@@ -117,59 +108,38 @@ def supplied_sizes(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> tupl
 class RunResult:
     """One run. Only a VALID or MEASURED one carries numbers: anything else is refused when it is made."""
 
-    source: str
-    """Where it was read: the path as the caller named it."""
-    dialect: str | None = None
-    """Dialect of the log, "reference-table" for published values, None when unknown."""
+    source: str  # where it was read: the path as the caller named it
+    dialect: str | None = None  # dialect of the log, "reference-table" for published values, None when unknown
     outcome: Outcome
-    reasons: tuple[Reason, ...] = ()
-    """Why there is no number, or what to know about it."""
-    contradictions: tuple[Contradiction, ...] = ()
-    """What speaks against the number; `reasons` has the sentences."""
+    reasons: tuple[Reason, ...] = ()  # why there is no number, or what to know about it
+    contradictions: tuple[Contradiction, ...] = ()  # what speaks against the number; `reasons` has the sentences
     otherwise: tuple[Otherwise, ...] = ()
     """By what else of the log the run takes longer, within what honest logs differ: it counts where a limit lies between."""
-    remarks: tuple[str, ...] = ()
-    """What a reader of the text should know and a program can see in the other fields."""
-    num_records: int | None = None
-    """Logged intervals that were believed."""
-    total_iterations: int | None = None
-    """Iterations that the training would run to."""
-    global_batch_size: int | None = None
-    """Samples per iteration, the last one where it changes."""
+    remarks: tuple[str, ...] = ()  # what a reader of the text should know and a program can see in the other fields
+    num_records: int | None = None  # logged intervals that were believed
+    total_iterations: int | None = None  # iterations that the training would run to
+    global_batch_size: int | None = None  # samples per iteration, the last one where it changes
     sequence_length: int | None = None
-    num_gpus: int | None = None
-    """GPUs (or CPU ranks) of the whole run."""
-    accelerator: str | None = None
-    """cuda or cpu, where a run.json tells it; a CPU run is never shown as one of GPUs."""
-    model: str | None = None
-    """Name of the model, where a run.json or a table tells it."""
-    records: Records = NO_RECORDS
-    """The logged intervals of the attempt that was measured."""
+    num_gpus: int | None = None  # GPUs (or CPU ranks) of the whole run
+    accelerator: str | None = None  # cuda or cpu, where a run.json tells it; a CPU run is never shown as one of GPUs
+    model: str | None = None  # name of the model, where a run.json or a table tells it
+    records: Records = NO_RECORDS  # the logged intervals of the attempt that was measured
     attempts: Mapping[int, Records] = field(default_factory=dict)
     """Those of every attempt of this training, by its number in the file, from 1; no part of the record."""
     throughput: Throughput | None = None
-    published_tokens_per_second: float | None = None
-    """A published reference value without a log."""
-    provenance: Provenance | None = None
-    """Where the numbers come from, None where no log was read."""
+    published_tokens_per_second: float | None = None  # a published reference value without a log
+    provenance: Provenance | None = None  # where the numbers come from, None where no log was read
     workload: Workload = NO_WORKLOAD
-    energy: "Energy | None" = None
-    """Energy of the window or why there is none, None where nothing was recorded."""
-    machine: "MachineTruth | None" = None
-    """What the machine really was, None where nobody says."""
+    energy: "Energy | None" = None  # energy of the window or why there is none, None where nothing was recorded
+    machine: "MachineTruth | None" = None  # what the machine really was, None where nobody says
     given: Given = NOTHING_GIVEN
-    sizes_supplied: tuple[Supplied, ...] = ()
-    """Sizes of the command line that the log does not show, or contradicts."""
-    seals: tuple[Finding, ...] = ()
-    """Links of the chain of evidence; none for a log of somebody else."""
-    rules: "Judgement | None" = None
-    """What the rules of the benchmark say of it, None where it was held to none."""
-    verdict: "Verdict | None" = None
-    """Whether it is proven to keep a limit, None where none was given."""
+    sizes_supplied: tuple[Supplied, ...] = ()  # sizes of the command line that the log does not show, or contradicts
+    seals: tuple[Finding, ...] = ()  # links of the chain of evidence; none for a log of somebody else
+    rules: "Judgement | None" = None  # what the rules of the benchmark say of it, None where it was held to none
+    verdict: "Verdict | None" = None  # whether it is proven to keep a limit, None where none was given
     until: Bound | None = None
     """What is known of the mean time by the rule of --until, None where the run was not asked to end by it."""
-    curves: Curves | None = None
-    """Some points of each plot, where plots were asked for; no part of the record."""
+    curves: Curves | None = None  # some points of each plot, where plots were asked for; no part of the record
     ending: LogEnd | None = None
     """How the run ended, as its log shows; None where an outcome.json says it, and where there is no log."""
     published: Published | None = None

@@ -25,27 +25,17 @@ class Uncertainty:
     """What the interval of a mean time is made of; times as shares of the mean time of one iteration."""
 
     num_iterations: float
-    noise: float
-    """Standard error of the mean without stalls and changes of state."""
+    noise: float  # standard error of the mean without stalls and changes of state
     degrees: float
-    num_stalls: int = 0
-    """Stalls, neighbouring slow intervals counted once."""
-    stalls: float = 0.0
-    """Iterations that all stalls together cost."""
-    stalls_squared: float = 0.0
-    """Sum of the squares of what each cost."""
-    at_end: float = 0.0
-    """Iterations that a stall at the very end cost, which may be the beginning of a slower speed."""
-    unseen: float = UNSEEN
-    """Iterations that a stall may cost which the log has not seen."""
-    switching: float = 0.0
-    """Standard error from two states."""
-    num_switches: int = 0
-    """Times that the machine was seen to go from one state to the other."""
-    above_fast: float = 0.0
-    """How far the mean is above the faster state."""
-    below_slow: float = 0.0
-    """How far the mean is below the slower state."""
+    num_stalls: int = 0  # stalls, neighbouring slow intervals counted once
+    stalls: float = 0.0  # iterations that all stalls together cost
+    stalls_squared: float = 0.0  # sum of the squares of what each cost
+    at_end: float = 0.0  # iterations that a stall at the very end cost, which may be the beginning of a slower speed
+    unseen: float = UNSEEN  # iterations that a stall may cost which the log has not seen
+    switching: float = 0.0  # standard error from two states
+    num_switches: int = 0  # times that the machine was seen to go from one state to the other
+    above_fast: float = 0.0  # how far the mean is above the faster state
+    below_slow: float = 0.0  # how far the mean is below the slower state
 
     def sides(self, times: float = 1.0) -> tuple[float, float]:
         """Return how much shorter and how much longer than the mean the time may be, in a log `times` as long that shows the like."""
@@ -83,14 +73,10 @@ def _gamma(shape: float, scale: float, z: float) -> float:
 class Estimate:
     """A mean of seconds per token."""
 
-    seconds_per_token: float
-    """The mean, above 0."""
-    standard_error: float
-    """Of the mean, in the same unit, above 0."""
-    degrees: float
-    """Degrees of freedom of Student's t, above 0."""
-    uncertainty: Uncertainty | None = None
-    """What its interval is made of, None where that is Student's t alone."""
+    seconds_per_token: float  # the mean, above 0
+    standard_error: float  # of the mean, in the same unit, above 0
+    degrees: float  # degrees of freedom of Student's t, above 0
+    uncertainty: Uncertainty | None = None  # what its interval is made of, None where that is Student's t alone
 
     @property
     def tokens_per_second(self) -> float:
@@ -118,12 +104,10 @@ class Estimate:
 class Ratio:
     """How much faster one is than the other."""
 
-    ratio: float
-    """Rate of the second / rate of the first."""
+    ratio: float  # rate of the second / rate of the first
     low: float
     high: float
-    p_value: float
-    """Probability of a difference at least as large if both were equally fast (two-sided)."""
+    p_value: float  # probability of a difference at least as large if both were equally fast (two-sided)
 
 
 def ratio_of(first: Estimate, second: Estimate, level: float = LEVEL) -> Ratio:

@@ -27,14 +27,10 @@ class Status(str, Enum):
 class Evidence:
     """One value that a rule looked at."""
 
-    name: str
-    """Name of the value, of `measure.workload` where it is a setting."""
-    status: Status | None
-    """What it says of the rule; None where it is shown and decides nothing."""
-    value: Value | None = None
-    """What was found, in the unit of the name; None where nobody states it."""
-    expected: Value | None = None
-    """What the rule wants: the value itself, or words."""
+    name: str  # name of the value, of `measure.workload` where it is a setting
+    status: Status | None  # what it says of the rule; None where it is shown and decides nothing
+    value: Value | None = None  # what was found, in the unit of the name; None where nobody states it
+    expected: Value | None = None  # what the rule wants: the value itself, or words
     source: str | None = None
     """`log line N`, `run.json`, `outcome.json` or how it was derived; without a value, what is there in its place."""
 
@@ -67,11 +63,9 @@ class Finding:
 
     rule: str
     check: str
-    why: str
-    """The rule for people, in a sentence."""
+    why: str  # the rule for people, in a sentence
     status: Status
-    outcome: str | None
-    """What a broken rule does to the number: see `rule.Rule.outcome`."""
+    outcome: str | None  # what a broken rule does to the number: see `rule.Rule.outcome`
     evidence: tuple[Evidence, ...]
 
     def reason(self, most: int = 3) -> str:
@@ -114,13 +108,10 @@ class Judgement:
     rules: str
     digest: str
     """SHA-256 over the rule file, those it extends and the model files: two judgements by one digest used the same rules."""
-    model: str | None
-    """The model whose values are frozen; None where nothing tells which it is."""
-    is_asked: bool
-    """Whether a person asked for these rules; False where they are the default of the run's model."""
+    model: str | None  # the model whose values are frozen; None where nothing tells which it is
+    is_asked: bool  # whether a person asked for these rules; False where they are the default of the run's model
     findings: tuple[Finding, ...]
-    free: Mapping[str, Value]
-    """What the run chose where the rules leave it free, as far as it is stated."""
+    free: Mapping[str, Value]  # what the run chose where the rules leave it free, as far as it is stated
 
     @property
     def result(self) -> str:

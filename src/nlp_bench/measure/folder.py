@@ -55,15 +55,13 @@ Judge = Callable[[RunResult, Mapping[str, Any], Mapping[str, Any]], RunResult]
 class Requested:
     """What run.json asks for, as far as the measurement needs it."""
 
-    overrides: Overrides
-    """The sizes, as a person would give them on the command line: the log has less weight."""
+    overrides: Overrides  # the sizes, as a person would give them on the command line: the log has less weight
     iterations: int
     log_interval: int
     goes_on: bool
     until: float | None
     """Share to which the mean time was to be known before the run ended by itself; None: it was to do all its iterations."""
-    enough_at: int | None
-    """The iteration after which the log says that this was so."""
+    enough_at: int | None  # the iteration after which the log says that this was so
 
     def throughput(self, log: Log, attempt: Attempt) -> Throughput | None:
         """Measure the records of `attempt`, which is one of `log`, with these sizes; None when none has a time."""

@@ -20,14 +20,10 @@ class Verdict:
     limit_s: float
     margin: float | None
     """(limit - time) / limit, of the steady time (of the reference time where there is no other); negative above the limit."""
-    worst_margin: float | None
-    """The same of the slow end of the 95 % interval."""
-    num_windows: int
-    """Windows under which the number was computed, the steady one among them."""
-    num_within: int
-    """Those of them whose time is within the limit."""
-    reasons: tuple[str, ...]
-    """Why it is not proven; empty otherwise."""
+    worst_margin: float | None  # the same of the slow end of the 95 % interval
+    num_windows: int  # windows under which the number was computed, the steady one among them
+    num_within: int  # those of them whose time is within the limit
+    reasons: tuple[str, ...]  # why it is not proven; empty otherwise
     sustained: str | None = None
     """The word for the sustained time, which stands beside; None where there is no interval of it."""
 
@@ -38,12 +34,10 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """Return the `verdict` object of nlp-bench/report/1."""
+        names = ("limit_s", "margin", "worst_margin", "num_windows")
         return {
             "verdict": self.word,
-            "limit_s": self.limit_s,
-            "margin": self.margin,
-            "worst_margin": self.worst_margin,
-            "num_windows": self.num_windows,
+            **{name: getattr(self, name) for name in names},
             "num_windows_within": self.num_within,
             "depends_on_window": self.depends_on_window,
             "reasons": list(self.reasons),

@@ -40,12 +40,10 @@ class NodeRecord:
     """One node. What it says comes from a file that anybody may have written: each value is looked at before it is used."""
 
     name: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """NODE.json, {} where it cannot be read."""
+    facts: Mapping[str, Any] = field(default_factory=dict)  # NODE.json, {} where it cannot be read
     columns: Mapping[str, Column] = field(default_factory=dict)
     """NODE.samples.csv by the names of `form.header`; NaN where a cell is empty."""
-    problem: str | None = None
-    """Why facts or samples are missing."""
+    problem: str | None = None  # why facts or samples are missing
 
     @property
     def times(self) -> Column:
@@ -129,15 +127,11 @@ def _cell(text: str) -> float:
 class GpuState:
     """One GPU that ranks used, as it stood in the window; None where it is not known."""
 
-    where: str
-    """"GPU 3 on node n2"."""
+    where: str  # "GPU 3 on node n2"
     name: str
-    limit_w: float | None
-    """Power limit in force."""
-    default_w: float | None
-    """The product's own limit."""
-    sm_clock_mhz: float | None
-    """Mean over the samples."""
+    limit_w: float | None  # power limit in force
+    default_w: float | None  # the product's own limit
+    sm_clock_mhz: float | None  # mean over the samples
     throttled: Mapping[str, float]
     """Reason (`nvml.THROTTLE_REASONS`) to the share of the samples, above 0, in which it held the GPU back."""
 
@@ -170,10 +164,8 @@ class MachineTruth:
 
     summary: Mapping[str, Any] = field(default_factory=dict)
     """Facts by name; a count per word where nodes or GPUs may differ."""
-    warnings: tuple[str, ...] = ()
-    """What to know before the number is believed; stands with it."""
-    notes: tuple[str, ...] = ()
-    """What is not known."""
+    warnings: tuple[str, ...] = ()  # what to know before the number is believed; stands with it
+    notes: tuple[str, ...] = ()  # what is not known
 
     def to_json(self) -> dict[str, Any]:
         """Return the `machine` object of nlp-bench/report/1."""

@@ -20,13 +20,10 @@ _MAX_STARTS = 50  # of more starts than these only the sum is told: a log of tho
 class Place:
     """One record of the log."""
 
-    iteration: int
-    """The last iteration that the record covers."""
+    iteration: int  # the last iteration that the record covers
     line: int
-    offset: int
-    """Byte at which that line begins, after decompression."""
-    text: str | None = None
-    """The line itself, where a person wants to see it; no part of the record."""
+    offset: int  # byte at which that line begins, after decompression
+    text: str | None = None  # the line itself, where a person wants to see it; no part of the record
 
     def to_json(self) -> dict[str, int]:
         """Return where it stands."""
@@ -37,8 +34,7 @@ class Place:
 class Origin:
     """One quantity that a number was computed from."""
 
-    value: float | int | None
-    """In the unit of its name; None where it is not known or changes from record to record."""
+    value: float | int | None  # in the unit of its name; None where it is not known or changes from record to record
     source: str | None
     """`log line N`, `log lines N to M`, `command line --option`, `run.json` or `derived: how`; None where not known."""
 
@@ -50,23 +46,19 @@ class LeftOut:
     what: str
     count: int
     why: str
-    lines: tuple[int, int] | None = None
-    """First and last line, where they stand together."""
+    lines: tuple[int, int] | None = None  # first and last line, where they stand together
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arithmetic:
     """The few numbers that the two rates are computed from, for a pocket calculator."""
 
-    tokens_per_iteration: float | None
-    """Of the reference value; None where the log gives none."""
-    mean_s: float | None
-    """Mean of all times, the divisor of the reference value."""
+    tokens_per_iteration: float | None  # of the reference value; None where the log gives none
+    mean_s: float | None  # mean of all times, the divisor of the reference value
     num_times: int
     window_tokens: float
     """Tokens of the steady window, the dividend of the steady value; a sum of rates where the log has rates alone."""
-    window_seconds: float
-    """Seconds of the steady window; the number of its iterations where the log has rates alone."""
+    window_seconds: float  # seconds of the steady window; the number of its iterations where the log has rates alone
     window_iterations: int
 
 
@@ -76,16 +68,13 @@ class Provenance:
 
     first_record: Place | None = None
     last_record: Place | None = None
-    window_first_record: Place | None = None
-    """The first record of the steady window."""
+    window_first_record: Place | None = None  # the first record of the steady window
     window_last_record: Place | None = None
     quantities: Mapping[str, Origin] = field(default_factory=dict)
     """By the name of the quantity, with its unit; none where nothing was measured."""
-    arithmetic: Arithmetic | None = None
-    """None where nothing was measured."""
+    arithmetic: Arithmetic | None = None  # None where nothing was measured
     left_out: tuple[LeftOut, ...] = ()
-    remarks: tuple[str, ...] = ()
-    """What the dialect has to say about its numbers."""
+    remarks: tuple[str, ...] = ()  # what the dialect has to say about its numbers
 
     def to_json(self) -> dict[str, Any]:
         """Return the `provenance` object of nlp-bench/report/1."""

@@ -56,21 +56,15 @@ WORDS = {
 class Restated:
     """How one field of the lines stands to the time in the same line."""
 
-    name: str
-    """Quantity of `quantity.ROW`; of energy and power, joules_per_device."""
-    rate: Column
-    """What is stated per second."""
-    work: Column
-    """Work of an iteration in the unit of the field, NaN where it is not known."""
-    is_exact: bool
-    """Whether most lines agree on one constant to the printed digits."""
+    name: str  # quantity of `quantity.ROW`; of energy and power, joules_per_device
+    rate: Column  # what is stated per second
+    work: Column  # work of an iteration in the unit of the field, NaN where it is not known
+    is_exact: bool  # whether most lines agree on one constant to the printed digits
     low: float
     """The least that stated rate / (work / time) may be by the printed digits: of the constant, or the median where there is none."""
     high: float
-    is_wrong: NDArray[np.bool_]
-    """Lines that do not agree with the constant."""
-    is_absolute: bool
-    """Whether the work is known by itself, so that the constant has to be 1."""
+    is_wrong: NDArray[np.bool_]  # lines that do not agree with the constant
+    is_absolute: bool  # whether the work is known by itself, so that the constant has to be 1
 
     @property
     def ratio(self) -> float:

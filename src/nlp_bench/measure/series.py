@@ -34,12 +34,9 @@ def median(values: Column) -> float:
 class Scatter:
     """What a stationary series says about its mean."""
 
-    variance: float
-    """Of one value, autocorrelation allowed for."""
-    autocorrelation: float
-    """At lag 1, corrected, from 0 to LARGEST."""
-    num_effective: float
-    """Independent values that the mean is worth."""
+    variance: float  # of one value, autocorrelation allowed for
+    autocorrelation: float  # at lag 1, corrected, from 0 to LARGEST
+    num_effective: float  # independent values that the mean is worth
 
     @property
     def standard_error(self) -> float:

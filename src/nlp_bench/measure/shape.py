@@ -21,16 +21,12 @@ MEGATRON_DIVISOR = 128  # Megatron-LM's default of make_vocab_size_divisible_by
 class Shaped:
     """What the counts need, and why some of it is not known."""
 
-    shape: ModelShape | None = None
-    """None where a number is missing or two contradict each other."""
-    recompute: Recompute | None = None
-    """None where the log does not say what was recomputed, or by which kernel."""
+    shape: ModelShape | None = None  # None where a number is missing or two contradict each other
+    recompute: Recompute | None = None  # None where the log does not say what was recomputed, or by which kernel
     is_recomputed: bool | None = None
     """Whether recompute of any kind was asked for (the legacy count needs no more); None: not known."""
-    why_not: tuple[str, ...] = ()
-    """One sentence per thing that is missing."""
-    assumed: tuple[str, ...] = ()
-    """One sentence per thing that was concluded from something else."""
+    why_not: tuple[str, ...] = ()  # one sentence per thing that is missing
+    assumed: tuple[str, ...] = ()  # one sentence per thing that was concluded from something else
 
 
 @dataclass

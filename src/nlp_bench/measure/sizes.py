@@ -25,17 +25,13 @@ _WHOLE_TOLERANCE = 2e-3  # samples/s is printed with three decimals at best
 class Overrides:
     """What a person adds to a log, or says against it."""
 
-    sequence_length: int | None = None
-    """Tokens per sample, `--sequence-length`."""
-    global_batch_size: int | None = None
-    """Samples per iteration, `--global-batch-size`."""
-    num_gpus: int | None = None
-    """GPUs of the whole run, `--num-gpus`."""
+    sequence_length: int | None = None  # tokens per sample, `--sequence-length`
+    global_batch_size: int | None = None  # samples per iteration, `--global-batch-size`
+    num_gpus: int | None = None  # GPUs of the whole run, `--num-gpus`
     pattern: tuple[str, ...] = ()
     """Regular expressions of its lines, `--pattern`: nothing else of it is read then. Raises UsageError for one that is wrong."""
 
-    is_of_run: bool = False
-    """Whether the run.json of a run of ours says it, and no person."""
+    is_of_run: bool = False  # whether the run.json of a run of ours says it, and no person
 
     @property
     def counts(self) -> dict[str, int]:
@@ -57,22 +53,17 @@ class Overrides:
 class Sizes:
     """Per record; NaN where it cannot be known. What `how_` says in words is empty where the thing is not known."""
 
-    tokens: Column
-    """Tokens per iteration of the whole machine; where `has_times` is False, tokens per second."""
-    elapsed_s: Column
-    """Seconds per iteration; where `has_times` is False, 1."""
-    has_times: bool
-    """False where the log has rates alone: each record counts alike then."""
+    tokens: Column  # tokens per iteration of the whole machine; where `has_times` is False, tokens per second
+    elapsed_s: Column  # seconds per iteration; where `has_times` is False, 1
+    has_times: bool  # False where the log has rates alone: each record counts alike then
     is_of_rates: bool
     """Whether the tokens were computed from a rate that the log states, so that they cannot be held against it."""
     how_tokens: str
     how_time: str
     sequence: Column
-    sequence_length: int | None
-    """Tokens per sample of the last record."""
+    sequence_length: int | None  # tokens per sample of the last record
     how_sequence: str
-    global_batch_size: int | None
-    """Samples per iteration of the last record."""
+    global_batch_size: int | None  # samples per iteration of the last record
     how_batch: str
     num_devices: int | None
 
@@ -87,11 +78,9 @@ class Spans:
     """The records that have a time and a size, with all iterations that each stands for."""
 
     records: Records
-    num_iterations: Column
-    """Iterations that each record is the mean of."""
+    num_iterations: Column  # iterations that each record is the mean of
     num_tokens: Column
-    seconds: Column
-    """Time of all its iterations together."""
+    seconds: Column  # time of all its iterations together
 
     def __repr__(self) -> str:
         """Return it in a line: the columns of a long log fill a screen."""

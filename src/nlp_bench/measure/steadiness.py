@@ -33,24 +33,18 @@ class Stall:
 
     first_iteration: int
     last_iteration: int
-    factor: float
-    """Its time / the median time."""
+    factor: float  # its time / the median time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steadiness:
     """What to know about the window."""
 
-    autocorrelation: float | None
-    """Of neighbouring intervals, 0 to 0.9; None where they are too few to see it."""
-    num_effective: float
-    """Independent intervals that the window is worth."""
-    num_stalls: int
-    """Intervals above STALL_FACTOR times the median."""
-    stalls: tuple[Stall, ...]
-    """The first MAX_STALLS of them."""
-    stall_share: float
-    """Time of the stalls above the median, as a share of the window's time."""
+    autocorrelation: float | None  # of neighbouring intervals, 0 to 0.9; None where they are too few to see it
+    num_effective: float  # independent intervals that the window is worth
+    num_stalls: int  # intervals above STALL_FACTOR times the median
+    stalls: tuple[Stall, ...]  # the first MAX_STALLS of them
+    stall_share: float  # time of the stalls above the median, as a share of the window's time
     drift: float | None
     """Change of the time per token from one end of the window to the other as a share of it, None where there is none to see."""
     modes: tuple[float, float] | None

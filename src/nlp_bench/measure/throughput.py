@@ -21,11 +21,9 @@ class Summary:
 
     mean: float
     median: float
-    p95: float
-    """95th percentile in seconds, by linear interpolation between closest ranks (Hyndman and Fan's type 7)."""
+    p95: float  # 95th percentile in seconds, by linear interpolation between closest ranks (Hyndman and Fan's type 7)
     p99: float
-    cv: float | None
-    """Sample standard deviation / mean, without unit; None for a single record."""
+    cv: float | None  # sample standard deviation / mean, without unit; None for a single record
 
     @classmethod
     def of(cls, seconds: NDArray[np.float64]) -> "Summary":
@@ -43,8 +41,7 @@ class Choice:
     name: str
     used_by: str
     num_records: int
-    tokens_per_second: float
-    """Tokens / time of these intervals; of the whole machine."""
+    tokens_per_second: float  # tokens / time of these intervals; of the whole machine
 
     def to_json(self, tokens: int) -> dict[str, Any]:
         """Return it with the time of the hypothetical training."""
@@ -106,16 +103,12 @@ FINE = 0.02  # times of day whose step is at most this share of an interval tell
 class Sustained:
     """Tokens over wall clock."""
 
-    tokens_per_second: float
-    """Of the whole machine."""
+    tokens_per_second: float  # of the whole machine
     estimate: Estimate | None
-    first_iteration: int
-    """First iteration that counts, the same as that of the steady window."""
+    first_iteration: int  # first iteration that counts, the same as that of the steady window
     last_iteration: int
-    seconds: float
-    """Wall clock."""
-    clock: str
-    """STAMPS or LOGGED."""
+    seconds: float  # wall clock
+    clock: str  # STAMPS or LOGGED
     num_missing: int = 0
     """Lines between the first and the last that are not in the sum of the logged times; the time of day has them."""
 
@@ -180,14 +173,10 @@ REPORT_TOKENS = 20_000_000  # tokens of the hypothetical training (NLP benchmark
 class Throughput:
     """What one attempt measured; rates in tokens per second of the whole machine."""
 
-    reference: float | None
-    """Batch * sequence / arithmetic mean of every logged time; None where the batch changes."""
-    steady: float
-    """Tokens / time over the steady window."""
-    estimate: Estimate | None
-    """`steady` as seconds per token with its uncertainty, None where that cannot be given."""
-    seconds_per_iteration: Summary | None
-    """Of the records of the window; None where the log has rates alone."""
+    reference: float | None  # batch * sequence / arithmetic mean of every logged time; None where the batch changes
+    steady: float  # tokens / time over the steady window
+    estimate: Estimate | None  # `steady` as seconds per token with its uncertainty, None where that cannot be given
+    seconds_per_iteration: Summary | None  # of the records of the window; None where the log has rates alone
     window: Window
     spans: Spans
     """Every interval that has a time and a size, those outside the window too; none where the samples were not kept."""
@@ -195,8 +184,7 @@ class Throughput:
     sizes: Sizes
     steadiness: Steadiness
     sensitivity: tuple[Choice, ...]
-    sustained: Sustained | None = None
-    """Tokens over wall clock, nothing left out; None where the log has rates alone."""
+    sustained: Sustained | None = None  # tokens over wall clock, nothing left out; None where the log has rates alone
 
     @property
     def ci95(self) -> tuple[float, float] | None:

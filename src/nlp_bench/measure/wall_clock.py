@@ -42,20 +42,13 @@ _HOUR_S, _ZONE_CHANGE_S = 3600.0, 5.0
 class Passed:
     """The intervals between two neighbouring lines of which both have a time of day."""
 
-    seconds: Column
-    """Seconds between the two lines."""
-    logged: Column
-    """Seconds that the second one logs."""
-    numbers: NDArray[np.int64]
-    """Its line number."""
-    has_event: NDArray[np.bool_]
-    """Whether the log speaks of an evaluation or a checkpoint between them."""
-    resolution_s: float
-    """Unit of the times of day."""
-    backward: NDArray[np.int64]
-    """Line numbers before which the clock was set back."""
-    is_worded: bool
-    """Whether the log speaks of them so often that its words tell nothing."""
+    seconds: Column  # seconds between the two lines
+    logged: Column  # seconds that the second one logs
+    numbers: NDArray[np.int64]  # its line number
+    has_event: NDArray[np.bool_]  # whether the log speaks of an evaluation or a checkpoint between them
+    resolution_s: float  # unit of the times of day
+    backward: NDArray[np.int64]  # line numbers before which the clock was set back
+    is_worded: bool  # whether the log speaks of them so often that its words tell nothing
 
 
 def passed(spans: Spans, said: Statements, *, may_change_zone: bool = True) -> Passed | None:

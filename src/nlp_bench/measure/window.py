@@ -43,13 +43,11 @@ megatron/training/training.py, `should_reset = not is_first_iteration`)."""
 class LogConventions:
     """What is not in the records."""
 
-    log_interval: int | None = None
-    """Iterations per line, None where nobody says it."""
+    log_interval: int | None = None  # iterations per line, None where nobody says it
     counts_from: int = 1
     has_first_twice: bool = False
     """Whether a program that prints the first iteration alone has it in its second line again."""
-    events: Sequence[Event] = ()
-    """Evaluations and checkpoints, in the order of the log."""
+    events: Sequence[Event] = ()  # evaluations and checkpoints, in the order of the log
 
 
 def conventions_of(log: Log, attempt: Attempt) -> LogConventions:
@@ -89,16 +87,14 @@ class Excluded:
 
     first_iteration: int
     last_iteration: int
-    why: str
-    """One of REASONS."""
+    why: str  # one of REASONS
 
 
 @dataclass(frozen=True)
 class SetAside:
     """All intervals that were left out for one reason and took longer; without the first interval of the log."""
 
-    share: float
-    """Of the intervals of the log."""
+    share: float  # of the intervals of the log
     num_tokens: float
     seconds: float
 
@@ -113,18 +109,15 @@ REASONS = (
 class Window:
     """The steady window of one attempt."""
 
-    spans: Spans
-    """The intervals that count, at least one; none where the samples were not kept."""
+    spans: Spans  # the intervals that count, at least one; none where the samples were not kept
     first_iteration: int
     last_iteration: int
     num_records: int
-    iterations_per_record: int
-    """Iterations that the last of them stands for."""
+    iterations_per_record: int  # iterations that the last of them stands for
     num_tokens: float
     seconds: float
     excluded: tuple[Excluded, ...]
-    limit_seconds_per_token: float
-    """Above this an interval at either end was too slow."""
+    limit_seconds_per_token: float  # above this an interval at either end was too slow
     tail: Spans = NO_SPANS
     """The intervals after the window that were left out for their speed; none where the samples were not kept."""
     set_aside: Mapping[str, SetAside] = field(default_factory=dict)

@@ -107,20 +107,16 @@ class Setting:
     """One thing that is known of a run."""
 
     value: Value
-    source: str
-    """RUN_JSON, `log line N`, or what else states it, in words."""
+    source: str  # RUN_JSON, `log line N`, or what else states it, in words
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
     """All that is known."""
 
-    asked: Mapping[str, Setting] = field(default_factory=dict)
-    """What run.json (or a published table) says."""
-    logged: Mapping[str, Setting] = field(default_factory=dict)
-    """What the log prints."""
-    is_published: bool = False
-    """Whether it is a row of a published table, which may name a model by its size alone."""
+    asked: Mapping[str, Setting] = field(default_factory=dict)  # what run.json (or a published table) says
+    logged: Mapping[str, Setting] = field(default_factory=dict)  # what the log prints
+    is_published: bool = False  # whether it is a row of a published table, which may name a model by its size alone
 
     @property
     def is_of_run(self) -> bool:

@@ -86,8 +86,7 @@ class EqualsModel(Rule):
 
     section: str = checked(words(*SECTIONS))
     """Section of the model file whose values are frozen: architecture or training."""
-    without: tuple[str, ...] = ()
-    """Names of `measure.workload` in this section that are not frozen."""
+    without: tuple[str, ...] = ()  # names of `measure.workload` in this section that are not frozen
 
     def names(self, model: Model) -> dict[str, Value]:
         """Return the frozen values by their names in `measure.workload`."""
@@ -104,8 +103,7 @@ class EqualsModel(Rule):
 class ParameterCount(Rule):
     """The number of parameters that the log prints is that of the shape: a small model under a large name is found."""
 
-    tolerance: float = checked(share)
-    """Largest relative difference."""
+    tolerance: float = checked(share)  # largest relative difference
 
     def _look(self, subject: Subject) -> list[Evidence]:
         # The shape that the run is said to have: by run.json before the log, by the model file where neither says it.
@@ -157,10 +155,8 @@ def _version_of(package: str, subject: Subject) -> tuple[str, list[Setting]]:
 class Released(Rule):
     """Packages are released versions, no development builds."""
 
-    packages: tuple[str, ...]
-    """Names as the log's `versions` line has them."""
-    local: tuple[str, ...] = ()
-    """Labels behind a + that releases are published with; * stands for anything."""
+    packages: tuple[str, ...]  # names as the log's `versions` line has them
+    local: tuple[str, ...] = ()  # labels behind a + that releases are published with; * stands for anything
 
     def _look(self, subject: Subject) -> list[Evidence]:
         return [
@@ -180,8 +176,7 @@ class Stated(Rule):
     """Versions and commits are stated, so that others can build the same."""
 
     packages: tuple[str, ...] = ()
-    commit: bool = False
-    """Whether run.json must state the commit of nlp-bench, without changes."""
+    commit: bool = False  # whether run.json must state the commit of nlp-bench, without changes
 
     def _look(self, subject: Subject) -> list[Evidence]:
         versions = (_version_of(package, subject) for package in self.packages)
@@ -218,8 +213,7 @@ class SettingRule(Rule):
     name: str = checked(known_setting)
     equals: int | float | str | bool | None = None
     one_of: tuple[int | float | str, ...] = ()
-    contains: str | None = None
-    """Words that the value holds, upper or lower case."""
+    contains: str | None = None  # words that the value holds, upper or lower case
     at_least: float | None = None
     at_most: float | None = None
 
@@ -253,8 +247,7 @@ class SettingRule(Rule):
 class Agreement(Rule):
     """Run.json and the log say the same of every setting that both state: the log of another run is found."""
 
-    at_least: int = 1
-    """Settings that both must state."""
+    at_least: int = 1  # settings that both must state
     without: tuple[str, ...] = checked(known_setting, ())
 
     def _look(self, subject: Subject) -> list[Evidence]:

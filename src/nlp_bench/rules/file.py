@@ -27,16 +27,12 @@ class Head:
     """What stands above the rules."""
 
     title: str = ""
-    source: str = ""
-    """Where they are written for people."""
-    default: bool = False
-    """Whether runs of its models are held to it without being asked; not inherited."""
-    extends: str = ""
-    """A rule file whose rules hold too, changed key by key: its name, or its path from this file."""
+    source: str = ""  # where they are written for people
+    default: bool = False  # whether runs of its models are held to it without being asked; not inherited
+    extends: str = ""  # a rule file whose rules hold too, changed key by key: its name, or its path from this file
     models: tuple[str, ...] = ()
     """Model files whose values are frozen: names of benchmark/models, or paths from this file."""
-    free: tuple[str, ...] = ()
-    """Settings that may be tuned; they are shown, and no rule may freeze them."""
+    free: tuple[str, ...] = ()  # settings that may be tuned; they are shown, and no rule may freeze them
 
 
 @cache

@@ -22,12 +22,9 @@ _DUMP = ("num_layers", "hidden_size", "micro_batch_size")
 class Subject:
     """One run as the rules see it."""
 
-    entry: RunResult
-    """What was measured, before any rule took the number away."""
-    run: Mapping[str, Any] | None = None
-    """run.json, None for a log of somebody else."""
-    ended: Mapping[str, Any] | None = None
-    """outcome.json, likewise."""
+    entry: RunResult  # what was measured, before any rule took the number away
+    run: Mapping[str, Any] | None = None  # run.json, None for a log of somebody else
+    ended: Mapping[str, Any] | None = None  # outcome.json, likewise
     model: Model | None = None
     """The model of the rules that it trained, by its name or its shape; None where nothing tells."""
     models: tuple[str, ...] = ()
@@ -154,14 +151,10 @@ class Rule:
     """One table `[rules.ID]` of a rule file; each kind of check adds its own keys."""
 
     check: str
-    why: str = checked(_sentence)
-    """The rule for people, in a sentence."""
-    models: tuple[str, ...] = ()
-    """The models that it holds for; empty for all models of the file."""
-    apply: bool = True
-    """False takes the rule away, in a file that extends another."""
-    required_evidence: bool = False
-    """Whether missing evidence breaks the rule, in place of being not shown."""
+    why: str = checked(_sentence)  # the rule for people, in a sentence
+    models: tuple[str, ...] = ()  # the models that it holds for; empty for all models of the file
+    apply: bool = True  # False takes the rule away, in a file that extends another
+    required_evidence: bool = False  # whether missing evidence breaks the rule, in place of being not shown
     outcome: str | None = checked(_outcome, None)
     """What a broken rule does to the number: INVALID takes it away always, VALID never; None when a person asks for the rules."""
 
@@ -203,8 +196,7 @@ class RuleSet:
     models: Mapping[str, Model]
     free: tuple[str, ...]
     rules: Mapping[str, Rule]
-    digest: str
-    """SHA-256 of what the rules and the models say."""
+    digest: str  # SHA-256 of what the rules and the models say
 
     def judge(
         self,
