@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from nlp_bench.analysis.history import Row
-from nlp_bench.analysis.history_text import trend_text
-from nlp_bench.analysis.trend import Kind, Trend, trends
+from nlp_bench.analysis.trend import Kind, Trend, trend_text, trends
 
 Make = Callable[..., Row]
 

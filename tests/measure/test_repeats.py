@@ -8,8 +8,8 @@ import pytest
 from support.published import write_run
 from support.repeated import write_log, write_runs
 
-from nlp_bench.analysis.observation import Observation
-from nlp_bench.analysis.repeats import Pool, digest, identity, pool, pool_lines
+from nlp_bench.analysis.observation import Observation, digest, identity
+from nlp_bench.analysis.repeats import Pool, pool_lines, pooled
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import student_t
@@ -21,6 +21,10 @@ from nlp_bench.outcome import Outcome
 
 def read(*paths: Path, **given: int) -> list[RunResult]:
     return read_sources([str(path) for path in paths], Overrides(**given)).entries
+
+
+def pool(entries: list[RunResult], *, trust: bool = False) -> list[Pool]:
+    return pooled(map(Observation.of, entries), trust=trust)
 
 
 def observed(*seconds: float) -> Pool:
@@ -93,22 +97,22 @@ def test_mean_interval_and_scatter() -> None:
     assert observed(9e-6, 10e-6).olympic_tokens_per_second is None
 
 
-@pytest.mark.parametrize("percent", [0.5, 1.0, 5.0])
-def test_the_runs_that_are_missing_give_the_half_width(percent: float) -> None:
-    found = observed(1e-5, 1.01e-5, 0.99e-5)
-    more, cv = found.more_runs(percent), found.spread
+@pytest.mark.parametrize("scatter", [0.002, 0.01, 0.05])
+def test_the_runs_that_are_missing_give_a_half_width_of_one_percent(scatter: float) -> None:
+    found = observed(1e-5, (1 + scatter) * 1e-5, (1 - scatter) * 1e-5)
+    more, cv = found.num_more_runs, found.spread
     assert more is not None
     assert cv is not None
     number = 3 + more
-    assert student_t(0.975, number - 1) * cv / math.sqrt(number) <= percent / 100
+    assert student_t(0.975, number - 1) * cv / math.sqrt(number) <= 0.01
     if more:
-        assert student_t(0.975, number - 2) * cv / math.sqrt(number - 1) > percent / 100
+        assert student_t(0.975, number - 2) * cv / math.sqrt(number - 1) > 0.01
 
 
 def test_a_hopeless_scatter_is_said_so() -> None:
     found = observed(1e-5, 9e-5)
-    assert found.more_runs(0.01) is None
-    assert pool_lines(found, 0.01)[1] == "more than 10000 runs would be needed for +-0.01 %"
+    assert found.num_more_runs is None
+    assert pool_lines(found)[1] == "more than 10000 runs would be needed for +-1 %"
 
 
 def test_runs_that_do_not_differ_in_their_digits_have_no_interval() -> None:
@@ -119,17 +123,14 @@ def test_runs_that_do_not_differ_in_their_digits_have_no_interval() -> None:
 
 def test_one_run_says_what_it_cannot_say(tmp_path: Path) -> None:
     (found,) = pool(read(write_log(tmp_path / "a.log", 65000)))
-    (line,) = pool_lines(found, 0.05)
-    assert line.startswith(
-        "one run only: how much runs differ from each other is not known; run 4 more (repeats: 5); within"
-    )
-    assert found.run_to_run_cv is None
-    assert found.more_runs() is None
-    assert (found.more_intervals(0.05) or 0) > 100
-    assert found.more_intervals(50) == 0
-    (entry,) = read(tmp_path)
-    assert entry.throughput
-    assert found.more_intervals() == entry.throughput.steadiness.num_more, "one question has one answer"
+    (line,) = pool_lines(found)
+    assert line.startswith("one run only: how much runs differ from each other is not known; run 4 more (repeats: 5)")
+    assert (found.run_to_run_cv, found.num_more_runs) == (None, None)
+    (short,) = read(write_log(tmp_path / "b.log", 65000, scatter=0.05))
+    assert short.throughput
+    more = short.throughput.steadiness.num_more
+    (line,) = pool_lines(*pool([short]))
+    assert f"within this run {more} more logged intervals give +-1 %" in line, "one question has one answer"
 
 
 def test_a_run_beyond_the_others_is_named() -> None:

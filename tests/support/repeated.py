@@ -19,16 +19,24 @@ ARGUMENTS: Mapping[str, object] = {
 TOKENS = 64 * 4096
 
 
-def write_log(path: Path, tokens_per_second: float, seed: int = 0, *, stated: bool = True, **changes: object) -> Path:
-    """Write 30 intervals that scatter by 0.4 % around `tokens_per_second`; a changed argument of None is not printed."""
-    scatter = random.Random(seed)  # noqa: S311  # a repeatable test
+def write_log(
+    path: Path,
+    tokens_per_second: float,
+    seed: int = 0,
+    *,
+    stated: bool = True,
+    scatter: float = 0.004,
+    **changes: object,
+) -> Path:
+    """Write 30 intervals that scatter around `tokens_per_second`; a changed argument of None is not printed."""
+    source = random.Random(seed)  # noqa: S311  # a repeatable test
     lines = []
     if stated:
         arguments = {name: value for name, value in {**ARGUMENTS, **changes}.items() if value is not None}
         lines = ["--- arguments ---", *(f"  {name} ........ {value}" for name, value in arguments.items())]
         lines.append("--- end of arguments ---")
     for number in range(1, 31):
-        seconds = TOKENS / tokens_per_second * (1 + scatter.gauss(0, 0.004)) * (2 if number == 1 else 1)
+        seconds = TOKENS / tokens_per_second * (1 + source.gauss(0, scatter)) * (2 if number == 1 else 1)
         lines.append(
             f" iteration {number * 10:8d}/{300:8d} | consumed samples: {number * 640:12d} | "
             f"elapsed time per iteration (ms): {seconds * 1000:.1f} | learning rate: 1.0E-05 | global batch size: {64:5d} | "

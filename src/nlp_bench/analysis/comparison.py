@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from nlp_bench.errors import UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import FREE, FROZEN, Setting
-from nlp_bench.show.table import Column, as_text
+from nlp_bench.show.table import Column, as_text, columns_of
 
 MODEL = ("num_layers", "hidden_size", "seq_length")
 """Who shows none of these does not show what was trained."""
-_PLACE = ("nodes", "gpus_per_node", "world_size")
+_PLACE = tuple(dict.fromkeys((*MACHINE, "nodes", "gpus_per_node", "world_size")))
+HISTORY = "history:"
 NOT_SHOWN = "not shown"
 
 Settings = Mapping[str, Setting]
@@ -32,22 +34,11 @@ class Difference:
     """What A says, None where it does not."""
     b: Setting | None
 
-    def cells(self) -> tuple[str, str, str, str]:
-        """Return name, both values and where they stand."""
-        sources = [f"{side}: {found.source}" for side, found in (("A", self.a), ("B", self.b)) if found]
-        return self.name, _shown(self.a), _shown(self.b), "; ".join(sources)
-
     def to_json(self) -> dict[str, Any]:
         """Return it as an object."""
-        values = {
-            side: None if found is None else {"value": found.value, "from": found.source}
-            for side, found in (("a", self.a), ("b", self.b))
-        }
+        sides = (("a", self.a), ("b", self.b))
+        values = {side: {"value": found.value, "from": found.source} if found else None for side, found in sides}
         return {"name": self.name, **values}
-
-
-def _shown(setting: Setting | None) -> str:
-    return NOT_SHOWN if setting is None else str(setting.value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,46 +54,46 @@ class Differences:
     machine: tuple[Difference, ...]
     """Where they ran."""
 
-    @property
-    def number(self) -> int:
-        """How many there are."""
-        return len(self.workload) + len(self.not_shown) + len(self.free) + len(self.machine)
-
 
 def differences(a: Settings, b: Settings) -> Differences:
     """Compare what is known of two configurations, name by name."""
-    frozen = [found for name in FROZEN if (found := _difference(name, a, b))]
-    neither = [] if _both_name_a_model(a, b) else [name for name in MODEL if name not in a and name not in b]
-    machine = tuple(dict.fromkeys((*MACHINE, *_PLACE)))
+
+    def found(names: Iterable[str]) -> list[Difference]:
+        return [Difference(name=name, a=a.get(name), b=b.get(name)) for name in names if not _agree_on(name, a, b)]
+
+    frozen = found(FROZEN)
+    has_model = "model" in a and "model" in b and _agree_on("model", a, b)
+    neither = [] if has_model else [name for name in MODEL if name not in a and name not in b]
     return Differences(
-        workload=tuple(found for found in frozen if found.a and found.b),
+        workload=tuple(each for each in frozen if each.a and each.b),
         not_shown=(
             *(Difference(name=name, a=None, b=None) for name in neither),
-            *(found for found in frozen if not (found.a and found.b)),
+            *(each for each in frozen if not (each.a and each.b)),
         ),
-        free=tuple(found for name in FREE if name not in machine and (found := _difference(name, a, b))),
-        machine=tuple(found for name in machine if (found := _difference(name, a, b))),
+        free=tuple(found(name for name in FREE if name not in _PLACE)),
+        machine=tuple(found(_PLACE)),
     )
 
 
-def same_machine(a: Settings, b: Settings) -> bool:
-    """Say whether nothing that is known of two configurations tells their machines apart."""
-    return not differences(a, b).machine
+def _agree_on(name: str, a: Settings, b: Settings) -> bool:
+    one, two = ((found.value if (found := side.get(name)) else None) for side in (a, b))
+    return one == two or (isinstance(one, str) and isinstance(two, str) and one.casefold() == two.casefold())
 
 
-def _difference(name: str, a: Settings, b: Settings) -> Difference | None:
-    one, two = a.get(name), b.get(name)
-    if one is None and two is None:
-        return None
-    return None if one and two and _word(one) == _word(two) else Difference(name=name, a=one, b=two)
+def difference_columns(rows: Sequence[Difference]) -> list[Column]:
+    """Return the table name, A, B, source."""
+    lines = []
+    for row in rows:
+        sides = (("A", row.a), ("B", row.b))
+        values = [(side, str(found.value) if found else NOT_SHOWN) for side, found in sides]
+        sources = "; ".join(f"{side}: {found.source}" for side, found in sides if found)
+        lines.append([("name", row.name), *values, ("source", sources)])
+    return columns_of(lines, {"name", "A", "B", "source"})
 
 
-def _word(setting: Setting) -> Any:
-    return setting.value.casefold() if isinstance(setting.value, str) else setting.value
-
-
-def _both_name_a_model(a: Settings, b: Settings) -> bool:
-    return "model" in a and "model" in b and _word(a["model"]) == _word(b["model"])
+def difference_table(rows: Sequence[Difference]) -> str:
+    """Return the same for a terminal."""
+    return "\n".join(f"  {line}" for line in as_text(difference_columns(rows)))
 
 
 Pairs = list[tuple[Pool, Pool]]
@@ -125,15 +116,15 @@ def match(a: Sequence[Pool], b: Sequence[Pool]) -> tuple[Pairs, list[Pool], list
         left_b = [pool for pool in left_b if all(pool is not two for _, two in found)]
         pairs += found
     for two in [pool for pool in left_b if not pool.runs]:
-        alike = [one for one in left_a if _agree(one, two)]
-        if len(alike) == 1 and sum(_agree(alike[0], pool) for pool in left_b) == 1:
+        alike = [one for one in left_a if _contradict_nowhere(one, two)]
+        if len(alike) == 1 and sum(_contradict_nowhere(alike[0], pool) for pool in left_b) == 1:
             pairs.append((alike[0], two))
             left_a = [pool for pool in left_a if pool is not alike[0]]
             left_b = [pool for pool in left_b if pool is not two]
     return pairs, left_a, left_b
 
 
-def _agree(one: Pool, two: Pool) -> bool:
+def _contradict_nowhere(one: Pool, two: Pool) -> bool:
     """Say whether both know their configuration, and the same of everything that both state."""
     stated = dict(two.identity)
     return (
@@ -149,9 +140,6 @@ def _unique(pools: Iterable[Pool], without: Sequence[str]) -> dict[object, Pool]
         key = tuple((name, value) for name, value in pool.identity if name not in without)
         found.setdefault(key, []).append(pool)
     return {key: same[0] for key, same in found.items() if len(same) == 1}
-
-
-HISTORY = "history:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,13 +160,6 @@ class Wanted:
     def pooled(self, runs: Iterable[Observation]) -> list[Pool]:
         """Return the configurations of `runs`."""
         return pooled(runs, trust=self.trust, allow_measured=self.allow_measured)
-
-    @property
-    def history_file(self) -> Path:
-        """The history; the default one is looked for only where a side is from it."""
-        from nlp_bench.analysis.store import default_file  # noqa: PLC0415  # logs need none
-
-        return self.history or default_file()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +196,16 @@ def read_sides(a: str, b: str, wanted: Wanted) -> tuple[Side, Side]:
     Raises UsageError when both are from the history by `last`, when one cannot be read, when a name is not in the history, and when
     `wanted.scatter` holds no repeats of A's machine.
     """
-    first, second = _read_both(a, b, wanted)
+    relative = [word for word in (a, b) if _is_relative(word)]
+    if len(relative) > 1:
+        raise UsageError(
+            f"{a} and {b}: `last` means before the other side; give one of them as a path, a name or a number"
+        )
+    runs = {word: _read(word, wanted, with_keys=bool(relative)) for word in (a, b) if word not in relative}
+    first, second = (
+        _before(word, runs[other], wanted) if word in relative else Side.of(word, runs[word], wanted)
+        for word, other in ((a, b), (b, a))
+    )
     word = wanted.scatter
     if word is None:
         return first, second
@@ -231,26 +221,16 @@ def with_scatter(first: Side, runs: Iterable[Observation], wanted: Wanted, name:
 
     Raises UsageError, beginning with `name`, where `runs` holds no repeats of A's machine.
     """
-    found = wanted.pooled(runs)
-    fitting = [pool for pool in found if any(same_machine(pool.settings, one.settings) for one in first.pools)]
+    fitting = [pool for pool in wanted.pooled(runs) if any(_same_machine(pool, one) for one in first.pools)]
     if not any(pool.spread for pool in fitting):
         what = "two runs of one configuration on A's machine that differ"
         raise UsageError(f"{name} does not hold {what}; give a folder of repeats (repeats: 5 in JUBE) or history:NAME")
     return replace(first, repeats=(*first.repeats, *fitting))
 
 
-def _read_both(a: str, b: str, wanted: Wanted) -> tuple[Side, Side]:
-    relative = [word for word in (a, b) if _is_relative(word)]
-    if len(relative) > 1:
-        raise UsageError(
-            f"{a} and {b}: `last` means before the other side; give one of them as a path, a name or a number"
-        )
-    if _is_relative(a):
-        second = _read(b, wanted, with_keys=True)
-        return _before(a, second, wanted), Side.of(b, second, wanted)
-    first = _read(a, wanted, with_keys=_is_relative(b))
-    other = _before(b, first, wanted) if _is_relative(b) else Side.of(b, _read(b, wanted), wanted)
-    return Side.of(a, first, wanted), other
+def _same_machine(one: Pool, two: Pool) -> bool:
+    """Say whether nothing that is known of two configurations tells their machines apart."""
+    return all(_agree_on(name, one.settings, two.settings) for name in _PLACE)
 
 
 def _is_relative(word: str) -> bool:
@@ -261,18 +241,18 @@ def _read(word: str, wanted: Wanted, *, with_keys: bool = False) -> list[Observa
     if word.startswith(HISTORY):
         from nlp_bench.analysis.store import named  # noqa: PLC0415  # paths need no database
 
-        return named(wanted.history_file, word.removeprefix(HISTORY))
-    from nlp_bench.analysis.history import keyed  # noqa: PLC0415  # likewise
+        return named(wanted.history, word.removeprefix(HISTORY))
+    from nlp_bench.analysis.history import key_of  # noqa: PLC0415  # likewise
     from nlp_bench.inputs.sources import read_sources  # noqa: PLC0415  # heavy
 
     entries = read_sources([word], wanted.overrides).entries
-    return [keyed(entry) if with_keys else Observation.of(entry) for entry in entries]
+    return [replace(Observation.of(entry), key=key_of(entry) if with_keys else None) for entry in entries]
 
 
 def _before(word: str, others: list[Observation], wanted: Wanted) -> Side:
     from nlp_bench.analysis.store import before  # noqa: PLC0415  # paths need no database
 
-    runs, earlier = before(wanted.history_file, word.removeprefix(HISTORY), others)
+    runs, earlier = before(wanted.history, word.removeprefix(HISTORY), others)
     which = runs[0].source if len(runs) == 1 else f"{len(runs)} runs, the latest {runs[-1].source}"
     return Side.of(f"{word} ({which})", runs, wanted, repeats=earlier)
 
@@ -287,7 +267,7 @@ class Compared:
     statistic: Statistic | None
     """What their runs show, None where one of them has no run with a number."""
 
-    @property
+    @cached_property
     def num_shared(self) -> int:
         """Runs of B that are a run of A, whole or cut: such a run says nothing about a difference."""
         own = {mark for run in (*self.a.runs, *self.a.copies) for mark in run.marks}
@@ -368,10 +348,10 @@ def _compared(a: Pool, b: Pool, number: int, repeats: Sequence[Pool]) -> Compare
     if not (a.runs and b.runs):
         return Compared(a=a, b=b, differences=found, statistic=None)
     own = {mark for run in (*a.runs, *b.runs) for mark in run.marks}
-    others = [pool for pool in repeats if pool.runs and same_machine(a.settings, pool.settings)]
+    others = [pool for pool in repeats if pool.runs and _same_machine(a, pool)]
     rest = [replace(pool, runs=tuple(run for run in pool.runs if own.isdisjoint(run.marks))) for pool in others]
     known = Scatter.joined([scatter for pool in rest if (scatter := Scatter.of(pool))])
-    shown = statistic(a, b, number, same_machine=same_machine(a.settings, b.settings), known=known)
+    shown = statistic(a, b, number, same_machine=_same_machine(a, b), known=known)
     return Compared(a=a, b=b, differences=found, statistic=shown)
 
 
@@ -389,9 +369,9 @@ def _refuse(found: Differences, *, vouched: bool) -> None:
 
 def _no_match(a: Side, b: Side) -> str:
     pairs = [(one, two) for one in a.pools for two in b.pools]
-    nearest = min((differences(one.settings, two.settings) for one, two in pairs), key=lambda found: found.number)
+    found = [differences(one.settings, two.settings) for one, two in pairs]
+    rows = min(((*f.workload, *f.not_shown, *f.free, *f.machine) for f in found), key=len)
     counts = f"A has {len(a.pools)} configuration(s), B {len(b.pools)}, and none is in both"
-    rows = (*nearest.workload, *nearest.not_shown, *nearest.free, *nearest.machine)
     if not rows:
         lost = (
             "A log that states little stays alone, and so does one that is MEASURED; if these logs are repeats of one run, say so "
@@ -401,39 +381,3 @@ def _no_match(a: Side, b: Side) -> str:
     return (
         f"{counts}; the nearest two differ in\n{difference_table(rows)}\nGive folders that hold one configuration each."
     )
-
-
-def difference_columns(rows: Sequence[Difference]) -> list[Column]:
-    """Return the table name, A, B, source."""
-    cells = zip(*(row.cells() for row in rows), strict=True)
-    headings = ("name", "A", "B", "source")
-    return [
-        Column(heading=heading, cells=column, is_text=True) for heading, column in zip(headings, cells, strict=True)
-    ]
-
-
-def difference_table(rows: Sequence[Difference]) -> str:
-    """Return the same for a terminal."""
-    return "\n".join(f"  {line}" for line in as_text(difference_columns(rows)))
-
-
-def label(pool: Pool) -> str:
-    """Return a configuration in a few words: the model, the machine, batch and layout."""
-    value = {name: found.value for name, found in pool.settings.items()}
-    shape = (
-        f"{value['num_layers']} x {value['hidden_size']}" if {"num_layers", "hidden_size"} <= set(value) else "a model"
-    )
-    gpus = (
-        f"{value['num_gpus']} {'CPU' if value.get('accelerator') == 'cpu' else 'GPUs'}" if "num_gpus" in value else ""
-    )
-    short = {
-        "global_batch_size": "batch", "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp",
-        "micro_batch_size": "micro-batch",
-    }  # fmt: skip
-    layout = [f"{word} {value[name]}" for name, word in short.items() if name in value]
-    return ", ".join([str(value.get("model", shape)), *([gpus] if gpus else []), *layout])
-
-
-def machine_of(pool: Pool) -> str:
-    """Return where it ran, as far as it is known."""
-    return ", ".join(str(pool.settings[name].value) for name in MACHINE if name in pool.settings)

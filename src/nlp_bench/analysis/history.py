@@ -1,9 +1,10 @@
-"""One run of the history: which run it is, and what the columns of its row hold."""
+"""One run of the history: which run it is, what the columns of its row hold, and how rows are shown."""
 
+import contextlib
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,20 +12,16 @@ from typing import Any
 from nlp_bench import schemas
 from nlp_bench.analysis.observation import Observation, different_runs, digest, opening_of, settings_of
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import read_json
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import Estimate, Uncertainty
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import Setting, lookup
 from nlp_bench.outcome import Outcome
+from nlp_bench.show.table import as_csv, as_text, columns_of, interval, number
 
-OUTCOME = "outcome.json"
 _BLOCK_BYTES = 1 << 20
-
-
-def keyed(entry: RunResult) -> Observation:
-    """Return what `entry` observed, with the key that the history knows its run by."""
-    return replace(Observation.of(entry), key=key_of(entry))
 
 
 def key_of(entry: RunResult) -> str:
@@ -42,8 +39,8 @@ def key_of(entry: RunResult) -> str:
     first = entry.provenance.first_record if entry.provenance else None
     found.update(f"{first.line if first else None}".encode())
     folder = run_folder(entry)
-    if folder and not first and (folder / OUTCOME).is_file():
-        found.update((folder / OUTCOME).read_bytes())
+    if folder and not first and (folder / "outcome.json").is_file():
+        found.update((folder / "outcome.json").read_bytes())
     if not files_of(entry):
         numbers = (entry.steady, entry.reference, entry.num_records, entry.throughput and entry.throughput.estimate)
         found.update(f"{digest(entry)} {numbers}".encode())
@@ -112,6 +109,12 @@ class Row:
     entry: str = "{}"
     """JSON of the run's object in nlp-bench/report/1, its `Estimate` as `estimate`, and what its first records are known by as `opening`."""
 
+    @property
+    def what(self) -> str:
+        """Model, machine and ranks in a few words."""
+        ranks = f"{self.num_gpus} {'CPU' if self.accelerator == 'cpu' else 'GPUs'}" if self.num_gpus else None
+        return one_line(", ".join(word for word in (self.model, self.system, ranks) if word)) or "not stated"
+
     def observation(self) -> Observation:
         """Return the run as one observation, as `Observation.of` does with a fresh entry."""
         rate, error, degrees = self.tokens_per_second_steady, self.standard_error, self.degrees
@@ -157,7 +160,8 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
         name=name,
         added=added,
         **_files(entry, added),
-        source=_lasting(entry.source),
+        # The history is read from other folders and on other days.
+        source=str(Path(entry.source).absolute()) if Path(entry.source).exists() else entry.source,
         system=str(system.value) if system else None,
         model=entry.model,
         accelerator=entry.accelerator,
@@ -175,26 +179,20 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
         settings=json.dumps({key: [found.value, found.source] for key, found in settings.items()}),
         entry=json.dumps({**entry.to_json(REPORT_TOKENS), **kept}),
     )
-    return _encodable(row)
-
-
-def _encodable(row: Row) -> Row:
-    """Return a row whose texts SQLite takes: one of a path that is no UTF-8 has its bytes as escapes."""
+    # SQLite takes UTF-8 alone: a path of other bytes has them as escapes.
     texts = {name: getattr(row, name) for name in COLUMNS if isinstance(getattr(row, name), str)}
     changed = {name: text.encode("utf-8", "backslashreplace").decode() for name, text in texts.items()}
     return replace(row, **changed)
 
 
-def _lasting(source: str) -> str:
-    # The history is read from other folders and on other days.
-    return str(Path(source).absolute()) if Path(source).exists() else source
-
-
 def _files(entry: RunResult, added: str) -> dict[str, Any]:
     """Return when the run ended, its commit and its job, as far as its files tell."""
     folder, files = run_folder(entry), files_of(entry)
-    run = _record(folder / "run.json", schemas.RUN) if folder else {}
-    ending = _record(folder / "outcome.json", schemas.OUTCOME) if folder else {}
+    records: dict[str, dict[str, Any]] = {schemas.RUN: {}, schemas.OUTCOME: {}}
+    for schema, file in ((schemas.RUN, "run.json"), (schemas.OUTCOME, "outcome.json")):
+        with contextlib.suppress(NlpBenchError):
+            records[schema] = read_json(folder / file, schema) if folder else {}
+    run, ending = records[schemas.RUN], records[schemas.OUTCOME]
     moment = _moment(ending.get("ended"))
     if moment is None and files:
         moment = dt.datetime.fromtimestamp(files[-1].stat().st_mtime, dt.timezone.utc).astimezone()
@@ -206,13 +204,6 @@ def _files(entry: RunResult, added: str) -> dict[str, Any]:
         "nlp_bench_commit": lookup(run, "nlp_bench.commit"),
         "job_id": None if job_id is None else str(job_id),
     }
-
-
-def _record(path: Path, schema: str) -> dict[str, Any]:
-    try:
-        return read_json(path, schema)
-    except NlpBenchError:
-        return {}
 
 
 def _moment(text: object) -> dt.datetime | None:
@@ -231,3 +222,71 @@ def without_copies(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
             groups.setdefault(row.identity, []).append(row.observation())
     copies = {run.key for group in groups.values() for run in different_runs(group)[1]}
     return [row for row in rows if row.key not in copies], [row for row in rows if row.key in copies]
+
+
+_MAX_SOURCE = 40
+_RIGHT = frozenset(
+    (
+        "id",
+        "tokens/s",
+        "95 % interval",
+        "time s",
+        "runs",
+        "failed",
+        "levels",
+        "level tokens/s",
+        "latest",
+        "against level",
+    )
+)
+
+
+def table(lines: Sequence[dict[str, str]]) -> str:
+    """Return lines, whose keys are the headings, as a table; nothing for no line."""
+    columns = columns_of([list(line.items()) for line in lines], lines[0].keys() - _RIGHT if lines else ())
+    return "\n".join(as_text(columns)) + "\n" if lines else ""
+
+
+def listed(rows: Iterable[Row]) -> str:
+    """Return one line per run."""
+    return table(
+        [
+            {
+                "id": str(row.id),
+                "ended": row.ended,
+                "configuration": row.identity,
+                "what": row.what,
+                "outcome": row.outcome,
+                "tokens/s": number(row.tokens_per_second_steady),
+                "95 % interval": interval(
+                    (row.ci95_low, row.ci95_high) if row.ci95_low and row.ci95_high else None, digits=0
+                ),
+                "time s": number(row.time_to_report_s),
+                "name": one_line(row.name),
+                "source": end_of(one_line(row.source), _MAX_SOURCE),
+            }
+            for row in rows
+        ]
+    )
+
+
+def rows_csv(rows: Iterable[Row]) -> str:
+    """Return all columns but the two JSON texts, with full precision; missing is an empty cell."""
+    return as_csv(SHORT, [{name: getattr(row, name) for name in SHORT} for row in rows])
+
+
+def rows_json(rows: Iterable[Row]) -> str:
+    """Return the record of nlp-bench/history/1: every column, `settings` and `entry` as objects."""
+    runs = [{**asdict(row), **{name: json.loads(getattr(row, name)) for name in ("settings", "entry")}} for row in rows]
+    return json.dumps({"schema": "nlp-bench/history/1", "runs": runs}, indent=1, ensure_ascii=False) + "\n"
+
+
+def shown(row: Row) -> str:
+    """Return everything about one run, a line per fact."""
+    facts = [(name, getattr(row, name)) for name in SHORT if getattr(row, name) not in {None, ""}]
+    settings = [(name, f"{value}  ({source})") for name, (value, source) in json.loads(row.settings).items()]
+    reasons = [f"reason: {one_line(reason)}" for reason in json.loads(row.entry).get("reasons", ())]
+    width = max(len(name) for name, _ in facts + settings)
+    lines = [f"{name.ljust(width)}  {one_line(value)}" for name, value in facts + settings]
+    lines[len(facts) : len(facts)] = ["", "workload, configuration, machine:"] if settings else []
+    return "\n".join([*lines, *([""] if reasons else []), *reasons]) + "\n"

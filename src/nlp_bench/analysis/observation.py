@@ -127,11 +127,6 @@ class Observation:
         numbers = (rate, self.num_intervals, self.sustained_tokens_per_second) if rate else None
         return frozenset({numbers, self.opening} - {None})
 
-    @property
-    def scatter(self) -> float | None:
-        """Standard error of the run's own mean / mean: what runs would differ by if only the scatter within counted."""
-        return self.estimate.standard_error / self.estimate.seconds_per_token if self.estimate else None
-
 
 _TIMES = ("elapsed_s", "tokens_per_second", "tokens_per_second_per_device", "samples_per_second", "samples_per_second_per_device",
           "clock_s", "stamp_s")  # fmt: skip

@@ -8,26 +8,17 @@ studentised residual with Bonferroni's correction (Grubbs 1969, doi:10.1080/0040
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from nlp_bench.analysis.observation import (
-    Identity,
-    Observation,
-    different_runs,
-    digest,
-    digest_of,
-    identity,
-    identity_of,
-    is_known,
-)
+from nlp_bench.analysis.observation import Identity, Observation, different_runs, digest_of, identity_of, is_known
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import LEVEL, Estimate, over_runs, student_t
 from nlp_bench.measure.limit import NOT_PROVEN, why_not_proven, word_of
-from nlp_bench.measure.steadiness import num_more
+from nlp_bench.measure.steadiness import TARGET, num_more
 from nlp_bench.measure.workload import Setting
 from nlp_bench.outcome import Outcome
-
-__all__ = ["Pool", "digest", "digest_of", "identity", "percentage", "pool", "pool_lines", "pooled"]
+from nlp_bench.show.table import percentage
 
 USUAL_RUNS = 5
 """Runs that a first measurement should have: with 5 the factor of Student's t is 2.8, with 2 it is 12.7."""
@@ -50,17 +41,17 @@ class Pool:
         """What is known of the configuration, as the first run states it."""
         return (*self.runs, *self.without_number)[0].settings
 
-    @property
+    @cached_property
     def identity(self) -> Identity:
         """Workload, configuration and machine."""
         return identity_of(self.settings)
 
-    @property
+    @cached_property
     def seconds_per_token(self) -> tuple[float, ...]:
         """Of each run."""
         return tuple(run.seconds_per_token for run in self.runs if run.seconds_per_token)
 
-    @property
+    @cached_property
     def over_runs(self) -> Estimate | None:
         """The mean over two or more runs with what they differ by; None for one, or where they do not differ at all."""
         return over_runs(self.seconds_per_token)
@@ -88,8 +79,8 @@ class Pool:
 
     @property
     def within_run_cv(self) -> float | None:
-        """Root mean square of the runs' `scatter`, to be held against `run_to_run_cv`; None where no run has one."""
-        found = [scatter for run in self.runs if (scatter := run.scatter) is not None]
+        """Root mean square of the scatter within the runs, to be held against `run_to_run_cv`; None where no run has one."""
+        found = [run.estimate.standard_error / run.estimate.seconds_per_token for run in self.runs if run.estimate]
         return math.sqrt(math.fsum(value**2 for value in found) / len(found)) if found else None
 
     @property
@@ -99,13 +90,14 @@ class Pool:
         return len(kept) / math.fsum(kept) if kept else None
 
     @property
-    def outliers(self) -> tuple[Observation, ...]:
+    def outliers(self) -> list[Observation]:
         """Runs beyond what the others allow, each at 5 % / number of runs; none among fewer than three."""
         values = self.seconds_per_token
-        return tuple(run for index, run in enumerate(self.runs) if _is_beyond(values, index))
+        return [run for index, run in enumerate(self.runs) if _is_beyond(values, index)]
 
-    def more_runs(self, percent: float = 1.0) -> int | None:
-        """Return how many further runs give an interval of at most +- `percent` % if they scatter as these do.
+    @cached_property
+    def num_more_runs(self) -> int | None:
+        """Further runs that give an interval of at most +- TARGET if they scatter as these do.
 
         None for fewer than two runs, for runs that do not differ at all, and where more than about MAX_RUNS would be needed.
         """
@@ -113,25 +105,28 @@ class Pool:
         if spread is None:
             return None
         low = high = len(self.runs)
-        while _half_width(spread, high) > percent / 100:
+        while _half_width(spread, high) > TARGET:
             low, high = high, 2 * high
             if high > 2 * MAX_RUNS:
                 return None
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if _half_width(spread, middle) > percent / 100 else (low, middle)
+            low, high = (middle, high) if _half_width(spread, middle) > TARGET else (low, middle)
         return high - len(self.runs)
 
-    def more_intervals(self, percent: float = 1.0) -> int | None:
-        """Return how many further logged intervals of the one run give +- `percent` % of its own mean.
+    def time_interval_s(self, tokens: int) -> tuple[float, float] | None:
+        """Return the 95 % interval over runs of the time in seconds, shortest first."""
+        interval = self.over_runs.interval() if self.over_runs else None
+        return (tokens / interval[1], tokens / interval[0]) if interval else None
 
-        None for several runs, and where one run does not tell.
-        """
-        found = self.runs[0].estimate if len(self.runs) == 1 else None
-        number = self.runs[0].num_intervals if found else None
-        if found is None or not number:
-            return None
-        return num_more(found, number, percent / 100)
+    def verdict(self, tokens: int, limit_s: float) -> tuple[str, str | None]:
+        """Return PASS, FAIL or NOT PROVEN for the runs as one measurement, and why they prove nothing: what opens a run's verdict opens theirs."""
+        interval_s = self.time_interval_s(tokens)
+        if interval_s is None:
+            return NOT_PROVEN, "no 95 % interval over runs"
+        ends = [run.ending_seconds_per_token or run.seconds_per_token or 0.0 for run in self.runs]
+        why = why_not_proven(interval_s, limit_s, tokens * math.fsum(ends) / len(ends))
+        return NOT_PROVEN if why else word_of(interval_s, limit_s), why
 
 
 def _half_width(spread: float, number: int) -> float:
@@ -157,17 +152,12 @@ def _is_beyond(values: Sequence[float], index: int) -> bool:
     return abs(values[index] - mean) > student_t(1 - 0.025 / len(values), len(others) - 1) * deviation
 
 
-def pool(entries: Iterable[RunResult], *, trust: bool = False, allow_measured: bool = False) -> list[Pool]:
+def pooled(observations: Iterable[Observation], *, trust: bool = False, allow_measured: bool = False) -> list[Pool]:
     """Group runs into repeats of one configuration, in the order of their first runs.
 
     A run of which too little is known (`is_known`) stays alone; with `trust` a person vouches that equal means repeated. So does one
     that is MEASURED, unless `allow_measured` takes it too; logs of two programs are no repeats of each other.
     """
-    return pooled([Observation.of(entry) for entry in entries], trust=trust, allow_measured=allow_measured)
-
-
-def pooled(observations: Iterable[Observation], *, trust: bool = False, allow_measured: bool = False) -> list[Pool]:
-    """Group observations as `pool` does."""
     groups: dict[object, list[Observation]] = {}
     for number, run in enumerate(observations):
         is_alone = not (trust or is_known(run.settings)) or (run.outcome is Outcome.MEASURED and not allow_measured)
@@ -181,16 +171,13 @@ def _with_early_deaths(groups: list[list[Observation]]) -> list[list[Observation
     dead = [group for group in groups if all(run.seconds_per_token is None and is_known(run.settings) for run in group)]
     living = [group for group in groups if group not in dead]
     for group in dead:
-        known = group[0].settings
-        like = next((other for other in living if _contradicts_nothing(known, other[0].settings)), None)
-        if like:
-            like += group
-            groups = [other for other in groups if other is not group]
+        known = {name: setting.value for name, setting in group[0].settings.items()}
+        for other in living:
+            if known.items() <= {name: setting.value for name, setting in other[0].settings.items()}.items():
+                other.extend(group)
+                groups = [each for each in groups if each is not group]
+                break
     return groups
-
-
-def _contradicts_nothing(known: Mapping[str, Setting], other: Mapping[str, Setting]) -> bool:
-    return all(name in other and other[name].value == known[name].value for name in known)
 
 
 def _pool(group: Sequence[Observation]) -> Pool:
@@ -199,16 +186,22 @@ def _pool(group: Sequence[Observation]) -> Pool:
     return Pool(runs=tuple(runs), without_number=failed, copies=tuple(copies))
 
 
-def pool_lines(found: Pool, percent: float = 1.0) -> list[str]:
-    """Return what a reader should know of the repeats, one sentence each; `percent` is the half-width that is aimed at."""
+def pool_lines(found: Pool) -> list[str]:
+    """Return what a reader should know of the repeats, one sentence each."""
     lines = []
     if len(found.runs) > 1:
-        lines += [_mean_line(found), _more_line(found, percent)]
+        lines += [_mean_line(found), _more_line(found)]
         lines += [
             f"{run.source}: a run beyond what the others allow; look for what was different" for run in found.outliers
         ]
     elif found.runs:
-        lines.append(_one_line(found, percent))
+        run = found.runs[0]
+        more = num_more(run.estimate, run.num_intervals) if run.estimate and run.num_intervals else None
+        lines.append(
+            "one run only: how much runs differ from each other is not known; "
+            f"run {USUAL_RUNS - 1} more (repeats: {USUAL_RUNS})"
+            + (f"; within this run {more} more logged intervals give +-{100 * TARGET:g} %" if more else "")
+        )
     known = {mark for run in found.runs for mark in run.marks if mark != run.opening}
     for run in found.copies:
         what = "numbers to the last digit" if run.marks & known else "first records to the last digit"
@@ -219,45 +212,30 @@ def pool_lines(found: Pool, percent: float = 1.0) -> list[str]:
     return lines
 
 
-def percentage(part: float, digits: int = 2) -> str:
-    """Return a part of 1 as the reports write percentages."""
-    return f"{100 * part:.{digits}f} %"
-
-
 def _mean_line(found: Pool) -> str:
-    between, within = found.run_to_run_cv or 0.0, found.within_run_cv
     interval = found.over_runs.interval() if found.over_runs else None
     words = f"{len(found.runs)} runs: {found.tokens_per_second:.2f} tokens/s"
     words += f", 95 % interval over runs {interval[0]:.2f} to {interval[1]:.2f}" if interval else ", no interval"
-    words += f"; runs differ by {percentage(between)} (coefficient of variation)"
-    words += f", the scatter within each alone would make it {percentage(within)}" if within is not None else ""
+    words += f"; runs differ by {percentage(found.run_to_run_cv)} (coefficient of variation)"
+    if (within := found.within_run_cv) is not None:
+        words += f", the scatter within each alone would make it {percentage(within)}"
     olympic = found.olympic_tokens_per_second if len(found.runs) >= USUAL_RUNS else None
     return words + (f"; without the fastest and the slowest {olympic:.2f} tokens/s" if olympic else "")
 
 
-def _more_line(found: Pool, percent: float) -> str:
-    more = found.more_runs(percent)
+def _more_line(found: Pool) -> str:
+    more, aim = found.num_more_runs, f"+-{100 * TARGET:g} %"
     if found.spread is None:
         return "the runs do not differ in the digits that are printed: their rounding hides how much they do"
     if more is None:
-        return f"more than {MAX_RUNS} runs would be needed for +-{percent:g} %"
-    if more == 0:
-        return f"+-{percent:g} % is reached"
-    return f"run {more} more for +-{percent:g} %, if they scatter as these do"
+        return f"more than {MAX_RUNS} runs would be needed for {aim}"
+    return f"run {more} more for {aim}, if they scatter as these do" if more else f"{aim} is reached"
 
 
-def _one_line(found: Pool, percent: float) -> str:
-    words = "one run only: how much runs differ from each other is not known; "
-    words += f"run {USUAL_RUNS - 1} more (repeats: {USUAL_RUNS})"
-    more = found.more_intervals(percent)
-    if more:
-        words += f"; within this run {more} more logged intervals give +-{percent:g} %"
-    return words
-
-
-def repeats(entries: Sequence[RunResult], *, allow_measured: bool = False) -> list[Pool]:
+def repeats(entries: Iterable[RunResult], *, allow_measured: bool = False) -> list[Pool]:
     """Return the configurations that were run more than once with a number; a copy that is given as a repeat is told too."""
-    return [found for found in pool(entries, allow_measured=allow_measured) if len(found.runs) > 1 or found.copies]
+    pools = pooled(map(Observation.of, entries), allow_measured=allow_measured)
+    return [found for found in pools if len(found.runs) > 1 or found.copies]
 
 
 def apart_line(entries: Sequence[RunResult]) -> str | None:
@@ -272,41 +250,14 @@ def repeat_lines(pools: Sequence[Pool], tokens: int, limit_s: float | None) -> l
     """Return what there is to know about each configuration that was repeated, its verdict last."""
     lines = []
     for found in pools:
-        name = f"repeats of {found.runs[0].source}"
-        lines += [f"{name}: {line}" for line in pool_lines(found)]
-        lines.append(f"{name}: {_time_line(found, tokens, limit_s)}")
+        rate, interval_s = found.tokens_per_second, found.time_interval_s(tokens)
+        words = f"{tokens:,} tokens take {tokens / rate:.2f} s" if rate else "no time"
+        words += f" ({interval_s[0]:.2f} to {interval_s[1]:.2f} s, 95 % over runs)" if interval_s else ""
+        if limit_s is not None:
+            word, why = found.verdict(tokens, limit_s)
+            words += f"; limit of {limit_s:g} s: {word}{f' ({why})' if why else ''}"
+        lines += [f"repeats of {found.runs[0].source}: {line}" for line in (*pool_lines(found), words)]
     return lines
-
-
-def _time_line(found: Pool, tokens: int, limit_s: float | None) -> str:
-    interval_s = time_interval_s(found, tokens)
-    rate = found.tokens_per_second
-    words = f"{tokens:,} tokens take {tokens / rate:.2f} s" if rate else "no time"
-    words += f" ({interval_s[0]:.2f} to {interval_s[1]:.2f} s, 95 % over runs)" if interval_s else ""
-    if limit_s is None:
-        return words
-    why = why_open(found, tokens, limit_s)
-    return f"{words}; limit of {limit_s:g} s: {word_over_runs(found, tokens, limit_s)}{f' ({why})' if why else ''}"
-
-
-def word_over_runs(found: Pool, tokens: int, limit_s: float) -> str:
-    """Return PASS, FAIL or NOT PROVEN for the runs as one measurement."""
-    return NOT_PROVEN if why_open(found, tokens, limit_s) else word_of(time_interval_s(found, tokens), limit_s)
-
-
-def why_open(found: Pool, tokens: int, limit_s: float) -> str | None:
-    """Return why the runs prove nothing against `limit_s`, None where they do: what opens a run's verdict opens theirs."""
-    interval_s = time_interval_s(found, tokens)
-    if interval_s is None:
-        return "no 95 % interval over runs"
-    ends = [run.ending_seconds_per_token or run.seconds_per_token or 0.0 for run in found.runs]
-    return why_not_proven(interval_s, limit_s, tokens * math.fsum(ends) / len(ends))
-
-
-def time_interval_s(found: Pool, tokens: int) -> tuple[float, float] | None:
-    """Return the 95 % interval over runs of the time in seconds, shortest first."""
-    interval = found.over_runs.interval() if found.over_runs else None
-    return (tokens / interval[1], tokens / interval[0]) if interval else None
 
 
 def repeats_json(pools: Sequence[Pool], tokens: int, limit_s: float | None) -> list[dict[str, Any]]:
@@ -315,24 +266,21 @@ def repeats_json(pools: Sequence[Pool], tokens: int, limit_s: float | None) -> l
 
 
 def _to_json(found: Pool, tokens: int, limit_s: float | None) -> dict[str, Any]:
-    interval = found.over_runs.interval() if found.over_runs else None
-    interval_s = time_interval_s(found, tokens)
+    interval, interval_s = found.over_runs.interval() if found.over_runs else None, found.time_interval_s(tokens)
+    rate = found.tokens_per_second
     record: dict[str, Any] = {
         "configuration": digest_of(found.identity),
         "sources": [run.source for run in found.runs],
         "without_number": [run.source for run in found.without_number],
         "copies": [run.source for run in found.copies],
-        "tokens_per_second": {"mean": found.tokens_per_second, "ci95": list(interval) if interval else None},
-        "time_to_report_s": {
-            "mean": tokens / found.tokens_per_second if found.tokens_per_second else None,
-            "ci95": list(interval_s) if interval_s else None,
-        },
+        "tokens_per_second": {"mean": rate, "ci95": list(interval) if interval else None},
+        "time_to_report_s": {"mean": tokens / rate if rate else None, "ci95": list(interval_s) if interval_s else None},
         "run_to_run_cv": found.run_to_run_cv,
         "within_run_cv": found.within_run_cv,
-        "num_more_runs": found.more_runs(),
+        "num_more_runs": found.num_more_runs,
         "outliers": [run.source for run in found.outliers],
     }
-    if limit_s is None:
-        return record
-    why = why_open(found, tokens, limit_s)
-    return {**record, "limit": word_over_runs(found, tokens, limit_s), "limit_reasons": [why] if why else []}
+    if limit_s is not None:
+        word, why = found.verdict(tokens, limit_s)
+        record |= {"limit": word, "limit_reasons": [why] if why else []}
+    return record

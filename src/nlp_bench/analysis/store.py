@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.analysis.history import COLUMNS, SHORT, Row, row_of
-from nlp_bench.analysis.history_text import name_of
 from nlp_bench.analysis.observation import Observation, different_runs, digest_of, identity_of
 from nlp_bench.clock import now
 from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
@@ -261,11 +260,12 @@ _DIGEST = re.compile(r"[0-9a-f]{6,12}")
 _FORMS = "last (the run before the other side's), last-N (the N before), a number, a name, or a configuration (12 hex digits)"
 
 
-def named(path: Path, word: str) -> list[Observation]:
+def named(file: Path | None, word: str) -> list[Observation]:
     """Return the runs that `word` stands for: a name, a number, or the beginning of a configuration's short name.
 
     Raises UsageError when there are none.
     """
+    path = file or default_file()
     with open_to_read(path) as store:
         rows = store.rows(Filter(name=word), COLUMNS) if word else []
         if not rows and word.isdecimal():
@@ -277,7 +277,7 @@ def named(path: Path, word: str) -> list[Observation]:
     return [row.observation() for row in rows]
 
 
-def before(path: Path, word: str, others: list[Observation]) -> tuple[list[Observation], list[Observation]]:
+def before(file: Path | None, word: str, others: list[Observation]) -> tuple[list[Observation], list[Observation]]:
     """Return, for each configuration of `others`, the last valid run (or the last N) that is none of them, and those before it.
 
     Of the latter there are up to EARLIER where one run was asked for, and none where several were: those show themselves what runs
@@ -285,7 +285,7 @@ def before(path: Path, word: str, others: list[Observation]) -> tuple[list[Obser
     `others` have keys. Where a run of `others` is in the history itself, only runs before it count. Raises UsageError when there
     are none.
     """
-    number = _number(word)
+    path, number = file or default_file(), _number(word)
     found: list[Observation] = []
     earlier: list[Observation] = []
     with open_to_read(path) as store:
@@ -367,7 +367,7 @@ def _why_not(entry: RunResult) -> str | None:
 def _line(row: Row, number: int, is_new: bool) -> str:
     rate = f" {row.tokens_per_second_steady:.2f} tokens/s" if row.tokens_per_second_steady else ""
     what = "added" if is_new else "was there, measured anew"
-    return f"run {number} {what}: {row.identity} {name_of(row)} {row.outcome}{rate} ({one_line(row.source)})"
+    return f"run {number} {what}: {row.identity} {row.what} {row.outcome}{rate} ({one_line(row.source)})"
 
 
 def default_file() -> Path:

@@ -10,19 +10,23 @@ allows for autocorrelation.
 How often both are wrong, and what they find, beside EWMA and CUSUM charts: `tests/compare/calibration.py`, docs/compare.md.
 """
 
+import datetime as dt
 import functools
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.analysis.history import Row
-from nlp_bench.analysis.repeats import percentage
+from nlp_bench.analysis.history import Row, rows_csv, table
 from nlp_bench.measure.estimate import student_t
 from nlp_bench.measure.series import scatter_around
+from nlp_bench.show.chart import LIMIT, Chart, Rule, Series, empty, plot_files
+from nlp_bench.show.table import json_text, number, percentage
 
 ALPHA = 0.0027
 MIN_RUNS = 3
@@ -168,13 +172,13 @@ def _change(rows: list[Row]) -> int:
     """Return the index of the first run of the next level, the number of `rows` where all are of one."""
     level, kinds = _Running(), list[Kind | None]()
     seconds = np.array([_seconds(row) for row in rows])
-    for number, row in enumerate(rows, start=1):
+    for count, row in enumerate(rows, start=1):
         flag = level.take(row)
         kinds.append(flag.kind if flag else None)
         if flag and kinds[-MIN_LEVEL:] == [flag.kind] * MIN_LEVEL:
-            return number - MIN_LEVEL
-        begin = max(0, number - _ENOUGH)
-        split = _split(seconds[begin:number])
+            return count - MIN_LEVEL
+        begin = max(0, count - _ENOUGH)
+        split = _split(seconds[begin:count])
         if split:
             return begin + split
     return len(rows)
@@ -203,3 +207,97 @@ def _split(seconds: NDArray[np.float64]) -> int | None:
     # Where it is: the least absolute deviations from the medians of both parts, on the times as they are.
     nearer = np.abs(seconds - np.median(seconds[:at])) - np.abs(seconds - np.median(seconds[at:]))
     return MIN_RUNS + int(np.argmin(np.cumsum(nearer)[MIN_RUNS - 1 : -1]))
+
+
+def trend_text(trends: Sequence[Trend]) -> str:
+    """Return a line per configuration, then a line per flag."""
+    flags = [f"{trend.rows[0].identity}: {flag.sentence()}" for trend in trends for flag in trend.flags]
+    below = "\n" + "\n".join(flags or ["no run leaves its level"]) + "\n"
+    return table([_line(trend) for trend in trends]) + (below if trends else "")
+
+
+def _line(trend: Trend) -> dict[str, str]:
+    level, latest = trend.levels[-1], trend.rows[-1]
+    change = (latest.tokens_per_second_steady or 0.0) / level.mean - 1
+    return {
+        "configuration": latest.identity,
+        "what": latest.what,
+        "runs": str(len(trend.rows)),
+        "failed": str(trend.num_failed),
+        "from": trend.rows[0].ended[:10],
+        "to": latest.ended[:10],
+        "levels": str(len(trend.levels)),
+        "level tokens/s": f"{level.mean:.2f}" + (f" +-{percentage(level.cv, 1)}" if level.cv is not None else ""),
+        "latest": number(latest.tokens_per_second_steady),
+        "against level": f"{100 * change:+.2f} %",
+    }
+
+
+def trend_json(trends: Sequence[Trend]) -> str:
+    """Return the record of nlp-bench/trend/1."""
+    configurations = [
+        {
+            "identity": trend.rows[0].identity,
+            "runs": [row.id for row in trend.rows],
+            "num_failed": trend.num_failed,
+            "levels": [
+                {"runs": [row.id for row in level.rows], "tokens_per_second": level.mean, "cv": level.cv}
+                for level in trend.levels
+            ],
+            "flags": [
+                {"run": flag.row.id, "kind": flag.kind.value, "change": flag.change, "num_before": flag.num_before}
+                for flag in trend.flags
+            ],
+        }
+        for trend in trends
+    ]
+    return json_text({"schema": "nlp-bench/trend/1", "configurations": configurations})
+
+
+MAX_PANELS, MAX_TICKS = 8, 5
+
+
+def write_trend(trends: list[Trend], rows: list[Row], folder: Path) -> list[Path]:
+    """Write trend.json, trend.csv trend.svg and, by matplotlib, trend.png; return their paths."""
+    from nlp_bench.files import write_bytes  # noqa: PLC0415  # only --output needs it
+
+    found = {"trend.json": trend_json(trends).encode(), "trend.csv": rows_csv(rows).encode()}
+    found |= plot_files(*(trend_charts(trends) or [empty("trend", "no valid run")]), columns=1)
+    for name, content in found.items():
+        write_bytes(folder / name, content)
+    return [folder / name for name in found]
+
+
+def trend_charts(trends: Sequence[Trend]) -> list[Chart]:
+    """Return one plot for each of the latest MAX_PANELS configurations: rates over time with intervals, levels and flags."""
+    drawn = trends[-MAX_PANELS:]
+    more = f" {len(trends) - len(drawn)} more are in the table." if len(trends) > len(drawn) else ""
+    note = f"Points: runs with the 95 % interval within each; line: level; circles: beyond the level.{more}"
+    return [replace(_trend_chart(trend), note=note if trend is trends[-1] else "") for trend in drawn]
+
+
+def _trend_chart(trend: Trend) -> Chart:
+    rows, flagged = trend.rows, [flag.row for flag in trend.flags]
+    title = f"{rows[-1].identity}: {rows[-1].what}, {len(rows)} runs"
+    bars = [None if row.ci95_low is None or row.ci95_high is None else (row.ci95_low, row.ci95_high) for row in rows]
+    ticks = np.unique(np.linspace(rows[0].ended_s, rows[-1].ended_s, MAX_TICKS))
+    levels = [(level, (level.rows[0].ended_s, level.rows[-1].ended_s)) for level in trend.levels]
+    return Chart(
+        key="trend",
+        title=title,
+        description=f"Tokens per second over time: {title}.",
+        x_label="",
+        y_label="tokens/s",
+        series=[
+            _points(rows, errors=bars),
+            *([_points(flagged, shape="circle", colour=LIMIT)] if flagged else []),
+        ],
+        rules=[Rule(value=level.mean, span=span, colour=1) for level, span in levels],
+        x_ticks=ticks.tolist(),
+        x_names=[dt.datetime.fromtimestamp(tick, dt.timezone.utc).date().isoformat() for tick in ticks],
+    )
+
+
+def _points(rows: Sequence[Row], **how: Any) -> Series:
+    rates = [row.tokens_per_second_steady or 0.0 for row in rows]
+    return Series(xs=[row.ended_s for row in rows], ys=rates, style="points", **how)

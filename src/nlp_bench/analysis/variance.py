@@ -8,11 +8,10 @@ doi:10.1016/0047-259X(71)90001-7; Searle, Casella and McCulloch, Variance Compon
 under which the estimate would be among the lowest or highest 2.5 % (test inversion by simulation, normal effects, the other variances as estimated).
 """
 
-import itertools
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -20,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.analysis.history import Row
-from nlp_bench.analysis.history_text import name_of, table
+from nlp_bench.analysis.history import Row, table
 from nlp_bench.measure.estimate import LEVEL, student_t
+from nlp_bench.show.table import json_text, percentage
 
 NUM_SIMULATED = 2000
 MOST_RUNS = 200
@@ -83,6 +82,11 @@ class Component:
     high: float = math.inf
     why_unknown: Unknown | None = None
 
+    @property
+    def is_place(self) -> bool:
+        """Whether it is what nodes or days alone differ by."""
+        return not {Level.RUN, Level.ITERATION} & set(self.levels)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
@@ -135,7 +139,7 @@ def components(runs: Sequence[RunMean]) -> tuple[Component, ...]:
         why = (
             Unknown.NOT_RECORDED if None in names
             else Unknown.ONE if not column.any()
-            else Unknown.ENTANGLED if alike is None and len(others) and _depends(column, others)
+            else Unknown.ENTANGLED if alike is None and len(others) and int(np.linalg.matrix_rank(np.vstack([others, column]))) == len(others)
             else None
         )  # fmt: skip
         if why:
@@ -158,7 +162,7 @@ def plan(found: Sequence[Component], within: float, cost: Cost, *, of_one_day: b
     if not any(Level.RUN in one.levels and one.variance is not None for one in found):
         return []
     by_run = sum(one.variance or 0.0 for one in found if Level.RUN in one.levels)
-    by_place = sum(one.variance or 0.0 for one in found if not {Level.RUN, Level.ITERATION} & set(one.levels))
+    by_place = sum(one.variance or 0.0 for one in found if one.is_place)
     by_iteration = next((one.variance or 0.0 for one in found if Level.ITERATION in one.levels), 0.0)
     between = by_run if of_one_day else by_run + by_place
     purchases = []
@@ -170,10 +174,6 @@ def plan(found: Sequence[Component], within: float, cost: Cost, *, of_one_day: b
             number = max(math.ceil(iterations), LEAST_ITERATIONS)
             purchases.append(Purchase(runs=runs, iterations=number, hours=cost.hours(runs, number)))
     return purchases
-
-
-def _depends(column: Floats, others: Floats) -> bool:
-    return int(np.linalg.matrix_rank(np.vstack([others, column]))) == len(others)
 
 
 def _of_iterations(runs: Sequence[RunMean]) -> Component:
@@ -266,7 +266,6 @@ def _interval(observed: float, squares: tuple[Floats, ...]) -> tuple[float, floa
     return ends[0], ends[1]
 
 
-SCHEMA = "nlp-bench/variance/1"
 START_UP_S = 120.0
 """Seconds of a job before its first iteration, where nobody says them."""
 _WORDS = {
@@ -279,6 +278,18 @@ _NAMES = {Level.ITERATION: "iteration", Level.RUN: "run", Level.NODES: "set of n
 
 
 @dataclass(frozen=True, kw_only=True)
+class Prices:
+    """What would do under one plan."""
+
+    of_one_day: bool
+    """Whether all runs are of one day and on the same nodes; else each has its own."""
+    heading: str
+    """Of its columns."""
+    meaning: str
+    purchases: tuple[Purchase, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Analysis:
     """One configuration."""
 
@@ -288,10 +299,8 @@ class Analysis:
     cost: Cost
     within: float
     """The half width that is wanted, as a share."""
-    of_one_day: tuple[Purchase, ...]
-    """What would do where all runs are of one day and on the same nodes."""
-    of_own_days: tuple[Purchase, ...]
-    """What would do where each has its own; empty too where neither nodes nor days could be told."""
+    prices: tuple[Prices, ...]
+    """One list; two where what nodes or days differ by could be told."""
 
 
 def analyse(rows: Iterable[Row], *, within: float, start_up_s: float) -> list[Analysis]:
@@ -304,52 +313,48 @@ def analyse(rows: Iterable[Row], *, within: float, start_up_s: float) -> list[An
 
 
 def _analysis(rows: Sequence[Row], within: float, start_up_s: float) -> Analysis:
-    entries = [json.loads(row.entry) for row in rows]
-    found = components([_run(row, entry) for row, entry in zip(rows, entries, strict=True)])
+    runs, warm_ups, seconds = [], [], []
+    for row in rows:
+        entry, rate = json.loads(row.entry), row.tokens_per_second_steady or 1.0
+        nodes, window = (entry.get("machine") or {}).get("nodes"), entry.get("window") or {}
+        first, last = window.get("first_iteration"), window.get("last_iteration")
+        first, last = (first, last) if first is not None and last is not None and first <= last else (1, 1)
+        warm_ups.append(first - 1)
+        seconds.append((entry.get("global_batch_size") or 1) * (entry.get("sequence_length") or 1) / rate)
+        runs.append(
+            RunMean(
+                log_time=-math.log(rate),
+                error=(row.standard_error or 0.0) * rate,
+                degrees=row.degrees or 0.0,
+                iterations=last - first + 1,
+                nodes=" ".join(sorted(map(str, nodes))) if nodes else None,
+                day=row.ended[:10],
+            )
+        )
     cost = Cost(
         start_up_s=start_up_s,
-        warm_up_iterations=statistics.median(_window(entry)[0] - 1 for entry in entries),
-        seconds_per_iteration=statistics.median(_seconds(row, entry) for row, entry in zip(rows, entries, strict=True)),
+        warm_up_iterations=statistics.median(warm_ups),
+        seconds_per_iteration=statistics.median(seconds),
         num_gpus=rows[0].num_gpus,
     )
-    is_placed = any(one.variance is not None and not {Level.RUN, Level.ITERATION} & set(one.levels) for one in found)
-    own = plan(found, within, cost, of_one_day=False) if is_placed else []
-    same = plan(found, within, cost, of_one_day=True)
-    return Analysis(
-        rows=tuple(rows), found=found, cost=cost, within=within, of_one_day=tuple(same), of_own_days=tuple(own)
+    found = components(runs)
+    words = " and ".join(
+        _NAMES[level] for one in found if one.variance is not None and one.is_place for level in one.levels
     )
-
-
-def _run(row: Row, entry: Mapping[str, Any]) -> RunMean:
-    seconds = 1 / (row.tokens_per_second_steady or 1.0)
-    nodes = (entry.get("machine") or {}).get("nodes")
-    first, last = _window(entry)
-    return RunMean(
-        log_time=math.log(seconds),
-        error=(row.standard_error or 0.0) / seconds,
-        degrees=row.degrees or 0.0,
-        iterations=last - first + 1,
-        nodes=" ".join(sorted(map(str, nodes))) if nodes else None,
-        day=row.ended[:10],
+    lists = [(True, "each", "runs like these")]
+    if words:
+        together = f"all runs of one {words}, of which alone the number then speaks"
+        lists = [(True, f"same {words}", together), (False, f"own {words}", f"each run of its own {words}")]
+    prices = (
+        Prices(
+            of_one_day=is_same,
+            heading=heading,
+            meaning=meaning,
+            purchases=tuple(plan(found, within, cost, of_one_day=is_same)),
+        )
+        for is_same, heading, meaning in lists
     )
-
-
-def _window(entry: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the first and the last counted iteration."""
-    window = entry.get("window") or {}
-    first, last = window.get("first_iteration"), window.get("last_iteration")
-    return (int(first), int(last)) if first is not None and last is not None and first <= last else (1, 1)
-
-
-def _seconds(row: Row, entry: Mapping[str, Any]) -> float:
-    """Return the seconds of a steady iteration."""
-    batch, sequence = entry.get("global_batch_size"), entry.get("sequence_length")
-    return (batch or 1) * (sequence or 1) / (row.tokens_per_second_steady or 1.0)
-
-
-def best(purchases: Sequence[Purchase]) -> Purchase | None:
-    """Return the cheapest."""
-    return min(purchases, key=lambda one: one.hours, default=None)
+    return Analysis(rows=tuple(rows), found=found, cost=cost, within=within, prices=tuple(prices))
 
 
 def as_text(analyses: Sequence[Analysis]) -> str:
@@ -359,97 +364,55 @@ def as_text(analyses: Sequence[Analysis]) -> str:
 
 def _text(one: Analysis) -> str:
     first, last, cost = one.rows[0], one.rows[-1], one.cost
-    head = f"{first.identity}: {name_of(last)}; {len(one.rows)} runs, {first.ended[:10]} to {last.ended[:10]}\n\n"
-    wanted = f"+-{100 * one.within:g} %"
+    head = f"{first.identity}: {last.what}; {len(one.rows)} runs, {first.ended[:10]} to {last.ended[:10]}\n\n"
     start = f"each run takes {cost.start_up_s:g} s before its first iteration (--start-up), {cost.warm_up_iterations:g} uncounted iterations"
-    lines = [f"\n{wanted} at 95 %; {start} and {cost.seconds_per_iteration:.4g} s per iteration\n\n"]
-    if one.of_one_day or one.of_own_days:
-        lines += [table(_prices(one)), "\n", *_advice(one)]
-    else:
+    lines = [
+        f"\n+-{100 * one.within:g} % at 95 %; {start} and {cost.seconds_per_iteration:.4g} s per iteration\n\n",
+        *_prices(one),
+    ]
+    if not any(part.purchases for part in one.prices):
         known = any(Level.RUN in component.levels and component.variance is not None for component in one.found)
         why = "runs differ by too much" if known else "what runs differ by is not known; add a second one"
-        lines.append(f"no number of runs up to {PLANNED_RUNS[-1]} is known to be enough: {why}\n")
+        lines[1:] = [f"no number of runs up to {PLANNED_RUNS[-1]} is known to be enough: {why}\n"]
     return head + table([_line(component) for component in one.found]) + "".join(lines)
 
 
 def _line(component: Component) -> dict[str, str]:
+    def percent(variance: float) -> str:
+        return "any" if math.isinf(variance) else percentage(math.sqrt(variance))
+
     known = component.variance is not None
     return {
         "differs by": " and ".join(_NAMES[level] for level in component.levels),
         "of": str(component.num_members),
-        "standard deviation": _percent(component.variance or 0.0) if known else "",
-        "95 %": f"{_percent(component.low)} to {_percent(component.high)}" if known else "",
+        "standard deviation": percent(component.variance or 0.0) if known else "",
+        "95 %": f"{percent(component.low)} to {percent(component.high)}" if known else "",
         "": _WORDS[component.why_unknown] if component.why_unknown else "",
     }
 
 
-def _percent(variance: float) -> str:
-    return "any" if math.isinf(variance) else f"{100 * math.sqrt(variance):.2f} %"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _List:
-    """One price list."""
-
-    heading: str
-    """Of its columns."""
-    meaning: str
-    prices: Mapping[int, Purchase]
-    """By the number of runs."""
-
-
-def _lists(one: Analysis) -> list[_List]:
-    placed = [
-        _NAMES[level]
-        for component in one.found
-        for level in component.levels
-        if component.variance is not None and not {Level.RUN, Level.ITERATION} & set(component.levels)
-    ]
-    same, own = ({purchase.runs: purchase for purchase in part} for part in (one.of_one_day, one.of_own_days))
-    if not placed:
-        return [_List(heading="each", meaning="runs like these", prices=same)]
-    words = " and ".join(placed)
-    return [
-        _List(
-            heading=f"same {words}",
-            meaning=f"all runs of one {words}, of which alone the number then speaks",
-            prices=same,
-        ),
-        _List(heading=f"own {words}", meaning=f"each run of its own {words}", prices=own),
-    ]
-
-
-def _prices(one: Analysis) -> list[dict[str, str]]:
-    unit = "GPU h" if one.cost.num_gpus else "hours"
-    lines, lists = [], _lists(one)
-    for runs in sorted({runs for part in lists for runs in part.prices}):
+def _prices(one: Analysis) -> Iterator[str]:
+    unit, units = ("GPU h", "GPU hours") if one.cost.num_gpus else ("hours", "hours")
+    lines = []
+    for runs in sorted({purchase.runs for part in one.prices for purchase in part.purchases}):
         cells = {"runs": str(runs)}
-        for part in lists:
-            price = part.prices.get(runs)
+        for part in one.prices:
+            price = next((purchase for purchase in part.purchases if purchase.runs == runs), None)
             cells[f"iterations, {part.heading}"] = str(price.iterations) if price else "-"
             cells[f"{unit}, {part.heading}"] = f"{price.hours:.3g}" if price else "-"
         lines.append(cells)
-    return lines
-
-
-def _advice(one: Analysis) -> list[str]:
-    unit = "GPU hours" if one.cost.num_gpus else "hours"
-    said = []
-    for part in _lists(one):
-        cheapest = best(list(part.prices.values()))
+    yield table(lines) + "\n"
+    for part in one.prices:
+        best = min(part.purchases, key=lambda purchase: purchase.hours, default=None)
         answer = f"no number of runs up to {PLANNED_RUNS[-1]} is enough"
-        if cheapest:
-            answer = (
-                f"{cheapest.runs} runs of {cheapest.iterations} iterations are cheapest, {cheapest.hours:.3g} {unit}"
-            )
-        said.append(f"{part.meaning}: {answer}\n")
-    return said
+        if best:
+            answer = f"{best.runs} runs of {best.iterations} iterations are cheapest, {best.hours:.3g} {units}"
+        yield f"{part.meaning}: {answer}\n"
 
 
 def as_json(analyses: Sequence[Analysis]) -> str:
     """Return the record of nlp-bench/variance/1; variances are squared shares of the mean time per token, null where not known."""
-    record = {"schema": SCHEMA, "configurations": list(map(_object, analyses))}
-    return json.dumps(record, indent=1, allow_nan=False) + "\n"
+    return json_text({"schema": "nlp-bench/variance/1", "configurations": list(map(_object, analyses))})
 
 
 def _object(one: Analysis) -> dict[str, Any]:
@@ -470,9 +433,6 @@ def _object(one: Analysis) -> dict[str, Any]:
         "within": one.within,
         "cost": vars(one.cost),
         "plans": [
-            {"of_one_day": is_same, **vars(purchase)}
-            for is_same, purchase in itertools.chain(
-                ((True, p) for p in one.of_one_day), ((False, p) for p in one.of_own_days)
-            )
+            {"of_one_day": part.of_one_day, **vars(purchase)} for part in one.prices for purchase in part.purchases
         ],
     }

@@ -146,23 +146,21 @@ def _filter(options: argparse.Namespace, last: int | None) -> "Filter":
 
 
 def _list(options: argparse.Namespace, path: Path, form: str) -> int:
-    from nlp_bench.analysis.history import COLUMNS, SHORT
-    from nlp_bench.analysis.history_text import as_csv, as_json, listed
+    from nlp_bench.analysis.history import COLUMNS, SHORT, listed, rows_csv, rows_json
     from nlp_bench.analysis.store import open_to_read
 
     default = LISTED if options.action == "list" and form == "table" else None
     with open_to_read(path) as store:
         rows = store.rows(_filter(options, default), COLUMNS if form == "json" else SHORT)
         total = store.count()
-    print({"table": listed, "csv": as_csv, "json": as_json}[form](rows), end="")
+    print({"table": listed, "csv": rows_csv, "json": rows_json}[form](rows), end="")
     if len(rows) < total and form == "table":
         print(f"nlp-bench: {len(rows)} of {total} runs; more with --last N", file=sys.stderr)
     return 0
 
 
 def _show(words: list[str], path: Path, form: str) -> int:
-    from nlp_bench.analysis.history import COLUMNS
-    from nlp_bench.analysis.history_text import as_json, shown
+    from nlp_bench.analysis.history import COLUMNS, rows_json, shown
     from nlp_bench.analysis.store import Filter, open_to_read
 
     if len(words) != 1 or not words[0].isdecimal() or len(words[0]) > 17:
@@ -171,15 +169,14 @@ def _show(words: list[str], path: Path, form: str) -> int:
         rows = store.rows(Filter(ids=[int(words[0])]), COLUMNS)
     if not rows:
         raise UsageError(f"history show: {path} has no run {words[0]}; see: nlp-bench history list")
-    print(as_json(rows) if form == "json" else shown(rows[0]), end="")
+    print(rows_json(rows) if form == "json" else shown(rows[0]), end="")
     return 0
 
 
 def _trend(options: argparse.Namespace, path: Path, form: str) -> int:
     from nlp_bench.analysis.history import COLUMNS
-    from nlp_bench.analysis.history_text import trend_json, trend_text
     from nlp_bench.analysis.store import open_to_read
-    from nlp_bench.analysis.trend import trends
+    from nlp_bench.analysis.trend import trend_json, trend_text, trends, write_trend
 
     if options.output:
         from nlp_bench.report.output import prepare
@@ -193,8 +190,6 @@ def _trend(options: argparse.Namespace, path: Path, form: str) -> int:
     print({"table": trend_text, "json": trend_json}[form](found), end="")
     _say_unplaced(rows, {row.identity for trend in found for row in trend.rows})
     if options.output:
-        from nlp_bench.analysis.history_text import write_trend
-
         say_written(write_trend(found, rows, options.output))
     return 0
 

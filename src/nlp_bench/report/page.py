@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import Any
 
 from nlp_bench import __version__
-from nlp_bench.analysis.repeats import Pool, time_interval_s, word_over_runs
+from nlp_bench.analysis.repeats import Pool
 from nlp_bench.escape import shortened
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS
@@ -146,10 +146,10 @@ def _head_of_many(report: Report, numbered: list[RunResult]) -> dict[str, Any]:
 
 def _over_runs(pool: Pool, report: Report) -> str:
     time_s = seconds(time_to_report_s(report.tokens, pool.tokens_per_second))
-    interval_s = time_interval_s(pool, report.tokens)
+    interval_s = pool.time_interval_s(report.tokens)
     within = f" (95 % over runs {seconds(interval_s[0])} to {seconds(interval_s[1])})" if interval_s else ""
     limit_s = report.limit_s
-    word = f"; limit of {limit_s:g} s: {word_over_runs(pool, report.tokens, limit_s)}" if limit_s else ""
+    word = f"; limit of {limit_s:g} s: {pool.verdict(report.tokens, limit_s)[0]}" if limit_s else ""
     return f"a training on {report.tokens:,} tokens takes {time_s} on average{within}{word}."
 
 

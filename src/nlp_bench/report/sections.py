@@ -7,7 +7,7 @@ To add a section, write the function and name it at the end.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from nlp_bench.analysis.repeats import Pool, repeat_lines, time_interval_s, word_over_runs
+from nlp_bench.analysis.repeats import Pool, repeat_lines
 from nlp_bench.analysis.scaling import Curve, Place, scaling_of
 from nlp_bench.analysis.scaling_text import scaling_charts
 from nlp_bench.analysis.sweep import Sweep, sweep_of
@@ -140,10 +140,10 @@ def repeats(report: Report) -> Section | None:
 def _repeated(pool: Pool, report: Report) -> tuple[object, ...]:
     rate = pool.tokens_per_second
     low, high = (pool.over_runs.interval() if pool.over_runs else None) or (None, None)
-    interval_s = time_interval_s(pool, report.tokens)
+    interval_s = pool.time_interval_s(report.tokens)
     cells = (pool.runs[0].source, len(pool.runs), rate, low, high, time_to_report_s(report.tokens, rate))
     cells = (*cells, *(interval_s or (None, None)))
-    return cells if report.limit_s is None else (*cells, word_over_runs(pool, report.tokens, report.limit_s))
+    return cells if report.limit_s is None else (*cells, pool.verdict(report.tokens, report.limit_s)[0])
 
 
 def scaling(report: Report) -> Section | None:
