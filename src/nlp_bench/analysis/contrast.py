@@ -86,13 +86,14 @@ class Scatter:
         """Return the probability that this one is at least so much larger than `other` if both are the same."""
         return variance_ratio_tail((self.cv / other.cv) ** 2, self.degrees, other.degrees)
 
-    def over(self, num_a: int, num_b: int, a: float, b: float) -> tuple[Estimate, Estimate]:
-        """Return the means `a` and `b`, in seconds per token, of so many runs that scatter so."""
-        error = self.cv * math.sqrt(1 / num_a + 1 / num_b)
+    def over(self, a: Pool, b: Pool) -> tuple[Estimate, Estimate]:
+        """Return the means of two pools whose runs scatter so."""
+        one, two = (1 / (pool.tokens_per_second or math.nan) for pool in (a, b))
+        error = self.cv * math.sqrt(1 / len(a.runs) + 1 / len(b.runs))
         # All uncertainty of the ratio stands on one side, with its degrees of freedom.
         return (
-            Estimate(seconds_per_token=a, standard_error=error * a, degrees=self.degrees),
-            Estimate(seconds_per_token=b, standard_error=_EXACT * b, degrees=1.0),
+            Estimate(seconds_per_token=one, standard_error=error * one, degrees=self.degrees),
+            Estimate(seconds_per_token=two, standard_error=_EXACT * two, degrees=1.0),
         )
 
 
@@ -150,9 +151,7 @@ def statistic(
 ) -> Statistic:
     """Compare two pools, each with at least one run; `known` is what other runs of the same machine differ by."""
     wrong = (1 - LEVEL) / num_comparisons
-    first, second = a.tokens_per_second or math.nan, b.tokens_per_second or math.nan
-    number_a, number_b = len(a.runs), len(b.runs)
-    several = (number_a > 1) + (number_b > 1)
+    several = (len(a.runs) > 1) + (len(b.runs) > 1)
     own = [scatter for pool in (a, b) if (scatter := Scatter.of(pool))]
     used = known if known and all(scatter.tail(known) > UNEQUAL for scatter in own) else None
     common = Scatter.joined([*own, *([used] if used else [])])
@@ -160,7 +159,7 @@ def statistic(
         method = Method.FURTHER_RUN if common else Method.WITHIN
     else:
         method = Method.POOLED if used or len(own) < 2 else _method(own, same_machine=same_machine)
-    pairs = [common.over(number_a, number_b, 1 / first, 1 / second)] if common and method is not Method.WELCH else []
+    pairs = [common.over(a, b)] if common and method is not Method.WELCH else []
     if method is not Method.POOLED and a.estimate and b.estimate:
         one, two = a.estimate, b.estimate
         if common:
@@ -168,7 +167,7 @@ def statistic(
             one, two = replace(one, uncertainty=None), replace(two, uncertainty=None)
         pairs.append((one, two))
     return Statistic(
-        value=second / first,
+        value=(b.tokens_per_second or math.nan) / (a.tokens_per_second or math.nan),
         ratio=_widest(pairs, 1 - wrong),
         both_sides=_widest(pairs, 1 - 2 * wrong),
         basis=(Basis.ONE_EACH, Basis.ONE_TO_SEVERAL, Basis.RUNS)[several],
@@ -260,4 +259,4 @@ class Gate:
 
 def worst(words: list[Word]) -> Word:
     """Return the word of several comparisons, at least one."""
-    return min(words, key=list(Word).index)
+    return min(words, key=[*Word].index)

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-
-import numpy as np
 
 from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.entry import RunResult
@@ -140,11 +139,12 @@ def opening_of(records: Records) -> str | None:
 
     None where there are fewer than FIRST_RECORDS, or where they do not differ.
     """
-    first = records[:FIRST_RECORDS]
-    times = next((found for name in _TIMES if np.isfinite(found := first.column(name)).all()), np.array([]))
-    if len(first) < FIRST_RECORDS or len(np.unique(times)) < _DIFFERENT:
+    columns = [records.columns[name][:FIRST_RECORDS].tolist() for name in _TIMES if name in records.columns]
+    times = next((column for column in columns if all(map(math.isfinite, column))), None)
+    if times is None or len(times) < FIRST_RECORDS or len(set(times)) < _DIFFERENT:
         return None
-    return hashlib.sha256(np.concatenate([first.column("iteration"), times]).tobytes()).hexdigest()[:16]
+    first = (records.column("iteration")[:FIRST_RECORDS].tolist(), times)
+    return hashlib.sha256(repr(first).encode()).hexdigest()[:16]
 
 
 def different_runs(runs: Iterable[Observation]) -> tuple[list[Observation], list[Observation]]:

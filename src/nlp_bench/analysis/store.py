@@ -22,7 +22,6 @@ from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line
 from nlp_bench.files import locked, said_late
 from nlp_bench.inputs.sources import read_sources
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
@@ -38,8 +37,12 @@ VERSION = 1
 APPLICATION = 0x6E6C7062
 """The letters nlpb."""
 WAIT_S = 60.0
-_TYPES = {"id": "INTEGER PRIMARY KEY", "key": "TEXT NOT NULL UNIQUE"}
-_REALS = {"ended_s", "degrees", "standard_error", "time_to_report_s", "ci95_low", "ci95_high"}
+_TYPES = {
+    "id": "INTEGER PRIMARY KEY", "key": "TEXT NOT NULL UNIQUE", "ended_s": "REAL", "num_gpus": "INTEGER",
+    "tokens_per_second_reference": "REAL", "tokens_per_second_steady": "REAL", "ci95_low": "REAL", "ci95_high": "REAL",
+    "time_to_report_s": "REAL", "standard_error": "REAL", "degrees": "REAL", "num_intervals": "INTEGER",
+}  # fmt: skip
+"""Of the columns that are no mere text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +60,8 @@ class Filter:
 
     def where(self) -> tuple[str, list[Any]]:
         """Return the condition of an SQL query and its values."""
-        parts: list[str] = []
-        values: list[Any] = []
-        for column in ("name", "model", "system"):
-            value = getattr(self, column)
-            if value is not None:
-                parts.append(f"{column} = ?")
-                values.append(value)
+        equal = {name: value for name in ("name", "model", "system") if (value := getattr(self, name)) is not None}
+        parts, values = [f"{name} = ?" for name in equal], list[Any](equal.values())
         if self.identity is not None:
             parts.append("substr(identity, 1, ?) = ?")
             values += [len(self.identity), self.identity]
@@ -86,12 +84,11 @@ class Store:
         """
         names = [column for column in COLUMNS if column != "id"]
         # A name given before stays unless a new one is given; `added` stays.
-        keep = [name for name in names if name not in {"key", "added", "name"}]
-        sets = ", ".join(f"{name} = excluded.{name}" for name in keep)
-        named = "name = CASE excluded.name WHEN '' THEN name ELSE excluded.name END"
+        sets = [f"{name} = excluded.{name}" for name in names if name not in {"key", "added", "name"}]
+        sets.append("name = CASE excluded.name WHEN '' THEN name ELSE excluded.name END")
         sql = (
             f"INSERT INTO runs ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "  # noqa: S608  # our own words
-            f"ON CONFLICT (key) DO UPDATE SET {sets}, {named}"
+            f"ON CONFLICT (key) DO UPDATE SET {', '.join(sets)}"
         )
         found = []
         with self.connection:
@@ -155,20 +152,16 @@ def open_to_read(path: Path) -> Iterator[Store]:
     """
     if not path.is_file():
         raise UsageError(f"--file {path} does not exist; fill it with: nlp-bench history add PATH --file {path}")
-    with _told(path), _no_writer(path):
+    with _told(path), contextlib.ExitStack() as stack:
+        with (
+            contextlib.suppress(OSError),
+            _patience(path),
+        ):  # keep writers out, where there is a lock file that we may open
+            fcntl.flock(stack.enter_context(lock_of(path).open("rb")), fcntl.LOCK_SH)
         path.open("rb").close()  # SQLite does not say why it cannot
         with _patience(path), contextlib.closing(_reader(path)) as connection:
             _check(connection, path)
             yield Store(connection, path)
-
-
-@contextlib.contextmanager
-def _no_writer(path: Path) -> Iterator[None]:
-    """Wait for a writer and keep others out, where there is a lock file that we may open."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError), _patience(path):
-            fcntl.flock(stack.enter_context(lock_of(path).open("rb")), fcntl.LOCK_SH)
-        yield
 
 
 def _reader(path: Path) -> sqlite3.Connection:
@@ -227,10 +220,7 @@ def _own_schema() -> set[tuple[str, str, str]]:
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    hints = dict.fromkeys(COLUMNS, "TEXT") | dict.fromkeys(_REALS, "REAL") | _TYPES
-    hints |= {name: "REAL" for name in COLUMNS if name.startswith("tokens_per_second")}
-    hints |= dict.fromkeys(("num_gpus", "num_intervals"), "INTEGER")
-    columns = ", ".join(f"{name} {kind}" for name, kind in hints.items())
+    columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT')}" for name in COLUMNS)
     if connection.execute("PRAGMA user_version").fetchone()[0]:
         return
     with connection:
@@ -326,48 +316,33 @@ def why_no_name(word: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Added:
-    """What became of the paths."""
-
-    lines: tuple[str, ...]
-    """One per run that is in the history now."""
-    refused: tuple[str, ...]
-    """One per entry that is no ended run, with the reason."""
-
-
-def add_runs(paths: Sequence[str], file: Path, *, name: str = "", overrides: Overrides | None = None) -> Added:
+def add_runs(
+    paths: Sequence[str], file: Path, *, name: str = "", overrides: Overrides | None = None
+) -> tuple[list[str], list[str]]:
     """Add every ended run below `paths`, the failed ones too: they are part of what happened to the machine.
 
-    A log that gives no number and tells no end (REFUSED, UNKNOWN) and a published table are no runs. Raises NlpBenchError where
-    the file cannot be written; none of the runs is then added.
+    Return a line for each run that is in the history now, and one for each entry that is no ended run: a log that gives no number and
+    tells no end (REFUSED, UNKNOWN), a published table. Raises NlpBenchError where the file cannot be written; none of the runs is then added.
     """
-    entries = read_sources(paths, overrides or Overrides()).entries
-    refusals = {index: why for index, entry in enumerate(entries) if (why := _why_not(entry))}
     added = now()
-    rows = [row_of(entry, name=name, added=added) for index, entry in enumerate(entries) if index not in refusals]
+    rows, refused = [], []
+    for entry in read_sources(paths, overrides or Overrides()).entries:
+        if entry.outcome in {Outcome.REFUSED, Outcome.UNKNOWN}:
+            refused.append(f"{entry.source}: {'; '.join(entry.reason_texts) or entry.outcome.value}")
+        elif entry.published_tokens_per_second is not None:
+            refused.append(f"{entry.source}: a published value is no run; compare it with: nlp-bench report")
+        else:
+            rows.append(row_of(entry, name=name, added=added))
     found: list[tuple[int, bool]] = []
     if rows:
         with open_to_write(file) as store:
             found = store.add(rows)
-    return Added(
-        lines=tuple(_line(row, *end) for row, end in zip(rows, found, strict=True)),
-        refused=tuple(f"{entries[index].source}: {why}" for index, why in refusals.items()),
-    )
-
-
-def _why_not(entry: RunResult) -> str | None:
-    if entry.outcome in {Outcome.REFUSED, Outcome.UNKNOWN}:
-        return "; ".join(entry.reason_texts) or entry.outcome.value
-    if entry.published_tokens_per_second is not None:
-        return "a published value is no run; compare it with: nlp-bench report"
-    return None
-
-
-def _line(row: Row, number: int, is_new: bool) -> str:
-    rate = f" {row.tokens_per_second_steady:.2f} tokens/s" if row.tokens_per_second_steady else ""
-    what = "added" if is_new else "was there, measured anew"
-    return f"run {number} {what}: {row.identity} {row.what} {row.outcome}{rate} ({one_line(row.source)})"
+    lines = []
+    for row, (number, is_new) in zip(rows, found, strict=True):
+        rate = f" {row.tokens_per_second_steady:.2f} tokens/s" if row.tokens_per_second_steady else ""
+        what = "added" if is_new else "was there, measured anew"
+        lines.append(f"run {number} {what}: {row.identity} {row.what} {row.outcome}{rate} ({one_line(row.source)})")
+    return lines, refused
 
 
 def default_file() -> Path:

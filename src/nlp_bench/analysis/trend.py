@@ -67,16 +67,40 @@ class Flag:
         return f"run {self.row.id} ({self.row.ended}): {what}{where}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Level:
-    """Neighbouring runs of about one speed."""
+    """Neighbouring runs of about one speed: mean and deviation while it grows (Welford 1962, doi:10.1080/00401706.1962.10490022)."""
 
-    rows: tuple[Row, ...]
-    """Its runs in the order of time, without the single ones that left it."""
-    mean: float
-    """Tokens per second: the inverse of the mean time per token."""
-    cv: float | None
-    """Sample standard deviation of the time per token / mean; None for one run."""
+    def __init__(self) -> None:
+        self.rows: list[Row] = []  # in the order of time, without the single ones that left it
+        self.seconds, self.squares, self.within = 0.0, 0.0, 0.0
+
+    @property
+    def mean(self) -> float:
+        """Tokens per second: the inverse of the mean time per token."""
+        return 1 / self.seconds
+
+    @property
+    def cv(self) -> float | None:
+        """Sample standard deviation of the time per token / mean; None for one run."""
+        number = len(self.rows)
+        return math.sqrt(self.squares / (number - 1)) / self.seconds if number > 1 else None
+
+    def take(self, row: Row) -> Flag | None:
+        """Add `row`, unless it leaves the level: then return how."""
+        value, number = _seconds(row), len(self.rows)
+        if number >= MIN_RUNS:
+            # Runs whose digits are rounded to one value scatter at least as each does within.
+            variance = max(self.squares / (number - 1), self.within / number)
+            bound = _factor(min(number, _ENOUGH), ALPHA) * math.sqrt(variance * (1 + 1 / number))
+            if abs(value - self.seconds) > max(bound, 1e-9 * self.seconds):
+                change = self.seconds / value - 1
+                return Flag(row=row, kind=Kind.DROP if change < 0 else Kind.RISE, change=change, num_before=number)
+        self.rows.append(row)
+        change = value - self.seconds
+        self.seconds += change / len(self.rows)
+        self.squares += change * (value - self.seconds)
+        self.within += (row.standard_error or 0.0) ** 2
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,44 +113,6 @@ class Trend:
     flags: tuple[Flag, ...]
     num_failed: int
     """Runs without a number."""
-
-
-class _Running:
-    """Mean and deviation of a level while it grows (Welford 1962, doi:10.1080/00401706.1962.10490022)."""
-
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self.mean, self.squares, self.within = 0.0, 0.0, 0.0
-
-    def _add(self, row: Row) -> None:
-        self.rows.append(row)
-        value = _seconds(row)
-        change = value - self.mean
-        self.mean += change / len(self.rows)
-        self.squares += change * (value - self.mean)
-        self.within += (row.standard_error or 0.0) ** 2
-
-    def take(self, row: Row) -> Flag | None:
-        """Add `row`, unless it leaves the level: then return how."""
-        if not self._is_left_by(row):
-            self._add(row)
-            return None
-        change = self.mean / _seconds(row) - 1
-        return Flag(row=row, kind=Kind.DROP if change < 0 else Kind.RISE, change=change, num_before=len(self.rows))
-
-    def _is_left_by(self, row: Row) -> bool:
-        number = len(self.rows)
-        if number < MIN_RUNS:
-            return False
-        # Runs whose digits are rounded to one value scatter at least as each does within.
-        variance = max(self.squares / (number - 1), self.within / number)
-        bound = _factor(min(number, _ENOUGH), ALPHA) * math.sqrt(variance * (1 + 1 / number))
-        return abs(_seconds(row) - self.mean) > max(bound, 1e-9 * self.mean)
-
-    def level(self) -> Level:
-        number = len(self.rows)
-        cv = math.sqrt(self.squares / (number - 1)) / self.mean if number > 1 else None
-        return Level(rows=tuple(self.rows), mean=1 / self.mean, cv=cv)
 
 
 @functools.cache
@@ -156,9 +142,8 @@ def _trend(group: list[Row]) -> Iterator[Trend]:
     rest = rows
     while rest:
         change = _change(rest)
-        running = _Running()
-        left = [flag for row in rest[:change] if (flag := running.take(row))]
-        level = running.level()
+        level = Level()
+        left = [flag for row in rest[:change] if (flag := level.take(row))]
         if levels:
             moved, num_before = level.mean / levels[-1].mean - 1, len(levels[-1].rows)
             flags.append(Flag(row=rest[0], kind=Kind.NEW_LEVEL, change=moved, num_before=num_before))
@@ -170,7 +155,7 @@ def _trend(group: list[Row]) -> Iterator[Trend]:
 
 def _change(rows: list[Row]) -> int:
     """Return the index of the first run of the next level, the number of `rows` where all are of one."""
-    level, kinds = _Running(), list[Kind | None]()
+    level, kinds = Level(), list[Kind | None]()
     seconds = np.array([_seconds(row) for row in rows])
     for count, row in enumerate(rows, start=1):
         flag = level.take(row)

@@ -102,7 +102,7 @@ def _documents(found: "Sequence[Subject]", options: argparse.Namespace) -> Itera
 def _descriptions(found: "Sequence[Subject]", options: argparse.Namespace) -> Iterator[tuple[str, str]]:
     import json
 
-    from nlp_bench.export.mlperf import given_fields, system_description, unknown_fields
+    from nlp_bench.export.mlperf import given_fields, system_description
 
     given = {**({"submitter": options.submitter} if options.submitter else {}), **given_fields(options.given)}
     descriptions = []
@@ -111,7 +111,7 @@ def _descriptions(found: "Sequence[Subject]", options: argparse.Namespace) -> It
         if description not in descriptions:
             descriptions.append(description)
     for number, description in enumerate(descriptions, start=1):
-        missing = unknown_fields(description)
+        missing = [field for field, text in description.items() if not text]
         if missing:
             print(
                 f"nlp-bench: to be filled by hand or by --set ({len(missing)}): {', '.join(missing)}", file=sys.stderr

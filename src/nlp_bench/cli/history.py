@@ -125,12 +125,12 @@ def _add(options: argparse.Namespace, path: Path) -> int:
         raise UsageError("history add: PATH is missing; give a run folder, a log or a folder of them")
     if options.name is not None and (why := why_no_name(options.name)):
         raise UsageError(f"--name {options.name[:40]!r}: {why}")
-    added = add_runs(options.words, path, name=options.name or "", overrides=overrides_of(options))
-    for line in added.lines:
+    lines, refused = add_runs(options.words, path, name=options.name or "", overrides=overrides_of(options))
+    for line in lines:
         print(line)
-    for line in added.refused:
+    for line in refused:
         print(f"nlp-bench: not added: {line}", file=sys.stderr)
-    return 1 if added.refused else 0
+    return 1 if refused else 0
 
 
 def _filter(options: argparse.Namespace, last: int | None) -> "Filter":

@@ -53,24 +53,18 @@ def _metric(value: float, interval: tuple[float, float] | None) -> dict[str, flo
 def _point(
     subject: Subject, what: str, unit: str, value: float, interval: tuple[float, float] | None
 ) -> dict[str, Any]:
-    window = subject.entry.throughput.window if subject.entry.throughput else None
-    where = f"iterations {window.first_iteration} to {window.last_iteration}" if window else "unknown"
     point: dict[str, Any] = {"name": f"{what} ({subject.rate[0]})", "unit": unit, "value": value}
     if interval:
         point["range"] = f"{interval[0]:.6g} to {interval[1]:.6g} (95 %)"
-    return {**point, "extra": f"window: {where}\nsource: {one_line(subject.entry.source)}"}
-
-
-def _name(subject: Subject) -> str:
-    """Return a name that is the same from run to run: model, system and size, else the path."""
-    parts = (subject.entry.model, subject.text("run.system.name"), subject.entry.num_gpus)
-    if not all(parts):
-        return one_line(subject.entry.source)
-    layout = [f"{short}{value}" for name, short in _LAYOUT.items() if (value := subject.entry.workload.value(name))]
-    return one_line(" ".join(map(str, (*parts, *layout))))
+    return {**point, "extra": f"window: {subject.window or 'unknown'}\nsource: {one_line(subject.entry.source)}"}
 
 
 def _names(subjects: Sequence[Subject]) -> list[str]:
-    """Return a name for each; repeats are numbered, so that none is lost."""
-    names = [_name(subject) for subject in subjects]
+    """Return names that are the same from run to run: model, system and size, else the path; repeats are numbered, so that none is lost."""
+    names = []
+    for subject in subjects:
+        entry = subject.entry
+        parts = (entry.model, subject.text("run.system.name"), entry.num_gpus)
+        layout = [f"{short}{value}" for name, short in _LAYOUT.items() if (value := entry.workload.value(name))]
+        names.append(one_line(" ".join(map(str, (*parts, *layout))) if all(parts) else entry.source))
     return [name if names.count(name) == 1 else f"{name} #{names[:i].count(name) + 1}" for i, name in enumerate(names)]

@@ -4,7 +4,7 @@ The names are those that mlcommons/logging checks (mlperf_logging/system_desc_ch
 every value is text. What nobody recorded is "" and is listed, never guessed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import one_line
@@ -24,13 +24,8 @@ _GIB = 2**30
 
 def system_description(subject: Subject, given: Mapping[str, str]) -> dict[str, str]:
     """Return all fields in the order of MLPerf; `given` wins over what the records say."""
-    known = dict(_known(subject)) | dict(given)
-    return {name: one_line(known.get(name) or "") for name in FIELDS}
-
-
-def unknown_fields(description: Mapping[str, str]) -> list[str]:
-    """Return the fields that a person has to fill."""
-    return [name for name in FIELDS if not description[name]]
+    known = {**_known(subject), **given}
+    return {name: one_line(known.get(name, "")) for name in FIELDS}
 
 
 def given_fields(words: Sequence[str]) -> dict[str, str]:
@@ -45,51 +40,44 @@ def given_fields(words: Sequence[str]) -> dict[str, str]:
     return given
 
 
-def _known(subject: Subject) -> Iterator[tuple[str, str]]:
+def _known(subject: Subject) -> dict[str, str]:
     text = subject.text
-    yield "system_name", text("run.system.description", "run.system.name", "workload.system")
-    yield "number_of_nodes", text("run.parallel.nodes", "workload.nodes")
-    yield "host_processor_model_name", text("machine.cpu.model", "environment.cpu")
-    yield "host_processors_per_node", text("machine.cpu.sockets")
-    yield "host_processor_core_count", _share(text("machine.cpu.cores"), text("machine.cpu.sockets"))
-    yield "host_processor_vcpu_count", _share(text("machine.cpu.threads"), text("machine.cpu.sockets"))
-    memory = text("machine.memory_bytes")
-    yield "host_memory_capacity", f"{int(memory) / _GIB:.0f} GiB" if memory.isdecimal() else ""
+    sockets, memory = text("machine.cpu.sockets"), text("machine.memory_bytes")
     links, rate = text("run.system.network.links_per_node"), text("run.system.network.link_gbit_per_s")
-    yield "host_networking", f"{links} x {rate} Gbit/s per node" if links and rate else ""
-    yield from _accelerators(subject)
-    yield from _software(subject)
-
-
-def _accelerators(subject: Subject) -> Iterator[tuple[str, str]]:
-    if subject.text("run.system.accelerator", "workload.accelerator") == "cpu":
-        yield "accelerators_per_node", "0"
-        yield "hw_notes", "ranks ran on the CPU: no accelerator"
-        return
-    yield "accelerators_per_node", subject.text("run.parallel.gpus_per_node", "workload.gpus_per_node")
-    # What ran is what the log names; run.json says what was expected.
-    yield "accelerator_model_name", subject.text("workload.gpu", "run.system.gpu.name")
-    memory = subject.text("run.system.gpu.memory_gib")
-    yield "accelerator_memory_capacity", f"{memory} GiB" if memory else ""
+    gpu_memory, is_cpu = text("run.system.gpu.memory_gib"), subject.is_cpu
+    packages = subject.environment.get("packages")
+    versions = {name: str(version) for name, version in (packages or {}).items() if version}
+    torch = text("workload.torch_version") or versions.get("torch")
+    core = versions.get("megatron-core") or text("workload.megatron_core_version")
+    nccl, version = text("workload.nccl_version"), text("run.nlp_bench.version")
+    others = [f"{name} {found}" for name, found in versions.items() if name not in {"torch", "megatron-core"}]
+    accelerators = {
+        "accelerators_per_node": text("run.parallel.gpus_per_node", "workload.gpus_per_node"),
+        # What ran is what the log names; run.json says what was expected.
+        "accelerator_model_name": text("workload.gpu", "run.system.gpu.name"),
+        "accelerator_memory_capacity": f"{gpu_memory} GiB" if gpu_memory else "",
+    }
+    no_accelerator = {"accelerators_per_node": "0", "hw_notes": "ranks ran on the CPU: no accelerator"}
+    return {
+        "system_name": text("run.system.description", "run.system.name", "workload.system"),
+        "number_of_nodes": text("run.parallel.nodes", "workload.nodes"),
+        "host_processor_model_name": text("machine.cpu.model", "environment.cpu"),
+        "host_processors_per_node": sockets,
+        "host_processor_core_count": _share(text("machine.cpu.cores"), sockets),
+        "host_processor_vcpu_count": _share(text("machine.cpu.threads"), sockets),
+        "host_memory_capacity": f"{int(memory) / _GIB:.0f} GiB" if memory.isdecimal() else "",
+        "host_networking": f"{links} x {rate} Gbit/s per node" if links and rate else "",
+        **(no_accelerator if is_cpu else accelerators),
+        "framework": ", ".join(
+            f"{name} {found}" for name, found in (("PyTorch", torch), ("megatron-core", core)) if found
+        ),
+        "other_software_stack": ", ".join([*others, *([f"NCCL {nccl}"] if nccl else [])]),
+        "operating_system": text("machine.operating_system", "environment.platform"),
+        "sw_notes": f"nlp-bench {version} {text('run.nlp_bench.commit')}".strip() if version else "",
+    }
 
 
 def _share(total: str, parts: str) -> str:
     """Return `total` per socket, "" where that is no whole number."""
     is_whole = total.isdecimal() and parts.isdecimal() and int(parts) and int(total) % int(parts) == 0
     return str(int(total) // int(parts)) if is_whole else ""
-
-
-def _software(subject: Subject) -> Iterator[tuple[str, str]]:
-    packages = subject.environment.get("packages")
-    versions = dict(packages) if isinstance(packages, Mapping) else {}
-    versions |= {name: subject.text(f"workload.{name}_version") or versions.get(name) for name in ("torch",)}
-    torch = versions.pop("torch", None)
-    core = versions.pop("megatron-core", None) or subject.text("workload.megatron_core_version")
-    names = [*([f"PyTorch {torch}"] if torch else []), *([f"megatron-core {core}"] if core else [])]
-    yield "framework", ", ".join(names)
-    others = [f"{name} {version}" for name, version in versions.items() if version]
-    nccl = subject.text("workload.nccl_version")
-    yield "other_software_stack", ", ".join([*others, *([f"NCCL {nccl}"] if nccl else [])])
-    yield "operating_system", subject.text("machine.operating_system", "environment.platform")
-    version, commit = subject.text("run.nlp_bench.version"), subject.text("run.nlp_bench.commit")
-    yield "sw_notes", f"nlp-bench {version} {commit}".strip() if version else ""

@@ -47,6 +47,17 @@ class Subject:
         return ""
 
     @property
+    def is_cpu(self) -> bool:
+        """Whether CPU ranks ran and no accelerators."""
+        return self.text("run.system.accelerator", "workload.accelerator") == "cpu"
+
+    @property
+    def window(self) -> str:
+        """The counted iterations, "" where none are."""
+        found = self.entry.throughput.window if self.entry.throughput else None
+        return f"iterations {found.first_iteration} to {found.last_iteration}" if found else ""
+
+    @property
     def rate(self) -> tuple[str, float]:
         """Name and tokens per second of the number that counts: steady where there is one, else reference."""
         if self.entry.steady is not None:
@@ -76,30 +87,21 @@ def subjects(
             refused.append(f"{item.path}: a table of published results has no runs to export")
             continue
         is_ours = item.kind is Kind.RUN
-        entries, _ = measure(
-            item.folder if is_ours else Path(item.path), RUN_FOLDER if is_ours else LOG, overrides, rules=rules
-        )
-        records = _records(item.folder) if is_ours else {}
+        place, kind = (item.folder, RUN_FOLDER) if is_ours else (Path(item.path), LOG)
+        entries, _ = measure(place, kind, overrides, rules=rules)
+        records: dict[str, Record] = {}
+        if is_ours:
+            nodes = sorted((item.folder / "machine").glob("*.json"))
+            files = {"run": "run.json", "environment": "environment.json", "ended": "outcome.json"}
+            records = {name: read_object(item.folder / file) for name, file in files.items()}
+            records["machine"] = read_object(nodes[0]) if nodes else {}
         for entry in entries:
-            is_allowed = allow_measured or entry.outcome is Outcome.VALID
-            if entry.throughput is not None and is_allowed:
+            if entry.throughput is not None and (allow_measured or entry.outcome is Outcome.VALID):
                 found.append(Subject(entry=entry, tokens=tokens, **records))
             elif not item.is_found or entry.dialect:
-                why = "; ".join(entry.reason_texts[:2])
-                refused.append(f"{entry.source}: {entry.outcome.value}, {_why_not(entry)}: {why}")
+                why = "a run without a number is not exported"
+                if entry.has_number:
+                    why = "a log that does not show that its run ended well is exported with --allow-measured only"
+                reasons = "; ".join(entry.reason_texts[:2])
+                refused.append(f"{entry.source}: {entry.outcome.value}, {why}: {reasons}")
     return found, refused
-
-
-def _why_not(entry: RunResult) -> str:
-    if entry.has_number:
-        return "a log that does not show that its run ended well is exported with --allow-measured only"
-    return "a run without a number is not exported"
-
-
-def _records(folder: Path) -> dict[str, Record]:
-    names = {"run": "run.json", "environment": "environment.json", "ended": "outcome.json"}
-    nodes = sorted(path for path in (folder / "machine").glob("*.json"))
-    return {
-        **{name: read_object(folder / file) for name, file in names.items()},
-        "machine": read_object(nodes[0]) if nodes else {},
-    }
