@@ -8,7 +8,7 @@ import pytest
 from support.published import write_run
 from support.repeated import write_log, write_runs
 
-from nlp_bench.analysis.observation import Observation, digest, identity
+from nlp_bench.analysis.observation import Identity, Observation, digest, identity_of, settings_of
 from nlp_bench.analysis.repeats import Pool, pool_lines, pooled
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.entry import RunResult
@@ -21,6 +21,10 @@ from nlp_bench.outcome import Outcome
 
 def read(*paths: Path, **given: int) -> list[RunResult]:
     return read_sources([str(path) for path in paths], Overrides(**given)).entries
+
+
+def identity(entry: RunResult) -> Identity:
+    return identity_of(settings_of(entry))
 
 
 def pool(entries: list[RunResult], *, trust: bool = False) -> list[Pool]:

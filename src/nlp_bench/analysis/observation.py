@@ -17,8 +17,8 @@ MACHINE = ("system", "accelerator", "gpu", "num_gpus")
 """Where it ran."""
 NAMES = (*FROZEN, *FREE, "model", *MACHINE)
 """What makes two runs repeats of each other."""
-SIZES = ("seq_length", "global_batch_size", "num_gpus")
-_USED = {"seq_length": "sequence_length", "global_batch_size": "global_batch_size", "num_gpus": "num_gpus"}
+_SIZES = {"seq_length": "sequence_length", "global_batch_size": "global_batch_size", "num_gpus": "num_gpus"}
+"""What a number is computed with, under both its names."""
 
 Identity = tuple[tuple[str, Value], ...]
 
@@ -26,7 +26,7 @@ Identity = tuple[tuple[str, Value], ...]
 def settings_of(entry: RunResult) -> dict[str, Setting]:
     """Return all of NAMES that is known of a run; for batch, sequence and GPUs what its number was computed with."""
     found = {name: setting for name in NAMES if (setting := entry.workload.setting(name))}
-    for name, attribute in (*_USED.items(), ("model", "model"), ("accelerator", "accelerator")):
+    for name, attribute in (*_SIZES.items(), ("model", "model"), ("accelerator", "accelerator")):
         value = getattr(entry, attribute)
         if value is not None and (name not in found or found[name].value != value):
             found[name] = Setting(value, _source(entry, attribute))
@@ -41,18 +41,13 @@ def _source(entry: RunResult, attribute: str) -> str:
 
 
 def identity_of(settings: Mapping[str, Setting]) -> Identity:
-    """Return names and values, sorted by name, whole numbers without a decimal point."""
+    """Return workload, configuration and machine as sorted pairs, whole numbers without a decimal point: stable between versions."""
     return tuple(sorted((name, _plain(settings[name].value)) for name in settings if name in NAMES))
 
 
 def _plain(value: Value) -> Value:
     is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
     return int(value) if is_whole else value
-
-
-def identity(entry: RunResult) -> Identity:
-    """Return workload, configuration and machine of a run as sorted pairs: equal for repeats, stable between versions."""
-    return identity_of(settings_of(entry))
 
 
 def digest_of(known: Identity) -> str:
@@ -62,8 +57,8 @@ def digest_of(known: Identity) -> str:
 
 
 def digest(entry: RunResult) -> str:
-    """Return a short name of `identity(entry)`."""
-    return digest_of(identity(entry))
+    """Return a short name of what a run was of: equal for repeats."""
+    return digest_of(identity_of(settings_of(entry)))
 
 
 def is_known(settings: Mapping[str, Setting]) -> bool:
@@ -72,7 +67,7 @@ def is_known(settings: Mapping[str, Setting]) -> bool:
     A log that states nothing is equal to every other such log.
     """
     has_model = "model" in settings or ("num_layers" in settings and "hidden_size" in settings)
-    return has_model and all(name in settings for name in SIZES)
+    return has_model and all(name in settings for name in _SIZES)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,13 +102,8 @@ def _notes(sweep: Sweep) -> list[str]:
 MAX_SWEEPS = 4
 MAX_CELLS = 20
 """Rows or columns of a heat map; larger ones become a ranking."""
-NAMES = {
-    Standing.WINNER: "winner",
-    Standing.TIED: "tied for best",
-    Standing.SLOWER: "slower",
-    Standing.ALONE: "with an interval",
-    Standing.UNDECIDED: "no interval",
-}
+RANKED = (Standing.WINNER, Standing.TIED, Standing.SLOWER, Standing.ALONE, Standing.UNDECIDED)
+"""Each has a colour of its own."""
 FOLLOWS = ("data_parallel_size", "gradient_accumulation_steps", "global_batch_size")
 """Settings that others may imply."""
 
@@ -152,14 +147,14 @@ def _heat_map(sweep: Sweep, key: str) -> HeatMap | None:
 def _ranking(sweep: Sweep, key: str) -> Chart:
     series = [
         Series(
-            name=name,
+            name="with an interval" if standing is Standing.ALONE else standing.value,
             xs=[float(row.rank or 0) for row in rows],
             ys=[row.point.tokens_per_second or 0.0 for row in rows],
             style="points",
             colour=colour,
             errors=[row.point.interval for row in rows],
         )
-        for colour, (standing, name) in enumerate(NAMES.items())
+        for colour, standing in enumerate(RANKED)
         if (rows := sweep.of(standing))
     ]
     failed = sum(row.rank is None for row in sweep.rows)

@@ -45,10 +45,10 @@ class Level(Enum):
 class Unknown(Enum):
     """Why a variance cannot be told."""
 
-    ONE = "all runs share one"
-    NOT_RECORDED = "not recorded for every run"
-    TOO_FEW = "fewer runs than two"
-    ENTANGLED = "it always differs as others do, and is part of them"
+    ONE = "cannot be told: all runs share one"
+    NOT_RECORDED = "cannot be told: not recorded for every run"
+    TOO_FEW = "cannot be told: one run only"
+    ENTANGLED = "cannot be told apart from the others"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +81,11 @@ class Component:
     """Lower end of the 95 % interval of the variance."""
     high: float = math.inf
     why_unknown: Unknown | None = None
+
+    @property
+    def name(self) -> str:
+        """What differs, in words."""
+        return " and ".join("set of nodes" if level is Level.NODES else level.value for level in self.levels)
 
     @property
     def is_place(self) -> bool:
@@ -268,13 +273,6 @@ def _interval(observed: float, squares: tuple[Floats, ...]) -> tuple[float, floa
 
 START_UP_S = 120.0
 """Seconds of a job before its first iteration, where nobody says them."""
-_WORDS = {
-    Unknown.ONE: "cannot be told: all runs share one",
-    Unknown.NOT_RECORDED: "cannot be told: not recorded for every run",
-    Unknown.TOO_FEW: "cannot be told: one run only",
-    Unknown.ENTANGLED: "cannot be told apart from the others",
-}
-_NAMES = {Level.ITERATION: "iteration", Level.RUN: "run", Level.NODES: "set of nodes", Level.DAY: "day"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,9 +336,7 @@ def _analysis(rows: Sequence[Row], within: float, start_up_s: float) -> Analysis
         num_gpus=rows[0].num_gpus,
     )
     found = components(runs)
-    words = " and ".join(
-        _NAMES[level] for one in found if one.variance is not None and one.is_place for level in one.levels
-    )
+    words = " and ".join(one.name for one in found if one.variance is not None and one.is_place)
     lists = [(True, "each", "runs like these")]
     if words:
         together = f"all runs of one {words}, of which alone the number then speaks"
@@ -383,11 +379,11 @@ def _line(component: Component) -> dict[str, str]:
 
     known = component.variance is not None
     return {
-        "differs by": " and ".join(_NAMES[level] for level in component.levels),
+        "differs by": component.name,
         "of": str(component.num_members),
         "standard deviation": percent(component.variance or 0.0) if known else "",
         "95 %": f"{percent(component.low)} to {percent(component.high)}" if known else "",
-        "": _WORDS[component.why_unknown] if component.why_unknown else "",
+        "": component.why_unknown.value if component.why_unknown else "",
     }
 
 
