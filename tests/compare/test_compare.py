@@ -98,6 +98,7 @@ def test_what_one_side_does_not_show_needs_somebodys_word(
     assert "optimizer  adam  not shown" in capsys.readouterr().err
     assert main(["compare", before, other, "--same-workload"]) == 0
     assert "is your word (--same-workload)" in said(capsys)
+    assert main(["compare", before, after(tmp_path, 1, optimizer="Adam")]) == 0, "the same in other letters"
 
 
 def test_logs_that_show_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,6 +220,8 @@ def test_known_scatter_lets_one_run_each_decide(
     text = said(capsys)
     assert "GATE FAIL: it is proven that B is slower than A by more than 3 %" in text
     assert re.search(r"with other runs of the machine, which differ by 0\.\d\d % \(4 degrees of freedom\)", text)
+    assert main(["compare", f"{before}/run1.log", f"{before}/run2.log", "--scatter", before]) == 0
+    assert "(2 degrees of freedom)" in said(capsys), "of three other runs"
     wild = write_runs(tmp_path / "wild", 65000, 60000, 70000, 55000, seed=80)
     assert main(["compare", *sides, "--gate", "3", "--scatter", str(wild)]) == 0
     assert "GATE NOT PROVEN" in said(capsys)

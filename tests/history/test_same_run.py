@@ -41,6 +41,8 @@ def test_a_copy_of_a_run_is_no_repeat_of_it(copies: list[Path], capsys: pytest.C
     for one, two in ((str(copies[1]), str(copies[0])), ("history:2", str(copies[3])), (str(copies[1]), "history:1")):
         assert main(["compare", one, two, *file, "--gate", "3", "--strict", "--allow-measured"]) == 1
         assert "1 run(s) of B are runs of A, whole or cut" in capsys.readouterr().out
+    assert main(["compare", "history:last", str(copies[3]), *file]) == 2
+    assert "no earlier valid run of this configuration" in capsys.readouterr().err
 
 
 def test_runs_of_rounded_times_are_no_copies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

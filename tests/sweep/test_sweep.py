@@ -51,6 +51,8 @@ def test_a_tie_is_a_tie_and_failures_stay(report: Call, runs: Path) -> None:
     assert {told[0], told[1]} == {(2, 1), (2, 2)}
     assert [row["standing"] for row in rows] == ["tied for best"] * 2 + ["slower"] * 3 + ["no number"]
     assert [row["rank"] for row in rows] == [1, 2, 3, 4, 5, None]
+    assert rows[0]["of_fastest"] is None
+    assert 0.95 < rows[1]["of_fastest"] < 1
     assert sweep["varies"] == ["tensor_model_parallel_size", "pipeline_model_parallel_size"]
     assert sweep["winners"] == [rows[0]["identity"], rows[1]["identity"]]
     assert len({row["identity"] for row in rows}) == 6
@@ -128,9 +130,10 @@ def test_logs_that_do_not_state_their_layout_are_never_pooled(report: Call, tmp_
     assert [row["num_runs"] for row in sweep["configurations"]] == [1, 1]
 
 
-def test_another_library_is_another_configuration(report: Call, tmp_path: Path) -> None:
-    for number, kernel in enumerate(("local", "transformer_engine")):
-        write_log(tmp_path / f"{number}.log", gpus=8, batch=64, mean_s=1 + number, seed=number, transformer_impl=kernel)
+@pytest.mark.parametrize("other", [{"transformer_impl": "transformer_engine"}, {}], ids=["another", "not stated"])
+def test_another_library_is_another_configuration(report: Call, tmp_path: Path, other: dict[str, object]) -> None:
+    for number, kernel in enumerate(({"transformer_impl": "local"}, other)):
+        write_log(tmp_path / f"{number}.log", gpus=8, batch=64, mean_s=1 + number, seed=number, **kernel)  # type: ignore[arg-type]
     (sweep,) = sweeps_of(report, tmp_path)
     assert sweep["varies"] == ["transformer_impl"]
     assert sweep["sentence"].startswith("winner: transformer impl local")
@@ -166,7 +169,7 @@ def test_html_in_a_cause_is_escaped_in_markdown(report: Call, tmp_path: Path) ->
     assert "\\<img src=x\\>\\| boom" in out
 
 
-def test_two_settings_are_a_heat_map_with_failures_and_winners(runs: Path) -> None:
+def test_two_settings_are_a_heat_map_with_failures_and_winners(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [measure_folder(folder, folder.name).entry for folder in sorted(runs.iterdir())]
     (plot,) = sweep_charts(sweep_of(entries, 20_000_000))
     assert isinstance(plot, HeatMap)
@@ -174,6 +177,8 @@ def test_two_settings_are_a_heat_map_with_failures_and_winners(runs: Path) -> No
     assert plot.texts[0][0] == "no memory"
     assert plot.values[0][0] is None
     assert plot.marked == {(0, 1), (1, 1)}
+    monkeypatch.setattr("nlp_bench.analysis.sweep_text.MAX_CELLS", 2)
+    assert isinstance(*sweep_charts(sweep_of(entries, 20_000_000)), Chart), "too many values for a map"
 
 
 def test_one_setting_is_a_ranking_with_error_bars(tmp_path: Path) -> None:
