@@ -26,6 +26,12 @@ PREPARED = "nlp-bench/data/2"
 """Schema of PREFIX.json; version 1 is the data.json of the folder that `nlp-bench data` makes."""
 
 
+def check_builder() -> None:
+    """Raise NlpBenchError naming the extra to install where megatron-core is not installed; it is not imported."""
+    if missing := lacking(ModuleNotFoundError(name="megatron"), "making training data"):
+        raise missing
+
+
 def token_bytes_for(vocab_size: int) -> int:
     """Return the bytes of a token for a vocabulary, 2 or 4, as megatron-core chooses them."""
     return 2 if vocab_size < UINT16_LIMIT else 4
@@ -35,18 +41,11 @@ TOKEN_TYPE = {2: "uint16", 4: "int32"}
 """numpy's name of the type of tokens that are written, by their bytes."""
 
 
-def check_builder() -> None:
-    """Raise NlpBenchError naming the extra to install where megatron-core is not installed; it is not imported."""
-    missing = lacking(ModuleNotFoundError(name="megatron"), "making training data")
-    if missing:
-        raise missing
-
-
 class Writer:
     """megatron-core's IndexedDatasetBuilder, whose files are on disk before either takes its name."""
 
     def __init__(self, prefix: str, token_bytes: int) -> None:
-        """Open PREFIX.bin.part. Raises ImportError without megatron-core, OSError where the disk refuses."""
+        """Open PREFIX.bin.part. Raises OSError where the disk refuses."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # megatron-core warns of every package that it does not find
             import numpy as np  # noqa: PLC0415  # takes seconds, with torch behind it
@@ -100,28 +99,22 @@ def check_indexed(prefix: str) -> None:
     """
     paths = [Path(prefix + ".bin"), Path(prefix + ".idx")]
     for path in paths:
-        _require(path)
+        if path.is_symlink() and not path.exists():
+            target = f"{path.readlink()}, which does not exist"
+            raise UsageError(f"data_path: {path} is a link to {target}; fetch the data (git annex get)")
+        if not path.exists():
+            given = Path(prefix)
+            has_suffix = given.suffix in {".bin", ".idx"}
+            hint = f"give the prefix {given.with_suffix('')}" if has_suffix else "make it with nlp-bench data"
+            raise UsageError(f"data_path: {path} does not exist; {hint}, or use --mock-data")
+        if not path.is_file():
+            raise UsageError(f"data_path: {path} is no file; {REMEDY}")
+        require_file("data_path", path)
     found, expected = paths[0].stat().st_size, _expected_bytes(paths[1])
     if found != expected:
         what = "truncated" if found < expected else "of other data than its index"
-        raise UsageError(
-            f"data_path: {paths[0]} has {found} bytes but its index says {expected}; it is {what}; {REMEDY}"
-        )
-
-
-def _require(path: Path) -> None:
-    if path.is_symlink() and not path.exists():
-        raise UsageError(
-            f"data_path: {path} is a link to {path.readlink()}, which does not exist; fetch the data (git annex get)"
-        )
-    if not path.exists():
-        given = path.with_suffix("")
-        has_suffix = given.suffix in {".bin", ".idx"}
-        hint = f"give the prefix {given.with_suffix('')}" if has_suffix else "make it with nlp-bench data"
-        raise UsageError(f"data_path: {path} does not exist; {hint}, or use --mock-data")
-    if not path.is_file():
-        raise UsageError(f"data_path: {path} is no file; {REMEDY}")
-    require_file("data_path", path)
+        said = f"has {found} bytes but its index says {expected}"
+        raise UsageError(f"data_path: {paths[0]} {said}; it is {what}; {REMEDY}")
 
 
 def _expected_bytes(index: Path) -> int:
@@ -184,7 +177,7 @@ def check_tokenizer(  # noqa: PLR0913  # each is an argument of a training
     The values are those of a training's arguments of the same names; None is not compared. Data without a record of ours pass.
     NullTokenizer has no files: only its vocabulary size is compared. Neither torch nor a tokenizer is loaded.
     """
-    made = _tokenizer_of(prefix)
+    made, anew = _tokenizer_of(prefix), "prepare the text anew with nlp-bench data prepare"
     if made is None:
         return
     if vocab_size is not None and vocab_size < made["vocab_size"]:
@@ -195,32 +188,24 @@ def check_tokenizer(  # noqa: PLR0913  # each is an argument of a training
     if tokenizer_type in {None, "NullTokenizer"}:
         return
     if tokenizer_type != made["type"]:
+        files = [f"--{field.replace('_', '-')} {file['name']}" for field, file in made["files"].items()]
+        words = " ".join([f"--tokenizer-type {made['type']}", *files])
         raise UsageError(
-            f"tokenizer_type: {tokenizer_type}, but {prefix} was made with {made['type']}; use {_arguments(made)}, or "
-            "prepare the text anew with nlp-bench data prepare"
+            f"tokenizer_type: {tokenizer_type}, but {prefix} was made with {made['type']}; use {words}, or {anew}"
         )
     given = {"vocab_file": vocab_file, "merge_file": merge_file, "tokenizer_model": tokenizer_model}
     for field, word in given.items():
-        if word is not None and field in made["files"]:
-            _compare(prefix, field, tokenizer_file(made["type"], Path(word)), made)
-
-
-def _compare(prefix: str, field: str, path: Path, made: dict[str, Any]) -> None:
-    try:
-        found = sha256_of(path)
-    except OSError as error:
-        raise UsageError(f"{field}: cannot read {path}: {error.strerror}") from error
-    known = made["files"][field]
-    if found != known["sha256"]:
-        raise UsageError(
-            f"{field}: {path} (sha256 {found[:16]}) is not the {known['name']} (sha256 {known['sha256'][:16]}) that made "
-            f"{prefix}; give that file, or prepare the text anew with nlp-bench data prepare"
-        )
-
-
-def _arguments(made: dict[str, Any]) -> str:
-    files = [f"--{field.replace('_', '-')} {file['name']}" for field, file in made["files"].items()]
-    return " ".join([f"--tokenizer-type {made['type']}", *files])
+        known = made["files"].get(field)
+        if word is None or known is None:
+            continue
+        path = tokenizer_file(made["type"], Path(word))
+        try:
+            found = sha256_of(path)
+        except OSError as error:
+            raise UsageError(f"{field}: cannot read {path}: {error.strerror}") from error
+        if found != known["sha256"]:
+            other = f"the {known['name']} (sha256 {known['sha256'][:16]}) that made {prefix}"
+            raise UsageError(f"{field}: {path} (sha256 {found[:16]}) is not {other}; give that file, or {anew}")
 
 
 def _tokenizer_of(prefix: str) -> dict[str, Any] | None:

@@ -5,7 +5,6 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -21,7 +20,6 @@ from nlp_bench.data.text import blocks
 from nlp_bench.data.tokenizer import (
     END_OF_DOCUMENT,
     GPT2,
-    Encoder,
     TokenizerChoice,
     build,
     encoder_of,
@@ -128,13 +126,27 @@ def _make(request: DataRequest, parameters: dict[str, Any]) -> dict[str, Any]:
 def _write_tokens(request: DataRequest, folder: Path) -> dict[str, Any]:
     """Write tokenizer and tokens into `folder`; return what the record says of them."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    encoder, batches = _own_text(request, folder) if request.input else _invented(request, folder)
+    if request.input is None:
+        tokenizer = train_byte_pairs(corpus.documents(request.seed, request.documents), request.vocab_size)
+        _save(tokenizer.model, folder)
+        encoder = encoder_of(tokenizer, [END_OF_DOCUMENT])
+        documents = ([text] for text in corpus.documents(request.seed, request.documents))
+        batches = iter(lambda: list(islice(documents, 1000)), [])
+    else:
+        choice = TokenizerChoice(tokenizer_type=GPT2, vocab_file=request.vocab_file, merge_file=request.merge_file)
+        encoder, paths = build(choice), choice.paths()
+        if request.append_eod and encoder.end_id is None:
+            raise UsageError(f"append_eod: the vocabulary has no {END_OF_DOCUMENT}; leave --append-eod out")
+        shutil.copy(paths["vocab_file"], folder / "vocab.json")
+        shutil.copy(paths["merge_file"], folder / "merges.txt")
+        path, reading = request.input, Reading(json_key=request.json_key)
+        batches = (list(documents_of(reading, str(path), one.data, one.number, [])) for one in blocks(path))
     token_bytes = token_bytes_for(encoder.vocab_size)
     append_eod = request.append_eod or request.input is None
     num_documents = num_tokens = 0
     with closing(Writer(str(folder / PREFIX), token_bytes)) as writer:
-        for documents in batches:
-            found = encode(encoder, documents, token_bytes, append_eod=append_eod)
+        for batch in batches:
+            found = encode(encoder, batch, token_bytes, append_eod=append_eod)
             writer.add(found.tokens, found.lengths, found.sequences)
             num_documents += len(found.sequences)
             num_tokens += sum(found.lengths)
@@ -147,24 +159,6 @@ def _write_tokens(request: DataRequest, folder: Path) -> dict[str, Any]:
         "vocab_size": encoder.vocab_size,
         "token_type": TOKEN_TYPE[token_bytes],
     }
-
-
-def _own_text(request: DataRequest, folder: Path) -> tuple[Encoder, Iterator[list[list[str]]]]:
-    choice = TokenizerChoice(tokenizer_type=GPT2, vocab_file=request.vocab_file, merge_file=request.merge_file)
-    encoder, paths = build(choice), choice.paths()
-    if request.append_eod and encoder.end_id is None:
-        raise UsageError(f"append_eod: the vocabulary has no {END_OF_DOCUMENT}; leave --append-eod out")
-    shutil.copy(paths["vocab_file"], folder / "vocab.json")
-    shutil.copy(paths["merge_file"], folder / "merges.txt")
-    path, reading = Path(str(request.input)), Reading(json_key=request.json_key)
-    return encoder, (list(documents_of(reading, str(path), one.data, one.number, [])) for one in blocks(path))
-
-
-def _invented(request: DataRequest, folder: Path) -> tuple[Encoder, Iterator[list[list[str]]]]:
-    tokenizer = train_byte_pairs(corpus.documents(request.seed, request.documents), request.vocab_size)
-    _save(tokenizer.model, folder)
-    documents = ([text] for text in corpus.documents(request.seed, request.documents))
-    return encoder_of(tokenizer, [END_OF_DOCUMENT]), iter(lambda: list(islice(documents, 1000)), [])
 
 
 def _save(model: Any, folder: Path) -> None:

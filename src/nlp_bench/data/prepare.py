@@ -23,7 +23,7 @@ from nlp_bench.data.indexed import (
     token_bytes_for,
 )
 from nlp_bench.data.shards import MAX_NAMED, PIECE_BYTES, Encoding, Piece, Reading, Shard
-from nlp_bench.data.tokenizer import Encoder, TokenizerChoice, build, require_file
+from nlp_bench.data.tokenizer import TokenizerChoice, build, require_file
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import locked, sha256_of, write_json, write_text
 from nlp_bench.walk import walk
@@ -116,17 +116,15 @@ def find_shards(words: tuple[str, ...]) -> list[Path]:
     Raises UsageError for a word that names none, a file named twice, a git-lfs pointer, an empty file.
     """
     if not words:
-        raise UsageError(
-            "input: not given; name files, folders or patterns of JSON lines, plain, .gz, .xz, .zst or .bz2"
-        )
+        kinds = "files, folders or patterns of JSON lines, plain, .gz, .xz, .zst or .bz2"
+        raise UsageError(f"input: not given; name {kinds}")
     found: dict[Path, tuple[Path, str]] = {}
     for word in words:
         for path in _named(word):
             place = path.resolve()
             if place in found:
-                raise UsageError(
-                    f"input: {path} is named twice (by {found[place][1]} and {word}); leave one of the two out"
-                )
+                twice = f"by {found[place][1]} and {word}"
+                raise UsageError(f"input: {path} is named twice ({twice}); leave one of the two out")
             found[place] = (path, word)
             require_file("input", path)
     return [path for path, _ in found.values()]
@@ -171,17 +169,15 @@ def _existing(request: PrepareRequest, parameters: dict[str, Any]) -> dict[str, 
     record = read_prepared(request.prefix)
     if record is None:
         if there and not request.overwrite and not (request.shards / JOINING).exists():
-            raise UsageError(
-                f"output: {there[0]} exists and has no record of ours; name another --output, or add --overwrite"
-            )
+            remedy = "name another --output, or add --overwrite"
+            raise UsageError(f"output: {there[0]} exists and has no record of ours; {remedy}")
         return None
     if record["parameters"] == parameters:
         return record if is_whole(Path(request.prefix).parent, record) else None
     if not request.overwrite:
         other = _difference(record["parameters"], parameters)
-        raise UsageError(
-            f"output: {request.prefix} was made with other parameters ({other}); name another --output, or add --overwrite"
-        )
+        remedy = "name another --output, or add --overwrite"
+        raise UsageError(f"output: {request.prefix} was made with other parameters ({other}); {remedy}")
     return None
 
 
@@ -193,89 +189,70 @@ def is_whole(folder: Path, record: dict[str, Any]) -> bool:
 
 def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
     keys = [key for key in now if before.get(key) != now[key]]
-    simple = [f"{key} {before.get(key)!r}, now {now[key]!r}" for key in keys if not isinstance(now[key], (list, dict))]
-    types = (before.get("tokenizer", {}).get("type"), now["tokenizer"]["type"])
+    found = [f"{key} {before.get(key)!r}, now {now[key]!r}" for key in keys if not isinstance(now[key], (list, dict))]
     if "tokenizer" in keys:
-        simple.append(
-            f"tokenizer {types[0]}, now {types[1]}" if types[0] != types[1] else "other tokenizer files or end token"
-        )
+        old, new = before.get("tokenizer", {}).get("type"), now["tokenizer"]["type"]
+        found.append(f"tokenizer {old}, now {new}" if old != new else "other tokenizer files or end token")
     if "inputs" in keys:
-        simple.append(
-            f"input of {len(before.get('inputs', []))} files, now {len(now['inputs'])} files, or changed since"
-        )
-    return "; ".join(simple)
+        counts = f"{len(before.get('inputs', []))} files, now {len(now['inputs'])} files"
+        found.append(f"input of {counts}, or changed since")
+    return "; ".join(found)
 
 
 def _make(request: PrepareRequest, paths: Sequence[Path], parameters: dict[str, Any]) -> dict[str, Any]:
     check_builder()
     encoder = build(request.tokenizer)
     if request.reading.append_eod and encoder.end_id is None:
-        raise UsageError(
-            "append_eod: the tokenizer names no token for the end of a document; name it with --eod-token, or leave "
-            "--append-eod out"
-        )
+        remedy = "name it with --eod-token, or leave --append-eod out"
+        raise UsageError(f"append_eod: the tokenizer names no token for the end of a document; {remedy}")
     try:
         request.shards.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise NlpBenchError(
-            f"output: cannot make {request.shards}: {error.strerror}; name another place with --output"
-        ) from error
+        why = f"{error.strerror}; name another place with --output"
+        raise NlpBenchError(f"output: cannot make {request.shards}: {why}") from error
     token_bytes = token_bytes_for(encoder.vocab_size)
     common = {**parameters, "inputs": None, "library": encoder.library, "token_bytes": token_bytes}
-    workers = request.workers or (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         shards = [
             Shard(
-                number=number,
+                number=n,
                 path=path,
                 folder=request.shards,
                 identity={**common, **identity(path)},
                 token_bytes=token_bytes,
             )
-            for number, path in enumerate(paths)
+            for n, path in enumerate(paths)
         ]
         choice, reading = request.tokenizer, request.reading
-        pieces = Encoding(shards, choice, reading, workers=workers, piece_bytes=request.piece_bytes).run()
+        pieces = Encoding(
+            shards, choice, reading, workers=request.workers or cores, piece_bytes=request.piece_bytes
+        ).run()
     finally:
         with contextlib.suppress(OSError):  # it holds pieces, and stays
             request.shards.rmdir()
-    record = _record(request, shards, pieces, parameters, encoder)
-    if not record["num_documents"]:
-        first = "".join(f"; the first: {text}" for text in record["broken"][:1])
-        raise UsageError(
-            "input: no document has any token; nothing to train on "
-            f"({record['num_empty']} empty documents, {record['num_broken']} broken lines{first})"
-        )
-    return _publish(request, shards, pieces, record)
-
-
-def _record(
-    request: PrepareRequest,
-    shards: Sequence[Shard],
-    pieces: Sequence[Sequence[Piece]],
-    parameters: dict[str, Any],
-    encoder: Encoder,
-) -> dict[str, Any]:
-    """Return the record of the result without its files; nothing in it depends on when or with how many workers it was made."""
     broken = [text for found in pieces for piece in found for text in piece.broken]
-    return {
+    record = {  # nothing in it depends on when or with how many workers it was made
         "schema": PREPARED,
         "nlp_bench": __version__,
         "parameters": parameters,
         "tokenizer": {
             **parameters["tokenizer"],
             "vocab_size": encoder.vocab_size,
-            "eod_id": encoder.end_id if request.reading.append_eod else None,
+            "eod_id": encoder.end_id if reading.append_eod else None,
             "library": encoder.library,
         },
         **_counts(pieces),
         "vocab_size": encoder.vocab_size,
-        "token_type": TOKEN_TYPE[shards[0].token_bytes],
+        "token_type": TOKEN_TYPE[token_bytes],
         "broken": broken[:MAX_NAMED],
         "shards": [{"path": str(shard.path), **_counts([found])} for shard, found in zip(shards, pieces, strict=True)],
     }
+    if not record["num_documents"]:
+        counts = f"{record['num_empty']} empty documents, {record['num_broken']} broken lines"
+        first = "".join(f"; the first: {text}" for text in broken[:1])
+        raise UsageError(f"input: no document has any token; nothing to train on ({counts}{first})")
+    return _publish(request, shards, pieces, record)
 
 
 def _counts(pieces: Sequence[Sequence[Piece]]) -> dict[str, int]:

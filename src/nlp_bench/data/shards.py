@@ -142,16 +142,15 @@ _WORK: list[Work] = []
 
 def begin(choice: TokenizerChoice, reading: Reading, token_bytes: int) -> None:
     """Prepare a worker process: load its tokenizer, which has one thread, and let it end when its parent does."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    def end_with_parent() -> None:
+        if parent := multiprocessing.parent_process():
+            parent.join()
+            os._exit(1)  # nobody waits for an answer any more
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a worker per core already
     _WORK[:] = [Work(encoder=build(choice), reading=reading, token_bytes=token_bytes)]
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent:
-        parent.join()
-        os._exit(1)  # nobody waits for an answer any more
 
 
 def _encode_block(path: str, data: bytes, number: int) -> Encoded:
@@ -205,23 +204,21 @@ class Shard:
     def finished(self) -> list[Piece]:
         """Return the pieces that are whole, from the first on without a gap."""
         found: list[Piece] = []
-        while (piece := self._read(self.prefix(len(found)))) is not None:
-            found.append(piece)
-            if piece.is_last:
+        while not (found and found[-1].is_last):
+            prefix = self.prefix(len(found))
+            record = read_object(Path(prefix + ".json"))
+            if record.pop("schema", None) != SCHEMA:
                 break
+            try:
+                piece = Piece(**record)
+                sizes = [Path(prefix + suffix).stat().st_size for suffix in (".bin", ".idx")]
+            except (TypeError, OSError):
+                break
+            index = index_bytes(piece.num_sequences, piece.num_documents + 1)
+            if sizes != [piece.num_tokens * self.token_bytes, index]:
+                break
+            found.append(piece)
         return found
-
-    def _read(self, prefix: str) -> Piece | None:
-        record = read_object(Path(prefix + ".json"))
-        if record.pop("schema", None) != SCHEMA:
-            return None
-        try:
-            piece = Piece(**record)
-            expected = [piece.num_tokens * self.token_bytes, index_bytes(piece.num_sequences, piece.num_documents + 1)]
-            found = [Path(prefix + suffix).stat().st_size for suffix in (".bin", ".idx")]
-        except (TypeError, OSError):
-            return None
-        return piece if found == expected else None
 
 
 class Encoding:
@@ -259,9 +256,8 @@ class Encoding:
         for one in futures:  # the first real fault in the order of the input
             error = None if one.cancelled() else one.exception()
             if isinstance(error, BrokenProcessPool):
-                raise NlpBenchError(
-                    f"a worker process died (killed, or out of memory); try fewer --workers: {_CONTINUE}"
-                ) from error
+                died = "a worker process died (killed, or out of memory)"
+                raise NlpBenchError(f"{died}; try fewer --workers: {_CONTINUE}") from error
             if error and not isinstance(error, CancelledError):
                 raise error
         return [one.result() for one in futures]
@@ -300,20 +296,18 @@ class _ShardJob:
             self.work.progress.begin(self.shard.number, block.position if begun else 0)
             if self.work.stop.is_set():
                 raise CancelledError
-            self.pending.append((block, self._submit(block)))
+            try:
+                future = self.work.processes.submit(_encode_block, str(self.shard.path), block.data, block.number)
+            except BrokenProcessPool:
+                raise
+            except RuntimeError:  # the pool is being closed
+                raise CancelledError from None
+            self.pending.append((block, future))
             if len(self.pending) >= self.work.window:
                 self._write()
         while self.pending:
             self._write()
         self._finish(is_last=True)
-
-    def _submit(self, block: Block) -> "Future[Encoded]":
-        try:
-            return self.work.processes.submit(_encode_block, str(self.shard.path), block.data, block.number)
-        except BrokenProcessPool:
-            raise
-        except RuntimeError:  # the pool is being closed
-            raise CancelledError from None
 
     def _open(self) -> Writer:
         self.writer = self.writer or Writer(self.shard.prefix(len(self.pieces)), self.shard.token_bytes)
@@ -324,11 +318,10 @@ class _ShardJob:
         block, future = self.pending.popleft()
         found, piece = future.result(), self.piece
         self._open().add(found.tokens, found.lengths, found.sequences)
-        self.work.progress.add(
-            self.shard.number, block, text_bytes=block.end - piece.end, documents=len(found.sequences)
-        )
+        size, documents = block.end - piece.end, len(found.sequences)
+        self.work.progress.add(self.shard.number, block, text_bytes=size, documents=documents)
         piece.end, piece.next_line = block.end, block.next_line
-        piece.num_documents += len(found.sequences)
+        piece.num_documents += documents
         piece.num_sequences += len(found.lengths)
         piece.num_tokens += len(found.tokens) // self.shard.token_bytes
         piece.num_empty += found.num_empty

@@ -89,29 +89,23 @@ def choose(
     eod_token: str | None = None,
 ) -> TokenizerChoice:  # fmt: skip
     """Return the choice; without a type the files decide. Raises UsageError where they do not."""
+    kind = tokenizer_type
+    if kind is None and tokenizer_model is not None:
+        kind = SENTENCE_PIECE if tokenizer_model.suffix == ".model" else HUGGING_FACE
+    elif kind is None and merge_file is None and vocab_file is not None and vocab_file.suffix == ".txt":
+        remedy = f"add --tokenizer-type {' or '.join(BERT_TYPES)}"
+        raise UsageError(f"tokenizer_type: {vocab_file} does not tell whether case counts; {remedy}")
+    elif kind is None and merge_file is None and vocab_file is None:
+        raise UsageError(
+            "tokenizer_type: no tokenizer is given; add --vocab-file vocab.json --merge-file merges.txt (GPT-2), or "
+            "--tokenizer-model tokenizer.json (Hugging Face)"
+        )
     return TokenizerChoice(
-        tokenizer_type=tokenizer_type or _type_of(vocab_file, merge_file, tokenizer_model),
+        tokenizer_type=kind or GPT2,
         vocab_file=vocab_file,
         merge_file=merge_file,
         tokenizer_model=tokenizer_model,
         eod_token=eod_token,
-    )
-
-
-def _type_of(vocab_file: Path | None, merge_file: Path | None, tokenizer_model: Path | None) -> str:
-    if tokenizer_model is not None:
-        return SENTENCE_PIECE if tokenizer_model.suffix == ".model" else HUGGING_FACE
-    if merge_file is not None:
-        return GPT2
-    if vocab_file is not None and vocab_file.suffix == ".txt":
-        raise UsageError(
-            f"tokenizer_type: {vocab_file} does not tell whether case counts; add --tokenizer-type {' or '.join(BERT_TYPES)}"
-        )
-    if vocab_file is not None:
-        return GPT2
-    raise UsageError(
-        "tokenizer_type: no tokenizer is given; add --vocab-file vocab.json --merge-file merges.txt (GPT-2), or "
-        "--tokenizer-model tokenizer.json (Hugging Face)"
     )
 
 
@@ -139,12 +133,29 @@ def build(choice: TokenizerChoice) -> Encoder:
     paths, kind = choice.paths(), choice.tokenizer_type
     if kind == SENTENCE_PIECE:
         return _sentence_piece(paths["tokenizer_model"], choice.eod_token)
+    from tokenizers import BertWordPieceTokenizer, Tokenizer  # noqa: PLC0415  # loaded only where text is encoded
+
     if kind == GPT2:
         return encoder_of(byte_pairs(paths["vocab_file"], paths["merge_file"]), [END_OF_DOCUMENT], choice.eod_token)
     if kind == HUGGING_FACE:
         path = paths["tokenizer_model"]
-        return encoder_of(_hugging_face(path), _named_ends(path), choice.eod_token)
-    return encoder_of(_word_piece(paths["vocab_file"], lower=kind == BERT_TYPES[0]), [], choice.eod_token)
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exception
+            what = "make one with the transformers library: AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
+            raise UsageError(
+                f"tokenizer_model: {path} is no tokenizer.json of Hugging Face: {error}; {what}"
+            ) from error
+        tokenizer.no_truncation()  # some files ask for 512 tokens at most, which would cut documents
+        tokenizer.no_padding()
+        return encoder_of(tokenizer, _named_ends(path), choice.eod_token)
+    path = paths["vocab_file"]
+    try:
+        # strip_accents follows lowercase where it is not given, as in BERT's own code.
+        pieces = BertWordPieceTokenizer(str(path), lowercase=kind == BERT_TYPES[0])
+    except Exception as error:  # the library raises bare Exception and TypeError
+        raise UsageError(f"vocab_file: {path} is no vocab.txt of BERT: {error}") from error
+    return encoder_of(pieces._tokenizer, [], choice.eod_token)  # noqa: SLF001  # the class hides batches
 
 
 def encoder_of(tokenizer: Any, ends: Sequence[str], eod_token: str | None = None) -> Encoder:
@@ -202,19 +213,6 @@ def _byte_level(model: Any) -> Any:
     return tokenizer
 
 
-def _hugging_face(path: Path) -> Any:
-    from tokenizers import Tokenizer  # noqa: PLC0415  # as above
-
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception
-        what = "make one with the transformers library: AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
-        raise UsageError(f"tokenizer_model: {path} is no tokenizer.json of Hugging Face: {error}; {what}") from error
-    tokenizer.no_truncation()  # some files ask for 512 tokens at most, which would cut documents
-    tokenizer.no_padding()
-    return tokenizer
-
-
 def _named_ends(path: Path) -> list[str]:
     """Return the end-of-text token that the files beside a tokenizer.json name, else the usual ones."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
@@ -226,16 +224,6 @@ def _named_ends(path: Path) -> list[str]:
         if isinstance(token, str):
             return [token]
     return list(END_TOKENS)
-
-
-def _word_piece(path: Path, *, lower: bool) -> Any:
-    from tokenizers import BertWordPieceTokenizer  # noqa: PLC0415  # as above
-
-    try:
-        # strip_accents follows lowercase where it is not given, as in BERT's own code.
-        return BertWordPieceTokenizer(str(path), lowercase=lower)._tokenizer  # noqa: SLF001  # the class hides batches
-    except Exception as error:  # the library raises bare Exception and TypeError
-        raise UsageError(f"vocab_file: {path} is no vocab.txt of BERT: {error}") from error
 
 
 def _sentence_piece(path: Path, eod_token: str | None) -> Encoder:
