@@ -96,10 +96,8 @@ def start_overlap(settings: Settings) -> bool:
     from transformer_engine.pytorch.module import base  # noqa: PLC0415  # only where it is installed
 
     rows = settings.seq_length * settings.micro_batch_size // settings.context_parallel_size
-    base.initialize_ub(
-        shape=[rows, settings.hidden_size],
-        tp_size=settings.tensor_model_parallel_size,
-        use_fp8=bool(settings.fp8_format),
-        bootstrap_backend="nccl",
-    )
+    shape, ranks, fp8 = [rows, settings.hidden_size], settings.tensor_model_parallel_size, bool(settings.fp8_format)
+    modes = getattr(base, "UserBufferQuantizationMode", None)  # in the place of use_fp8 since Transformer Engine 2.7
+    options = {"quantization_modes": [modes.FP8 if fp8 else modes.NONE]} if modes else {"use_fp8": fp8}
+    base.initialize_ub(shape=shape, tp_size=ranks, bootstrap_backend="nccl", **options)
     return True
