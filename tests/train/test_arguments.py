@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.errors import UsageError
+from nlp_bench.train.__main__ import allocator_variable
 from nlp_bench.train.arguments import help_texts, parse
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
@@ -240,6 +241,14 @@ def test_a_wrong_argument_ends_at_once_with_status_2_without_torch() -> None:
     assert time.monotonic() - start < 2
     assert answer.stdout == "2 False\n"
     assert answer.stderr == "nlp_bench.train: error: unknown argument --num-layer; did you mean --num-layers?\n"
+
+
+@pytest.mark.parametrize(
+    ("torch", "name"),
+    [("2.8.0", "PYTORCH_CUDA_ALLOC_CONF"), ("2.9.0+cu130", "PYTORCH_ALLOC_CONF"), ("2.11.0", "PYTORCH_ALLOC_CONF")],
+)
+def test_the_allocator_is_told_under_the_name_that_torch_knows(torch: str, name: str) -> None:
+    assert allocator_variable(torch) == name
 
 
 def test_missing_data_are_refused_before_torch(tmp_path: Path) -> None:

@@ -193,6 +193,18 @@ def test_switches_and_recompute_change_no_loss(train: Train) -> None:
     assert " > recompute: selective: feed-forward blocks and normalisations; the fused attention" in two.stdout
 
 
+@pytest.mark.torchrun
+@pytest.mark.parametrize("precision", ["--bf16", "--fp16 --initial-loss-scale 4096"])
+def test_gradients_in_the_training_s_precision_change_the_losses_by_rounding_only(train: Train, precision: str) -> None:
+    words = f"{MOCK} {precision} --num-layers 2 --seq-length 16 --use-distributed-optimizer"
+    wide, narrow = train(2, words), train(2, f"{words} --no-accumulate-allreduce-grads-in-fp32")
+    assert (wide.code, narrow.code) == (0, 0), narrow.stderr
+    assert narrow.numbers("lm loss") == pytest.approx(wide.numbers("lm loss"), rel=5e-3)
+    assert narrow.numbers("grad norm") != wide.numbers("grad norm")
+    assert narrow.numbers("grad norm") == pytest.approx(wide.numbers("grad norm"), rel=5e-2)
+    assert " > weight gradient: added to their sum by the matrix product itself (torch.addmm_)\n" in narrow.stdout
+
+
 def test_the_gpu_script_runs_the_same_way_on_a_cpu(tmp_path: Path) -> None:
     script = Path(__file__).resolve().parents[2] / "benchmark" / "perf" / "gpu_training.py"
     command = [sys.executable, str(script), "--smoke", "--models", "Llama", "--output", str(tmp_path)]

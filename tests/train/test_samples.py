@@ -1,7 +1,9 @@
 """What each family reads: nothing is lost, nothing depends on the layout."""
 
+import threading
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -101,6 +103,23 @@ def test_a_bert_sample_hides_a_share_of_two_texts() -> None:
     assert found["mask"] / (9 * 64) == pytest.approx(0.8, abs=0.06)
     assert found["kept"] / (9 * 64) == pytest.approx(0.1, abs=0.05)
     assert found["random"] / 64 == pytest.approx(0.5, abs=0.2)
+
+
+def test_batches_are_read_ahead_by_a_thread_in_their_order_and_its_errors_are_raised() -> None:
+    from nlp_bench.train.samples import ahead
+
+    made: list[tuple[int, bool]] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(3):
+            made.append((number, threading.current_thread() is threading.main_thread()))
+            yield number
+        raise UsageError("data_path: damaged")
+
+    found: list[int] = []
+    with pytest.raises(UsageError, match="damaged"):
+        found.extend(ahead(numbers()))
+    assert (found, made) == ([0, 1, 2], [(0, False), (1, False), (2, False)])
 
 
 def test_mock_tokens_are_as_unequal_as_words_and_the_same_every_time() -> None:

@@ -27,7 +27,7 @@ from nlp_bench.train.logline import Interval
 from nlp_bench.train.watching.startup import StartUp, process_start_s
 from nlp_bench.train.watching.startup import now_s as boot_s
 from nlp_bench.train.watching.timing import PHASES, TIMERS, PhaseSum, StreamTimer, Timers, phases_of, table_lines
-from nlp_bench.train.watching.watchers import Console, Progress, check_window, memory_text
+from nlp_bench.train.watching.watchers import Console, Progress, memory_text
 from nlp_bench.train.watching.writers import TensorBoard
 
 MODEL = (
@@ -277,7 +277,6 @@ def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
             "--profile --profile-step-start 3 --profile-step-end 3",
             "profile_step_end: 3 is not after profile_step_start = 3",
         ),
-        ("--profile", "profile_step_start: 10 is after the last iteration, train_iters = 4"),
         ("--profile --profile-step-start 0", "profile_step_start: 0: iterations are counted from 1"),
         ("--profile --profile-step-start 1 --profile-ranks", "profile_ranks: none: give ranks from 0 on"),
         ("--timing-log-level 3", "timing_log_level: 3 is none of 0, 1, 2"),
@@ -290,10 +289,16 @@ def test_wrong_settings_are_refused(words: str, message: str) -> None:
         settings(words)
 
 
-def test_a_window_that_no_rank_reaches_is_refused() -> None:
-    late = settings("--profile --train-iters 12 --profile-ranks 0 7")
-    with pytest.raises(UsageError, match="profile_ranks: 7 is none of the ranks 0 to 3"):
-        check_window(late, Layout.of(late, 4))
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--profile", "profile_step_start: 10 is after the last iteration = 4"),
+        ("--profile --train-iters 12 --profile-ranks 0 7", "profile_ranks: 7 is none of the ranks 0 to 3"),
+    ],
+)
+def test_a_window_that_no_rank_reaches_is_refused(words: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Layout.of(settings(words), 4)
 
 
 def test_weights_and_biases_must_be_there_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,6 +332,7 @@ def test_the_log_tells_start_up_memory_and_phases(watched: tuple[Any, Path]) -> 
     assert len(start) == 1
     assert float(start[0][0]) >= float(start[0][1]) > 0
     assert len(re.findall(r" > memory after iteration 1, GiB: peak resident set by rank \d\.\d\d \d\.\d\d", text)) == 1
+    assert text.count(" > attention that ran: flash\n") == 1
     assert text.count("(min, max) time across ranks (ms):") == 8
     for name in ("forward-compute", "backward-compute", "pipeline-communication", "optimizer", "batch-generator"):
         assert len(re.findall(rf"\]:    {name} \.+: \(\d+\.\d\d, \d+\.\d\d\)", text)) == 8, name

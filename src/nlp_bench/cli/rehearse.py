@@ -45,8 +45,7 @@ def run(options: argparse.Namespace) -> int:
     """Rehearse; print, and with --output write rehearsal.json."""
     from nlp_bench.files import write_json
     from nlp_bench.launch.folder import writable_folder
-    from nlp_bench.rehearse.rehearsal import rehearsed, works_of
-    from nlp_bench.rehearse.tables import as_tables
+    from nlp_bench.rehearse.rehearsal import as_tables, rehearsed, works_of
     from nlp_bench.show.table import json_text
 
     folder = writable_folder(options.output) if options.output else None

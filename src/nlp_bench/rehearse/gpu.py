@@ -33,10 +33,20 @@ ROWS, WIDTH = 128, 32
 def like_gpu(tracker: Tracker) -> Iterator[None]:
     """Let this process choose torch's kernels for a GPU, and keep what they keep."""
     compile_for(tracker)
+    type_name = torch.Tensor.type
+
+    def type_of(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        answer = type_name(tensor, *arguments, **options)
+        return answer.replace(".meta.", ".") if isinstance(answer, str) else answer
+
     adams = [importlib.import_module(f"torch.optim.{name}") for name in ("adam", "adamw")]
     with substituted(
         (torch.cuda, "_lazy_init", lambda: None),  # "cuda" may be asked for; TrackerOfShapes places the tensor
-        (torch.Tensor, "type", _gpu_type(torch.Tensor.type)),  # optimizers sort parameters by "torch.cuda.FloatTensor"
+        (
+            torch.Tensor,
+            "type",
+            type_of,
+        ),  # optimizers sort parameters by "torch.cuda.FloatTensor", not torch.meta.FloatTensor
         *((module, CHECK, lambda *_: None) for module in adams if hasattr(module, CHECK)),  # no data, no device
         (importlib.import_module("torch.nn.utils.clip_grad"), "_device_has_foreach_support", lambda *_: True),
         (torch, "compile", one_kernel),
@@ -52,25 +62,15 @@ def like_gpu(tracker: Tracker) -> Iterator[None]:
         yield
 
 
-def _gpu_type(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what stands for `Tensor.type`, whose word for a tensor without data is torch.meta.FloatTensor."""
-
-    def type_of(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
-        answer = original(tensor, *arguments, **options)
-        return answer.replace(".meta.", ".") if isinstance(answer, str) else answer
-
-    return type_of
-
-
-def _way_of(tracker: Tracker) -> Callable[[torch.device, torch.dtype], tuple[str, native.Accumulate]]:
+def _way_of(tracker: Tracker) -> Callable[[torch.device, torch.dtype, torch.dtype], tuple[str, native.Accumulate]]:
     """Return what stands for `native_way`: the product itself adds a weight's gradient to its float32 sum, as cuBLAS does."""
 
     def accumulate(inputs: torch.Tensor, gradient: torch.Tensor, total: torch.Tensor) -> Any:
         tracker.flops["addmm"] += product(gradient.t(), inputs)
         return total
 
-    def way(_device: torch.device, dtype: torch.dtype) -> tuple[str, native.Accumulate]:
-        return next(iter(native.WAYS)), native.same_type if dtype == torch.float32 else accumulate
+    def way(_device: torch.device, dtype: torch.dtype, total: torch.dtype) -> tuple[str, native.Accumulate]:
+        return next(iter(native.WAYS)), native.same_type if dtype == total else accumulate
 
     return way
 
@@ -142,12 +142,11 @@ class Norm:
 
 class _LayerNorm(torch.nn.LayerNorm):
     def forward(self, tensor: torch.Tensor) -> torch.Tensor:
-        return _Kernel.apply(tensor, self.weight, self.bias)  # type: ignore[no-any-return,no-untyped-call]
+        return _Kernel.apply(tensor, self.weight, getattr(self, "bias", None))  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _RMSNorm(torch.nn.RMSNorm):
-    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
-        return _Kernel.apply(tensor, self.weight, None)  # type: ignore[no-any-return,no-untyped-call]
+    forward = _LayerNorm.forward  # type: ignore[assignment]
 
 
 class _Kernel(torch.autograd.Function):

@@ -52,7 +52,11 @@ def first_iteration(trainer: Trainer, tracker: Tracker, *, shorten: bool) -> dic
     trainer.watch_data(lambda batches: _outside(batches, tracker))
     layout = trainer.layout
     if shorten:
-        trainer.layout = dataclasses.replace(layout, num_microbatches=_fewest(trainer))
+        settings, fewest = trainer.settings, 1
+        if layout.virtual_stages > 1:
+            group = settings.microbatch_group_size_per_virtual_pipeline_stage or settings.pipeline_model_parallel_size
+            fewest = min(layout.num_microbatches, group)
+        trainer.layout = dataclasses.replace(layout, num_microbatches=fewest)
     trainer.step(lambda: _votes(trainer))
     trainer.layout = layout
     gc.collect()
@@ -96,14 +100,6 @@ def _votes(trainer: Trainer) -> tuple[bool, ...]:
     return (False, False) if asks else ()
 
 
-def _fewest(trainer: Trainer) -> int:
-    if trainer.layout.virtual_stages == 1:
-        return 1
-    settings = trainer.settings
-    group = settings.microbatch_group_size_per_virtual_pipeline_stage or settings.pipeline_model_parallel_size
-    return min(trainer.layout.num_microbatches, group)
-
-
 def _outside(batches: Iterator[Batch], tracker: Tracker) -> Iterator[Batch]:
     """Count the micro-batch on the device, and nothing of what the host does to make it."""
     while True:
@@ -117,38 +113,22 @@ def _outside(batches: Iterator[Batch], tracker: Tracker) -> Iterator[Batch]:
 
 def _classify(trainer: Trainer, tracker: Tracker) -> dict[str, int]:
     """Say what each living storage is for; return their bytes."""
+    parts, optimizers = trainer.model, [one.optimizer for one in trainer.optimizer.chained_optimizers]
+    parameters = [parameter for part in parts for parameter in part.parameters()]
+    held: list[tuple[str, Any]] = []
+    for inner in filter(None, optimizers):  # a rank whose share is empty has none
+        held += [("optimizer", one) for group in inner.param_groups for one in group["params"]]
+        held += [("optimizer", one) for state in inner.state.values() for one in state.values()]
+    held += [("gradients", one.grad_data) for part in parts for one in (*part.buffers, *part.expert_parallel_buffers)]
+    held += [("gradients", one) for p in parameters for one in (getattr(p, "main_grad", None), p.grad)]
+    held += [("weights", parameter.data) for parameter in parameters]
     storages = tracker.storages
-    storages.relabel(lambda _: ("buffers", ""))
-    for tensor in _optimizer_tensors(trainer):
-        storages.label(tensor, ("optimizer", ""))
-    for tensor in _gradients(trainer):
-        storages.label(tensor, ("gradients", ""))
-    for part in trainer.model:
-        for parameter in part.parameters():
-            storages.label(parameter.data, ("weights", ""))
-    held = _summed(storages.now())
-    return {kind: held[kind] for kind in STATIC}
-
-
-def _gradients(trainer: Trainer) -> Iterator[torch.Tensor]:
-    for part in trainer.model:
-        for buffer in (*part.buffers, *part.expert_parallel_buffers):
-            yield buffer.grad_data
-        for parameter in part.parameters():
-            for tensor in (getattr(parameter, "main_grad", None), parameter.grad):
-                if tensor is not None:
-                    yield tensor
-
-
-def _optimizer_tensors(trainer: Trainer) -> Iterator[torch.Tensor]:
-    for one in trainer.optimizer.chained_optimizers:
-        inner = one.optimizer
-        if inner is None:  # a rank whose share is empty
-            continue
-        for group in inner.param_groups:
-            yield from group["params"]
-        for state in inner.state.values():
-            yield from (value for value in state.values() if isinstance(value, torch.Tensor))
+    storages.relabel(("buffers", ""))
+    for kind, tensor in held:
+        if isinstance(tensor, torch.Tensor):
+            storages.label(tensor, (kind, ""))
+    found = _summed(storages.now())
+    return {kind: found[kind] for kind in STATIC}
 
 
 def _summed(labelled: dict[Label, int]) -> Counter[str]:

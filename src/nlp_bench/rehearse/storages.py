@@ -60,12 +60,12 @@ class Storages:
         living.label = label
         self._now[label] += living.num_bytes
 
-    def relabel(self, change: Callable[[Label], Label]) -> None:
-        """Give every living storage the label that `change` makes of its own."""
+    def relabel(self, label: Label) -> None:
+        """Give every living storage this label."""
         self._now = Counter()
         for living in self._living.values():
-            living.label = change(living.label)
-            self._now[living.label] += living.num_bytes
+            living.label = label
+            self._now[label] += living.num_bytes
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """Take note that torch was asked to shrink or grow a storage in place."""

@@ -166,13 +166,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class _Done(dist.Work):
     """A collective that has ended: nobody sends, and there are no data to send."""
 
-    def wait(self, *_: Any) -> bool:
-        """Return at once."""
-        return True
-
-    def is_completed(self) -> bool:
-        """Return that it is."""
-        return True
+    wait = is_completed = lambda *_: True  # type: ignore[assignment]
 
 
 _DONE = _Done()
@@ -185,7 +179,7 @@ class TrackerWithoutData(Tracker):  # type: ignore[no-untyped-call]
         """Run an operator on tensors without data."""
         if func is SCALAR:
             return 0.0 if args[0].dtype.is_floating_point else 0
-        return func(*args, **kwargs)
+        return super().run(func, args, kwargs)
 
     def communicate(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Say that the collective is done."""

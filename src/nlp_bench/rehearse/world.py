@@ -43,7 +43,11 @@ def fake_world(settings: Settings, layout: Layout, rank: int) -> Iterator[None]:
         return create(ranks, *arguments, **options) if rank in ranks else None
 
     with substituted(
-        (dist, "all_gather_object", _everybody_has_mine),  # pickles into tensors, which have no data
+        (
+            dist,
+            "all_gather_object",
+            _everybody_has_mine,
+        ),  # pickles into tensors without data; optimizers compare their groups
         (trainer, "microbatches", microbatches),
         (trainer, "_on_its_way", lambda numbers: lambda: [0.0] * numbers.numel()),  # copies the loss to the host
         (torch.nn.Module, "_apply", _converted),  # refuses tensors without data that something else refers to
@@ -56,7 +60,6 @@ def fake_world(settings: Settings, layout: Layout, rank: int) -> Iterator[None]:
 
 
 def _everybody_has_mine(answers: list[Any], mine: Any, group: Any = None) -> None:
-    """Stand for `all_gather_object`; megatron-core compares the optimizer's groups of parameters."""
     del group
     answers[:] = [mine] * len(answers)
 

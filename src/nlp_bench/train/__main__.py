@@ -5,6 +5,7 @@ Four ranks:   torchrun --nproc-per-node 4 -m nlp_bench.train --tensor-model-para
 """
 
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -13,6 +14,7 @@ from nlp_bench.build.providers import check_installed
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.machine.binding import bind_rank
 from nlp_bench.orphans import die_with_parent
+from nlp_bench.packages import installed_version
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.checkpoint.folder import check_start
 from nlp_bench.train.layout import Layout, Rank
@@ -42,8 +44,8 @@ def main(words: list[str] | None = None) -> int:
     if binding and (rank.rank == rank.world_size - 1 or not binding.is_complete):
         print(binding.line, flush=True)
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # overlaps tensor-parallel communication in order
-    if "PYTORCH_ALLOC_CONF" not in os.environ:  # the name since torch 2.9, which the user's word may have
-        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # no holes in the memory
+    if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
+        os.environ[allocator_variable(installed_version("torch") or "")] = "expandable_segments:True"  # no holes in it
     warnings.filterwarnings("ignore", module=r"(megatron|torch)\.")  # megatron-core warns of every missing package
     from nlp_bench.train.world import pick_device  # noqa: PLC0415  # torch takes seconds; arguments are checked before
 
@@ -51,6 +53,12 @@ def main(words: list[str] | None = None) -> int:
     from nlp_bench.train.loop import train  # noqa: PLC0415  # imports megatron-core, which pick_device prepares for
 
     return train(settings, layout, rank, device)
+
+
+def allocator_variable(version: str) -> str:
+    """Return the name that a version of torch gives to its allocator's settings; from 2.9 on it warns of the old one."""
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
+    return "PYTORCH_CUDA_ALLOC_CONF" if [0] < numbers < [2, 9] else "PYTORCH_ALLOC_CONF"
 
 
 def _leave_at_once(code: int) -> None:

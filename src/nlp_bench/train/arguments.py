@@ -21,14 +21,29 @@ def parse(words: list[str]) -> Settings:
 
     Numbers may carry underscores (128_953_125). `--help` prints every option and exits 0.
     """
-    parser = _parser(help_texts() if {"-h", "--help"} & set(words) else {})
-    _refuse_unknown(words, parser)
-    given: dict[str, Any] = vars(parser.parse_args(words))
+    docs = help_texts() if {"-h", "--help"} & set(words) else {}
+    parser = _Parser(
+        prog="python -m nlp_bench.train",
+        description="Train a GPT, a T5 or a BERT with megatron-core and log its throughput; start it with torchrun for several ranks.",
+        usage="%(prog)s OPTION ...",
+        allow_abbrev=False,
+    )
+    for option in fields(Settings):
+        parser.add_argument(flag(option.name), **_kind(option), help=docs.get(option.name))
+    known = spellings()
+    for word in words:
+        name = word.split("=")[0]
+        if name.startswith("--") and name not in {*known, "--help"}:
+            raise UsageError(f"unknown argument {name}{nearest(name, known)}")
+    found, unknown = parser.parse_known_args(words)
+    if unknown:
+        raise UsageError(f"unknown argument {unknown[0]!r}: options begin with --")
+    given: dict[str, Any] = vars(found)
     for name, value in given.items():
         if value == "":
             raise UsageError(f"{name}: empty; give {flag(name)} a value, or leave it out")
-    known: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    return Settings(**known)
+    values: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return Settings(**values)
 
 
 def flag(name: str) -> str:
@@ -41,38 +56,14 @@ def spellings() -> list[str]:
     return [flag(option.name) for option in fields(Settings)]
 
 
-def _parser(docs: dict[str, str]) -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="python -m nlp_bench.train",
-        description="Train a GPT, a T5 or a BERT with megatron-core and log its throughput; start it with torchrun for several ranks.",
-        usage="%(prog)s OPTION ...",
-        allow_abbrev=False,
-    )
-    for option in fields(Settings):
-        parser.add_argument(flag(option.name), **_kind(option), help=docs.get(option.name))
-    return parser
-
-
 def _kind(option: Field[Any]) -> dict[str, Any]:
     if option.type is bool:
         return {"action": "store_true"}
     kind = next((part for part in get_args(option.type) if part is not type(None)), option.type)
-    required = option.default is MISSING
-    known: dict[str, Any] = {"type": kind, "required": required, "choices": option.metadata.get("choices")}
+    known: dict[str, Any] = {"type": kind, "choices": option.metadata.get("choices")}
     if get_origin(option.type) is tuple:
         known |= {"nargs": "*"}
-    return known if required else known | {"default": option.default}
-
-
-def _refuse_unknown(words: list[str], parser: argparse.ArgumentParser) -> None:
-    known = spellings()
-    for word in words:
-        name = word.split("=")[0]
-        if name.startswith("--") and name not in {*known, "--help"}:
-            raise UsageError(f"unknown argument {name}{nearest(name, known)}")
-    _, unknown = parser.parse_known_args(words)
-    if unknown:
-        raise UsageError(f"unknown argument {unknown[0]!r}: options begin with --")
+    return known | ({"required": True} if option.default is MISSING else {"default": option.default})
 
 
 def help_texts() -> dict[str, str]:

@@ -11,7 +11,9 @@ values stay for the backward pass, 2 s b g d e bytes in place of 2 s b g d e / c
 (cp - 1) / cp * 2 s b g d e bytes to and from each rank (ring algorithm). All other activations shrink by cp.
 """
 
+import contextlib
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +25,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch.nn.functional import scaled_dot_product_attention
 
 from nlp_bench.errors import UsageError
+from nlp_bench.train.watching.startup import RAN
 
 
 class FusedAttention(torch.nn.Module):
@@ -63,12 +66,15 @@ class FusedAttention(torch.nn.Module):
         is added to the scores. With one torch takes a slower kernel than flash, so samples without padding have none.
         """
         if self.rotated_width:
-            query, key = self._rotate(query), self._rotate(key)
-        if self.dropout and self.training and not self.sequence_parallel:
-            with get_cuda_rng_tracker().fork():  # heads differ between tensor-parallel ranks, so their dropout must
-                context = self._attend(query, key, value, mask, self.dropout)
-        else:
-            context = self._attend(query, key, value, mask, self.dropout if self.training else 0.0)
+            query, key = (rotary(heads, *self.angles(heads), fused=self.fused_rotary) for heads in (query, key))
+        dropout = self.dropout if self.training else 0.0
+        own = (
+            dropout and not self.sequence_parallel
+        )  # heads differ between tensor-parallel ranks, so their dropout must
+        with get_cuda_rng_tracker().fork() if own else contextlib.nullcontext():
+            context = self._attend(query, key, value, mask, dropout)
+        if context.grad_fn is not None:
+            _note_kernel(context.grad_fn)
         return context.permute(2, 0, 1, 3).flatten(2)
 
     def _attend(
@@ -85,8 +91,18 @@ class FusedAttention(torch.nn.Module):
         """Return `rotary_table` for the positions of heads [s, b, n, d]; ContextAttention's are not the first s ones."""
         return rotary_table(heads.shape[0], self.rotated_width, self.rotary_base, heads.dtype, heads.device)
 
-    def _rotate(self, heads: torch.Tensor) -> torch.Tensor:
-        return rotary(heads, *self.angles(heads), fused=self.fused_rotary)
+
+NAMES = {"Efficient": "memory-efficient", "Cudnn": "cuDNN", "Flash": "flash"}
+
+
+def _note_kernel(node: Any) -> None:
+    """Find the kernel in the graph: slices and joins may stand behind it, and where there is none are separate products."""
+    name, place = node.name(), node
+    while name not in RAN:
+        found = re.match("ScaledDotProduct(?:Fused)?([A-Z][a-z]+)", place.name())
+        place = place.next_functions[0][0] if re.match("Slice|Cat", place.name()) else None
+        if found or place is None:
+            RAN[name] = NAMES.get(found[1], found[1]) if found else "separate products (math)"
 
 
 def additive(mask: torch.Tensor, dtype: torch.dtype, causal: bool) -> torch.Tensor:

@@ -12,53 +12,45 @@ import torch
 
 EXTENSION = "fused_weight_gradient_mlp_cuda"
 CPU = torch.device("cpu")
-
-
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 """From a function to one that does the same."""
 
 
-def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
-
-
 @functools.cache
-def install(compiler: Compiler = _as_it_is) -> None:
+def install(compiler: Compiler = lambda function: function) -> None:
     """Redirect the few names of torch.cuda that megatron-core 0.16.1 uses, and import it; call before megatron is imported.
 
-    `compiler` stands for torch.compile while megatron-core is imported.
+    `compiler` stands for torch.compile while megatron-core is imported, by default as if there were none: decorating its own fusions,
+    which no CPU rank uses, imports torch's compiler, 0.8 s of processor time in each rank, measured on two cores with torch 2.13.
     """
     cuda: Any = torch.cuda
     cuda.current_device = lambda: CPU  # every parameter, buffer and receive tensor is placed there
     cuda.synchronize = lambda *_: None  # the pipeline synchronises after each receive; the CPU always is
     cuda.manual_seed = torch.manual_seed  # the tracker of random states seeds the tensor-parallel stream
     cuda.get_rng_state = lambda *_: torch.get_rng_state()  # ... and keeps its state
-    factories: Any = torch
-    factories.tensor = _on_cpu(torch.tensor)  # loss scale and gradient statistics are made on device="cuda"
-    factories.zeros = _on_cpu(torch.zeros)  # overflow flag and token count are made on device="cuda"
-    sys.modules[EXTENSION] = _weight_gradient_module()  # lets the matrix product add up gradients: 1 to 2 % faster
+    module: Any = torch
+    module.tensor = _on_cpu(torch.tensor)  # loss scale and gradient statistics are made on device="cuda"
+    module.zeros = _on_cpu(torch.zeros)  # overflow flag and token count are made on device="cuda"
+    extension: Any = ModuleType(EXTENSION)  # lets the matrix product add up gradients: 1 to 2 % faster
+    extension.__spec__ = ModuleSpec(EXTENSION, None)
+    extension.wgrad_gemm_accum_fp32 = lambda inputs, gradient, total: total.addmm_(gradient.t(), inputs)
+    sys.modules[EXTENSION] = extension
     tensor: Any = torch.Tensor
     tensor.cuda = lambda self, *_, **__: self  # the tied embedding is moved before the pipeline's ends compare it
     tensor.type = _cuda_type_names(torch.Tensor.type)  # optimizers sort parameters by "torch.cuda.FloatTensor"
-    _import_without_compiler(compiler)
-    _use_random_state()
-    _make_optimizers_without_compiler()
-
-
-def _import_without_compiler(stand_in: Compiler) -> None:
-    """Import megatron-core with its own fusions left as plain functions, which no CPU rank uses.
-
-    Decorating them imports torch's compiler: 0.8 s of processor time in each rank, measured on two cores with torch 2.13.
-    """
-    module: Any = torch
-    compiler, module.compile = module.compile, stand_in
+    compile_, module.compile = module.compile, compiler
     try:
         import_megatron()
     finally:
-        module.compile = compiler
+        module.compile = compile_
     from megatron.core import jit  # noqa: PLC0415  # after the names above
+    from megatron.core.tensor_parallel import random  # noqa: PLC0415  # as above
 
-    jit.jit_fuser = stand_in  # for those of its modules that are imported later
+    jit.jit_fuser = compiler  # for those of its modules that are imported later
+    random._get_cuda_rng_state = lambda *_, **__: torch.get_rng_state()  # noqa: SLF001  # dropout and full recompute
+    random._set_cuda_rng_state = lambda state, *_, **__: torch.set_rng_state(state)  # noqa: SLF001  # the same
+    logging.getLogger(random.__name__).setLevel(logging.ERROR)  # it warns that the CPU's generator moved: it must here
+    _make_optimizers_without_compiler()
 
 
 def _make_optimizers_without_compiler() -> None:
@@ -75,21 +67,6 @@ def _make_optimizers_without_compiler() -> None:
     adam: Any = torch.optim.AdamW
     if hasattr(adam.step, "__wrapped__"):
         adam.step = torch.no_grad()(adam.step.__wrapped__)
-
-
-def _use_random_state() -> None:
-    from megatron.core.tensor_parallel import random  # noqa: PLC0415  # after the names above
-
-    random._get_cuda_rng_state = lambda *_, **__: torch.get_rng_state()  # noqa: SLF001  # dropout and full recompute
-    random._set_cuda_rng_state = lambda state, *_, **__: torch.set_rng_state(state)  # noqa: SLF001  # the same
-    logging.getLogger(random.__name__).setLevel(logging.ERROR)  # it warns that the CPU's generator moved: it must here
-
-
-def _weight_gradient_module() -> ModuleType:
-    module: Any = ModuleType(EXTENSION)
-    module.__spec__ = ModuleSpec(EXTENSION, None)
-    module.wgrad_gemm_accum_fp32 = lambda inputs, gradient, total: total.addmm_(gradient.t(), inputs)
-    return module  # type: ignore[no-any-return]
 
 
 def _on_cpu(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -9,6 +9,7 @@ from nlp_bench.layout.shape import ModelShape, padded_vocab_size, shape_of
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.data import resolved_vocab_size
 from nlp_bench.train.settings.parallel import BY_RANKS, argument_of, sizes_of
+from nlp_bench.train.settings.rules import require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +70,22 @@ class Layout:
     @classmethod
     def of(cls, settings: Settings, world_size: int) -> "Layout":
         """Divide the work; raises UsageError with the arithmetic where it does not divide."""
-        sizes = sizes_of(settings, world_size=world_size)
+        s, sizes = settings, sizes_of(settings, world_size=world_size)
         refuse(sizes, tuple(rule for rule in RULES if rule.code in BY_RANKS), argument_of)
         batch = sizes.global_batch_size
-        iterations = _iterations(settings, batch)
-        warmup, decay = _schedule(settings, batch, iterations)
-        vocabulary = resolved_vocab_size(settings)
+        iterations = s.train_iters or (s.train_samples or 0) // batch
+        require(iterations > 0, f"train_samples: {s.train_samples} is less than one global batch of {batch}")
+        warmup = s.lr_warmup_samples or s.lr_warmup_iters * batch
+        decay = s.lr_decay_samples or (s.lr_decay_iters or iterations) * batch
+        name = "lr_warmup_samples" if s.lr_warmup_samples else "lr_warmup_iters"
+        rule = f"a warm-up of {warmup} samples is not less than the decay of {decay} samples"
+        require(warmup < decay, f"{name}: {rule}; shorten it, or give --lr-decay-samples")
+        if s.profile:
+            start, last = s.profile_step_start, max(s.profile_ranks)
+            late = f"{start} is after the last iteration = {iterations}; give an earlier one"
+            require(start <= iterations, f"profile_step_start: {late}")
+            require(last < world_size, f"profile_ranks: {last} is none of the ranks 0 to {world_size - 1}")
+        vocabulary = resolved_vocab_size(s)
         return cls(
             world_size=world_size,
             data_parallel_size=sizes.data,
@@ -88,27 +99,6 @@ class Layout:
             padded_vocab_size=padded_vocab_size(vocabulary, settings.make_vocab_size_divisible_by, sizes.tensor),
             sequence_parallel=settings.sequence_parallel and sizes.tensor > 1,
         )
-
-
-def _iterations(settings: Settings, batch: int) -> int:
-    if settings.train_iters:
-        return settings.train_iters
-    iterations = (settings.train_samples or 0) // batch
-    if not iterations:
-        raise UsageError(f"train_samples: {settings.train_samples} is less than one global batch of {batch}")
-    return iterations
-
-
-def _schedule(settings: Settings, batch: int, iterations: int) -> tuple[int, int]:
-    warmup = settings.lr_warmup_samples or settings.lr_warmup_iters * batch
-    decay = settings.lr_decay_samples or (settings.lr_decay_iters or iterations) * batch
-    if warmup >= decay:
-        name = "lr_warmup_samples" if settings.lr_warmup_samples else "lr_warmup_iters"
-        raise UsageError(
-            f"{name}: a warm-up of {warmup} samples is not less than the decay of {decay} samples; "
-            "shorten it, or give --lr-decay-samples"
-        )
-    return warmup, decay
 
 
 def model_shape(settings: Settings, layout: Layout) -> ModelShape:

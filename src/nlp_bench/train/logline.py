@@ -86,28 +86,24 @@ def tera_per_gpu(flops: float, interval: Interval) -> float:
 
 def argument_lines(settings: Settings, layout: Layout) -> list[str]:
     """Return the resolved arguments in Megatron-LM's shape: `  seq_length ....... 2048`, sorted by name."""
-    values = (
-        asdict(settings)
-        | asdict(layout)
-        | {
-            "ffn_hidden_size": settings.ffn_width,
-            "num_query_groups": settings.query_groups,
-            "params_dtype": f"torch.{settings.params_dtype}",
-            "recompute_granularity": settings.granularity,
-            # as Megatron-LM's dump names them
-            "fp8": settings.fp8_format,
-            "virtual_pipeline_model_parallel_size": layout.virtual_stages if layout.virtual_stages > 1 else None,
-        }
-    )
+    values = {
+        **asdict(settings),
+        **asdict(layout),
+        "ffn_hidden_size": settings.ffn_width,
+        "num_query_groups": settings.query_groups,
+        "params_dtype": f"torch.{settings.params_dtype}",
+        "recompute_granularity": settings.granularity,
+        # as Megatron-LM's dump names them
+        "fp8": settings.fp8_format,
+        "virtual_pipeline_model_parallel_size": layout.virtual_stages if layout.virtual_stages > 1 else None,
+    }
     del values["fp8_format"], values["virtual_stages"]
-    words = {name: _value_text(value) for name, value in values.items()}
-    lines = [f"  {name} {'.' * max(3, 48 - len(name))} {words[name]}" for name in sorted(words)]
+    lines = []
+    for name, value in sorted(values.items()):
+        text = " ".join(map(str, value)) or "None" if isinstance(value, tuple) else str(value)
+        lines.append(f"  {name} {'.' * max(3, 48 - len(name))} {text}")
     rule = "-" * 24
     return [f"{rule} arguments {rule}", *lines, f"{rule} end of arguments {rule}"]
-
-
-def _value_text(value: object) -> str:
-    return " ".join(map(str, value)) or "None" if isinstance(value, tuple) else str(value)
 
 
 def fact_lines(facts: dict[str, str]) -> list[str]:
@@ -121,8 +117,3 @@ def versions(cuda: str | None) -> str:
     found = [f"{name} {known}" for name in names if (known := installed_version(name))]
     python = f"Python {platform.python_version()}"
     return ", ".join([f"nlp-bench {__version__}", python, *found, f"CUDA {cuda}" if cuda else "no CUDA"])
-
-
-def data_text(settings: Settings) -> str:
-    """Say where the tokens come from."""
-    return "mock: random tokens, no file is read" if settings.mock_data else f"{' '.join(settings.data_path)}"

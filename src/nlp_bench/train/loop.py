@@ -15,24 +15,14 @@ from nlp_bench.train.checkpoint.keeper import Keeper
 from nlp_bench.train.kernels import choose_kernels
 from nlp_bench.train.kernels.recompute import recompute_text
 from nlp_bench.train.layout import Layout, Rank, model_shape
-from nlp_bench.train.logline import Interval, argument_lines, data_text, fact_lines, format_line, versions
+from nlp_bench.train.logline import Interval, argument_lines, fact_lines, format_line, versions
 from nlp_bench.train.model import Job
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.trainer import Step, Trainer
+from nlp_bench.train.watching import watchers as watching
 from nlp_bench.train.watching.startup import STARTUP
 from nlp_bench.train.watching.timing import PhaseReport
-from nlp_bench.train.watching.watchers import (
-    Console,
-    Ending,
-    Garbage,
-    MemoryReport,
-    Profiler,
-    Progress,
-    Say,
-    StartUpReport,
-    Watcher,
-    peak_bytes,
-)
+from nlp_bench.train.watching.watchers import Console, Ending, Say, Watcher
 from nlp_bench.train.watching.writers import MlLog, TensorBoard, WeightsBiases, scalars_of
 
 NAN_EXIT_CODE = 3
@@ -60,16 +50,6 @@ def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) 
     STARTUP.mark("checkpoint")
     watchers = watchers_of(trainer, say, console)
     STARTUP.mark("watching")
-    ending = run(trainer, keeper, watchers, first, say)
-    if console:
-        say(console.seal.closing_line())
-        print(ending.text, file=sys.stderr if ending.code else sys.stdout, flush=True)
-    world.disconnect()  # a loss that is not finite is known to all ranks, so they leave together here too
-    return ending.code
-
-
-def run(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], first: int, say: Say) -> Ending:
-    """Train from iteration `first` to the end, a stop or the first loss that is not finite; the same on every rank."""
     try:
         ending = _iterate(trainer, keeper, watchers, first, say)
         for watcher in watchers:
@@ -77,10 +57,15 @@ def run(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], first: in
     finally:
         for watcher in watchers:
             watcher.close()
-    return ending
+    if console:
+        say(console.seal.closing_line())
+        print(ending.text, file=sys.stderr if ending.code else sys.stdout, flush=True)
+    world.disconnect()  # a loss that is not finite is known to all ranks, so they leave together here too
+    return ending.code
 
 
 def _iterate(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], first: int, say: Say) -> Ending:
+    """Train from iteration `first` to the end, a stop or the first loss that is not finite; the same on every rank."""
     meter, iteration = Meter(trainer), first
     while True:
         for watcher in watchers:
@@ -97,7 +82,7 @@ def _iterate(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], firs
             for watcher in watchers:
                 watcher.interval(interval, scalars)
             if keeper.until.is_enough(interval) and not ending:
-                ending = _finished(iteration)
+                ending = Ending(iteration=iteration, text=FINISHED.format(iteration))
         if not step.is_nan:
             meter.leave_out(keeper.keep(iteration, last=ending is not None))
         if ending:
@@ -106,21 +91,20 @@ def _iterate(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], firs
         iteration += 1
 
 
+FINISHED = " training finished: {} iterations"
+
+
 def _ending(last: int, iteration: int, step: Step, keeper: Keeper) -> Ending | None:
     if step.is_nan:
         text = f"error: loss {step.loss} or gradient norm {step.grad_norm} is not finite in iteration {iteration}"
         return Ending(iteration=iteration, code=NAN_EXIT_CODE, text=text)
     if iteration == last:
-        return _finished(iteration)
+        return Ending(iteration=iteration, text=FINISHED.format(iteration))
     reason = keeper.why_stop(iteration, step.votes)
     if reason is None:
         return None
     stopped = f" training stopped by {reason} after iteration {iteration}"
-    return Ending(iteration=iteration, code=0, text=f"{stopped}\n{keeper.how_to_go_on(iteration)}")
-
-
-def _finished(iteration: int) -> Ending:
-    return Ending(iteration=iteration, code=0, text=f" training finished: {iteration} iterations")
+    return Ending(iteration=iteration, text=f"{stopped}\n{keeper.how_to_go_on(iteration)}")
 
 
 class Meter:
@@ -167,7 +151,7 @@ class Meter:
             model_flops=self._model_flops,
             sequence_length=trainer.settings.seq_length,
             num_gpus=layout.world_size,
-            peak_bytes=world.greatest(peak_bytes(trainer.device), trainer.device),
+            peak_bytes=world.greatest(watching.peak_bytes(trainer.device), trainer.device),
             unix_time_s=unix_time_s,
         )
 
@@ -188,7 +172,7 @@ def facts_of(trainer: Trainer) -> dict[str, str]:
         "optimizer": trainer.optimizer_name,
         "recompute": recompute_text(settings),
         "initial weights": "same for every layout" if settings.use_cpu_initialization or not on_gpu else "by layout",
-        "data": data_text(settings),
+        "data": "mock: random tokens, no file is read" if settings.mock_data else " ".join(settings.data_path),
         **trainer.family.facts(trainer.job),
         "number of parameters": f"{trainer.num_parameters()}",
         "clocks of the ranks": f"within {_clock_spread_s(trainer.device):.6f} s after a barrier",
@@ -209,12 +193,12 @@ def watchers_of(trainer: Trainer, say: Say, console: Console | None) -> list[Wat
     them; progress comes last, below all lines.
     """
     settings, layout = trainer.settings, trainer.layout
-    found: list[Watcher] = [StartUpReport(say)]
+    found: list[Watcher] = [watching.StartUpReport(say)]
     if settings.manual_gc:
-        found.append(Garbage(settings))
+        found.append(watching.Garbage(settings))
     if settings.profile:
-        found.append(Profiler(settings, layout, trainer.device, say))
-    found.append(MemoryReport(trainer.device, settings.pipeline_model_parallel_size, say))
+        found.append(watching.Profiler(settings, trainer.device, say))
+    found.append(watching.MemoryReport(trainer.device, settings.pipeline_model_parallel_size, say))
     if settings.timing_log_level:
         found.append(PhaseReport(trainer, say))
     if console is None:
@@ -226,5 +210,5 @@ def watchers_of(trainer: Trainer, say: Say, console: Console | None) -> list[Wat
     if settings.mllog:
         found.append(MlLog(settings, layout, trainer.device.type, say))
     if settings.progress == "on" or (settings.progress == "auto" and console.line.is_terminal):
-        found.append(Progress(console.line, settings, layout))
+        found.append(watching.Progress(console.line, settings, layout))
     return found

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,6 @@ from torch.nn.functional import gelu, silu
 
 from nlp_bench.train.attention import ContextAttention, FusedAttention
 from nlp_bench.train.kernels import Kernels
-from nlp_bench.train.kernels.kernels import Modules
 from nlp_bench.train.kernels.recompute import RecomputedMLP, recompute, recomputed_modules
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
@@ -68,6 +67,8 @@ SAME_IN_CONFIG = (
     "tensor_model_parallel_size", "context_parallel_size", "bf16", "fp16",
 )  # fmt: skip
 """Fields of megatron-core's TransformerConfig that have the settings' names."""
+SAME_IN_COMMUNICATION = ("overlap_grad_reduce", "overlap_param_gather", "use_distributed_optimizer", "fp8_param_gather")
+"""Those of its DistributedDataParallelConfig."""
 
 
 def same_names(settings: Settings, names: Iterable[str]) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def stack(
 ) -> TransformerBlockSubmodules:
     """Return the layers of this rank's (virtual) stage and the normalisation behind them."""
     layers = [layer(job, mask)] * get_num_layers_to_build(config, virtual_stage)
-    return TransformerBlockSubmodules(layer_specs=layers, layer_norm=job.kernels.norm)
+    return TransformerBlockSubmodules(layer_specs=layers, layer_norm=job.kernels.modules.norm)
 
 
 def layer(job: Job, mask: AttnMaskType, *, cross: bool = False) -> ModuleSpec:
@@ -142,10 +143,11 @@ def layer(job: Job, mask: AttnMaskType, *, cross: bool = False) -> ModuleSpec:
     rotation = {"rotated_width": settings.rotated_width, "rotary_base": settings.rotary_base}
     fused = {"fused_rotary": "rotary" in job.kernels.compiled}
     column, norm = use.norm_column or use.column, IdentityOp if use.norm_column else use.norm
+    own = ContextAttention if settings.context_parallel_size > 1 else FusedAttention
     feedforward = RecomputedMLP if "mlp" in recomputed_modules(settings) else MLP
     attention = SelfAttentionSubmodules(
         linear_qkv=column,
-        core_attention=ModuleSpec(use.attention or _core(job), params=rotation | fused),
+        core_attention=ModuleSpec(use.attention or own, params=rotation | fused),
         linear_proj=use.row,
     )
     parts = TransformerLayerSubmodules(
@@ -160,23 +162,17 @@ def layer(job: Job, mask: AttnMaskType, *, cross: bool = False) -> ModuleSpec:
         sharded_state_dict_keys_map={} if use.norm_column else dict(CHECKPOINT_NAMES),
     )
     if cross:
-        parts.pre_cross_attn_layernorm, parts.cross_attention = use.norm, _cross_attention(use)
-        parts.cross_attn_bda = get_bias_dropout_add
+        across = CrossAttentionSubmodules(
+            linear_q=use.column,
+            linear_kv=use.column,
+            core_attention=ModuleSpec(FusedAttention),  # positions of two stacks are not compared: nothing is rotated
+            linear_proj=use.row,
+        )
+        parts.cross_attention = ModuleSpec(
+            CrossAttention, params={"attn_mask_type": AttnMaskType.padding}, submodules=across
+        )
+        parts.pre_cross_attn_layernorm, parts.cross_attn_bda = use.norm, get_bias_dropout_add
     return ModuleSpec(TransformerLayer, submodules=parts)
-
-
-def _core(job: Job) -> type[FusedAttention]:
-    return ContextAttention if job.settings.context_parallel_size > 1 else FusedAttention
-
-
-def _cross_attention(use: Modules) -> ModuleSpec:
-    attention = CrossAttentionSubmodules(
-        linear_q=use.column,
-        linear_kv=use.column,
-        core_attention=ModuleSpec(FusedAttention),  # positions of two stacks are not compared: nothing is rotated
-        linear_proj=use.row,
-    )
-    return ModuleSpec(CrossAttention, params={"attn_mask_type": AttnMaskType.padding}, submodules=attention)
 
 
 def places(job: Job) -> list[Place]:
@@ -196,49 +192,39 @@ def places(job: Job) -> list[Place]:
 def build_model(job: Job, family: "Family") -> list[DistributedDataParallel]:
     """Return this rank's parts, with their initial weights, ready for `forward_backward`."""
     config, settings = transformer_config(job), job.settings
-    chunks = []
+    chunks: list[torch.nn.Module] = []
     for place in places(job):
         chunk = family.build(job, config, place).to(job.device)  # megatron-core leaves learned positions on the CPU
         if settings.use_cpu_initialization or job.device.type == "cpu":
             draw_weights(chunk, settings)
         chunks.append(Float16Module(config, chunk) if settings.bf16 or settings.fp16 else chunk)
-    return _distribute(chunks, config, job)
-
-
-def _distribute(chunks: list[torch.nn.Module], config: TransformerConfig, job: Job) -> list[DistributedDataParallel]:
-    """Wrap the parts and tell the pipeline schedule when to communicate, as Megatron-LM's `training.py` does."""
-    settings, rules = job.settings, _communication(chunks, job)
-    wrapped = [
-        DistributedDataParallel(config, rules, chunk, disable_bucketing=number > 0)  # later parts overlap by themselves
-        for number, chunk in enumerate(chunks)
-    ]
-    config.finalize_model_grads_func = finalize_model_grads
-    if settings.overlap_grad_reduce:
-        config.no_sync_func = _one_or_all([part.no_sync for part in wrapped])
-        if not settings.no_align_grad_reduce:
-            config.grad_sync_func = _one_or_all([part.start_grad_sync for part in wrapped])
-    if rules.align_param_gather:
-        config.param_sync_func = _one_or_all([part.start_param_sync for part in wrapped])
-    return wrapped
-
-
-def _communication(chunks: list[torch.nn.Module], job: Job) -> DistributedDataParallelConfig:
-    settings, bucket_size = job.settings, job.settings.ddp_bucket_size
+    bucket_size = settings.ddp_bucket_size
     if settings.ddp_num_buckets:
         bucket_size = sum(p.numel() for chunk in chunks for p in chunk.parameters()) // settings.ddp_num_buckets
-    return DistributedDataParallelConfig(
-        **same_names(
-            settings, ("overlap_grad_reduce", "overlap_param_gather", "use_distributed_optimizer", "fp8_param_gather")
-        ),
-        grad_reduce_in_fp32=settings.bf16 or settings.fp16,
+    rules = DistributedDataParallelConfig(
+        **same_names(settings, SAME_IN_COMMUNICATION),
+        grad_reduce_in_fp32=settings.gradients_dtype != settings.params_dtype,
         align_param_gather=settings.align_param_gather and job.layout.virtual_stages > 1,
         bucket_size=bucket_size,
         average_in_collective=settings.ddp_average_in_collective,
     )
+    wrapped = [
+        DistributedDataParallel(config, rules, chunk, disable_bucketing=number > 0)  # later parts overlap by themselves
+        for number, chunk in enumerate(chunks)
+    ]
 
+    def calls(name: str) -> Any:  # the schedules without interleaving take one call; as Megatron-LM's training.py
+        found = [getattr(part, name) for part in wrapped]
+        return found if len(found) > 1 else found[0]
 
-def _one_or_all(calls: list[Callable[..., Any]]) -> Any:
-    return calls if len(calls) > 1 else calls[0]  # the schedules without interleaving take one call
+    config.finalize_model_grads_func = finalize_model_grads
+    if settings.overlap_grad_reduce:
+        config.no_sync_func = calls("no_sync")
+        if not settings.no_align_grad_reduce:
+            config.grad_sync_func = calls("start_grad_sync")
+    if rules.align_param_gather:
+        config.param_sync_func = calls("start_param_sync")
+    return wrapped
 
 
 OUTPUT_LAYERS = ("linear_proj.weight", "linear_fc2.weight")
@@ -255,13 +241,9 @@ def draw_weights(model: torch.nn.Module, settings: Settings) -> None:
             if parameter.dim() == 1:
                 parameter.fill_(float("norm" in name and name.endswith("weight")))
             else:
-                scale = 1 / math.sqrt(2 * _depth(name, settings)) if name.endswith(OUTPUT_LAYERS) else 1.0
+                own = settings.decoder_num_layers if name.startswith("decoder.") else settings.encoder_num_layers
+                scale = 1 / math.sqrt(2 * (own or settings.num_layers)) if name.endswith(OUTPUT_LAYERS) else 1.0
                 parameter.copy_(_share(name, parameter, settings.seed, settings.init_method_std * scale))
-
-
-def _depth(name: str, settings: Settings) -> int:
-    own = settings.decoder_num_layers if name.startswith("decoder.") else settings.encoder_num_layers
-    return own or settings.num_layers
 
 
 def _global_names(model: torch.nn.Module, *, tied: bool) -> Iterator[tuple[str, torch.nn.Parameter]]:
@@ -283,13 +265,12 @@ def _share(name: str, parameter: torch.nn.Parameter, seed: int, deviation: float
     shape = list(parameter.shape)
     if ranks > 1:
         shape[dimension] *= ranks
-    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    number = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:7], "big")
+    generator = torch.Generator().manual_seed(number)
     whole = torch.empty(shape).normal_(0.0, deviation, generator=generator)
     if ranks == 1:
         return whole
     rank = parallel_state.get_tensor_model_parallel_rank()
-    pieces = torch.split(
-        whole, parameter.shape[dimension] // stride, dim=dimension
-    )  # stride 2: gate and value of SwiGLU
+    width = parameter.shape[dimension] // stride  # stride 2: gate and value of SwiGLU
+    pieces = torch.split(whole, width, dim=dimension)
     return torch.cat(pieces[rank::ranks], dim=dimension)

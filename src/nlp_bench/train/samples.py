@@ -2,22 +2,24 @@
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from megatron.core import parallel_state
 from numpy.typing import NDArray
 
-from nlp_bench.data.blend import Blend, parse_blend
+from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.world import wait_for_all
 
+T = TypeVar("T")
 Batch = dict[str, torch.Tensor]
 """Tensors [micro_batch_size, ...] by name."""
 
@@ -38,13 +40,44 @@ def microbatches(
 
     Micro-batch m of an iteration holds, over all replicas, consecutive samples; so which samples form a global batch
     does not depend on how many replicas there are. Raises NlpBenchError for tokens outside the vocabulary.
+    For a GPU they are read one ahead by a thread, so that no step waits for the disk; a CPU has no core to spare.
     """
+    found = _read(samples, settings, layout, device, first_sample)
+    if device.type != "cuda":
+        return found
+    return ahead(found, lambda: torch.cuda.set_device(device))  # each thread has its own, which pinning memory asks for
+
+
+def ahead(items: Iterator[T], begin: Callable[[], None] | None = None) -> Iterator[T]:
+    """Yield endless `items`, the next one made by a thread while one is used; what making it raises is raised here."""
+    with ThreadPoolExecutor(1, "batches", begin) as reader:
+        coming = reader.submit(next, items)
+        while True:
+            item = coming.result()
+            coming = reader.submit(next, items)
+            yield item
+
+
+def _read(
+    samples: Samples, settings: Settings, layout: Layout, device: torch.device, first_sample: int
+) -> Iterator[Batch]:
     size = settings.micro_batch_size
     first = first_sample + parallel_state.get_data_parallel_rank() * size
     while True:
         rows = [samples.sample((first + i) % len(samples)) for i in range(size)]
         batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-        _check_tokens(batch, settings, layout)
+        tokens = [tensor for name, tensor in batch.items() if name.endswith("tokens")]
+        least, greatest = min(int(one.min()) for one in tokens), max(int(one.max()) for one in tokens)
+        source = " ".join(settings.data_path)
+        if least < 0:
+            raise NlpBenchError(
+                f"data_path: token {least} in {source} is negative; make the data anew with nlp-bench data"
+            )
+        if greatest >= layout.vocab_size:
+            remedy = f"{layout.vocab_size}; give the vocab.json that made the data"
+            raise NlpBenchError(
+                f"data_path: token {greatest} in {source} is not less than the vocabulary size {remedy}"
+            )
         for name in {"mask", "encoder_mask"} & set(batch):
             if batch[name].all():  # no padding: attention without a mask takes a faster kernel, and here it is known
                 del batch[name]
@@ -59,20 +92,6 @@ def padded(tokens: NDArray[np.int64], length: int) -> tuple[torch.Tensor, torch.
     filled = torch.zeros(length, dtype=torch.int64)
     filled[: len(tokens)] = torch.from_numpy(tokens)
     return filled, torch.arange(length) < len(tokens)
-
-
-def _check_tokens(batch: Batch, settings: Settings, layout: Layout) -> None:
-    ends = [(int(tensor.min()), int(tensor.max())) for name, tensor in batch.items() if name.endswith("tokens")]
-    least, greatest = min(least for least, _ in ends), max(greatest for _, greatest in ends)
-    if least < 0:
-        raise NlpBenchError(
-            f"data_path: token {least} in {' '.join(settings.data_path)} is negative; make the data anew with nlp-bench data"
-        )
-    if greatest >= layout.vocab_size:
-        raise NlpBenchError(
-            f"data_path: token {greatest} in {' '.join(settings.data_path)} is not less than the vocabulary size "
-            f"{layout.vocab_size}; give the vocab.json that made the data"
-        )
 
 
 NUM_MOCK_ROWS = 64
@@ -114,9 +133,32 @@ class IndexedRows:
 
     def __init__(self, settings: Settings, layout: Layout, length: int) -> None:
         """Read or build the index; rank 0 builds it while the others wait."""
+        from megatron.core.datasets.blended_dataset import BlendedDataset  # noqa: PLC0415  # not for mock data
+
+        guard()
         if torch.distributed.get_rank():
             wait_for_all()
-        self._parts, self._blended = _open(settings, layout, length)
+        blend = parse_blend(settings.data_path)
+        self._blended: Any = None
+        cache = Path(settings.data_cache_path or Path(blend.prefixes[0]).parent / "cache")
+        wanted = min(layout.train_iters * layout.global_batch_size, MAX_INDEXED_ROWS)
+        shares: list[int | None] = [None] * len(blend.prefixes)  # one pass through each
+        if len(shares) == 1:
+            shares = [wanted]
+        elif blend.weights:
+            shares = [int(np.ceil(wanted * weight / sum(blend.weights) * SURPLUS)) + 1 for weight in blend.weights]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about tokenizers, which tokenised data does not need
+                pairs = zip(blend.prefixes, shares, strict=True)
+                self._parts = [_open(settings, layout, length, prefix, share) for prefix, share in pairs]
+                if len(shares) > 1:
+                    weights = blend.weights or [len(part) for part in self._parts]
+                    size = wanted if blend.weights else None
+                    self._blended = BlendedDataset(self._parts, list(weights), size, self._parts[0].config)
+        except OSError as error:
+            said = f"cannot write {cache}: {error.strerror}; name another folder"
+            raise NlpBenchError(f"data_cache_path: {said}") from error
         if not torch.distributed.get_rank():
             wait_for_all()
 
@@ -146,52 +188,16 @@ class _Vocabulary:
         self.unique_identifiers = {"vocab_size": vocab_size, "bytes": state.st_size, "changed_ns": state.st_mtime_ns}
 
 
-def _open(settings: Settings, layout: Layout, length: int) -> tuple[list[Any], Any]:
-    from megatron.core.datasets.blended_dataset import BlendedDataset  # noqa: PLC0415  # not for mock data
-
-    guard()
-    blend = parse_blend(settings.data_path)
-    wanted = min(layout.train_iters * layout.global_batch_size, MAX_INDEXED_ROWS)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about tokenizers, which tokenised data does not need
-            parts = [
-                _open_one(settings, layout, length, prefix, share)
-                for prefix, share in zip(blend.prefixes, _shares(blend, wanted), strict=True)
-            ]
-            if len(parts) == 1:
-                return parts, None
-            sized = blend.weights is not None
-            weights = list(blend.weights) if blend.weights else [len(part) for part in parts]
-            return parts, BlendedDataset(parts, weights, wanted if sized else None, parts[0].config)
-    except OSError as error:
-        cache = _cache(settings, blend.prefixes[0])
-        raise NlpBenchError(f"data_cache_path: cannot write {cache}: {error.strerror}; name another folder") from error
-
-
-def _shares(blend: Blend, wanted: int) -> list[int | None]:
-    """Return how many rows of each dataset are needed; None for one pass through it."""
-    if len(blend.prefixes) == 1:
-        return [wanted]
-    if blend.weights is None:
-        return [None] * len(blend.prefixes)
-    return [int(np.ceil(wanted * weight / sum(blend.weights) * SURPLUS)) + 1 for weight in blend.weights]
-
-
-def _cache(settings: Settings, prefix: str) -> Path:
-    return Path(settings.data_cache_path or Path(prefix).parent / "cache")
-
-
-def _open_one(settings: Settings, layout: Layout, length: int, prefix: str, wanted: int | None) -> Any:
+def _open(settings: Settings, layout: Layout, length: int, prefix: str, wanted: int | None) -> Any:
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig  # noqa: PLC0415  # not for mock data
-    from megatron.core.datasets.utils import Split  # noqa: PLC0415
+    from megatron.core.datasets.utils import Split  # noqa: PLC0415  # as above
 
     config = GPTDatasetConfig(
         random_seed=settings.seed,
         sequence_length=length - 1,  # it adds the token that is guessed last
         blend=([prefix], None),
         split=settings.split,
-        path_to_cache=str(_cache(settings, prefix)),
+        path_to_cache=settings.data_cache_path or str(Path(prefix).parent / "cache"),
         tokenizer=_Vocabulary(layout.vocab_size, prefix),
         reset_position_ids=False,
         reset_attention_mask=False,

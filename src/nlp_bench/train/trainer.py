@@ -75,7 +75,13 @@ class Trainer:
 
     def num_parameters(self) -> int:
         """Return the parameters of the whole model; every rank must call it."""
-        own = sum(p.numel() for part in self.model for p in part.parameters() if _counts(p))
+        first = parallel_state.get_tensor_model_parallel_rank() == 0
+        own = sum(
+            p.numel()
+            for p in (p for part in self.model for p in part.parameters())
+            if (first or getattr(p, "tensor_model_parallel", False))
+            and not getattr(p, "shared", False)  # the tied embedding of the last pipeline stage
+        )
         total = torch.tensor([own], dtype=torch.int64, device=self.device)
         dist.all_reduce(total, group=parallel_state.get_model_parallel_group())
         return int(total.item())
@@ -122,7 +128,17 @@ class Trainer:
         place = self.places[get_attr_wrapped_model(model, "vp_stage", allow_none=True) or 0]
         batch = next(batches) if self.family.reads(self.job, place) else None
         output, loss = self.family.forward(self.job, batch, model)
-        return output, _shared(loss, self.settings.context_parallel_size)
+        parts = self.settings.context_parallel_size
+        if parts == 1:
+            return output, loss
+
+        # megatron-core's schedule multiplies by `parts` what is differentiated: it expects a sum over some tokens divided by the
+        # number of all, not the mean of some (megatron/core/pipeline_parallel/schedules.py, `forward_step_calc_loss`)
+        def share(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            differentiated, logged = loss(output)
+            return differentiated / parts, logged
+
+        return output, share
 
     def _agree(self, losses: list[torch.Tensor], votes: Sequence[bool]) -> torch.Tensor:
         """Return float32 [2 + votes] on the device: mean loss, loss scale of this iteration, ranks with a yes to each question."""
@@ -132,25 +148,11 @@ class Trainer:
         ):  # the others of its group have the same loss
             replicas = self.layout.data_parallel_size * self.settings.context_parallel_size
             numbers[0] = torch.stack(losses).mean() / replicas
-        for place, vote in enumerate(votes, start=1):
-            numbers[place] = float(vote)
+        if votes:
+            numbers[1:] = torch.tensor(votes, dtype=torch.float32)
         if self.layout.world_size > 1:  # every rank must agree when the loss or the clock ends the run
             dist.all_reduce(numbers)
         return torch.cat((numbers[:1], self.optimizer.get_loss_scale().float().view(1), numbers[1:]))
-
-
-def _shared(loss: Loss, parts: int) -> Loss:
-    """Return `loss` for one of `parts` ranks that share a sequence.
-
-    Megatron-core's schedule multiplies by `parts` what is differentiated: it expects a sum over some tokens divided by the number
-    of all tokens, not the mean of some (megatron/core/pipeline_parallel/schedules.py, `forward_step_calc_loss`).
-    """
-
-    def share(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        differentiated, logged = loss(output)
-        return differentiated / parts, logged
-
-    return share if parts > 1 else loss
 
 
 def _on_its_way(numbers: torch.Tensor) -> Callable[[], list[float]]:
@@ -166,12 +168,6 @@ def _on_its_way(numbers: torch.Tensor) -> Callable[[], list[float]]:
         return list(copy.tolist())
 
     return arrive
-
-
-def _counts(parameter: torch.nn.Parameter) -> bool:
-    split = getattr(parameter, "tensor_model_parallel", False)
-    shared_copy = getattr(parameter, "shared", False)  # the tied embedding of the last pipeline stage
-    return (split or parallel_state.get_tensor_model_parallel_rank() == 0) and not shared_copy
 
 
 SAME_IN_OPTIMIZER = (
@@ -202,8 +198,9 @@ def use_fused_kernels(optimizer: MegatronOptimizer) -> str:
     Which Adam it is, and the kernels that measure and scale the gradients, kernels/choice.py has chosen before.
     """
     inner = [part.optimizer for part in optimizer.chained_optimizers if part.optimizer is not None]
-    for group in (group for one in inner if isinstance(one, torch.optim.AdamW) for group in one.param_groups):
-        group["fused"] = True
+    for one in inner:
+        for group in one.param_groups if isinstance(one, torch.optim.AdamW) else ():
+            group["fused"] = True
     kinds = {f"{type(one).__module__.split('.')[0]} {type(one).__name__}" for one in inner}
     return ", ".join(sorted(kinds)) + ", fused"
 

@@ -81,8 +81,6 @@ class Sizes:
     """Input of the second feed-forward product."""
     weights: tuple[Numbers, Numbers, Numbers, Numbers]
     """The gradients that autograd asks for though they are added elsewhere: of queries/keys/values, projection, first, second."""
-    added: Flags
-    """Whether the bias of queries, keys and values is added by an operator of its own."""
 
 
 def sizes_of(c: Configurations, constants: Constants) -> Sizes:
@@ -131,7 +129,6 @@ def sizes_of(c: Configurations, constants: Constants) -> Sizes:
             width * n.ffn_hidden_size * branches,
             width * n.ffn_hidden_size,
         ),
-        added=np.asarray(split & n.linear_biases),
     )
 
 
@@ -187,7 +184,6 @@ def attention_forward(t: Timeline, z: Sizes) -> None:
     joined, before, shared = z.queries + 2 * z.keys, t.level, z.parts > 1
     everybody = np.where(shared, 2 * z.keys * z.parts, 0.0)
     t.allocate(joined)
-    t.briefly(joined * z.added)
     t.allocate(z.copied, np.where(z.rotary, z.queries + z.keys, 0.0))
     t.briefly(np.where(shared, 2 * z.keys, 0.0), everybody)
     t.allocate(everybody, everybody, everybody)  # gathered, cut in two halves, joined in order

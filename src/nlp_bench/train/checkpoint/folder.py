@@ -159,7 +159,10 @@ def check_record(record: dict[str, Any], path: Path, settings: Settings, layout:
     there, here = record["must_match"], _must_match(settings, layout)
     for name, value in here.items():
         if name in there and there[name] != value:
-            raise UsageError(_mismatch(name, there[name], value, path) + _padding(name, there[name], settings))
+            ranks = settings.tensor_model_parallel_size
+            raise UsageError(
+                f"load: {name} is {there[name]} in the checkpoint {path}, " + _mismatch(name, there[name], value, ranks)
+            )
     samples = record["iteration"] * layout.global_batch_size
     if record["consumed_samples"] != samples:
         raise UsageError(
@@ -188,31 +191,24 @@ def _must_match(settings: Settings, layout: Layout) -> dict[str, Any]:
     }
 
 
-def _padding(name: str, there: int, settings: Settings) -> str:
-    if name != "padded_vocab_size":
-        return ""
-    ranks = settings.tensor_model_parallel_size
-    fits = there % ranks == 0
-    return (
-        f"; give --make-vocab-size-divisible-by {there // ranks}"
-        if fits
-        else f"; {there} rows cannot be shared by tp = {ranks}: choose another tp"
-    )
-
-
-def _mismatch(name: str, there: object, here: object, path: Path) -> str:
-    option = "--" + FLAGS_OF.get(name, name).replace("_", "-")
-    says = f"load: {name} is {there} in the checkpoint {path}, and {here} here"
+def _mismatch(name: str, there: Any, here: object, ranks: int) -> str:
+    """Return the rest of the sentence: the value here, and what to do; `ranks` is the tensor-parallel size."""
+    option, another = "--" + FLAGS_OF.get(name, name).replace("_", "-"), "or --load another folder"
     if name == "padded_vocab_size":
-        return f"{says}, where the other rows are untrained words that all words compete with"
+        remedy = f"{there} rows cannot be shared by tp = {ranks}: choose another tp"
+        if there % ranks == 0:
+            remedy = f"give --make-vocab-size-divisible-by {there // ranks}"
+        return f"and {here} here, where the other rows are untrained words that all words compete with; {remedy}"
     if isinstance(there, bool):
-        return f"{says}; {'give' if there else 'leave out'} {option}, or --load another folder"
-    if name == "params_dtype":
-        return f"{says}; train in {there} (--bf16, --fp16, or neither for float32), or --load another folder"
-    if name == "global_batch_size":
+        remedy = f"{'give' if there else 'leave out'} {option}, {another}"
+    elif name == "params_dtype":
+        remedy = f"train in {there} (--bf16, --fp16, or neither for float32), {another}"
+    elif name == "global_batch_size":
         rule = "another number of nodes is no reason: micro_batch_size*dp has to divide it, no more"
-        return f"{says}; samples and learning rate would not continue: give {option} {there} ({rule})"
-    return f"{says}; give {option} {there}, or --load another folder"
+        remedy = f"samples and learning rate would not continue: give {option} {there} ({rule})"
+    else:
+        remedy = f"give {option} {there}, {another}"
+    return f"and {here} here; {remedy}"
 
 
 def found_checkpoint(settings: Settings) -> Path | None:
@@ -250,7 +246,8 @@ def check_start(settings: Settings, layout: Layout) -> str | None:
     check_record(record, path, settings, layout)
     if record["iteration"] < layout.train_iters:
         return None
-    return f" nothing is left to train: {path} holds iteration {record['iteration']} of {layout.train_iters}; raise --train-iters to go on"
+    done = f"{path} holds iteration {record['iteration']} of {layout.train_iters}"
+    return f" nothing is left to train: {done}; raise --train-iters to go on"
 
 
 def _check_save(settings: Settings) -> None:
@@ -265,8 +262,6 @@ def _check_save(settings: Settings) -> None:
         raise UsageError(f"save: {folder} is not writable; name another folder")
     if settings.load is not None and folder.resolve() == Path(settings.load).resolve():
         return
-    earlier = newest(folder, option="save")
-    if earlier is not None:
-        raise UsageError(
-            f"save: {folder} holds {earlier.name} of another training; name a new folder, or continue it with --load {folder}"
-        )
+    if earlier := newest(folder, option="save"):
+        remedy = f"name a new folder, or continue it with --load {folder}"
+        raise UsageError(f"save: {folder} holds {earlier.name} of another training; {remedy}")

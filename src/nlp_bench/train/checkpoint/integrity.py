@@ -29,16 +29,13 @@ Sums = dict[str, dict[str, int | str]]
 
 def own_sums(path: Path, rank: int, world_size: int) -> Sums:
     """Return size in bytes and CRC-32 of the files that this rank wrote; rank 0 takes those of no rank along. Raises OSError."""
-    return {
-        file.name: sum_of(file)
-        for file in sorted(path.iterdir())
-        if file.is_file() and file.name != RECORD and _writer(file.name, world_size) == rank
-    }
-
-
-def _writer(name: str, world_size: int) -> int:
-    found = OF_A_RANK.fullmatch(name)
-    return int(found[1]) if found and int(found[1]) < world_size else 0
+    sums: Sums = {}
+    for file in sorted(path.iterdir()):
+        found = OF_A_RANK.fullmatch(file.name)
+        writer = int(found[1]) if found and int(found[1]) < world_size else 0
+        if writer == rank and file.is_file() and file.name != RECORD:
+            sums[file.name] = sum_of(file)
+    return sums
 
 
 def sum_of(file: Path) -> dict[str, int | str]:
@@ -70,10 +67,9 @@ def damaged(path: Path, record: dict[str, Any], rank: int, world_size: int) -> l
     if not isinstance(stated, dict):
         return []
     found = []
-    if rank == 0 and record.get("crc32") != _of_record(record):
-        found.append(
-            f"{RECORD}: it is not what was written (CRC-32 {_of_record(record)}, it says {record.get('crc32')})"
-        )
+    own = _of_record(record)
+    if rank == 0 and record.get("crc32") != own:
+        found.append(f"{RECORD}: it is not what was written (CRC-32 {own}, it says {record.get('crc32')})")
     for name in sorted(stated)[rank::world_size]:
         try:
             is_now = sum_of(path / name)
@@ -81,15 +77,10 @@ def damaged(path: Path, record: dict[str, Any], rank: int, world_size: int) -> l
             found.append(f"{name}: {error.strerror}")
             continue
         if is_now != stated[name]:
-            found.append(
-                f"{name}: it is not what was saved ({_in_words(is_now)}, {RECORD} says {_in_words(stated[name])})"
-            )
+            entries = (one if isinstance(one, dict) else {} for one in (is_now, stated[name]))
+            now, then = (f"{one.get('bytes')} bytes, CRC-32 {one.get('crc32')}" for one in entries)
+            found.append(f"{name}: it is not what was saved ({now}, {RECORD} says {then})")
     return found
-
-
-def _in_words(entry: Any) -> str:
-    known = entry if isinstance(entry, dict) else {}
-    return f"{known.get('bytes')} bytes, CRC-32 {known.get('crc32')}"
 
 
 def refuse_damaged(path: Path, problems: list[str]) -> None:

@@ -30,7 +30,7 @@ class Keeper:
         self._trainer, self._settings, self._say = trainer, trainer.settings, say
         self._started_s, self._signalled = started_s, False
         if self._settings.exit_signal_handler:
-            signal.signal(signal.SIGTERM, self._take_signal)
+            signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_signalled", True))
         self.until = Until(self._settings, trainer.device, decides=writes_log)
         self._store = None
         if self._settings.save is not None:
@@ -99,9 +99,8 @@ class Keeper:
         took_s = time.perf_counter() - since_s
         if due:
             state = "is being written" if settings.async_save and not last else "saved"
-            self._say(
-                f" checkpoint {path} {state} after iteration {iteration} in {took_s:.2f} s, which no iteration's time contains"
-            )
+            said = f"{state} after iteration {iteration} in {took_s:.2f} s, which no iteration's time contains"
+            self._say(f" checkpoint {path} {said}")
         return took_s
 
     def how_to_go_on(self, iteration: int) -> str:
@@ -119,9 +118,6 @@ class Keeper:
         when = f"every {settings.save_interval} iterations and at the end" if settings.save_interval else "at the end"
         meanwhile = ", while the training goes on" if settings.async_save else ""
         return f"written to {Path(settings.save).absolute()} {when}{meanwhile}"
-
-    def _take_signal(self, _number: int, _frame: object) -> None:
-        self._signalled = True
 
 
 class Until:

@@ -1,28 +1,33 @@
-"""Checkpoints written and read by megatron-core's dist_checkpointing, in its format torch_dist."""
+"""Checkpoints written and read by megatron-core's dist_checkpointing, in its format torch_dist: weights, optimizer, schedule, random states."""
 
 import os
 import shutil
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.managers import SyncManager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
 from megatron.core import dist_checkpointing, parallel_state
+from megatron.core.dist_checkpointing.mapping import ShardedObject
 from megatron.core.dist_checkpointing.serialization import get_default_save_sharded_strategy
 from megatron.core.dist_checkpointing.strategies import filesystem_async
 from megatron.core.dist_checkpointing.strategies.async_utils import AsyncCallsQueue
 from megatron.core.dist_checkpointing.strategies.fully_parallel import FullyParallelSaveStrategyWrapper
 from megatron.core.dist_checkpointing.validation import StrictHandling
+from megatron.core.optimizer import DistributedOptimizer
+from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from torch.distributed.checkpoint.api import CheckpointException
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.orphans import die_with_parent
 from nlp_bench.train.checkpoint.folder import checkpoint_path, clear, describe, publish, write_record
 from nlp_bench.train.checkpoint.integrity import check_index, damaged, only_weights, own_sums, refuse_damaged, with_sums
-from nlp_bench.train.checkpoint.state import restore, sharded_state
 from nlp_bench.train.trainer import Trainer
 from nlp_bench.train.world import wait_for_all
 
@@ -51,7 +56,11 @@ class Store:
         self.finish(wait=True)
         trainer, path = self._trainer, checkpoint_path(self._folder, iteration)
         if dist.get_rank() == 0:
-            _make_room(self._folder, iteration)
+            try:
+                clear(self._folder, iteration)
+            except OSError as error:
+                why = f"{error.strerror}; name a writable folder with room"
+                raise NlpBenchError(f"save: cannot write {self._folder}: {why}") from error
         wait_for_all()
         record = describe(trainer.settings, trainer.layout, iteration, consumed_samples)
         self._start_manager()
@@ -108,9 +117,8 @@ class Store:
     def _start_manager(self) -> None:
         """Start the process that carries the writers' answers ourselves: megatron-core's own would outlive a killed rank."""
         if self._manager is None:
-            warnings.filterwarnings(
-                "ignore", message=".*use of fork.*", category=DeprecationWarning
-            )  # megatron-core forks writers
+            # megatron-core forks writers
+            warnings.filterwarnings("ignore", message=".*use of fork.*", category=DeprecationWarning)
             os.register_at_fork(after_in_child=die_with_parent)  # its writers would outlive a killed rank, too
             self._manager = SyncManager(ctx=get_context("spawn"))
             self._manager.start(initializer=die_with_parent)
@@ -125,28 +133,13 @@ def _gathered(own: Value) -> list[Value]:
     return said
 
 
-def _make_room(folder: Path, iteration: int) -> None:
-    try:
-        clear(folder, iteration)
-    except OSError as error:
-        raise NlpBenchError(
-            f"save: cannot write {folder}: {error.strerror}; name a writable folder with room"
-        ) from error
-
-
 def _unwritable(path: Path, error: BaseException) -> NlpBenchError:
-    said = _first_cause(error)
-    return NlpBenchError(
-        f"save: cannot write {path}: {said}; check that it is writable and has room{_room(path)}; older checkpoints are untouched"
-    )
-
-
-def _room(path: Path) -> str:
-    """Return how much is free there, as torch's zip writer does not say that a disk is full; nothing where that is unknown."""
-    try:
-        return f" ({shutil.disk_usage(path).free / 2**20:.0f} MiB are free)"
+    try:  # torch's zip writer does not say that a disk is full
+        room = f" ({shutil.disk_usage(path).free / 2**20:.0f} MiB are free)"
     except OSError:
-        return ""
+        room = ""
+    remedy = f"check that it is writable and has room{room}; older checkpoints are untouched"
+    return NlpBenchError(f"save: cannot write {path}: {_first_cause(error)}; {remedy}")
 
 
 def load(trainer: Trainer, path: Path, record: dict[str, Any]) -> None:
@@ -159,28 +152,16 @@ def load(trainer: Trainer, path: Path, record: dict[str, Any]) -> None:
     if dist.get_rank() == 0:
         check_index(path)
     wait_for_all()  # no rank reads what has not been looked at
-    same = all(record["layout"].get(name) == value for name, value in _layout(trainer).items())
+    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
+    same = all(record["layout"].get(name) == getattr(trainer.settings, name) for name in names)
     wanted = sharded_state(trainer, loading=True, same_layout=same)
     try:
         with only_weights():
             state = dist_checkpointing.load(wanted, str(path), strict=StrictHandling.RAISE_UNEXPECTED)
-    except (
-        Exception,
-        CheckpointException,
-    ) as error:  # torch, megatron-core and zip readers raise anything over a damaged file
-        said = _first_cause(error)
-        raise NlpBenchError(
-            f"load: cannot read {path}: {said}; take an older checkpoint: write its iteration into the file beside it"
-        ) from error
+    except (Exception, CheckpointException) as error:  # torch, megatron-core and zip readers raise anything
+        remedy = "take an older checkpoint: write its iteration into the file beside it"
+        raise NlpBenchError(f"load: cannot read {path}: {_first_cause(error)}; {remedy}") from error
     restore(trainer, state)
-
-
-def _layout(trainer: Trainer) -> dict[str, int]:
-    settings = trainer.settings
-    return {
-        "tensor_model_parallel_size": settings.tensor_model_parallel_size,
-        "pipeline_model_parallel_size": settings.pipeline_model_parallel_size,
-    }
 
 
 def _first_cause(error: BaseException) -> str:
@@ -188,3 +169,120 @@ def _first_cause(error: BaseException) -> str:
     if isinstance(error, CheckpointException) and error.failures:
         error = next(iter(error.failures.values()))[0]
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+FORMAT = "fully_reshardable"
+"""Form of the distributed optimizer's state that fits other tensor-, pipeline- and data-parallel sizes: one tensor per parameter."""
+
+
+def sharded_state(trainer: Trainer, *, loading: bool, same_layout: bool = True) -> dict[str, Any]:
+    """Return what this rank writes, or wants to read; every rank must call it.
+
+    Random states belong to one layout, so they are left out where the checkpoint has another one (`same_layout` False).
+    """
+    if trainer.settings.overlap_param_gather and not loading:
+        for part in trainer.model:  # the last update comes to the replicas in the next forward pass only
+            part.start_param_sync(force_sync=True)
+    group = parallel_state.get_data_parallel_group(with_context_parallel=True)
+    metadata = {"distrib_optim_sharding_type": FORMAT, "chained_optim_avoid_prefix": True, "dp_cp_group": group}
+    models = {name: part.module.sharded_state_dict(metadata=metadata) for name, part in _parts(trainer).items()}
+    if loading:
+        for part in _with_torch_adam(trainer):
+            if not part.optimizer.state:  # megatron-core asks for its step count before it loads one
+                part._init_optimizer_states_with_dummy_values()  # noqa: SLF001  # and the weights: all are loaded afterwards
+    with _packed_positions(trainer):
+        optimizer = trainer.optimizer.sharded_state_dict(models, is_loading=loading, metadata=metadata)
+    if not same_layout:
+        return {**models, "optimizer": optimizer}
+    states = {
+        "torch": torch.get_rng_state(),
+        "device": torch.cuda.get_rng_state(),
+        "tracker": get_cuda_rng_tracker().get_states(),
+    }
+    sizes = (
+        parallel_state.get_pipeline_model_parallel_world_size(),
+        parallel_state.get_tensor_model_parallel_world_size(),
+    )
+    place = parallel_state.get_pipeline_model_parallel_rank(), parallel_state.get_tensor_model_parallel_rank()
+    replica = parallel_state.get_data_parallel_rank(with_context_parallel=True)
+    random = ShardedObject("rng_state", states, sizes, place, replica_id=replica)
+    return {**models, "optimizer": optimizer, "rng_state": random}
+
+
+def restore(trainer: Trainer, state: dict[str, Any]) -> None:
+    """Put what was loaded by the guidance of `sharded_state` into model, optimizer, schedule and random states."""
+    for name, part in _parts(trainer).items():
+        part.module.load_state_dict(state[name])
+    with _packed_positions(trainer), _kept_steps(trainer):
+        trainer.optimizer.load_state_dict(state["optimizer"])
+    trainer.schedule.load_state_dict(state["opt_param_scheduler"])
+    if random := state.get("rng_state"):
+        if torch.cuda.is_available():
+            torch.cuda.set_rng_state(random["device"])
+        torch.set_rng_state(random["torch"])
+        get_cuda_rng_tracker().set_states(random["tracker"])
+
+
+def _parts(trainer: Trainer) -> dict[str, Any]:
+    alone = len(trainer.model) == 1
+    return {"model" if alone else f"model{number}": part for number, part in enumerate(trainer.model)}
+
+
+@contextmanager
+def _kept_steps(trainer: Trainer) -> Iterator[None]:
+    """Mend what megatron-core 0.16.1 does with the step counts of torch's Adam, which Apex's keeps elsewhere.
+
+    It wants to copy one for each parameter out of a checkpoint that has one for all (`_set_main_param_and_optimizer_states`), and
+    gives all parameters the same tensor, which each of them would then count up.
+    """
+
+    def set_all_but_step(part: Any, parameter: torch.nn.Parameter, tensors: dict[str, torch.Tensor]) -> None:
+        group, place = part.model_param_group_index_map[parameter]
+        main = part.optimizer.param_groups[group]["params"][place]
+        targets = {"param": main, **part.optimizer.state[main]}
+        for name, tensor in tensors.items():
+            targets[name].copy_(tensor)
+
+    parts = _with_torch_adam(trainer)
+    for part in parts:
+        part._set_main_param_and_optimizer_states = partial(set_all_but_step, part)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        for part in parts:
+            del part._set_main_param_and_optimizer_states  # noqa: SLF001
+            for state in part.optimizer.state.values():
+                state["step"] = state["step"].clone()
+
+
+def _with_torch_adam(trainer: Trainer) -> list[Any]:
+    return [part for part in _distributed(trainer) if isinstance(part.optimizer, torch.optim.AdamW)]
+
+
+def _distributed(trainer: Trainer) -> list[Any]:
+    return [part for part in trainer.optimizer.chained_optimizers if isinstance(part, DistributedOptimizer)]
+
+
+@contextmanager
+def _packed_positions(trainer: Trainer) -> Iterator[None]:
+    """Let the distributed optimizer find its parameters in its gathered buffers, which have no padding between buckets.
+
+    megatron-core 0.16.1 gathers buckets without their padding (`get_parameter_state_dp_zero`) but looks parameters up by positions
+    that count it (`sharded_param_state_fully_reshardable`), so that those behind the first bucket would be saved shifted.
+    """
+    buffers = [buffer for part in _distributed(trainer) for buffer in part.buffers]
+    padded = [buffer.param_index_map for buffer in buffers]
+    try:
+        for buffer in buffers:
+            gaps, packed_start = [], 0
+            for (start, _), bucket in zip(buffer.bucket_indices, buffer.buckets, strict=True):
+                gaps.append(start - packed_start)
+                packed_start += bucket.numel_unpadded
+            buffer.param_index_map = {
+                parameter: (start - gaps[bucket], end - gaps[bucket], bucket)
+                for parameter, (start, end, bucket) in buffer.param_index_map.items()
+            }
+        yield
+    finally:
+        for buffer, positions in zip(buffers, padded, strict=True):
+            buffer.param_index_map = positions

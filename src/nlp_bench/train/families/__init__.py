@@ -9,6 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from megatron.core.models.common.embeddings.language_model_embedding import LanguageModelEmbedding
+from megatron.core.models.common.language_module.language_module import LanguageModule
+from megatron.core.tensor_parallel import ColumnParallelLinear
+from megatron.core.transformer.enums import ModelType
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from nlp_bench.train.model import Job, Place
@@ -54,3 +58,66 @@ def family_of(settings: Settings) -> Family:
 def loss_of(mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what a Loss returns; the schedule scales the first of the two in place."""
     return mean, mean.detach().clone()
+
+
+class Part(LanguageModule):  # type: ignore[misc]  # megatron-core has no types
+    """One pipeline stage; a subclass adds the layers, and calls `setup_embeddings_and_output_layer` when all is built.
+
+    megatron-core's schedules, gradient reduction and checkpoints find what they need under its names.
+    """
+
+    def __init__(
+        self, job: Job, config: TransformerConfig, place: Place, *, num_token_types: int = 0, output_bias: bool = False
+    ) -> None:
+        super().__init__(config)
+        settings = job.settings
+        self.pre_process, self.post_process, self.vp_stage = place.first, place.last, place.virtual_stage
+        self.share_embeddings_and_output_weights = not settings.untie_embeddings_and_output_weights
+        self.model_type = ModelType.encoder_or_decoder
+        self.input_tensor: torch.Tensor | None = None
+        learned = settings.position_embedding_type == "learned_absolute"
+        if place.first:
+            self.embedding = LanguageModelEmbedding(
+                config,
+                job.layout.padded_vocab_size,
+                settings.max_position_embeddings,
+                position_embedding_type="learned_absolute" if learned else "none",
+                num_tokentypes=num_token_types,
+            )
+        if place.last:
+            self.output_layer = ColumnParallelLinear(
+                settings.hidden_size,
+                job.layout.padded_vocab_size,
+                config=config,
+                init_method=config.init_method,
+                bias=output_bias,
+                gather_output=False,
+                skip_weight_param_allocation=place.first and self.share_embeddings_and_output_weights,
+            )
+
+    def set_input_tensor(self, input_tensor: Any) -> None:
+        """Take what the stage before has sent; the schedule calls this before `forward`."""
+        (self.input_tensor,) = input_tensor if isinstance(input_tensor, list) else [input_tensor]
+
+    def embed(self, tokens: torch.Tensor, types: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the embeddings of tokens [b, s], of a sequence-parallel rank its share: [s, b, h]."""
+        positions = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)
+        embedded: torch.Tensor = self.embedding(tokens, positions, types)
+        return embedded
+
+    def token_losses(self, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the cross entropy of each token: hidden [s, b, h], labels [b, s], answer [b, s]."""
+        tied = self.shared_embedding_or_output_weight() if self.share_embeddings_and_output_weights else None
+        logits, _ = self.output_layer(hidden, weight=tied)
+        losses: torch.Tensor = self.compute_language_model_loss(labels, logits)
+        return losses
+
+
+def key_mask(real: torch.Tensor | None) -> torch.Tensor | None:
+    """Return the mask of attention, True where no query must look, [b, 1, 1, s], from `real` [b, s], True at real tokens."""
+    return None if real is None else ~real[:, None, None, :]
+
+
+def mean_over(losses: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    """Return the mean of losses [b, s] where `counted` [b, s] is True; at least one token must count."""
+    return (losses.float() * counted).sum() / counted.sum()

@@ -7,7 +7,6 @@ the samples the second text is that of another place. The texts are consecutive 
 its BERT dataset needs a WordPiece vocabulary and documents cut into sentences.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,10 @@ from megatron.core.tensor_parallel.mappings import gather_from_sequence_parallel
 from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.transformer_block import TransformerBlock
 from megatron.core.transformer.transformer_config import TransformerConfig
+from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy, gelu
 
-from nlp_bench.train.families import Family, Loss, loss_of
-from nlp_bench.train.families.part import Part, key_mask, mean_over
+from nlp_bench.train.families import Family, Loss, Part, key_mask, loss_of, mean_over
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.model import Job, Place, stack
 from nlp_bench.train.samples import Batch, Rows, Samples, Tokens, open_rows, padded
@@ -29,33 +28,20 @@ from nlp_bench.train.settings.data import wordpiece_numbers
 NUM_SPECIAL = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Special:
-    """The tokens that frame and mask a text."""
-
-    cls: int
-    """In front of both texts."""
-    sep: int
-    """Behind each of them."""
-    mask: int
-    """In place of a token that is to be guessed."""
-
-    @classmethod
-    def of(cls, settings: Settings, vocab_size: int) -> "Special":
-        """Return those of a WordPiece vocabulary file; without one the last three tokens of the vocabulary."""
-        known = wordpiece_numbers(settings)
-        if known:
-            return cls(cls=known["[CLS]"], sep=known["[SEP]"], mask=known["[MASK]"])
-        return cls(cls=vocab_size - 3, sep=vocab_size - 2, mask=vocab_size - 1)
-
-
 class MaskedSamples:
     """Pairs of texts with masked tokens; which ones depends on the seed and the sample's number alone."""
 
-    def __init__(self, rows: Rows, special: Special, settings: Settings, layout: Layout) -> None:
-        """`rows` are texts of seq_length - 3 tokens (seq_length - 2 without the second text)."""
-        self._rows, self._special, self._settings, self._layout = rows, special, settings, layout
-        self._pairs = not settings.bert_no_binary_head
+    def __init__(self, rows: Rows, settings: Settings, layout: Layout) -> None:
+        """`rows` are texts of seq_length - 3 tokens (seq_length - 2 without the second text).
+
+        The tokens that frame and mask them are those of a WordPiece vocabulary file, else the last three of the vocabulary.
+        """
+        self._rows, self._settings, self._vocab_size = rows, settings, layout.vocab_size
+        known = wordpiece_numbers(settings)
+        last_three = range(layout.vocab_size - NUM_SPECIAL, layout.vocab_size)
+        self._cls, self._sep, self._mask = (
+            [known[f"[{name}]"] for name in ("CLS", "SEP", "MASK")] if known else last_three
+        )
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -66,48 +52,44 @@ class MaskedSamples:
         tokens, labels int64 [seq_length], mask bool (True at real tokens), loss_mask bool (True where a token is to be guessed);
         with the next-sentence prediction types int64 [seq_length] (0 in the first text, 1 in the second) and is_random int64 [].
         """
-        random = np.random.default_rng((self._settings.seed, index))
-        row = self._rows[index]
-        length = len(row)
-        if not self._settings.mock_data and random.random() < self._settings.short_seq_prob:
-            length = int(random.integers(2, length + 1))
-        texts, is_random = self._texts(row[:length], random)
-        framed = [np.array([self._special.cls], dtype=np.int64)]
-        for text in texts:
-            framed += [text, np.array([self._special.sep], dtype=np.int64)]
-        whole = np.concatenate(framed)
+        settings, random, row = self._settings, np.random.default_rng((self._settings.seed, index)), self._rows[index]
+        if not settings.mock_data and random.random() < settings.short_seq_prob:
+            row = row[: int(random.integers(2, len(row) + 1))]
+        texts, is_random = [row], False
+        if not settings.bert_no_binary_head:
+            place = int(random.integers(1, len(row)))
+            is_random = bool(random.random() < 0.5)
+            other = self._rows[int(random.integers(len(self._rows)))][: len(row) - place] if is_random else row[place:]
+            texts = [row[:place], other]
+        whole = np.concatenate([[self._cls], *(part for text in texts for part in (text, [self._sep]))]).astype(
+            np.int64
+        )
         tokens, chosen = self._masked(whole, random)
-        names = {"tokens": tokens, "labels": np.where(chosen, whole, 0)}
-        batch = {name: padded(values, self._settings.seq_length)[0] for name, values in names.items()}
-        batch["mask"] = padded(whole, self._settings.seq_length)[1]
-        batch["loss_mask"] = padded(chosen.astype(np.int64), self._settings.seq_length)[0].bool()
-        if self._pairs:
-            types = np.arange(len(whole)) > len(texts[0]) + 1
-            batch["types"] = padded(types.astype(np.int64), self._settings.seq_length)[0]
+
+        def full(values: NDArray[Any]) -> torch.Tensor:
+            return padded(values.astype(np.int64), settings.seq_length)[0]
+
+        batch = {
+            "tokens": full(tokens),
+            "labels": full(np.where(chosen, whole, 0)),
+            "mask": padded(whole, settings.seq_length)[1],
+            "loss_mask": full(chosen).bool(),
+        }
+        if not settings.bert_no_binary_head:
+            batch["types"] = full(np.arange(len(whole)) > len(texts[0]) + 1)
             batch["is_random"] = torch.tensor(int(is_random))
         return batch
 
-    def _texts(self, row: Tokens, random: np.random.Generator) -> tuple[list[Tokens], bool]:
-        if not self._pairs:
-            return [row], False
-        place = int(random.integers(1, len(row)))
-        is_random = bool(random.random() < 0.5)
-        if not is_random:
-            return [row[:place], row[place:]], False
-        other = self._rows[int(random.integers(len(self._rows)))]
-        return [row[:place], other[: len(row) - place]], True
-
-    def _masked(self, tokens: Tokens, random: np.random.Generator) -> tuple[Tokens, np.ndarray]:
+    def _masked(self, tokens: Tokens, random: np.random.Generator) -> tuple[Tokens, NDArray[np.bool_]]:
         """Return the tokens as the network reads them, and which of them it has to guess."""
-        special = (self._special.cls, self._special.sep)
-        candidates = np.flatnonzero(~np.isin(tokens, special))
+        candidates = np.flatnonzero(~np.isin(tokens, (self._cls, self._sep)))
         count = min(max(1, round(len(candidates) * self._settings.mask_prob)), len(candidates))
         places = random.choice(candidates, count, replace=False)
         fate = random.random(count)
         read = tokens.copy()
-        read[places[fate < 0.8]] = self._special.mask
+        read[places[fate < 0.8]] = self._mask
         changed = places[fate >= 0.9]
-        read[changed] = random.integers(self._layout.vocab_size, size=len(changed))
+        read[changed] = random.integers(self._vocab_size, size=len(changed))
         chosen = np.zeros(len(tokens), dtype=bool)
         chosen[places] = True
         return read, chosen
@@ -164,7 +146,7 @@ class _TokenHead(torch.nn.Module):
         self.dense = _linear(config, config.hidden_size)
         for parameter in self.dense.parameters():
             parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]  # each rank sees a share
-        self.layer_norm = job.kernels.norm(config, config.hidden_size, config.layernorm_epsilon)
+        self.layer_norm = job.kernels.modules.norm(config, config.hidden_size, config.layernorm_epsilon)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         normed: torch.Tensor = self.layer_norm(gelu(self.dense(hidden)))
@@ -209,7 +191,7 @@ class Bert(Family):
         settings, layout = job.settings, job.layout
         frame = 2 if settings.bert_no_binary_head else 3
         rows = open_rows(settings, layout, settings.seq_length - frame, layout.vocab_size - NUM_SPECIAL)
-        return MaskedSamples(rows, Special.of(settings, layout.vocab_size), settings, layout)
+        return MaskedSamples(rows, settings, layout)
 
     def forward(self, _job: Job, batch: Batch | None, model: Any) -> tuple[Any, Loss]:
         """Guess the masked tokens and whether the second text follows the first; the loss is the sum of both.

@@ -30,8 +30,7 @@ from megatron.core.transformer.transformer_layer import get_transformer_layer_of
 from megatron.core.transformer.utils import sharded_state_dict_default
 from megatron.core.utils import make_sharded_tensor_for_checkpoint, scaled_init_method_normal
 
-from nlp_bench.train.families import Family, Loss, loss_of
-from nlp_bench.train.families.part import Part, key_mask, mean_over
+from nlp_bench.train.families import Family, Loss, Part, key_mask, loss_of, mean_over
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.model import Job, Place, layer
 from nlp_bench.train.samples import Batch, Rows, Samples, Tokens, open_rows, padded
@@ -48,8 +47,9 @@ class SpanSamples:
     def __init__(self, rows: Rows, sizes: SpanSizes, settings: Settings, layout: Layout) -> None:
         """`rows` are texts of `sizes.text` tokens."""
         self._rows, self._sizes, self._settings = rows, sizes, settings
-        self._first_sentinel = layout.vocab_size - settings.vocab_extra_ids
-        self._end = self._first_sentinel - 1  # as the data's documents end: with the last token of the vocabulary
+        self._end = (
+            layout.vocab_size - settings.vocab_extra_ids - 1
+        )  # as the data's documents end; sentinels are behind it
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -64,7 +64,14 @@ class SpanSamples:
         text, sizes = self._rows[index], self._sizes
         if not self._settings.mock_data and random.random() < self._settings.short_seq_prob:
             sizes = SpanSizes.of(int(random.integers(2, sizes.text + 1)), self._settings.mask_prob)
-        source, target = self._cut(text[: sizes.text], sizes, random)
+        kept, removed = (_parts(count, sizes.spans, random) for count in (sizes.text - sizes.cut, sizes.cut))
+        bounds = np.cumsum(np.stack((kept, removed), axis=1).ravel())[:-1]
+        pieces = np.split(text[: sizes.text], bounds)  # kept and removed ones take turns, a kept one is first
+        sentinels = np.arange(self._end + 1, self._end + 1 + sizes.spans, dtype=np.int64)[:, None]
+        pairs = list(zip(pieces[::2], sentinels, pieces[1::2], strict=True))
+        end = np.array([self._end], dtype=np.int64)
+        source = np.concatenate([part for before, sentinel, _ in pairs for part in (before, sentinel)] + [end])
+        target = np.concatenate([part for _, sentinel, span in pairs for part in (sentinel, span)] + [end])
         encoder_tokens, encoder_mask = padded(source, self._settings.seq_length)
         labels, loss_mask = padded(target, self._settings.decoder_seq_length or 0)
         decoder_tokens = torch.cat((torch.tensor([START]), labels[:-1]))
@@ -75,20 +82,6 @@ class SpanSamples:
             "labels": labels,
             "loss_mask": loss_mask,
         }
-
-    def _cut(self, text: Tokens, sizes: SpanSizes, random: np.random.Generator) -> tuple[Tokens, Tokens]:
-        kept = _parts(sizes.text - sizes.cut, sizes.spans, random)
-        removed = _parts(sizes.cut, sizes.spans, random)
-        bounds = np.cumsum(np.stack((kept, removed), axis=1).ravel())[:-1]
-        pieces = np.split(text, bounds)  # kept and removed ones take turns, a kept one is first
-        source: list[Tokens] = []
-        target: list[Tokens] = []
-        for number in range(sizes.spans):
-            sentinel = np.array([self._first_sentinel + number], dtype=np.int64)
-            source += [pieces[2 * number], sentinel]
-            target += [sentinel, pieces[2 * number + 1]]
-        end = np.array([self._end], dtype=np.int64)
-        return np.concatenate([*source, end]), np.concatenate([*target, end])
 
 
 def _parts(total: int, count: int, random: np.random.Generator) -> Tokens:
@@ -177,11 +170,6 @@ class Span:
     recomputed: int | None = None
     """What remains of --recompute-num-layers for this run; None where nothing is recomputed."""
 
-    @property
-    def is_last(self) -> bool:
-        """Whether the stack ends here, with a normalisation."""
-        return self.first + self.count == self.depth
-
 
 class RunOfLayers(TransformerBlock):  # type: ignore[misc]  # megatron-core has no types
     """megatron-core's block of layers, whose layers are counted within their own stack instead of over the pipeline."""
@@ -196,7 +184,7 @@ class RunOfLayers(TransformerBlock):  # type: ignore[misc]  # megatron-core has 
             own,
             TransformerBlockSubmodules(layer_specs=[layer] * span.count, layer_norm=norm),
             pre_process=True,  # its input is handed over, not received
-            post_process=span.is_last,
+            post_process=span.first + span.count == span.depth,  # the stack ends here, with a normalisation
             vp_stage=stage,
         )
         for number, module in enumerate(self.layers, span.first + 1):
@@ -237,10 +225,10 @@ class T5Part(Part):
         self.encoder = self.decoder = None
         if encoder.count:
             kind = layer(job, AttnMaskType.padding)
-            self.encoder = RunOfLayers(config, kind, job.kernels.norm, encoder, stage)
+            self.encoder = RunOfLayers(config, kind, job.kernels.modules.norm, encoder, stage)
         if decoder.count:
             kind = layer(job, AttnMaskType.causal, cross=True)
-            self.decoder = RunOfLayers(config, kind, job.kernels.norm, decoder, stage)
+            self.decoder = RunOfLayers(config, kind, job.kernels.modules.norm, decoder, stage)
         self.encoder_bias = self.decoder_bias = None
         if settings.position_embedding_type == "relative":
             config.has_cond_embedder = True  # megatron-core then sums the gradients of the copies that all stages hold

@@ -30,10 +30,9 @@ class Norm:
         from megatron.core.fusions.fused_layer_norm import FusedLayerNorm  # noqa: PLC0415  # only with Apex
 
         norm: torch.nn.Module = FusedLayerNorm(config, hidden_size, eps)
-        flags = {name: parameter.sequence_parallel for name, parameter in norm.named_parameters()}  # type: ignore[attr-defined]
         norm.to(device=torch.cuda.current_device(), dtype=config.params_dtype)
-        for name, parameter in norm.named_parameters():
-            parameter.sequence_parallel = flags[name]  # type: ignore[attr-defined]
+        for parameter in norm.parameters():
+            parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]  # else lost on the way
         return norm
 
 

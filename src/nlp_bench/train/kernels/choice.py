@@ -15,8 +15,8 @@ from nlp_bench.build.providers import NAMES, missing
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_json
 from nlp_bench.train.kernels import apex, native, te
-from nlp_bench.train.kernels.kernels import Kernels, Modules
-from nlp_bench.train.kernels.native import install_accumulation, install_bias, install_loss, native_way
+from nlp_bench.train.kernels.kernels import Kernels
+from nlp_bench.train.kernels.native import install_accumulation, native_way
 from nlp_bench.train.kernels.recompute import repair_recompute
 from nlp_bench.train.settings import Settings
 
@@ -28,30 +28,46 @@ def choose_kernels(settings: Settings, device: torch.device) -> Kernels:
     """
     provider, why = choose_provider(settings, device)
     te.check_eight_bit(settings, provider, device)
-    _check_needs_te(settings, provider)
+    chosen = f"needs Transformer Engine, and {NAMES[provider]} was chosen"
+    if settings.tp_comm_overlap and provider != "te":
+        remedy = "install it with `nlp-bench build --te`, or leave the option out"
+        raise UsageError(f"tp_comm_overlap: {chosen}; {remedy}")
+    if settings.context_parallel_size > 1 and settings.cp_comm_type != "all_gather" and provider != "te":
+        raise UsageError(f"cp_comm_type: {settings.cp_comm_type} {chosen}; use all_gather")
     off, torch_off = switched_off(provider), switched_off("torch")
-    modules, norm = _modules(provider, settings, off, device)
+    if provider == "te":
+        modules, norm = (
+            te.modules(settings),
+            f"Transformer Engine {settings.normalization}, inside the linear layer behind it",
+        )
+    elif provider == "apex":
+        modules, norm = apex.modules(settings, off)
+    else:
+        modules, norm = native.modules(on_cpu=device.type == "cpu"), f"torch {settings.normalization}"
     compiled, elementwise = native.compiled_operators(settings, device, torch_off)
-    fused_loss = not settings.no_cross_entropy_loss_fusion
-    install_loss(compiled="cross entropy" in compiled)
-    install_bias()
+    native.install_loss(compiled="cross entropy" in compiled)
+    native.install_bias()
     gradient = _install_weight_gradient(provider, settings, device, off)
     order = native.order_attention(device, torch_off)
-    attention = "Transformer Engine DotProductAttention" if modules.attention else order
-    overlaps = provider == "te" and te.start_overlap(settings)
+    loss = "made from the logits in place, without a copy of them" + ", compiled" * ("cross entropy" in compiled)
     words = {
-        "attention": attention,
+        "attention": "Transformer Engine DotProductAttention" if modules.attention else order,
         "normalisation": norm,
         "element-wise": elementwise,
-        "cross entropy": _loss_words(settings, compiled),
+        "cross entropy": "megatron-core, not fused" if settings.no_cross_entropy_loss_fusion else loss,
         "weight gradient": gradient or "made, then added by an operator of its own",
     }
     install_optimizer(provider, off)
     repair_recompute()
     return Kernels(
-        provider=provider, why=why, modules=modules, words=words, compiled=compiled, fused_loss=fused_loss,
-        accumulate_in_gemm=gradient is not None, overlaps_tensor_parallel=overlaps,
-    )  # fmt: skip
+        provider=provider,
+        why=why,
+        modules=modules,
+        words=words,
+        compiled=compiled,
+        accumulate_in_gemm=gradient is not None,
+        overlaps_tensor_parallel=provider == "te" and te.start_overlap(settings),
+    )
 
 
 def choose_provider(settings: Settings, device: torch.device) -> tuple[str, str]:
@@ -62,30 +78,29 @@ def choose_provider(settings: Settings, device: torch.device) -> tuple[str, str]
         if reason:
             raise UsageError(f"kernels: {asked} asked for, but {reason}")
         return asked, f"asked: {asked}"
-    reasons: list[str] = []
+    if device.type != "cuda":
+        return "torch", "asked: auto; no GPU"
+    reasons = ["asked: auto"]
     for provider in ("te", "apex"):
         reason = _unusable(provider, device)
         if not reason:
-            return provider, "; ".join(["asked: auto", *reasons])
+            return provider, "; ".join(reasons)
         reasons.append(reason.split("; ")[0])
-    return "torch", "; ".join(["asked: auto", *(["no GPU"] if device.type != "cuda" else reasons)])
+    return "torch", "; ".join(reasons)
 
 
 def _unusable(provider: str, device: torch.device) -> str | None:
+    """Return why a provider cannot be used, None where it can."""
     if provider == "torch":
         return None
     if device.type != "cuda":
         return f"{NAMES[provider]} needs a GPU and torch sees none; use --kernels torch"
     reason = missing(provider)
-    if reason:
+    if reason or provider == "apex":
         return reason
-    if provider == "apex":
-        return None
-    wrong = switched_off("te")
-    if wrong:
-        return (
-            f"Transformer Engine's {', '.join(sorted(wrong))} failed in the build's verification; use --kernels torch"
-        )
+    if wrong := switched_off("te"):
+        failed = ", ".join(sorted(wrong))
+        return f"Transformer Engine's {failed} failed in the build's verification; use --kernels torch"
     fault = te.broken(device)
     return f"Transformer Engine does not work here ({fault}); build it again, or use --kernels torch" if fault else None
 
@@ -96,57 +111,28 @@ def switched_off(provider: str) -> frozenset[str]:
     if not path:
         return frozenset()
     try:
-        record = parse_json(Path(path).read_text(encoding="utf-8"))
-        trials = record["verified"]
+        trials = parse_json(Path(path).read_text(encoding="utf-8"))["verified"]
         return frozenset(one["kernel"] for one in trials if one["provider"] == provider and not one["passed"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"environment: {RECORD}={path} cannot be read ({error!r}); unset it, or build again"
-        ) from error
-
-
-def _check_needs_te(settings: Settings, provider: str) -> None:
-    remedy = "install it with `nlp-bench build --te`, or leave the option out"
-    if settings.tp_comm_overlap and provider != "te":
-        raise UsageError(f"tp_comm_overlap: needs Transformer Engine, and {NAMES[provider]} was chosen; {remedy}")
-    if settings.context_parallel_size > 1 and settings.cp_comm_type != "all_gather" and provider != "te":
-        raise UsageError(
-            f"cp_comm_type: {settings.cp_comm_type} needs Transformer Engine, and {NAMES[provider]} was chosen; use all_gather"
-        )
-
-
-def _modules(provider: str, settings: Settings, off: frozenset[str], device: torch.device) -> tuple[Modules, str]:
-    if provider == "te":
-        return te.modules(settings), f"Transformer Engine {settings.normalization}, inside the linear layer behind it"
-    if provider == "apex":
-        return apex.modules(settings, off)
-    return native.modules(on_cpu=device.type == "cpu"), f"torch {settings.normalization}"
+        remedy = "unset it, or build again"
+        raise UsageError(f"environment: {RECORD}={path} cannot be read ({error!r}); {remedy}") from error
 
 
 def _install_weight_gradient(
     provider: str, settings: Settings, device: torch.device, off: frozenset[str]
 ) -> str | None:
+    """Let the matrix product add weight gradients to their sum where it can; return in words how, None where it cannot."""
     if settings.no_gradient_accumulation_fusion:
         return None
     if provider == "apex" and "weight gradient" not in off:
         install_accumulation(apex.accumulation())
         return "added to its sum by the matrix product itself (Apex)"
-    if "weight gradient" in switched_off("torch"):
-        return None
-    way = native_way(device, getattr(torch, settings.params_dtype))
-    if way is None:
+    way = native_way(device, *(getattr(torch, name) for name in (settings.params_dtype, settings.gradients_dtype)))
+    if way is None or "weight gradient" in switched_off("torch"):
         return None
     words, function = way
     install_accumulation(function)
     return words if provider != "te" else f"Transformer Engine; output layer: {words}"
-
-
-def _loss_words(settings: Settings, compiled: frozenset[str]) -> str:
-    if settings.no_cross_entropy_loss_fusion:
-        return "megatron-core, not fused"
-    return "made from the logits in place, without a copy of them" + (
-        ", compiled" if "cross entropy" in compiled else ""
-    )
 
 
 def install_optimizer(provider: str, off: frozenset[str]) -> None:
@@ -158,9 +144,7 @@ def install_optimizer(provider: str, off: frozenset[str]) -> None:
     adam, foreign = adam_of(maker)
     package.Adam = distrib_optimizer.Adam = adam
     package.USING_PYTORCH_OPTIMIZER = not foreign
-    distrib_optimizer.HAVE_APEX_OR_TE = (
-        foreign  # where its checkpoints look for the step count: lost if the wrong one is asked
-    )
+    distrib_optimizer.HAVE_APEX_OR_TE = foreign  # where its checkpoints look for the step count, which else is lost
     distrib_optimizer.USING_TE_OPTIMIZER, distrib_optimizer.USING_APEX_OPTIMIZER = maker == "te", maker == "apex"
     applier, norm, scale = norm_of_provider("torch" if "grad norm" in off else provider)
     if "grad norm" in off and provider == "torch":
@@ -177,7 +161,7 @@ def adam_of(provider: str) -> tuple[Any, bool]:
 
         return FusedAdam, True
     if provider == "apex":
-        from apex.optimizers import FusedAdam  # noqa: PLC0415
+        from apex.optimizers import FusedAdam  # noqa: PLC0415  # as above
 
         return FusedAdam, True
     return torch.optim.AdamW, False
@@ -186,24 +170,23 @@ def adam_of(provider: str) -> tuple[Any, bool]:
 def norm_of_provider(provider: str) -> tuple[Any, Any, Any]:
     """Return what runs an operation over many tensors, and the operations: norm and scaling."""
     if provider == "te":
-        from transformer_engine.pytorch import optimizers as te  # noqa: PLC0415  # only where it is installed
+        from transformer_engine.pytorch import optimizers as te  # noqa: PLC0415  # as above
 
         return te.multi_tensor_applier, te.multi_tensor_l2norm, te.multi_tensor_scale
     if provider == "apex":
-        import amp_C  # noqa: PLC0415
-        from apex.multi_tensor_apply import multi_tensor_applier  # noqa: PLC0415
+        import amp_C  # noqa: PLC0415  # as above
+        from apex.multi_tensor_apply import multi_tensor_applier  # noqa: PLC0415  # as above
 
         return multi_tensor_applier, amp_C.multi_tensor_l2norm, amp_C.multi_tensor_scale
-    return local_multi_tensor_applier, norm_of_all, scale_all
+    return local_multi_tensor_applier, _norm_of_all, _scale_all
 
 
-def norm_of_all(_chunk: int, _flag: Any, lists: list[list[torch.Tensor]], *_: Any) -> tuple[torch.Tensor, None]:
+def _norm_of_all(_chunk: int, _flag: Any, lists: list[list[torch.Tensor]], *_: Any) -> tuple[torch.Tensor, None]:
     """Return the norm of all tensors together: one kernel for all of them, and no wait for the device."""
-    total = torch.nn.utils.get_total_norm(lists[0], foreach=True)
-    return total.unsqueeze(0), None
+    return torch.nn.utils.get_total_norm(lists[0], foreach=True).unsqueeze(0), None
 
 
-def scale_all(_chunk: int, _flag: Any, lists: list[list[torch.Tensor]], scale: float) -> None:
+def _scale_all(_chunk: int, _flag: Any, lists: list[list[torch.Tensor]], scale: float) -> None:
     """Write the first tensors times `scale` to the second ones."""
     source, target = lists
     if source is not target:

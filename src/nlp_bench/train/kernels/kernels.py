@@ -39,46 +39,32 @@ class Kernels:
     """One line per kind of kernel for the log."""
     compiled: frozenset[str]
     """What torch.compile fuses: of `activation`, `dropout add`, `rotary`, `cross entropy`."""
-    fused_loss: bool
-    """Whether the loss is this package's, which keeps no copy of the logits; else megatron-core's separate operators."""
     accumulate_in_gemm: bool
     """Whether weight gradients are added to their sum where they are made, and not by an operator after it."""
     overlaps_tensor_parallel: bool = False
     """Whether Transformer Engine overlaps tensor-parallel communication with matrix products."""
 
-    @property
-    def norm(self) -> type:
-        """Module of the normalisation."""
-        return self.modules.norm
-
     def fusions(self, settings: Settings) -> dict[str, Any]:
         """Return the switches of megatron-core's configuration."""
         fusible = settings.gated or not settings.disable_bias_linear  # GELU without bias has no fused kernel
-        return {
+        found = {
             "bias_activation_fusion": "activation" in self.compiled and fusible,
             "bias_dropout_fusion": "dropout add" in self.compiled,
             "use_te_activation_func": settings.gated and self.modules.gate is not None,  # whoever's it is
-            "cross_entropy_loss_fusion": self.fused_loss,
+            "cross_entropy_loss_fusion": not settings.no_cross_entropy_loss_fusion,
             "cross_entropy_fusion_impl": "native",  # replaced by ours: kernels/native.py
             "gradient_accumulation_fusion": self.accumulate_in_gemm,
             "masked_softmax_fusion": False,  # there is no score matrix
             "persist_layer_norm": self.provider == "apex",
             "tp_comm_overlap": self.overlaps_tensor_parallel,
-            **_eight_bit(settings),
         }
+        if settings.fp8_format:
+            names = {"fp8": "fp8_format", "fp8_recipe": "fp8_recipe", "fp8_param": "fp8_param_gather"}
+            found |= {ours: getattr(settings, name) for ours, name in names.items()}
+            if settings.fp8_recipe == "delayed":  # Megatron-LM's recommendation; the other recipes keep no history
+                found |= {"fp8_amax_history_len": 1024, "fp8_amax_compute_algo": "max"}
+        return found
 
     def describe(self) -> dict[str, str]:
         """Return one line per kind of kernel for the log."""
         return {"kernels": f"{NAMES[self.provider]} ({self.why})", **self.words}
-
-
-def _eight_bit(settings: Settings) -> dict[str, Any]:
-    if not settings.fp8_format:
-        return {}
-    return {
-        "fp8": settings.fp8_format,
-        "fp8_recipe": settings.fp8_recipe,
-        "fp8_param": settings.fp8_param_gather,
-        # Megatron-LM's recommendation for delayed scaling; the other recipes keep no history
-        **({"fp8_amax_history_len": 1024, "fp8_amax_compute_algo": "max"} if settings.fp8_recipe == "delayed" else {}),
-    }

@@ -34,13 +34,10 @@ class Norm:
         norm: torch.nn.Module = kind(hidden_size, eps, device=device, dtype=config.params_dtype)
         for parameter in norm.parameters():
             parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
-        if kind is torch.nn.RMSNorm and torch.cuda.is_available() and _without_fused_rms_norm() and has_c_compiler():
+        fused = kind is torch.nn.LayerNorm or is_torch_min_version("2.9.0a0")  # older RMSNorms are half a dozen kernels
+        if not fused and torch.cuda.is_available() and has_c_compiler():
             norm.compile()
         return norm
-
-
-def _without_fused_rms_norm() -> bool:
-    return not is_torch_min_version("2.9.0a0")  # half a dozen kernels each way
 
 
 def modules(*, on_cpu: bool = False) -> Modules:
@@ -89,15 +86,13 @@ def compiled_operators(settings: Settings, device: torch.device, off: frozenset[
         "rotary": settings.no_rope_fusion,
         "cross entropy": settings.no_cross_entropy_loss_fusion,
     }
-    failed = {kind for kind in unwanted if kind in off}
-    apart = [
-        f"{kind} ({'off' if unwanted[kind] else 'WRONG in the build'})"
-        for kind in unwanted
-        if unwanted[kind] or kind in failed
-    ]
-    kinds = frozenset(kind for kind in unwanted if not unwanted[kind] and kind not in failed)
+    why = {
+        kind: "off" if unwanted[kind] else "WRONG in the build" for kind in unwanted if unwanted[kind] or kind in off
+    }
+    kinds = frozenset(unwanted) - frozenset(why)
     text = f"torch.compile: {', '.join(sorted(kinds)) or 'nothing'}"
-    return kinds, text + (f"; not fused: {', '.join(apart)}" if apart else "")
+    apart = ", ".join(f"{kind} ({reason})" for kind, reason in why.items())
+    return kinds, text + (f"; not fused: {apart}" if apart else "")
 
 
 Accumulate = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
@@ -126,25 +121,25 @@ WAYS: dict[str, Accumulate] = {
 }
 
 
-def native_way(device: torch.device, dtype: torch.dtype) -> tuple[str, Accumulate] | None:
-    """Return in words and as a function how torch can sum weight gradients here, the fastest that gives a right result."""
-    if dtype == torch.float32:
+def native_way(device: torch.device, dtype: torch.dtype, total: torch.dtype) -> tuple[str, Accumulate] | None:
+    """Return how torch can sum weight gradients here, in words and as a function: the fastest that gives a right result.
+
+    `dtype` is the type of inputs and gradients, `total` that of their sums.
+    """
+    if dtype == total:
         return "added to their sum by the matrix product itself (torch.addmm_)", same_type
     for words, way in WAYS.items():
-        if _right(way, device, dtype):
+        inputs, gradient = (
+            torch.full((32, n), value, device=device, dtype=dtype) for n, value in ((16, 1.0), (8, 0.5))
+        )
+        found = torch.ones(8, 16, device=device)
+        try:
+            way(inputs, gradient, found)
+        except (RuntimeError, TypeError, NotImplementedError):  # torch before 2.8, or a device without such a product
+            continue
+        if bool((found == 17).all()):  # 1 + 32 * 0.5: exact in every type
             return words, way
     return None
-
-
-def _right(way: Accumulate, device: torch.device, dtype: torch.dtype) -> bool:
-    inputs = torch.ones(32, 16, device=device, dtype=dtype)
-    gradient = torch.full((32, 8), 0.5, device=device, dtype=dtype)
-    total = torch.ones(8, 16, device=device)
-    try:
-        way(inputs, gradient, total)
-    except (RuntimeError, TypeError, NotImplementedError):  # torch before 2.8, or a device without such a product
-        return False
-    return bool((total == 17).all())  # 1 + 32 * 0.5: exact in every type
 
 
 def install_accumulation(way: Accumulate) -> None:
@@ -159,7 +154,7 @@ def install_bias() -> None:
 
 
 class BiasInProduct(Linear):  # type: ignore[misc]
-    """megatron-core's linear layer; only the forward pass of one with a bias and without sequence parallelism differs."""
+    """megatron-core's linear layer; only the forward pass of one with a bias differs."""
 
     @staticmethod
     @custom_fwd(device_type="cuda")  # type: ignore[untyped-decorator]
@@ -167,15 +162,20 @@ class BiasInProduct(Linear):  # type: ignore[misc]
         ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, accumulate: bool,
         allreduce_dgrad: bool, sequence_parallel: bool, grad_output_buffer: Any, wgrad_deferral_limit: Any, tp_group: Any,
     ) -> torch.Tensor:  # fmt: skip
-        """Return inputs [s, b, k] times weight [m, k] transposed, plus bias [m]."""
-        rest = (accumulate, allreduce_dgrad, sequence_parallel, grad_output_buffer, wgrad_deferral_limit, tp_group)
-        if bias is None or sequence_parallel:
+        """Return inputs [s, b, k] times weight [m, k] transposed, plus bias [m]; of a sequence-parallel rank s is all ranks'."""
+        if bias is None:
+            rest = (accumulate, allreduce_dgrad, sequence_parallel, grad_output_buffer, wgrad_deferral_limit, tp_group)
             return Linear.forward(ctx, inputs, weight, bias, *rest)  # type: ignore[no-any-return]
         ctx.save_for_backward(inputs, weight)
         ctx.main_grad = getattr(weight, "main_grad", None) if accumulate else None
         ctx.use_bias, ctx.gradient_accumulation_fusion, ctx.allreduce_dgrad = True, accumulate, allreduce_dgrad
-        ctx.sequence_parallel, ctx.tp_group = False, tp_group
+        ctx.sequence_parallel, ctx.tp_group = sequence_parallel, tp_group
         ctx.grad_output_buffer, ctx.wgrad_deferral_limit = grad_output_buffer, wgrad_deferral_limit
+        if sequence_parallel:  # into the buffer that all of its layers share
+            shape = [inputs.shape[0] * tp_group.size(), *inputs.shape[1:]]
+            whole = layers.get_global_memory_buffer().get_tensor(shape, inputs.dtype, "mpu")
+            layers.dist_all_gather_func(whole, inputs, group=tp_group)
+            inputs = whole
         product = torch.addmm(bias, inputs.flatten(0, -2), weight.t())
         return product.view(*inputs.shape[:-1], -1)
 

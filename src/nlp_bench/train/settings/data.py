@@ -2,26 +2,23 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_json
-from nlp_bench.train.settings.rules import one_of, positive, require, share
+from nlp_bench.train.settings.rules import one_of, require
 
 if TYPE_CHECKING:
     from nlp_bench.train.settings import Settings
 
 NO_VOCABULARY = "vocab_size: not given; add --vocab-size N, --vocab-file FILE or --tokenizer-model tokenizer.json"
 TOKENIZERS = (
-    "GPT2BPETokenizer",
-    "HuggingFaceTokenizer",
-    "BertWordPieceCase",
-    "BertWordPieceLowerCase",
-    "SentencePieceTokenizer",
+    "GPT2BPETokenizer", "HuggingFaceTokenizer", "BertWordPieceCase", "BertWordPieceLowerCase", "SentencePieceTokenizer",
     "NullTokenizer",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +55,14 @@ class DataSettings:
 
 def check_data(s: "Settings") -> None:
     """Raise UsageError for the first rule about the data that is broken."""
-    positive(vars(s), ("vocab_size", "make_vocab_size_divisible_by"))
-    share(vars(s), ("mask_prob", "short_seq_prob"))
-    positive(vars(s), ("mask_prob",))
-    require(s.vocab_extra_ids >= 0, f"vocab_extra_ids: {s.vocab_extra_ids} is negative")
     require(s.mock_data != bool(s.data_path), "data_path: give exactly one of --data-path PREFIX and --mock-data")
     if s.data_path:
         parse_blend(s.data_path)
-    _check_split(s.split)
+    try:
+        weights = [float(word) for word in s.split.split(",")]
+    except ValueError as error:
+        raise UsageError(f"split: {s.split!r} is no list of weights like 969,30,1") from error
+    require(weights[0] > 0 and min(weights) >= 0, f"split: {s.split!r} leaves no documents for training")
     entries = vocabulary_entries(s)
     if s.vocab_size is None:
         require(entries is not None, NO_VOCABULARY)
@@ -84,14 +81,6 @@ def check_files(s: "Settings") -> None:
     for prefix in parse_blend(s.data_path).prefixes:
         check_indexed(prefix)
         check_tokenizer(prefix, **{name: getattr(s, name) for name in names})
-
-
-def _check_split(split: str) -> None:
-    try:
-        weights = [float(word) for word in split.split(",")]
-    except ValueError as error:
-        raise UsageError(f"split: {split!r} is no list of weights like 969,30,1") from error
-    require(weights[0] > 0 and min(weights) >= 0, f"split: {split!r} leaves no documents for training")
 
 
 def resolved_vocab_size(s: "Settings") -> int:
@@ -130,8 +119,8 @@ def wordpiece_numbers(s: "Settings") -> dict[str, int] | None:
 def _numbers(tokenizer: Any) -> Iterable[int]:
     """Return the token numbers of a tokenizer.json (Hugging Face's tokenizers): a table of pieces, or a list of them (Unigram)."""
     table = tokenizer["model"]["vocab"]
-    yield from table.values() if isinstance(table, dict) else range(len(table))
-    yield from (int(added["id"]) for added in tokenizer.get("added_tokens", ()))
+    added = (int(one["id"]) for one in tokenizer.get("added_tokens", ()))
+    return chain(table.values() if isinstance(table, dict) else range(len(table)), added)
 
 
 def _greatest(field: str, file: str, numbers: Callable[[Any], Iterable[int]]) -> int:

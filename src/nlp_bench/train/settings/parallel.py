@@ -5,17 +5,10 @@ from typing import TYPE_CHECKING
 
 from nlp_bench.layout.rules import RULES, SHARDING, Sizes, refuse, virtual_stages
 from nlp_bench.train.settings.families import FAMILIES
-from nlp_bench.train.settings.rules import exclusive, one_of, positive, require
+from nlp_bench.train.settings.rules import one_of, require
 
 if TYPE_CHECKING:
     from nlp_bench.train.settings import Settings
-
-POSITIVE = (
-    "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "num_layers_per_virtual_pipeline_stage",
-    "num_virtual_stages_per_pipeline_rank", "microbatch_group_size_per_virtual_pipeline_stage",
-    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "ddp_bucket_size", "ddp_num_buckets",
-    "distributed_timeout_minutes",
-)  # fmt: skip
 
 BY_RANKS = ("GPUs", "global batch", "micro-batch groups")
 """Rules that need the number of ranks, which the arguments do not have."""
@@ -120,8 +113,6 @@ def argument_of(field: str) -> str:
 
 def check_parallel(s: "Settings") -> None:
     """Raise UsageError for the first rule about the layout that is broken."""
-    positive(vars(s), POSITIVE)
-    exclusive(vars(s), "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
     sizes = sizes_of(s)
     refuse(sizes, tuple(rule for rule in RULES if rule.code not in LATER), argument_of)
     uneven = sizes.first_layers or sizes.last_layers
@@ -129,14 +120,22 @@ def check_parallel(s: "Settings") -> None:
         not uneven or not FAMILIES[s.model_family].has_decoder,
         f"decoder_first_pipeline_num_layers: {uneven} is for gpt and bert; {s.model_family} divides its layers evenly",
     )
-    if (
-        sizes.virtual > 1 and s.no_overlap_p2p_communication
-    ):  # both neighbours would be one rank; Megatron-LM refuses it too
+    if sizes.virtual > 1 and s.no_overlap_p2p_communication:  # Megatron-LM refuses it too
         rule = "needs pipeline_model_parallel_size above 2, or a rank takes an activation for a gradient"
         require(sizes.pipeline > 2, f"no_overlap_p2p_communication: with interleaving it {rule}; leave it out")
+    waits = s.no_overlap_p2p_communication and s.overlap_p2p_communication_warmup_flush
+    remedy = "excludes --no-overlap-p2p-communication; give one of them"
+    require(not waits, f"overlap_p2p_communication_warmup_flush: {remedy}")
     _check_recompute(s, sizes)
-    _check_context(s)
-    _check_overlap(s)
+    if (parts := s.context_parallel_size) > 1:
+        why = f"{s.model_family} has no causal sequence to share"
+        require(FAMILIES[s.model_family].is_causal, f"context_parallel_size: {parts} is for gpt; {why}")
+        theirs = s.cp_comm_type == "all_gather" or s.wanted_kernels in {"te", "auto"}
+        needs = "needs --kernels te (Transformer Engine); torch's attention has all_gather"
+        require(theirs, f"cp_comm_type: {s.cp_comm_type} {needs}")
+    if s.tp_comm_overlap:
+        many = s.sequence_parallel and s.tensor_model_parallel_size > 1
+        require(many, "tp_comm_overlap: needs --sequence-parallel and --tensor-model-parallel-size above 1")
 
 
 def _check_recompute(s: "Settings", sizes: Sizes) -> None:
@@ -145,43 +144,9 @@ def _check_recompute(s: "Settings", sizes: Sizes) -> None:
     if not layers or FAMILIES[s.model_family].has_decoder:
         return
     for held in sorted(set(sizes.stage_layers())):
+        stage = f"the {held} layers of a (virtual) stage"
         if s.recompute_method == "uniform":
             remedy = "give a number that divides it, or --recompute-method block"
-            fits = held % layers == 0
-            require(
-                fits, f"recompute_num_layers: {layers} does not divide the {held} layers of a (virtual) stage; {remedy}"
-            )
+            require(held % layers == 0, f"recompute_num_layers: {layers} does not divide {stage}; {remedy}")
         elif s.recompute_method == "block":
-            require(
-                layers <= held, f"recompute_num_layers: {layers} is more than the {held} layers of a (virtual) stage"
-            )
-
-
-def _check_context(s: "Settings") -> None:
-    parts = s.context_parallel_size
-    if parts == 1:
-        return
-    require(
-        FAMILIES[s.model_family].is_causal,
-        f"context_parallel_size: {parts} is for gpt; {s.model_family} has no causal sequence to share",
-    )
-    if s.cp_comm_type != "all_gather":
-        needs = "needs --kernels te (Transformer Engine); torch's attention has all_gather"
-        require(s.wanted_kernels in {"te", "auto"}, f"cp_comm_type: {s.cp_comm_type} {needs}")
-
-
-def _check_overlap(s: "Settings") -> None:
-    require(s.overlap_param_gather or not s.align_param_gather, "align_param_gather: needs --overlap-param-gather")
-    exclusive(vars(s), "ddp_bucket_size", "ddp_num_buckets")
-    for name in ("ddp_bucket_size", "ddp_num_buckets", "no_align_grad_reduce"):
-        require(
-            s.overlap_grad_reduce or not getattr(s, name),
-            f"{name}: needs --overlap-grad-reduce, without which there is one bucket",
-        )
-    waits = s.no_overlap_p2p_communication and s.overlap_p2p_communication_warmup_flush
-    require(
-        not waits, "overlap_p2p_communication_warmup_flush: excludes --no-overlap-p2p-communication; give one of them"
-    )
-    if s.tp_comm_overlap:
-        many = s.sequence_parallel and s.tensor_model_parallel_size > 1
-        require(many, "tp_comm_overlap: needs --sequence-parallel and --tensor-model-parallel-size above 1")
+            require(layers <= held, f"recompute_num_layers: {layers} is more than {stage}")

@@ -5,12 +5,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from nlp_bench.config.table import nonce
-from nlp_bench.errors import UsageError
 from nlp_bench.measure.anytime import percent
-from nlp_bench.train.settings.rules import exclusive, not_negative, one_of, positive, require, share
+from nlp_bench.train.settings.rules import one_of, require
 
 if TYPE_CHECKING:
     from nlp_bench.train.settings import Settings
+from nlp_bench.train.settings.rules import words_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,30 +41,6 @@ class LengthSettings:
     """Switch Python's garbage collector off, so that ranks do not stop at different times."""
     manual_gc_interval: int = 0
     """With --manual-gc: iterations between collections that all ranks make together; 0 for never."""
-
-
-def check_length(s: "Settings") -> None:
-    """Raise UsageError for the first rule about the length of the run that is broken."""
-    names = (
-        "micro_batch_size",
-        "global_batch_size",
-        "train_iters",
-        "train_samples",
-        "exit_duration_in_mins",
-        "exit_interval",
-    )
-    positive(vars(s), names)
-    not_negative(vars(s), ("manual_gc_interval",))
-    exclusive(vars(s), "train_iters", "train_samples")
-    require(bool(s.train_iters or s.train_samples), "train_iters: not given; add --train-iters N or --train-samples N")
-    require(
-        s.eval_iters == 0, f"eval_iters: {s.eval_iters}: an evaluation would spoil the throughput; use --eval-iters 0"
-    )
-    if s.until is not None:
-        percent("until", s.until)
-        for name in ("save", "load", "profile"):
-            require(not getattr(s, name), f"until: {s.until} is for a measurement in one piece; leave --{name} out")
-    require(not s.manual_gc_interval or s.manual_gc, "manual_gc_interval: needs --manual-gc")
 
 
 MAX_SEED = 2**31
@@ -105,20 +81,94 @@ class ScheduleSettings:
     """Seed of weights, data order and dropout."""
 
 
-def check_schedule(s: "Settings") -> None:
-    """Raise UsageError for the first rule about the optimizer that is broken."""
-    values = vars(s)
-    positive(values, ("lr_decay_iters", "lr_decay_samples"))
-    names = ("lr", "min_lr", "lr_warmup_iters", "lr_warmup_samples", "weight_decay", "clip_grad", "adam_eps", "seed")
-    not_negative(values, names)
-    share(values, ("adam_beta1", "adam_beta2"))
-    exclusive(values, "lr_decay_iters", "lr_decay_samples")
-    exclusive(values, "lr_warmup_iters", "lr_warmup_samples")
-    require(
-        s.seed < MAX_SEED,
-        f"seed: {s.seed} is not below 2**31, the seeds of numpy's generator with room for those of ranks",
-    )
-    require(s.min_lr <= s.lr, f"min_lr: {s.min_lr} is greater than lr = {s.lr}")
+RECOMPUTABLE = ("core_attn", "mlp", "layernorm")
+TRANSFORMER_IMPL = {"transformer_engine": "te", "local": "torch"}
+"""What Megatron-LM's words mean here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelSettings:
+    """Kernels, precision and recompute."""
+
+    kernels: str = one_of("auto", "te", "apex", "torch", default="auto")
+    """Transformer Engine, Apex or torch's own; auto takes the first of these that is installed and works."""
+    transformer_impl: str | None = one_of("local", "transformer_engine")
+    """Megatron-LM's name: transformer_engine means --kernels te, local means torch."""
+    use_flash_attn: bool = False
+    """Accepted for old scripts: attention always runs through a fused kernel."""
+    no_bias_gelu_fusion: bool = False
+    """Leave bias and GELU apart."""
+    no_bias_swiglu_fusion: bool = False
+    """Leave bias and the gate of SwiGLU apart."""
+    no_bias_dropout_fusion: bool = False
+    """Leave bias, dropout and addition apart."""
+    no_rope_fusion: bool = False
+    """Rotate by separate operators."""
+    no_gradient_accumulation_fusion: bool = False
+    """Sum weight gradients by an operator of their own instead of inside the matrix product."""
+    cross_entropy_loss_fusion: bool = False
+    """Accepted for old scripts: the loss is always fused where a kernel for it works; see --no-cross-entropy-loss-fusion."""
+    no_cross_entropy_loss_fusion: bool = False
+    """Compute the loss by separate operators."""
+
+    bf16: bool = False
+    """Train in bfloat16 with float32 master weights."""
+    fp16: bool = False
+    """Train in float16 with float32 master weights and a dynamic loss scale."""
+    accumulate_allreduce_grads_in_fp32: bool = False
+    """Accepted for old scripts: gradients are summed and reduced in float32; see --no-accumulate-allreduce-grads-in-fp32."""
+    no_accumulate_allreduce_grads_in_fp32: bool = False
+    """Sum and reduce gradients in the type of the parameters, as Megatron-LM does in float16: half the volume, 2 bytes per
+    parameter less."""
+    fp8_format: str | None = one_of("e4m3", "hybrid")
+    """Matrix products in 8-bit floats: e4m3, or hybrid (e5m2 for gradients); needs Transformer Engine and such a GPU."""
+    fp8_recipe: str = one_of("delayed", "tensorwise", "mxfp8", "blockwise", default="delayed")
+    """How the 8-bit floats are scaled."""
+    fp8_param_gather: bool = False
+    """Keep and gather the parameters in 8-bit floats."""
+    initial_loss_scale: float = 2.0**32
+    """First loss scale of float16."""
+    min_loss_scale: float = 1.0
+    """Smallest loss scale of float16."""
+    loss_scale_window: int = 1000
+    """Iterations without overflow after which the loss scale doubles."""
+    hysteresis: int = 2
+    """Overflows before the loss scale is halved."""
+
+    recompute_granularity: str | None = one_of("selective", "full")
+    """What is recomputed in the backward pass."""
+    recompute_activations: bool = False
+    """The same as --recompute-granularity selective."""
+    recompute_modules: tuple[str, ...] = words_of(*RECOMPUTABLE)
+    """What selective recompute covers; default: core_attn, which every attention kernel here recomputes by itself."""
+    recompute_method: str | None = one_of("uniform", "block")
+    """How full recompute divides the layers."""
+    recompute_num_layers: int | None = None
+    """Layers per recomputed group (uniform) or recomputed layers per stage (block)."""
+    use_cpu_initialization: bool = False
+    """Draw the initial weights on the CPU, the same for every parallel layout; always so on CPU ranks."""
+
+    @property
+    def granularity(self) -> str | None:
+        """What is recomputed: `selective`, `full` or None."""
+        return self.recompute_granularity or ("selective" if self.recompute_activations else None)
+
+    @property
+    def params_dtype(self) -> str:
+        """Name of the torch type of the parameters."""
+        return "bfloat16" if self.bf16 else "float16" if self.fp16 else "float32"
+
+    @property
+    def gradients_dtype(self) -> str:
+        """Name of the torch type in which gradients are summed and reduced."""
+        return self.params_dtype if self.no_accumulate_allreduce_grads_in_fp32 else "float32"
+
+    @property
+    def wanted_kernels(self) -> str:
+        """`kernels`, or what Megatron-LM's name for it means."""
+        if self.transformer_impl and self.kernels == "auto":
+            return TRANSFORMER_IMPL[self.transformer_impl]
+        return self.kernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,14 +189,6 @@ class CheckpointSettings:
     """Format of the checkpoints."""
     keep_checkpoints: int | None = None
     """Checkpoints that are kept, the newest ones; default: all."""
-
-
-def check_checkpoint(s: "Settings") -> None:
-    """Raise UsageError for the first rule about checkpoints that is broken."""
-    positive(vars(s), ("save_interval", "keep_checkpoints"))
-    for name in ("save_interval", "keep_checkpoints", "async_save"):
-        require(not getattr(s, name) or s.save is not None, f"{name}: needs --save FOLDER")
-    require(not s.exit_on_missing_checkpoint or s.load is not None, "exit_on_missing_checkpoint: needs --load FOLDER")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,27 +228,46 @@ class WatchingSettings:
     """Folder for the traces; default: the folder profile where the training runs."""
 
 
-def check_watching(s: "Settings") -> None:
-    """Raise UsageError for the first rule about logging that is broken."""
-    positive(vars(s), ("log_interval", "tensorboard_log_interval"))
+def check_run(s: "Settings") -> None:
+    """Raise UsageError for the first rule about length, schedule, kernels, precision, recompute or watching that is broken."""
+    require(bool(s.train_iters or s.train_samples), "train_iters: not given; add --train-iters N or --train-samples N")
+    spoilt = f"eval_iters: {s.eval_iters}: an evaluation would spoil the throughput; use --eval-iters 0"
+    require(s.eval_iters == 0, spoilt)
+    if s.until is not None:
+        percent("until", s.until)
+        for name in ("save", "load", "profile"):
+            require(not getattr(s, name), f"until: {s.until} is for a measurement in one piece; leave --{name} out")
+    room = "the seeds of numpy's generator with room for those of ranks"
+    require(s.seed < MAX_SEED, f"seed: {s.seed} is not below 2**31, {room}")
+    require(s.min_lr <= s.lr, f"min_lr: {s.min_lr} is greater than lr = {s.lr}")
     nonce("nonce", s.nonce)
     require(s.timing_log_level in {0, 1, 2}, f"timing_log_level: {s.timing_log_level} is none of 0, 1, 2")
-    for name in ("wandb_exp_name", "wandb_save_dir"):
-        require(getattr(s, name) is None or s.wandb_project is not None, f"{name}: needs --wandb-project")
-    if s.wandb_project is not None and find_spec("wandb") is None:
-        raise UsageError(
-            "wandb_project: the package wandb is not installed; pip install wandb, or leave --wandb-project out"
-        )
+    there = s.wandb_project is None or find_spec("wandb") is not None
+    remedy = "pip install wandb, or leave --wandb-project out"
+    require(there, f"wandb_project: the package wandb is not installed; {remedy}")
     if s.profile:
-        _check_profile(s)
-
-
-def _check_profile(s: "Settings") -> None:
-    start, end, ranks = s.profile_step_start, s.profile_step_end, s.profile_ranks
-    require(start >= 1, f"profile_step_start: {start}: iterations are counted from 1")
-    require(start < end, f"profile_step_end: {end} is not after profile_step_start = {start}")
-    require(
-        bool(ranks) and min(ranks) >= 0, f"profile_ranks: {' '.join(map(str, ranks)) or 'none'}: give ranks from 0 on"
-    )
-    is_reached = s.train_iters is None or start <= s.train_iters
-    require(is_reached, f"profile_step_start: {start} is after the last iteration, train_iters = {s.train_iters}")
+        start, end, ranks = s.profile_step_start, s.profile_step_end, s.profile_ranks
+        require(start >= 1, f"profile_step_start: {start}: iterations are counted from 1")
+        require(start < end, f"profile_step_end: {end} is not after profile_step_start = {start}")
+        words = " ".join(map(str, ranks)) or "none"
+        require(bool(ranks) and min(ranks) >= 0, f"profile_ranks: {words}: give ranks from 0 on")
+    require(not (s.bf16 and s.fp16), "bf16: excludes --fp16; give one of them")
+    both = s.accumulate_allreduce_grads_in_fp32 and s.no_accumulate_allreduce_grads_in_fp32
+    require(not both, "accumulate_allreduce_grads_in_fp32: is asked for and forbidden; give one of the two")
+    if s.transformer_impl and s.kernels != "auto":
+        means = TRANSFORMER_IMPL[s.transformer_impl]
+        text = f"transformer_impl: {s.transformer_impl} means --kernels {means}, and --kernels {s.kernels} is given"
+        require(means == s.kernels, f"{text}; give one of them")
+    if s.fp8_format:
+        usable = s.wanted_kernels in {"te", "auto"} and s.bf16
+        require(usable, f"fp8_format: {s.fp8_format} needs --bf16 and --kernels te (Transformer Engine)")
+    if s.tp_comm_overlap:
+        require(s.wanted_kernels in {"te", "auto"}, "tp_comm_overlap: needs --kernels te (Transformer Engine)")
+    if s.recompute_modules:
+        require(s.granularity == "selective", "recompute_modules: needs --recompute-granularity selective")
+    if s.recompute_method or s.recompute_num_layers:
+        asked = f"recompute_method: {s.recompute_method}, {s.recompute_num_layers} layers"
+        require(s.granularity == "full", f"{asked}: needs --recompute-granularity full")
+    if s.granularity == "full":
+        known = s.recompute_method is not None and s.recompute_num_layers is not None
+        require(known, "recompute_granularity: full needs --recompute-method and --recompute-num-layers")

@@ -4,17 +4,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nlp_bench.train.settings.families import FAMILIES
-from nlp_bench.train.settings.rules import multiple, one_of, positive, require, share
+from nlp_bench.train.settings.rules import multiple, one_of, require
 
 if TYPE_CHECKING:
     from nlp_bench.train.settings import Settings
-
-
-POSITIVE = (
-    "num_layers", "encoder_num_layers", "decoder_num_layers", "hidden_size", "num_attention_heads", "kv_channels", "seq_length",
-    "decoder_seq_length", "max_position_embeddings", "ffn_hidden_size", "num_query_groups", "rotary_base", "norm_epsilon",
-    "init_method_std",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,31 +107,19 @@ class ShapeSettings:
 
 def check_shape(s: "Settings") -> None:
     """Raise UsageError for the first rule about the shape that is broken."""
-    values = vars(s)
-    positive(values, POSITIVE)
-    share(values, ("attention_dropout", "hidden_dropout"))
     require(0 < s.rotary_percent <= 1, f"rotary_percent: {s.rotary_percent} is not in (0, 1]")
     if s.kv_channels is None:
         multiple("hidden_size", s.hidden_size, s.num_attention_heads, "num_attention_heads")
-    _check_groups(s)
-    _check_positions(s)
-    require(not (s.swiglu and s.geglu), "swiglu: excludes --geglu; give one of them")
-
-
-def _check_groups(s: "Settings") -> None:
-    if not s.group_query_attention:
+    if s.group_query_attention:
+        require(s.num_query_groups is not None, "num_query_groups: not given, and --group-query-attention needs it")
+        multiple("num_attention_heads", s.num_attention_heads, s.query_groups, "num_query_groups")
+    else:
         require(s.num_query_groups is None, f"num_query_groups: {s.num_query_groups} needs --group-query-attention")
-        return
-    require(s.num_query_groups is not None, "num_query_groups: not given, and --group-query-attention needs it")
-    multiple("num_attention_heads", s.num_attention_heads, s.query_groups, "num_query_groups")
-
-
-def _check_positions(s: "Settings") -> None:
     longest = s.max_position_embeddings
-    require(longest >= s.seq_length, f"max_position_embeddings: {longest} is less than seq_length = {s.seq_length}")
-    decoder = s.decoder_seq_length or 0
-    require(longest >= decoder, f"max_position_embeddings: {longest} is less than decoder_seq_length = {decoder}")
+    for name, length in (("seq_length", s.seq_length), ("decoder_seq_length", s.decoder_seq_length or 0)):
+        require(longest >= length, f"max_position_embeddings: {longest} is less than {name} = {length}")
     if s.position_embedding_type == "rope":
         rule = f"is the rotated width of a head ({s.rotary_percent} of {s.head_width})"
         even = s.rotated_width > 0 and s.rotated_width % 2 == 0
         require(even, f"rotary_percent: {s.rotated_width} {rule}; it must be even and above 0")
+    require(not (s.swiglu and s.geglu), "swiglu: excludes --geglu; give one of them")

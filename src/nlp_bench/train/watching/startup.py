@@ -49,3 +49,5 @@ class StartUp:
 
 STARTUP = StartUp(process_start_s(os.getpid()))
 """The start-up of this process: there is one, and its parts end in files that do not know each other."""
+RAN: dict[str, str] = {}
+"""Torch's attention kernels that have run in this process, by the name of the autograd node behind their result; train/attention.py."""

@@ -9,12 +9,12 @@ and sends) is in none of them: only its rest that is waited for. Tensor- and con
 backward.
 """
 
-import statistics
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 
 from nlp_bench.train.logline import Interval
@@ -121,40 +121,28 @@ PHASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "pipeline waits": (
         "pipeline-communication",
         (
-            "forward-recv",
-            "forward-send",
-            "backward-recv",
-            "backward-send",
-            "forward-send-backward-recv",
-            "backward-send-forward-recv",
-            "forward-send-forward-recv",
-            "backward-send-backward-recv",
+            "forward-recv", "forward-send", "backward-recv", "backward-send", "forward-send-backward-recv",
+            "backward-send-forward-recv", "forward-send-forward-recv", "backward-send-backward-recv",
             "forward-backward-send-forward-backward-recv",
         ),
     ),
     "gradient reduction": (
         "grads-reduction",
         (
-            "all-grads-sync",
-            "conditional-embedder-grads-all-reduce",
-            "non-tensor-parallel-grads-all-reduce",
+            "all-grads-sync", "conditional-embedder-grads-all-reduce", "non-tensor-parallel-grads-all-reduce",
             "embedding-grads-all-reduce",
         ),
     ),
     "optimizer": (
         "optimizer",
         (
-            "optimizer-copy-to-main-grad",
-            "optimizer-unscale-and-check-inf",
-            "optimizer-clip-main-grad",
-            "optimizer-count-zeros",
-            "optimizer-inner-step",
-            "optimizer-copy-main-to-model-params",
+            "optimizer-copy-to-main-grad", "optimizer-unscale-and-check-inf", "optimizer-clip-main-grad",
+            "optimizer-count-zeros", "optimizer-inner-step", "optimizer-copy-main-to-model-params",
         ),
     ),
     "parameter gathering": ("params-all-gather", ("params-all-gather",)),
     "data": (DATA, (DATA,)),
-}
+}  # fmt: skip
 """Phase to its name in the log and the timers that add up to it; the data's time is taken out of the forward pass."""
 TIMERS = tuple(dict.fromkeys(timer for _, timers in PHASES.values() for timer in timers))
 NOTABLE = 0.05
@@ -188,53 +176,37 @@ class PhaseSum:
     """All intervals but the first, which holds the first iteration, and those that are spoilt, unless there are no others."""
 
     def __init__(self, num_stages: int) -> None:
-        self._num_stages, self._has_good, self._num_intervals = num_stages, False, 0
-        self._clear()
-
-    def _clear(self) -> None:
-        self._seconds, self._num_iterations = 0.0, 0
-        self._rows: list[list[float]] = []
+        self._num_stages, self._num_intervals = num_stages, 0
+        self._sums: dict[bool, tuple[Any, float, int]] = {}
+        """Of the good intervals and of the others: seconds [rank, phase], their length, iterations."""
 
     def add(self, rows: Sequence[Row], seconds: float, num_iterations: int, *, spoilt: bool = False) -> None:
         """Add an interval: seconds [rank][phase] and its length."""
         is_good = self._num_intervals > 0 and not spoilt
         self._num_intervals += 1
-        if self._has_good and not is_good:
-            return
-        if is_good and not self._has_good:
-            self._has_good = True
-            self._clear()
-        sums = self._rows or [[0.0] * len(PHASES) for _ in rows]
-        self._rows = [[a + b for a, b in zip(old, new, strict=True)] for old, new in zip(sums, rows, strict=True)]
-        self._seconds += seconds
-        self._num_iterations += num_iterations
+        before = self._sums.get(is_good, (0.0, 0.0, 0))
+        self._sums[is_good] = before[0] + np.array(rows), before[1] + seconds, before[2] + num_iterations
 
     def lines(self) -> list[str]:
         """Return the shares of the time, mean over the ranks, and the rank that computes slower than its pipeline stage."""
-        if not self._seconds:
+        if not self._sums:
             return []
-        whole_s = max(self._seconds, *map(sum, self._rows))  # the first interval begins earlier on some ranks
-        means = [statistics.fmean(column) / whole_s for column in zip(*self._rows, strict=True)]
-        shares = dict(zip(PHASES, means, strict=True))
-        shares["other"] = max(0.0, 1 - sum(means))
-        where = f"{self._num_iterations} iterations, mean of {len(self._rows)} ranks"
-        return [f" > time went to: {_listed(shares)} ({where})", *self._slowest()]
-
-    def _slowest(self) -> list[str]:
+        rows, seconds, count = self._sums.get(True) or self._sums[False]
+        whole_s = max(seconds, rows.sum(axis=1).max())  # the first interval begins earlier on some ranks
+        shares = dict(zip(PHASES, rows.mean(axis=0) / whole_s, strict=True))
+        shares["other"] = max(0.0, 1 - sum(shares.values()))
+        listed = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.items() if share >= 0.0005)
+        lines = [f" > time went to: {listed} ({count} iterations, mean of {len(rows)} ranks)"]
         names = list(PHASES)
-        compute = [row[names.index("forward")] + row[names.index("backward")] for row in self._rows]
-        size = len(compute) // self._num_stages
-        medians = [statistics.median(compute[i : i + size]) for i in range(0, len(compute), size)]
-        excess = [one / medians[rank // size] - 1 if medians[rank // size] else 0.0 for rank, one in enumerate(compute)]
-        worst = max(range(len(excess)), key=excess.__getitem__)
-        if excess[worst] < NOTABLE:
-            return []
-        stage = f"of pipeline stage {worst // size}" if self._num_stages > 1 else "of all"
-        return [f" > slowest rank: {worst}, forward and backward {100 * excess[worst]:.0f} % above the median {stage}"]
-
-
-def _listed(shares: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.items() if share >= 0.0005)
+        compute = rows[:, [names.index("forward"), names.index("backward")]].sum(axis=1).reshape(self._num_stages, -1)
+        medians = np.median(compute, axis=1, keepdims=True)
+        excess = (compute - medians) / np.where(medians > 0, medians, np.inf)
+        worst = int(excess.argmax())
+        if excess.flat[worst] >= NOTABLE:
+            stage = f"of pipeline stage {worst // compute.shape[1]}" if self._num_stages > 1 else "of all"
+            above = f"{100 * excess.flat[worst]:.0f} % above the median {stage}"
+            lines.append(f" > slowest rank: {worst}, forward and backward {above}")
+        return lines
 
 
 class PhaseReport(Watcher):
@@ -245,7 +217,8 @@ class PhaseReport(Watcher):
         self._details = trainer.settings.timing_log_level > 1
         self._num_stages = trainer.settings.pipeline_model_parallel_size
         self._timers = Timers(trainer.device)
-        for config in (trainer.model[0].config, *_optimizer_configs(trainer)):
+        optimizers = getattr(trainer.optimizer, "chained_optimizers", [trainer.optimizer])
+        for config in (trainer.model[0].config, *(part.config for part in optimizers)):
             config.timers = self._timers
         trainer.watch_data(lambda batches: self._timers.timed(DATA, batches))
         self._num_iterations, self._sum = 0, PhaseSum(self._num_stages)
@@ -276,8 +249,3 @@ class PhaseReport(Watcher):
         """Print what the time went to."""
         for line in self._sum.lines():
             self._say(line)
-
-
-def _optimizer_configs(trainer: "Trainer") -> Iterator[object]:
-    for part in getattr(trainer.optimizer, "chained_optimizers", [trainer.optimizer]):
-        yield part.config

@@ -14,13 +14,13 @@ from typing import Any, TextIO
 import torch
 import torch.distributed as dist
 
-from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.errors import NlpBenchError
 from nlp_bench.seal import LogSeal
 from nlp_bench.terminal import StatusLine
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.logline import Interval
 from nlp_bench.train.settings import Settings
-from nlp_bench.train.watching.startup import STARTUP, StartUp, process_start_s
+from nlp_bench.train.watching.startup import RAN, STARTUP, StartUp, process_start_s
 from nlp_bench.train.world import wait_for_all
 
 Say = Callable[[str], None]
@@ -35,10 +35,10 @@ class Ending:
 
     iteration: int
     """Last iteration, counted from 1 over all jobs of a chain."""
-    code: int
-    """Exit code: 0, or that of a loss that is not finite."""
     text: str
     """One sentence for the log."""
+    code: int = 0
+    """Exit code; not 0 for a loss that is not finite."""
 
 
 class Watcher:
@@ -204,9 +204,8 @@ def _spread(column: Sequence[float]) -> str:
         return _gib(column[0])
     if len(column) <= MOST_LISTED:
         return "by rank " + " ".join(map(_gib, column))
-    least, most = min(column), max(column)
-    ends = [f"{_gib(one)} (rank {column.index(one)})" for one in (least, most)]
-    return f"{ends[0]} to {ends[1]}, median {_gib(statistics.median(column))}"
+    least, most = (f"{_gib(one)} (rank {column.index(one)})" for one in (min(column), max(column)))
+    return f"{least} to {most}, median {_gib(statistics.median(column))}"
 
 
 def _gib(number: float) -> str:
@@ -228,21 +227,19 @@ class Profiler(Watcher):
     Every rank waits until the traces are written.
     """
 
-    def __init__(self, settings: Settings, layout: Layout, device: torch.device, say: Say) -> None:
-        """Prepare; raises UsageError for iterations or ranks that there are not, NlpBenchError for a folder that cannot be."""
+    def __init__(self, settings: Settings, device: torch.device, say: Say) -> None:
+        """Prepare; raises NlpBenchError for a folder that cannot be."""
         self._start, self._end = settings.profile_step_start, settings.profile_step_end
         self._ranks, self._say = settings.profile_ranks, say
         self._folder = Path(settings.profile_dir or "profile")
-        check_window(settings, layout)
         self._rank, self._on_gpu = dist.get_rank(), device.type == "cuda"
         self._recording: Any = None
         if self._rank in self._ranks:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise NlpBenchError(
-                    f"profile_dir: cannot make {self._folder}: {error.strerror}; name another folder"
-                ) from error
+                why = f"{error.strerror}; name another folder"
+                raise NlpBenchError(f"profile_dir: cannot make {self._folder}: {why}") from error
 
     def before(self, iteration: int) -> None:
         """Mark an iteration of the window, and begin to record with the first."""
@@ -277,18 +274,8 @@ class Profiler(Watcher):
             print(f"nlp_bench.train: the profile {path} cannot be written: {error.strerror}", flush=True)
 
 
-def check_window(settings: Settings, layout: Layout) -> None:
-    """Raise UsageError where the window begins after the training, or a rank to record is none of its ranks."""
-    start, last = settings.profile_step_start, layout.train_iters
-    if start > last:
-        raise UsageError(f"profile_step_start: {start} is after the last iteration = {last}; give an earlier one")
-    missing = [rank for rank in settings.profile_ranks if rank >= layout.world_size]
-    if missing:
-        raise UsageError(f"profile_ranks: {missing[0]} is none of the ranks 0 to {layout.world_size - 1}")
-
-
 class StartUpReport(Watcher):
-    """Prints the start-up after the first iteration."""
+    """Prints the start-up after the first iteration, and which of torch's attention kernels it took."""
 
     def __init__(self, say: Say, startup: StartUp = STARTUP) -> None:
         self._say, self._startup, self._is_printed = say, startup, False
@@ -300,3 +287,5 @@ class StartUpReport(Watcher):
             self._startup.mark("first iteration")
             is_torchrun = "TORCHELASTIC_RUN_ID" in os.environ  # then the parent is its agent
             self._say(self._startup.text(process_start_s(os.getppid()) if is_torchrun else None))
+            if RAN:
+                self._say(f" > attention that ran: {', '.join(dict.fromkeys(RAN.values()))}")
