@@ -32,3 +32,11 @@ class StatusLine:
             return os.get_terminal_size(self._stream.fileno()).columns or 80
         except (OSError, ValueError):
             return 80
+
+
+def duration_text(seconds: float) -> str:
+    """Return how long something still takes: 119 s, 2 min, 2 h 05 min."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    return f"{round(whole / 60)} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -4,7 +4,7 @@ from array import array
 
 import pytest
 
-from nlp_bench.data.shards import Encoded, Reading, Work
+from nlp_bench.data.shards import Encoded, Reading, encode_lines
 from nlp_bench.data.tokenizer import Encoder
 from nlp_bench.errors import UsageError
 
@@ -12,7 +12,7 @@ LETTERS = Encoder(encode=lambda texts: [list(text.encode()) for text in texts], 
 
 
 def encode(data: bytes, number: int = 1, **reading: object) -> Encoded:
-    return Work(encoder=LETTERS, reading=Reading(**reading), token_bytes=2).encode_lines("f", data, number)  # type: ignore[arg-type]
+    return encode_lines((LETTERS, Reading(**reading), 2), "f", data, number)  # type: ignore[arg-type]
 
 
 def test_documents_become_sequences_with_an_end() -> None:

@@ -89,7 +89,7 @@ def test_a_bert_sample_hides_a_share_of_two_texts() -> None:
     settings, layout = settled(BERT)
     samples = opened(settings, layout)
     found: Counter[str] = Counter()
-    for index in range(len(samples)):
+    for index in range(len(samples.rows)):
         sample = samples.sample(index)
         tokens, labels, guessed = sample["tokens"], sample["labels"], sample["loss_mask"]
         assert tokens[0] == 997

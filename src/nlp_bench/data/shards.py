@@ -29,7 +29,7 @@ from nlp_bench.data.text import Block, blocks, numbered_lines, texts_of
 from nlp_bench.data.tokenizer import Encoder, TokenizerChoice, build
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_object, write_json
-from nlp_bench.terminal import StatusLine
+from nlp_bench.terminal import StatusLine, duration_text
 
 SCHEMA = "nlp-bench/data-piece/1"
 PIECE_BYTES = 2**28
@@ -113,27 +113,20 @@ def encode(encoder: Encoder, documents: Sequence[Sequence[str]], token_bytes: in
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """What a worker process needs for every block."""
+Work = tuple[Encoder, Reading, int]
+"""What a worker process needs for every block: the tokenizer, how lines are read, and the bytes of a token, 2 or 4."""
 
-    encoder: Encoder
-    """The tokenizer."""
-    reading: Reading
-    """How lines are read."""
-    token_bytes: int
-    """2 or 4."""
 
-    def encode_lines(self, path: str, data: bytes, number: int) -> Encoded:
-        """Return the tokens of lines of the file `path`, the first of which has `number`; raises UsageError for a broken one."""
-        broken: list[str] = []
-        try:
-            documents = list(documents_of(self.reading, path, data, number, broken))
-        except UsageError as error:
-            raise UsageError(f"{error}; --skip-broken leaves such lines out") from error
-        found = encode(self.encoder, documents, self.token_bytes, append_eod=self.reading.append_eod)
-        found.num_broken, found.broken = len(broken), broken[:MAX_NAMED]
-        return found
+def encode_lines(work: Work, path: str, data: bytes, number: int) -> Encoded:
+    """Return the tokens of lines of the file `path`, the first of which has `number`; raises UsageError for a broken one."""
+    (encoder, reading, token_bytes), broken = work, list[str]()
+    try:
+        documents = list(documents_of(reading, path, data, number, broken))
+    except UsageError as error:
+        raise UsageError(f"{error}; --skip-broken leaves such lines out") from error
+    found = encode(encoder, documents, token_bytes, append_eod=reading.append_eod)
+    found.num_broken, found.broken = len(broken), broken[:MAX_NAMED]
+    return found
 
 
 _WORK: list[Work] = []
@@ -150,11 +143,11 @@ def begin(choice: TokenizerChoice, reading: Reading, token_bytes: int) -> None:
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a worker per core already
-    _WORK[:] = [Work(encoder=build(choice), reading=reading, token_bytes=token_bytes)]
+    _WORK[:] = [(build(choice), reading, token_bytes)]
 
 
 def _encode_block(path: str, data: bytes, number: int) -> Encoded:
-    return _WORK[0].encode_lines(path, data, number)
+    return encode_lines(_WORK[0], path, data, number)
 
 
 @dataclass(kw_only=True)
@@ -396,15 +389,10 @@ class Progress:
             documents, text, shards = self.num_documents / elapsed_s, self.text_bytes / elapsed_s, self.num_done
         total = sum(self.sizes)
         part = min(done / max(total, 1), 1.0)
-        left = [f"{_time((total - done) / fresh * elapsed_s)} left"] if fresh > 0 and part < 1 else []
+        left = [f"{duration_text((total - done) / fresh * elapsed_s)} left"] if fresh > 0 and part < 1 else []
         amount = [
             f"{shards}/{len(self.sizes)} shards",
             f"{documents:.0f} documents/s",
             f"{text / 1e6:.1f} MB/s of text",
         ]
         return "nlp-bench: preparing " + ", ".join([f"{100 * part:.1f} %", *amount, *left])
-
-
-def _time(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole} s" if whole < 120 else f"{whole // 60} min" if whole < 7200 else f"{whole / 3600:.1f} h"

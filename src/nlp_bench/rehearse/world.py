@@ -18,16 +18,15 @@ from nlp_bench.train.settings import Settings
 BACKEND = "rehearsal"
 
 
-class SilentGroup(dist.ProcessGroup):
+class _SilentGroup(dist.ProcessGroup):
     """A group that only has a rank and a size: the tracker answers every collective before a group is asked for it."""
 
     def getBackendName(self) -> str:  # noqa: N802  # torch's name
-        """Return the name of the backend."""
         return BACKEND
 
 
-def _silent(options: Any, _: Any) -> SilentGroup:
-    return SilentGroup(options.group_rank, options.group_size)  # type: ignore[call-arg]  # torch describes another constructor
+def _silent(options: Any, _: Any) -> _SilentGroup:
+    return _SilentGroup(options.group_rank, options.group_size)  # type: ignore[call-arg]  # torch describes another constructor
 
 
 @contextlib.contextmanager

@@ -217,19 +217,16 @@ class ContextAttention(FusedAttention):
         both = gather_from_sequence_parallel_region(torch.cat((key, value), dim=-1), group=group)
         key, value = torch.split(in_order(both, self.parts), [key.shape[-1], value.shape[-1]], dim=-1)
         q, k, v = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))  # [b, heads, s, d]
-        length = q.shape[2] // 2
-        answers = [
-            self._attend_chunk(rows, k[:, :, : (chunk + 1) * length], v[:, :, : (chunk + 1) * length], dropout)
-            for rows, chunk in zip(torch.split(q, length, dim=2), own_chunks(self.parts, self.rank), strict=True)
-        ]
+        length, answers = q.shape[2] // 2, []
+        lower_right = _flash_lower_right if q.is_cuda else _lower_right
+        for rows, chunk in zip(torch.split(q, length, dim=2), own_chunks(self.parts, self.rank), strict=True):
+            seen = (chunk + 1) * length
+            mask = None if seen == length else lower_right(length, seen)
+            options: Any = {"attn_mask": mask, "is_causal": mask is None, "enable_gqa": self.grouped}
+            answers.append(
+                scaled_dot_product_attention(rows, k[:, :, :seen], v[:, :, :seen], dropout_p=dropout, **options)
+            )
         return torch.cat(answers, dim=2)
-
-    def _attend_chunk(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float) -> torch.Tensor:
-        rows, columns = q.shape[2], k.shape[2]
-        if rows == columns:
-            return scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, enable_gqa=self.grouped)
-        mask = _flash_lower_right(rows, columns) if q.is_cuda else _lower_right(rows, columns)
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=self.grouped)
 
     def angles(self, heads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the rows of `rotary_table` for the true positions of this rank's tokens."""

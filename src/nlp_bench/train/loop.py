@@ -60,7 +60,8 @@ def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) 
     if console:
         say(console.seal.closing_line())
         print(ending.text, file=sys.stderr if ending.code else sys.stdout, flush=True)
-    world.disconnect()  # a loss that is not finite is known to all ranks, so they leave together here too
+    world.wait_for_all()  # a loss that is not finite is known to all ranks, so they leave together here too
+    torch.distributed.destroy_process_group()
     return ending.code
 
 
@@ -71,7 +72,7 @@ def _iterate(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], firs
         for watcher in watchers:
             watcher.before(iteration)
         step = trainer.step(keeper.asks)
-        meter.add(step)
+        meter.steps.append(step)
         for watcher in watchers:
             watcher.after(iteration)
         ending = _ending(trainer.layout.train_iters, iteration, step, keeper)
@@ -84,7 +85,7 @@ def _iterate(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], firs
             if keeper.until.is_enough(interval) and not ending:
                 ending = Ending(iteration=iteration, text=FINISHED.format(iteration))
         if not step.is_nan:
-            meter.leave_out(keeper.keep(iteration, last=ending is not None))
+            meter.since_s += keeper.keep(iteration, last=ending is not None)  # which is not training
         if ending:
             said = keeper.until.text(iteration, trainer.layout.train_iters)
             return replace(ending, text=said + ending.text) if ending.code == 0 else ending
@@ -117,23 +118,15 @@ class Meter:
         self._model_flops = model_flops_per_token(shape) * layout.global_batch_size * settings.seq_length
         recompute = settings.granularity is not None
         self._legacy_flops = legacy_flops_per_iteration(shape, layout.global_batch_size, recompute=recompute)
-        self._steps: list[Step] = []
-        self._since_s = self._now_s()
-
-    def add(self, step: Step) -> None:
-        """Take one iteration."""
-        self._steps.append(step)
-
-    def leave_out(self, seconds: float) -> None:
-        """Let what has just taken so long be no part of any iteration: a checkpoint is not training."""
-        self._since_s += seconds
+        self.steps: list[Step] = []
+        self.since_s = self._now_s()
 
     def read(self, iteration: int) -> Interval:
         """Return the interval that ends with `iteration`, and begin the next; every rank must call it."""
         now_s, unix_time_s = self._now_s(), time.time()
-        steps, elapsed_s = self._steps, (now_s - self._since_s) / len(self._steps)
+        steps, elapsed_s = self.steps, (now_s - self.since_s) / len(self.steps)
         losses = [step.loss for step in steps if step.is_nan or not step.skipped]
-        self._steps, self._since_s = [], now_s  # the time of logging counts: it is part of the run
+        self.steps, self.since_s = [], now_s  # the time of logging counts: it is part of the run
         trainer, layout = self._trainer, self._trainer.layout
         return Interval(
             iteration=iteration,

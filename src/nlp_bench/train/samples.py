@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
@@ -24,13 +25,23 @@ Batch = dict[str, torch.Tensor]
 """Tensors [micro_batch_size, ...] by name."""
 
 
-class Samples(Protocol):
-    """A list of samples."""
+Tokens = NDArray[np.int64]
+
+
+class Rows(Protocol):
+    """A list of rows of equal length, each the numbers of its tokens."""
 
     def __len__(self) -> int: ...
-    def sample(self, index: int) -> Batch:
-        """Return the tensors of sample `index` by name, without the dimension of the batch."""
-        ...
+    def __getitem__(self, index: int, /) -> Tokens: ...
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a family makes of rows: a sample of each."""
+
+    rows: Rows
+    sample: Callable[[int], Batch]
+    """From the number of a row to tensors by name, without the dimension of the batch."""
 
 
 def microbatches(
@@ -64,7 +75,7 @@ def _read(
     size = settings.micro_batch_size
     first = first_sample + parallel_state.get_data_parallel_rank() * size
     while True:
-        rows = [samples.sample((first + i) % len(samples)) for i in range(size)]
+        rows = [samples.sample((first + i) % len(samples.rows)) for i in range(size)]
         batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
         tokens = [tensor for name, tensor in batch.items() if name.endswith("tokens")]
         least, greatest = min(int(one.min()) for one in tokens), max(int(one.max()) for one in tokens)
@@ -98,15 +109,6 @@ NUM_MOCK_ROWS = 64
 MAX_INDEXED_ROWS = 1_000_000  # an index of all 300 million samples of an old script would take gigabytes
 SURPLUS = 1.005
 """Rows of a blended dataset over its share, as in megatron-core's builder: the blend's rounding may ask for some more."""
-
-Tokens = NDArray[np.int64]
-
-
-class Rows(Protocol):
-    """A list of rows of equal length, each the numbers of its tokens."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> Tokens: ...
 
 
 def open_rows(settings: Settings, layout: Layout, length: int, vocab_size: int) -> Rows:

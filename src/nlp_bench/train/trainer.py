@@ -54,8 +54,7 @@ class Trainer:
         self.family = family_of(job.settings)
         self.places = places(job)
         self.model = build_model(job, self.family)
-        self.optimizer = build_optimizer(self.settings, self.model)
-        self.optimizer_name = use_fused_kernels(self.optimizer)
+        self.optimizer, self.optimizer_name = build_optimizer(self.settings, self.model)
         self.schedule = build_schedule(self.settings, self.layout, self.optimizer)
         self._forward_backward = get_forward_backward_func()
         STARTUP.mark("model and optimizer")
@@ -177,8 +176,11 @@ SAME_IN_OPTIMIZER = (
 """Fields of megatron-core's OptimizerConfig that have the settings' names."""
 
 
-def build_optimizer(settings: Settings, model: list[DistributedDataParallel]) -> MegatronOptimizer:
-    """Return the optimizer of this rank; with torch's Adam its fused kernel, with one from Apex that one."""
+def build_optimizer(settings: Settings, model: list[DistributedDataParallel]) -> tuple[MegatronOptimizer, str]:
+    """Return the optimizer of this rank and its name for the log; of torch's Adam the one kernel for all parameters.
+
+    Which Adam it is, and the kernels that measure and scale the gradients, kernels/choice.py has chosen before.
+    """
     optimizer = get_megatron_optimizer(
         OptimizerConfig(
             **same_names(settings, SAME_IN_OPTIMIZER),
@@ -189,20 +191,12 @@ def build_optimizer(settings: Settings, model: list[DistributedDataParallel]) ->
         use_gloo_process_groups=False,
     )
     model[0].config.grad_scale_func = optimizer.scale_loss  # one configuration for all parts
-    return optimizer
-
-
-def use_fused_kernels(optimizer: MegatronOptimizer) -> str:
-    """Switch torch's Adam to one kernel for all parameters; return the optimizer's name for the log.
-
-    Which Adam it is, and the kernels that measure and scale the gradients, kernels/choice.py has chosen before.
-    """
     inner = [part.optimizer for part in optimizer.chained_optimizers if part.optimizer is not None]
     for one in inner:
         for group in one.param_groups if isinstance(one, torch.optim.AdamW) else ():
             group["fused"] = True
     kinds = {f"{type(one).__module__.split('.')[0]} {type(one).__name__}" for one in inner}
-    return ", ".join(sorted(kinds)) + ", fused"
+    return optimizer, ", ".join(sorted(kinds)) + ", fused"
 
 
 def build_schedule(settings: Settings, layout: Layout, optimizer: MegatronOptimizer) -> OptimizerParamScheduler:

@@ -70,12 +70,6 @@ def divide(settings: Settings, layout: Layout) -> None:
     tensor_parallel.model_parallel_cuda_manual_seed(settings.seed + 100 * stage)  # as Megatron-LM: stages differ
 
 
-def disconnect() -> None:
-    """Wait for the other ranks and leave the process group."""
-    wait_for_all()
-    dist.destroy_process_group()
-
-
 def wait_for_all() -> None:
     """Return when every rank has called this; the GPU is named, or torch warns that it takes the current one."""
     dist.barrier(device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None)

@@ -28,7 +28,7 @@ from nlp_bench.train.settings.data import wordpiece_numbers
 NUM_SPECIAL = 3
 
 
-class MaskedSamples:
+class _MaskedSamples:
     """Pairs of texts with masked tokens; which ones depends on the seed and the sample's number alone."""
 
     def __init__(self, rows: Rows, settings: Settings, layout: Layout) -> None:
@@ -43,10 +43,7 @@ class MaskedSamples:
             [known[f"[{name}]"] for name in ("CLS", "SEP", "MASK")] if known else last_three
         )
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def sample(self, index: int) -> Batch:
+    def __call__(self, index: int) -> Batch:
         """Return sample `index`, padded with 0.
 
         tokens, labels int64 [seq_length], mask bool (True at real tokens), loss_mask bool (True where a token is to be guessed);
@@ -179,11 +176,10 @@ def _linear(config: TransformerConfig, width: int) -> torch.nn.Linear:
     return linear
 
 
-class Bert(Family):
+class _Bert(Family):
     """A network that reads in both directions."""
 
     def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
-        """Return one part of the model."""
         return BertPart(job, config, place)
 
     def open_samples(self, job: Job) -> Samples:
@@ -191,7 +187,7 @@ class Bert(Family):
         settings, layout = job.settings, job.layout
         frame = 2 if settings.bert_no_binary_head else 3
         rows = open_rows(settings, layout, settings.seq_length - frame, layout.vocab_size - NUM_SPECIAL)
-        return MaskedSamples(rows, settings, layout)
+        return Samples(rows, _MaskedSamples(rows, settings, layout))
 
     def forward(self, _job: Job, batch: Batch | None, model: Any) -> tuple[Any, Loss]:
         """Guess the masked tokens and whether the second text follows the first; the loss is the sum of both.
@@ -211,8 +207,7 @@ class Bert(Family):
         return answer, loss
 
     def facts(self, _job: Job) -> dict[str, str]:
-        """Return what the log says of tokens and FLOPs."""
         return {"model FLOPs": "3 x forward, attention in full, the head that guesses tokens at every token"}
 
 
-FAMILY = Bert()
+FAMILY = _Bert()

@@ -10,14 +10,13 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from nlp_bench.train.attention import own_part
 from nlp_bench.train.families import Family, Loss, loss_of
 from nlp_bench.train.model import Job, Place, stack
-from nlp_bench.train.samples import Batch, Rows, Samples, open_rows
+from nlp_bench.train.samples import Batch, Samples, open_rows
 
 
-class Gpt(Family):
+class _Gpt(Family):
     """A decoder that guesses the next token."""
 
     def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
-        """Return one part of the model."""
         settings = job.settings
         model: torch.nn.Module = GPTModel(
             config,
@@ -33,8 +32,9 @@ class Gpt(Family):
         return model
 
     def open_samples(self, job: Job) -> Samples:
-        """Return rows of consecutive tokens, one longer than the sequence."""
-        return GptSamples(open_rows(job.settings, job.layout, job.settings.seq_length + 1, job.layout.vocab_size))
+        """Return rows of tokens int64 [seq_length + 1], of which each but the last is read, each but the first guessed."""
+        rows = open_rows(job.settings, job.layout, job.settings.seq_length + 1, job.layout.vocab_size)
+        return Samples(rows, lambda index: {"tokens": torch.from_numpy(rows[index])})
 
     def forward(self, job: Job, batch: Batch | None, model: Any) -> tuple[torch.Tensor, Loss]:
         """Guess each next token: logits to losses [b, s] on the last part."""
@@ -47,18 +47,4 @@ class Gpt(Family):
         return model(tokens, positions, None, labels=labels), lambda losses: loss_of(losses.float().mean())
 
 
-class GptSamples:
-    """One row per sample: tokens int64 [seq_length + 1], of which each but the last is read, each but the first guessed."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def sample(self, index: int) -> Batch:
-        """Return sample `index`."""
-        return {"tokens": torch.from_numpy(self._rows[index])}
-
-
-FAMILY = Gpt()
+FAMILY = _Gpt()

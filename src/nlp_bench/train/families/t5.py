@@ -41,7 +41,7 @@ START = 0
 """First token of the decoder's input: T5's padding token, which is 0."""
 
 
-class SpanSamples:
+class _SpanSamples:
     """Texts with spans cut out; which ones depends on the seed and the sample's number alone."""
 
     def __init__(self, rows: Rows, sizes: SpanSizes, settings: Settings, layout: Layout) -> None:
@@ -51,10 +51,7 @@ class SpanSamples:
             layout.vocab_size - settings.vocab_extra_ids - 1
         )  # as the data's documents end; sentinels are behind it
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def sample(self, index: int) -> Batch:
+    def __call__(self, index: int) -> Batch:
         """Return sample `index`, padded with 0.
 
         encoder_tokens int64 [seq_length] and encoder_mask bool (True at real tokens); decoder_tokens, labels int64 and loss_mask
@@ -171,7 +168,7 @@ class Span:
     """What remains of --recompute-num-layers for this run; None where nothing is recomputed."""
 
 
-class RunOfLayers(TransformerBlock):  # type: ignore[misc]  # megatron-core has no types
+class _RunOfLayers(TransformerBlock):  # type: ignore[misc]  # megatron-core has no types
     """megatron-core's block of layers, whose layers are counted within their own stack instead of over the pipeline."""
 
     def __init__(self, config: TransformerConfig, layer: ModuleSpec, norm: type, span: Span, stage: int | None) -> None:
@@ -225,10 +222,10 @@ class T5Part(Part):
         self.encoder = self.decoder = None
         if encoder.count:
             kind = layer(job, AttnMaskType.padding)
-            self.encoder = RunOfLayers(config, kind, job.kernels.modules.norm, encoder, stage)
+            self.encoder = _RunOfLayers(config, kind, job.kernels.modules.norm, encoder, stage)
         if decoder.count:
             kind = layer(job, AttnMaskType.causal, cross=True)
-            self.decoder = RunOfLayers(config, kind, job.kernels.modules.norm, decoder, stage)
+            self.decoder = _RunOfLayers(config, kind, job.kernels.modules.norm, decoder, stage)
         self.encoder_bias = self.decoder_bias = None
         if settings.position_embedding_type == "relative":
             config.has_cond_embedder = True  # megatron-core then sums the gradients of the copies that all stages hold
@@ -289,11 +286,10 @@ def _joined(mask: torch.Tensor | None, table: RelativeBias | None) -> torch.Tens
     return bias if mask is None else bias.masked_fill(mask, -torch.inf)
 
 
-class T5(Family):
+class _T5(Family):
     """A network that restores the spans of tokens that were cut out of a text."""
 
     def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
-        """Return one part of the model."""
         return T5Part(job, config, place)
 
     def open_samples(self, job: Job) -> Samples:
@@ -301,7 +297,7 @@ class T5(Family):
         settings, layout = job.settings, job.layout
         sizes = span_sizes(settings)
         rows = open_rows(settings, layout, sizes.text, layout.vocab_size - settings.vocab_extra_ids - 1)
-        return SpanSamples(rows, sizes, settings, layout)
+        return Samples(rows, _SpanSamples(rows, sizes, settings, layout))
 
     def forward(self, _job: Job, batch: Batch | None, model: Any) -> tuple[torch.Tensor, Loss]:
         """Guess the tokens that were cut out: losses [b, decoder tokens] on the last part."""
@@ -311,7 +307,6 @@ class T5(Family):
         return losses, lambda losses: loss_of(mean_over(losses, batch["loss_mask"]))
 
     def facts(self, job: Job) -> dict[str, str]:
-        """Return what the log says of tokens and FLOPs."""
         source, target = job.settings.seq_length, job.settings.decoder_seq_length
         return {
             "tokens": f"{source} per sample, those of the encoder; the {target} of the decoder are not counted",
@@ -319,4 +314,4 @@ class T5(Family):
         }
 
 
-FAMILY = T5()
+FAMILY = _T5()

@@ -7,7 +7,6 @@ ever. And its `CheckpointWithoutOutput()` takes fp8=False for 8-bit floats and l
 
 import functools
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -76,16 +75,12 @@ class RecomputedMLP(MLP):  # type: ignore[misc]
             biases.append(bias)  # None where the layer, or no layer, has added it
             return output  # type: ignore[no-any-return]
 
-        output = self._checkpointed(block, hidden)
-        return output, biases[0]
-
-    def _checkpointed(self, block: Callable[[torch.Tensor], torch.Tensor], hidden: torch.Tensor) -> torch.Tensor:
         if not self.config.fp8:
-            return tensor_parallel.checkpoint(block, False, hidden)  # type: ignore[no-any-return]
+            return tensor_parallel.checkpoint(block, False, hidden), biases[0]
         from megatron.core.extensions.transformer_engine import te_checkpoint  # noqa: PLC0415  # keeps scales apart
 
         tracker = tensor_parallel.random.get_cuda_rng_tracker
-        return te_checkpoint(block, False, tracker, self.tp_group, hidden)  # type: ignore[no-any-return]
+        return te_checkpoint(block, False, tracker, self.tp_group, hidden), biases[0]
 
 
 def repair_recompute() -> None:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.seal import LogSeal
-from nlp_bench.terminal import StatusLine
+from nlp_bench.terminal import StatusLine, duration_text
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.logline import Interval
 from nlp_bench.train.settings import Settings
@@ -136,16 +136,9 @@ class Progress(Watcher):
         first, since_s = self._first or (iteration, now_s)
         if iteration > first and now_s > since_s:
             seconds = (now_s - since_s) / (iteration - first)
-            left = f"{_time((self._last_iteration - iteration) * seconds)} left"
+            left = f"{duration_text((self._last_iteration - iteration) * seconds)} left"
             words += [f"{self._tokens / seconds:.0f} tokens/s", left]
         return ", ".join(words)
-
-
-def _time(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    return f"{round(whole / 60)} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 MOST_LISTED = 8
