@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.cli.parser import HINTS, SUBCOMMANDS, parser_of, verbs
+from nlp_bench.cli.parser import HINTS, parser_of
+from nlp_bench.cli.registry import SUBCOMMANDS
 from nlp_bench.train.arguments import spellings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +40,7 @@ def unknown_in_commands(text: str, known: dict[str, set[str]]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def known() -> dict[str, set[str]]:
-    names = [name for one in SUBCOMMANDS for name in (one, *(f"{one} {verb}" for verb in verbs(one)))]
+    names = [name for one, entry in SUBCOMMANDS.items() for name in (one, *(f"{one} {verb}" for verb in entry.verbs))]
     found = {name: set(parser_of(name).spellings) for name in names}
     return found | {"any": set().union(*found.values())}
 

@@ -3,12 +3,13 @@
 import pytest
 
 from nlp_bench.cli.main import main
-from nlp_bench.cli.parser import HINTS, SUBCOMMANDS, Parser, parser_of, verbs
+from nlp_bench.cli.parser import HINTS, Parser, parser_of
+from nlp_bench.cli.registry import SUBCOMMANDS
 from nlp_bench.config.request import SBATCH, Request, from_options
 from nlp_bench.launch.scheduler import slurm_options
 from nlp_bench.launch.scheduler.slurm_options import check_words
 
-NAMES = [name for one in SUBCOMMANDS for name in (one, *(f"{one} {verb}" for verb in verbs(one)))]
+NAMES = [name for one, entry in SUBCOMMANDS.items() for name in (one, *(f"{one} {verb}" for verb in entry.verbs))]
 OTHER_MEANINGS = {"--nodes": ("doctor",), "--output": ()}
 RUN = ("check", "submit", "rehearse")
 
@@ -25,7 +26,7 @@ def test_every_subcommand_has_short_usage_and_an_example(name: str, capsys: pyte
     assert shown.startswith(f"usage: nlp-bench {name} [OPTION ...]")
     assert len(shown.partition("\n\n")[0].splitlines()) <= 2
     assert f"example:\n  nlp-bench {name.split(maxsplit=1)[0]}" in shown or name == "launch"
-    for action in parser_of(name)._actions:
+    for action in parser_of(name).arguments:
         assert action.help, action.dest
 
 

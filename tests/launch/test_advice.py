@@ -1,14 +1,13 @@
 """Every way to end tells what happened, what shows it, where the log is and what to type."""
 
-import argparse
-import importlib
 import json
 import shlex
 from pathlib import Path
 
 import pytest
 
-from nlp_bench.cli.main import SUBCOMMANDS
+from nlp_bench.cli.parser import parser_of
+from nlp_bench.cli.registry import SUBCOMMANDS
 from nlp_bench.config.request import Request, from_options
 from nlp_bench.config.resolve import for_another_job, resolve
 from nlp_bench.config.run import Run, read_run
@@ -95,15 +94,13 @@ def check(words: list[str], folder: Path) -> None:
     if words[0] != "nlp-bench":
         return
     assert words[1] in SUBCOMMANDS
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    importlib.import_module(f"nlp_bench.cli.{words[1]}").add_arguments(parser)
     if "--help" in words:
         return
-    options = parser.parse_args(words[2:])
+    options = parser_of(words[1]).read(words[2:])
     assert getattr(options, "model", None) in {None, "tiny"}
     assert getattr(options, "system", None) in {None, "slurm-sandbox"}
     if words[1] == "submit":
-        run = for_another_job(read_run(options.run), from_options(options))
+        run = for_another_job(read_run(options.recorded), from_options(options))
         run, wishes = taken_up(run, Wishes(load=options.load))
         assert with_wishes(run, folder / "next", wishes).tuning.train_args
 

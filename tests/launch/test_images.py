@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.cli.build import APEX_COMMIT
+from nlp_bench.cli.setup import APEX_COMMIT
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "benchmark/containers"

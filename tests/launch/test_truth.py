@@ -14,7 +14,7 @@ import pytest
 from support.processes import HEARING
 
 from nlp_bench import marker
-from nlp_bench.cli import measure as measure_command
+from nlp_bench.cli import runs as measure_command
 from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve

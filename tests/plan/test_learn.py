@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nlp_bench.cli.main import main
-from nlp_bench.cli.plan.learn import result_of
+from nlp_bench.cli.plan.constants import result_of
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import NlpBenchError, UsageError

@@ -1,125 +1,116 @@
-"""What is wrong with this machine, before a job waits in the queue: each check with evidence and the command to type next.
+"""`nlp-bench doctor`: what is wrong with this machine or its nodes."""
 
-Exit code 0: no check failed; 1: one failed, or a node stands out; 2: a wrong word. docs/doctor.md tells what each check means.
-"""
-
-import argparse
 import json
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.options import add_format
-from nlp_bench.config.request import add_run_options, from_options
+from nlp_bench.cli.options import form, say
+from nlp_bench.cli.parser import Command
+from nlp_bench.config.options import flag, taken, value
+from nlp_bench.config.request import LaunchOptions, RunOptions, SlurmOptions, from_options
 from nlp_bench.config.values import duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nlp_bench.doctor.checks import Examined
     from nlp_bench.doctor.place import Place
 
-EXAMPLE = """nlp-bench doctor --system juwels-booster --model 175
+RUN = "for which run"
+NODES = "testing nodes (a Slurm job; inside an allocation at once; without Slurm this machine)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor(Command):
+    """What is wrong with this machine, before a job waits in the queue: each check with evidence and the command to type next.
+
+    Exit code 0: no check failed; 1: one failed, or a node stands out; 2: a wrong word. docs/doctor.md tells what each check means.
+    """
+
+    EXAMPLE = """nlp-bench doctor --system juwels-booster --model 175
   nlp-bench doctor --checks jube,disk,data
   nlp-bench doctor --nodes all                 # a job of a minute on every node of the partition: which ones are slow, or silent"""
 
+    system: str | None = taken(RunOptions, "system", group=RUN)
+    model: str | None = taken(RunOptions, "model", group=RUN)
+    """File of benchmark/models (default: tiny), or a path."""
+    launcher: str | None = taken(LaunchOptions, "launcher", group=RUN)
+    data_path: str | None = taken(RunOptions, "data_path", group=RUN)
+    queue: str | None = taken(LaunchOptions, "queue", group=RUN)
+    account: str | None = taken(LaunchOptions, "account", group=RUN)
+    timelimit: str | None = taken(LaunchOptions, "timelimit", group=RUN)
+    gres: str | None = taken(SlurmOptions, "gres", group=RUN)
+    container_image: str | None = taken(RunOptions, "container_image", group=RUN)
+    runs: Path | None = value(metavar="DIR", group=RUN)
+    """Where runs will be written (default: reports/runs)."""
+    checks: str | None = value(metavar="A,B")
+    """These checks only (--list names them)."""
+    list: bool = flag()
+    """Name the checks and end."""
+    verbose: bool = flag()
+    """Evidence of the checks that are well, too."""
+    format: str = form("table", "json")
+    which: str | None = value("--nodes", metavar="WHICH", group=NODES)
+    """All nodes of the partition that are up, a number of them, or a list: node[1-3],node7."""
+    wait: float = value(read=duration("s"), default=3600.0, metavar="SECONDS", group=NODES)
+    """How long the job may wait and run (default: 3600)."""
+    join: float = value("--join-timeout", "--join", read=duration("s"), default=60.0, metavar="SECONDS", group=NODES)
+    """How long the nodes wait for each other (default: 60)."""
+    output: Path | None = value(metavar="DIR", group=NODES)
+    """Folder of the test's records (default: reports/doctor/TIME)."""
+    test_this_node: Path | None = value(metavar="DIR", group=NODES, hidden=True)  # what the job starts
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `nlp-bench doctor`."""
-    what = parser.add_argument_group("for which run")
-    texts = {"model": "file of benchmark/models (default: tiny), or a path"}
-    names = ("system", "model", "launcher", "data_path", "queue", "account", "timelimit", "gres", "container_image")
-    add_run_options(what, names, texts)
-    what.add_argument("--runs", type=Path, metavar="DIR", help="where runs will be written (default: reports/runs)")
-    parser.add_argument("--checks", metavar="A,B", help="these checks only (--list names them)")
-    parser.add_argument("--list", action="store_true", help="name the checks and end")
-    parser.add_argument("--verbose", action="store_true", help="evidence of the checks that are well, too")
-    add_format(parser, "table", "json")
-    nodes = parser.add_argument_group(
-        "testing nodes (a Slurm job; inside an allocation at once; without Slurm this machine)"
-    )
-    nodes.add_argument(
-        "--nodes",
-        dest="which",
-        metavar="WHICH",
-        help="all nodes of the partition that are up, a number of them, or a list: node[1-3],node7",
-    )
-    nodes.add_argument(
-        "--wait",
-        type=duration("s"),
-        default=3600.0,
-        metavar="SECONDS",
-        help="how long the job may wait and run (default: 3600)",
-    )
-    nodes.add_argument(
-        "--join-timeout",
-        "--join",
-        dest="join",
-        type=duration("s"),
-        default=60.0,
-        metavar="SECONDS",
-        help="how long the nodes wait for each other (default: 60)",
-    )
-    nodes.add_argument(
-        "--output", type=Path, metavar="DIR", help="folder of the test's records (default: reports/doctor/TIME)"
-    )
-    nodes.add_argument("--test-this-node", type=Path, metavar="DIR", help=argparse.SUPPRESS)  # what the job starts
+    def run(self) -> int:
+        """Examine, print, and return 1 where something failed."""
+        from nlp_bench.doctor.checks import CHECKS, chosen, examine, is_bad
+        from nlp_bench.doctor.place import look_around
+        from nlp_bench.doctor.worker import test_this_node
 
+        if self.list:
+            width = max(map(len, CHECKS))
+            print("\n".join(f"{name:<{width}}  {text}" for name, text in CHECKS.items()))
+            return 0
+        names = chosen(self.checks)
+        if self.test_this_node:
+            test_this_node(self.test_this_node)
+            return 0
+        place = look_around(from_options(self), runs=self.runs)
+        if self.which is not None:
+            return self._nodes(place, self.which, names)
+        examined = examine(place, names)
+        self._print(place, examined)
+        return 1 if is_bad(examined) else 0
 
-def run(options: argparse.Namespace) -> int:
-    """Examine, print, and return 1 where something failed."""
-    from nlp_bench.doctor.checks import CHECKS, chosen, examine, is_bad
-    from nlp_bench.doctor.place import look_around
-    from nlp_bench.doctor.worker import test_this_node
+    def _print(self, place: "Place", examined: "Sequence[Examined]") -> None:
+        from nlp_bench.doctor.checks import counts, record, table
 
-    if options.list:
-        width = max(map(len, CHECKS))
-        print("\n".join(f"{name:<{width}}  {text}" for name, text in CHECKS.items()))
-        return 0
-    names = chosen(options.checks)
-    if options.test_this_node:
-        test_this_node(options.test_this_node)
-        return 0
-    place = look_around(from_options(options), runs=options.runs)
-    if options.which is not None:
-        return _nodes(options, place, options.which, names)
-    examined = examine(place, names)
-    _print(options, place, examined)
-    return 1 if is_bad(examined) else 0
+        if self.format == "json":
+            print(json.dumps(record(place, examined), indent=1, ensure_ascii=False))
+            return
+        print(table(examined, is_verbose=self.verbose))
+        say(counts(examined))
 
+    def _nodes(self, place: "Place", which: str, names: "Sequence[str]") -> int:
+        """Examine this node, test the others, write doctor.json; return 1 where either found a fault."""
+        from nlp_bench.doctor.checks import examine, is_bad, record
+        from nlp_bench.doctor.nodes import carry_out, choose, end_of_errors, prepare, read_nodes
+        from nlp_bench.doctor.verdict import text, verdict
+        from nlp_bench.files import write_json
 
-def _print(options: argparse.Namespace, place: "Place", examined: "list[Examined]") -> None:
-    from nlp_bench.doctor.checks import counts, record, table
-
-    if options.format == "json":
-        print(json.dumps(record(place, examined), indent=1, ensure_ascii=False))
-        return
-    print(table(examined, is_verbose=options.verbose))
-    print(f"nlp-bench: {counts(examined)}", file=sys.stderr)
-
-
-def _nodes(options: argparse.Namespace, place: "Place", which: str, names: list[str]) -> int:
-    """Examine this node, test the others, write doctor.json; return 1 where either found a fault."""
-    from nlp_bench.doctor.checks import examine, is_bad, record
-    from nlp_bench.doctor.nodes import carry_out, choose, end_of_errors, prepare, read_nodes
-    from nlp_bench.doctor.verdict import text, verdict
-    from nlp_bench.files import write_json
-
-    choice = choose(place, which)
-    examined = examine(place, names) if options.checks else []
-    folder = prepare(place, choice, options.output, join_s=options.join)
-    ended = carry_out(place, folder, wait_s=options.wait, say=_say)
-    found = verdict(choice, read_nodes(folder), place.accelerator, folder=folder, ended=ended)
-    found["errors"] = end_of_errors(folder) if found["bad"] else []
-    whole = record(place, examined, nodes=found)
-    write_json(folder / "doctor.json", whole)
-    if options.format == "json":
-        print(json.dumps(whole, indent=1, ensure_ascii=False))
-    else:
-        if examined:
-            _print(options, place, examined)
-            print()
-        print(text(found))
-    return 1 if found["bad"] or ended or is_bad(examined) else 0
-
-
-def _say(words: str) -> None:
-    print(f"nlp-bench: {words}", file=sys.stderr)
+        choice = choose(place, which)
+        examined = examine(place, names) if self.checks else []
+        folder = prepare(place, choice, self.output, join_s=self.join)
+        ended = carry_out(place, folder, wait_s=self.wait, say=say)
+        found = verdict(choice, read_nodes(folder), place.accelerator, folder=folder, ended=ended)
+        found["errors"] = end_of_errors(folder) if found["bad"] else []
+        whole = record(place, examined, nodes=found)
+        write_json(folder / "doctor.json", whole)
+        if self.format == "json":
+            print(json.dumps(whole, indent=1, ensure_ascii=False))
+        else:
+            if examined:
+                self._print(place, examined)
+                print()
+            print(text(found))
+        return 1 if found["bad"] or ended or is_bad(examined) else 0

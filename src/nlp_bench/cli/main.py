@@ -1,4 +1,4 @@
-"""The command line: one program, whose subcommands are the rooms of the house."""
+"""The command line: one program with subcommands; signals, streams and errors end every one of them in the same way."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from nlp_bench import __version__
-from nlp_bench.cli.parser import SUBCOMMANDS, module_of, parser_of, verbs
+from nlp_bench.cli.registry import SUBCOMMANDS
 from nlp_bench.cli.surroundings import keep_caches_private, settle
 from nlp_bench.errors import NlpBenchError, UsageError, explained, nearest
 
@@ -137,9 +137,11 @@ def _dispatch(words: list[str]) -> int:
     if words[0] not in SUBCOMMANDS:
         raise UsageError(f"unknown subcommand {words[0]!r}{nearest(words[0], list(SUBCOMMANDS))}")
     name, words = words[0], words[1:]
-    if words and words[0] in verbs(name):
+    if words and words[0] in SUBCOMMANDS[name].verbs:
         name, words = f"{name} {words[0]}", words[1:]
-    return int(module_of(name).run(parser_of(name).read(words)))
+    from nlp_bench.cli.parser import parser_of  # the overview has no options
+
+    return int(parser_of(name).read(words).run())
 
 
 def _overview() -> str:
@@ -149,7 +151,7 @@ def _overview() -> str:
         "usage: nlp-bench SUBCOMMAND …",
         "",
     ]
-    lines += [f"  {name:<10} {text}" for name, text in SUBCOMMANDS.items()]
+    lines += [f"  {name:<10} {entry.text}" for name, entry in SUBCOMMANDS.items()]
     lines += [
         "",
         "example:",

@@ -2,35 +2,17 @@
 
 import argparse
 import importlib
+import inspect
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
+from nlp_bench.cli.registry import SUBCOMMANDS
+from nlp_bench.config.options import add_fields, explain
+from nlp_bench.config.request import GROUPS, add_spellings
 from nlp_bench.errors import UsageError, nearest
 
-SUBCOMMANDS = {
-    "init": "make a working folder from an installed package: workflow, data files, README",
-    "check": "resolve and validate one run; nothing is started",
-    "build": "compile and warm the fused kernels of this machine",
-    "data": "make or prepare training data (.bin/.idx)",
-    "submit": "submit one run to Slurm, or run it here",
-    "launch": "start torchrun on this node (called by the job script)",
-    "sync": "decide how a run ended and leave JUBE's marker",
-    "watch": "show the progress of runs until they end",
-    "measure": "turn one run's log into result.json and metrics.txt",
-    "report": "any training log or run directory to tokens per second",
-    "compare": "whether one measurement is faster than another",
-    "history": "the runs of a machine over time, in one file",
-    "bundle": "pack the evidence behind numbers into one file",
-    "verify": "check a bundle offline: hashes, numbers, log lines",
-    "export": "valid runs in the forms of MLPerf, torchtitan, collectors",
-    "plan": "every legal configuration, its memory and its time, before any job",
-    "rehearse": "the trainer's own step of any rank of any job, without a GPU",
-    "doctor": "what is wrong with this machine, or with one of its nodes",
-    "completion": "print the script by which a shell completes these words",
-}
-"""Each is a module here of the same name, with a docstring, EXAMPLE, add_arguments and run; VERBS are modules of its own."""
 FOREIGN = ("--train-args", "--sbatch-arg", "--srun-arg")
 """Options whose value is another program's option, so that it begins with -- as well."""
 HINTS = {
@@ -47,6 +29,16 @@ HINTS = {
 """Names of Megatron-LM, torchrun and Slurm that mean something else here, where a subcommand does not take them."""
 
 
+class Command:
+    """A subcommand: its docstring is the description of --help, its fields are the options and arguments."""
+
+    EXAMPLE: ClassVar[str]
+
+    def run(self) -> int:
+        """Do it: the result goes to stdout, talk to stderr. Return the exit code."""
+        raise NotImplementedError
+
+
 class Formatter(argparse.RawDescriptionHelpFormatter):
     """Shows the value of an option once, behind its last spelling."""
 
@@ -60,17 +52,24 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An argparse whose errors are a UsageError."""
 
-    def __init__(self, name: str, module: ModuleType) -> None:
+    def __init__(self, name: str, command: type[Command]) -> None:
         """Make the parser of `nlp-bench NAME`."""
         super().__init__(
             prog=f"nlp-bench {name}",
-            description=module.__doc__,
-            epilog=f"example:\n  {module.EXAMPLE}",
+            description=inspect.cleandoc(command.__doc__ or ""),
+            epilog=f"example:\n  {command.EXAMPLE}",
             formatter_class=Formatter,
             allow_abbrev=False,
             exit_on_error=False,
         )
-        module.add_arguments(self)
+        self.command = command
+        groups: dict[str, list[str]] = {}
+        for one in fields(command):  # type: ignore[arg-type]  # of a dataclass
+            groups.setdefault(one.metadata.get("group", ""), []).append(one.name)
+        for title in sorted(groups, key=lambda title: GROUPS.index(title) if title in GROUPS else len(GROUPS)):
+            container = self.add_argument_group(title) if title else self
+            add_fields(container, command, groups[title])
+            add_spellings(container, groups[title])
         words = [
             f"{one.metavar or one.dest}{' ...' * (one.nargs in {'*', '+'})}" for one in self._get_positional_actions()
         ]
@@ -78,7 +77,8 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def arguments(self) -> list[argparse.Action]:
-        """Every option and positional argument."""
+        """Every option and positional argument, with its help."""
+        explain(self._actions, self.command)
         return list(self._actions)
 
     @property
@@ -86,14 +86,14 @@ class Parser(argparse.ArgumentParser):
         """Every spelling of every option."""
         return list(self._option_string_actions)
 
-    def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """Return the options in `words`; raises UsageError naming option, value, rule and remedy."""
+    def read(self, words: Sequence[str]) -> Any:
+        """Return the subcommand with the options in `words`; raises UsageError naming option, value, rule and remedy."""
         joined = _joined(words)
         self._refuse_unknown(joined)
         # Words behind `--` are names, whatever they begin with; argparse's mixed reading does not know that.
         parse = self.parse_args if "--" in joined else self.parse_intermixed_args
         try:
-            return parse(joined)
+            options = vars(parse(joined))
         except argparse.ArgumentError as error:
             names = (error.argument_name or "").split("/")
             typed = {word.partition("=")[0] for word in joined}
@@ -101,6 +101,14 @@ class Parser(argparse.ArgumentParser):
             if not name:
                 self.error(error.message)
             raise UsageError(f"{name}: {error.message}") from error
+        known = {one.name for one in fields(self.command)}  # type: ignore[arg-type]  # of a dataclass
+        given = {name: one for name, one in options.items() if one is not None and name in known}
+        return self.command(**{name: tuple(one) if isinstance(one, list) else one for name, one in given.items()})
+
+    def format_help(self) -> str:
+        """Return the help; only now the docstrings are read."""
+        explain(self._actions, self.command)
+        return super().format_help()
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; argparse's own would pass over a full disk."""
@@ -157,16 +165,15 @@ def _joined(words: Sequence[str]) -> list[str]:
     return joined
 
 
-def verbs(name: str) -> tuple[str, ...]:
-    """Return the verbs of a subcommand that have options of their own."""
-    return getattr(module_of(name), "VERBS", ())
-
-
-def module_of(name: str) -> ModuleType:
-    """Return the module of a subcommand, or of "SUBCOMMAND VERB"."""
-    return importlib.import_module(f"nlp_bench.cli.{name.replace(' ', '.')}")
+def command_of(name: str) -> type[Command]:
+    """Return the class of a subcommand, or of "SUBCOMMAND VERB"."""
+    first, _, verb = name.partition(" ")
+    entry = SUBCOMMANDS[first]
+    module = importlib.import_module(f"nlp_bench.cli.{entry.verbs[verb] if verb else entry.module}")
+    found: type[Command] = getattr(module, name.title().replace(" ", ""))
+    return found
 
 
 def parser_of(name: str) -> Parser:
     """Return the parser of a subcommand, or of "SUBCOMMAND VERB"."""
-    return Parser(name, module_of(name))
+    return Parser(name, command_of(name))

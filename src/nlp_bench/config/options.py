@@ -1,5 +1,6 @@
 """Options from dataclasses: a field says its names, its group and its value, its docstring is the help; each is defined once."""
 
+import argparse
 import ast
 import functools
 import inspect
@@ -7,13 +8,11 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args, get_origin
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias, get_args, get_origin
 
 from nlp_bench.config.values import OneOf, UnlessDefault, size, switch
 from nlp_bench.errors import UsageError
-
-if TYPE_CHECKING:
-    import argparse
 
 Container: TypeAlias = "argparse._ActionsContainer"  # noqa: SLF001  # the only base that parsers and groups have
 """A parser, or a group of one."""
@@ -41,9 +40,33 @@ def option(  # noqa: PLR0913  # each word says one thing of the option
         default=None,
         metadata={
             "names": names, "group": group, "read": read or (OneOf(*words) if words else None), "words": words, "least": least,
-            "metavar": metavar or ("WORD" if words else ""), "jube": jube, "of_job": of_job, "default": default,
+            "metavar": metavar or ("WORD" if words else ""), "jube": jube, "of_job": of_job, "default": default, "unset": True,
         },
     )  # fmt: skip
+
+
+def value(*names: str, default: Any = None, **metadata: Any) -> Any:
+    """Return a field of a subcommand that is its option; of a tuple one that is repeated.
+
+    `metadata` are `read`, `metavar` and `group` as of `option`; `help` in place of a docstring; `nargs` and `const` as of argparse.
+    """
+    return field(default=default, metadata={"names": names, **metadata})
+
+
+def flag(*names: str, group: str = "", hidden: bool = False) -> Any:
+    """Return a field of a subcommand that is a switch without a value."""
+    return value(*names, default=False, group=group, hidden=hidden)
+
+
+def argument(metavar: str, *, default: Any = MISSING, **metadata: Any) -> Any:
+    """Return a field of a subcommand that is a positional argument; `metadata` as of `value`."""
+    return field(default=default, metadata={"names": None, "metavar": metavar, **metadata})
+
+
+def taken(record: type, name: str, **metadata: Any) -> Any:
+    """Return a field of a subcommand that is the option of this name of `record`; without a docstring it has that one's."""
+    (one,) = (one for one in fields(record) if one.name == name)
+    return field(default=None, metadata={**one.metadata, "help": None, "from": record, **metadata})
 
 
 def one_of(*words: str, default: Any = MISSING) -> Any:
@@ -70,20 +93,20 @@ class Checked:
     def __post_init__(self) -> None:
         """Give options that nobody gave their default; raise UsageError for the first field that breaks its rule."""
         for one in fields(self):  # type: ignore[arg-type]  # of a dataclass
-            value, name = getattr(self, one.name), f"{self.WHERE}.{one.name}"
-            if value is None and (value := one.metadata.get("default")) is not None:
-                if value is MISSING:
+            held, name = getattr(self, one.name), f"{self.WHERE}.{one.name}"
+            if held is None and (held := one.metadata.get("default")) is not None:
+                if held is MISSING:
                     raise UsageError(f"{name}: missing")
-                object.__setattr__(self, one.name, value)
+                object.__setattr__(self, one.name, held)
             words, least = one.metadata.get("words"), one.metadata.get("least", 1)
-            if words and isinstance(value, str) and value not in words:
-                raise UsageError(f"{name}: {value!r} is not one of {', '.join(words)}")
-            if "most" in one.metadata and value is not None:
-                if not least <= value <= one.metadata["most"]:
+            if words and isinstance(held, str) and held not in words:
+                raise UsageError(f"{name}: {held!r} is not one of {', '.join(words)}")
+            if "most" in one.metadata and held is not None:
+                if not least <= held <= one.metadata["most"]:
                     rule = f"{least:g} to {one.metadata['most']:g} {one.metadata['unit']}"
-                    raise UsageError(f"{name}: {value:g} is not within {rule}")
-            elif isinstance(value, int) and not isinstance(value, bool) and value < least:
-                raise UsageError(f"{name}: {value} must be {'greater than 0' if least else 'at least 0'}")
+                    raise UsageError(f"{name}: {held:g} is not within {rule}")
+            elif isinstance(held, int) and not isinstance(held, bool) and held < least:
+                raise UsageError(f"{name}: {held} must be {'greater than 0' if least else 'at least 0'}")
 
 
 def spellings(record: type, name: str) -> tuple[str, ...]:
@@ -98,31 +121,55 @@ def given(asked: object, kind: type) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(asked, name, None)) is not None}
 
 
-def add_fields(container: Container, record: type, names: Iterable[str], texts: dict[str, str] | None = None) -> None:
-    """Add the options of these fields of `record`; `texts` replaces the help of some."""
-    texts, by_name = texts or {}, {one.name: one for one in fields(record)}
-    for name in names:
-        text = texts.get(name) or _help(field_texts(record)[name])
-        container.add_argument(*spellings(record, name), dest=name, help=text, **_how(by_name[name]))
+def add_fields(container: Container, record: type, names: Iterable[str]) -> None:
+    """Add the options of these fields of `record`. `explain` adds their help, which nobody but --help pays for."""
+    for one in fields(record):
+        if one.name in names:
+            if one.metadata["names"] is None:
+                container.add_argument(one.name, **_how(one))
+            else:
+                container.add_argument(*spellings(record, one.name), dest=one.name, **_how(one))
 
 
 def _how(one: "Field[Any]") -> dict[str, Any]:
-    """Return how argparse reads a field; what is not given, and JUBE's word "default", are None."""
-    kinds = get_args(one.type) or (one.type,)
-    read, metavar = one.metadata["read"], one.metadata["metavar"] or None
-    if get_origin(one.type) is tuple and not read:
-        return {"action": "append", "metavar": metavar}
+    """Return how argparse reads a field; what is not given is None, and so is JUBE's word "default" for an option of a run."""
+    kinds, metadata = {*get_args(one.type), one.type}, one.metadata
+    read = metadata.get("read") or (Path if Path in kinds else size if int in kinds else None)
+    is_unset, nargs, metavar = metadata.get("unset"), metadata.get("nargs"), metadata.get("metavar") or None
     if bool in kinds:
-        return {"type": UnlessDefault(switch), "nargs": "?", "const": True, "metavar": "BOOL"}
-    if int in kinds:
-        return {"type": UnlessDefault(read or size), "metavar": metavar or "N"}
-    return {"type": UnlessDefault(read or str), "metavar": metavar}
+        return (
+            {"type": UnlessDefault(switch), "nargs": "?", "const": True, "metavar": "BOOL"}
+            if is_unset
+            else {"action": "store_true", "default": None}
+        )
+    if get_origin(one.type) is tuple and not nargs and (read is None or metadata.get("is_repeated")):
+        return {"action": "append", "metavar": metavar, "type": read}
+    how = {
+        "type": UnlessDefault(read or str) if is_unset else read,
+        "metavar": metavar or ("N" if int in kinds else None),
+    }
+    if nargs:
+        how |= {"nargs": nargs, "const": metadata.get("const")} if nargs == "?" else {"nargs": nargs}
+    return how
+
+
+def explain(actions: "Iterable[argparse.Action]", record: type) -> None:
+    """Give these options of `record` their help: the docstrings of their fields."""
+    texts, by_name = field_texts(record), {one.name: one for one in fields(record)}
+    for action in actions:
+        if action.help is None and (one := by_name.get(action.dest)):
+            other = one.metadata.get("from")
+            action.help = (
+                argparse.SUPPRESS
+                if one.metadata.get("hidden")
+                else one.metadata.get("help") or _help(texts.get(one.name) or field_texts(other)[one.name])
+            )
 
 
 def _help(text: str) -> str:
     """Return a docstring as help: it begins small and has no full stop."""
     text = " ".join(text.split()).removesuffix(".").replace("%", "%%")
-    return text[0].lower() + text[1:] if text[1:2].islower() else text
+    return text[0].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 
 
 @functools.cache

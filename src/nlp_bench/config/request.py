@@ -7,14 +7,14 @@ or one of its spellings.
 """
 
 import argparse
-from collections.abc import Iterable
+import math
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from typing import Any
 
-from nlp_bench.config import scheduler
 from nlp_bench.config.options import Container, add_fields, option
-from nlp_bench.config.values import UNSET, OneOf, UnlessDefault, count, time_limit, words
+from nlp_bench.config.values import UNSET, OneOf, UnlessDefault, count, duration, time_limit, words
 
 RECOMPUTE = ("none", "selective", "full")
 GROUPS = TRAINED, SPREAD, TUNED, FROZEN, JOB = (
@@ -33,17 +33,52 @@ _spread = partial(option, group=SPREAD)
 _tuning = partial(option, group=TUNED)
 _frozen = partial(option, group=FROZEN, default=MISSING)
 _job = partial(option, group=JOB, of_job=True)
+_limit = partial(option, group="how long anything may take, and how often")
+MAX_RETRIES = 10
 
 
 class _Launcher(OneOf):
-    """A reader of a launcher: one of ours, or of those that are installed."""
+    """A reader of a launcher: one of ours, or of those that are installed. They are looked up when a word is read."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "words":
+            raise AttributeError(name)
+        from nlp_bench.config.scheduler import BUILT_IN  # noqa: PLC0415  # a reader of logs starts no job
+
+        return tuple(BUILT_IN)
 
     def __call__(self, text: str) -> str:
         """Return the word, or say which of ours there are."""
-        return text if text not in self.words and text in scheduler.scheduler_names() else super().__call__(text)
+        from nlp_bench.config.scheduler import scheduler_names  # noqa: PLC0415  # likewise
+
+        return text if text not in self.words and text in scheduler_names() else super().__call__(text)
 
 
-@dataclass(frozen=True, kw_only=True)
+def _whole_seconds(text: str) -> int:
+    return round(duration("s", least=0)(text))
+
+
+def _minutes(text: str) -> int:
+    return math.ceil(duration("min")(text))
+
+
+def _factor(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from 0 up; write 10") from None
+
+
+def _retries(text: str) -> int:
+    if not text.isdecimal() or len(text) > 4:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 0 to {MAX_RETRIES}")
+    return int(text)
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ShapeOptions:
     """Options of `model.architecture`."""
 
@@ -57,7 +92,7 @@ class ShapeOptions:
     """Tokens in a sample; 2048 or 2Ki, since 2k may be 2000."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TrainingOptions:
     """Options of `training`."""
 
@@ -73,7 +108,7 @@ class TrainingOptions:
     """What is computed again in the backward pass: none, selective (core attention) or full."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ParallelOptions:
     """Options of `parallel`."""
 
@@ -89,7 +124,7 @@ class ParallelOptions:
     """Context parallel size: ranks that share each sequence."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class BatchOptions:
     """Options of `batch`."""
 
@@ -101,7 +136,7 @@ class BatchOptions:
     """Samples of one optimizer step over all replicas, instead of --gas."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TuningOptions:
     """Options of `tuning`: switches that change how fast a run is, not what it trains."""
 
@@ -144,11 +179,11 @@ class TuningOptions:
     """Further words for the trainer: "--manual-gc --no-rope-fusion"."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class LaunchOptions:
     """Options of `launch`."""
 
-    launcher: str = option(group=JOB, read=_Launcher(*scheduler.BUILT_IN), metavar="WORD", default=MISSING)
+    launcher: str = option(group=JOB, read=_Launcher(), metavar="WORD", default=MISSING)
     """Launcher: slurm or local (default: slurm where sbatch answers)."""
     queue: str = _job("--queue", "--partition", metavar="Q", jube="queue", default=MISSING)
     """Partition of Slurm."""
@@ -160,7 +195,7 @@ class LaunchOptions:
     """Time limit of the job; 90min or 2h works too."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class SlurmOptions:
     """Options of `system.slurm`, and its keys in a system file."""
 
@@ -182,9 +217,31 @@ class SlurmOptions:
     """Further options of srun, one word each: --srun-arg=--cpu-bind=none."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request(SlurmOptions, LaunchOptions, ShapeOptions, TuningOptions, BatchOptions, ParallelOptions, TrainingOptions):
-    """All choices of one run; None means: as the data files have it. These here have no field of their own name in run.json."""
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class LimitOptions:
+    """Options of `limits`, of a submission alone."""
+
+    join_timeout_s: float | None = _limit("--join-timeout", "--join", read=duration("s"), metavar="SECONDS")
+    """How long a node waits for the others (default: by the number of nodes, 600 at most)."""
+    collective_timeout_min: int | None = _limit("--collective-timeout", read=_minutes, metavar="MINUTES")
+    """How long a rank waits in a collective (default: the trainer's, 10)."""
+    stall_factor: float = _limit("--stall-factor", read=_factor, metavar="K", default=10.0)
+    """End a run whose log is silent for K times its longest interval (10; 0: never)."""
+    stall_least_s: float = _limit("--stall-least", read=duration("s", least=0), metavar="SECONDS", default=300.0)
+    """Silence that is never a stall, however short the intervals are (300)."""
+    stall_start_s: float = _limit("--stall-start", read=duration("s", least=0), metavar="SECONDS", default=3600.0)
+    """Silence allowed before the second line of the log, behind its last one, and around checkpoints (3600)."""
+    notice_s: int = _limit("--notice", read=_whole_seconds, metavar="SECONDS", least=0, default=0)
+    """So long before the time limit the ranks stop behind their iteration, with a checkpoint where --save is given (0: never)."""
+    max_pending_s: float | None = _limit("--max-pending", read=duration("s", least=0), metavar="SECONDS")
+    """Cancel a job that has waited so long in the queue (0: never)."""
+    retries: int = _limit("--retries", read=_retries, metavar="N", jube="retries", least=0, default=0)
+    """Further jobs where a node failed or the job was preempted (0); no other end is tried again."""
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class RunOptions:
+    """Options that have no field of their own name in run.json."""
 
     model: str | None = option("--model", group=TRAINED, metavar="M", jube="nlp_model_size")
     """File of benchmark/models (tiny, 13, 175), or a path."""
@@ -198,17 +255,15 @@ class Request(SlurmOptions, LaunchOptions, ShapeOptions, TuningOptions, BatchOpt
     """Image for pyxis or apptainer."""
 
 
-def add_request_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that describe one run."""
-    for title in GROUPS:
-        names = [one.name for one in fields(Request) if one.metadata["group"] == title]
-        names.sort(key=lambda name: name not in {"model", "system"})  # first what all others belong to
-        add_run_options(parser.add_argument_group(title), names)
+@dataclass(frozen=True, kw_only=True)
+class Request(
+    SlurmOptions, LaunchOptions, ShapeOptions, TuningOptions, BatchOptions, ParallelOptions, TrainingOptions, RunOptions
+):
+    """All choices of one run; None means: as the data files have it."""
 
 
-def add_run_options(container: Container, names: Iterable[str], texts: dict[str, str] | None = None) -> None:
-    """Add these fields of Request with what belongs to them; `texts` replaces the help of some."""
-    add_fields(container, Request, names, texts)
+def add_spellings(container: Container, names: Sequence[str]) -> None:
+    """Add to the options `names` of one group what else may be written for them."""
     if "data_path" in names:
         container.add_argument(
             "--mock-data", dest="data_path", action="store_const", const="mock", help="the same as --data-path mock"
@@ -238,9 +293,16 @@ class _HandedOn(argparse.Action):
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or ()), f"{option_string}={values}"])
 
 
-def from_options(options: argparse.Namespace) -> Request:
-    """Return what parsed options ask for; a field that the subcommand has no option for is not given."""
+def from_options(options: object) -> Request:
+    """Return what the options of a subcommand ask for; a field that it has no option for is not given."""
     values: dict[str, Any] = {field.name: getattr(options, field.name, None) for field in fields(Request)}
     for name in ("sbatch_args", "srun_args"):  # JUBE passes "default" on
         values[name] = tuple(word for word in values[name] or () if word not in {"", *UNSET}) or None
     return Request(**values)
+
+
+def read_request(words: Sequence[str]) -> Request:
+    """Return what `words`, the options of one run, ask for."""
+    parser = argparse.ArgumentParser()
+    add_fields(parser, Request, [field.name for field in fields(Request)])
+    return from_options(parser.parse_args(words))

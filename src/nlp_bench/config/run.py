@@ -1,69 +1,34 @@
 """run.json: one resolved run, the single source of truth for every later step."""
 
-import argparse
 import math
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nlp_bench import schemas
 from nlp_bench.config import scheduler
 from nlp_bench.config.model import Architecture, Training, model_shape
-from nlp_bench.config.options import Checked, add_fields, given, option
-from nlp_bench.config.request import BatchOptions, LaunchOptions, ParallelOptions, TuningOptions
+from nlp_bench.config.options import Checked
+from nlp_bench.config.request import (
+    MAX_RETRIES,
+    BatchOptions,
+    LaunchOptions,
+    LimitOptions,
+    ParallelOptions,
+    TuningOptions,
+)
 from nlp_bench.config.system import System
 from nlp_bench.config.table import build, file_name, no_secret, nonce, timelimit
-from nlp_bench.config.values import duration
 from nlp_bench.errors import UsageError
 from nlp_bench.files import read_json, write_json
 from nlp_bench.layout.rules import SHARDING, Sizes, multiple, virtual_stages
 
-MAX_RETRIES = 10
-
-
-def _whole_seconds(text: str) -> int:
-    return round(duration("s", least=0)(text))
-
-
-def _minutes(text: str) -> int:
-    return math.ceil(duration("min")(text))
-
-
-def _factor(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from 0 up; write 10") from None
-
-
-def _retries(text: str) -> int:
-    if not text.isdecimal() or len(text) > 4:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 0 to {MAX_RETRIES}")
-    return int(text)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Limits(Checked):
+class Limits(LimitOptions, Checked):
     """Bounds of one run; each has a default that a benchmark run does not meet."""
 
     WHERE = "limits"
-
-    join_timeout_s: float | None = option("--join-timeout", "--join", read=duration("s"), metavar="SECONDS")
-    """How long a node waits for the others (default: by the number of nodes, 600 at most)."""
-    collective_timeout_min: int | None = option("--collective-timeout", read=_minutes, metavar="MINUTES")
-    """How long a rank waits in a collective (default: the trainer's, 10)."""
-    stall_factor: float = option("--stall-factor", read=_factor, metavar="K", default=10.0)
-    """End a run whose log is silent for K times its longest interval (10; 0: never)."""
-    stall_least_s: float = option("--stall-least", read=duration("s", least=0), metavar="SECONDS", default=300.0)
-    """Silence that is never a stall, however short the intervals are (300)."""
-    stall_start_s: float = option("--stall-start", read=duration("s", least=0), metavar="SECONDS", default=3600.0)
-    """Silence allowed before the second line of the log, behind its last one, and around checkpoints (3600)."""
-    notice_s: int = option("--notice", read=_whole_seconds, metavar="SECONDS", least=0, default=0)
-    """So long before the time limit the ranks stop behind their iteration, with a checkpoint where --save is given (0: never)."""
-    max_pending_s: float | None = option("--max-pending", read=duration("s", least=0), metavar="SECONDS")
-    """Cancel a job that has waited so long in the queue (0: never)."""
-    retries: int = option("--retries", read=_retries, metavar="N", jube="retries", least=0, default=0)
-    """Further jobs where a node failed or the job was preempted (0); no other end is tried again."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,17 +53,6 @@ class Limits(Checked):
             return math.inf
         usual_s = max(self.stall_least_s, self.stall_factor * interval_s)
         return max(usual_s, self.stall_start_s) if has_pauses else usual_s
-
-
-def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that bound a run."""
-    group = parser.add_argument_group("how long anything may take, and how often")
-    add_fields(group, Limits, [one.name for one in fields(Limits)])
-
-
-def with_limits(limits: Limits, options: argparse.Namespace) -> Limits:
-    """Return `limits` with those that the options name."""
-    return replace(limits, **given(options, Limits))
 
 
 NO_WORDS = ("trainer", "megatron_lm_repo", "megatron_lm_commit", "train_args", "sequence_parallel")

@@ -1,12 +1,11 @@
 """The rehearsal of one resolved run or of planned configurations: chosen ranks, against the GPU's memory; as JSON and as tables. No torch here."""
 
-import argparse
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nlp_bench.config.request import add_request_arguments, from_options
+from nlp_bench.config.request import read_request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.errors import UsageError
@@ -120,11 +119,9 @@ def rehearse(run: Run, words: str) -> Rehearsal:
 
 def rehearse_rows(answer: Answer, count: int, *, model: str, system: str) -> Iterator[str]:
     """Rehearse the fullest ranks of the first `count` rows of a plan, one after the other, and yield a sentence on each."""
-    parser = argparse.ArgumentParser()
-    add_request_arguments(parser)
     for row in answer.rows[:count]:
         words = run_words(answer.problem, row.sizes, model=model, system=system)
-        found = rehearse(resolve(from_options(parser.parse_args(words)), ask_scheduler=False), "fullest")
+        found = rehearse(resolve(read_request(words), ask_scheduler=False), "fullest")
         yield _sentence(row, found)
 
 

@@ -1,58 +1,209 @@
-"""Rank every legal configuration of a model on a machine by its predicted report time, with memory and an interval.
+"""`nlp-bench plan`: its options, and the question that they ask."""
 
-Nothing is measured and no job is started. The global batch stays as the benchmark has it. `nlp-bench plan predict`, `calibrate`
-and `learn` have options of their own. Exit code 0: found; 1: nothing fits; 2: a wrong word, or no legal configuration.
-"""
-
-import argparse
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.plan.options import add_options, check_combination, check_files
+from nlp_bench.cli.options import ASKED, ConstantsOption, form, overwriting, refuse_to_replace
+from nlp_bench.cli.parser import Command
+from nlp_bench.config.options import flag, taken, value
+from nlp_bench.config.request import (
+    RECOMPUTE,
+    BatchOptions,
+    ParallelOptions,
+    Request,
+    RunOptions,
+    ShapeOptions,
+    TrainingOptions,
+    TuningOptions,
+)
+from nlp_bench.config.values import OneOf, UnlessDefault, count, duration, percent, size
+from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
+    from nlp_bench.config.model import Model
+    from nlp_bench.config.system import System
     from nlp_bench.plan.constants import Constants
+    from nlp_bench.plan.problem import Problem
 
-EXAMPLE = """nlp-bench plan --model 175 --system juwels-booster --nodes 96
+HELD, OTHERS, ANSWER = "held fixed instead of searched", "other questions", "where the answer goes"
+FIXED = {
+    "tensor": "tp",
+    "pipeline": "pp",
+    "context": "cp",
+    "num_virtual_stages_per_pipeline_rank": "vpp",
+    "decoder_first_pipeline_num_layers": "first_layers",
+    "decoder_last_pipeline_num_layers": "last_layers",
+    "micro_batch_size": "micro_batch_size",
+    "gradient_accumulation_steps": "gas",
+    "sequence_parallel": "sequence_parallel",
+    "use_distributed_optimizer": "distributed_optimizer",
+    "overlap_grad_reduce": "overlap_grad_reduce",
+    "overlap_param_gather": "overlap_param_gather",
+    "recompute": "recompute",
+}
+"""Option, field of what is held fixed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Command, ConstantsOption):
+    """Rank every legal configuration of a model on a machine by its predicted report time, with memory and an interval.
+
+    Nothing is measured and no job is started. The global batch stays as the benchmark has it. `nlp-bench plan predict`, `calibrate`
+    and `learn` have options of their own. Exit code 0: found; 1: nothing fits; 2: a wrong word, or no legal configuration.
+    """
+
+    EXAMPLE = """nlp-bench plan --model 175 --system juwels-booster --nodes 96
   nlp-bench plan --model 175 --system juwels-booster --time 560
   nlp-bench plan --model 175 --system juwels-booster --tp 4 --pp 16 --vpp 6 --why
   nlp-bench plan --model 175 --system juwels-booster --emit-jube sweep.yaml && jube run sweep.yaml
   nlp-bench plan --model-size auto --days 5 --tokens 300B --nodes 20 --system dgx-a100"""
-VERBS = ("predict", "calibrate", "learn")
-"""`nlp-bench plan VERB --help` has the options of each; one file here per verb."""
 
+    model: str | None = taken(RunOptions, "model", group=ASKED)
+    """File of benchmark/models (175, 13, llama_8b), or a path."""
+    system: str | None = taken(RunOptions, "system", group=ASKED)
+    nodes: int | None = taken(ParallelOptions, "nodes", group=ASKED)
+    """Nodes of the job (default: the model's); with --time the most."""
+    gpus_per_node: int | None = taken(ParallelOptions, "gpus_per_node", group=ASKED)
+    """GPUs of each (default: the system's)."""
+    global_batch_size: int | None = taken(BatchOptions, "global_batch_size", group=ASKED)
+    """Samples of an iteration (default: the benchmark's; it stays fixed)."""
+    sequence_length: int | None = taken(ShapeOptions, "sequence_length", group=ASKED)
+    """Tokens of a sample (frozen by the rules); 2048 or 2Ki."""
+    precision: str | None = value(metavar="WORD", group=ASKED)
+    """bf16, fp16, fp8, mxfp8, nvfp4, ... (default: the model's)."""
+    tokens: int | None = value(read=count, group=ASKED)
+    """Tokens of the training: 20M (default), 300B, 1.5T."""
+    learn: tuple[Path, ...] = value(nargs="+", read=Path, default=(), metavar="RESULTS", group=ASKED)
+    """Correct the constants by measured runs of this machine."""
+    tensor: int | None = taken(ParallelOptions, "tensor", group=HELD)
+    pipeline: int | None = taken(ParallelOptions, "pipeline", group=HELD)
+    context: int | None = taken(ParallelOptions, "context", group=HELD)
+    num_virtual_stages_per_pipeline_rank: int | None = taken(
+        TuningOptions, "num_virtual_stages_per_pipeline_rank", group=HELD
+    )
+    """Interleaved schedule: virtual stages of each pipeline rank, 1 for none."""
+    decoder_first_pipeline_num_layers: int | None = taken(
+        TuningOptions, "decoder_first_pipeline_num_layers", group=HELD
+    )
+    decoder_last_pipeline_num_layers: int | None = taken(TuningOptions, "decoder_last_pipeline_num_layers", group=HELD)
+    micro_batch_size: int | None = taken(BatchOptions, "micro_batch_size", group=HELD)
+    gradient_accumulation_steps: int | None = taken(BatchOptions, "gradient_accumulation_steps", group=HELD)
+    sequence_parallel: bool | None = taken(TuningOptions, "sequence_parallel", group=HELD)
+    use_distributed_optimizer: bool | None = taken(TuningOptions, "use_distributed_optimizer", group=HELD)
+    overlap_grad_reduce: bool | None = taken(TuningOptions, "overlap_grad_reduce", group=HELD)
+    overlap_param_gather: bool | None = taken(TuningOptions, "overlap_param_gather", group=HELD)
+    recompute: str | None = taken(TrainingOptions, "recompute", read=OneOf(*RECOMPUTE, "any"), group=HELD)
+    """none, selective, full, or any to search all three."""
+    why: bool = flag(group=OTHERS)
+    """Explain one configuration: the published one, changed by what is held fixed."""
+    time: float | None = value("--time", "--limit", read=duration("s"), metavar="SECONDS", group=OTHERS)
+    """The fewest nodes on which the report time is at most this; 560, 560s or 10min."""
+    model_size: str | None = value(metavar="auto", group=OTHERS)
+    """The largest GPT that trains --tokens in --days."""
+    days: float | None = value(read=duration("d"), metavar="D", group=OTHERS)
+    """Of --model-size auto."""
+    bid: bool = flag(group=OTHERS)
+    """A bid sheet of the best configuration."""
+    margin: float | None = value(read=percent, metavar="PERCENT", group=OTHERS)
+    """Of --bid: commit to the prediction and so much more."""
+    top: int | None = value(read=UnlessDefault(size), metavar="K", group=ANSWER)
+    """Rows of the table (default 10)."""
+    format: str | None = form(
+        "table", "json", "csv", "markdown", "html", default=None, group=ANSWER,
+        text="form of the answer (default table; html: of --bid only)",
+    )  # fmt: skip
+    output: Path | None = value(metavar="FILE", group=ANSWER)
+    """Write the answer here, or into this folder, instead of printing it."""
+    plot: Path | None = value(metavar="FILE", group=ANSWER)
+    """Draw time over memory into FILE.svg or FILE.png."""
+    rehearse: int | None = value(read=size, group=ANSWER)
+    """Rehearse the N best as well: the trainer's own step, without a GPU (some seconds each)."""
+    emit_jube: Path | None = value(metavar="FILE", group=ANSWER)
+    """Write the best and the published configuration as a sweep: jube run FILE."""
+    overwrite: bool = overwriting("replace a FILE that exists", ANSWER)
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `nlp-bench plan`."""
-    add_options(parser)
+    def run(self) -> int:
+        """Answer the question that the options ask; return the exit code."""
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no linear algebra here: its threads only cost start-up
+        self._check()
+        for name, path in {"--output": self.output, "--plot": self.plot, "--emit-jube": self.emit_jube}.items():
+            refuse_to_replace(name, path, overwrite=self.overwrite)
+        from nlp_bench.cli.plan.questions import answer
+        from nlp_bench.plan.constants import read_constants
 
+        constants = read_constants(self.constants)
+        if self.learn:
+            from nlp_bench.cli.plan.constants import result_of
+            from nlp_bench.plan.learn import learn, report
 
-def run(options: argparse.Namespace) -> int:
-    """Answer the question that the options ask; return the exit code."""
-    import os
+            lesson = learn(constants, list(self.learn), result_of, Path(self.system).stem if self.system else None)
+            print(report(lesson), end="", file=sys.stderr)
+            constants = lesson.constants
+        return answer(self, constants)
 
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no linear algebra here: its threads only cost start-up
-    check_combination(options)
-    check_files(options)
-    from nlp_bench.cli.plan import questions
+    def _check(self) -> None:
+        """Raise UsageError for options that do not go together."""
+        questions = {"--why": self.why, "--time": self.time, "--model-size": self.model_size, "--bid": self.bid}
+        asked = [name for name, question in questions.items() if question]
+        if len(asked) > 1:
+            raise UsageError(f"plan: {' and '.join(asked)} are two questions; ask one at a time")
+        drawn = {"--plot": self.plot, "--emit-jube": self.emit_jube, "--rehearse": self.rehearse}
+        for name, file in drawn.items():
+            if file and asked and asked != ["--bid"]:
+                raise UsageError(f"plan: {name} goes with the ranking, not with {asked[0]}")
+        for name, number, of in (("--days", self.days, "--model-size"), ("--margin", self.margin, "--bid")):
+            if number is not None and of not in asked:
+                raise UsageError(f"plan: {name} goes with {of}")
+        if self.format == "html" and not self.bid:
+            raise UsageError("plan: --format html is of --bid; the ranking has table, json, csv and markdown")
+        if self.format == "csv" and asked:
+            raise UsageError(f"plan: {asked[0]} has no --format csv; choose table, json or markdown")
+        if self.model_size is not None:
+            self._check_size()
+        elif self.model is None:
+            from nlp_bench.config.catalog import names
 
-    constants = _constants(options)
-    if options.model_size:
-        return questions.model_size(options, constants)
-    return questions.of_model(options, constants)
+            raise UsageError(
+                f"plan: --model M is missing; known: {', '.join(names('models'))}; or --model-size auto --days D --tokens T"
+            )
 
+    def _check_size(self) -> None:
+        if self.model_size != "auto":
+            raise UsageError(f"--model-size: {(self.model_size or '')[:40]!r} is not auto; a known size is --model M")
+        if self.model is not None:
+            raise UsageError("plan: --model and --model-size exclude each other; give one of them")
+        missing = [name for name in ("days", "tokens") if getattr(self, name) is None]
+        if missing:
+            raise UsageError(
+                f"--model-size auto: {' and '.join('--' + name for name in missing)} missing; for example --days 5 --tokens 300B"
+            )
 
-def _constants(options: argparse.Namespace) -> "Constants":
-    from nlp_bench.plan.constants import read_constants
+    def on(self) -> "System":
+        """Return the system that the options name, or that this machine is."""
+        from nlp_bench.config import catalog
 
-    constants = read_constants(options.constants)
-    if options.learn:
-        import sys
-        from pathlib import Path
+        if self.system is not None:
+            return catalog.load_system(self.system)
+        from nlp_bench.config.resolve import resolve_system
 
-        from nlp_bench.cli.plan.learn import result_of
-        from nlp_bench.plan.learn import learn, report
+        return resolve_system(Request())
 
-        lesson = learn(constants, options.learn, result_of, Path(options.system).stem if options.system else None)
-        print(report(lesson), end="", file=sys.stderr)
-        constants = lesson.constants
-    return constants
+    def problem(self, model: "Model", system: "System", constants: "Constants") -> "Problem":
+        """Return the question about one model."""
+        from nlp_bench.measure.throughput import REPORT_TOKENS
+        from nlp_bench.plan.problem import Fixed, make_problem
+
+        return make_problem(
+            model,
+            system,
+            constants,
+            nodes=self.nodes,
+            gpus_per_node=self.gpus_per_node,
+            global_batch_size=self.global_batch_size,
+            tokens=self.tokens or REPORT_TOKENS,
+            precision=self.precision,
+            fixed=Fixed(**{to: getattr(self, name) for name, to in FIXED.items()}),
+        )

@@ -1,13 +1,12 @@
 """What `nlp-bench plan` can be asked, each with its answer on standard output or in a file."""
 
-import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.cli.plan.options import model_of, problem_of, system_of
+from nlp_bench.cli.plan import Plan
 from nlp_bench.errors import UsageError
 from nlp_bench.packages import lacking
 
@@ -22,15 +21,21 @@ if TYPE_CHECKING:
 ENDINGS = {"table": "txt", "markdown": "md", "json": "json", "csv": "csv", "html": "html"}
 
 
-def of_model(options: argparse.Namespace, constants: "Constants") -> int:
-    """Answer a question about one model."""
-    problem = problem_of(options, model_of(options), system_of(options), constants)
+def answer(options: Plan, constants: "Constants") -> int:
+    """Answer the question that the options ask; return the exit code."""
+    if options.model_size:
+        return _model_size(options, constants)
+    from nlp_bench.config import catalog
+    from nlp_bench.plan.problem import with_sequence_length
+
+    model = with_sequence_length(catalog.load_model(options.model or ""), options.sequence_length)
+    problem = options.problem(model, options.on(), constants)
     if options.time is not None:
-        return _time(options, problem)
+        return _time(options, problem, options.time)
     return _why(options, problem) if options.why else _rank(options, problem)
 
 
-def _rank(options: argparse.Namespace, problem: "Problem") -> int:
+def _rank(options: Plan, problem: "Problem") -> int:
     from nlp_bench.plan.ranking import ranking
 
     found = ranking(problem, top=options.top or 10)
@@ -44,21 +49,21 @@ def _rank(options: argparse.Namespace, problem: "Problem") -> int:
     return 0 if found.rows else 1
 
 
-def _rehearsed(options: argparse.Namespace, found: "Answer") -> tuple[str, ...]:
+def _rehearsed(options: Plan, found: "Answer") -> tuple[str, ...]:
     """Rehearse the best ones, and say on a terminal how far it is."""
     from nlp_bench.rehearse.rehearsal import rehearse_rows
 
-    count = min(options.rehearse, len(found.rows))
+    count = min(options.rehearse or 0, len(found.rows))
     system = _word(found.problem.system.name, options.system)
     sentences = []
-    for place, said in enumerate(rehearse_rows(found, count, model=_word(options.model), system=system), start=1):
+    for place, said in enumerate(rehearse_rows(found, count, model=_word(options.model or ""), system=system), start=1):
         sentences.append(said)
         if sys.stderr.isatty():
             print(f"\rrehearsed {place} of {count}", end="\n" if place == count else "", file=sys.stderr, flush=True)
     return tuple(sentences)
 
 
-def _print_answer(options: argparse.Namespace, found: "Answer") -> None:
+def _print_answer(options: Plan, found: "Answer") -> None:
     from nlp_bench.plan.record import COLUMNS, flat, plan_record
     from nlp_bench.plan.text import ranking_lines
     from nlp_bench.show.table import as_csv
@@ -70,7 +75,7 @@ def _print_answer(options: argparse.Namespace, found: "Answer") -> None:
     _say(options, lambda style: ranking_lines(found, style), lambda: plan_record(found))
 
 
-def _files(options: argparse.Namespace, found: "Answer") -> None:
+def _files(options: Plan, found: "Answer") -> None:
     """Write the sweep and the plot."""
     from nlp_bench.files import write_text
 
@@ -80,7 +85,7 @@ def _files(options: argparse.Namespace, found: "Answer") -> None:
         text = sweep_text(
             shortlist(found),
             found.problem,
-            model=_word(options.model),
+            model=_word(options.model or ""),
             system=_word(found.problem.system.name, options.system),
         )
         write_text(options.emit_jube, text)
@@ -116,18 +121,18 @@ def _word(name: str, given: str | None = None) -> str:
     return str(Path(word).resolve()) if word.endswith(".toml") else word
 
 
-def _bid(options: argparse.Namespace, found: "Answer") -> None:
+def _bid(options: Plan, found: "Answer") -> None:
     from nlp_bench.cli.plan.bid import form_of, sheet
     from nlp_bench.plan.bid import Files, bid
 
     system = _word(found.problem.system.name, options.system)
-    files = Files(model=_word(options.model), system=system, constants=options.constants)
+    files = Files(model=_word(options.model or ""), system=system, constants=options.constants)
     made = bid(found, margin=options.margin, files=files)
     form = options.format or (form_of(options.output) if options.output and options.output.suffix else "table")
     _out(options, sheet(made, form), form)
 
 
-def _why(options: argparse.Namespace, problem: "Problem") -> int:
+def _why(options: Plan, problem: "Problem") -> int:
     from nlp_bench.plan.record import why_record
     from nlp_bench.plan.text import why_lines
     from nlp_bench.plan.why import explain
@@ -137,40 +142,37 @@ def _why(options: argparse.Namespace, problem: "Problem") -> int:
     return 0 if why.row is not None and why.row.fits == "yes" else 1
 
 
-def _time(options: argparse.Namespace, problem: "Problem") -> int:
+def _time(options: Plan, problem: "Problem", limit_s: float) -> int:
     from nlp_bench.plan.capacity import MOST, smallest
     from nlp_bench.plan.record import nodes_record
     from nlp_bench.plan.text import nodes_lines
 
     if options.nodes is None:
         problem = replace(problem, nodes=MOST * problem.nodes)
-    found = smallest(problem, options.time)
+    found = smallest(problem, limit_s)
     _say(options, lambda style: nodes_lines(found, style), lambda: nodes_record(found))
     return 0 if found.within else 1
 
 
-def model_size(options: argparse.Namespace, constants: "Constants") -> int:
-    """Recommend a size."""
+def _model_size(options: Plan, constants: "Constants") -> int:
     from nlp_bench.plan.capacity import batch_for, recommend
     from nlp_bench.plan.record import size_record
     from nlp_bench.plan.text import size_lines
 
-    system = system_of(options)
+    system = options.on()
 
     def make(model: "Model") -> "Problem":
-        problem = problem_of(options, model, system, constants)
+        problem = options.problem(model, system, constants)
         if options.global_batch_size is None:
             problem = replace(problem, global_batch_size=batch_for(problem.global_batch_size, problem.num_gpus))
         return problem
 
-    found = recommend(options.days, make)
+    found = recommend(options.days or 0.0, make)
     _say(options, lambda style: size_lines(found, style), lambda: size_record(found))
     return 0 if found.chosen else 1
 
 
-def _say(
-    options: argparse.Namespace, lines: "Callable[[Style], list[str]]", record: Callable[[], dict[str, Any]]
-) -> None:
+def _say(options: Plan, lines: "Callable[[Style], list[str]]", record: Callable[[], dict[str, Any]]) -> None:
     from nlp_bench.show.table import MARKDOWN, TEXT, json_text
 
     if options.format == "json":
@@ -179,7 +181,7 @@ def _say(
         _out(options, "\n".join(lines(MARKDOWN if options.format == "markdown" else TEXT)) + "\n")
 
 
-def _out(options: argparse.Namespace, text: str, form: str | None = None) -> None:
+def _out(options: Plan, text: str, form: str | None = None) -> None:
     """Print the answer, or write it."""
     if options.output is None:
         print(text, end="")

@@ -1,0 +1,248 @@
+"""What is handed to others: `nlp-bench bundle`, `verify`, `export`."""
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nlp_bench.cli.options import (
+    JudgedOptions,
+    LogOptions,
+    TokensOption,
+    form,
+    measured_too,
+    overwriting,
+    say,
+    use_one_thread,
+)
+from nlp_bench.cli.parser import Command
+from nlp_bench.config.options import argument, flag, value
+from nlp_bench.config.values import OneOf, count
+from nlp_bench.errors import NlpBenchError, UsageError, explained
+
+if TYPE_CHECKING:
+    from nlp_bench.export.subject import Subject
+
+EXPORTS = ("mlperf", "mllog", "torchtitan", "bigger", "smaller", "bencher")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle(Command, JudgedOptions, LogOptions):
+    """Pack the evidence behind numbers into one file: raw logs, run.json, environment, report, patches and hashes.
+
+    PATH is what `nlp-bench report` takes: run folders, a JUBE run, logs of any program, or - for standard input. Secrets are blacked
+    out and listed; --redact-report lists them without making a bundle. The same input gives the same bytes. Check it with: nlp-bench verify FILE
+    Exit code 0 when the bundle is written, also where a run has no number; 1 when it cannot be, 2 for a wrong word.
+    """
+
+    EXAMPLE = """nlp-bench bundle nlp_benchmark_run/000000 --output evidence.tar.zst
+  nlp-bench bundle train.log --sequence-length 2048 --limit 560
+  nlp-bench bundle nlp_benchmark_run/000000 --redact-report"""
+
+    paths: tuple[str, ...] = argument("PATH", nargs="+")
+    """Run folder, JUBE run, log or -."""
+    output: Path = value(default=Path("evidence.tar.gz"), metavar="FILE")
+    """.tar.gz, .tar.zst, .tar or a new folder (default evidence.tar.gz)."""
+    overwrite: bool = overwriting("replace an archive that exists")
+    sign: Path | None = value(metavar="KEYFILE")
+    """Sign it by this SSH key (ssh-keygen -Y sign); writes FILE.sig beside it."""
+    ranks: bool = flag()
+    """Take the logs of single ranks along."""
+    redact_report: bool = flag()
+    """Make no bundle: print which lines of which files it would black out, and by which rule."""
+    format: str | None = form("table", "json", default=None, text="form of --redact-report (default table)")
+
+    def run(self) -> int:
+        """Make the bundle; print its content and the line for the bid."""
+        use_one_thread()
+        from nlp_bench.evidence.make import make_bundle
+        from nlp_bench.evidence.manifest import Options
+        from nlp_bench.evidence.text import made_talk, made_text, redactions_text
+
+        if self.redact_report and self.sign:
+            raise UsageError("--sign: with --redact-report no bundle is made; leave one of them out")
+        if self.format and not self.redact_report:
+            raise UsageError("--format is that of --redact-report; a bundle is an archive or a folder, by --output")
+        wanted = Options(
+            tokens=self.tokens,
+            limit_s=self.limit,
+            sequence_length=self.sequence_length,
+            global_batch_size=self.global_batch_size,
+            num_gpus=self.num_gpus,
+            rules=self.rules or os.environ.get("NLP_BENCH_RULES") or None,
+        )
+        paths = self.paths
+        if self.redact_report:
+            with tempfile.TemporaryDirectory(prefix="nlp-bench-redact-") as private:
+                made = make_bundle(paths, Path(private, "e"), wanted, with_ranks=self.ranks, force=False)
+            print(redactions_text(made.manifest, is_json=self.format == "json"), end="")
+            return 0
+        made = make_bundle(paths, self.output, wanted, with_ranks=self.ranks, force=self.overwrite, key=self.sign)
+        print(made_text(made), end="")
+        say(*made_talk(made))
+        return 0
+
+
+def _digest(text: str) -> str:
+    found = re.fullmatch(r"(?:sha256:)?([0-9a-fA-F]{64})", text.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(
+            f"{text[:80]!r} is no SHA-256: 64 hexadecimal digits, as `bundle` printed them"
+        )
+    return found[1].lower()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify(Command):
+    """Verify a bundle offline: check every hash, derive every number again from the raw logs, hold each log line against itself.
+
+    The chain of evidence of each run of ours, a nonce of yours and an SSH signature are checked too: docs/evidence.md.
+
+    Nothing is believed and nothing is written outside a private temporary folder.
+    Exit code 0 when it is verified, 1 when something differs (each difference is named), 2 when it is no bundle or unsafe to open.
+    """
+
+    EXAMPLE = """nlp-bench verify evidence.tar.gz
+  nlp-bench verify evidence.tar.gz --digest 5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"""
+
+    bundle: Path = argument("BUNDLE")
+    """Archive or folder that `nlp-bench bundle` made."""
+    digest: str | None = value(read=_digest, metavar="SHA256")
+    """The digest that was stated, say in the bid."""
+    nonce: str | None = value(metavar="TEXT")
+    """The text that you gave; every log must begin with it."""
+    allowed_signers: Path | None = value(metavar="FILE")
+    """Check the signature by ssh-keygen -Y verify; FILE has lines such as: me@example.org ssh-ed25519 AAAA..."""
+    identity: str | None = value(metavar="ID")
+    """Who of FILE must have signed it (default: anybody)."""
+    signature: Path | None = value(metavar="FILE")
+    """The signature (default BUNDLE.sig)."""
+    max_bytes: int = value(read=count, default=4 << 30)
+    """Refuse what unpacks to more bytes (default 4Gi)."""
+    format: str = form("text", "json")
+
+    def run(self) -> int:
+        """Verify and print; return 0 or 1."""
+        use_one_thread()
+        from nlp_bench.evidence.text import verification_text
+        from nlp_bench.evidence.verify import Demands, verify
+
+        if not self.bundle.exists():
+            raise UsageError(
+                f"BUNDLE {self.bundle} does not exist; give the archive or folder that `nlp-bench bundle` made"
+            )
+        if self.allowed_signers is None and (self.identity or self.signature):
+            raise UsageError("--identity and --signature need --allowed-signers FILE: who may sign comes from you")
+        if self.nonce is not None and not self.nonce:
+            raise UsageError("--nonce: it is empty; give the text that every log must begin with")
+        demands = Demands(
+            digest=self.digest,
+            nonce=self.nonce,
+            allowed_signers=self.allowed_signers,
+            identity=self.identity,
+            signature=self.signature,
+        )
+        found = verify(self.bundle, demands, max_bytes=self.max_bytes)
+        if self.format == "json":
+            print(json.dumps(found.to_json(), indent=1, ensure_ascii=False, default=str))
+        else:
+            print(verification_text(found), end="")
+        return 0 if found.is_verified else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(Command, TokensOption, LogOptions):
+    """Valid runs in the forms of others: MLPerf, torchtitan's benchmark pages, collectors of continuous benchmarking.
+
+    FORMAT is one of
+      mlperf      system description JSON, 33 fields; what nobody recorded is "" and listed on standard error (--set fills it)
+      mllog       `:::MLLOG` events that mlperf_logging reads: no MLPerf submission, the measurement in its words
+      torchtitan  markdown page with the six items of torchtitan's submission guidelines
+      bigger      JSON for github-action-benchmark, tool customBiggerIsBetter: tokens per second
+      smaller     JSON for github-action-benchmark, tool customSmallerIsBetter: seconds
+      bencher     JSON in the Bencher Metric Format
+    Exit code 0 when every run was exported, 1 when some have no number (each is named), 2 for a wrong word.
+    """
+
+    EXAMPLE = """nlp-bench export torchtitan nlp_benchmark_run/000000 --submitter 'Example Centre'
+  nlp-bench export mlperf nlp_benchmark_run/000000 --set cooling=liquid --output mlperf/"""
+
+    form: str = argument("FORMAT", read=OneOf(*EXPORTS), help=", ".join(EXPORTS))
+    paths: tuple[str, ...] = argument("PATH", nargs="+")
+    """Run folder, JUBE run or log."""
+    output: Path | None = value(metavar="DIR")
+    """Write files of the usual names into this folder."""
+    submitter: str = value(default="", metavar="NAME")
+    """Who measured: no record knows it."""
+    given: tuple[str, ...] = value("--set", default=(), metavar="FIELD=VALUE")
+    """Fill a field of the system description."""
+    allow_measured: bool = measured_too("export")
+
+    def run(self) -> int:
+        """Export; return 0 or 1."""
+        use_one_thread()
+        from nlp_bench.export.subject import subjects
+        from nlp_bench.files import write_text
+
+        found, refused = subjects(self.paths, self.overrides(), self.tokens, allow_measured=self.allow_measured)
+        say(*refused)
+        if not found:
+            raise NlpBenchError("no run has a number that could be exported; see: nlp-bench report PATH")
+        documents = list(self._documents(found))
+        if self.output:
+            try:
+                self.output.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(
+                    f"--output {self.output} cannot be made: {explained(error)}; or give another folder"
+                ) from error
+            for name, text in documents:
+                write_text(self.output / name, text)
+                print(f"wrote {self.output / name}", file=sys.stderr)
+        elif len(documents) > 1:
+            raise UsageError(f"{len(documents)} files are to be written: give --output DIR")
+        else:
+            print(documents[0][1], end="")
+        return 1 if refused else 0
+
+    def _documents(self, found: "Sequence[Subject]") -> Iterator[tuple[str, str]]:
+        """Yield the name and the text of each file."""
+        from nlp_bench.export import continuous, mllog, torchtitan
+
+        if self.given and self.form != "mlperf":
+            raise UsageError("--set fills fields of the system description: it goes with mlperf")
+        if self.form == "mlperf":
+            yield from self._descriptions(found)
+        elif self.form == "mllog":
+            yield from ((f"result_{n}.txt", mllog.events_text(s, self.submitter)) for n, s in enumerate(found))
+        elif self.form == "torchtitan":
+            yield torchtitan.page_name(found, self.submitter), torchtitan.page(found, self.submitter)
+        else:
+            forms = {
+                "bigger": continuous.bigger_is_better,
+                "smaller": continuous.smaller_is_better,
+                "bencher": continuous.bencher,
+            }
+            yield f"{self.form}.json", forms[self.form](found)
+
+    def _descriptions(self, found: "Sequence[Subject]") -> Iterator[tuple[str, str]]:
+        from nlp_bench.export.mlperf import given_fields, system_description
+
+        given = {**({"submitter": self.submitter} if self.submitter else {}), **given_fields(self.given)}
+        descriptions = []
+        for subject in found:
+            description = system_description(subject, given)
+            if description not in descriptions:
+                descriptions.append(description)
+        for number, description in enumerate(descriptions, start=1):
+            missing = [field for field, text in description.items() if not text]
+            if missing:
+                say(f"to be filled by hand or by --set ({len(missing)}): {', '.join(missing)}")
+            name = "system_desc_id.json" if len(descriptions) == 1 else f"system_desc_id_{number}.json"
+            yield name, json.dumps(description, indent=2, ensure_ascii=False) + "\n"

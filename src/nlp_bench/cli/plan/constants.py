@@ -1,0 +1,207 @@
+"""What `nlp-bench plan` predicts with: `plan predict` applies the constants, `calibrate` and `learn` make a machine's own."""
+
+import argparse
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nlp_bench.cli.options import ConstantsOption, form, refuse_to_replace, say
+from nlp_bench.cli.parser import Command
+from nlp_bench.config.options import argument, flag, taken, value
+from nlp_bench.config.request import RunOptions
+from nlp_bench.config.values import OneOf, duration
+from nlp_bench.errors import UsageError
+from nlp_bench.packages import lacking
+
+if TYPE_CHECKING:
+    from nlp_bench.plan.calibrate.record import Calibration
+
+_SHOWN = 5
+PRECISIONS = ("bf16", "fp16", "fp32")
+LONGEST_MINUTES = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanPredict(Command, ConstantsOption):
+    """Predict a table of points: seconds of an iteration with a 90 % interval, and peak memory, from the configuration columns alone.
+
+    What was measured is not read. A row that no rule completes stays empty, and the reason goes to standard error.
+    Exit code 0: every row is answered or refused with its reason; 2: no table of points.
+    """
+
+    EXAMPLE = "nlp-bench plan predict reports/reference/published_points/points.csv --output predictions.csv"
+
+    points: Path = argument("POINTS.csv")
+    """Table of configurations (docs/accuracy.md has the columns)."""
+    output: Path | None = value(metavar="PRED.csv")
+    """Where the predictions go (default standard output)."""
+    cold: bool = flag()
+    """Data sheets only: every fitted constant at what was expected of it."""
+
+    def run(self) -> int:
+        """Read, predict, write; return the exit code."""
+        from nlp_bench.files import write_text
+        from nlp_bench.plan.constants import read_constants
+        from nlp_bench.plan.predict import predictions_of, read_rows
+
+        refuse_to_replace("--output", self.output, mark=b"id,iter_time_s,")
+        constants = read_constants(self.constants)
+        predicted = predictions_of(read_rows(self.points), constants.cold() if self.cold else constants)
+        reasons: dict[str, list[str]] = {}
+        for one, reason in predicted.refused.items():
+            reasons.setdefault(reason, []).append(one)
+        for reason, ids in reasons.items():
+            more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+            say(f"not predicted: {', '.join(ids[:_SHOWN])}{more}: {reason}")
+        if self.output is None:
+            print(predicted.text(), end="")
+            return 0
+        write_text(self.output, predicted.text())
+        done = len(predicted.rows) - len(predicted.refused)
+        say(f"{done} of {len(predicted.rows)} rows predicted: {self.output}")
+        return 0
+
+
+def _minutes(text: str) -> float:
+    minutes = duration("min")(text)
+    if minutes > LONGEST_MINUTES:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is more than {LONGEST_MINUTES:g} minutes")
+    return minutes
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanCalibrate(Command):
+    """Measure one accelerator for a few minutes (a CPU too) and write the constants that `nlp-bench plan` predicts with.
+
+    The machine should be idle. Several GPUs or CPU ranks of one node, with the all-reduce between them:
+      torchrun --standalone --nproc-per-node 4 -m nlp_bench plan calibrate --output node.toml
+    An interrupted measurement writes nothing. Exit code 0; 1 when nothing could be measured; 2 for a wrong word.
+    """
+
+    EXAMPLE = """nlp-bench plan calibrate --output h200.toml
+  nlp-bench plan --model 13 --system juwels-booster --nodes 8 --constants h200.toml"""
+
+    output: Path | None = value(metavar="FILE.toml")
+    """Constants for plan --constants; FILE.json beside it keeps what was measured."""
+    minutes: float = value(read=_minutes, default=5.0, metavar="M")
+    """Time to take (default 5)."""
+    device: str = value(read=OneOf("auto", "cpu", "cuda"), default="auto", metavar="WHAT")
+    """auto (default), cpu or cuda."""
+    system: str | None = taken(RunOptions, "system", group="")
+    """The system file whose GPU this is, where its data sheet is wanted."""
+    precision: tuple[str, ...] = value(read=OneOf(*PRECISIONS), default=(), is_repeated=True, metavar="WORD")
+    """bf16, fp16 or fp32, the one of your trainings first; may be repeated (default all; first bf16, on a CPU fp32)."""
+    no_trainer: bool = flag()
+    """Leave out the trainer's own overhead."""
+    source: Path | None = value("--from", metavar="FILE.json")
+    """Measure nothing: fit again what FILE.json keeps."""
+    format: str = form("table", "json")
+
+    def run(self) -> int:
+        """Measure or read, fit, write, print; return the exit code."""
+        self._check()
+        measured = self._measured()
+        if measured:  # else another rank has everything
+            self._answer(measured)
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not self.source:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)  # gloo's threads may abort a process that is torn down
+        return 0
+
+    def _answer(self, measured: "Calibration") -> None:
+        from nlp_bench.plan.calibrate.fit import fit_all
+        from nlp_bench.plan.calibrate.output import record, table, write_constants
+
+        if self.output and not self.source:
+            measured.write(self.output.with_suffix(".json"))  # first: a fit that fails can be repeated
+        constants = fit_all(measured)
+        if self.output:
+            write_constants(self.output, measured, constants, self.system)
+        if self.format == "json":
+            from nlp_bench.show.table import json_text
+
+            print(json_text(record(measured, constants)), end="")
+        else:
+            print(table(measured, constants), end="")
+        if self.output:
+            print(f"wrote {self.output}; use it with: nlp-bench plan --constants {self.output}", file=sys.stderr)
+
+    def _check(self) -> None:
+        output: Path | None = self.output
+        if output and output.suffix != ".toml":
+            raise UsageError(f"--output {output}: the constants are TOML; name it {output.with_suffix('.toml')}")
+        if output and not output.parent.is_dir():
+            raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first")
+        if output:
+            from nlp_bench.plan.calibrate.record import SCHEMA as RECORD
+            from nlp_bench.plan.constants import SCHEMA
+
+            refuse_to_replace("--output", output, mark=SCHEMA.encode())
+            if not self.source:
+                refuse_to_replace("--output", output.with_suffix(".json"), mark=RECORD.encode())
+
+    def _measured(self) -> "Calibration | None":
+        if self.source:
+            from nlp_bench.plan.calibrate.record import read_calibration
+
+            return read_calibration(self.source)
+        try:
+            from nlp_bench.plan.calibrate.session import calibrate
+        except ImportError as error:
+            raise lacking(error, "calibrate") or error from error
+        return calibrate(
+            lambda line: print(f"nlp-bench: {line}", file=sys.stderr, flush=True),
+            minutes=self.minutes,
+            device=self.device,
+            precisions=tuple(dict.fromkeys(self.precision or ())),
+            trainer=not self.no_trainer,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanLearn(Command, ConstantsOption):
+    """Learn from measured runs of one machine: factors on what the planner predicts, and a narrower interval.
+
+    RESULTS are run folders, their result.json, or folders of runs (JUBE's too). Only valid runs count, and only of one machine and GPU.
+    `nlp-bench plan --learn RESULTS` does the same before it plans. Exit code 0; 1 when no run counts; 2 for a wrong word.
+    """
+
+    EXAMPLE = """nlp-bench plan learn runs/tonight --output mine.toml
+  nlp-bench plan --model 13 --system juwels-booster --nodes 8 --constants mine.toml"""
+
+    results: tuple[Path, ...] = argument("RESULTS", nargs="+", read=Path)
+    """Run folders, result.json, folders of runs."""
+    system: str | None = taken(RunOptions, "system", group="")
+    """Learn of this system only (default that of most runs)."""
+    output: Path | None = value(metavar="FILE.toml")
+    """Write the constants for plan --constants."""
+
+    def run(self) -> int:
+        """Learn, print the report, write the constants; return the exit code."""
+        output = self.output
+        if output and (output.suffix != ".toml" or not output.parent.is_dir()):
+            raise UsageError(f"--output {output}: give the name of a .toml file in a folder that is there")
+        from nlp_bench.plan.constants import SCHEMA, read_constants
+        from nlp_bench.plan.learn import learn, report, write_learned
+
+        refuse_to_replace("--output", output, mark=SCHEMA.encode())
+        lesson = learn(read_constants(self.constants), list(self.results), result_of, self.system)
+        print(report(lesson), end="")
+        if output:
+            write_learned(output, lesson.learned, self.constants)
+            print(f"wrote {output}; use it with: nlp-bench plan --constants {output}", file=sys.stderr)
+        return 0
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    """Return the result of a run's folder: what was written, else what its log says now."""
+    from nlp_bench.files import read_json
+    from nlp_bench.measure.record import SCHEMA, result_record
+    from nlp_bench.rules.apply import measured_folder, wanted
+
+    if (folder / "result.json").exists():
+        return read_json(folder / "result.json", SCHEMA)
+    return result_record(measured_folder(folder, source="job.out", rules=wanted(None)))

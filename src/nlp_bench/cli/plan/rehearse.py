@@ -1,0 +1,92 @@
+"""`nlp-bench rehearse`."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nlp_bench.cli.options import form
+from nlp_bench.cli.parser import Command
+from nlp_bench.config.options import value
+from nlp_bench.config.request import Request, from_options
+from nlp_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nlp_bench.config.run import Run
+    from nlp_bench.rehearse.ranks import Work
+    from nlp_bench.rehearse.report import RankReport
+
+WHAT = "what is rehearsed"
+MANY_RANKS = 4096
+"""Of a job whose rehearsal is worth a word before the first rank is done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearse(Command, Request):
+    """Run the trainer's own step of chosen ranks on tensors without data, in a world of all ranks: memory, FLOPs, communication.
+
+    No GPU, no Slurm and no data are needed. What it proves and what not: docs/rehearse.md.
+    """
+
+    EXAMPLE = "nlp-bench rehearse --model 175 --system juwels-booster --nodes 96 --tp 8 --pp 8 --vpp 4 --ranks 0,last"
+
+    recorded: Path | None = value("--run", metavar="FILE", group=WHAT)
+    """A resolved run.json, or its folder, instead of all of the above."""
+    ranks: str = value(default="fullest", metavar="WORDS", group=WHAT)
+    """Numbers (0,8 or 0-7), last, stages (the first rank of each pipeline stage), all, or fullest: the first rank of the first, the
+    second and the last stage (default)."""
+    format: str = form("table", "json", group=WHAT)
+    output: Path | None = value(metavar="DIR", group=WHAT)
+    """Write rehearsal.json into this folder."""
+
+    def run(self) -> int:
+        """Rehearse; print, and with --output write rehearsal.json."""
+        from nlp_bench.files import write_json
+        from nlp_bench.launch.folder import writable_folder
+        from nlp_bench.rehearse.rehearsal import as_tables, rehearsed, works_of
+        from nlp_bench.show.table import json_text
+
+        folder = writable_folder(self.output) if self.output else None
+        resolved = self._resolved()
+        works, notes = works_of(resolved, self.ranks)
+        found = rehearsed(resolved, works, notes, _told(works))
+        if folder:
+            write_json(folder / "rehearsal.json", found.record())
+        print(json_text(found.record()) if self.format == "json" else as_tables(found))
+        return 0
+
+    def _resolved(self) -> "Run":
+        from nlp_bench.config.resolve import for_rehearsal, resolve
+        from nlp_bench.config.run import read_run
+
+        request = from_options(self)
+        if self.recorded:
+            if request != Request():
+                raise UsageError("--run: a run.json is resolved already; leave the options that describe a run out")
+            return read_run(self.recorded)
+        return resolve(for_rehearsal(request), ask_scheduler=False)
+
+
+def _told(works: "Sequence[Work]") -> "Iterator[RankReport]":
+    """Rehearse, say on a terminal how far it is, and anywhere what takes so long where nothing was heard for a while."""
+    import threading
+
+    from nlp_bench.files import PATIENCE_S
+    from nlp_bench.rehearse.ranks import rehearse_ranks
+
+    world, count, is_terminal = works[0].layout.world_size, len(works), sys.stderr.isatty()
+    said = f"nlp-bench: rehearsing {count} of {world} ranks; each makes the process groups of all {world}, which may take minutes"
+    timer = threading.Timer(PATIENCE_S if world > MANY_RANKS else 10 * PATIENCE_S, print, [said], {"file": sys.stderr})
+    timer.daemon = True
+    timer.start()
+    try:
+        for number, report in enumerate(rehearse_ranks(works), start=1):
+            timer.cancel()
+            yield report
+            if is_terminal:
+                end = "\n" if number == count else ""
+                print(f"\rrehearsed {number} of {count} ranks", end=end, file=sys.stderr, flush=True)
+    finally:
+        timer.cancel()

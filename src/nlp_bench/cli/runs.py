@@ -1,0 +1,373 @@
+"""The steps of one run behind its submission, as JUBE and the job script call them, and looking at many: check, launch, sync, watch, measure."""
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nlp_bench.cli.options import form, poll_every, say
+from nlp_bench.cli.parser import Command
+from nlp_bench.config.options import argument, flag, value
+from nlp_bench.config.request import Request, from_options
+from nlp_bench.config.system import System
+from nlp_bench.config.values import OneOf, duration
+from nlp_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from nlp_bench.config.run import Run
+    from nlp_bench.launch.nodes.rendezvous import Rendezvous
+
+MAX_REPEATS = 100
+MACHINE = ("environment", "machine")
+"""What may be asked of the machine alone, without a model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(Command, Request):
+    """Resolve one run from data files, options and JUBE's tags, check its arithmetic and limits, and write run.json."""
+
+    EXAMPLE = "nlp-bench check --model 175 --system juwels-booster --tp 8 --pp 8 --output ."
+
+    jube_run: Path | None = value(metavar="DIR")
+    """Folder of a JUBE run, whose tags are applied."""
+    recorded: Path | None = value("--run", metavar="FILE")
+    """With --print of the machine: the system of this run.json."""
+    tags: tuple[str, ...] = value(nargs="*", default=(), metavar="TAG")
+    """Tags as JUBE takes them: 175 slurm."""
+    repeats: str = value(default="1", metavar="N")
+    """Refuse unless it is a number of runs from 1 to 100."""
+    offline: bool = flag()
+    """Ask no Slurm: check a run of another machine."""
+    output: Path | None = value(metavar="DIR")
+    """Write run.json into this folder."""
+    what: str = value("--print", read=OneOf("summary", *MACHINE), default="summary", metavar="WHAT")
+    """What goes to stdout: summary (the resolved run); environment: the shell lines that load the system's software; machine, for the
+    set-up script: cuda or cpu, whether the site's Python packages are seen, and those shell lines."""
+
+    def run(self) -> int:
+        from nlp_bench.config.catalog import find, root
+        from nlp_bench.config.resolve import resolve, resolve_system
+        from nlp_bench.config.run import read_run, summary
+        from nlp_bench.config.scheduler import LOCAL, get_scheduler
+        from nlp_bench.launch.arguments import check_arguments
+        from nlp_bench.launch.expected import expected
+        from nlp_bench.launch.folder import script_text, writable_folder
+        from nlp_bench.launch.nodes.torchrun import program_words
+
+        if self.repeats not in map(str, range(1, MAX_REPEATS + 1)):  # 05 would be no number in JUBE's template
+            raise UsageError(
+                f"repeats: {self.repeats[:40]!r} is no whole number from 1 to {MAX_REPEATS}; 5 runs are usual"
+            )
+        request, is_rehearsal = self.request()
+        if self.recorded and self.what == "summary":
+            raise UsageError("--run: a run.json is resolved already; it goes with --print environment or machine")
+        if self.what != "summary":  # these ask for the machine only: a login node may set up software for any model
+            print(self._machine(read_run(self.recorded).system if self.recorded else resolve_system(request)))
+            return 0
+        # Without --output nothing is going to run here, and a named system may be checked where no Slurm answers.
+        may_be_elsewhere = bool(request.system and not request.launcher and not self.output)
+        is_elsewhere = may_be_elsewhere and not _scheduler_answers(str(request.system))
+        resolved = resolve(request, ask_scheduler=not (self.offline or is_rehearsal or is_elsewhere))
+        check_arguments(resolved)
+        program_words(resolved)  # refuses what the other trainer cannot do
+        script_text(
+            resolved, root=root(), run_dir=(self.output or Path()).absolute()
+        )  # refuses what no script can hold
+        if self.output:
+            resolved.write(writable_folder(self.output))
+        print(summary(resolved))
+        system = request.system or os.environ.get("NLP_BENCH_SYSTEM") or resolved.system.name
+        print(f"files   {find('models', request.model or resolved.model.name)}, {find('systems', system)}")
+        if resolved.system.accelerator == "cuda":
+            found = expected(resolved)
+            print(f"plan    {found if isinstance(found, str) else found.line()}")
+            say(*(f"warning: {doubt}" for doubt in (() if isinstance(found, str) else found.doubts)))
+        if is_elsewhere and resolved.launch.launcher != LOCAL and not self.offline:
+            title = get_scheduler(resolved.launch.launcher).title
+            say(f"no {title} answers here: partition, nodes and time limit were not asked for")
+        say(*(f"warning: {deviation}: not the benchmark" for deviation in resolved.deviations))
+        return 0
+
+    def request(self) -> tuple[Request, bool]:
+        """Return what the options and, under JUBE, the tags ask for, and whether it is to be rehearsed only."""
+        from nlp_bench.config.resolve import REHEARSE, apply_tags, for_rehearsal, read_tags
+
+        tags = read_tags(self.jube_run) if self.jube_run else list(self.tags)
+        request = apply_tags(from_options(self), tags)
+        return (for_rehearsal(request), True) if REHEARSE in tags else (request, False)
+
+    def _machine(self, system: System) -> str:
+        from nlp_bench.config import machine
+        from nlp_bench.launch.script import software_lines
+
+        lines = software_lines(system)
+        if self.what == "machine":
+            lines = [machine.settle(system)[0], "yes" if system.software.system_site_packages else "no", *lines]
+        return "\n".join(lines)
+
+
+def _scheduler_answers(system: str) -> bool:
+    """Whether there is a scheduler to ask for what is checked; for a machine without one, nobody is asked."""
+    from nlp_bench.config.catalog import load_system
+    from nlp_bench.config.scheduler import LOCAL, NoAnswerError, get_scheduler
+
+    launcher = load_system(system).launcher
+    try:
+        return launcher != LOCAL and get_scheduler(launcher).detect() is not None
+    except NoAnswerError:
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch(Command):
+    """Start torchrun with this node's ranks of one run; the job script starts one such process per node."""
+
+    EXAMPLE = "srun --ntasks-per-node=1 nlp-bench launch RUN_DIR"
+
+    run_dir: Path = argument("RUN_DIR")
+    """Folder with run.json."""
+    addresses: bool = flag()
+    """Print the addresses of the job's nodes instead."""
+    port: bool = flag()
+    """Print a free port of this node for the ranks to meet at instead."""
+    again: int | None = value(read=int, metavar="STATUS")
+    """Say by exit code 0 whether srun, which has ended with this status, is to be called once more instead."""
+    elapsed: int = value(read=int, default=0, metavar="SECONDS")
+    """With --again: how long the job has been running."""
+    show: bool = flag("--print")
+    """Print the torchrun command instead of starting it."""
+
+    def run(self) -> int:
+        """Start this node's recorder and torchrun, and watch over both to their end; return torchrun's exit status."""
+        from nlp_bench import seal
+        from nlp_bench.config.run import read_run
+        from nlp_bench.config.scheduler import get_scheduler
+        from nlp_bench.errors import NlpBenchError
+        from nlp_bench.launch import starts
+        from nlp_bench.launch.folder import refuse_importable
+        from nlp_bench.launch.nodes.rendezvous import FIRST_PORT, NUM_PORTS, addresses, free_port, meet, port_of
+        from nlp_bench.launch.nodes.torchrun import torchrun_command
+        from nlp_bench.orphans import die_with_parent
+
+        starts_ranks = not (self.addresses or self.port or self.show)
+        if starts_ranks:
+            die_with_parent()  # first of all: a script that was killed by now has nobody to wait for the training
+        run_dir = self.run_dir.resolve()
+        resolved = read_run(run_dir)
+        if self.again is not None:
+            return int(not starts.once_more(resolved, run_dir, exit_status=self.again, elapsed_s=self.elapsed))
+        if starts_ranks:
+            starts.claim(resolved, run_dir)
+        sealed = "" if self.show else seal.refuse_changed(run_dir)
+        refuse_importable(run_dir)
+        if self.addresses:
+            if (run_dir / "outcome.json").exists():  # requeued by hand, or by Slurm after the run was given up
+                raise NlpBenchError(
+                    f"{run_dir} holds a run that has ended (outcome.json); nothing is trained in it again"
+                )
+            print(" ".join(addresses(resolved)))
+            return 0
+        if self.port:
+            own = get_scheduler(resolved.launch.launcher).allocation()
+            print(free_port(port_of(own.job_id if own else "0", run_dir), (FIRST_PORT, NUM_PORTS)))
+            return 0
+        rendezvous = meet(resolved)
+        command = torchrun_command(resolved, rendezvous, run_dir)
+        if self.show:
+            print(shlex.join(command))
+            return 0
+        return _train(resolved, run_dir, rendezvous, command, sealed)
+
+
+def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: list[str], sealed: str) -> int:
+    from nlp_bench import seal
+    from nlp_bench.build.environment import build_environment, build_warning
+    from nlp_bench.config.catalog import root
+    from nlp_bench.launch import ambient
+    from nlp_bench.launch.nodes.rendezvous import check_meeting
+    from nlp_bench.launch.nodes.supervise import supervise
+    from nlp_bench.launch.nodes.torchrun import rank_environment, write_provenance
+    from nlp_bench.machine.recorder import start_recorder
+
+    check_meeting(rendezvous)
+    foreign = ambient.taken_out(os.environ, ambient.OF_RANKS, resolved.system.environment)
+    for name in foreign:  # of torchrun's, and not from the system file: it would change what run.json says
+        del os.environ[name]
+    environment = {**rank_environment(resolved, build_environment(root())), seal.VARIABLE: sealed}
+    if rendezvous.is_host:
+        if foreign:
+            print(ambient.said(foreign), file=sys.stderr, flush=True)
+        if warning := build_warning(environment):
+            print(warning, flush=True)
+        write_provenance(run_dir, command, environment, resolved.data.path, taken_out=foreign)
+    os.chdir(run_dir)
+    start_recorder(resolved, run_dir)
+    under_script = "NLP_BENCH_NODES" in os.environ  # by hand, the log is a terminal
+    return supervise(
+        command, {**os.environ, **environment}, resolved, run_dir, watches=under_script and rendezvous.is_host
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sync(Command):
+    """Decide how runs ended (from Slurm, exit status and log) and leave outcome.json and JUBE's marker `ready`."""
+
+    EXAMPLE = "nlp-bench sync benchmark/jube/nlp_benchmark_run"
+
+    paths: tuple[Path, ...] = argument("DIR", nargs="+", read=Path)
+    """Run folder, or any folder above run folders."""
+    exit_status: int | None = value(read=int)
+    """Exit status of the job (given by the job script)."""
+    signalled: bool = flag(hidden=True)  # of scripts that were queued earlier
+    signal: str = value(default="", metavar="NAME")
+    """The signal that told it to stop (likewise)."""
+    elapsed: int | None = value(read=int, metavar="SECONDS")
+    """How long it took, from begin to end (likewise)."""
+    wait: bool = flag()
+    """Poll until every run has ended."""
+    every: float = poll_every(60.0, "with --wait: longest time between two looks (60)")
+
+    def run(self) -> int:
+        """Print one line per run: its outcome, or the state of its job."""
+        from nlp_bench.errors import NlpBenchError, explained
+        from nlp_bench.escape import one_line
+        from nlp_bench.launch.end.advice import short
+        from nlp_bench.launch.follow.runs import find_runs
+        from nlp_bench.launch.follow.sync import sync, sync_script, wait
+        from nlp_bench.outcome import Outcome
+
+        if self.exit_status is not None:  # the job script speaks of its own run, recorded or not
+            signal = self.signal or ("TERM" if self.signalled else "")
+            ending, state = sync_script(
+                self.paths[0], exit_status=self.exit_status, signal=signal, elapsed_s=self.elapsed
+            )
+            print(f"{self.paths[0]}: {ending.text() if ending else state}")
+            return 0
+        folders = find_runs(self.paths)
+        if not folders:
+            say(f"no run.json of a submitted run below {' '.join(map(str, self.paths))}")
+            return 1
+        num_faults = 0
+        for folder in folders:
+            try:
+                ending = wait(folder, poll_s=self.every) if self.wait else None
+                ending, state = (ending, "ended") if ending else sync(folder)
+            except (NlpBenchError, OSError) as error:  # one damaged folder must not hide the others
+                say(f"error: {f'{folder}: {explained(error)}' if isinstance(error, OSError) else error}")
+                num_faults += 1
+                continue
+            print(f"{one_line(folder)}: {ending.text() if ending else state}")
+            if ending and ending.outcome is not Outcome.VALID:
+                print(f"  {short(ending, folder)}", file=sys.stderr)
+        return 1 if num_faults else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch(Command):
+    """Show how far runs are (queue reason, iteration, tokens per second, time left) until all of them have ended."""
+
+    EXAMPLE = """nlp-bench watch benchmark/jube/nlp_benchmark_run
+  nlp-bench watch benchmark/jube/nlp_benchmark_run/000003 --continue --max-hours 24"""
+
+    paths: tuple[Path, ...] = argument("DIR", nargs="+", read=Path)
+    """Run folder, or any folder above run folders."""
+    every: float = poll_every(5.0, "time between two looks (5)")
+    once: bool = flag()
+    """Look once and return."""
+    while_pid: int | None = value(read=int, metavar="PID")
+    """Go on for as long as this process lives."""
+    new: bool = flag()
+    """Show only runs that are submitted from now on."""
+    drives: bool = flag("--continue")
+    """Also call `jube continue` for JUBE's runs until nothing waits in them: unattended to the table."""
+    until: str | None = value(metavar="SHARE")
+    """Say when the mean time of a run is known to this share: 1% (default: what the run itself was submitted with)."""
+    max_hours: float | None = value(read=duration("h"), metavar="H")
+    """Return after H hours (or 90min, 2d), with exit code 3."""
+    format: str = form("lines", "json", text="lines on stderr, or one JSON record per change on stdout (default lines)")
+
+    def run(self) -> int:
+        """Print a line per run whenever it has moved; return 0 when every run is VALID, 3 when the hours are over before, else 1."""
+        from nlp_bench.launch.follow.watch import Manner, watch
+        from nlp_bench.measure.anytime import percent
+
+        if self.until is not None:
+            percent("--until", self.until)
+        manner = Manner(
+            every_s=self.every,
+            once=self.once,
+            while_pid=self.while_pid,
+            only_new=self.new,
+            drives=self.drives,
+            max_hours=self.max_hours,
+            until=self.until,
+            as_json=self.format == "json",
+        )
+        return watch(list(self.paths), manner)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure(Command):
+    """Turn one run's log into result.json and metrics.txt. Exit code 0 once both are written, however the run ended."""
+
+    EXAMPLE = "nlp-bench measure nlp_benchmark_run/000000/000003_train/work"
+
+    run_dir: Path = argument("RUN_DIR")
+    """Folder with run.json, outcome.json and job.out."""
+    metrics: Path | None = value(metavar="FILE")
+    """Where the lines for JUBE go (default RUN_DIR/metrics.txt)."""
+
+    def run(self) -> int:
+        """Measure, write both files, print one sentence about the run; return 0."""
+        from nlp_bench.files import write_json, write_text
+        from nlp_bench.launch.end.advice import advice
+        from nlp_bench.launch.end.ending import Ending
+        from nlp_bench.launch.end.evidence import read_record
+        from nlp_bench.measure.record import metrics_text, result_record
+        from nlp_bench.outcome import Outcome
+        from nlp_bench.rules.apply import measured_folder, wanted
+
+        folder = self.run_dir
+        if not folder.is_dir():
+            raise UsageError(f"RUN_DIR {folder} is no folder; give the folder that holds run.json")
+        not_ended = _not_ended(folder)
+        if not_ended is not None:
+            again = ["nlp-bench", "measure", str(folder), *(["--metrics", str(self.metrics)] if self.metrics else [])]
+            not_ended["reasons"] += [f"when it has ended: {shlex.join(again)} and then jube result -a"]
+            say(f"{folder}: {'; '.join(not_ended['reasons'])}")
+        measured = measured_folder(folder, source="job.out", ended=not_ended, rules=wanted(None))
+        if not_ended is None:
+            write_json(folder / "result.json", result_record(measured))
+        script = read_record(folder, measured.ended.get("job_id"))
+        text = metrics_text(measured, job_elapsed_s=script.elapsed_s if script else None)
+        write_text(self.metrics or folder / "metrics.txt", text)
+        print(text, end="")
+        if not_ended is None and measured.entry.outcome is not Outcome.VALID:
+            ending = Ending(
+                outcome=measured.entry.outcome,
+                reasons=list(measured.entry.reason_texts),
+                evidence=measured.ended.get("evidence"),
+            )
+            print(advice(ending, folder).text(), file=sys.stderr)
+        return 0
+
+
+def _not_ended(folder: Path) -> dict[str, Any] | None:
+    """Return what stands in for outcome.json where a marker that nobody of ours wrote led JUBE here before the run's end.
+
+    None where the run has ended (its end is decided here if need be), and where there is no such marker. Such a run is a row without
+    a number until it is measured again.
+    """
+    from nlp_bench import schemas
+    from nlp_bench.launch.follow.sync import sync
+    from nlp_bench.marker import is_bare
+
+    if not is_bare(folder):
+        return None
+    ending, state = sync(folder)
+    if ending is not None:
+        return None
+    reason = f"the run has not ended ({state}); its marker `ready` was not written by nlp-bench and is removed"
+    return {"schema": schemas.OUTCOME, "outcome": "UNKNOWN", "reasons": [reason], "evidence": None, "exit_status": None}
