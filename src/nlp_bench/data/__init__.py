@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-PREFIX = "corpus_text_document"
-"""Name of the pair without .bin and .idx, in the folder that `nlp-bench data` makes."""
+PREFIX = "corpus_text_document"  # name of the pair without .bin and .idx, in the folder that `nlp-bench data` makes
 
 
 def default_folder(root: Path) -> Path:

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from nlp_bench.errors import UsageError
 
 EXAMPLE = "--data-path 0.7 A 0.3 B, or --data-path A B without weights"
-MAX_DATASETS = 32766
-"""BlendedDataset of megatron-core 0.16.1 numbers its datasets in 16 bits (`len(datasets) < 32767`)."""
+MAX_DATASETS = 32766  # BlendedDataset of megatron-core 0.16.1 numbers its datasets in 16 bits (`len(datasets) < 32767`)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blend:
     """One or several datasets, as megatron-core's `BlendedMegatronDatasetConfig.blend` takes them."""
 
-    prefixes: tuple[str, ...]
-    """PREFIX of each PREFIX.bin and PREFIX.idx, in the order of the words."""
+    prefixes: tuple[str, ...]  # PREFIX of each PREFIX.bin and PREFIX.idx, in the order of the words
     weights: tuple[float, ...] | None = None
     """Share of each in the samples, greater than 0, not normalised; None: as large as the datasets are."""
 

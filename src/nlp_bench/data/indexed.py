@@ -19,8 +19,7 @@ VERSION = 1
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, token type, sequences, document entries
 TOKEN_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2}
 """Code of a token's type and its bytes; 6 and 7 are float64 and float32, which no token has."""
-UINT16_LIMIT = 65500
-"""megatron-core's `DType.optimal_dtype`: a vocabulary below this is written in 2 bytes."""
+UINT16_LIMIT = 65500  # megatron-core's `DType.optimal_dtype`: a vocabulary below this is written in 2 bytes
 REMEDY = "make the data anew with nlp-bench data"
 PREPARED = "nlp-bench/data/2"
 """Schema of PREFIX.json; version 1 is the data.json of the folder that `nlp-bench data` makes."""
@@ -37,8 +36,7 @@ def token_bytes_for(vocab_size: int) -> int:
     return 2 if vocab_size < UINT16_LIMIT else 4
 
 
-TOKEN_TYPE = {2: "uint16", 4: "int32"}
-"""numpy's name of the type of tokens that are written, by their bytes."""
+TOKEN_TYPE = {2: "uint16", 4: "int32"}  # numpy's name of the type of tokens that are written, by their bytes
 
 
 class Writer:

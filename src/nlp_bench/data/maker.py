@@ -36,24 +36,15 @@ SCHEMA = "nlp-bench/data/1"
 class DataRequest:
     """What to make: an invented corpus, or tokens of the user's own text."""
 
-    output: Path
-    """Folder that will hold the data; it must be absent, empty or made by this program."""
-    seed: int = 1
-    """Seed of the invented corpus."""
-    documents: int = 5000
-    """Documents of the invented corpus."""
-    vocab_size: int = 4096
-    """Tokens of the vocabulary that is trained on the invented corpus."""
-    input: Path | None = None
-    """The user's text, JSON lines, plain or .gz; None for the invented corpus."""
-    json_key: str = "text"
-    """Key of the text in each line."""
-    vocab_file: Path | None = None
-    """vocab.json for the user's text."""
-    merge_file: Path | None = None
-    """merges.txt for the user's text."""
-    append_eod: bool = False
-    """End each of the user's documents with <|endoftext|>; the invented ones always do."""
+    output: Path  # folder that will hold the data; it must be absent, empty or made by this program
+    seed: int = 1  # seed of the invented corpus
+    documents: int = 5000  # documents of the invented corpus
+    vocab_size: int = 4096  # tokens of the vocabulary that is trained on the invented corpus
+    input: Path | None = None  # the user's text, JSON lines, plain or .gz; None for the invented corpus
+    json_key: str = "text"  # key of the text in each line
+    vocab_file: Path | None = None  # vocab.json for the user's text
+    merge_file: Path | None = None  # merges.txt for the user's text
+    append_eod: bool = False  # end each of the user's documents with <|endoftext|>; the invented ones always do
 
     def __post_init__(self) -> None:
         if self.seed < 0:

@@ -30,35 +30,26 @@ from nlp_bench.walk import walk
 
 PACKED = (".gz", ".xz", ".zst", ".bz2")
 NAMES = (".jsonl", ".json", ".ndjson", ".jl")
-FOLDER_NAME = "corpus"
-"""Name of the data in a folder that is given as output."""
+FOLDER_NAME = "corpus"  # name of the data in a folder that is given as output
 MAX_WORKERS = 4096
 JOINING = "joining"
 """File in PREFIX.shards that stands while the result is written: data without a record are then ours."""
-LARGE_BYTES = 2**30
-"""A result of this size takes seconds to join, and that is said."""
+LARGE_BYTES = 2**30  # a result of this size takes seconds to join, and that is said
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareRequest:
     """What to prepare, how and where to."""
 
-    inputs: tuple[str, ...]
-    """Files, folders and patterns of JSON lines; each file is a shard."""
-    output: str
-    """Prefix of the result, or a folder (one that exists, or a path that ends in /)."""
-    tokenizer: TokenizerChoice
-    """The tokenizer and its files."""
-    reading: Reading = field(default_factory=Reading)
-    """How lines become sequences of tokens."""
+    inputs: tuple[str, ...]  # files, folders and patterns of JSON lines; each file is a shard
+    output: str  # prefix of the result, or a folder (one that exists, or a path that ends in /)
+    tokenizer: TokenizerChoice  # the tokenizer and its files
+    reading: Reading = field(default_factory=Reading)  # how lines become sequences of tokens
     workers: int | None = None
     """Processes that encode; None: one per core that this process may use. They do not change the result."""
-    keep_shards: bool = False
-    """Keep the finished pieces, so that more input can be added later without encoding again."""
-    overwrite: bool = False
-    """Replace a result that was made from other input or with other parameters."""
-    piece_bytes: int = PIECE_BYTES
-    """Text of a piece. It does not change the result."""
+    keep_shards: bool = False  # keep the finished pieces, so that more input can be added later without encoding again
+    overwrite: bool = False  # replace a result that was made from other input or with other parameters
+    piece_bytes: int = PIECE_BYTES  # text of a piece. It does not change the result
 
     def __post_init__(self) -> None:
         if self.workers is not None and not 1 <= self.workers <= MAX_WORKERS:

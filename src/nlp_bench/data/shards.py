@@ -32,11 +32,9 @@ from nlp_bench.files import read_object, write_json
 from nlp_bench.terminal import StatusLine, duration_text
 
 SCHEMA = "nlp-bench/data-piece/1"
-PIECE_BYTES = 2**28
-"""Text of a piece: what a killed run may have to do again, per open shard."""
+PIECE_BYTES = 2**28  # text of a piece: what a killed run may have to do again, per open shard
 MAX_OPEN_SHARDS = 8
-MAX_NAMED = 5
-"""Broken lines that are named."""
+MAX_NAMED = 5  # broken lines that are named
 _WAIT_S = 0.1
 _NAME_CHARACTERS = 120
 _CONTINUE = "the same command continues where it stopped"
@@ -46,32 +44,24 @@ _CONTINUE = "the same command continues where it stopped"
 class Reading:
     """How lines become sequences of tokens."""
 
-    json_key: str = "text"
-    """Key of the text in each line."""
-    append_eod: bool = False
-    """End each document with the tokenizer's end token."""
-    split_sentences: bool = False
-    """One sequence per sentence in place of one per document."""
-    skip_broken: bool = False
-    """Count broken lines in place of stopping at the first."""
+    json_key: str = "text"  # key of the text in each line
+    append_eod: bool = False  # end each document with the tokenizer's end token
+    split_sentences: bool = False  # one sequence per sentence in place of one per document
+    skip_broken: bool = False  # count broken lines in place of stopping at the first
 
 
 @dataclass(kw_only=True)
 class Encoded:
     """The tokens of some lines, in order, as they stand in .bin and .idx."""
 
-    tokens: bytes = b""
-    """All tokens, of 2 bytes (unsigned) or 4 (signed)."""
+    tokens: bytes = b""  # all tokens, of 2 bytes (unsigned) or 4 (signed)
     lengths: array = field(default_factory=lambda: array("i"))  # type: ignore[type-arg]  # not subscriptable in Python 3.10
     """Tokens of each sequence, int32."""
     sequences: array = field(default_factory=lambda: array("i"))  # type: ignore[type-arg]
     """Sequences of each document, int32."""
-    num_empty: int = 0
-    """Documents without any token, which are left out."""
-    num_broken: int = 0
-    """Broken lines, which are left out."""
-    broken: list[str] = field(default_factory=list)
-    """What is wrong with the first of them."""
+    num_empty: int = 0  # documents without any token, which are left out
+    num_broken: int = 0  # broken lines, which are left out
+    broken: list[str] = field(default_factory=list)  # what is wrong with the first of them
 
 
 def documents_of(reading: Reading, path: str, data: bytes, number: int, broken: list[str]) -> Iterator[list[str]]:
@@ -129,8 +119,7 @@ def encode_lines(work: Work, path: str, data: bytes, number: int) -> Encoded:
     return found
 
 
-_WORK: list[Work] = []
-"""In a worker process: its work."""
+_WORK: list[Work] = []  # in a worker process: its work
 
 
 def begin(choice: TokenizerChoice, reading: Reading, token_bytes: int) -> None:
@@ -154,40 +143,26 @@ def _encode_block(path: str, data: bytes, number: int) -> Encoded:
 class Piece:
     """What a piece holds, as its record has it."""
 
-    end: int = 0
-    """Byte behind its last line in the unpacked shard."""
-    next_line: int = 1
-    """Line number behind its last line."""
-    is_last: bool = False
-    """Whether the shard ends here."""
-    num_documents: int = 0
-    """Documents with tokens."""
-    num_sequences: int = 0
-    """Sequences: as many as documents, or one per sentence."""
-    num_tokens: int = 0
-    """Tokens, those that end documents included."""
-    num_empty: int = 0
-    """Documents without tokens, left out."""
-    num_broken: int = 0
-    """Broken lines, left out."""
-    broken: list[str] = field(default_factory=list)
-    """What is wrong with the first of them."""
+    end: int = 0  # byte behind its last line in the unpacked shard
+    next_line: int = 1  # line number behind its last line
+    is_last: bool = False  # whether the shard ends here
+    num_documents: int = 0  # documents with tokens
+    num_sequences: int = 0  # sequences: as many as documents, or one per sentence
+    num_tokens: int = 0  # tokens, those that end documents included
+    num_empty: int = 0  # documents without tokens, left out
+    num_broken: int = 0  # broken lines, left out
+    broken: list[str] = field(default_factory=list)  # what is wrong with the first of them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
     """One input file and the place of its pieces."""
 
-    number: int
-    """Its place in the order of the input, from 0."""
-    path: Path
-    """The file."""
-    folder: Path
-    """PREFIX.shards."""
-    identity: dict[str, Any]
-    """The file, and all parameters that decide its tokens: others have pieces of their own."""
-    token_bytes: int
-    """2 or 4."""
+    number: int  # its place in the order of the input, from 0
+    path: Path  # the file
+    folder: Path  # PREFIX.shards
+    identity: dict[str, Any]  # the file, and all parameters that decide its tokens: others have pieces of their own
+    token_bytes: int  # 2 or 4
 
     def prefix(self, number: int) -> str:
         """Return the path of a piece without .bin, .idx or .json."""

@@ -25,22 +25,17 @@ _NOT_READ = {
     b"ARROW1": "Arrow; write it as JSON lines",
 }
 """First bytes, and what they mean."""
-_ZSTD_WINDOW_LOG = 31
-"""The largest window, as `zstd -d --long=31` allows; memory is used only where a file has one."""
+_ZSTD_WINDOW_LOG = 31  # the largest window, as `zstd -d --long=31` allows; memory is used only where a file has one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
     """Whole lines of a shard."""
 
-    data: bytes
-    """The lines with their line feeds; a file's last line may have none."""
-    end: int
-    """Byte behind the block in the unpacked shard."""
-    number: int
-    """Line number, from 1, of its first line."""
-    position: int
-    """How many bytes of the file on disk are read, for showing progress."""
+    data: bytes  # the lines with their line feeds; a file's last line may have none
+    end: int  # byte behind the block in the unpacked shard
+    number: int  # line number, from 1, of its first line
+    position: int  # how many bytes of the file on disk are read, for showing progress
 
     @property
     def next_line(self) -> int:

@@ -45,16 +45,12 @@ def require_file(field: str, path: Path) -> None:
 class TokenizerChoice:
     """A type and exactly the files that this type has."""
 
-    tokenizer_type: str
-    """One of FILES."""
-    vocab_file: Path | None = None
-    """vocab.json (GPT-2) or vocab.txt (BERT)."""
-    merge_file: Path | None = None
-    """merges.txt (GPT-2)."""
+    tokenizer_type: str  # one of FILES
+    vocab_file: Path | None = None  # vocab.json (GPT-2) or vocab.txt (BERT)
+    merge_file: Path | None = None  # merges.txt (GPT-2)
     tokenizer_model: Path | None = None
     """tokenizer.json (Hugging Face), a folder that holds one, or a SentencePiece .model."""
-    eod_token: str | None = None
-    """Text of the token that ends a document; None: what the tokenizer itself names."""
+    eod_token: str | None = None  # text of the token that ends a document; None: what the tokenizer itself names
 
     def __post_init__(self) -> None:
         kind = self.tokenizer_type
@@ -118,14 +114,10 @@ def tokenizer_file(tokenizer_type: str, path: Path) -> Path:
 class Encoder:
     """Turns texts into tokens, without special tokens at their ends."""
 
-    encode: Callable[[Sequence[str]], list[list[int]]]
-    """Texts to the tokens of each."""
-    vocab_size: int
-    """One more than the greatest token."""
-    end_id: int | None
-    """Token that ends a document, None where the tokenizer names none."""
-    library: str
-    """The library that does it, with its version: another one may cut words in another way."""
+    encode: Callable[[Sequence[str]], list[list[int]]]  # texts to the tokens of each
+    vocab_size: int  # one more than the greatest token
+    end_id: int | None  # token that ends a document, None where the tokenizer names none
+    library: str  # the library that does it, with its version: another one may cut words in another way
 
 
 def build(choice: TokenizerChoice) -> Encoder:

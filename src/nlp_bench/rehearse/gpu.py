@@ -22,11 +22,9 @@ from nlp_bench.train.kernels import choice, native
 ATTENTION = "flash attention where it applies, else memory-efficient attention"
 CHECK = "_device_dtype_check_for_fused"
 """Name of the check that torch's fused Adam makes; since torch 2.7 AdamW only inherits it."""
-LOWER_RIGHT = "lower right"
-"""Stands for a causal mask that is aligned to the last query and the last key."""
+LOWER_RIGHT = "lower right"  # stands for a causal mask that is aligned to the last query and the last key
 WIDEST = 256
-ROWS, WIDTH = 128, 32
-"""To multiples of these flash attention 2 rounds queries and the width of heads in its workspace."""
+ROWS, WIDTH = 128, 32  # to multiples of these flash attention 2 rounds queries and the width of heads in its workspace
 
 
 @contextlib.contextmanager

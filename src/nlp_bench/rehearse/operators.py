@@ -21,8 +21,7 @@ import torch.distributed as dist
 from nlp_bench.rehearse.report import Collective
 
 aten = torch.ops.aten
-Count = Callable[[tuple[Any, ...]], int]
-"""From an operator's arguments to its operations, or to bytes."""
+Count = Callable[[tuple[Any, ...]], int]  # from an operator's arguments to its operations, or to bytes
 
 
 def product(left: torch.Tensor, right: torch.Tensor) -> int:
@@ -68,8 +67,7 @@ GROUPS = {
 """Our names of megatron-core's groups (the `group_desc` of parallel_state.py). "optimizer" are the ranks that hold one whole
 optimizer: all ranks, unless there are several copies of the distributed optimizer."""
 
-Sizes = Callable[[tuple[Any, ...]], Iterable[int]]
-"""From an operator's arguments to the bytes of each message."""
+Sizes = Callable[[tuple[Any, ...]], Iterable[int]]  # from an operator's arguments to the bytes of each message
 
 
 def _bytes(tensor: torch.Tensor) -> int:

@@ -16,8 +16,7 @@ from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
 
-MOST_DIGITS = 18
-"""Of a rank's number: what int() and the arithmetic behind it take."""
+MOST_DIGITS = 18  # of a rank's number: what int() and the arithmetic behind it take
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +26,7 @@ class Work:
     settings: Settings
     layout: Layout
     rank: int
-    accelerator: str
-    """cuda: with kernels that keep what torch's keep on a GPU; cpu: what they keep on a CPU."""
+    accelerator: str  # cuda: with kernels that keep what torch's keep on a GPU; cpu: what they keep on a CPU
 
 
 def chosen_ranks(words: str, num_ranks: int, num_stages: int) -> list[int]:

@@ -20,8 +20,7 @@ from nlp_bench.show.table import Column, as_text, shown
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout
 
-SCHEMA = "nlp-bench/rehearsal/1"
-"""rehearsal.json: written here, read by the workflow and by `submit`."""
+SCHEMA = "nlp-bench/rehearsal/1"  # rehearsal.json: written here, read by the workflow and by `submit`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +29,10 @@ class Rehearsal:
 
     run: Run
     layout: Layout
-    reports: tuple[RankReport, ...]
-    """Of each rank, in order."""
-    headrooms: tuple[MemoryHeadroom, ...]
-    """Whether each fits."""
-    capacity_bytes: int | None
-    """Memory of one GPU; None where the machine has none."""
-    notes: tuple[str, ...]
-    """In what the rehearsal differs from the run."""
+    reports: tuple[RankReport, ...]  # of each rank, in order
+    headrooms: tuple[MemoryHeadroom, ...]  # whether each fits
+    capacity_bytes: int | None  # memory of one GPU; None where the machine has none
+    notes: tuple[str, ...]  # in what the rehearsal differs from the run
 
     @property
     def fits(self) -> str | None:
@@ -134,8 +129,7 @@ def _sentence(row: Row, found: Rehearsal) -> str:
     )
 
 
-LISTED = 8
-"""Modules whose activations are listed."""
+LISTED = 8  # modules whose activations are listed
 MEANING = {
     "yes": "it fits, with what context, communicators and allocator take",
     "tight": "it may run out of memory: the rest is what the allocator loses, which cannot be rehearsed",

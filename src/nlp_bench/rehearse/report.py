@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from nlp_bench.plan.constants import Constants
 
 GIB = 2**30
-STATIC = ("weights", "gradients", "optimizer", "buffers")
-"""What stays for the whole training."""
-SPLIT = (*STATIC, "activations", "temporary")
-"""What can live at the peak."""
+STATIC = ("weights", "gradients", "optimizer", "buffers")  # what stays for the whole training
+SPLIT = (*STATIC, "activations", "temporary")  # what can live at the peak
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +24,7 @@ class Place:
 class Collective:
     """Equal calls of one iteration."""
 
-    kind: str
-    """all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, recv, barrier."""
+    kind: str  # all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, recv, barrier
     group: str
     """What the ranks of the group share: tensor, pipeline, data, context, embedding, model, world, … ("data" includes the
     context-parallel ranks where gradients and parameters travel)."""
@@ -43,34 +40,26 @@ class RankReport:
 
     rank: int
     place: Place
-    parameters: int
-    """Parameters that it holds."""
-    static_bytes: dict[str, int]
-    """By STATIC."""
+    parameters: int  # parameters that it holds
+    static_bytes: dict[str, int]  # by STATIC
     peak_bytes: int
     """Greatest sum of all living tensors in the second iteration (the optimizer's state exists by then), static ones included."""
-    peak_split: dict[str, int]
-    """What lived at that moment, by SPLIT; the parts add up to the peak."""
+    peak_split: dict[str, int]  # what lived at that moment, by SPLIT; the parts add up to the peak
     activations: dict[str, int]
     """The activations of that moment by the module whose forward pass made them (layers.*.self_attention.core_attention)."""
     flops: dict[str, int]
     """Executed floating-point operations of one iteration by operator (two per multiply-add; only matrix products and attention)."""
-    collectives: tuple[Collective, ...]
-    """All communication of one iteration."""
-    warnings: tuple[str, ...] = ()
-    """What torch or megatron-core warned of."""
+    collectives: tuple[Collective, ...]  # all communication of one iteration
+    warnings: tuple[str, ...] = ()  # what torch or megatron-core warned of
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryHeadroom:
     """One rank's memory against its GPU's; every field None where there is no GPU."""
 
-    overhead_bytes: int | None
-    """What is needed beyond tensors: context, communicators, and what the allocator loses."""
-    needed_bytes: int | None
-    """Peak of the tensors and the overhead."""
-    fits: str | None
-    """yes, tight or no."""
+    overhead_bytes: int | None  # what is needed beyond tensors: context, communicators, and what the allocator loses
+    needed_bytes: int | None  # peak of the tensors and the overhead
+    fits: str | None  # yes, tight or no
 
 
 def headroom_of(report: RankReport, capacity_bytes: int | None, constants: Constants) -> MemoryHeadroom:

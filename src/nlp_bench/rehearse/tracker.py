@@ -22,8 +22,7 @@ OUTSIDE = "between the modules"
 SCALAR = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001  # what every .item(), int(tensor) and bool(tensor) ends in
 
 
-Substitute = tuple[Any, str, Any]
-"""A module or class, the name of one of its attributes, and what stands for it."""
+Substitute = tuple[Any, str, Any]  # a module or class, the name of one of its attributes, and what stands for it
 
 
 @contextmanager
@@ -56,8 +55,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for overload in getattr(torch.ops.c10d, name).overloads()
         }
         self._names: dict[int, str] = {}
-        self._running: list[str] = []
-        """Names of the modules whose forward pass runs, the innermost last."""
+        self._running: list[str] = []  # names of the modules whose forward pass runs, the innermost last
         self._paused = False
 
     @classmethod
@@ -226,8 +224,7 @@ class TrackerOfShapes(TrackerWithoutData):  # type: ignore[no-untyped-call]
         return result
 
 
-UNSAFE_VIEW = "aten::_unsafe_view"
-"""Returns a view of its argument, which torch's description of it does not say."""
+UNSAFE_VIEW = "aten::_unsafe_view"  # returns a view of its argument, which torch's description of it does not say
 SHAPING = tuple(f"aten::{name}_" for name in ("set", "resize", "t", "transpose", "squeeze", "unsqueeze", "detach"))
 """Operators that change the shape or the storage of their argument."""
 
@@ -269,8 +266,7 @@ def _key(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return tuple(key) if not any(isinstance(value, (torch.Tensor, list)) for value in kwargs.values()) else None
 
 
-_COMPILING: list[Tracker] = []
-"""The tracker of a rank whose kernels are compiled; none on a CPU rank."""
+_COMPILING: list[Tracker] = []  # the tracker of a rank whose kernels are compiled; none on a CPU rank
 
 
 def compile_for(tracker: Tracker) -> None:

@@ -12,8 +12,7 @@ import torch
 
 EXTENSION = "fused_weight_gradient_mlp_cuda"
 CPU = torch.device("cpu")
-Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""From a function to one that does the same."""
+Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]  # from a function to one that does the same
 
 
 @functools.cache

@@ -16,12 +16,9 @@ from nlp_bench.train.settings.rules import require
 class Rank:
     """This process among all, as torchrun tells it; a process started alone is rank 0 of 1."""
 
-    rank: int
-    """Number of this process."""
-    world_size: int
-    """Number of processes."""
-    local_rank: int
-    """Number of this process on its node; picks the GPU."""
+    rank: int  # number of this process
+    world_size: int  # number of processes
+    local_rank: int  # number of this process on its node; picks the GPU
 
     @classmethod
     def from_environment(cls) -> "Rank":
@@ -44,28 +41,17 @@ class Rank:
 class Layout:
     """What follows from the settings and the number of ranks."""
 
-    world_size: int
-    """All ranks."""
-    data_parallel_size: int
-    """Replicas of the model: world size / (tensor * pipeline * context)."""
-    virtual_stages: int
-    """Parts of the model that each pipeline rank holds; 1 without interleaving."""
-    global_batch_size: int
-    """Samples per iteration over all replicas."""
-    num_microbatches: int
-    """Micro-batches that one replica accumulates per iteration."""
-    train_iters: int
-    """Iterations of the run."""
-    warmup_samples: int
-    """Samples of the learning rate's warm-up."""
-    decay_samples: int
-    """Samples of the learning rate's decay, warm-up included."""
-    vocab_size: int
-    """Tokens in the vocabulary, without padding."""
-    padded_vocab_size: int
-    """Rows of the embedding table."""
-    sequence_parallel: bool
-    """Whether sequence parallelism is on; with one tensor-parallel rank it never is."""
+    world_size: int  # all ranks
+    data_parallel_size: int  # replicas of the model: world size / (tensor * pipeline * context)
+    virtual_stages: int  # parts of the model that each pipeline rank holds; 1 without interleaving
+    global_batch_size: int  # samples per iteration over all replicas
+    num_microbatches: int  # micro-batches that one replica accumulates per iteration
+    train_iters: int  # iterations of the run
+    warmup_samples: int  # samples of the learning rate's warm-up
+    decay_samples: int  # samples of the learning rate's decay, warm-up included
+    vocab_size: int  # tokens in the vocabulary, without padding
+    padded_vocab_size: int  # rows of the embedding table
+    sequence_parallel: bool  # whether sequence parallelism is on; with one tensor-parallel rank it never is
 
     @classmethod
     def of(cls, settings: Settings, world_size: int) -> "Layout":

@@ -13,38 +13,22 @@ from nlp_bench.train.settings import Settings
 class Interval:
     """What happened since the last log line."""
 
-    iteration: int
-    """Last iteration of the interval, counted from 1."""
-    train_iters: int
-    """Iterations of the run."""
-    consumed_samples: int
-    """Samples since the start of the run."""
-    elapsed_s: float
-    """Seconds per iteration, averaged over the interval."""
-    learning_rate: float
-    """Learning rate after the interval."""
-    global_batch_size: int
-    """Samples per iteration."""
-    loss: float | None
-    """Mean loss of the iterations that updated the weights; None when all were skipped."""
-    loss_scale: float
-    """Loss scale after the interval."""
-    grad_norm: float | None
-    """Norm of the last gradient before clipping; None when the last iteration was skipped."""
-    num_skipped: int
-    """Iterations without an update because float16 overflowed."""
-    num_nan: int
-    """Iterations whose loss or gradient was not finite."""
-    legacy_flops: float
-    """FLOPs per iteration by the formula of the published tables."""
-    model_flops: float
-    """Model FLOPs per iteration."""
-    sequence_length: int
-    """Tokens per sample."""
-    num_gpus: int
-    """Ranks that share the FLOPs."""
-    peak_bytes: int
-    """Greatest memory of any rank since the start."""
+    iteration: int  # last iteration of the interval, counted from 1
+    train_iters: int  # iterations of the run
+    consumed_samples: int  # samples since the start of the run
+    elapsed_s: float  # seconds per iteration, averaged over the interval
+    learning_rate: float  # learning rate after the interval
+    global_batch_size: int  # samples per iteration
+    loss: float | None  # mean loss of the iterations that updated the weights; None when all were skipped
+    loss_scale: float  # loss scale after the interval
+    grad_norm: float | None  # norm of the last gradient before clipping; None when the last iteration was skipped
+    num_skipped: int  # iterations without an update because float16 overflowed
+    num_nan: int  # iterations whose loss or gradient was not finite
+    legacy_flops: float  # FLOPs per iteration by the formula of the published tables
+    model_flops: float  # model FLOPs per iteration
+    sequence_length: int  # tokens per sample
+    num_gpus: int  # ranks that share the FLOPs
+    peak_bytes: int  # greatest memory of any rank since the start
     unix_time_s: float
     """End of the interval in seconds since 1970, by the clock of the node that prints: what the nodes' meters are read against."""
 

@@ -40,26 +40,19 @@ if TYPE_CHECKING:
 class Job:
     """One rank's work."""
 
-    settings: Settings
-    """What was asked for."""
-    layout: Layout
-    """What follows from it and the number of ranks."""
-    kernels: Kernels
-    """Which kernels compute."""
-    device: torch.device
-    """The GPU of this rank, or the CPU."""
+    settings: Settings  # what was asked for
+    layout: Layout  # what follows from it and the number of ranks
+    kernels: Kernels  # which kernels compute
+    device: torch.device  # the GPU of this rank, or the CPU
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """Which part of the model is meant."""
 
-    first: bool
-    """Whether it holds the embedding."""
-    last: bool
-    """Whether it holds the output layer."""
-    virtual_stage: int | None
-    """Its number among this rank's parts; None without interleaving."""
+    first: bool  # whether it holds the embedding
+    last: bool  # whether it holds the output layer
+    virtual_stage: int | None  # its number among this rank's parts; None without interleaving
 
 
 SAME_IN_CONFIG = (

@@ -21,8 +21,7 @@ from nlp_bench.train.settings import Settings
 from nlp_bench.train.world import wait_for_all
 
 T = TypeVar("T")
-Batch = dict[str, torch.Tensor]
-"""Tensors [micro_batch_size, ...] by name."""
+Batch = dict[str, torch.Tensor]  # tensors [micro_batch_size, ...] by name
 
 
 Tokens = NDArray[np.int64]
@@ -40,8 +39,7 @@ class Samples:
     """What a family makes of rows: a sample of each."""
 
     rows: Rows
-    sample: Callable[[int], Batch]
-    """From the number of a row to tensors by name, without the dimension of the batch."""
+    sample: Callable[[int], Batch]  # from the number of a row to tensors by name, without the dimension of the batch
 
 
 def microbatches(

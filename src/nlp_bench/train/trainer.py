@@ -26,16 +26,11 @@ from nlp_bench.train.watching.startup import STARTUP
 class Step:
     """What one iteration did; the same on every rank."""
 
-    loss: float
-    """Mean loss over the global batch."""
-    grad_norm: float | None
-    """Norm of the gradient before clipping; None where the update was skipped."""
-    skipped: bool
-    """Whether float16 overflowed, so that the weights were not updated."""
-    stuck: bool
-    """Whether float16 overflowed in the loss itself although the loss scale cannot shrink any more."""
-    votes: tuple[bool, ...] = ()
-    """For each question of `asks` whether any rank said yes."""
+    loss: float  # mean loss over the global batch
+    grad_norm: float | None  # norm of the gradient before clipping; None where the update was skipped
+    skipped: bool  # whether float16 overflowed, so that the weights were not updated
+    stuck: bool  # whether float16 overflowed in the loss itself although the loss scale cannot shrink any more
+    votes: tuple[bool, ...] = ()  # for each question of `asks` whether any rank said yes
 
     @property
     def is_nan(self) -> bool:

@@ -18,8 +18,7 @@ from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.families import FAMILIES
 
 TRACKER = "latest_checkpointed_iteration.txt"
-RECORD = "nlp-bench.json"
-"""Our record inside each checkpoint: which model and which training it is of."""
+RECORD = "nlp-bench.json"  # our record inside each checkpoint: which model and which training it is of
 LAST_FILE = "metadata.json"
 """What megatron-core writes when everything else of a checkpoint is on disk (`dist_checkpointing/core.py`, CONFIG_FNAME)."""
 NAME = re.compile(r"iter_(\d{7,})")
@@ -97,13 +96,16 @@ FAMILY_AND_SHAPE = (
 """Settings that decide which weights there are and what they mean."""
 SAMPLES = ("seq_length", "decoder_seq_length", "seed", "mock_data", "split")
 """Settings that decide which samples are read and in which order."""
-MASKING = ("mask_prob", "short_seq_prob")
-"""Settings that change the samples of bert and t5."""
+MASKING = ("mask_prob", "short_seq_prob")  # settings that change the samples of bert and t5
 UPDATES = (
     "optimizer", "use_distributed_optimizer", "lr", "min_lr", "lr_decay_style", "weight_decay", "adam_beta1", "adam_beta2",
     "adam_eps",
 )  # fmt: skip
 """Settings that decide how the weights are updated; the form of the optimizer's state belongs to them."""
+LAYOUT = (
+    "world_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "data_parallel_size",
+    "virtual_stages",
+)  # fmt: skip
 FLAGS_OF = {
     "ffn_width": "ffn_hidden_size",
     "head_width": "kv_channels",
@@ -122,14 +124,7 @@ def describe(settings: Settings, layout: Layout, iteration: int, consumed_sample
         "consumed_samples": consumed_samples,
         "train_iters": layout.train_iters,
         "must_match": _must_match(settings, layout),
-        "layout": {
-            "world_size": layout.world_size,
-            "tensor_model_parallel_size": settings.tensor_model_parallel_size,
-            "pipeline_model_parallel_size": settings.pipeline_model_parallel_size,
-            "context_parallel_size": settings.context_parallel_size,
-            "data_parallel_size": layout.data_parallel_size,
-            "virtual_stages": layout.virtual_stages,
-        },
+        "layout": {name: getattr(layout if hasattr(layout, name) else settings, name) for name in LAYOUT},
     }
 
 

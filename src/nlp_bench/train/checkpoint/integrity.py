@@ -21,8 +21,7 @@ from typing import Any
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.train.checkpoint.folder import NAME, RECORD, TRACKER, whole
 
-OF_A_RANK = re.compile(r"__(\d+)_\d+\.distcp")
-"""A shard: torch names it after the rank that wrote it."""
+OF_A_RANK = re.compile(r"__(\d+)_\d+\.distcp")  # a shard: torch names it after the rank that wrote it
 BLOCK_BYTES = 8 << 20
 Sums = dict[str, dict[str, int | str]]
 

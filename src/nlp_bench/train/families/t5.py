@@ -37,8 +37,7 @@ from nlp_bench.train.samples import Batch, Rows, Samples, Tokens, open_rows, pad
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.families import SpanSizes, span_sizes
 
-START = 0
-"""First token of the decoder's input: T5's padding token, which is 0."""
+START = 0  # first token of the decoder's input: T5's padding token, which is 0
 
 
 class _SpanSamples:
@@ -158,12 +157,9 @@ def buckets(length: int, *, both_directions: bool) -> torch.Tensor:
 class Span:
     """Which layers of a stack are meant."""
 
-    first: int
-    """Number of the first one in its stack, counted from 0."""
-    count: int
-    """How many."""
-    depth: int
-    """Layers of the whole stack."""
+    first: int  # number of the first one in its stack, counted from 0
+    count: int  # how many
+    depth: int  # layers of the whole stack
     recomputed: int | None = None
     """What remains of --recompute-num-layers for this run; None where nothing is recomputed."""
 

@@ -11,14 +11,11 @@ from nlp_bench.train.settings import Settings
 class Modules:
     """What layers are made of; megatron-core's arguments."""
 
-    norm: type
-    """Normalisation of its own."""
-    column: type
-    """Linear layer whose outputs tensor-parallel ranks share."""
+    norm: type  # normalisation of its own
+    column: type  # linear layer whose outputs tensor-parallel ranks share
     norm_column: type | None
     """The same with the normalisation before it, in one module (Transformer Engine); None where there is none."""
-    row: type
-    """Linear layer whose inputs tensor-parallel ranks share."""
+    row: type  # linear layer whose inputs tensor-parallel ranks share
     attention: type | None
     """Core self-attention, which rotates by position itself (`rotated_width`, `rotary_base`, `fused_rotary`); None: torch's."""
     gate: type | None = None
@@ -29,16 +26,11 @@ class Modules:
 class Kernels:
     """The choice for one device."""
 
-    provider: str
-    """te, apex or torch."""
-    why: str
-    """What was asked for and why this provider it is."""
-    modules: Modules
-    """What layers are made of."""
-    words: dict[str, str]
-    """One line per kind of kernel for the log."""
-    compiled: frozenset[str]
-    """What torch.compile fuses: of `activation`, `dropout add`, `rotary`, `cross entropy`."""
+    provider: str  # te, apex or torch
+    why: str  # what was asked for and why this provider it is
+    modules: Modules  # what layers are made of
+    words: dict[str, str]  # one line per kind of kernel for the log
+    compiled: frozenset[str]  # what torch.compile fuses: of `activation`, `dropout add`, `rotary`, `cross entropy`
     accumulate_in_gemm: bool
     """Whether weight gradients are added to their sum where they are made, and not by an operator after it."""
     overlaps_tensor_parallel: bool = False

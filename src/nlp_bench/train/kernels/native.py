@@ -100,24 +100,19 @@ Accumulate = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
 Linear: Any = layers.LinearWithGradAccumulationAndAsyncCommunication
 
 
-def in_one_product(inputs: torch.Tensor, gradient: torch.Tensor, total: torch.Tensor) -> None:
-    """Let cuBLAS add 16-bit inputs' product to a float32 sum (torch.addmm's out_dtype, torch 2.8 or later; on CUDA only)."""
-    torch.addmm(total, gradient.t(), inputs, out_dtype=torch.float32, out=total)
-
-
-def in_two_steps(inputs: torch.Tensor, gradient: torch.Tensor, total: torch.Tensor) -> None:
-    """Make the product in float32, then add it."""
-    total.add_(torch.mm(gradient.t(), inputs, out_dtype=torch.float32))
-
-
 def same_type(inputs: torch.Tensor, gradient: torch.Tensor, total: torch.Tensor) -> None:
     """Add where inputs and sum have one type."""
     total.addmm_(gradient.t(), inputs)
 
 
 WAYS: dict[str, Accumulate] = {
-    "added to their float32 sum by the matrix product itself (torch.addmm, out_dtype)": in_one_product,
-    "made in float32, then added": in_two_steps,
+    # cuBLAS adds 16-bit inputs' product to a float32 sum: torch 2.8 or later, on CUDA only
+    "added to their float32 sum by the matrix product itself (torch.addmm, out_dtype)": lambda inputs, gradient, total: (
+        torch.addmm(total, gradient.t(), inputs, out_dtype=torch.float32, out=total)
+    ),
+    "made in float32, then added": lambda inputs, gradient, total: total.add_(
+        torch.mm(gradient.t(), inputs, out_dtype=torch.float32)
+    ),
 }
 
 

@@ -38,8 +38,7 @@ from nlp_bench.train.kernels import apex, choice, native  # noqa: E402
 
 ON_GPU = DEVICE.type == "cuda"
 TOKENS, WIDTH, HEADS, WORDS = 128, 256, 4, 1000
-Pair = tuple[torch.Tensor, torch.Tensor]
-"""What the kernel gave and what the formula gives."""
+Pair = tuple[torch.Tensor, torch.Tensor]  # what the kernel gave and what the formula gives
 Formula = Callable[..., torch.Tensor]
 
 

@@ -10,22 +10,17 @@ from nlp_bench.train.settings.rules import require
 if TYPE_CHECKING:
     from nlp_bench.train.settings import Settings
 
-SHORTEST_BERT = 5
-"""Three tokens of the frame and one of each text."""
-MEAN_SPAN = 3
-"""Mean length of a span that T5 cuts out, in tokens: the paper's choice (its table 7)."""
+SHORTEST_BERT = 5  # three tokens of the frame and one of each text
+MEAN_SPAN = 3  # mean length of a span that T5 cuts out, in tokens: the paper's choice (its table 7)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpanSizes:
     """How T5 cuts a text of a length; the same for every sample."""
 
-    text: int
-    """Tokens of the text."""
-    cut: int
-    """Tokens that are cut out."""
-    spans: int
-    """Spans that they form; each is replaced by one sentinel."""
+    text: int  # tokens of the text
+    cut: int  # tokens that are cut out
+    spans: int  # spans that they form; each is replaced by one sentinel
 
     @classmethod
     def of(cls, text: int, share: float) -> "SpanSizes":
@@ -84,16 +79,12 @@ class FamilyRules:
 
     is_causal: bool = False
     """Whether it is one causal stack, which context-parallel ranks can share and Transformer Engine's attention takes."""
-    has_decoder: bool = False
-    """Whether it has two stacks, of --encoder-num-layers and --decoder-num-layers."""
-    hides_tokens: bool = False
-    """Whether --mask-prob and --short-seq-prob change its samples."""
+    has_decoder: bool = False  # whether it has two stacks, of --encoder-num-layers and --decoder-num-layers
+    hides_tokens: bool = False  # whether --mask-prob and --short-seq-prob change its samples
     own: Mapping[str, str] = field(default_factory=dict)
     """Settings that no other kind has, and how a refusal names their value."""
-    own_positions: str | None = None
-    """A --position-embedding-type that no other kind has."""
-    check: Callable[["Settings"], None] = lambda _: None
-    """Raises UsageError for the first rule that is broken."""
+    own_positions: str | None = None  # a --position-embedding-type that no other kind has
+    check: Callable[["Settings"], None] = lambda _: None  # raises UsageError for the first rule that is broken
 
 
 FAMILIES = {

@@ -82,8 +82,7 @@ class ScheduleSettings:
 
 
 RECOMPUTABLE = ("core_attn", "mlp", "layernorm")
-TRANSFORMER_IMPL = {"transformer_engine": "te", "local": "torch"}
-"""What Megatron-LM's words mean here."""
+TRANSFORMER_IMPL = {"transformer_engine": "te", "local": "torch"}  # what Megatron-LM's words mean here
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,7 @@ import os
 import time
 from pathlib import Path
 
-LEAST_S = 0.05
-"""Shorter parts are not named; they are in the sum."""
+LEAST_S = 0.05  # shorter parts are not named; they are in the sum
 
 
 def now_s() -> float:

@@ -145,11 +145,9 @@ PHASES: dict[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Phase to its name in the log and the timers that add up to it; the data's time is taken out of the forward pass."""
 TIMERS = tuple(dict.fromkeys(timer for _, timers in PHASES.values() for timer in timers))
-NOTABLE = 0.05
-"""Share by which a rank's computation must exceed that of its pipeline stage to be named."""
+NOTABLE = 0.05  # share by which a rank's computation must exceed that of its pipeline stage to be named
 
-Row = Sequence[float]
-"""Seconds of one rank, in the order of TIMERS or of PHASES."""
+Row = Sequence[float]  # seconds of one rank, in the order of TIMERS or of PHASES
 
 
 def phases_of(row: Row) -> dict[str, float]:

@@ -23,22 +23,17 @@ from nlp_bench.train.settings import Settings
 from nlp_bench.train.watching.startup import RAN, STARTUP, StartUp, process_start_s
 from nlp_bench.train.world import wait_for_all
 
-Say = Callable[[str], None]
-"""Prints lines of the log; does nothing on ranks that do not log."""
-Scalars = dict[str, float]
-"""Numbers of one interval by the tag under which they are drawn."""
+Say = Callable[[str], None]  # prints lines of the log; does nothing on ranks that do not log
+Scalars = dict[str, float]  # numbers of one interval by the tag under which they are drawn
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
     """How the training ended; the same on every rank."""
 
-    iteration: int
-    """Last iteration, counted from 1 over all jobs of a chain."""
-    text: str
-    """One sentence for the log."""
-    code: int = 0
-    """Exit code; not 0 for a loss that is not finite."""
+    iteration: int  # last iteration, counted from 1 over all jobs of a chain
+    text: str  # one sentence for the log
+    code: int = 0  # exit code; not 0 for a loss that is not finite
 
 
 class Watcher:
@@ -69,8 +64,7 @@ class Console:
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out, self.line = out or sys.stdout, StatusLine(err or sys.stderr)
-        self.seal = LogSeal()
-        """What was said so far, for the line that closes the log."""
+        self.seal = LogSeal()  # what was said so far, for the line that closes the log
 
     def say(self, text: str) -> None:
         """Print lines of the log, in one write: torchrun's `--tee` passes on what it finds, whole or not."""
@@ -98,8 +92,7 @@ class Garbage(Watcher):
         gc.enable()
 
 
-STEP_S = 0.2
-"""Shortest time between two drawings."""
+STEP_S = 0.2  # shortest time between two drawings
 
 
 class Progress(Watcher):
@@ -141,8 +134,7 @@ class Progress(Watcher):
         return ", ".join(words)
 
 
-MOST_LISTED = 8
-"""Ranks up to which each is named; of more the least, the middle and the most."""
+MOST_LISTED = 8  # ranks up to which each is named; of more the least, the middle and the most
 GIB = 2**30
 
 

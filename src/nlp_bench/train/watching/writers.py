@@ -49,8 +49,7 @@ def scalars_of(interval: Interval) -> Scalars:
     return {tag: value for tag, value in known.items() if value is not None}
 
 
-FLUSH_S = 30.0
-"""Seconds between two syncs to disk; TensorBoard itself looks every 30 s."""
+FLUSH_S = 30.0  # seconds between two syncs to disk; TensorBoard itself looks every 30 s
 
 
 class TensorBoard(Watcher):
