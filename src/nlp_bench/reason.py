@@ -1,7 +1,8 @@
 """Why something was decided: a code for programs, and the sentence for people that no program reads."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,10 @@ class Reason:
 def texts(reasons: Iterable[Reason]) -> list[str]:
     """Return the sentences."""
     return [reason.text for reason in reasons]
+
+
+def recorded(outcome: Mapping[str, Any]) -> tuple[Reason, ...]:
+    """Return the reasons of an outcome.json; one of an older version has no codes."""
+    said, codes = outcome.get("reasons") or [], outcome.get("codes")
+    known = codes if isinstance(codes, list) and len(codes) == len(said) else ["ended"] * len(said)
+    return tuple(Reason(str(code), str(text)) for code, text in zip(known, said, strict=True))

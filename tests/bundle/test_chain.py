@@ -17,7 +17,7 @@ from nlp_bench.evidence.make import make_bundle
 from nlp_bench.evidence.manifest import Options
 from nlp_bench.evidence.text import verification_text
 from nlp_bench.evidence.verify import Demands, verify
-from nlp_bench.launch.folder import write_submission
+from nlp_bench.launch.submission import Submission
 from nlp_bench.measure.contradiction import Code, Weight
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import measure_folder
@@ -272,9 +272,9 @@ def test_a_run_that_was_changed_while_it_waited_does_not_start(run: Path, tmp_pa
     shutil.copy(run / "run.json", queued)
     text = (run / "submit.job").read_text()
     (queued / "submit.job").write_text(text.replace(str(re.findall(r"^cd (.*)$", text, re.MULTILINE)[0]), str(queued)))
-    write_submission(queued, [])
+    Submission().write(queued)
     edit(queued / "run.json", r'"iterations": 24', '"iterations": 22')
-    write_submission(queued, [])  # further records of the same submission keep its seal
+    Submission().write(queued)  # further records of the same submission keep its seal
     script = ["bash", str(queued / "submit.job")]
     with (queued / "job.out").open("w") as out, (queued / "job.err").open("w") as err:
         assert subprocess.run(script, stdout=out, stderr=err, cwd=queued, check=False, timeout=120).returncode == 1

@@ -14,6 +14,7 @@ from support.processes import processes_with
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.scheduler import local
+from nlp_bench.launch.submission import Submission
 
 Stub = Callable[..., Run]
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,11 +66,11 @@ def test_a_run_whose_record_has_no_room_is_ended(
 ) -> None:
     """Without its process in submit.json nobody would keep a training's time limit."""
 
-    def full(*_: object, **record: object) -> None:
-        if record.get("script_pid"):
+    def full(submission: Submission, _: Path) -> None:
+        if submission.script_pid:
             raise NlpBenchError("cannot write submit.json: No space left on device")
 
-    monkeypatch.setattr(local.folder, "write_submission", full)
+    monkeypatch.setattr(Submission, "write", full)
     script = tmp_path / "submit.job"
     script.write_text("sleep 1000\n")
     handle = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)

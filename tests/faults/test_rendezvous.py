@@ -43,8 +43,8 @@ def launch(run: Run, folder: Path, bound_s: float, **variables: str) -> Ending:
 def test_a_name_without_an_address(two_nodes: Run, tmp_path: Path) -> None:
     ending = launch(two_nodes, tmp_path, 60, NLP_BENCH_NODES="nowhere.invalid 127.0.0.1", SLURM_NODEID="1")
     assert ending.outcome is Outcome.FAILED
-    assert "rendezvous: " in ending.reasons[0]
-    assert "finds no address of node 'nowhere.invalid'" in ending.reasons[0]
+    assert "rendezvous: " in ending.texts[0]
+    assert "finds no address of node 'nowhere.invalid'" in ending.texts[0]
 
 
 @pytest.mark.parametrize("backend", ["c10d", "static"])
@@ -55,12 +55,12 @@ def test_a_node_that_never_comes(two_nodes: Run, tmp_path: Path, backend: str) -
     run = replace(two_nodes, system=system)
     ending = launch(run, tmp_path, 60, NLP_BENCH_NODES="127.0.0.1 127.0.0.2", NLP_BENCH_PORT=str(port))
     assert ending.outcome is Outcome.FAILED, (tmp_path / "job.err").read_text()
-    assert "rendezvous: the nodes did not meet" in ending.reasons[0], (tmp_path / "job.err").read_text()
+    assert "rendezvous: the nodes did not meet" in ending.texts[0], (tmp_path / "job.err").read_text()
 
 
 def test_a_port_that_is_taken(two_nodes: Run, tmp_path: Path) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         ending = launch(two_nodes, tmp_path, 30, NLP_BENCH_NODES="127.0.0.1 127.0.0.2", NLP_BENCH_PORT=str(port))
-    assert f"rendezvous: port {port} of " in ending.reasons[0]
-    assert f"is taken by process {os.getpid()}" in ending.reasons[0]
+    assert f"rendezvous: port {port} of " in ending.texts[0]
+    assert f"is taken by process {os.getpid()}" in ending.texts[0]

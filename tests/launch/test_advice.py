@@ -12,30 +12,11 @@ from nlp_bench.config.request import Request, from_options
 from nlp_bench.config.resolve import for_another_job, resolve
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.launch.chain import Wishes, taken_up, with_wishes
-from nlp_bench.launch.end.advice import SPECIAL, advice, of_entry, short
+from nlp_bench.launch.end.advice import REMEDIES, advice, of_entry, short
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
-
-REASONS = {
-    "completed with errors": "completed with errors: exit status 3 behind the last iteration, when the training was done",
-    "the chain of evidence is broken": "the chain of evidence is broken: run.json is not the one that was submitted",
-    "it was (removed|emptied)": "job.out is gone: it was removed or moved while the run wrote to it; last iteration none of 40",
-    "suspended the job": "Slurm suspended the job for 12 s: the times in its log have a hole; run it again",
-    "was changed after the run had ended": "outcome.json was changed after the run had ended: its hash is not the one in `ready`",
-    "killed it for more host memory|: (?i:out_?\\s?of_?\\s?memory)": "Slurm: OUT_OF_MEMORY",
-    "stalled": "stalled after iteration 7, silent for 301 s (limit 300 s, longest interval 1.0 s)",
-    "rendezvous": "rendezvous: n1 finds no address of node 'n2': Name or service not known",
-    "the launcher was killed": "the launcher was killed, or could not write: nlp-bench submit (process 7) ended before its training",
-    "controller (did not answer|no longer knew)": "Slurm's controller did not answer srun, which started no rank, exit status 1",
-    "ended first": "rank 3 ended first, without an error of its own (an early exit with status 0); the others failed for it",
-    "job.out cannot be opened": "Slurm could not start the job script: job.out cannot be opened (0:53)",
-    "killed by signal 9": "killed by signal 9 (rank 1), exit status 1, last iteration 4",
-    "by signal": "the job was told by signal USR1 that its time is nearly over",
-    "--max-pending": "waited 61 s in the queue, longer than --max-pending 60: PENDING (Resources)",
-}
-"""A sentence as `launch.end.ending` writes it, for each pattern of SPECIAL."""
 
 
 @pytest.fixture
@@ -61,15 +42,10 @@ def save(folder: Path) -> None:
     (folder / "checkpoints/latest_checkpointed_iteration.txt").write_text("7")
 
 
-def every_ending() -> list[Ending]:
-    special = [(word, REASONS[one.reason]) for word, rows in SPECIAL.items() for one in rows]
-    return [
-        Ending(outcome=word, reasons=[text], evidence="line 7")
-        for word, text in [*((word, "a reason") for word in Outcome), *special]
-    ]
+ENDINGS = [Ending.of(outcome, code or "any", f"reason {code or 'any'}", "line 7") for outcome, code in REMEDIES]
 
 
-@pytest.mark.parametrize("ending", every_ending(), ids=Ending.text)
+@pytest.mark.parametrize("ending", ENDINGS, ids=Ending.text)
 @pytest.mark.parametrize("has_saved", [False, True])
 def test_every_ending_has_advice_that_can_be_typed(
     ending: Ending, folder: Path, monkeypatch: pytest.MonkeyPatch, *, has_saved: bool
@@ -105,12 +81,13 @@ def check(words: list[str], folder: Path) -> None:
         assert with_wishes(run, folder / "next", wishes).tuning.train_args
 
 
-def test_every_pattern_has_its_sentence() -> None:
-    assert {one.reason for rows in SPECIAL.values() for one in rows} == set(REASONS)
-    for word, rows in SPECIAL.items():
-        for one in rows:
-            found = advice(Ending(outcome=word, reasons=[REASONS[one.reason]]), Path("/nowhere"))
-            assert found.remedy == one.text
+def test_a_reason_with_a_remedy_of_its_own_decides() -> None:
+    """Whatever it says, and wherever it stands among the reasons; of another outcome it says nothing."""
+    reasons = (Reason("other-code", "stalled"), Reason("rendezvous", "any"))
+    found = advice(Ending(outcome=Outcome.FAILED, reasons=reasons), Path("/nowhere"))
+    assert found.remedy.startswith("the nodes did not find each other")
+    found = advice(Ending(outcome=Outcome.TIMEOUT, reasons=reasons), Path("/nowhere"))
+    assert found.remedy.startswith("a longer --timelimit")
 
 
 def test_of_a_good_run_only_the_next_commands_are_said(folder: Path) -> None:
@@ -121,7 +98,7 @@ def test_of_a_good_run_only_the_next_commands_are_said(folder: Path) -> None:
 
 
 def test_a_checkpoint_is_gone_on_from(folder: Path) -> None:
-    ending = Ending(outcome=Outcome.TIMEOUT, reasons=["Slurm: TIMEOUT"])
+    ending = Ending.of(Outcome.TIMEOUT, "state", "Slurm: TIMEOUT")
     assert not any("--load" in command for command in advice(ending, folder).commands)
     save(folder)
     first = advice(ending, folder).commands[0]
@@ -136,21 +113,21 @@ def test_the_time_limit_is_doubled(folder: Path) -> None:
 def test_a_folder_without_a_record_is_not_told_nonsense(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"launch": [], "tuning": {"train_args": ["--save"]}, "model": None}))
     for outcome in Outcome:
-        said = advice(Ending(outcome=outcome, reasons=["a reason"]), tmp_path).text()
+        said = advice(Ending.of(outcome, "any", "a reason"), tmp_path).text()
         assert not {"DIR", "LOGS", "LONGER", "CHECKPOINTS", "MODEL", "NODES"} & set(shlex.split(said.replace("'", "")))
         assert "log: none was written" in said
         assert "tail" not in said.replace("tail -n 3 ", "")
 
 
 def test_a_log_cannot_write_on_the_terminal(folder: Path) -> None:
-    ending = Ending(outcome=Outcome.FAILED, reasons=["a\x1b[2J\nb"], evidence="\x1b]0;owned\x07RuntimeError\r: x")
+    ending = Ending.of(Outcome.FAILED, "any", "a\x1b[2J\nb", "\x1b]0;owned\x07RuntimeError\r: x")
     for text in (advice(ending, folder).text(), short(ending, folder), ending.text()):
         assert all(sign.isprintable() or sign == "\n" for sign in text)
     assert "\n" not in ending.text()
 
 
 def test_one_line_for_lists(folder: Path) -> None:
-    line = short(Ending(outcome=Outcome.NODE_FAIL, reasons=["Slurm: NODE_FAIL"]), folder)
+    line = short(Ending.of(Outcome.NODE_FAIL, "state", "Slurm: NODE_FAIL"), folder)
     assert "\n" not in line
     assert "next: sinfo --list-reasons" in line
 

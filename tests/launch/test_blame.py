@@ -17,6 +17,7 @@ from nlp_bench.launch.end.evidence import gather
 from nlp_bench.launch.nodes.supervise import Ranks
 from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
 DONE = "[default0]: training finished: 40 iterations\n"
@@ -65,7 +66,8 @@ def test_the_rank_that_ended_first_is_blamed_not_the_one_that_torchrun_saw_first
 def test_a_rank_that_left_without_an_error_is_named(run: Run, tmp_path: Path) -> None:
     err = SUMMARY.format(others="", rank=0, local=0, code=1) + ORDER.format("3 (+0.00 s), 0 (+0.90 s)", 31)
     ending = decide(run, write(tmp_path, err), exit_status=1)
-    assert ending.reasons[0].startswith("rank 3 ended first, without an error of its own")
+    assert ending.texts[0].startswith("rank 3 ended first, without an error of its own")
+    assert ending.reasons[0].code == "early-exit"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_a_rank_that_lost_its_peer_is_not_blamed(
     """A process closes its connections before it has ended: its peer may be gone sooner, or be found in the same look."""
     found = gather(write(tmp_path, failing(order, peer, culprit)), Slurm())
     assert error in str(found.error)
-    assert found.cause == ("killed by signal 9 (rank 1)" if culprit[2] == -9 else None)
+    assert found.cause == (Reason("killed", "killed by signal 9 (rank 1)") if culprit[2] == -9 else None)
 
 
 def test_the_order_of_another_node_does_not_hide_the_rank_that_nobody_saw(tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_of_several_nodes_the_earliest_counts(tmp_path: Path) -> None:
 def test_a_killed_rank_is_named_with_its_signal(run: Run, tmp_path: Path) -> None:
     err = SUMMARY.format(others=OTHER.format(rank=1, local=1, code=-9), rank=0, local=0, code=1)
     ending = decide(run, write(tmp_path, err + ORDER.format("1 (+0.00 s), 0 (+0.40 s)", 30)), exit_status=1)
-    assert ending.reasons == ["killed by signal 9 (rank 1), exit status 1, last iteration 20"]
+    assert ending.texts == ["killed by signal 9 (rank 1), exit status 1, last iteration 20"]
     assert "killed by SIGKILL" in str(ending.evidence)
 
 
@@ -162,14 +164,15 @@ def test_a_killed_rank_is_named_with_its_signal(run: Run, tmp_path: Path) -> Non
     ],
 )
 def test_nodes_that_did_not_meet(run: Run, tmp_path: Path, line: str) -> None:
-    assert decide(run, write(tmp_path, line + "\n", last=0), exit_status=1).reasons[0].startswith("rendezvous: ")
+    (reason,) = decide(run, write(tmp_path, line + "\n", last=0), exit_status=1).reasons
+    assert (reason.code, reason.text[:12]) == ("rendezvous", "rendezvous: ")
 
 
 def test_agents_that_lose_each_other_at_the_end_had_met(run: Run, tmp_path: Path) -> None:
     lost = "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed.\n"
     for last, err in ((20, lost), (0, lost + SUMMARY.format(others="", rank=0, local=0, code=1))):
         ending = decide(run, write(tmp_path, err, last=last), exit_status=1)
-        assert ending.reasons[0].startswith("exit status 1, last iteration")
+        assert ending.texts[0].startswith("exit status 1, last iteration")
 
 
 def test_sruns_word_on_a_node_comes_before_the_controllers(run: Run, tmp_path: Path) -> None:
@@ -184,7 +187,7 @@ def test_a_crash_behind_the_work_leaves_the_number(run: Run, tmp_path: Path, end
     folder = write(tmp_path, "[default0]:RuntimeError: shutting down failed\n", last=40, end=end)
     ending = decide(run, folder, exit_status=3)
     assert ending.outcome is Outcome.VALID
-    assert ending.reasons == [
+    assert ending.texts == [
         "completed with errors: exit status 3 behind the last iteration, when the training was done"
     ]
     write_ending(folder, ending, exit_status=3, job_id=None)

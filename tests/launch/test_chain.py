@@ -14,6 +14,7 @@ from nlp_bench.launch import chain
 from nlp_bench.launch.chain import Wishes, taken_up, with_wishes
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
+from nlp_bench.launch.submission import Submission
 
 RUN_DIR = Path("/runs/1")
 
@@ -104,14 +105,14 @@ def test_the_jobs_behind_one_that_runs_are_not_asked_for(monkeypatch: pytest.Mon
         return slurm.job(states.get(job_id, "PENDING"))
 
     monkeypatch.setattr(Slurm, "query", query)
-    found = chain.query(Slurm(), {"job_ids": [str(number) for number in range(1, 200)]})
+    found = chain.query(Slurm(), Submission(job_ids=[str(number) for number in range(1, 200)]))
     assert found is not None
     assert found.word == "RUNNING"
     assert asked == ["1", "2"]
 
 
 def test_the_job_that_the_run_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    submission = {"job_id": "3", "job_ids": ["1", "2", "3"]}
+    submission = Submission(job_ids=["1", "2", "3"])
     answers(monkeypatch, _1="COMPLETED", _2="RUNNING", _3="PENDING")
     assert chain.query(Slurm(), submission) == slurm.job("RUNNING")
     assert chain.rest(Slurm(), submission, own_id="2") == ["3"]
@@ -126,6 +127,5 @@ def test_the_job_that_the_run_depends_on(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_run_of_one_job_is_no_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, _7="RUNNING")
-    assert chain.rest(Slurm(), {"job_id": "7"}, own_id=None) == []
-    assert chain.query(Slurm(), {"job_id": "7"}) == slurm.job("RUNNING")
-    assert chain.query(Slurm(), None) is None
+    assert chain.rest(Slurm(), Submission(job_ids=["7"]), own_id=None) == []
+    assert chain.query(Slurm(), Submission(job_ids=["7"])) == slurm.job("RUNNING")

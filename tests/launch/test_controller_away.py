@@ -14,6 +14,7 @@ from nlp_bench.launch.end.ending import decide
 from nlp_bench.launch.follow.sync import sync_script
 from nlp_bench.launch.nodes.rendezvous import addresses
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 
 AWAY = "slurm_load_node error: Unable to contact slurm controller (connect failure)"
 SRUN = "srun: error: Unable to confirm allocation for job 30: Unable to contact slurm controller (connect failure)"
@@ -61,7 +62,7 @@ def test_ranks_that_srun_could_not_start(run: Run, tmp_path: Path, line: str) ->
     (tmp_path / "job.out").write_text("Submitted batch job 30\n")
     ending = decide(run, tmp_path, exit_status=1)
     assert ending.outcome is Outcome.FAILED
-    assert ending.reasons == [
+    assert ending.texts == [
         "Slurm's controller did not answer srun, which started no rank, exit status 1, last iteration none"
     ]
     assert ending.evidence == line
@@ -94,14 +95,15 @@ def test_a_step_that_srun_could_not_create_has_its_cause(run: Run, tmp_path: Pat
     (tmp_path / "job.out").write_text("Submitted batch job 7\n")
     ending = decide(run, tmp_path, exit_status=1, job=Job(state=State.GONE))
     assert (ending.outcome, ending.evidence) == (Outcome.FAILED, line)
-    assert ending.reasons == [f"{cause}, exit status 1, last iteration none"]
+    code = "controller" if "controller" in cause else "no-step"
+    assert ending.reasons == (Reason(code, f"{cause}, exit status 1, last iteration none"),)
 
 
 def test_a_job_that_a_controller_has_ended_is_simply_submitted_again() -> None:
     """Nothing of the run is to be mended, as the remedy of other failures has it."""
-    said = remedy_of(Outcome.FAILED, [f"{UNKNOWN_JOB}, exit status 1, last iteration none"])
-    assert "not the run's fault" in said.text
-    assert said.commands[0] == AGAIN
+    text, *commands = remedy_of(Outcome.FAILED, [Reason("controller", UNKNOWN_JOB)])
+    assert "not the run's fault" in text
+    assert commands[0] == AGAIN
 
 
 def test_a_start_whose_job_waits_again_decides_nothing_where_slurm_is_silent(

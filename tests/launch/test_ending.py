@@ -16,6 +16,7 @@ from nlp_bench.launch.end.ending import decide, read_ending, write_ending
 from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: {} | number of nan iterations:   0 |"
 CANCELLED = "slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00{} ***"
@@ -114,7 +115,7 @@ def test_decision(
     job = said(state, exit_status) if state else None
     ending = decide(run, folder(tmp_path, **log), exit_status=exit_status, job=job)  # type: ignore[arg-type]
     assert ending.outcome.value == outcome
-    assert reason is None or reason in ending.reasons[0]
+    assert reason is None or reason in ending.texts[0]
 
 
 @pytest.mark.parametrize(
@@ -148,12 +149,12 @@ def test_a_script_that_was_told_to_stop_was_cancelled(run: Run, tmp_path: Path) 
 
 def test_a_signal_is_named(run: Run, tmp_path: Path) -> None:
     ending = decide(run, folder(tmp_path, last=4), exit_status=-9)
-    assert ending.reasons == ["killed by signal 9, last iteration 4"]
+    assert ending.reasons == (Reason("killed", "killed by signal 9, last iteration 4"),)
 
 
 def test_cancelled_while_pending(run: Run, tmp_path: Path) -> None:
     ending = decide(run, tmp_path, exit_status=None, job=slurm.job("CANCELLED"))
-    assert (ending.outcome, ending.reasons) == (Outcome.CANCELLED, ["Slurm: CANCELLED before it started"])
+    assert (ending.outcome, ending.texts) == (Outcome.CANCELLED, ["Slurm: CANCELLED before it started"])
 
 
 def test_first_error_is_the_evidence(run: Run, tmp_path: Path) -> None:
@@ -194,11 +195,11 @@ def test_a_clean_exit_has_nothing_to_say(run: Run, tmp_path: Path) -> None:
     with (place / "job.out").open("a") as log:
         log.write(f"{said}\n")
     ending = decide(run, place, exit_status=0)
-    assert (ending.outcome, ending.reasons, ending.evidence) == (Outcome.VALID, [], None)
+    assert (ending.outcome, ending.texts, ending.evidence) == (Outcome.VALID, [], None)
     assert ending.sources["decided_by"] == "exit status and log"
     broken = decide(run, place, exit_status=3)
     assert (broken.outcome, broken.sources["decided_by"]) == (Outcome.VALID, "end of the training in the log")
-    assert broken.reasons == [
+    assert broken.texts == [
         "completed with errors: exit status 3 behind the last iteration, when the training was done"
     ]
 
@@ -212,7 +213,7 @@ def test_the_end_of_a_long_log_counts(run: Run, tmp_path: Path) -> None:
         log.write(f"{flood}{LINE.format(10, '1.0E+00')}\n")
     ending = decide(run, place, exit_status=5)
     assert (ending.outcome, ending.evidence) == (Outcome.FAILED, "RuntimeError: of the end")
-    assert ending.reasons == ["exit status 5, last iteration 10"]
+    assert ending.texts == ["exit status 5, last iteration 10"]
 
 
 def test_outcomes_are_few() -> None:
@@ -227,14 +228,14 @@ def test_code_that_changed_while_the_job_waited_is_named(run: Run, tmp_path: Pat
         "nlp_bench": {"commit": "f00", "code_sha256": run.nlp_bench.code_sha256},
     }
     (place / "environment.json").write_text(json.dumps(record))
-    assert decide(run, place, exit_status=0).reasons == []
+    assert decide(run, place, exit_status=0).texts == []
     record["nlp_bench"] = {"commit": "f00\x1b[31m", "code_sha256": "b" * 64}
     (place / "environment.json").write_text(json.dumps(record))
     ending = decide(run, place, exit_status=0)
     assert ending.outcome is Outcome.VALID
     assert re.search(
-        r"changed between submission \(commit .*\) and start \(commit f00.*bbbbbbbbbbbb\)", ending.reasons[0]
+        r"changed between submission \(commit .*\) and start \(commit f00.*bbbbbbbbbbbb\)", ending.texts[0]
     )
     assert "\x1b" not in ending.text()
     older = dataclasses.replace(run, nlp_bench=dataclasses.replace(run.nlp_bench, code_sha256=None))
-    assert decide(older, place, exit_status=0).reasons == []
+    assert decide(older, place, exit_status=0).texts == []

@@ -21,7 +21,8 @@ from nlp_bench.launch import folder, lock, once
 from nlp_bench.launch.end.ending import Ending, write_ending
 from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.scheduler import local, slurm
-from nlp_bench.launch.submit import is_submitted, submit
+from nlp_bench.launch.submission import Submission, read_submission
+from nlp_bench.launch.submit import submit
 from nlp_bench.outcome import Outcome
 
 HANDLE = os.open(os.devnull, os.O_RDONLY)
@@ -86,6 +87,11 @@ def hand_over(run: Run, script: Path, jobs: int = 1) -> list[str]:
     return submit(run, script, follow=False, jobs=jobs, lock=HANDLE)
 
 
+def is_complete(run_dir: Path) -> bool:
+    submission = read_submission(run_dir)
+    return submission is not None and submission.is_complete
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -99,7 +105,7 @@ def test_the_number_is_found_in_whatever_sbatch_prints(fake: FakeSlurm, run: Run
     """What cannot be read is looked up by the job's own comment, instead of being called a failure."""
     fake.sbatch(answer)
     assert hand_over(run, script) == ["7"]
-    assert is_submitted(folder.read_submission(script.parent))
+    assert is_complete(script.parent)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +169,9 @@ def test_a_silent_slurm_behind_sbatch_keeps_the_intent(fake: FakeSlurm, run: Run
     (fake.tools / "silent").chmod(0o755)
     with pytest.raises(NlpBenchError, match="whether the job was queued is not known"):
         hand_over(run, script)
-    submission = folder.read_submission(script.parent)
+    submission = read_submission(script.parent)
     assert submission
-    assert folder.is_intent(submission)
+    assert submission.is_intent
     assert sync(script.parent) == (None, "Slurm does not answer")
     (fake.tools / "squeue").write_text(squeue)
     assert hand_over(run, script) == ["7"]
@@ -175,27 +181,23 @@ def test_a_silent_slurm_behind_sbatch_keeps_the_intent(fake: FakeSlurm, run: Run
 @pytest.mark.parametrize(
     ("submission", "is_whole"),
     [
-        (None, False),
-        ({"job_ids": [], "comment": None, "parts_left": 0}, False),  # a local run
-        (
-            {"job_ids": [], "comment": "nlp-bench:1", "parts_left": 1},
-            False,
-        ),  # an intent: killed before sbatch had answered
-        ({"job_ids": ["7"], "comment": "nlp-bench:1", "parts_left": 2}, False),  # a chain that was cut off
-        ({"job_ids": ["7"], "comment": "nlp-bench:1", "parts_left": 0}, True),
-        ({"job_ids": ["7"], "comment": None, "parts_left": 0}, True),  # of a version that kept no comment
+        (Submission(), False),  # a local run
+        (Submission(comment="nlp-bench:1", parts_left=1), False),  # an intent: killed before sbatch had answered
+        (Submission(job_ids=["7"], comment="nlp-bench:1", parts_left=2), False),  # a chain that was cut off
+        (Submission(job_ids=["7"], comment="nlp-bench:1"), True),
+        (Submission(job_ids=["7"]), True),  # of a version that kept no comment
     ],
 )
-def test_which_submissions_are_whole(submission: dict[str, object] | None, is_whole: bool) -> None:
-    assert is_submitted(submission) is is_whole
+def test_which_submissions_are_whole(submission: Submission, *, is_whole: bool) -> None:
+    assert submission.is_complete is is_whole
 
 
 def test_sync_completes_a_submission_that_was_cut_off(fake: FakeSlurm, run: Run, script: Path) -> None:
     hand_over(run, script)
-    folder.write_submission(script.parent, [], parts_left=1, comment=fake.jobs.read_text().split()[1])
+    Submission(parts_left=1, comment=fake.jobs.read_text().split()[1]).write(script.parent)
     assert sync(script.parent) == (None, "submitted")
-    assert is_submitted(folder.read_submission(script.parent))
-    folder.write_submission(script.parent, [], parts_left=1, comment="another")
+    assert is_complete(script.parent)
+    Submission(parts_left=1, comment="another").write(script.parent)
     assert "repeat it: nlp-bench submit --run" in sync(script.parent)[1]
 
 
@@ -203,7 +205,7 @@ def test_a_chain_that_was_cut_off_is_completed(fake: FakeSlurm, run: Run, script
     assert hand_over(run, script, jobs=3) == ["7", "8", "9"]
     comment = fake.jobs.read_text().split()[1]
     fake.jobs.write_text(f"7 {comment}\n8 {comment}-2\n")  # killed behind the second sbatch, before its record
-    folder.write_submission(script.parent, ["7"], parts_left=2, comment=comment)
+    Submission(job_ids=["7"], parts_left=2, comment=comment).write(script.parent)
     assert hand_over(run, script, jobs=3) == ["7", "8", "9"]
     assert fake.jobs.read_text().splitlines()[-1] == f"9 {comment}-3"
 
@@ -213,17 +215,17 @@ def test_a_chain_that_was_cut_off_is_completed_by_the_command_that_is_printed(
 ) -> None:
     """`submit --run RUN_DIR/run.json --run-dir RUN_DIR` says nothing of a chain: its record does."""
     fake.squeue("exit 1")
-    folder.write_submission(script.parent, ["7"], parts_left=2, comment="nlp-bench:1")
+    Submission(job_ids=["7"], parts_left=2, comment="nlp-bench:1").write(script.parent)
     with pytest.raises(NlpBenchError, match=r"nlp-bench submit --run \S+ --run-dir \S+$"):
         hand_over(run, script)
     fake.squeue(fake.listing)
     fake.jobs.write_text("7 nlp-bench:1\n")
     assert hand_over(run, script) == ["7", "8", "9"]
-    assert is_submitted(folder.read_submission(script.parent))
+    assert is_complete(script.parent)
 
 
 def test_a_job_that_slurm_has_forgotten_is_known_by_its_log(fake: FakeSlurm, run: Run, script: Path) -> None:
-    folder.write_submission(script.parent, [], parts_left=1, comment="nlp-bench:1")
+    Submission(parts_left=1, comment="nlp-bench:1").write(script.parent)
     (script.parent / "job.out").write_text("hello\nSubmitted batch job 5\n")
     fake.refusing("exit 1")
     assert hand_over(run, script) == ["5"]
@@ -281,7 +283,7 @@ def local_run(run: Run, tmp_path: Path, **fields: object) -> Path:
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     run.write(run_dir)
-    folder.write_submission(run_dir, [], script_pid=os.getpid())
+    Submission(script_pid=os.getpid()).write(run_dir)
     path = run_dir / "submit.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
     return run_dir
@@ -298,7 +300,8 @@ def test_without_locks_the_process_says_that_a_run_goes_on(
     monkeypatch.setattr(local, "_command", lambda _: "")
     ending, _ = sync(run_dir)
     assert ending is not None
-    assert ending.reasons[0].startswith("the launcher was killed")
+    assert ending.texts[0].startswith("the launcher was killed")
+    assert ending.reasons[0].code == "killed-launcher"
 
 
 def test_a_run_of_another_container_of_this_name_goes_on(run: Run, tmp_path: Path) -> None:
@@ -318,8 +321,8 @@ def test_two_at_once_submit_once(fake: FakeSlurm, run: Run, script: Path) -> Non
 
     def one() -> None:
         with lock.held(script.parent):
-            earlier = folder.read_submission(script.parent)
-            found.extend(earlier["job_ids"] if earlier and is_submitted(earlier) else hand_over(run, script))
+            earlier = read_submission(script.parent)
+            found.extend(earlier.job_ids if earlier and earlier.is_complete else hand_over(run, script))
 
     threads = [threading.Thread(target=one) for _ in range(4)]
     for thread in threads:

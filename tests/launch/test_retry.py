@@ -13,11 +13,11 @@ from nlp_bench.config.run import Limits, Run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import once
 from nlp_bench.launch.end.ending import Ending, decide
-from nlp_bench.launch.folder import read_submission, write_submission
 from nlp_bench.launch.follow.retry import is_due
 from nlp_bench.launch.follow.sync import sync, sync_script
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
+from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.launch.submit import submit
 from nlp_bench.outcome import Outcome
 
@@ -35,7 +35,7 @@ def lost(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run whose job 7 has lost its node at iteration 20."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     run.write(tmp_path)
-    write_submission(tmp_path, ["7"], comment="nlp-bench:1")
+    Submission(job_ids=["7"], comment="nlp-bench:1").write(tmp_path)
     (tmp_path / "job.out").write_text("\nSubmitted batch job 7\n" + "".join(LINE.format(i) for i in range(2, 22, 2)))
     (tmp_path / "job.err").write_text(
         "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE ***\n"
@@ -67,7 +67,7 @@ def queues(monkeypatch: pytest.MonkeyPatch, *numbers: str) -> list[str]:
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_only_lost_nodes_and_preemption(run: Run, outcome: Outcome) -> None:
-    due = is_due(run, {"comment": "nlp-bench:1", "job_ids": ["7"], "attempts": []}, Ending(outcome=outcome))
+    due = is_due(run, Submission(comment="nlp-bench:1", job_ids=["7"]), Ending(outcome=outcome))
     assert due is (outcome in {Outcome.NODE_FAIL, Outcome.PREEMPTED})
 
 
@@ -102,7 +102,7 @@ def test_the_log_of_an_earlier_attempt_is_no_evidence(lost: Path, run: Run, monk
     queues(monkeypatch, "8")
     sync(lost)
     ending = decide(run, lost, exit_status=0)
-    assert (ending.outcome, ending.reasons) == (Outcome.INCOMPLETE, ["last iteration none of 40"])
+    assert (ending.outcome, ending.texts) == (Outcome.INCOMPLETE, ["last iteration none of 40"])
     assert decide(run, lost, exit_status=1).evidence is None
 
 
@@ -113,11 +113,14 @@ def test_an_attempt_that_was_cut_off_is_completed_once(lost: Path, monkeypatch: 
     monkeypatch.setattr(Slurm, "submit", killed)
     with pytest.raises(KeyboardInterrupt):
         sync(lost)
-    comment = str((read_submission(lost) or {})["comment"])
+    intent = read_submission(lost)
+    assert intent
+    comment = str(intent.comment)
     monkeypatch.setattr(Slurm, "jobs", lambda *_, **__: [("8", comment)])  # Slurm had it
     assert sync(lost) == (None, "submitted")
-    record = read_submission(lost) or {}
-    assert (record["job_ids"], len(record["attempts"])) == (["8"], 1)
+    record = read_submission(lost)
+    assert record
+    assert (record.job_ids, len(record.attempts), record.submitted) == (["8"], 1, intent.submitted)
 
 
 @pytest.mark.parametrize("by", ["sync", "submit"])
@@ -133,7 +136,9 @@ def test_an_attempt_that_slurm_never_had_is_handed_over(
     else:
         assert submit(run, lost / "submit.job", follow=False, lock=7) == ["8"]
     assert len(called) == 1
-    assert len((read_submission(lost) or {})["attempts"]) == 1
+    record = read_submission(lost)
+    assert record
+    assert len(record.attempts) == 1
 
 
 def test_a_refusal_ends_the_run(lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +149,7 @@ def test_a_refusal_ends_the_run(lost: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ending, _ = sync(lost)
     assert ending is not None
     assert ending.outcome is Outcome.NODE_FAIL
-    assert "the retry was refused" in ending.reasons[-1]
+    assert "the retry was refused" in ending.texts[-1]
 
 
 def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(
@@ -161,7 +166,8 @@ def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(
     ending, _ = sync(lost)
     assert ending is not None
     assert ending.outcome is Outcome.CANCELLED
-    assert "longer than --max-pending 0.001: PENDING (Resources)" in ending.reasons[0]
+    assert "longer than --max-pending 0.001: PENDING (Resources)" in ending.texts[0]
+    assert ending.reasons[0].code == "max-pending"
 
 
 def test_a_chain_and_a_requeued_job_may_wait(lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +175,7 @@ def test_a_chain_and_a_requeued_job_may_wait(lost: Path, run: Run, monkeypatch: 
     pending = slurm.job("PENDING", reason="Dependency", job_id="7")
     monkeypatch.setattr(Slurm, "query", lambda *_, **__: replace(pending, restarts=1))
     assert sync(lost) == (None, "PENDING (Dependency)")
-    write_submission(lost, ["7", "8"], comment="nlp-bench:1")
+    Submission(job_ids=["7", "8"], comment="nlp-bench:1").write(lost)
     monkeypatch.setattr(Slurm, "query", lambda *_, **__: pending)
     assert sync(lost) == (None, "PENDING (Dependency)")
 

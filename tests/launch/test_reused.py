@@ -10,10 +10,10 @@ from nlp_bench.config.resolve import resolve
 from nlp_bench.config.scheduler import State
 from nlp_bench.launch import chain, once
 from nlp_bench.launch.end.evidence import ScriptRecord, write_record
-from nlp_bench.launch.folder import write_submission
 from nlp_bench.launch.follow import sync as syncing
 from nlp_bench.launch.follow.sync import sync, sync_script
 from nlp_bench.launch.scheduler.slurm import Slurm
+from nlp_bench.launch.submission import Submission
 from nlp_bench.outcome import Outcome
 
 COMPLETED = "JobId=7 JobName=x JobState=COMPLETED Reason=None Restarts=2 ExitCode=0:0"
@@ -25,7 +25,7 @@ def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     run_dir = tmp_path / "a run"
     run_dir.mkdir()
     resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False).write(run_dir)
-    write_submission(run_dir, ["7"], comment=once.folder_comment(run_dir) + "-00000001")
+    Submission(job_ids=["7"], comment=once.folder_comment(run_dir) + "-00000001").write(run_dir)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     return run_dir
@@ -55,7 +55,7 @@ def test_the_job_of_another_run_is_not_taken_for_ours(
     ending, _ = sync(submitted)
     assert ending is not None
     assert ending.outcome is Outcome.UNKNOWN
-    assert ending.reasons == [
+    assert ending.texts == [
         "Slurm no longer knows the job (its number is another job's by now), and the exit status is lost; last iteration none"
     ]
 
@@ -70,7 +70,7 @@ def test_our_own_job_is_known_by_its_comment_or_its_folder(submitted: Path, plac
 
 
 def test_a_chain_counts_its_own_jobs_only(submitted: Path) -> None:
-    record = {"job_ids": ["7", "8"], "comment": once.folder_comment(submitted) + "-00000001"}
+    record = Submission(job_ids=["7", "8"], comment=once.folder_comment(submitted) + "-00000001")
     shows(submitted, "JobId=7 JobState=PENDING Reason=None Comment=nlp-bench:0123456789abcdef-00000002 WorkDir=/x")
     found = chain.query(Slurm(), record)
     assert found

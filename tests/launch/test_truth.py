@@ -23,11 +23,11 @@ from nlp_bench.config.scheduler import ACTIVE, Job, NoAnswerError, State
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.end.evidence import ScriptRecord, write_record
-from nlp_bench.launch.folder import read_submission, write_submission
 from nlp_bench.launch.follow import sync as syncing
 from nlp_bench.launch.follow.sync import sync, sync_script
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import STATES, Slurm
+from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.outcome import Outcome
 
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |"
@@ -44,7 +44,7 @@ def submitted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     """A run folder whose job 7 has written 20 of its 40 iterations."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     run.write(tmp_path)
-    write_submission(tmp_path, ["7"], comment="nlp-bench:1")
+    Submission(job_ids=["7"], comment="nlp-bench:1").write(tmp_path)
     whole_log(tmp_path, last=20)
     return tmp_path
 
@@ -148,10 +148,14 @@ def test_a_held_job_says_how_it_goes_on(submitted: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("exit_code", "reason", "text"),
     [
-        ("0:53", "JobLaunchFailure", "FAILED: Slurm could not start the job script: job.out cannot be opened (0:53)"),
-        ("0:125", "OutOfMemory", "OUT_OF_MEMORY"),
-        ("0:9", "JobLaunchFailure", "FAILED: killed by signal 9 (mostly out of memory), last iteration 20"),
-        ("5:0", "NonZeroExitCode", "FAILED: exit status 5, last iteration 20"),
+        (
+            "0:53",
+            "JobLaunchFailure",
+            "no-output FAILED: Slurm could not start the job script: job.out cannot be opened (0:53)",
+        ),
+        ("0:125", "OutOfMemory", "host-memory OUT_OF_MEMORY"),
+        ("0:9", "JobLaunchFailure", "killed FAILED: killed by signal 9 (mostly out of memory), last iteration 20"),
+        ("5:0", "NonZeroExitCode", "exit-status FAILED: exit status 5, last iteration 20"),
     ],
 )
 def test_numbers_of_slurm(
@@ -160,7 +164,7 @@ def test_numbers_of_slurm(
     says(monkeypatch, state="FAILED", reason=reason, exit_code=exit_code)
     ending, _ = sync(submitted)
     assert ending
-    assert ending.text().startswith(text)
+    assert f"{ending.reasons[0].code} {ending.text()}".startswith(text)
 
 
 def test_a_memory_limit_that_slurm_watches(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +197,8 @@ def test_a_suspended_run_has_no_number(submitted: Path, monkeypatch: pytest.Monk
     ending, _ = sync(submitted)
     assert ending
     assert ending.outcome is Outcome.INVALID
-    assert "suspended the job for 12 s" in ending.reasons[0]
+    assert "suspended the job for 12 s" in ending.texts[0]
+    assert ending.reasons[0].code == "suspended"
 
 
 def test_the_time_of_a_suspension() -> None:
@@ -253,7 +258,7 @@ def test_a_controller_that_is_down_is_not_no_slurm(tmp_path: Path, monkeypatch: 
 
 
 def test_a_silent_slurm_does_not_end_a_chain(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_submission(submitted, ["7", "8"], comment="nlp-bench:1")
+    Submission(job_ids=["7", "8"], comment="nlp-bench:1").write(submitted)
     silent(monkeypatch)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     ending, state = sync_script(submitted, exit_status=0)
@@ -355,7 +360,7 @@ def test_one_damaged_folder_does_not_hide_the_others(
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         run.write(tmp_path / name)
-        write_submission(tmp_path / name, ["7"], comment="nlp-bench:1")
+        Submission(job_ids=["7"], comment="nlp-bench:1").write(tmp_path / name)
     (tmp_path / "a/submit.json").write_text('{"schema": "nlp-bench/submit/1"}')
     says(monkeypatch)
     assert main(["sync", str(tmp_path)]) == 1
@@ -371,7 +376,7 @@ def test_a_folder_that_cannot_be_read_does_not_hide_the_others(
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         run.write(tmp_path / name)
-        write_submission(tmp_path / name, ["7"], comment="nlp-bench:1")
+        Submission(job_ids=["7"], comment="nlp-bench:1").write(tmp_path / name)
     says(monkeypatch)
 
     def stumble(run_dir: Path) -> bool:

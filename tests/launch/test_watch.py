@@ -14,10 +14,10 @@ from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
-from nlp_bench.launch.folder import write_submission
 from nlp_bench.launch.follow.progress import TAIL_BYTES, Enough, progress
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
+from nlp_bench.launch.submission import Submission
 
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.5000 | lm loss: 1.0E+00 |\n"
 
@@ -30,7 +30,7 @@ def run() -> Run:
 @pytest.fixture
 def submitted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     run.write(tmp_path)
-    write_submission(tmp_path, ["7"], comment="nlp-bench:1")
+    Submission(job_ids=["7"], comment="nlp-bench:1").write(tmp_path)
     says(monkeypatch, state="RUNNING")
     return tmp_path
 

@@ -15,9 +15,10 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.launch.folder import prepare, read_submission
+from nlp_bench.launch.folder import prepare
 from nlp_bench.launch.nodes.torchrun import write_provenance
 from nlp_bench.launch.script import software_lines, variables
+from nlp_bench.launch.submission import read_submission
 from nlp_bench.redact import is_secret
 
 if TYPE_CHECKING:

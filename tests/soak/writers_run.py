@@ -17,9 +17,9 @@ from nlp_bench.launch.end.ending import Ending, read_ending, write_ending
 from nlp_bench.launch.end.evidence import ScriptRecord, write_record
 from nlp_bench.launch.expected import foretell
 from nlp_bench.launch.folder import prepare as prepare_run
-from nlp_bench.launch.folder import read_submission, write_submission
 from nlp_bench.launch.nodes.torchrun import write_provenance
 from nlp_bench.launch.rehearsal import row
+from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.machine import recorder
 from nlp_bench.machine.node import node_name
 from nlp_bench.outcome import Outcome
@@ -42,11 +42,11 @@ def _run(folder: Path) -> None:
 
 
 def _intent(folder: Path) -> None:
-    write_submission(folder, [], comment="nlp-bench 1", submitted="2026")
+    Submission(comment="nlp-bench 1", submitted="2026").write(folder)
 
 
 def _submission(folder: Path) -> None:
-    write_submission(folder, ["7"], comment="nlp-bench 1", submitted="2026")
+    Submission(job_ids=["7"], comment="nlp-bench 1", submitted="2026").write(folder)
 
 
 def _submission_is_read(folder: Path) -> None:
@@ -54,7 +54,7 @@ def _submission_is_read(folder: Path) -> None:
 
 
 def _ending(folder: Path) -> None:
-    write_ending(folder, Ending(outcome=Outcome.FAILED, reasons=["exit status 5"]), exit_status=5, job_id="7")
+    write_ending(folder, Ending.of(Outcome.FAILED, "exit-status", "exit status 5"), exit_status=5, job_id="7")
 
 
 def _ending_is_read(folder: Path) -> str | None:

@@ -8,7 +8,7 @@ from support.published import write_run
 
 from nlp_bench import marker, seal
 from nlp_bench.evidence.make import Made
-from nlp_bench.launch.folder import write_submission
+from nlp_bench.launch.submission import Submission
 from nlp_bench.train.logline import Interval, format_line
 
 Bundle = Callable[..., Made]
@@ -42,7 +42,7 @@ def write_our_run(folder: Path) -> Path:
 
 def seal_run(folder: Path) -> None:
     """Put every link of the chain of evidence into the run, as its submission, its trainer and its end do."""
-    write_submission(folder, [])
+    Submission().write(folder)
     opening = seal.opening_line(seal.sha256_of(folder / "run.json"), None)
     (folder / "job.out").write_text(f"{opening}\n{(folder / 'job.out').read_text()}")
     (part,) = seal.sealed_log_of(folder / "job.out").parts

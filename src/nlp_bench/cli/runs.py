@@ -347,7 +347,7 @@ class Measure(Command):
         if not_ended is None and measured.entry.outcome is not Outcome.VALID:
             ending = Ending(
                 outcome=measured.entry.outcome,
-                reasons=list(measured.entry.reason_texts),
+                reasons=measured.entry.reasons,
                 evidence=measured.ended.get("evidence"),
             )
             print(advice(ending, folder).text(), file=sys.stderr)

@@ -81,11 +81,12 @@ class Submit(Command, LimitOptions, Request):
         """Submit, and say where the run lies and what to type next."""
         from nlp_bench.config.catalog import root
         from nlp_bench.launch import folder, lock
-        from nlp_bench.launch.chain import check_checkpoint, job_ids, with_wishes
+        from nlp_bench.launch.chain import check_checkpoint, with_wishes
         from nlp_bench.launch.end.ending import read_ending
         from nlp_bench.launch.expected import foretell
         from nlp_bench.launch.scheduler.local import Waiting, has_ended
-        from nlp_bench.launch.submit import is_submitted, submit
+        from nlp_bench.launch.submission import read_submission
+        from nlp_bench.launch.submit import submit
 
         is_step, is_snapshot = self.recorded is not None, bool(self.snapshot_code)
         if self.recorded and self.run_dir and read_ending(self.run_dir):
@@ -99,10 +100,10 @@ class Submit(Command, LimitOptions, Request):
         with lock.held(run_dir, on_wait=Waiting(run_dir)) as handle:
             if has_ended(run_dir):  # another `submit` had the folder until now
                 return _say_ended(run_dir, is_step=is_step)
-            earlier = folder.read_submission(run_dir)
-            if earlier and is_submitted(earlier):
-                say(f"{run_dir} was submitted at {earlier.get('submitted')}; nothing was submitted again")
-                return _say_submitted(job_ids(earlier), run_dir)
+            earlier = read_submission(run_dir)
+            if earlier and earlier.is_complete:
+                say(f"{run_dir} was submitted at {earlier.submitted}; nothing was submitted again")
+                return _say_submitted(earlier.job_ids, run_dir)
             resolved = with_wishes(resolved, run_dir, wishes)
             say(f"run folder {run_dir}")
             script = folder.prepare(resolved, root=root(), run_dir=run_dir, is_snapshot=is_snapshot)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -87,8 +88,8 @@ class Job:
     """Exit status of the job script; None while it runs, and where the scheduler's own numbers stand in its place."""
     exit_code: str = ""
     """The scheduler's spelling of it."""
-    fault: tuple[Outcome, str] | None = None
-    """What the exit code means where no program of ours can have left it: the outcome and a sentence."""
+    fault: tuple[Outcome, Reason] | None = None
+    """What the exit code means where no program of ours can have left it."""
     is_memory_suspect: bool = False
     """Whether a kill without a word is mostly for lack of memory."""
     job_id: str = ""
@@ -250,7 +251,7 @@ class Scheduler:
         """Return what a person types to see the last of `job_ids`, and to end them all."""
         raise NotImplementedError
 
-    def why_not_started(self, errors: str) -> str | None:
+    def why_not_started(self, errors: str) -> Reason | None:
         """Return why the starter began nothing, from the job's stderr; None where that does not tell."""
         del errors
         return None

@@ -7,13 +7,13 @@ time limit with a checkpoint, the next one goes on from it, and the run has ende
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import ACTIVE, LOCAL, Job, Scheduler, State, get_scheduler
 from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import UsageError
 from nlp_bench.launch.once import ours
+from nlp_bench.launch.submission import Submission
 from nlp_bench.outcome import Outcome
 
 MAX_JOBS = 1000
@@ -157,19 +157,13 @@ def check_checkpoint(run: Run, folder: Path) -> None:
         raise UsageError(f"--load:{all_done.replace('--train-iters', '--iterations')}")
 
 
-def job_ids(submission: dict[str, Any]) -> list[str]:
-    """Return the jobs of a submission, the first one first; a run that is no chain has one, or none on the local launcher."""
-    known = submission.get("job_ids") or [submission.get("job_id")]
-    return [str(job_id) for job_id in known if job_id]
-
-
-def query(scheduler: Scheduler, submission: dict[str, Any] | None) -> Job | None:
+def query(scheduler: Scheduler, submission: Submission) -> Job | None:
     """Ask for the job that the run depends on now: one that runs, else one that waits, else the last one.
 
     None means that the scheduler does not answer, or that there is no job.
     """
     waiting = last = None
-    for job_id in job_ids(submission) if submission else []:
+    for job_id in submission.job_ids:
         last = ours(scheduler.query(job_id), submission)
         if last is None or last.state in {State.RUNNING, State.ENDING}:  # those behind it wait for it
             return last
@@ -178,20 +172,15 @@ def query(scheduler: Scheduler, submission: dict[str, Any] | None) -> Job | None
     return waiting or last
 
 
-def rest(scheduler: Scheduler, submission: dict[str, Any] | None, own_id: str | None) -> list[str] | None:
+def rest(scheduler: Scheduler, submission: Submission | None, own_id: str | None) -> list[str] | None:
     """Return the other jobs of the chain that run or wait; `own_id` is the job that asks. None: the scheduler does not answer.
 
     The last job of a chain is alone: the earlier ones have ended before it could start.
     """
-    known = job_ids(submission) if submission else []
+    known = submission.job_ids if submission else []
     if len(known) < 2 or known[-1] == own_id:
         return []
     others = [(job_id, ours(scheduler.query(job_id), submission)) for job_id in known if job_id != own_id]
     if any(job is None for _, job in others):
         return None
     return [job_id for job_id, job in others if job is not None and job.state in ACTIVE]
-
-
-def parts_left(submission: dict[str, Any] | None) -> int:
-    """Return how many jobs of the chain the local backend has still to start."""
-    return int((submission or {}).get("parts_left") or 0)

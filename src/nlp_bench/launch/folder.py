@@ -3,33 +3,26 @@
 import contextlib
 import json
 import os
-import shlex
-import socket
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from nlp_bench import schemas
 from nlp_bench.build.environment import build_folder
-from nlp_bench.clock import now, stamp
+from nlp_bench.clock import stamp
 from nlp_bench.config import catalog
 from nlp_bench.config.run import Run
-from nlp_bench.config.scheduler import Scheduler, get_scheduler
+from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line
-from nlp_bench.files import read_json, read_object, refuse_types, sha256_of, write_json, write_text
+from nlp_bench.files import read_object, sha256_of, write_text
 from nlp_bench.launch import lock, snapshot
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.script import job_script, variables
+from nlp_bench.launch.submission import read_submission
 from nlp_bench.packages import is_missing, remedy
 
-SUBMIT_SCHEMA = "nlp-bench/submit/1"
-LATER_FIELDS = {
-    "job_ids": [], "parts_left": 0, "comment": None, "script_pid": None, "attempts": [], "given_up": None,
-    "run_sha256": None, "place": None,
-}  # fmt: skip
-"""Fields of submit.json that the records of older versions lack."""
 WRITTEN = ("run.json", "submit.job", "command.txt", "environment.json")
 """What a run writes into its folder under names that other programs may use, too."""
 TRIAL_BYTES = 65536
@@ -160,8 +153,8 @@ def prepare(run: Run, *, root: Path, run_dir: Path, is_snapshot: bool = False) -
     code = snapshot.take(run, run_dir) if is_snapshot else None
     sealed = sha256_of(run.write(run_dir))
     earlier = read_submission(run_dir)  # of a submission that was cut off
-    if earlier and earlier["run_sha256"] != sealed:
-        write_json(run_dir / "submit.json", {**earlier, "schema": SUBMIT_SCHEMA, "run_sha256": sealed})
+    if earlier:
+        replace(earlier, run_sha256=sealed).write(run_dir)
     script = run_dir / "submit.job"
     write_text(script, script_text(run, root=root, run_dir=run_dir, code=code), errors="surrogateescape")
     mode = script.stat().st_mode
@@ -203,103 +196,3 @@ def preflight(run: Run, root: Path) -> None:
             )
     variables(run.system, os.environ)
     check_arguments(run, files=True)
-
-
-def write_submission(  # noqa: PLR0913  # one fact each
-    run_dir: Path,
-    job_ids: list[str],
-    *,
-    parts_left: int = 0,
-    comment: str = "",
-    script_pid: int | None = None,
-    attempts: list[dict[str, Any]] | None = None,
-    given_up: str | None = None,
-    submitted: str | None = None,
-) -> None:
-    """Record that the run is handed over: to a scheduler under these numbers, several of a chain, or to the local backend.
-
-    `parts_left` are those of a chain that are still to be queued, or that the local backend will start after this one. With
-    `comment` it is a submission whose jobs carry it: without a number yet it is an intent, written before the scheduler is
-    called. `script_pid` is the process group of a local run, `attempts` are the endings of earlier jobs that were lost (those that are
-    recorded stay), `given_up` says why a job that waits is cancelled. The first record seals run.json by its SHA-256.
-    """
-    earlier: dict[str, Any] = {}
-    with contextlib.suppress(NlpBenchError):
-        earlier = read_submission(run_dir) or {}
-    attempts = earlier.get("attempts") if attempts is None else attempts
-    run_json = run_dir / "run.json"
-    record = {
-        "schema": SUBMIT_SCHEMA,
-        "job_id": job_ids[-1] if job_ids else None,
-        "job_ids": job_ids,
-        "parts_left": parts_left,
-        "comment": comment or None,
-        "pid": os.getpid(),
-        "script_pid": script_pid,
-        "host": socket.gethostname(),
-        "place": place(),
-        "submitted": submitted or now(),
-        "attempts": attempts or [],
-        "given_up": given_up,
-        "run_sha256": earlier.get("run_sha256") or (sha256_of(run_json) if run_json.is_file() else None),
-    }
-    write_json(run_dir / "submit.json", record)
-
-
-def place() -> str | None:
-    """Return what tells this machine and container from others of the same host name: Linux's start and its space of process numbers."""
-    with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    return None
-
-
-def read_submission(run_dir: Path) -> dict[str, Any] | None:
-    """Return the record of the submission, or None when the run was never handed over. Raises NlpBenchError on a damaged one."""
-    path = run_dir / "submit.json"
-    if not path.exists():
-        return None
-    record = {**LATER_FIELDS, **read_json(path, SUBMIT_SCHEMA)}
-    refuse_types(record, path, job_id=str | None, job_ids=list, parts_left=int, pid=int, host=str, submitted=str)
-    refuse_types(
-        record,
-        path,
-        comment=str | None,
-        script_pid=int | None,
-        attempts=list,
-        given_up=str | None,
-        run_sha256=str | None,
-        place=str | None,
-    )
-    for attempt in record["attempts"]:
-        if not isinstance(attempt, dict):
-            raise NlpBenchError(f"{path}: attempts holds {str(attempt)[:80]!r}; put the original back")
-        refuse_types(attempt, path, job_id=str | None)
-    lost = [attempt["job_id"] for attempt in record["attempts"]]
-    job_ids = [job_id for job_id in (record["job_id"], *record["job_ids"], *lost) if job_id is not None]
-    scheduler = scheduler_of(run_dir) if job_ids else None
-    for job_id in job_ids:  # it becomes a word of the scheduler's commands
-        if scheduler and not scheduler.job_id.fullmatch(str(job_id)):
-            raise NlpBenchError(
-                f"{path}: job_id is {str(job_id)[:80]!r}, which is no job of {scheduler.title}; put the original back"
-            )
-    known = record["job_ids"] or [record["job_id"]]  # older records know one job
-    record["job_ids"] = [str(job_id) for job_id in known if job_id is not None]
-    return record
-
-
-def repeat_command(run_dir: Path) -> str:
-    """Return what a person types to hand the run in this folder over again."""
-    return f"nlp-bench submit --run {shlex.quote(str(run_dir / 'run.json'))} --run-dir {shlex.quote(str(run_dir))}"
-
-
-def scheduler_of(run_dir: Path) -> Scheduler:
-    """Return the scheduler that the run in this folder was resolved for; Slurm where run.json does not tell."""
-    launch = read_object(run_dir / "run.json").get("launch")
-    name = launch.get("launcher") if isinstance(launch, dict) else None
-    return get_scheduler(name if isinstance(name, str) else "slurm")
-
-
-def is_intent(submission: dict[str, Any]) -> bool:
-    """Whether the run was about to be handed over, and nobody has written down that it was."""
-    return bool(submission.get("comment")) and (not submission["job_ids"] or bool(submission.get("parts_left")))

@@ -10,10 +10,10 @@ import os
 import secrets
 import time
 from pathlib import Path
-from typing import Any
 
 from nlp_bench.config.scheduler import Job, Scheduler, State, UnsureError, patiently
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.launch.submission import Submission
 
 SETTLE_S = 3.0
 """Seconds between two answers "not there": a request that the scheduler had received but not yet worked on has become a job by then."""
@@ -75,20 +75,20 @@ def hand_over(scheduler: Scheduler, script: Path, *, account: str, comment: str,
         return job_id
 
 
-def ours(job: Job | None, submission: dict[str, Any] | None) -> Job | None:
+def ours(job: Job | None, submission: Submission | None) -> Job | None:
     """Return `job`, or a GONE one in its place where another run's job has the number.
 
     A controller that was killed may have lost its last jobs, whose numbers it then gives away again, and accounting keeps the jobs of
     before. A job of ours carries the submission's comment, or was submitted from its folder; where neither is known, it is at least
     not older than the submission; else the number has to do.
     """
-    comment = str((submission or {}).get("comment") or "")
-    if job is None or not comment:
+    if job is None or submission is None or not submission.comment:
         return job
+    comment = submission.comment
     if job.comment or job.work_dir:
         is_ours = job.comment.startswith(comment) or comment.startswith(folder_comment(Path(job.work_dir)))
     else:
-        is_ours = job.submitted is None or not _is_older(job.submitted, str((submission or {}).get("submitted")))
+        is_ours = job.submitted is None or not _is_older(job.submitted, submission.submitted)
     if is_ours:
         return job
     return Job(state=State.GONE, reason=REUSED, job_id=job.job_id, source=job.source)

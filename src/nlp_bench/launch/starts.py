@@ -20,7 +20,8 @@ from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_object, write_json
 from nlp_bench.launch.expected import RECORD, START_UP_S
-from nlp_bench.launch.folder import scheduler_of
+from nlp_bench.launch.submission import scheduler_of
+from nlp_bench.reason import Reason
 
 VARIABLE = "NLP_BENCH_START"
 """Name of the start, from the job script: job, restart, time and process of the script, number of the try."""
@@ -74,7 +75,7 @@ def read(run_dir: Path) -> list[dict[str, Any]]:
     )
 
 
-def said(run_dir: Path, tries: list[dict[str, Any]], job_id: str | None) -> list[str]:
+def said(run_dir: Path, tries: list[dict[str, Any]], job_id: str | None) -> list[Reason]:
     """Return what a person should hear of the starts of one job (`tries` are those of all), nothing where its first one began."""
     tries = [one for one in tries if one.get("job_id") == job_id]
     lost = [one for one in tries if one["by"] == SCRIPT]
@@ -82,7 +83,8 @@ def said(run_dir: Path, tries: list[dict[str, Any]], job_id: str | None) -> list
         return []
     ended = ", ".join(str(one.get("exit_status")) for one in lost)
     began = "; the next try, in the same job, did" if tries[-1]["by"] == RANKS else ""
-    return [f"{scheduler_of(run_dir).starter_name} started no rank on any node (exit status {ended}){began}"]
+    text = f"{scheduler_of(run_dir).starter_name} started no rank on any node (exit status {ended}){began}"
+    return [Reason("no-start", text)]
 
 
 def _first(run: Run, run_dir: Path, name: str, by: str, *, exit_status: int | None = None) -> dict[str, Any]:

@@ -3,17 +3,17 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from nlp_bench import last_start
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import LOCAL, Scheduler, SilentError, State, get_scheduler
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch import ambient, chain, folder, once
-from nlp_bench.launch.follow import retry
+from nlp_bench.launch import ambient, once
 from nlp_bench.launch.scheduler import local
+from nlp_bench.launch.submission import Submission, read_submission, repeat_command
 
 
 def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) -> list[str]:
@@ -39,43 +39,39 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
 def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -> list[str]:
     """Hand all jobs of the chain over; the intent is recorded first, and each job at once, for it may run and end at once."""
     run_dir = script.parent
-    earlier = folder.read_submission(run_dir)
-    job_ids = chain.job_ids(earlier) if earlier else []
-    if earlier and folder.is_intent(earlier):
-        jobs = max(jobs, len(job_ids) + chain.parts_left(earlier))  # the command that is printed names no --chain
-        comment, is_open = (
-            str(earlier["comment"]),
-            True,
-        )  # the process that wrote it was killed, or the scheduler did not answer
+    earlier = read_submission(run_dir)
+    if earlier and earlier.is_intent:  # the process that wrote it was killed, or the scheduler did not answer
+        found, is_open = earlier, True
+        jobs = max(jobs, len(found.job_ids) + found.parts_left)  # the command that is printed names no --chain
     else:
-        comment, is_open = once.new_comment(run_dir), False
-    # The moment before the first job, which none of ours is older than, whenever its number is written down.
-    since = str(earlier["submitted"]) if earlier and is_open else now()
+        found, is_open = Submission(comment=once.new_comment(run_dir)), False
+    job_ids, comment = found.job_ids, str(found.comment)
     try:
-        others = [] if is_open else once.active(scheduler, run_dir)
-        if others:
-            folder.write_submission(run_dir, others)
+        if not is_open and (others := once.active(scheduler, run_dir)):
+            Submission(job_ids=others).write(run_dir)
             return others
-        folder.write_submission(run_dir, job_ids, parts_left=jobs - len(job_ids), comment=comment, submitted=since)
+        found = replace(found, parts_left=jobs - len(job_ids))
+        found.write(run_dir)
         for part in range(len(job_ids) + 1, jobs + 1):
             own = once.part_comment(comment, part)
             known = (_started(run_dir, part) or once.find(scheduler, own, may_be_late=True)) if is_open else None
             is_open = is_open and known is not None  # the parts behind the one that was cut off were never handed over
             account = run.launch.account
             if not known and not job_ids:
-                since = now()  # an intent without a job may be days old
+                found = replace(found, submitted=now())  # an intent without a job may be days old
             job_ids.append(known or once.hand_over(scheduler, script, account=account, comment=own, lock=lock))
-            folder.write_submission(run_dir, job_ids, parts_left=jobs - part, comment=comment, submitted=since)
+            found = replace(found, parts_left=jobs - part)
+            found.write(run_dir)
     except SilentError as error:
         raise NlpBenchError(
             f"{scheduler.title} does not answer ({error}): whether the job was queued is not known; when it answers again, type the same "
-            f"command, which looks for the job before it submits one: {folder.repeat_command(run_dir)}"
+            f"command, which looks for the job before it submits one: {repeat_command(run_dir)}"
         ) from error
     except NlpBenchError as error:
         if not job_ids:
             (run_dir / "submit.json").unlink(missing_ok=True)  # nothing was submitted: the intent has ended
             raise
-        folder.write_submission(run_dir, job_ids, comment=comment, submitted=since)
+        replace(found, parts_left=0).write(run_dir)
         raise NlpBenchError(
             f"--chain: {len(job_ids)} of {jobs} jobs are queued ({' '.join(job_ids)}) and stay; then: {error}"
         ) from error
@@ -84,7 +80,8 @@ def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -
 
 def _started(run_dir: Path, part: int) -> str | None:
     """Return the job that the log says has started: a scheduler forgets a job that has ended, its log does not."""
-    lost = {attempt.get("job_id") for attempt in retry.attempts(folder.read_submission(run_dir))}
+    known = read_submission(run_dir)
+    lost = {attempt["job_id"] for attempt in known.attempts} if known else set()
     own = [number for number in last_start.jobs(run_dir / "job.out") if number not in lost]
     return own[part - 1] if len(own) >= part else None
 
@@ -105,8 +102,3 @@ def _follow(run_dir: Path) -> None:
             cwd=run_dir, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
         )  # fmt: skip
-
-
-def is_submitted(submission: dict[str, Any] | None) -> bool:
-    """Whether the scheduler has all jobs of the submission."""
-    return submission is not None and bool(submission["job_ids"]) and not folder.is_intent(submission)

@@ -33,7 +33,7 @@ from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.window import LogConventions
 from nlp_bench.measure.workload import lookup, workload_of
 from nlp_bench.outcome import Outcome, read_word
-from nlp_bench.reason import Reason
+from nlp_bench.reason import Reason, recorded
 
 LARGEST = 10**15  # no count of a run is larger; a number of 400 digits cannot be reckoned with
 
@@ -197,7 +197,7 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
         outcome=outcome,
         reasons=(
             *([why] if why else []),
-            *(Reason("ended", one_line(text)) for text in ended.get("reasons") or []),
+            *(Reason(one.code, one_line(one.text)) for one in recorded(ended)),
             *(
                 Reason("deviation", f"not the benchmark as defined: {one_line(text)}")
                 for text in run.get("deviations") or []

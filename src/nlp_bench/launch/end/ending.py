@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench import files, last_start, schemas, seal
+from nlp_bench import files, last_start, reason, schemas, seal
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import Job, Scheduler, State, get_scheduler
@@ -18,6 +18,7 @@ from nlp_bench.launch import starts
 from nlp_bench.launch.end.evidence import Evidence, gather
 from nlp_bench.marker import write_marker
 from nlp_bench.outcome import Outcome, read_word
+from nlp_bench.reason import Reason
 
 FINISHED = "end of the training in the log"
 """The rule by which a run with an exit status is VALID; `measure` looks at the log again before it believes that."""
@@ -30,17 +31,30 @@ class Ending:
     """How one run ended."""
 
     outcome: Outcome
-    """The word."""
-    reasons: list[str] = field(default_factory=list)
-    """Why, in sentences for a person."""
+    reasons: tuple[Reason, ...] = ()
+    """Why; the remedy goes by their codes (launch/end/advice.py)."""
     evidence: str | None = None
     """The line of the log that shows it."""
     sources: dict[str, Any] = field(default_factory=dict, compare=False)
     """Which source said what: `decided_by`, and what the scheduler, the job script and the log had to say."""
 
+    @classmethod
+    def of(cls, outcome: Outcome, code: str, text: str, evidence: str | None = None) -> "Ending":
+        """Return an ending with one reason."""
+        return cls(outcome=outcome, reasons=(Reason(code, text),), evidence=evidence)
+
+    @property
+    def texts(self) -> list[str]:
+        """The reasons in sentences for a person."""
+        return reason.texts(self.reasons)
+
+    def also(self, *reasons: Reason) -> "Ending":
+        """Return it with further reasons."""
+        return replace(self, reasons=(*self.reasons, *reasons))
+
     def text(self) -> str:
         """Return outcome, reasons and evidence in one line that a terminal shows as it is: a log may hold anything."""
-        said = [*self.reasons, *([self.evidence] if self.evidence else [])]
+        said = [*self.texts, *([self.evidence] if self.evidence else [])]
         return one_line(self.outcome.value + (f": {'; '.join(said)}" if said else ""))
 
 
@@ -58,14 +72,16 @@ class Facts:
     """What the scheduler says; None where there is none or it does not answer."""
     signal: str
     """The signal that told the job script to stop; empty where none did."""
-    started: bool
-    """Whether the job wrote a log at all."""
-    lost_log: str
-    """Why job.out cannot be what the run has printed; empty where nothing says so."""
+    run_log: Path
+    """job.out."""
     log: Evidence
-    """What the log says."""
+    """What the logs say."""
     scheduler: Scheduler
-    """The run's."""
+
+    @property
+    def last_iteration(self) -> int:
+        """The last iteration in the log, 0 where there is none."""
+        return self.log.last_iteration or 0
 
     def sources(self, decided_by: str) -> dict[str, Any]:
         """Return which source said what, for outcome.json."""
@@ -82,14 +98,7 @@ class Facts:
         }
 
 
-def decide(  # one fact each
-    run: Run,
-    run_dir: Path,
-    *,
-    exit_status: int | None,
-    job: Job | None = None,
-    signal: str = "",
-) -> Ending:
+def decide(run: Run, run_dir: Path, *, exit_status: int | None, job: Job | None = None, signal: str = "") -> Ending:
     """Decide how a run ended; `job` is what the scheduler says, None where there is none or it does not answer.
 
     The first rule that speaks decides, in this order: memory that the scheduler watches, what it did to the job, what it wrote into
@@ -104,27 +113,17 @@ def decide(  # one fact each
         exit_status=exit_status,
         job=job,
         signal=signal,
-        started=(run_dir / "job.out").is_file(),
-        lost_log=_lost_log(run_dir / "job.out"),
+        run_log=run_dir / "job.out",
         log=log,
         scheduler=scheduler,
     )
     found = next(((name, ending) for name, rule in RULES.items() if (ending := rule(facts))), None)
     name, ending = found or ("exit status and log", Ending(outcome=Outcome.VALID))
-    name = name.format(scheduler=scheduler.title)
-    return replace(ending, sources=facts.sources(name), reasons=[*ending.reasons, *_other_code(run, run_dir)])
+    ending = replace(ending, sources=facts.sources(name.format(scheduler=scheduler.title)))
+    return ending.also(*_other_code(run, run_dir))
 
 
-def _lost_log(log: Path) -> str:
-    """Say that the log is gone, or has lost the first line that the job script prints."""
-    if not log.is_file():
-        return f"{log.name} is gone: it was removed or moved while the run wrote to it"
-    if last_start.jobs(log):
-        return ""
-    return f"{log.name} is not what the run has written: it was emptied, or removed and replaced, meanwhile"
-
-
-def _other_code(run: Run, run_dir: Path) -> list[str]:
+def _other_code(run: Run, run_dir: Path) -> list[Reason]:
     """Say so where the code changed between submission and start: run.json then names a program that did not run."""
     ran = files.read_object(run_dir / "environment.json").get("nlp_bench")
     ran = ran if isinstance(ran, dict) else {}
@@ -133,14 +132,15 @@ def _other_code(run: Run, run_dir: Path) -> list[str]:
         return []
     then, now_ran = (one_line(str(commit or "unknown"))[:60] for commit in (run.nlp_bench.commit, ran.get("commit")))
     hashes = f"SHA-256 of the code: {submitted[:12]}, {one_line(str(started))[:12]}"
-    return [f"nlp-bench was changed between submission (commit {then}) and start (commit {now_ran}; {hashes})"]
+    text = f"nlp-bench was changed between submission (commit {then}) and start (commit {now_ran}; {hashes})"
+    return [Reason("other-code", text)]
 
 
 def _memory_limit(facts: Facts) -> Ending | None:
     if facts.exit_status == 0 or facts.log.memory_limit is None:
         return None
-    reason = f"{facts.scheduler.title} killed it for more host memory than it had asked for; ask for more (system file: slurm.mem)"
-    return Ending(outcome=Outcome.OUT_OF_MEMORY, reasons=[reason], evidence=facts.log.memory_limit)
+    text = f"{facts.scheduler.title} killed it for more host memory than it had asked for; ask for more (system file: slurm.mem)"
+    return Ending.of(Outcome.OUT_OF_MEMORY, "host-memory", text, facts.log.memory_limit)
 
 
 def _state(facts: Facts) -> Ending | None:
@@ -155,61 +155,66 @@ def _state(facts: Facts) -> Ending | None:
     said = f"{facts.scheduler.title}: {said}"
     if job.state is State.UNKNOWN:
         said += ", a state that this nlp-bench does not know"
-    before = "" if facts.started else " before it started"
-    return Ending(outcome=word, reasons=[said + before], evidence=facts.log.notice)
+    if not facts.run_log.is_file():
+        said += " before it started"
+    return Ending.of(word, "host-memory" if word is Outcome.OUT_OF_MEMORY else "state", said, facts.log.notice)
 
 
 def _exit_code(facts: Facts) -> Ending | None:
     """Take the scheduler's own numbers in the place of a signal, which no program has sent."""
     if facts.job is None or facts.job.fault is None:
         return None
-    outcome, reason = facts.job.fault
-    return Ending(outcome=outcome, reasons=[reason], evidence=facts.log.error)
+    outcome, why = facts.job.fault
+    return Ending(outcome=outcome, reasons=(why,), evidence=facts.log.error)
 
 
 def _notice(facts: Facts) -> Ending | None:
-    if facts.exit_status == 0 and (facts.log.last_iteration or 0) >= facts.iterations:
+    if facts.exit_status == 0 and facts.last_iteration >= facts.iterations:
         return None  # it was done; srun itself ends with status 0 where a node is lost
-    word = facts.log.notice_outcome
+    word, code = facts.log.notice_outcome, "told-by-signal" if facts.signal else "from-outside"
     if facts.signal in OUT_OF_TIME and word in {None, Outcome.CANCELLED}:
-        reason = f"the job was told by signal {facts.signal} that its time is nearly over"
-        return Ending(outcome=Outcome.TIMEOUT, reasons=[reason], evidence=facts.log.notice)
+        text = f"the job was told by signal {facts.signal} that its time is nearly over"
+        return Ending.of(Outcome.TIMEOUT, code, text, facts.log.notice)
     if word is None and not facts.signal:
         return None
     by = f" by signal {facts.signal}" if facts.signal else ""
-    return Ending(
-        outcome=word or Outcome.CANCELLED, reasons=[f"the job was ended from outside{by}"], evidence=facts.log.notice
-    )
+    return Ending.of(word or Outcome.CANCELLED, code, f"the job was ended from outside{by}", facts.log.notice)
 
 
 def _not_finite(facts: Facts) -> Ending | None:
     if facts.log.not_finite is None:
         return None
-    return Ending(outcome=Outcome.INVALID, reasons=[facts.log.not_finite], evidence=facts.log.error)
+    return Ending.of(Outcome.INVALID, "not-finite", facts.log.not_finite, facts.log.error)
 
 
 def _exit_status(facts: Facts) -> Ending | None:
     failed = facts.job is not None and facts.job.outcome is Outcome.FAILED
     if facts.exit_status in {0, None} and not failed:
         return None
-    word = Outcome.OUT_OF_MEMORY if facts.log.out_of_memory else Outcome.FAILED
-    said = f"{facts.scheduler.title}: {facts.job.word}" if facts.job else ""
-    status = said if facts.exit_status is None else _in_words(facts.exit_status)
-    status = ", ".join(filter(None, (facts.log.cause, status)))
-    last = f"last iteration {facts.log.last_iteration or 'none'}"
+    if facts.exit_status is None:
+        status = f"{facts.scheduler.title}: {facts.job.word}" if facts.job else ""
+    else:
+        status = _in_words(facts.exit_status)
+    cause = facts.log.cause or Reason("killed" if status == "killed by signal 9" else "exit-status", "")
+    said = ", ".join(filter(None, (cause.text, status)))
     if facts.exit_status == 128 + 9 and facts.job and facts.job.is_memory_suspect:
-        status += " (mostly out of memory)"
-    return Ending(outcome=word, reasons=[f"{status}, {last}"], evidence=facts.log.error)
+        said += " (mostly out of memory)"
+    word = Outcome.OUT_OF_MEMORY if facts.log.out_of_memory else Outcome.FAILED
+    return Ending.of(word, cause.code, f"{said}, {_last(facts)}", facts.log.error)
+
+
+def _last(facts: Facts) -> str:
+    return f"last iteration {facts.last_iteration or 'none'}"
 
 
 def _finished(facts: Facts) -> Ending | None:
     """Return the end of a program that broke down behind its last iteration: its number stands, and how it ended is said."""
     if facts.exit_status in {0, None} or facts.signal or not facts.log.is_finished:
         return None
-    if (facts.log.last_iteration or 0) < facts.iterations or facts.log.notice_outcome or _beheaded(facts):
+    if facts.last_iteration < facts.iterations or facts.log.notice_outcome or _beheaded(facts):
         return None
-    reason = f"completed with errors: {_in_words(facts.exit_status or 0)} behind the last iteration, when the training was done"
-    return Ending(outcome=Outcome.VALID, reasons=[reason], evidence=facts.log.error)
+    text = f"completed with errors: {_in_words(facts.exit_status or 0)} behind the last iteration, when the training was done"
+    return Ending.of(Outcome.VALID, "completed-with-errors", text, facts.log.error)
 
 
 def _in_words(status: int) -> str:
@@ -219,18 +224,25 @@ def _in_words(status: int) -> str:
 
 
 def _short(facts: Facts) -> Ending | None:
-    last = facts.log.last_iteration
     if facts.exit_status is None:
         why = f" ({facts.job.reason})" if facts.job and facts.job.reason else ""
         is_gone = facts.job is not None and facts.job.state is State.GONE
         gone = f"{facts.scheduler.title} no longer knows the job{why}, and " if is_gone else ""
-        reason = f"{gone}the exit status is lost; last iteration {last or 'none'}"
-        return Ending(outcome=Outcome.UNKNOWN, reasons=[reason])
-    if (last or 0) >= facts.iterations:
+        return Ending.of(Outcome.UNKNOWN, "no-status", f"{gone}the exit status is lost; {_last(facts)}")
+    if facts.last_iteration >= facts.iterations:
         return None
-    lost = f"{facts.lost_log}; " if facts.lost_log and not last else ""
-    reason = f"{lost}last iteration {last or 'none'} of {facts.iterations}"
-    return Ending(outcome=Outcome.INCOMPLETE, reasons=[reason], evidence=facts.log.error)
+    lost = "" if facts.last_iteration else _lost_log(facts.run_log)
+    text = f"{lost}{_last(facts)} of {facts.iterations}"
+    return Ending.of(Outcome.INCOMPLETE, "lost-log" if lost else "stops-early", text, facts.log.error)
+
+
+def _lost_log(log: Path) -> str:
+    """Say that the log is gone, or has lost the first line that the job script prints; nothing where it has it."""
+    if not log.is_file():
+        return f"{log.name} is gone: it was removed or moved while the run wrote to it; "
+    if last_start.jobs(log):
+        return ""
+    return f"{log.name} is not what the run has written: it was emptied, or removed and replaced, meanwhile; "
 
 
 def _beheaded(facts: Facts) -> Ending | None:
@@ -238,19 +250,19 @@ def _beheaded(facts: Facts) -> Ending | None:
     first, latest = facts.log.first_iteration, facts.first_iteration
     if first is None or latest is None or first <= latest or facts.log.num_starts > 1:
         return None
-    reason = (
+    text = (
         f"job.out begins with iteration {first}, not with iteration {latest} or before: it was emptied, moved or cut while the run wrote to it; "
         "run it again, and keep programs that rotate logs away from the folder"
     )
-    return Ending(outcome=Outcome.INVALID, reasons=[reason])
+    return Ending.of(Outcome.INVALID, "no-beginning", text)
 
 
 def _suspended(facts: Facts) -> Ending | None:
     suspended_s = facts.job.suspended_s if facts.job else None
     if not suspended_s:
         return None
-    reason = f"{facts.scheduler.title} suspended the job for {suspended_s:.0f} s: the times in its log have a hole; run it again"
-    return Ending(outcome=Outcome.INVALID, reasons=[reason])
+    text = f"{facts.scheduler.title} suspended the job for {suspended_s:.0f} s: the times in its log have a hole; run it again"
+    return Ending.of(Outcome.INVALID, "suspended", text)
 
 
 RULES: dict[str, Callable[[Facts], Ending | None]] = {
@@ -284,10 +296,12 @@ def write_ending(
     if ending.outcome is Outcome.MEASURED:
         raise ValueError("MEASURED is no ending of a run of ours")
     tries = starts.read(run_dir)
+    reasons = (*ending.reasons, *starts.said(run_dir, tries, job_id))
     record: dict[str, Any] = {
         "schema": schemas.OUTCOME,
         "outcome": ending.outcome.value,
-        "reasons": [*ending.reasons, *starts.said(run_dir, tries, job_id)],
+        "reasons": reason.texts(reasons),
+        "codes": [one.code for one in reasons],
         "evidence": ending.evidence,
         "exit_status": exit_status,
         "job_id": job_id,
@@ -312,7 +326,7 @@ def read_ending(run_dir: Path) -> Ending | None:
     sources = record.get("sources")
     return Ending(
         outcome=read_word(record["outcome"], path),
-        reasons=[str(reason) for reason in record["reasons"]],
+        reasons=reason.recorded(record),
         evidence=record["evidence"],
         sources=sources if isinstance(sources, dict) else {},
     )

@@ -14,6 +14,7 @@ from nlp_bench.logs.endings import NODE_FAILURE, NOTICE, OUT_OF_MEMORY, meaning
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import NO_RECORDS, Records
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 
 NAME, SCHEMA = "ended.json", "nlp-bench/ended/1"
 
@@ -108,7 +109,7 @@ class Evidence:
     """The scheduler's words when it killed the job for its memory."""
     not_finite: str | None
     """Where a loss was not finite."""
-    cause: str | None = None
+    cause: Reason | None = None
     """What brought the run down, where the log tells more than its exit status: a stall, a rendezvous, the rank that was first."""
     is_finished: bool = False
     """Whether the trainer said behind its last iteration that it was done."""
@@ -163,24 +164,26 @@ def _first_match(pattern: "re.Pattern[str] | None", lines: list[str]) -> str | N
     return next((found.group() for line in lines if pattern and (found := pattern.search(line))), None)
 
 
-def _cause(scheduler: Scheduler, err: str, lines: list[str], *, trained: bool) -> str | None:
-    """Return a sentence on what came first: torchrun names the first rank that failed, not one that left before it with status 0."""
+def _cause(scheduler: Scheduler, err: str, lines: list[str], *, trained: bool) -> Reason | None:
+    """Return what came first: torchrun names the first rank that failed, not one that left before it with status 0."""
     if found := STALLED.search(err):
-        return found.group(1)
+        return Reason("stalled", found.group(1))
     causes = sorted(ROOT_CAUSE.findall(err))
     for found in filter(None, map(RENDEZVOUS.search, lines)):
         if found.group("ours"):
-            return f"rendezvous: {found.group('ours')}"
+            return Reason("rendezvous", f"rendezvous: {found.group('ours')}")
         if not trained and not causes:  # where ranks had started, their peers' agents lose each other at the end
-            return f"rendezvous: the nodes did not meet: {found.group('torchrun')}"
+            return Reason("rendezvous", f"rendezvous: the nodes did not meet: {found.group('torchrun')}")
     if not trained and not causes and (why := scheduler.why_not_started(err)):
         return why
     failed = {number: status for number, _, status in FAILURES.findall(err)}
     first = _to_blame(err, lines)
     if failed and first and first not in failed:
-        return f"rank {first} ended first, without an error of its own (an early exit with status 0); the others failed for it"
+        text = f"rank {first} ended first, without an error of its own (an early exit with status 0); the others failed for it"
+        return Reason("early-exit", text)
     status = failed[first] if first and failed else ""
-    return f"killed by signal {status[1:]} (rank {first})" if status.startswith("-") else None
+    text = f"killed by signal {status[1:]} (rank {first})"
+    return Reason("killed" if status == "-9" else "signal", text) if status.startswith("-") else None
 
 
 def _first_error(lines: list[str], err: str) -> str | None:

@@ -5,8 +5,8 @@ failed has something to say.
 """
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
@@ -15,25 +15,19 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.last_start import ATTEMPT
 from nlp_bench.launch import lock, once
 from nlp_bench.launch.end.ending import Ending
-from nlp_bench.launch.folder import is_intent, read_submission, write_submission
+from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.outcome import Outcome
 
 RETRIED = (Outcome.NODE_FAIL, Outcome.PREEMPTED)
 
 
-def attempts(submission: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the endings of the attempts before the present one, the first one first."""
-    found = (submission or {}).get("attempts")
-    return [attempt for attempt in found if isinstance(attempt, dict)] if isinstance(found, list) else []
-
-
-def is_due(run: Run, submission: dict[str, Any] | None, ending: Ending) -> bool:
+def is_due(run: Run, submission: Submission | None, ending: Ending) -> bool:
     """Whether a run that has ended so is to get another job."""
-    queued = submission is not None and bool(submission.get("comment"))
-    return queued and ending.outcome in RETRIED and len(attempts(submission)) < run.limits.retries
+    queued = submission is not None and bool(submission.comment) and len(submission.attempts) < run.limits.retries
+    return queued and ending.outcome in RETRIED
 
 
-def again(run: Run, run_dir: Path, submission: dict[str, Any], ending: Ending, exit_status: int | None) -> str:
+def again(run: Run, run_dir: Path, submission: Submission, ending: Ending, exit_status: int | None) -> str:
     """Record how this attempt ended and hand the run over once more; return a word on its state.
 
     The intent is written first, with a comment of its own: whoever finds it completes it, once. Raises NlpBenchError where
@@ -43,19 +37,19 @@ def again(run: Run, run_dir: Path, submission: dict[str, Any], ending: Ending, e
         return "being submitted again"
     with lock.held(run_dir) as handle:
         found = read_submission(run_dir)
-        if found is None or found["job_id"] != submission["job_id"] or (run_dir / "outcome.json").exists():
+        if found is None or found.job_id != submission.job_id or (run_dir / "outcome.json").exists():
             return "submitted again"  # by another sync, until now
         record = {
-            "job_id": submission["job_id"], "outcome": ending.outcome.value, "reasons": ending.reasons,
+            "job_id": submission.job_id, "outcome": ending.outcome.value, "reasons": ending.texts,
             "evidence": ending.evidence, "exit_status": exit_status, "ended": now(),
         }  # fmt: skip
-        before = [*attempts(found), record]
-        write_submission(run_dir, [], comment=once.new_comment(run_dir), attempts=before)
-        _say(
-            run_dir,
-            f"{ATTEMPT}{len(before) + 1} of {run.limits.retries + 1}: job {submission['job_id']} ended {ending.text()}",
+        intent = Submission(
+            comment=once.new_comment(run_dir), attempts=[*found.attempts, record], run_sha256=found.run_sha256
         )
-        return _submit(run, run_dir, handle)
+        intent.write(run_dir)
+        number, most = len(intent.attempts) + 1, run.limits.retries + 1
+        _say(run_dir, f"{ATTEMPT}{number} of {most}: job {submission.job_id} ended {ending.text()}")
+        return _submit(run, run_dir, intent, handle)
 
 
 def complete(run: Run, run_dir: Path) -> str:
@@ -64,14 +58,13 @@ def complete(run: Run, run_dir: Path) -> str:
         return "being submitted again"
     with lock.held(run_dir) as handle:
         found = read_submission(run_dir)
-        return _submit(run, run_dir, handle, is_open=True) if found and is_intent(found) else "submitted again"
+        return _submit(run, run_dir, found, handle, is_open=True) if found and found.is_intent else "submitted again"
 
 
-def _submit(run: Run, run_dir: Path, handle: int, *, is_open: bool = False) -> str:
-    intent = read_submission(run_dir) or {}
-    scheduler, comment = get_scheduler(run.launch.launcher), str(intent["comment"])
+def _submit(run: Run, run_dir: Path, intent: Submission, handle: int, *, is_open: bool = False) -> str:
+    scheduler, comment = get_scheduler(run.launch.launcher), str(intent.comment)
     job_id = once.find(scheduler, comment, may_be_late=True) if is_open else None
-    since = str(intent["submitted"]) if job_id else None
+    since = intent.submitted if job_id else now()
     try:
         job_id = job_id or once.hand_over(
             scheduler, run_dir / "submit.job", account=run.launch.account, comment=comment, lock=handle
@@ -79,12 +72,11 @@ def _submit(run: Run, run_dir: Path, handle: int, *, is_open: bool = False) -> s
     except SilentError:
         raise
     except NlpBenchError:  # as it was: the run has ended with the job before
-        *before, last = attempts(read_submission(run_dir))
-        write_submission(run_dir, [str(last["job_id"])], comment=comment, attempts=before)
+        *before, last = intent.attempts
+        replace(intent, job_ids=[str(last["job_id"])], attempts=before).write(run_dir)
         raise
-    write_submission(run_dir, [job_id], comment=comment, submitted=since)
-    number = len(attempts(read_submission(run_dir))) + 1
-    return f"attempt {number} of {run.limits.retries + 1} is submitted, job {job_id}"
+    replace(intent, job_ids=[job_id], submitted=since).write(run_dir)
+    return f"attempt {len(intent.attempts) + 1} of {run.limits.retries + 1} is submitted, job {job_id}"
 
 
 def _say(run_dir: Path, line: str) -> None:
@@ -94,20 +86,17 @@ def _say(run_dir: Path, line: str) -> None:
             log.write(f"\n{line}\n")
 
 
-def given_up(run: Run, run_dir: Path, submission: dict[str, Any], job: Job, waited_s: float) -> bool:
+def given_up(run: Run, run_dir: Path, submission: Submission, job: Job, waited_s: float) -> bool:
     """Cancel a job that has waited longer than --max-pending, and note why; whether it was cancelled.
 
     A further job of a chain waits for the one before, and a requeued job has had its turn: both stay.
     """
     limit_s = run.limits.max_pending_s
-    has_begun = len(submission["job_ids"]) > 1 or bool(submission.get("parts_left")) or job.restarts > 0
+    has_begun = len(submission.job_ids) > 1 or submission.parts_left > 0 or job.restarts > 0
     if not limit_s or waited_s <= limit_s or has_begun:
         return False
     reason = f"waited {waited_s:.0f} s in the queue, longer than --max-pending {limit_s:g}: {job.word} ({job.reason})"
     with contextlib.suppress(NlpBenchError):
-        write_submission(
-            run_dir, submission["job_ids"], comment=str(submission.get("comment") or ""), given_up=reason,
-            submitted=str(submission.get("submitted")),
-        )  # fmt: skip
-    get_scheduler(run.launch.launcher).cancel(submission["job_ids"], waiting_only=True)
+        replace(submission, given_up=reason).write(run_dir)
+    get_scheduler(run.launch.launcher).cancel(submission.job_ids, waiting_only=True)
     return True

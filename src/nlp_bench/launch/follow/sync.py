@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from nlp_bench import marker
 from nlp_bench.config.run import Run, read_run
@@ -18,10 +17,11 @@ from nlp_bench.files import age_s
 from nlp_bench.launch import chain, lock, once
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.end.evidence import ScriptRecord, gather, read_record, write_record
-from nlp_bench.launch.folder import is_intent, place, read_submission, repeat_command, scheduler_of, write_submission
 from nlp_bench.launch.follow import retry
 from nlp_bench.launch.scheduler import local
+from nlp_bench.launch.submission import Submission, place, read_submission, repeat_command, scheduler_of
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 
 GONE_S = 300
 """Seconds for which the scheduler must answer "not there" before a job without a record counts as lost."""
@@ -73,14 +73,14 @@ def _sync(run_dir: Path) -> tuple[Ending | None, str]:
     submission = read_submission(run_dir)
     if submission is None:
         return None, "not submitted"
-    if is_intent(submission) and not submission["job_ids"]:
+    if submission.is_intent and not submission.job_ids:
         return None, _handing_over(run_dir, submission)
     scheduler = scheduler_of(run_dir)
     job = chain.query(scheduler, submission)
     waiting = _still_going(scheduler, run_dir, submission, job)
     if waiting:
         return None, waiting
-    record = read_record(run_dir, submission["job_id"])
+    record = read_record(run_dir, submission.job_id)
     ended = job is not None and job.state is State.ENDED and job.outcome in {None, Outcome.FAILED}
     exit_status = (
         job.exit_status
@@ -137,7 +137,7 @@ def _begins_anew(scheduler: Scheduler, job: Job | None, here: Allocation | None,
 def _settle(  # noqa: PLR0913  # one fact each
     scheduler: Scheduler,
     run_dir: Path,
-    submission: dict[str, Any] | None,
+    submission: Submission | None,
     job: Job | None,
     record: ScriptRecord | None,
     *,
@@ -145,7 +145,8 @@ def _settle(  # noqa: PLR0913  # one fact each
     own_id: str | None,
 ) -> tuple[Ending | None, str]:
     """Decide and write, unless another job of the chain goes on, or the scheduler's record may only be late."""
-    if own_id is not None and own_id in {attempt.get("job_id") for attempt in retry.attempts(submission)}:
+    attempts = submission.attempts if submission else []
+    if own_id is not None and own_id in {attempt["job_id"] for attempt in attempts}:
         return None, "another job has taken this run over"
     is_fresh = record is not None and (job is None or job.restarts == record.restarts)
     signal = record.signal if record and is_fresh else ""
@@ -163,29 +164,28 @@ def _settle(  # noqa: PLR0913  # one fact each
     if ending.outcome not in chain.FINAL:
         if others is None:
             return None, f"{ending.text()}; {_silent(scheduler)}, and other jobs of the chain may go on"
-        num_left = len(others) or chain.parts_left(submission)
+        num_left = len(others) or (submission.parts_left if submission else 0)
         if num_left:
             return None, f"one job of the chain has ended ({ending.text()}), {num_left} will go on"
-    if retry.is_due(run, submission, ending):
-        assert submission is not None  # noqa: S101  # for the checker: only a submission can be due
+    if submission and retry.is_due(run, submission, ending):
         try:
             return None, _once_more(run, run_dir, submission, ending, exit_status, is_job=own_id is not None)
         except NlpBenchError as error:
-            ending = replace(ending, reasons=[*ending.reasons, f"the retry was refused: {error}"])
-    if submission and submission.get("given_up") and ending.outcome is Outcome.CANCELLED:
-        ending = replace(ending, reasons=[str(submission["given_up"])])
-    known = chain.job_ids(submission) if submission else []
+            ending = ending.also(Reason("retry-refused", f"the retry was refused: {error}"))
+    if submission and submission.given_up and ending.outcome is Outcome.CANCELLED:
+        ending = replace(ending, reasons=(Reason("max-pending", submission.given_up),))
+    known = submission.job_ids if submission else []
     scheduler.cancel(others if others is not None else [job_id for job_id in known if job_id != own_id])
-    job_id = own_id or (submission["job_id"] if submission else None)
+    job_id = own_id or (submission.job_id if submission else None)
     try:
-        write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id, attempts=retry.attempts(submission))
+        write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id, attempts=attempts)
     except NlpBenchError as error:  # another user's run: how it ended is known all the same
         raise NlpBenchError(f"{run_dir}: {ending.text()}; but {error}") from error
     return read_ending(run_dir), "ended"
 
 
 def _once_more(  # noqa: PLR0913  # one fact each
-    run: Run, run_dir: Path, submission: dict[str, Any], ending: Ending, exit_status: int | None, *, is_job: bool
+    run: Run, run_dir: Path, submission: Submission, ending: Ending, exit_status: int | None, *, is_job: bool
 ) -> str:
     """Submit a lost run again; its job itself, on nodes that are going away, leaves that to the follower."""
     if is_job:
@@ -200,35 +200,29 @@ def _silent(scheduler: Scheduler) -> Standing:
     return Standing(f"{scheduler.title} does not answer", Kind.SILENT)
 
 
-def _handing_over(run_dir: Path, submission: dict[str, Any]) -> str:
+def _handing_over(run_dir: Path, submission: Submission) -> str:
     """Say how far an intent is whose job nobody has written down; a job that the scheduler has is written down here."""
     if lock.is_held(run_dir):
         return "being submitted"
     scheduler = scheduler_of(run_dir)
     try:
-        found = [number for number, said in scheduler.jobs(ended=True) if said == submission["comment"]]
+        found = [number for number, said in scheduler.jobs(ended=True) if said == submission.comment]
     except SilentError:
         return _silent(scheduler)
     if found:
-        write_submission(
-            run_dir,
-            found[:1],
-            parts_left=chain.parts_left(submission) - 1,
-            comment=submission["comment"],
-            submitted=submission["submitted"],
-        )
+        replace(submission, job_ids=found[:1], parts_left=submission.parts_left - 1).write(run_dir)
         return "submitted"
-    if retry.attempts(submission):
+    if submission.attempts:
         with contextlib.suppress(SilentError):
             return retry.complete(read_run(run_dir), run_dir)
         return _silent(scheduler)
     return Standing(f"the submission was cut off; repeat it: {repeat_command(run_dir)}", Kind.CUT_OFF)
 
 
-def _still_going(scheduler: Scheduler, run_dir: Path, submission: dict[str, Any], job: Job | None) -> str | None:
+def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, job: Job | None) -> str | None:
     """Return a word on a run that has not ended, None for one that has."""
     if job is None:
-        return _silent(scheduler) if chain.job_ids(submission) else _local_state(run_dir, submission)
+        return _silent(scheduler) if submission.job_ids else _local_state(run_dir, submission)
     if job.state is State.UNKNOWN:
         return _unknown_state(scheduler, run_dir, job)
     if job.state is State.WAITING and retry.given_up(
@@ -238,20 +232,20 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: dict[str, Any]
     return _in_words(job) if job.state in ACTIVE else None
 
 
-def _waited_s(submission: dict[str, Any]) -> float:
+def _waited_s(submission: Submission) -> float:
     """Return the seconds since the job was handed over, 0 where the record does not tell."""
     try:
-        return time.time() - dt.datetime.fromisoformat(str(submission.get("submitted"))).timestamp()
+        return time.time() - dt.datetime.fromisoformat(submission.submitted).timestamp()
     except ValueError:
         return 0.0
 
 
-def _local_state(run_dir: Path, submission: dict[str, Any]) -> str | None:
-    if submission.get("host") != socket.gethostname():
-        return f"running on {submission.get('host')}"
-    is_other = submission["place"] not in {None, place()} and place() is not None
+def _local_state(run_dir: Path, submission: Submission) -> str | None:
+    if submission.host != socket.gethostname():
+        return f"running on {submission.host}"
+    is_other = submission.place not in {None, place()} and place() is not None
     if is_other and not _rested(run_dir, ELSEWHERE_S):  # a restart of this machine is another place, too
-        return f"running on another machine or container that is called {submission['host']}"
+        return f"running on another machine or container that is called {submission.host}"
     is_held = lock.is_held(run_dir)
     if is_held is False or (is_held is None and local.killed_submit(submission)):
         return None

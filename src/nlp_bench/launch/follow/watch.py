@@ -11,13 +11,12 @@ from typing import Any
 from nlp_bench.config.run import read_run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
-from nlp_bench.launch import chain
 from nlp_bench.launch.end.advice import advice, short
 from nlp_bench.launch.end.ending import Ending
-from nlp_bench.launch.folder import read_submission, scheduler_of
 from nlp_bench.launch.follow.progress import Enough, Progress, progress
 from nlp_bench.launch.follow.runs import continue_jube, find_runs, jube_runs, jube_status
 from nlp_bench.launch.follow.sync import Kind, Standing, sync
+from nlp_bench.launch.submission import read_submission, scheduler_of
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.outcome import Outcome
 
@@ -80,7 +79,7 @@ class Look:
         return {
             "folder": str(self.folder),
             "outcome": self.outcome.value if self.outcome else None,
-            "reasons": self.ending.reasons if self.ending else [],
+            "reasons": self.ending.texts if self.ending else [],
             "evidence": self.ending.evidence if self.ending else None,
             "state": self.state,
             "iteration": far.iteration if far else None,
@@ -225,8 +224,8 @@ class _Watching:
 
 def _to_type(folder: Path) -> tuple[str, ...]:
     """Return how to see and to end the job of a run, nothing for one without."""
-    job_ids = chain.job_ids(read_submission(folder) or {})
-    return scheduler_of(folder).commands(job_ids) if job_ids else ()
+    found = read_submission(folder)
+    return scheduler_of(folder).commands(found.job_ids) if found and found.job_ids else ()
 
 
 def _to_read(folder: Path) -> tuple[str, ...]:

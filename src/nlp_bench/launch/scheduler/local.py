@@ -13,17 +13,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.config.scheduler import LOCAL, get_scheduler
 from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch import ambient, folder
+from nlp_bench.launch import ambient
 from nlp_bench.launch.end.ending import OUT_OF_TIME, Ending, decide, read_ending, write_ending
+from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.orphans import ANCESTOR, die_with_parent
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """Signals by which a person, or the end of a terminal, ends a local run."""
@@ -39,7 +40,7 @@ def train(run: Run, script: Path, *, chain: int, lock: int) -> None:
     run_dir = script.parent
     held = _held_job(run)
     for left in reversed(range(chain)):
-        folder.write_submission(run_dir, held, parts_left=left)
+        Submission(job_ids=held, parts_left=left).write(run_dir)
         try:
             status = _run_here(run, script, parts_left=left, lock=lock)
         except SystemExit as stop:  # the script left it to the parts behind it
@@ -70,7 +71,7 @@ def _run_here(run: Run, script: Path, *, parts_left: int, lock: int) -> int:
         )
         with _forwarding(process, run_dir):
             try:
-                folder.write_submission(run_dir, held, parts_left=parts_left, script_pid=process.pid)
+                Submission(job_ids=held, parts_left=parts_left, script_pid=process.pid).write(run_dir)
             except NlpBenchError:  # a full disk: without the record nobody would keep the time limit
                 _stop(process)
                 raise
@@ -172,25 +173,25 @@ def _stop(process: "subprocess.Popen[bytes]") -> int:
     return process.wait()
 
 
-def killed_submit(submission: dict[str, Any] | None) -> str | None:
+def killed_submit(submission: Submission | None) -> str | None:
     """Return the sentence on a local run of this machine whose `submit` is gone, None for any other."""
-    if not submission or submission.get("host") != socket.gethostname() or submission.get("script_pid") is None:
+    if submission is None or submission.script_pid is None or submission.host != socket.gethostname():
         return None
-    if " submit" in _command(submission["pid"]):
+    if " submit" in _command(submission.pid):
         return None
-    return f"the launcher was killed, or could not write: nlp-bench submit (process {submission['pid']}) ended before its training"
+    return f"the launcher was killed, or could not write: nlp-bench submit (process {submission.pid}) ended before its training"
 
 
-def blamed(ending: Ending, submission: dict[str, Any] | None) -> Ending:
+def blamed(ending: Ending, submission: Submission | None) -> Ending:
     """Return `ending`, as FAILED where nobody but the death of `submit` has ended the run."""
-    reason = killed_submit(submission) if ending.outcome in {Outcome.CANCELLED, Outcome.UNKNOWN} else None
-    return replace(ending, outcome=Outcome.FAILED, reasons=[reason]) if reason else ending
+    text = killed_submit(submission) if ending.outcome in {Outcome.CANCELLED, Outcome.UNKNOWN} else None
+    return replace(ending, outcome=Outcome.FAILED, reasons=(Reason("killed-launcher", text),)) if text else ending
 
 
 def has_ended(run_dir: Path) -> bool:
     """Whether the run has an outcome: a local one whose `submit` and script were both killed gets it here, under the folder's lock."""
-    submission = folder.read_submission(run_dir)
-    if read_ending(run_dir) is None and submission and killed_submit(submission) and not submission["parts_left"]:
+    submission = read_submission(run_dir)
+    if read_ending(run_dir) is None and submission and killed_submit(submission) and not submission.parts_left:
         ending = blamed(decide(read_run(run_dir), run_dir, exit_status=None), submission)
         write_ending(run_dir, ending, exit_status=None, job_id=None)
     return read_ending(run_dir) is not None
@@ -213,11 +214,10 @@ class Waiting:
 def end_left_script(run_dir: Path) -> None:
     """End the script of a killed `submit` that has not ended by itself: it is stopped, or hangs in a file system."""
     with contextlib.suppress(NlpBenchError, OSError):
-        submission = folder.read_submission(run_dir)
-        if not killed_submit(submission):
+        submission = read_submission(run_dir)
+        if not submission or submission.script_pid is None or not killed_submit(submission):
             return
-        assert submission is not None  # noqa: S101  # for the checker
-        script_pid = int(submission["script_pid"])
+        script_pid = submission.script_pid
         end = time.monotonic() + LAST_GRACE_S
         while _command(script_pid).endswith(str(run_dir / "submit.job")):
             if time.monotonic() > end:

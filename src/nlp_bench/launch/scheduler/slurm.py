@@ -41,6 +41,7 @@ from nlp_bench.launch.scheduler.slurm_text import (
 )
 from nlp_bench.outcome import Outcome
 from nlp_bench.programs import Answer
+from nlp_bench.reason import Reason
 
 SUBMIT_TIMEOUT_S = 120
 ANSWER_S = 10.0
@@ -92,9 +93,12 @@ LAUNCH_FAILURE, OUTPUT_SIGNAL, MEMORY_SIGNAL = "JobLaunchFailure", "53", "125"
 FAULTS = {
     OUTPUT_SIGNAL: (
         Outcome.FAILED,
-        "Slurm could not start the job script: job.out cannot be opened (0:53); is the run folder there, and writable, on the nodes?",
+        Reason(
+            "no-output",
+            "Slurm could not start the job script: job.out cannot be opened (0:53); is the run folder there, and writable, on the nodes?",
+        ),
     ),
-    MEMORY_SIGNAL: (Outcome.OUT_OF_MEMORY, "Slurm: out of memory (0:125)"),
+    MEMORY_SIGNAL: (Outcome.OUT_OF_MEMORY, Reason("host-memory", "Slurm: out of memory (0:125)")),
 }
 WORK_DIR = re.compile(r" WorkDir=(.*?)(?: [A-Z]\w*=|$)", re.MULTILINE)
 """The folder of a job in `scontrol show job --oneliner`; its name may hold blanks."""
@@ -329,20 +333,21 @@ class Slurm(Scheduler):
         """Return scontrol's and scancel's."""
         return f"scontrol show job {job_ids[-1]}", f"scancel {' '.join(job_ids)}"
 
-    def why_not_started(self, errors: str) -> str | None:
-        """Return why srun started no rank."""
+    def why_not_started(self, errors: str) -> Reason | None:
+        """Return why srun started no rank; "controller" is no fault of the run's."""
         if NOT_STARTED.search(errors):
-            return "Slurm's controller did not answer srun, which started no rank"
+            return Reason("controller", "Slurm's controller did not answer srun, which started no rank")
         found = NO_STEP.search(errors)
         if found is None:
             return None
         why = found.group("why")
         lost = "the job" if why.startswith(FORGOTTEN) else "that the job was running" if why.startswith(PENDING) else ""
         if lost:
-            return (
+            text = (
                 f"Slurm's controller no longer knew {lost} (mostly it was killed, and lost it), so srun started no rank"
             )
-        return f"srun started no rank: {why}"
+            return Reason("controller", text)
+        return Reason("no-step", f"srun started no rank: {why}")
 
     def says_requeued(self, notice: str, error: str) -> bool:
         """Whether slurmstepd's notice or srun's error says so."""

@@ -1,0 +1,124 @@
+"""submit.json: to whom a run was handed over, under which numbers, and what became of its earlier jobs."""
+
+import contextlib
+import os
+import shlex
+import socket
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from nlp_bench.clock import now
+from nlp_bench.config.scheduler import Scheduler, get_scheduler
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import read_json, read_object, refuse_types, sha256_of, write_json
+from nlp_bench.seal import RUN, SUBMISSION
+
+SCHEMA = "nlp-bench/submit/1"
+
+
+def place() -> str | None:
+    """Return what tells this machine and container from others of the same host name: Linux's start and its space of process numbers."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A run that was handed over, or is about to be, to a scheduler or to the local backend."""
+
+    job_ids: list[str] = field(default_factory=list)
+    """The scheduler's numbers, of a chain several, the first one first; none for a local run that is no job."""
+    parts_left: int = 0
+    """Jobs of a chain that are still to be queued, or that the local backend will start after this one."""
+    comment: str | None = None
+    """What the jobs carry; None for a local run."""
+    pid: int = field(default_factory=os.getpid)
+    """The process that wrote this first."""
+    script_pid: int | None = None
+    """The process group of a local run."""
+    host: str = field(default_factory=socket.gethostname)
+    """Where that process ran."""
+    place: str | None = field(default_factory=place)
+    """Which machine or container of that name it was."""
+    submitted: str = field(default_factory=now)
+    """When it was handed over; no job of it is older."""
+    attempts: list[dict[str, Any]] = field(default_factory=list)
+    """The endings of earlier jobs that were lost, the first one first."""
+    given_up: str | None = None
+    """Why a job that waits is cancelled."""
+    run_sha256: str | None = None
+    """Of run.json, when this was first written."""
+
+    @property
+    def job_id(self) -> str | None:
+        """The last job."""
+        return self.job_ids[-1] if self.job_ids else None
+
+    @property
+    def is_intent(self) -> bool:
+        """Whether the run was about to be handed over, and nobody has written down that all of it was."""
+        return bool(self.comment) and (not self.job_ids or self.parts_left > 0)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the scheduler has all jobs."""
+        return bool(self.job_ids) and not self.is_intent
+
+    def write(self, run_dir: Path) -> None:
+        """Write submit.json. The first record seals run.json by its SHA-256; those after it keep that."""
+        record = {"schema": SCHEMA, "job_id": self.job_id, **asdict(self)}
+        if record["run_sha256"] is None:
+            run_json = run_dir / RUN
+            known = read_object(run_dir / SUBMISSION).get("run_sha256")
+            record["run_sha256"] = known or (sha256_of(run_json) if run_json.is_file() else None)
+        write_json(run_dir / SUBMISSION, record)
+
+
+LATER = {
+    "job_ids": [], "parts_left": 0, "comment": None, "script_pid": None, "attempts": [], "given_up": None,
+    "run_sha256": None, "place": None,
+}  # fmt: skip
+"""Fields that the records of older versions lack."""
+TYPES = {
+    "job_id": str | None, "job_ids": list, "parts_left": int, "comment": str | None, "pid": int, "script_pid": int | None,
+    "host": str, "place": str | None, "submitted": str, "attempts": list, "given_up": str | None, "run_sha256": str | None,
+}  # fmt: skip
+
+
+def read_submission(run_dir: Path) -> Submission | None:
+    """Return the record of the submission, or None when the run was never handed over. Raises NlpBenchError on a damaged one."""
+    path = run_dir / SUBMISSION
+    if not path.exists():
+        return None
+    record = {**LATER, **read_json(path, SCHEMA)}
+    refuse_types(record, path, **TYPES)
+    for attempt in record["attempts"]:
+        if not isinstance(attempt, dict):
+            raise NlpBenchError(f"{path}: attempts holds {str(attempt)[:80]!r}; put the original back")
+        refuse_types(attempt, path, job_id=str | None)
+    lost = [attempt["job_id"] for attempt in record["attempts"]]
+    job_ids = [job_id for job_id in (record["job_id"], *record["job_ids"], *lost) if job_id is not None]
+    scheduler = scheduler_of(run_dir) if job_ids else None
+    for job_id in job_ids:  # it becomes a word of the scheduler's commands
+        if scheduler and not scheduler.job_id.fullmatch(str(job_id)):
+            raise NlpBenchError(
+                f"{path}: job_id is {str(job_id)[:80]!r}, which is no job of {scheduler.title}; put the original back"
+            )
+    known = record["job_ids"] or [record["job_id"]]  # older records know one job
+    record["job_ids"] = [str(job_id) for job_id in known if job_id is not None]
+    return Submission(**{one.name: record[one.name] for one in fields(Submission)})
+
+
+def repeat_command(run_dir: Path) -> str:
+    """Return what a person types to hand the run in this folder over again."""
+    return f"nlp-bench submit --run {shlex.quote(str(run_dir / RUN))} --run-dir {shlex.quote(str(run_dir))}"
+
+
+def scheduler_of(run_dir: Path) -> Scheduler:
+    """Return the scheduler that the run in this folder was resolved for; Slurm where run.json does not tell."""
+    launch = read_object(run_dir / RUN).get("launch")
+    name = launch.get("launcher") if isinstance(launch, dict) else None
+    return get_scheduler(name if isinstance(name, str) else "slurm")
