@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.logs.clean import first_piece, label_of, pieces
+from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.logs.findings import Findings
@@ -57,11 +57,6 @@ def test_a_carriage_return_starts_the_line_anew() -> None:
     assert pieces(b"text\r") == [b"text"]
     assert pieces(b"text^M") == [b"text"]
     assert pieces(b"\r") == []
-
-
-def test_the_first_piece_may_be_nothing() -> None:
-    assert first_piece(b" \x1b[1ma\x1b[0m \rb") == b"a"
-    assert first_piece(b"") == first_piece(b"\r") == b""
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def test_parameters(tmp_path: Path, text: str, parameters: float | None) -> None
         ("device: NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB"),
         ("using AMD Instinct MI300X for it", "AMD Instinct MI300X"),
         ("NVIDIA Driver Version: 555.42", None),
+        ("GPU 0 is no MI900X\nGPU 1 is a MI300X", "MI300X"),  # lines that differ in their digits alone
     ],
 )
 def test_devices(tmp_path: Path, text: str, device: str | None) -> None:

@@ -1,12 +1,9 @@
 """What must hold for every dialect, tried on the fixtures' logs."""
 
-import gzip
-import lzma
 from pathlib import Path
 from typing import Any
 
 import pytest
-from backports import zstd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fixtures import fixtures
@@ -66,12 +63,6 @@ def test_lines_of_other_ranks_change_nothing(tmp_path: Path, which: int, places:
     for part, words in sorted(places, reverse=True):
         lines.insert(starts[int(part * (len(starts) - 1))], words)
     assert said(log_of(tmp_path, b"".join(lines))) == said(log_of(tmp_path, text))
-
-
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, zstd.compress])
-def test_compressing_changes_nothing(tmp_path: Path, pack: Any) -> None:
-    for _, text in FIXTURES:
-        assert said(log_of(tmp_path, pack(text))) == said(log_of(tmp_path, text))
 
 
 @pytest.mark.parametrize(("name", "text"), FIXTURES, ids=[name for name, _ in FIXTURES])

@@ -2,15 +2,12 @@
 
 import gzip
 import io
-import tracemalloc
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nlp_bench.errors import UsageError
-from nlp_bench.logs import source
 from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.record import Log, LogRecord
 
@@ -67,12 +64,6 @@ def test_line_numbers_across_blocks(tmp_path: Path) -> None:
     found = rows(log_of(tmp_path, text))
     assert [record.line_number for record in found] == numbers
     assert all(text[record.offset :].startswith("[default3]: iteration") for record in found)
-
-
-def test_the_same_record_of_several_ranks_counts_once(tmp_path: Path) -> None:
-    text = "".join(line(i, f"1.50{rank}0", prefix=f"[default{rank}]: ") for i in (1, 2, 3) for rank in range(4))
-    log = log_of(tmp_path, text)
-    assert (iterations(log), log.num_echoes) == ([[1, 2, 3]], 9)
 
 
 def test_of_several_ranks_the_slowest_counts_and_the_difference_is_evidence(tmp_path: Path) -> None:
@@ -169,22 +160,6 @@ def test_times_that_are_no_numbers_are_torn(tmp_path: Path, value: str) -> None:
     assert (log.num_torn, log.torn_lines) == (1, (2,))
 
 
-def test_a_line_without_end_keeps_memory_bounded(tmp_path: Path) -> None:
-    path = tmp_path / "long.log"
-    with path.open("wb") as stream:
-        stream.write(line(1).encode())
-        for _ in range(40):
-            stream.write(b"iteration " * 100_000)
-        stream.write(b"\n" + line(2).encode())
-    tracemalloc.start()
-    log = read_log(str(path))
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert iterations(log) == [[1, 2]]
-    assert log.attempts[0].records[1].line_number == 3
-    assert peak_bytes < 16 * source.MAX_LINE_BYTES
-
-
 def test_a_splice_at_every_byte_loses_no_other_record(tmp_path: Path) -> None:
     first, second, third = line(1), line(2), line(3)
     for cut in range(len(second)):
@@ -203,8 +178,3 @@ def test_no_bytes_raise(tmp_path: Path, data: st.DataObject) -> None:
         where = data.draw(st.integers(0, len(content) - 1))
         content[where : where + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=4))
     assert all(record.elapsed_s is None or record.elapsed_s > 0 for record in rows(log_of(tmp_path, bytes(content))))
-
-
-def test_a_missing_file_is_named() -> None:
-    with pytest.raises(UsageError, match="no/such/file"):
-        read_log("no/such/file")

@@ -1,11 +1,7 @@
 """The 107 real logs of third parties, where they lie beside the checkout: read in place, never part of the project."""
 
-import json
-
 import pytest
 from support.samples import Sample, problem, samples
-
-from nlp_bench.cli.main import main
 
 SAMPLES = samples()
 DISPUTED = {
@@ -22,13 +18,3 @@ pytestmark = pytest.mark.skipif(not SAMPLES, reason="the real logs do not lie be
 def test_sample(sample: Sample) -> None:
     found, disputed = problem(sample), DISPUTED.get(sample.path.name)
     assert found is None if disputed is None else found and disputed in found
-
-
-def test_all_in_one_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", *(str(sample.path) for sample in SAMPLES), "--format", "json"]) == 1
-    runs = json.loads(capsys.readouterr().out)["runs"]
-    assert {run["source"] for run in runs} == {str(sample.path) for sample in SAMPLES}
-    for run in runs:
-        has_number = run["tokens_per_second"]["steady"] is not None
-        assert has_number == (run["outcome"] in {"VALID", "MEASURED"})
-        assert has_number or run["reasons"]

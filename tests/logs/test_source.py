@@ -6,7 +6,6 @@ import lzma
 import os
 import sys
 import threading
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -54,18 +53,6 @@ def test_every_line_is_seen_once_with_its_number_and_offset(tmp_path: Path, pack
     path = tmp_path / "log"
     path.write_bytes(pack(TEXT))
     assert seen(path) == (expected(TEXT), None)
-
-
-def test_no_block_changes_while_it_is_looked_at(tmp_path: Path) -> None:
-    content = b"".join(b"%020d\n" % i for i in range(1_200_000))
-    path = tmp_path / "log"
-    path.write_bytes(content)
-    with open_log(str(path)) as log:
-        for block in log.blocks():
-            wanted = content[block.offset : block.offset + block.end - block.begin]
-            assert block.data[block.begin : block.end] == wanted
-            time.sleep(0.002)  # so that what reads ahead comes as far as it may
-            assert block.data[block.begin : block.end] == wanted
 
 
 @pytest.mark.parametrize("pack", PACKS)
@@ -219,18 +206,6 @@ def test_sizes_and_position_serve_a_progress_bar(tmp_path: Path) -> None:
         assert log.num_bytes == len(TEXT)
 
 
-def test_numbers_come_from_who_has_counted(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(TEXT)
-    numbers = []
-    with open_log(str(path)) as log:
-        for block in log.blocks():
-            numbers.append(block.number)
-            block.num_line_ends = 7
-    assert numbers == [1 + 7 * i for i in range(len(numbers))]
-    assert len(numbers) > 2
-
-
 def test_an_empty_log_has_no_blocks(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.touch()
@@ -247,18 +222,3 @@ def test_a_closed_standard_input_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(UsageError, match="standard input is closed"), open_log("-"):
         pass
-
-
-def stream_is_closed(log: source.Source) -> bool:
-    return bool(log._snapshot._stream.closed)
-
-
-def test_a_log_may_be_left_before_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(b"a line\n" * 2_000_000)
-    for num_blocks in (0, 1, 5):
-        with open_log(str(path)) as log:
-            blocks = log.blocks()
-            for _ in range(num_blocks):
-                next(blocks)
-        assert stream_is_closed(log)

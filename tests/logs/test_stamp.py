@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.samples import samples
 
 from nlp_bench.logs.reader import read_log
 
@@ -76,27 +75,3 @@ def test_a_stamp_at_some_lines_and_one_line_with_two_records(tmp_path: Path) -> 
     first, second, third = (LINE.format(stamp="", iteration=i, field="").rstrip("\n") for i in (1, 2, 3))
     path.write_text(f"{first}\n[2026-11-20 10:00:00] {second}[default1]: {third}\n")
     assert [record.stamp_s is not None for record in read_log(str(path)).attempts[0].records] == [False, True, False]
-
-
-STAMPED = {
-    "megatron_classic__mdk-doc-ja": 1.0,
-    "torchtitan__torchtitan-pr3393": 0.001,
-    "olmo__olmo": 1.0,
-    "nanotron__tiny-llama": 1.0,
-    "maxtext__maxtext__dpo": 1e-6,
-    "mlperf__training_results_v3.0__gpt3_nvidia": 0.001,
-    "nemo_automodel": 1.0,
-    "cerebras__user-guides__gptj6b": 0.001,
-    "fsdp_awsome__awsome-distributed-training__k8s": 1.0,
-}
-
-
-@pytest.mark.skipif(not samples(), reason="the real logs are not here")
-@pytest.mark.parametrize("name", STAMPED)
-def test_real_logs(name: str) -> None:
-    (sample,) = (sample for sample in samples() if sample.path.name.startswith(name))
-    (attempt, *_) = read_log(str(sample.path)).attempts
-    stamps = attempt.records.column("stamp_s")
-    assert np.isfinite(stamps).all()
-    assert np.all(np.diff(stamps) >= 0)
-    assert attempt.records.stamp_resolution_s == STAMPED[name]

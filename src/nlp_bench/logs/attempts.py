@@ -112,12 +112,9 @@ class _Splitting:
         group = self.groups[number]
         processes: dict[int, dict[float, int]] = {}
         for index in (*group.values(), *self.copies[number]):
-            known = processes.setdefault(self.labels[index], {})
             if self.raw.whole[index]:
-                known.setdefault(self.iterations[index], index)
-        found, slowest = (
-            self._compared(group, [p for p in processes.values() if p]) if self.copies[number] else ({}, {})
-        )
+                processes.setdefault(self.labels[index], {}).setdefault(self.iterations[index], index)
+        found, slowest = self._compared(group, list(processes.values())) if self.copies[number] else ({}, {})
         return np.array([slowest.get(iteration, index) for iteration, index in group.items()]), found
 
     def _compared(
@@ -148,8 +145,7 @@ class _Splitting:
         return found, slowest
 
     def _is_same_total(self, one: int, two: int) -> bool:
-        first, second = self.totals[one], self.totals[two]
-        return first == second or math.isnan(first) or math.isnan(second)
+        return _is_same(self.totals[one], self.totals[two])
 
     def _is_echo(self, known: int, index: int) -> bool:
         """Say whether a process printed what is already known: another rank's line, or the very same numbers again."""
@@ -159,11 +155,13 @@ class _Splitting:
             return True
         # A restart from a checkpoint repeats an iteration too, but never with the same numbers to the last digit.
         return all(
-            first == second or math.isnan(first) or math.isnan(second)
+            name == "stamp_s" or _is_same(float(column[known]), float(column[index]))
             for name, column in self.raw.columns.items()
-            for first, second in [(float(column[known]), float(column[index]))]
-            if name != "stamp_s"
         )
+
+
+def _is_same(one: float, two: float) -> bool:
+    return one == two or math.isnan(one) or math.isnan(two)
 
 
 def _compare(

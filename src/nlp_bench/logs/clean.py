@@ -62,11 +62,6 @@ def first_piece(raw: bytes) -> bytes:
     return next(iter(pieces(raw)), b"").strip()
 
 
-def joined(lines: list[bytes]) -> bytes:
-    """Return hard-wrapped lines as one: a terminal or an editor has cut the record anywhere, even inside a number's name."""
-    return b"".join(line.rstrip(b"\r") for line in lines)
-
-
 _MAX_WRAPPED = 4
 
 
@@ -82,7 +77,7 @@ def unwrapped(line: "Line", text: bytes, is_complete: Callable[[bytes], bool], h
         if head in following:
             break
         parts.append(b"".join(pieces(following)))
-        whole = joined(parts)
+        whole = b"".join(part.rstrip(b"\r") for part in parts)  # cut anywhere, even inside a number's name
         if is_complete(whole):
             return whole
     return text

@@ -20,7 +20,6 @@ COARSE_S = 20.0
 """Differences of a clock with whole seconds are told from here on: 5 % at worst, and the errors of neighbours cancel."""
 _MIN_SPAN_S = 60.0
 _MAX_SERIES = 256
-_SHORT = 100_000  # bytes of a line that is worth remembering
 _UNIT = rb"(?:it|batch|step|steps|iter)"
 _RATE = rb"(?:, {1,6}(?:\?|([\d.]{1,12}))(?:(" + _UNIT + rb")/s|s/" + _UNIT + rb"))?(?:, ?([^\]]{0,4000}))?\]"
 _BAR = re.compile(
@@ -114,11 +113,6 @@ class Series:
         """Seconds that the bar has run, all its epochs together."""
         return self.base[1] + (self.last[1].clock_s if self.last else 0.0)
 
-    @property
-    def span_s(self) -> float:
-        """Seconds between the first and the last point that was told."""
-        return self.points[-1][2] - self.points[0][2] if self.points else 0.0
-
 
 class BarBook:
     """The bars of one attempt by their total; the training is the one that ran longest."""
@@ -142,16 +136,10 @@ class BarBook:
         return chosen or max(self.series.values(), key=lambda series: series.seconds, default=None)
 
 
+@lru_cache(maxsize=2)  # several dialects ask for the same line one after the other
 def _of_line(raw: bytes) -> Sequence[tuple[Bar, str]]:
-    """Return the bars of a line and whose they are; several dialects ask for the same line one after the other."""
-    return _remembered(raw) if len(raw) < _SHORT else _read(raw)
-
-
-def _read(raw: bytes) -> Sequence[tuple[Bar, str]]:
+    """Return the bars of a line and whose they are."""
     return [(bar, loop_of(bar)) for text in pieces(raw) for bar in bars(text)]
-
-
-_remembered = lru_cache(maxsize=2)(_read)
 
 
 def tell(series: Series, findings: Findings, *, has_total: bool = True) -> int:
@@ -162,7 +150,7 @@ def tell(series: Series, findings: Findings, *, has_total: bool = True) -> int:
     if not series.last:
         return 0
     total = {"total_iterations": float(series.total)} if series.total and has_total and series.num_bars == 1 else {}
-    if len(series.points) > 1 and series.span_s >= _MIN_SPAN_S:
+    if len(series.points) > 1 and series.points[-1][2] - series.points[0][2] >= _MIN_SPAN_S:
         for line, done, clock in series.points:
             findings.record(line, {"iteration": done, "clock_s": clock, **total})
         return len(series.points)

@@ -11,10 +11,10 @@ from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.logs.endings import ENDINGS
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import pattern_dialect
-from nlp_bench.logs.record import EndMark, Log
-from nlp_bench.logs.scan import Line, Rows, Scanner
+from nlp_bench.logs.record import Log
+from nlp_bench.logs.scan import Line, Scanner
 from nlp_bench.logs.separators import Separators, misread_points
-from nlp_bench.logs.source import Source, open_log
+from nlp_bench.logs.source import Block, Source, open_log
 
 OURS = "megatron-lm"  # dialect of the logs of this project's own trainer
 SURE = 64
@@ -42,11 +42,7 @@ def read_log(
     reading = _Reading(_first_search(only, pattern))
     with open_log(path) as source:
         for block in source.blocks():
-            rows, lines = reading.scanner.scan(block)
-            reading.take_rows(rows)
-            for line in lines:
-                reading.take(line)
-            reading.settle()
+            reading.take(block)
             if progress:
                 progress(source)
         return reading.result(source.num_bytes, source.damage)
@@ -161,43 +157,16 @@ class _Reading:
         num_dialects = len(self._search.dialects) - len(self._beside)
         self._made: list[_Candidate | None] = [*([None] * num_dialects), *self._beside]
 
-    @property
-    def scanner(self) -> Scanner:
-        """What finds the lines of the log that anybody wants."""
-        return self._search.scanner
-
-    @property
-    def candidates(self) -> list[_Candidate]:
-        """Those that have met one of their words, in the order of their dialects."""
-        return [candidate for candidate in self._made if candidate]
-
-    def _candidate(self, index: int) -> _Candidate:
-        candidate = self._made[index]
-        if candidate is None:
-            candidate = self._made[index] = _Candidate(self._search.dialects[index])
-        return candidate
-
-    def take_rows(self, rows: Rows) -> None:
-        """Hand clean records to the dialect whose grammar found them."""
-        if self._search.fast is not None and len(rows.values):
-            self._candidate(self._search.fast).findings.rows(rows)
-
-    def take(self, line: Line) -> None:
-        """Hand a line to every candidate whose word it holds; the last resorts wait for what the others make of the block."""
-        wanting = self._search.wanting(line.text)
-        line = self._separators.plain(line, reads_commas=self._search.reads_commas.issuperset(wanting))
-        for index in wanting:
-            candidate = self._candidate(index)
-            if not candidate.is_last_resort:
-                candidate.take(line)
-            elif not self._is_known:
-                self._waiting.append((candidate, line))
-
-    def settle(self) -> None:
-        """End a block: the last resorts have their turn only while nobody else has a record.
+    def take(self, block: Block) -> None:
+        """Read a block; the last resorts have their turn behind it, and only while nobody else has a record.
 
         The other dialects are left aside once one has spoken often enough and none that it yields to can follow.
         """
+        rows, lines = self._search.scanner.scan(block)
+        if self._search.fast is not None and len(rows.values):
+            self._candidate(self._search.fast).findings.rows(rows)
+        for line in lines:
+            self._take(line)
         self._is_known = self._is_known or any(
             (c.findings.num_records or c.findings.has_refused) and not c.is_last_resort for c in self.candidates
         )
@@ -210,19 +179,39 @@ class _Reading:
                 self._made = [candidate, self._events, self._ends]
                 return
 
+    @property
+    def candidates(self) -> list[_Candidate]:
+        """Those that have met one of their words, in the order of their dialects."""
+        return [candidate for candidate in self._made if candidate]
+
+    def _candidate(self, index: int) -> _Candidate:
+        candidate = self._made[index]
+        if candidate is None:
+            candidate = self._made[index] = _Candidate(self._search.dialects[index])
+        return candidate
+
+    def _take(self, line: Line) -> None:
+        """Hand a line to every candidate whose word it holds; the last resorts wait for what the others make of the block."""
+        wanting = self._search.wanting(line.text)
+        line = self._separators.plain(line, reads_commas=self._search.reads_commas.issuperset(wanting))
+        for index in wanting:
+            candidate = self._candidate(index)
+            if not candidate.is_last_resort:
+                candidate.take(line)
+            elif not self._is_known:
+                self._waiting.append((candidate, line))
+
     def result(self, num_bytes: int, damage: str | None) -> Log:
         candidates = [candidate for candidate in self.candidates if candidate not in self._beside]
-        last = [candidate for candidate in candidates if candidate.is_last_resort]
-        for candidate in (*candidates, *self._beside):
-            if candidate not in last:
-                candidate.finish()
-        for candidate in last:
+        for candidate in sorted((*candidates, *self._beside), key=lambda each: each.is_last_resort):
             candidate.finish()
         speaking = [candidate.findings for candidate in candidates if not candidate.findings.is_silent]
         names = {findings.dialect.name for findings in speaking if findings.num_records or findings.has_refused}
         believed = [f for f in speaking if not _yields(f, names)] or speaking
         if not believed:
-            return Log(dialect=None, attempts=(), num_bytes=num_bytes, damage=damage, ends=self._marks())
+            return Log(
+                dialect=None, attempts=(), num_bytes=num_bytes, damage=damage, ends=tuple(self._ends.findings.ends)
+            )
         best = max(believed, key=lambda f: (f.num_records > 0, f.has_refused, f.num_records))
         log = best.result(num_bytes=num_bytes, damage=damage, common=self._machine.findings.first_facts())
         # The fast road takes a point for what it is everywhere else.
@@ -234,11 +223,8 @@ class _Reading:
             remarks=(*log.remarks, *said),
             settings=self._settings.findings.settings,
             events=tuple(self._events.findings.events),
-            ends=self._marks(),
+            ends=tuple(self._ends.findings.ends),
         )
-
-    def _marks(self) -> tuple[EndMark, ...]:
-        return tuple(self._ends.findings.ends)
 
 
 def _yields(findings: Findings, names: set[str]) -> bool:
