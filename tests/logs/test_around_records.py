@@ -115,6 +115,7 @@ def test_bar(text: bytes, done: int, total: int | None, clock_s: float, seconds:
         b"Map:  50%|#    | 5000/10000 [00:05<00:05, 2500.00 examples/s]",
         b" 82%|######## | 80/97 [08:32<",
         b"Finished 5/10 [00:05<00:05]",
+        b" 50%|#    | 5/10 [00:05<00:05,  1.00it/s, 2.0s]",
     ],
 )
 def test_no_bar_of_steps(text: bytes) -> None:

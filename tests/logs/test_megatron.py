@@ -116,13 +116,6 @@ def test_a_spliced_number_is_not_believed() -> None:
     assert parse(S_LINE.replace("(s): 7.2310", "(s): 7.2[rank1] warning 310"))[0].elapsed_s is None
 
 
-@pytest.mark.parametrize("text", ["7,231.0", "7.2K", "7.1/7.2", "0x7", "7.2 s", "7..2", ""])
-def test_numbers_that_nobody_prints_are_splices(text: str) -> None:
-    log = careful(S_LINE.replace("7.2310", text))
-    assert [r.elapsed_s for a in log.attempts for r in a.records] in ([], [None])
-    assert log.num_torn == 1
-
-
 def test_the_validation_line_is_no_record() -> None:
     assert parse(" validation loss at iteration 10 | lm loss value: 2.3 | lm loss PPL: 10.4 | ") == []
     (record,) = parse(S_LINE + " validation loss at iteration 10 | lm loss value: 99.0 | lm loss PPL: 10.4 | ")
@@ -204,11 +197,6 @@ def test_tokens_rounded_for_people_are_no_count() -> None:
 def test_a_curriculum_hides_the_length_of_its_last_iteration() -> None:
     (record,) = parse(S_LINE + " curriculum seqlen:   64 | actual seqlen:   64 |")
     assert record.sequence_length is None
-
-
-def test_the_rate_in_front_of_the_iteration() -> None:
-    (record,) = parse(" samples/sec: 171.293 | " + S_LINE.replace("samples per second: 13.276 | ", ""))
-    assert record.samples_per_second == 171.293
 
 
 def rows(text: str, *, is_compiled: bool) -> list[dict[str, float]]:

@@ -49,6 +49,11 @@ def test_a_log_of_many_blocks_is_read_to_its_end(path: Path, line: str) -> None:
     assert iterations(log) == list(range(1, 6_000))
 
 
+def test_of_two_names_for_one_quantity_the_first_counts(path: Path) -> None:
+    log = log_of(path, XTUNER.format(epoch=1, step=10).replace("loss: 2.5000", "loss: 2.5000  total_loss: 9.5000"))
+    assert log.attempts[0].records[0].lm_loss == 2.5
+
+
 def test_a_bar_counts_once_the_program_has_been_seen(path: Path) -> None:
     assert log_of(path, EASYLM.format(step=1)).dialect is None
     log = log_of(path, EASYLM.format(step=1), "{'gradient_norm': 1.2,\n 'param_norm': 300.0}\n", EASYLM.format(step=2))

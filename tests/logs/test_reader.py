@@ -92,9 +92,10 @@ def test_the_jitter_of_ranks_does_not_add_up(tmp_path: Path) -> None:
     assert attempt.copies["elapsed_s"].between_processes == pytest.approx(0)
 
 
-def test_one_process_has_no_copies(tmp_path: Path) -> None:
-    (attempt,) = log_of(tmp_path, TEXT + line(5)).attempts
-    assert attempt.copies == {}
+@pytest.mark.parametrize("stamps", [("", ""), ("[2026-11-20 10:00:00] ", "[2026-11-20 10:00:01] ")])
+def test_a_record_that_one_process_prints_twice_is_no_copy(tmp_path: Path, stamps: tuple[str, str]) -> None:
+    log = log_of(tmp_path, "".join(line(6, prefix=stamp) for stamp in stamps))
+    assert (log.num_echoes, log.attempts[-1].copies) == (1, {})
 
 
 def test_a_rank_that_prints_little_is_not_taken_for_the_others(tmp_path: Path) -> None:

@@ -56,7 +56,6 @@ def split_attempts(raw: Records, starts: Sequence[tuple[int, Mapping[str, Fact]]
 
 
 def _split(raw: Records, begin: int, end: int) -> tuple[list[Group], int]:
-    """Return where each rising run stands, and the number of echoes among them."""
     iterations, totals = raw.column("iteration")[begin:end], raw.column("total_iterations")[begin:end]
     is_rising = bool(np.all(iterations[1:] > iterations[:-1]))
     if is_rising and (np.all(totals == totals[0]) or np.isnan(totals).all()):

@@ -78,7 +78,6 @@ def value_of(text: str) -> Value:
 
 @lru_cache(maxsize=4096)  # the arguments of many runs are the same
 def _dumped(raw: bytes) -> tuple[tuple[str, Value], ...]:
-    """Return the arguments that a line dumps, as a rule one or none."""
     found = []
     for text in pieces(raw) if b" ...." in raw else ():
         argument = _DUMPED.search(text)
@@ -154,7 +153,6 @@ class _Machine(Parser):
         self.facts: dict[str, dict[int, Line]] = {name: {} for name in _FACTS}
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read the first total of parameters and the first name of an accelerator."""
         text = text[:_MAX_BYTES]
         self.has_experts = self.has_experts or bool(_EXPERTS.search(text))
         for name, form in _FACTS.items():

@@ -59,7 +59,6 @@ class _Candidate:
 
     @cached_property
     def parser(self) -> Parser:
-        """The parser of this log, made for the first line that it wants."""
         return self.dialect.parser()
 
     def take(self, line: Line) -> None:
@@ -181,7 +180,6 @@ class _Reading:
 
     @property
     def candidates(self) -> list[_Candidate]:
-        """Those that have met one of their words, in the order of their dialects."""
         return [candidate for candidate in self._made if candidate]
 
     def _candidate(self, index: int) -> _Candidate:

@@ -175,7 +175,6 @@ class _PythonEngine:
         return Rows(values, *(np.array([row[place] for row in rows], np.int64) for place in (1, 2, 3))), lines
 
     def row(self, text: bytes) -> tuple[list[float], int] | None:
-        """Return the values and the label of a line that fits the grammar, else None."""
         if self.grammar is None or self.start is None or (at := text.find(self.grammar.start)) < 0:
             return None
         text = text.removesuffix(b"\r")
@@ -235,7 +234,6 @@ _MAX_PLANS = 3  # making one takes milliseconds
 
 
 def _guess() -> list[float]:
-    """Return how often each byte occurs in logs, roughly."""
     weights = [2.0] * 256
     for text, power in ((b" ", 9), (b"0123456789", 8), (b"etaoinsr", 7), (b".:-_/[],=", 6), (b"bcdfghjklmpquvwxyz", 5)):
         for byte in text:
@@ -243,17 +241,18 @@ def _guess() -> list[float]:
     return weights
 
 
+_INT, _POINTER = ctypes.c_int64, ctypes.c_void_p
+_OF_ROW, _OF_LINE = ("row_begin", "row_number", "row_label"), ("line_begin", "line_end", "line_number")
+
+
 class _Word(ctypes.Structure):
-    _fields_ = (("text", ctypes.c_char_p), ("length", ctypes.c_int64), ("shift", ctypes.c_int64))
+    _fields_ = (("text", ctypes.c_char_p), ("length", _INT), ("shift", _INT))
 
 
 class _Key(ctypes.Structure):
     _fields_ = (
-        ("text", ctypes.c_char_p),
-        ("length", ctypes.c_int64),
-        ("column", ctypes.c_int64),
-        ("divisor", ctypes.c_double),
-        ("is_count", ctypes.c_int64),
+        *(("text", ctypes.c_char_p), ("length", _INT), ("column", _INT)),
+        *(("divisor", ctypes.c_double), ("is_count", _INT)),
     )
 
 
@@ -261,21 +260,12 @@ class _Plan(ctypes.Structure):
     """`struct plan` of scan.c."""
 
     _fields_ = (
-        ("table", ctypes.c_uint8 * 256 * 3),
-        ("low", ctypes.c_uint8 * 16 * 3),
-        ("high", ctypes.c_uint8 * 16 * 3),
-        ("bucket", ctypes.c_int64 * 9),
-        ("words", ctypes.POINTER(_Word)),
-        ("start", ctypes.c_char_p),
-        ("start_length", ctypes.c_int64),
-        ("keys", ctypes.POINTER(_Key)),
-        ("num_keys", ctypes.c_int64),
-        ("num_columns", ctypes.c_int64),
-        ("required", ctypes.POINTER(ctypes.c_int64)),
-        ("num_required", ctypes.c_int64),
-        ("stamp", ctypes.c_int64),
-        ("num_checked", ctypes.c_int64),
-        ("expected", ctypes.c_int64 * 64),
+        *(("table", ctypes.c_uint8 * 256 * 3), ("low", ctypes.c_uint8 * 16 * 3), ("high", ctypes.c_uint8 * 16 * 3)),
+        *(("bucket", _INT * 9), ("words", ctypes.POINTER(_Word))),
+        *(("start", ctypes.c_char_p), ("start_length", _INT)),
+        *(("keys", ctypes.POINTER(_Key)), ("num_keys", _INT), ("num_columns", _INT)),
+        *(("required", ctypes.POINTER(_INT)), ("num_required", _INT), ("stamp", _INT)),
+        *(("num_checked", _INT), ("expected", _INT * 64)),
     )
 
 
@@ -283,19 +273,11 @@ class _Output(ctypes.Structure):
     """`struct output` of scan.c."""
 
     _fields_ = (
-        ("at", ctypes.c_int64),
-        ("num_line_ends", ctypes.c_int64),
-        ("values", ctypes.c_void_p),
-        ("row_begin", ctypes.c_void_p),
-        ("row_number", ctypes.c_void_p),
-        ("row_label", ctypes.c_void_p),
-        ("max_rows", ctypes.c_int64),
-        ("num_rows", ctypes.c_int64),
-        ("line_begin", ctypes.c_void_p),
-        ("line_end", ctypes.c_void_p),
-        ("line_number", ctypes.c_void_p),
-        ("max_lines", ctypes.c_int64),
-        ("num_lines", ctypes.c_int64),
+        *(("at", _INT), ("num_line_ends", _INT), ("values", _POINTER)),
+        *(("row_begin", _POINTER), ("row_number", _POINTER), ("row_label", _POINTER)),
+        *(("max_rows", _INT), ("num_rows", _INT)),
+        *(("line_begin", _POINTER), ("line_end", _POINTER), ("line_number", _POINTER)),
+        *(("max_lines", _INT), ("num_lines", _INT)),
     )
 
 
@@ -319,16 +301,10 @@ def _library() -> ctypes.CDLL | None:
         library = ctypes.CDLL(str(OBJECT))
     except OSError:
         return None
-    library.nlp_bench_scan.argtypes = (
-        ctypes.POINTER(_Plan),
-        ctypes.c_void_p,
-        ctypes.c_int64,
-        ctypes.c_int64,
-        ctypes.POINTER(_Output),
-    )
+    library.nlp_bench_scan.argtypes = (ctypes.POINTER(_Plan), _POINTER, _INT, _INT, ctypes.POINTER(_Output))
     library.nlp_bench_scan_prepare.argtypes = (ctypes.POINTER(_Plan),)
-    library.nlp_bench_scan.restype = ctypes.c_int64
-    library.nlp_bench_scan_interface.restype = ctypes.c_int64
+    library.nlp_bench_scan.restype = _INT
+    library.nlp_bench_scan_interface.restype = _INT
     return library if library.nlp_bench_scan_interface() == _INTERFACE else None
 
 
@@ -392,7 +368,7 @@ def _plan(words: tuple[bytes, ...], grammar: Grammar | None, sample: bytes = b""
         plan.start, plan.start_length = grammar.start, len(grammar.start)
         plan.keys = (_Key * len(grammar.keys))(*(_Key(key, len(key), *what) for key, what in grammar.keys.items()))
         plan.num_keys, plan.num_columns = len(grammar.keys), grammar.num_columns
-        plan.required = (ctypes.c_int64 * len(grammar.required))(*grammar.required)
+        plan.required = (_INT * len(grammar.required))(*grammar.required)
         plan.num_required = len(grammar.required)
         plan.stamp = -1 if grammar.stamp is None else grammar.stamp
     return plan
@@ -414,8 +390,8 @@ class _CEngine:
         row, line = self.rows.ctypes.data, self.lines.ctypes.data
         self.output = _Output(
             values=self.values.ctypes.data,
-            **{name: row + i * _MAX_ROWS * 8 for i, name in enumerate(("row_begin", "row_number", "row_label"))},
-            **{name: line + i * _MAX_LINES * 8 for i, name in enumerate(("line_begin", "line_end", "line_number"))},
+            **{name: row + i * _MAX_ROWS * 8 for i, name in enumerate(_OF_ROW)},
+            **{name: line + i * _MAX_LINES * 8 for i, name in enumerate(_OF_LINE)},
             max_rows=_MAX_ROWS,
             max_lines=_MAX_LINES,
         )

@@ -163,7 +163,6 @@ class _Snapshot:
         return count
 
     def read(self, size: int) -> bytes:
-        """Return `size` bytes, fewer at the end of the stream."""
         read = bytearray()
         while len(read) < size and (count := self.readinto(memoryview(buffer := bytearray(size - len(read))))):
             read += buffer[:count]
@@ -257,7 +256,6 @@ class _Blocks:
         self.begin = end
 
     def _read_on(self) -> None:
-        """Go on to the next buffer with what is left over."""
         left = bytes(memoryview(self.data)[self.begin : self.fill])  # this buffer may be filled again at once
         # A small buffer is all that a short log needs; then a large one is filled again and again.
         if self.buffer is None:
@@ -270,7 +268,6 @@ class _Blocks:
         self.is_ended = count < len(buffer.target)
 
     def _skip_line(self) -> None:
-        """Pass over the rest of a line that is too long, with its line end."""
         while not (end := self.data.find(b"\n", self.begin, self.fill) + 1):
             self._drop(self.fill)
             if self.is_ended:
@@ -343,7 +340,6 @@ _METHODS = {b"\x1f\x8b": _gzip, b"\xfd7zXZ\x00": _xz, b"BZh": _bzip2, b"\x28\xb5
 
 
 def _unpacking_errors() -> tuple[type[Exception], ...]:
-    """Return what reading may raise; a library that was not needed cannot raise."""
     names = (("zlib", "error"), ("lzma", "LZMAError"), ("backports.zstd", "ZstdError"))
     loaded = (getattr(sys.modules[module], name) for module, name in names if module in sys.modules)
     return (OSError, EOFError, *loaded)

@@ -70,7 +70,6 @@ def _plain_s(text: bytes) -> float | None:
 
 @lru_cache(maxsize=256)
 def _minute_s(text: bytes) -> int | None:
-    """Return the seconds since 1970 of `2026-01-31 23:59`."""
     days, hour, minute = _days(text[:10]), text[11:13], text[14:]
     if days is None or hour > b"23" or minute > b"59":
         return None

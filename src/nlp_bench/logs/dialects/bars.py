@@ -4,6 +4,7 @@ Metrics have three significant digits (`consumed_samples=1.63e+6`): what was rou
 """
 
 import math
+import operator
 from functools import partial
 from typing import NamedTuple
 
@@ -49,7 +50,6 @@ class _Step(NamedTuple):
     metrics: dict[bytes, _Rounded]
 
     def exact(self, name: bytes) -> int | None:
-        """Return a count that was printed with all its digits."""
         metric = self.metrics.get(name)
         return int(metric.value) if metric and not metric.error and math.isfinite(metric.value) else None
 
@@ -71,11 +71,6 @@ class _Held(NamedTuple):
     bar: Bar
     names: tuple[bytes, ...]
     is_known: bool
-
-    def is_like(self, names: tuple[bytes, ...]) -> bool:
-        """Say whether both bars may be of one program: metrics are added behind the others, and none takes the place of one."""
-        number = min(len(names), len(self.names))
-        return names[:number] == self.names[:number]
 
 
 class _Batch:
@@ -126,7 +121,8 @@ class _Lightning(Parser):
             self.has_metrics = self.has_metrics or any(name in bar.postfix for name in _NEMO)
             if self.is_nemo and written:
                 before = self.held
-                is_like = before is not None and before.is_like(names)
+                # Both may be of one program: metrics are added behind the others, and none takes the place of one.
+                is_like = before is not None and all(map(operator.eq, names, before.names))
                 self._release(findings, is_known=is_like)
                 self.held = _Held(slim(line), bar, names, is_known=is_like or before is None)
 

@@ -12,7 +12,7 @@ import numpy as np
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import Form, Match, Pattern, is_cut, late, take_facts
+from nlp_bench.logs.pattern import Form, Pattern, is_cut, late, take_facts
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line, slim
 from nlp_bench.logs.stamp import stamp_s
@@ -79,7 +79,12 @@ class _Parser(Parser):
                     self.micro.setdefault(name, int(found[1]))
         self._engine(text, line, findings)
         if b"Model Parameters:" in text and (found := _CHAT.search(text)):
-            self._chat(found, text, line, findings)
+            latency, rate, batch = number(found["latency"]), number(found["rate"]), float(found["batch"])
+            findings.fact("sequence_length", float(found["sequence"]), line)
+            if latency and rate:
+                # Both have two decimals: the larger number is known better.
+                one = rate if rate > latency else batch / latency
+                self.chats.append((slim(line), label_of(text[: found.start()]), one))
         elif (
             text.count(b"[Rank 0]") == 1
             and text.count(b"log_dist]") < _TWO
@@ -103,14 +108,6 @@ class _Parser(Parser):
             if mean is not None and rate is not None and isfinite(mean) and isfinite(rate) and is_whole:
                 label = label_of(text[: found.start()].rpartition(b"epoch=")[0] or text[: found.start()])
                 self.timed.append(_Timed(slim(line), label, int(found[1]), mean, rate, stamp_s(text, is_fine=True)))
-
-    def _chat(self, found: Match, text: bytes, line: Line, findings: Findings) -> None:
-        latency, rate, batch = number(found["latency"]), number(found["rate"]), float(found["batch"])
-        findings.fact("sequence_length", float(found["sequence"]), line)
-        if latency and rate:
-            # Both have two decimals: the larger number is known better.
-            one = rate if rate > latency else batch / latency
-            self.chats.append((slim(line), label_of(text[: found.start()]), one))
 
     def finish(self, findings: Findings) -> None:
         if self.has_pipe:
@@ -175,6 +172,12 @@ class _Parser(Parser):
                 before = count, time
 
 
+_NEEDLES = (
+    b"SamplesPerSec=", b" iter time (s):", b"Model Parameters:", b"[Rank 0] step=", b"train_batch_size ...",
+    b"_train_batch_size", b"--max_seq_len", b"--seq", b"--micro",
+)  # fmt: skip
+
+
 DIALECTS = (
     Dialect(
         name="deepspeed",
@@ -185,17 +188,7 @@ DIALECTS = (
         "RunningAvgSamplesPerSec=130.5, CurrSamplesPerSec=128.0, MemAllocated=4.0GB, MaxMemAllocated=20.0GB",
         trap="samples per second of the whole machine in the engine, of one device in DeepSpeed-Chat; RunningAvg is the mean "
         "since the start; the sequence length is on the command line at best",
-        needles=(
-            b"SamplesPerSec=",
-            b" iter time (s):",
-            b"Model Parameters:",
-            b"[Rank 0] step=",
-            b"train_batch_size ...",
-            b"_train_batch_size",
-            b"--max_seq_len",
-            b"--seq",
-            b"--micro",
-        ),
+        needles=_NEEDLES,
         parser=_Parser,
         yields_to=_BETTER,
     ),

@@ -39,7 +39,6 @@ def _cells(text: bytes, mark: bytes) -> list[str]:
 
 
 def _sentence(row: dict[str, str], rate: str) -> str:
-    """Return what a row says, "" where it is a rule or has no number."""
     if not _NUMBER.fullmatch(row[rate]):
         return ""
     which = ", ".join(f"{name} {row[name]}" for name in _TOLD if row.get(name))

@@ -6,7 +6,7 @@ AMD-AGI/Primus primus/modules/module_utils.py (`log_dict_aligned`), nlp_bench/tr
 """
 
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import Match, late
+from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import Bracket, bounds
 from nlp_bench.logs.scan import Line, slim
 
@@ -150,19 +150,16 @@ class Settings:
         if found := _CONSTANT.search(text):
             self._dump.setdefault("gas", int(found[1]))
         if found := _STEP.search(text):
-            self._step(found, line)
+            # A line of DeepSpeed's pipeline engine: its rate times its time is the batch.
+            self.is_deepspeed = True
+            seconds, rate = bounds(found[1]), bounds(found[2])
+            if line.is_ended and seconds and rate:
+                self._batch.narrow(seconds[0] * rate[0], seconds[1] * rate[1])
+                self._batch_line = slim(line)
         if found := _DEVICE.search(text):
             findings.fact("device", found[1].decode(errors="replace"), line)
         self.has_microseconds |= _MICROSECONDS.search(text) is not None
         self.num_overflows += _SKIPPED.search(text) is not None
-
-    def _step(self, found: Match, line: Line) -> None:
-        """Take a line of DeepSpeed's pipeline engine: its rate times its time is the batch."""
-        self.is_deepspeed = True
-        seconds, rate = bounds(found[1]), bounds(found[2])
-        if line.is_ended and seconds and rate:
-            self._batch.narrow(seconds[0] * rate[0], seconds[1] * rate[1])
-            self._batch_line = slim(line)
 
     def _say(self, name: str, count: int, line: Line, findings: Findings) -> None:
         line = slim(line)

@@ -286,15 +286,11 @@ class _Parser(Parser):
         elif throughput is not None and self.benchmark is None:
             self.has_unknown_unit = True  # tokens of GPT-3, samples of others
         elif elapsed is not None or throughput is not None:
-            self.run.block = event.line, event.label, self._of_block(elapsed, throughput)
-
-    def _of_block(self, elapsed: float | None, throughput: float | None) -> dict[str, float]:
-        """Return a block's mean: Llama's throughput is in samples per second."""
-        values = {} if throughput is None else {"samples_per_second": throughput}
-        batch = self._known("global_batch_size")
-        if elapsed is None and throughput and batch:
-            elapsed = batch / throughput
-        return values if elapsed is None else {**values, "elapsed_s": elapsed}
+            # Llama's throughput is in samples per second.
+            values = {} if throughput is None else {"samples_per_second": throughput}
+            if elapsed is None and throughput and (batch := self._known("global_batch_size")):
+                elapsed = batch / throughput
+            self.run.block = event.line, event.label, values if elapsed is None else {**values, "elapsed_s": elapsed}
 
     def _step(self, event: _Event) -> float:
         """Return the iteration of a step time, whose `step` counts tokens (GPT-3), samples (Llama until v5.0) or steps."""

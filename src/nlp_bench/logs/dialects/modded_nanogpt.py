@@ -187,6 +187,13 @@ def _product(text: bytes) -> int:
     return prod(int(factor.replace(b"_", b"")) for factor in text.split(b"*"))
 
 
+_NEEDLES = (
+    b" train_time:", b"class Hyperparameters", b"bs_schedule", b"def get_bs(", b"TrainingStage(",
+    b"assert world_size == ", b"grad_accum_steps = ", b"world_size * args.", b"train_batch_tokens:", b"world_size:",
+    b"val_tokens = ", b"NVIDIA-SMI",
+)  # fmt: skip
+
+
 DIALECTS = (
     Dialect(
         name="modded-nanogpt",
@@ -194,20 +201,7 @@ DIALECTS = (
         source="KellerJordan/modded-nanogpt train_gpt.py and records/; openai/parameter-golf train_gpt.py",
         example="step:20/1000 train_loss:6.5000 train_time:1000ms step_avg:100.00ms",
         trap="train_time is cumulative, set to 0 after step 10 in early versions, and pauses for validation",
-        needles=(
-            b" train_time:",
-            b"class Hyperparameters",
-            b"bs_schedule",
-            b"def get_bs(",
-            b"TrainingStage(",
-            b"assert world_size == ",
-            b"grad_accum_steps = ",
-            b"world_size * args.",
-            b"train_batch_tokens:",
-            b"world_size:",
-            b"val_tokens = ",
-            b"NVIDIA-SMI",
-        ),
+        needles=_NEEDLES,
         parser=_Parser,
     ),
 )

@@ -41,20 +41,19 @@ class _NanoGpt(PatternParser):
         return values
 
 
+_LOSS_ONLY = late(rb"^s:\d{1,18} (?:tel|trl|eval):[-+\d.]")
+
+
 class _LlmC(PatternParser):
     """Counts the lines of the trainer's own log file, which has no times at all."""
 
-    _loss_only = late(rb"^s:\d{1,18} (?:tel|trl|eval):[-+\d.]")
     num_losses = 0
     is_smoothed = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        self.num_losses += self._loss_only.search(text) is not None
+        self.num_losses += _LOSS_ONLY.search(text) is not None
+        self.is_smoothed |= b" MFU" in text  # the trainer in CUDA
         super().text(text, line, findings)
-
-    def values(self, values: Values, at: At) -> Values:
-        self.is_smoothed |= b" MFU" in at.found.string
-        return values
 
     def finish(self, findings: Findings) -> None:
         if not findings.num_records and self.num_losses > 2:

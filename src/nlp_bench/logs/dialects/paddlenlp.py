@@ -139,6 +139,12 @@ def _seconds_per_step(pairs: dict[str, float]) -> float | None:
     return runtime / steps if is_whole else 1 / rate
 
 
+_NEEDLES = (
+    b"interval_runtime", b"ips: ", b"for single card environment", b"- world_size", b"train_samples_per_second",
+    b"train_steps_per_second", b"train_runtime",
+)  # fmt: skip
+
+
 DIALECTS = (
     Dialect(
         name="paddlenlp",
@@ -149,15 +155,7 @@ DIALECTS = (
         "interval_runtime: 5.0, interval_samples_per_second: 16.0, interval_tokens_per_second_per_device: 4096.0, "
         "interval_steps_per_second: 2.0, progress_or_epoch: 0.01",
         trap="interval_runtime is of all steps of the interval; samples are of the machine, tokens of one device",
-        needles=(
-            b"interval_runtime",
-            b"ips: ",
-            b"for single card environment",
-            b"- world_size",
-            b"train_samples_per_second",
-            b"train_steps_per_second",
-            b"train_runtime",
-        ),
+        needles=_NEEDLES,
         parser=_Parser,
     ),
 )

@@ -100,17 +100,14 @@ class _Parser(Parser):
             findings.record(line, {}, label=label, is_whole=False)
             return
         # Ranks whose lines carry no name differ in the last digit of the rate alone.
-        if not self._is_new(iteration, (label, loss[1])):
-            label += b" another rank"
-        findings.record(line, values, label=label)
-
-    def _is_new(self, iteration: int, said: tuple[bytes, bytes]) -> bool:
+        said = label, loss[1]
         if self._losses.get(iteration) == said:
-            return False
-        self._losses[iteration] = said
-        while len(self._losses) > _REMEMBERED:
-            del self._losses[next(iter(self._losses))]
-        return True
+            label += b" another rank"
+        else:
+            self._losses[iteration] = said
+            if len(self._losses) > _REMEMBERED:
+                del self._losses[next(iter(self._losses))]
+        findings.record(line, values, label=label)
 
 
 def _is_complete(text: bytes) -> bool:

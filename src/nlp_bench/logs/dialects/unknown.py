@@ -146,6 +146,12 @@ def _rates(text: bytes, *, is_ended: bool) -> tuple[dict[str, list[float]], bool
     return values, is_whole
 
 
+_NEEDLES = (
+    b"tok", b"Tok", b"TOK", b"world", b"World", b"gpus", b"GPUs", b"evices", b"processes", b"valuat", b"alidat",
+    b"_eval",
+)  # fmt: skip
+
+
 DIALECTS = (
     Dialect(
         name="unknown",
@@ -153,20 +159,7 @@ DIALECTS = (
         source="none",
         example="[train] update 100 | loss 2.310 | 256.0k tokens/s",
         trap="a rate of one device looks like that of all: refused where the log tells of several, `--pattern` says it",
-        needles=(
-            b"tok",
-            b"Tok",
-            b"TOK",
-            b"world",
-            b"World",
-            b"gpus",
-            b"GPUs",
-            b"evices",
-            b"processes",
-            b"valuat",
-            b"alidat",
-            b"_eval",
-        ),
+        needles=_NEEDLES,
         parser=_Stated,
         yields_to=("*",),
     ),
