@@ -48,9 +48,9 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "bundle": (("evidence/*.py",), ("tests/bundle",)),
     "layout": (("layout/*.py", "train/settings/parallel.py"), ("tests/layout", "tests/config/test_nodes.py", "tests/config/test_resolve.py", "tests/train/test_arguments.py", "tests/plan/test_problem.py",
-         "tests/plan/test_legal.py")),
+         "tests/plan/test_search.py")),
     "plan/memory": (("plan/memory/**/*.py",), ("tests/plan/test_memory.py", "tests/plan/test_memory_published.py", "tests/plan/test_agreement.py")),
-    "plan/search": (("plan/search/*.py",), ("tests/plan/test_search.py", "tests/plan/test_legal.py", "tests/plan/test_command.py")),
+    "plan/search": (("plan/search/*.py",), ("tests/plan/test_search.py", "tests/plan/test_command.py")),
     "compare": (("analysis/contrast.py", "analysis/comparison.py", "analysis/comparison_text.py"), ("tests/compare",)),
 }  # fmt: skip
 """Modules below src/nlp_bench, and the tests that hold them: the quickest first."""

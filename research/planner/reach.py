@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nlp_bench.plan.configurations import Configurations, Framework, Numbers
+from nlp_bench.plan.configurations import GENERATIONS, PRECISIONS, Configurations, Framework, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.interval import KIND_NAMES, Reach, Seen, Term, chip_of, kind_of, sizes_of
 from research.planner.data import Measured
@@ -88,9 +88,9 @@ def left_out(measured: Measured, constants: Constants) -> Iterator[LeftOut]:
 
 def _parts(measured: Measured, constants: Constants) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
     c = measured.configurations
-    chip = np.array([chip_of(name) for name in constants.gpus])[c.machines.gpu].astype(object)
+    chip = np.array([chip_of(name) for name in GENERATIONS])[c.machines.gpu].astype(object)
     family = np.array([one.family for one in constants.traits])[c.framework].astype(object)
-    number_format = np.array(constants.precisions)[c.precision].astype(object)
+    number_format = np.array(PRECISIONS)[c.precision].astype(object)
     labels = {
         SOURCE: measured.sources.astype(object),
         "a chip": chip,
@@ -116,9 +116,9 @@ SOURCE, FAMILY, FORMAT, SIZE = "a source", "a framework family", "a number forma
 
 def reach_of(measured: Measured, constants: Constants, terms: dict[str, Term] | None = None) -> Reach:
     """Return what rows cover, with the committed terms unless others are given."""
-    seen = seen_of(measured.configurations, measured.sources, constants.traits, constants.gpus, constants.precisions)
+    seen = seen_of(measured.configurations, measured.sources, constants.traits, GENERATIONS, PRECISIONS)
     old = constants.reach.terms if constants.reach else {}
-    return Reach(seen=seen, terms=terms or old, gpus=constants.gpus, precisions=constants.precisions)
+    return Reach(seen=seen, terms=terms or old)
 
 
 def _ends_of(measured: Measured, found: list[LeftOut]) -> tuple[float, float]:

@@ -230,7 +230,7 @@ def test_a_fault_of_the_planner_is_a_sentence(run: Run, monkeypatch: pytest.Monk
     def broken(*_: object) -> None:
         raise ZeroDivisionError("nothing")
 
-    monkeypatch.setattr(module, "forecast", broken)
+    monkeypatch.setattr(module, "predicted", broken)
     assert "the planner failed (ZeroDivisionError: nothing)" in str(outlook_or_reason(run, 20_000_000))
 
 

@@ -31,7 +31,7 @@ def test_at_most_forty_constants_are_fitted_and_each_has_a_source() -> None:
 
 def test_every_constant_is_used() -> None:
     source = "".join(path.read_text() for path in (Path(__file__).parents[2] / "src/nlp_bench/plan").rglob("*.py"))
-    prefixes = ("products", "products_8bit", "attention")
+    prefixes = ("products", "products_8bit", "attention", "stream")
     for name in constants().time:
         assert f'"{name}"' in source or any(name.startswith(f"{one}_") for one in prefixes), name
 
@@ -44,8 +44,7 @@ def test_an_own_file_changes_what_it_names(tmp_path: Path) -> None:
     assert (found["link_share"], found["fabric_share"]) == (0.5, constants()["fabric_share"])
     assert not found.time["link_share"].fitted
     assert found.ends["megatron"] == (0.9, 1.1)
-    assert (found.interval_source, found.ends["xla"]) == ("mine", constants().ends["xla"])
-    assert str(tmp_path / "own.toml") in found.origin
+    assert found.ends["xla"] == constants().ends["xla"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from support.planning import constants, problem
 
 from nlp_bench.plan.configurations import Configurations
-from nlp_bench.plan.iteration import Seconds, rates_of, ring_rate, step_seconds
+from nlp_bench.plan.iteration import Rates, Seconds, ring_rate, step_seconds
 
 JUWELS = {
     "tp": 4, "pp": 8, "vpp": 1, "cp": 1, "micro_batch_size": 1, "first_layers": 0, "last_layers": 0, "recompute": 0,
@@ -123,7 +123,7 @@ def test_the_fullest_stage_reduces_and_updates_the_longest() -> None:
 
 def test_a_tensor_group_over_two_nodes_has_all_their_adapters() -> None:
     c = case(tp=[4, 8])
-    rates = rates_of(c, constants())
+    rates = Rates(c, constants())
     rate = ring_rate(c, rates, c.spread.tensor, np.ones(()))
     node = 4 * 200e9 / 8 * constants()["fabric_share"]
     assert rate[0] == pytest.approx(300e9 * constants()["link_share"])

@@ -16,7 +16,7 @@ from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.forecast import forecast
-from nlp_bench.plan.learn import KINDS, UNSEEN_LAYOUTS, Known, Lesson, Row, fitted, learn, report
+from nlp_bench.plan.learn import KINDS, UNSEEN_LAYOUTS, Known, Lesson, fitted, learn, report
 from nlp_bench.plan.problem import configuration_of
 
 WIDTH = 0.08
@@ -30,8 +30,8 @@ def known(index: int, shares: list[float], seconds: float, noise: float = 0.005)
         parallel=SimpleNamespace(num_gpus=8, tensor=1, pipeline=1, data=8),
         batch=SimpleNamespace(micro_batch_size=1, global_batch_size=8),
     )
-    row: Any = Row(source=f"run{index}", run=run, seconds=seconds, noise=noise)  # type: ignore[arg-type]
-    return Known(row=row, before=sum(shares), width=WIDTH, gpu="A100")
+    row: dict[str, Any] = {"source": f"run{index}", "run": run, "seconds": seconds, "noise": noise}
+    return Known(**row, before=sum(shares), width=WIDTH, gpu="A100")
 
 
 def lesson_of(shares: list[list[float]], seconds: list[float], noise: float = 0.005) -> Lesson:
@@ -50,32 +50,32 @@ def test_three_factors_are_told_apart() -> None:
     lesson = made_by((1.1, 1.4, 0.8))
     assert not lesson.together
     for kind, factor, within in zip(KINDS, (1.1, 1.4, 0.8), (0.02, 0.06, 0.1), strict=True):
-        assert lesson.learned.factors[kind] == pytest.approx(factor, rel=within)
+        assert lesson.factors[kind] == pytest.approx(factor, rel=within)
     for one, after in zip(lesson.known, lesson.after, strict=True):
-        assert after == pytest.approx(one.row.seconds, rel=0.02)
+        assert after == pytest.approx(one.seconds, rel=0.02)
 
 
 def test_one_run_gives_one_factor_between_belief_and_measurement() -> None:
     lesson = made_by((1.2, 1.2, 1.2), 1)
     assert lesson.together
-    assert len(set(lesson.learned.factors.values())) == 1
-    assert 1.1 < lesson.learned.factors["compute"] < 1.2
+    assert len(set(lesson.factors.values())) == 1
+    assert 1.1 < lesson.factors["compute"] < 1.2
 
 
 def test_an_uncertain_run_moves_less() -> None:
-    sure, unsure = (lesson_of(SHARES[:1], [1.2 * sum(SHARES[0])], noise).learned for noise in (0.005, 0.2))
+    sure, unsure = (lesson_of(SHARES[:1], [1.2 * sum(SHARES[0])], noise) for noise in (0.005, 0.2))
     assert unsure.factors["compute"] < 1.05 < sure.factors["compute"]
     assert unsure.high > sure.high
 
 
 def test_one_layout_leaves_room_for_others() -> None:
-    assert np.log(made_by((1.0, 1.0, 1.0), 1).learned.high) > 1.645 * UNSEEN_LAYOUTS
+    assert np.log(made_by((1.0, 1.0, 1.0), 1).high) > 1.645 * UNSEEN_LAYOUTS
 
 
 def test_more_runs_narrow_the_interval_but_not_below_their_scatter() -> None:
-    widths = [made_by((1.1, 1.1, 1.1), number).learned.high - 1 for number in (1, 6)]
+    widths = [made_by((1.1, 1.1, 1.1), number).high - 1 for number in (1, 6)]
     assert widths[1] < widths[0] < np.exp(1.645 * WIDTH) - 1
-    scattered = made_by((1.1, 1.1, 1.1), 6, scatter=0.06).learned
+    scattered = made_by((1.1, 1.1, 1.1), 6, scatter=0.06)
     assert np.log(scattered.high) > 1.645 * 0.03
 
 
@@ -93,20 +93,15 @@ def test_runs_of_another_machine_raise_a_doubt() -> None:
 
 
 def test_the_forecast_follows_what_was_learned() -> None:
-    from nlp_bench.config.request import Request
-    from nlp_bench.config.resolve import resolve
-    from nlp_bench.plan.forecast import forecast
-    from nlp_bench.plan.problem import configuration_of
-
     constants = read_constants()
     run = resolve(Request(model="13", system="juwels-booster", nodes=8), ask_scheduler=False)
     c = configuration_of(run, constants)
     before = forecast(c, constants)
     lesson = made_by((1.2, 1.2, 1.2), 1)
-    factor = lesson.learned.factors["compute"]
+    factor = lesson.factors["compute"]
     after = forecast(c, lesson.constants)
     np.testing.assert_allclose(after.seconds.total, factor * before.seconds.total, rtol=0.01)
-    np.testing.assert_allclose(after.high / after.seconds.total, lesson.learned.high)
+    np.testing.assert_allclose(after.high / after.seconds.total, lesson.high)
     computed = forecast(c, constants.with_values({"scale_compute": 1.5})).seconds.total / before.seconds.total
     assert 1.2 < float(computed[0]) <= 1.5
 

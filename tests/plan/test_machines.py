@@ -9,6 +9,7 @@ from nlp_bench.config.catalog import load_system
 from nlp_bench.config.catalog import names as catalog_names
 from nlp_bench.config.system import Network, System
 from nlp_bench.errors import UsageError
+from nlp_bench.plan.configurations import GENERATIONS
 from nlp_bench.plan.constants import Measured
 from nlp_bench.plan.machines import machine_of
 
@@ -39,7 +40,7 @@ def test_juwels_booster() -> None:
     found = machine_of(system(), constants(), "bf16")
     assert (float(found.memory_bytes_per_s), float(found.link_bytes_per_s)) == (1.555e12, 300e9)
     assert (float(found.fabric_bytes_per_s), float(found.domain), float(found.memory_bytes)) == (100e9, 4, 40 * 2**30)
-    assert constants().gpus[int(found.gpu)] == "ampere"
+    assert GENERATIONS[int(found.gpu)] == "ampere"
 
 
 def test_8_bit_products_have_their_own_peak() -> None:

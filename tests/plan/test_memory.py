@@ -18,7 +18,7 @@ from nlp_bench.plan.constants import FITTED, memory_constants, read_constants
 from nlp_bench.plan.forecast import peak_memory
 from nlp_bench.plan.memory.fits import Memory, num_communicators, overhead_bytes
 from nlp_bench.plan.memory.published import published_memory
-from nlp_bench.plan.memory.trainer import end_memory, rank_memory, sizes_of
+from nlp_bench.plan.memory.trainer import EndMemory, Sizes, rank_memory
 from nlp_bench.plan.work import fullest_stages, stage_of
 
 CONSTANTS = read_constants()
@@ -36,8 +36,8 @@ def c(cases: list[Case]) -> Configurations:
 
 def test_many_at_once_are_each_alone(cases: list[Case], c: Configurations) -> None:
     stage = stage_of(c, np.asarray([float(case.stage) for case in cases]))
-    alone = [planned(case, CONSTANTS).peak_bytes for case in cases]
-    assert np.allclose(sum(rank_memory(c, stage, CONSTANTS).values()), alone, rtol=1e-12)
+    alone = [planned(case).peak_bytes for case in cases]
+    assert np.allclose(sum(rank_memory(c, stage).values()), alone, rtol=1e-12)
 
 
 def test_parts_add_up_and_none_is_negative(c: Configurations) -> None:
@@ -48,7 +48,7 @@ def test_parts_add_up_and_none_is_negative(c: Configurations) -> None:
 
 def test_the_fullest_rank_is_the_greatest(c: Configurations) -> None:
     memory = peak_memory(c, CONSTANTS)
-    ranks = [sum(rank_memory(c, stage, CONSTANTS).values()) for stage in fullest_stages(c)]
+    ranks = [sum(rank_memory(c, stage).values()) for stage in fullest_stages(c)]
     assert np.allclose(memory.total - memory.parts["overhead"], np.max(ranks, axis=0), rtol=1e-12)
 
 
@@ -56,7 +56,7 @@ def test_a_micro_batch_on_the_device_is_int64(c: Configurations) -> None:
     """Each sample with the token behind its last one, and the positions of a context-parallel rank's part."""
     n, s = c.network, c.spread
     tokens = s.micro_batch_size * (n.sequence_length + 1) + n.sequence_length / s.context
-    assert np.array_equal(end_memory(c, sizes_of(c, CONSTANTS)).batch, 8 * tokens)
+    assert np.array_equal(EndMemory(c, Sizes(c)).batch, 8 * tokens)
 
 
 def test_full_recompute_keeps_less_and_sharing_the_optimizer_too(c: Configurations) -> None:
@@ -141,13 +141,3 @@ def test_a_bad_table_is_named(name: str, entry: object, words: str) -> None:
     with pytest.raises(UsageError, match=r"my\.toml: \[memory\]") as raised:
         memory_constants({**TABLE, name: entry}, "my.toml")
     assert words in str(raised.value)
-
-
-def test_rows_of_the_trainer_and_of_other_frameworks_side_by_side() -> None:
-    ours, theirs = run("nlp-bench"), run("Megatron-DeepSpeed")
-    mixed = replace(run(tensor=[1, 1]), framework=np.array([ours.framework[0], theirs.framework[0]]))
-    found, alone = peak_memory(mixed, K), [peak_memory(one, K) for one in (ours, theirs)]
-    assert found.total.tolist() == [float(np.asarray(one.total).reshape(-1)[0]) for one in alone]
-    assert found.published.tolist() == [float(np.asarray(one.published).reshape(-1)[0]) for one in alone]
-    assert np.allclose(sum(found.parts.values()), found.total)
-    assert found.fits.tolist() == [bool(np.all(one.fits)) for one in alone]

@@ -12,7 +12,7 @@ from support.planning import constants
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import RECOMPUTE
+from nlp_bench.plan.configurations import GENERATIONS, RECOMPUTE
 from nlp_bench.plan.constants import overridden
 from nlp_bench.plan.predict import OPTIONAL, REQUIRED, points_of, precision_of, predictions_of, read_rows, year_of
 
@@ -316,5 +316,5 @@ def test_variants_of_gpus_fall_to_their_data_sheet() -> None:
     capped = machines["H100-SXM-96GB-HBM2e-500W"]
     assert capped["peak_flops"] == pytest.approx(989.4e12 * (500 / 700) ** 0.4)
     assert (capped["memory_bytes_per_s"], capped["memory_bytes"]) == (2.4e12, 96 * 2**30)
-    assert constants().gpus[int(machines["MI300X"]["gpu"])] == "other"
+    assert GENERATIONS[int(machines["MI300X"]["gpu"])] == "other"
     assert np.all(found.configurations.machines.half_flops > 0)

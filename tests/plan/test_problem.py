@@ -15,7 +15,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.problem import Fixed, configuration_of, make_problem, sizes_of
 from nlp_bench.plan.ranking import configuration
-from nlp_bench.plan.search.legal import broken_rules
+from nlp_bench.plan.search.space import broken_rules
 
 
 @pytest.mark.parametrize(("model", "nodes", "batch"), [("175", 96, 96), ("13", 8, 1024)])
@@ -132,11 +132,7 @@ def test_every_switch_arrives() -> None:
 
 @pytest.mark.parametrize(
     ("choices", "stages"),
-    [
-        ({}, 1),
-        ({"num_layers_per_virtual_pipeline_stage": 3}, 4),
-        ({"num_virtual_stages_per_pipeline_rank": 6}, 6),
-    ],
+    [({}, 1), ({"num_layers_per_virtual_pipeline_stage": 3}, 4), ({"num_virtual_stages_per_pipeline_rank": 6}, 6)],
 )
 def test_virtual_stages_by_either_name(choices: dict[str, object], stages: int) -> None:
     assert run_of(**choices).sizes.virtual == stages

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from support.planning import problem
 
+from nlp_bench.layout.rules import SHARDING
 from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.problem import Fixed, Problem, Sizes, sizes_of
 from nlp_bench.plan.ranking import answer, configuration, rows_of
 from nlp_bench.plan.search import space as space_module
-from nlp_bench.plan.search.legal import judge
 from nlp_bench.plan.search.search import CHUNK, NEAR, figures_of, layout_keys, search
-from nlp_bench.plan.search.space import divisors, layers_of_head, space
+from nlp_bench.plan.search.space import broken_rules, divisors, judge, layers_of_head, space
 
 
 def everything(c: Configurations) -> set[Sizes]:
@@ -70,7 +70,7 @@ def test_all_are_legal_and_counted(model: str, nodes: int) -> None:
     found = space(
         problem(model, "dgx-a100" if model.startswith("gpt") else "juwels-booster", nodes=nodes, global_batch_size=960)
     )
-    assert judge(found.legal).legal.all()
+    assert judge(found.legal)[0].all()
     assert sum(found.illegal.values()) + found.num_legal_layouts == found.num_layouts
     assert (found.legal.spread.num_microbatches >= 1).all()
 
@@ -232,3 +232,23 @@ def test_kept_ones_that_do_not_fit_are_not_ranked() -> None:
     assert len(everything.ranked) == found.num_fitting
     nothing = replace(found, ranked=found.ranked[:0]).with_kept(~found.figures.fits)
     assert len(nothing.ranked) == 0
+
+
+BASE = {
+    "tp": 8, "pp": 8, "vpp": 1, "cp": 1, "micro_batch_size": 1, "first_layers": 0, "last_layers": 0, "recompute": "selective",
+    "sequence_parallel": True, "distributed_optimizer": True, "overlap_grad_reduce": False, "overlap_param_gather": False,
+}  # fmt: skip
+
+
+def test_only_the_optimizer_is_sharded() -> None:
+    one = configuration(problem("175"), BASE)
+    assert broken_rules(one) == []
+    sharded = replace(one, spread=replace(one.spread, sharding=np.asarray([SHARDING.index("parameters")])))
+    assert [name for name, _ in broken_rules(sharded)] == ["sharding"]
+
+
+def test_each_illegal_one_is_counted_once_under_its_first_rule() -> None:
+    columns = {**BASE, "recompute": 0, "tp": np.asarray([8, 5, 6, 64, 8]), "vpp": np.asarray([1, 1, 1, 5, 5])}
+    legal, counts = judge(problem("175").configurations(columns))
+    assert legal.tolist() == [True, False, False, False, False]
+    assert counts == {"GPUs": 2, "sequence": 1, "virtual stages": 1}

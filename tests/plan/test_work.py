@@ -6,8 +6,7 @@ from support.agreement import planned, side_by_side
 from support.counted import operations, traffic
 from support.jobs import Case, sample
 
-from nlp_bench.plan.constants import read_constants
-from nlp_bench.plan.search.legal import judge
+from nlp_bench.plan.search.space import judge
 from nlp_bench.plan.work import fullest_stages, rank_parameters, stage_of
 from nlp_bench.train.layout import model_shape
 
@@ -18,12 +17,12 @@ def cases() -> list[Case]:
 
 
 def test_many_at_once_are_each_alone(cases: list[Case]) -> None:
-    c, constants = side_by_side(cases), read_constants()
+    c = side_by_side(cases)
     stage = stage_of(c, np.asarray([float(case.stage) for case in cases]))
-    alone = [planned(case, constants) for case in cases]
+    alone = [planned(case) for case in cases]
     assert rank_parameters(c, stage).tolist() == [one.parameters for one in alone]
-    assert operations(c, stage, constants).tolist() == [one.flops for one in alone]
-    for (kind, group), (num_bytes, calls) in traffic(c, stage, constants).items():
+    assert operations(c, stage).tolist() == [one.flops for one in alone]
+    for (kind, group), (num_bytes, calls) in traffic(c, stage).items():
         expected = [one.collectives.get(f"{kind} {group}", (0, 0)) for one in alone]
         assert num_bytes.tolist() == [both[0] for both in expected], (kind, group)
         assert calls.tolist() == [both[1] for both in expected], (kind, group)
@@ -53,4 +52,5 @@ def test_stages_of_a_short_pipeline_are_the_same_ones(cases: list[Case]) -> None
 
 def test_what_the_trainer_takes_the_planner_calls_legal(cases: list[Case]) -> None:
     c = side_by_side(cases)
-    assert judge(c).legal.all(), [cases[place].describe() for place in np.flatnonzero(~judge(c).legal)]
+    legal, _ = judge(c)
+    assert legal.all(), [cases[place].describe() for place in np.flatnonzero(~legal)]

@@ -15,8 +15,7 @@ from support.jobs import Case
 
 import nlp_bench
 from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Machines, Network, Spread
-from nlp_bench.plan.constants import Constants, read_constants
+from nlp_bench.plan.configurations import PRECISIONS, RECOMPUTE, Configurations, Machines, Network, Spread
 from nlp_bench.plan.memory.trainer import rank_memory
 from nlp_bench.plan.work import rank_parameters, stage_of
 from nlp_bench.rehearse.ranks import rehearse_ranks, work_of
@@ -24,7 +23,7 @@ from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train.settings import Settings
 
 
-def configuration_of(case: Case, constants: Constants) -> Configurations:
+def configuration_of(case: Case) -> Configurations:
     """Return the case as the planner sees it: N = 1."""
     s, layout = case.settings, case.layout
     network = {
@@ -71,7 +70,7 @@ def configuration_of(case: Case, constants: Constants) -> Configurations:
         spread=Spread(**_numbers(spread), **_flags(switches), **{k: np.asarray([v]) for k, v in codes.items()}),
         machines=Machines(gpu=np.zeros(1, dtype=np.int64), **machine),
         framework=np.zeros(1, dtype=np.int64),
-        precision=np.asarray([constants.precisions.index(precision_of(s))]),
+        precision=np.asarray([PRECISIONS.index(precision_of(s))]),
     )
 
 
@@ -99,16 +98,15 @@ class Counts:
     split: dict[str, float]
 
 
-def planned(case: Case, constants: Constants | None = None) -> Counts:
+def planned(case: Case) -> Counts:
     """Ask the planner."""
-    constants = constants or read_constants()
-    c = configuration_of(case, constants)
+    c = configuration_of(case)
     stage = stage_of(c, np.asarray([float(case.stage)]))
-    sent = traffic(c, stage, constants)
-    memory = rank_memory(c, stage, constants)
+    sent = traffic(c, stage)
+    memory = rank_memory(c, stage)
     return Counts(
         parameters=whole(rank_parameters(c, stage)),
-        flops=whole(operations(c, stage, constants)),
+        flops=whole(operations(c, stage)),
         collectives={
             f"{kind} {group}": (whole(num_bytes), whole(calls))
             for (kind, group), (num_bytes, calls) in sent.items()
@@ -169,9 +167,8 @@ class Pair:
 
 def compare(cases: list[Case]) -> Iterator[Pair]:
     """Rehearse every case, and plan it; in order."""
-    constants = read_constants()
     for case, counts in zip(cases, _rehearsed(cases), strict=True):
-        yield Pair(case=case, planned=planned(case, constants), rehearsed=counts)
+        yield Pair(case=case, planned=planned(case), rehearsed=counts)
 
 
 def _rehearsed(cases: list[Case]) -> list[Counts]:
@@ -192,8 +189,7 @@ def _rehearsed(cases: list[Case]) -> list[Counts]:
 
 def side_by_side(cases: list[Case]) -> Configurations:
     """Return all cases as N configurations."""
-    constants = read_constants()
-    single = [configuration_of(case, constants) for case in cases]
+    single = [configuration_of(case) for case in cases]
 
     def joined(part: str) -> dict[str, Any]:
         return {

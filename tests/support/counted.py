@@ -8,7 +8,6 @@ package, train/attention.py, train/kernels, train/trainer.py.
 import numpy as np
 
 from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Numbers
-from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.work import (
     SINGLE,
     Stage,
@@ -32,7 +31,7 @@ from nlp_bench.plan.work import (
 FULL = RECOMPUTE.index("full")
 
 
-def operations(c: Configurations, stage: Stage, constants: Constants) -> Numbers:
+def operations(c: Configurations, stage: Stage) -> Numbers:
     """Return the FLOPs of products with weights and of attention that a rank of this stage executes in one iteration.
 
     The gradients of a product take two products. Of attention the backward pass makes the scores again: five products in place
@@ -43,7 +42,7 @@ def operations(c: Configurations, stage: Stage, constants: Constants) -> Numbers
     again = c.spread.recompute == FULL
     layers, micro = stage.layers, c.spread.num_microbatches
     products = layers * (3.0 + again) * layer_products(c) + stage.last * 3 * head_products(c)
-    times = np.where(keeps_scores(c, constants), 3.0, 3.5) + again
+    times = np.where(keeps_scores(c), 3.0, 3.5) + again
     return np.asarray(micro * products + micro * layers * times * layer_core(c) * visible_share(c))
 
 
@@ -51,11 +50,11 @@ Traffic = dict[tuple[str, str], tuple[Numbers, Numbers]]
 """By kind and group, in the words of `nlp_bench.rehearse.report.Collective`: bytes of all messages together, and how many; shape [N]."""
 
 
-def traffic(c: Configurations, stage: Stage, constants: Constants) -> Traffic:
+def traffic(c: Configurations, stage: Stage) -> Traffic:
     """Return what a rank of this stage sends and receives."""
     found: Traffic = {}
     for part in (_layers, _ends, _context, _pipeline, _gradients, _small):
-        for kind, group, size, calls in part(c, stage, constants):
+        for kind, group, size, calls in part(c, stage):
             number = np.where(_ranks(c, group) > 1, calls, 0.0)
             num_bytes, num_calls = found.get((kind, group), (np.zeros(()), np.zeros(())))
             found[kind, group] = num_bytes + size * number, num_calls + number
@@ -66,18 +65,18 @@ Part = tuple[str, str, Numbers, Numbers]
 """Kind, group, bytes of one call, calls."""
 
 
-def stream_bytes(c: Configurations, constants: Constants) -> Numbers:
+def stream_bytes(c: Configurations) -> Numbers:
     """Bytes of the residual stream of one micro-batch, all tensor-parallel ranks' shares together."""
-    return tokens(c) * c.network.hidden_size * element_bytes(c, constants)
+    return tokens(c) * c.network.hidden_size * element_bytes(c)
 
 
-def _layers(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
+def _layers(c: Configurations, stage: Stage) -> list[Part]:
     """Two products by columns and two by rows in every layer, each forward and backward, and forward again in full recompute.
 
     Under sequence parallelism an all-reduce becomes an all-gather or a reduce-scatter, and the backward pass gathers the input
     of a product by columns once more: only its share was kept.
     """
-    stream, split = stream_bytes(c, constants), _split(c)
+    stream, split = stream_bytes(c), _split(c)
     again = np.where(c.spread.recompute == FULL, 2.0, 0.0)
     micro = stage.layers * c.spread.num_microbatches
     return [
@@ -87,9 +86,9 @@ def _layers(c: Configurations, stage: Stage, constants: Constants) -> list[Part]
     ]
 
 
-def _ends(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
+def _ends(c: Configurations, stage: Stage) -> list[Part]:
     """Return those of the embedding, the output layer and the loss (its maximum, then its sum beside the target's logit, in float32)."""
-    stream, split, micro = stream_bytes(c, constants), _split(c), c.spread.num_microbatches
+    stream, split, micro = stream_bytes(c), _split(c), c.spread.num_microbatches
     learned = c.network.num_learned_positions > 0
     first, last = stage.first * micro, stage.last * micro
     return [
@@ -100,21 +99,21 @@ def _ends(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
     ]
 
 
-def _context(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
+def _context(c: Configurations, stage: Stage) -> list[Part]:
     """Keys and values of the whole sequence in every layer (train/attention.py)."""
-    both = 2 * c.spread.context * tokens(c) * c.network.key_value_width / c.spread.tensor * element_bytes(c, constants)
+    both = 2 * c.spread.context * tokens(c) * c.network.key_value_width / c.spread.tensor * element_bytes(c)
     micro = stage.layers * c.spread.num_microbatches
     again = c.spread.recompute == FULL
     return [("all_gather", "context", both, micro * (1.0 + again)), ("reduce_scatter", "context", both, micro)]
 
 
-def _pipeline(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
+def _pipeline(c: Configurations, stage: Stage) -> list[Part]:
     """Every virtual stage but the model's first receives a stream and sends its gradient; likewise at its other end.
 
     Between two interleaved ranks one direction uses the group of all ranks: two neighbours would else share a communicator
     (pipeline_parallel/p2p_communication.py, `_p2p_ops`).
     """
-    share = stream_bytes(c, constants) / np.where(_split(c), c.spread.tensor, 1)
+    share = stream_bytes(c) / np.where(_split(c), c.spread.tensor, 1)
     inner = c.spread.num_microbatches * (2 * c.spread.virtual - stage.first - stage.last)
     two = (c.spread.pipeline == 2) & (c.spread.virtual > 1)
     aside = {"send": two & stage.last, "recv": two & stage.first}
@@ -122,7 +121,7 @@ def _pipeline(c: Configurations, stage: Stage, constants: Constants) -> list[Par
     return [*own, *((kind, "world", share, inner * other) for kind, other in aside.items())]
 
 
-def _gradients(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
+def _gradients(c: Configurations, stage: Stage) -> list[Part]:
     """One call per bucket, and the tied embedding's two copies."""
     (every, calls), shared = buckets_of(c, stage), shares_optimizer(c)
     numbers = every / calls
@@ -130,16 +129,16 @@ def _gradients(c: Configurations, stage: Stage, constants: Constants) -> list[Pa
     return [
         ("all_reduce", "data", SINGLE * numbers, calls * ~shared),
         ("reduce_scatter", "data", SINGLE * numbers, calls * shared),
-        ("all_gather", "data", element_bytes(c, constants) * numbers, calls * shared),
+        ("all_gather", "data", element_bytes(c) * numbers, calls * shared),
         ("all_reduce", "embedding", SINGLE * table_parameters(c), np.where(tied, 1.0, 0.0)),
     ]
 
 
-def _small(c: Configurations, stage: Stage, constants: Constants) -> list[Part]:
+def _small(c: Configurations, stage: Stage) -> list[Part]:
     """Gradients that sequence-parallel ranks have only a part of; the norm of all gradients, the overflow flag, the mean loss."""
     flat = c.network.norm_parameters * (2 * stage.layers + stage.last)
     flat = flat + 2 * c.network.hidden_size * c.network.linear_biases * stage.layers
-    shared, calls = shares_optimizer(c), 1.0 + is_float16(c, constants)
+    shared, calls = shares_optimizer(c), 1.0 + is_float16(c)
     one = np.asarray(float(SINGLE))
     return [
         ("all_reduce", "tensor", SINGLE * flat, np.where(_split(c), 1.0, 0.0)),

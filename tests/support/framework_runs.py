@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 
 from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Machines, Network, Spread
+from nlp_bench.plan.configurations import PRECISIONS, RECOMPUTE, Configurations, Machines, Network, Spread
 from nlp_bench.plan.constants import Constants, MemoryConstants, read_constants
 
 FRAMEWORKS = (
@@ -19,8 +19,6 @@ FRAMEWORKS = (
     "Megatron-LM before flash attention",
     "somebody's own",
 )
-GPUS = ("A100-SXM4-80GB", "H100-SXM5-80GB")
-PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "fp32")
 GPT = {
     "num_layers": 8,
     "hidden_size": 1024,
@@ -71,9 +69,7 @@ A100 = {
 @dataclass(frozen=True, kw_only=True)
 class _Few:
     memory: MemoryConstants
-    gpus: tuple[str, ...] = GPUS
     frameworks: tuple[str, ...] = FRAMEWORKS
-    precisions: tuple[str, ...] = PRECISIONS
 
 
 def constants() -> Constants:

@@ -9,30 +9,33 @@ Behind the rules stand megatron-core's `TransformerConfig.__post_init__` (transf
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeVar
 
 from nlp_bench.errors import UsageError
 
-Number: TypeAlias = Any
+Number = TypeVar("Number", bound=Any)
 """A whole number, or a numpy array of whole numbers of shape [N] or [] (int64 or float64)."""
-Flag: TypeAlias = Any
+Flag = TypeVar("Flag", bound=Any)
 """True or false, or a boolean numpy array of shape [N] or []."""
+_ZERO: Any = 0
+_ONE: Any = 1
+_OFF: Any = False
 SHARDING = ("none", "optimizer", "gradients", "parameters")
 """What the ranks of a shard group hold one share of: nothing, the optimizer state (Megatron's distributed optimizer, ZeRO-1),
 the gradients too (ZeRO-2), the parameters too (FSDP full shard, ZeRO-3)."""
 
 
-def _not(flag: Flag) -> Flag:
+def _not(flag: Any) -> Any:
     return flag ^ True
 
 
-def _at_least_one(number: Number) -> Number:
+def _at_least_one(number: Any) -> Any:
     return number + (number < 1) * (1 - number)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """The sizes and switches of one layout, or of N: each field a number or an array."""
+class Spread(Generic[Number, Flag]):
+    """How the work of one run, or of N, is spread over ranks: each field a number or an array."""
 
     num_gpus: Number
     """Ranks of the job."""
@@ -40,80 +43,86 @@ class Sizes:
     """Tensor-parallel size: ranks that share each layer."""
     pipeline: Number
     """Pipeline-parallel size: stages that the layers are cut into."""
-    context: Number = 1
+    context: Number = _ONE
     """Context-parallel size: ranks that share each sequence."""
-    virtual: Number = 1
+    virtual: Number = _ONE
     """Virtual stages of each pipeline rank; 1 without interleaving."""
-    layers_per_virtual: Number = 0
-    """Layers of one virtual stage, where these were given and not their number; else 0."""
-    first_layers: Number = 0
+    first_layers: Number = _ZERO
     """Layers of the first pipeline rank where it differs; 0: all alike."""
-    last_layers: Number = 0
+    last_layers: Number = _ZERO
     """Layers of the last pipeline rank where it differs; 0: all alike."""
-    micro_batch_size: Number = 1
+    micro_batch_size: Number = _ONE
     """Samples of one forward pass."""
     global_batch_size: Number
     """Samples of one iteration."""
-    microbatch_group: Number = 0
-    """Micro-batches that a virtual stage takes in a row; 0: as many as there are pipeline stages."""
-    sequence_parallel: Flag = False
+    sequence_parallel: Flag = _OFF
     """Whether normalisations are split along the sequence; of no effect with one tensor-parallel rank."""
-    sharding: Number = 0
-    """Place in SHARDING."""
-    overlap_grad_reduce: Flag = False
+    overlap_grad_reduce: Flag = _OFF
     """Whether gradients are reduced while the backward pass runs."""
-    overlap_param_gather: Flag = False
+    overlap_param_gather: Flag = _OFF
     """Whether parameters are gathered while the forward pass runs."""
-    num_layers: Number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes(Spread[Any, Any]):
+    """The sizes and switches of one layout and of its model, or of N, by which the rules judge."""
+
+    sharding: Any = 0
+    """Place in SHARDING."""
+    layers_per_virtual: Any = 0
+    """Layers of one virtual stage, where these were given and not their number; else 0."""
+    microbatch_group: Any = 0
+    """Micro-batches that a virtual stage takes in a row; 0: as many as there are pipeline stages."""
+    num_layers: Any
     """Layers that the pipeline cuts into stages: of T5 encoder's and decoder's."""
-    num_attention_heads: Number
+    num_attention_heads: Any
     """Query heads."""
-    num_query_groups: Number
+    num_query_groups: Any
     """Key and value heads."""
-    ffn_hidden_size: Number
+    ffn_hidden_size: Any
     """Inner width of the feed-forward block."""
-    sequence_length: Number
+    sequence_length: Any
     """Tokens of a sample."""
-    decoder_sequence_length: Number = 0
+    decoder_sequence_length: Any = 0
     """Tokens of T5's decoder per sample; 0 without one."""
 
     @property
-    def model_parallel(self) -> Number:
+    def model_parallel(self) -> Any:
         """Ranks that share one replica of the model."""
         return self.tensor * self.pipeline * self.context
 
     @property
-    def data(self) -> Number:
+    def data(self) -> Any:
         """Data-parallel size: replicas of the model."""
         return self.num_gpus // self.model_parallel
 
     @property
-    def per_pass(self) -> Number:
+    def per_pass(self) -> Any:
         """Samples of one forward pass of all replicas."""
         return self.data * self.micro_batch_size
 
     @property
-    def num_microbatches(self) -> Number:
+    def num_microbatches(self) -> Any:
         """Micro-batches of one iteration and pipeline (GAS); 0 where the replicas are none or more than the samples."""
         return self.global_batch_size // _at_least_one(self.per_pass)
 
     @property
-    def group(self) -> Number:
+    def group(self) -> Any:
         """Micro-batches that a virtual stage takes in a row."""
         return self.microbatch_group + (self.microbatch_group == 0) * self.pipeline
 
     @property
-    def other_layers(self) -> Number:
+    def other_layers(self) -> Any:
         """Layers of all stages that have no number of their own."""
         return self.num_layers - self.first_layers - self.last_layers
 
     @property
-    def num_others(self) -> Number:
+    def num_others(self) -> Any:
         """Stages that have no number of layers of their own."""
         return self.pipeline - (self.first_layers > 0) * 1 - (self.last_layers > 0) * 1
 
     @property
-    def middle_layers(self) -> Number:
+    def middle_layers(self) -> Any:
         """Layers of each stage that has no number of its own, rounded down where they do not divide."""
         return self.other_layers // _at_least_one(self.num_others)
 
@@ -136,7 +145,7 @@ class Rule:
     """What it is called, in the planner's record too."""
     field: str
     """The field of run.json that an error begins with."""
-    broken: Callable[[Sizes], Flag]
+    broken: Callable[[Sizes], Any]
     """Where it is broken."""
     text: Callable[[Sizes], str]
     """The arithmetic of one layout that breaks it."""
@@ -159,7 +168,7 @@ def _divides(code: str, field: str, what: str, of: str) -> Rule:
     )
 
 
-def _uneven_split(s: Sizes) -> Flag:
+def _uneven_split(s: Sizes) -> Any:
     return (s.sequence_length % (s.tensor * s.context) != 0) | (s.decoder_sequence_length % s.tensor != 0)
 
 
@@ -169,7 +178,7 @@ def _say_split(s: Sizes) -> str:
     return multiple("decoder_sequence_length", s.decoder_sequence_length, "tp", s.tensor)
 
 
-def _uneven_stages(s: Sizes) -> Flag:
+def _uneven_stages(s: Sizes) -> Any:
     rest, others = s.other_layers, s.num_others
     alone = (others < s.pipeline) & (s.pipeline == 1)
     none_left = (others < 1) & (rest != 0)
@@ -191,13 +200,14 @@ def _say_stages(s: Sizes) -> str:
 
 
 def _say_layers_per_virtual(s: Sizes) -> str:
+    each = s.layers_per_virtual
     if s.first_layers or s.last_layers:
-        return f"{s.layers_per_virtual} does not go with uneven stages; give --num-virtual-stages-per-pipeline-rank"
-    of = f"pp*num_layers_per_virtual_pipeline_stage = {s.pipeline}*{s.layers_per_virtual}"
-    return multiple("num_layers", s.num_layers, of, s.pipeline * s.layers_per_virtual)
+        return f"{each} does not go with uneven stages; give --num-virtual-stages-per-pipeline-rank"
+    of = f"pp*num_layers_per_virtual_pipeline_stage = {s.pipeline}*{each}"
+    return multiple("num_layers", s.num_layers, of, s.pipeline * each)
 
 
-def _uneven_virtual(s: Sizes) -> Flag:
+def _uneven_virtual(s: Sizes) -> Any:
     uneven = (s.first_layers % s.virtual != 0) | (s.last_layers % s.virtual != 0) | (s.middle_layers % s.virtual != 0)
     return (s.virtual > 1) & uneven
 
@@ -209,7 +219,7 @@ def _say_virtual(s: Sizes) -> str:
     return f"stages of {held} layers are not all multiples of vpp = {s.virtual}"
 
 
-def _broken_groups(s: Sizes) -> Flag:
+def _broken_groups(s: Sizes) -> Any:
     count, group, stages = s.num_microbatches, s.group, s.pipeline
     last = count % group
     return (s.virtual > 1) & ((count < group) | ((last > 0) & (last < stages)))
@@ -223,18 +233,9 @@ def _say_groups(s: Sizes) -> str:
     elif count < group:
         said = f"interleaving takes groups of {group} micro-batches, and there are {count}"
     else:
-        said = (
-            f"{count} micro-batches in groups of {group} leave a last one of {count % group}, less than pp = {stages}"
-        )
+        last = count % group
+        said = f"{count} micro-batches in groups of {group} leave a last one of {last}, less than pp = {stages}"
     return f"{said}; {remedy}"
-
-
-def _say_overlap(_: Sizes) -> str:
-    return "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce"
-
-
-def _say_sharding(_: Sizes) -> str:
-    return "this trainer shards the optimizer state only (--use-distributed-optimizer), not gradients or parameters"
 
 
 VIRTUAL = "tuning.num_virtual_stages_per_pipeline_rank"
@@ -316,7 +317,9 @@ RULES = (
         code="sharding",
         field="tuning.use_distributed_optimizer",
         broken=lambda s: s.sharding > SHARDING.index("optimizer"),
-        text=_say_sharding,
+        text=lambda _: (
+            "this trainer shards the optimizer state only (--use-distributed-optimizer), not gradients or parameters"
+        ),
     ),
     Rule(
         code="overlap",
@@ -324,15 +327,15 @@ RULES = (
         broken=lambda s: (
             s.overlap_param_gather & _not((s.sharding >= SHARDING.index("optimizer")) & s.overlap_grad_reduce)
         ),
-        text=_say_overlap,
+        text=lambda _: "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce",
     ),
 )
 """In the order in which a layout is counted under the first rule that it breaks."""
 
 
-def judge(sizes: Sizes, rules: Iterable[Rule] = RULES) -> dict[str, Flag]:
+def judge(sizes: Sizes, rules: Iterable[Rule] = RULES) -> dict[str, Any]:
     """Return where each rule is broken, by its code."""
-    found: dict[str, Flag] = {}
+    found: dict[str, Any] = {}
     for rule in rules:
         broken = rule.broken(sizes)
         for other in rule.after:

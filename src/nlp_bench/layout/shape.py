@@ -6,35 +6,47 @@ the counts of FLOPs.
 """
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from nlp_bench.errors import UsageError
 
-Number = TypeVar("Number")
-FAMILIES = ("gpt", "t5", "bert")
+Number = TypeVar("Number", bound=Any)
+Flag = TypeVar("Flag", bound=Any)
+_OFF: Any = False
+_ON: Any = True
+_NO: Any = 0
 RELATIVE_BUCKETS = 32
 """Rows of T5's table of relative positions, Megatron-LM's default of `relative_attention_num_buckets`."""
 
 
-class Layer:
-    """Widths, weights and parameters of one layer. Each field is a number, or a numpy array of numbers in the planner."""
+@dataclass(frozen=True, kw_only=True)
+class Layer(Generic[Number, Flag]):
+    """Widths, weights and parameters of one layer, and how many there are; numbers of one model, or in the planner arrays of many."""
 
-    hidden_size: Any
+    num_layers: Number
+    """Transformer layers (of T5 the encoder's)."""
+    hidden_size: Number
     """Width of the residual stream."""
-    ffn_hidden_size: Any
+    ffn_hidden_size: Number
     """Inner width of the feed-forward block (of one branch, where it is gated)."""
-    num_attention_heads: Any
-    """Query heads."""
-    num_query_groups: Any
+    num_attention_heads: Number
+    """Query heads per layer."""
+    num_query_groups: Number
     """Key and value heads (equal to the query heads without grouped-query attention)."""
-    head_width: Any
+    sequence_length: Number
+    """Tokens per sample."""
+    head_width: Number | None = None
     """Width of one head (Megatron-LM's `kv_channels`), None for hidden size / heads."""
-    gated: Any
+    gated: Flag = _OFF
     """Whether the feed-forward block is gated (SwiGLU: three matrices in place of two)."""
-    linear_biases: Any
+    untied_embeddings: Flag = _OFF
+    """Whether the output layer has weights of its own: parameters more, FLOPs the same (it is multiplied either way)."""
+    linear_biases: Flag = _ON
     """Whether the linear layers of a layer have biases (the output layer never has one)."""
-    norm_biases: Any
+    norm_biases: Flag = _ON
     """Whether a normalisation has a bias beside its weight (LayerNorm, not RMSNorm)."""
+    num_learned_positions: Number = _NO
+    """Rows of a learned position embedding; 0 for rotary positions, which have no parameters."""
 
     @property
     def width_per_head(self) -> Any:
@@ -101,35 +113,11 @@ class Stack:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelShape(Layer):
+class ModelShape(Layer[int, bool]):
     """The numbers that FLOPs and parameters of a dense GPT depend on. Raises UsageError where they contradict each other."""
 
-    num_layers: int
-    """Transformer layers."""
-    hidden_size: int
-    """Width of the residual stream."""
-    ffn_hidden_size: int
-    """Inner width of the feed-forward block (of one branch, where it is gated)."""
-    num_attention_heads: int
-    """Query heads per layer."""
-    num_query_groups: int
-    """Key/value heads per layer."""
-    sequence_length: int
-    """Tokens per sample."""
     padded_vocab_size: int
     """Rows of the embedding table, padding included: the padding rows are multiplied too."""
-    gated: bool = False
-    """Whether the feed-forward block is gated."""
-    head_width: int | None = None
-    """Width of one head, None for hidden size / heads."""
-    untied_embeddings: bool = False
-    """Whether the output layer has weights of its own: parameters more, FLOPs the same (it is multiplied either way)."""
-    linear_biases: bool = True
-    """Whether the linear layers of a layer have biases."""
-    norm_biases: bool = True
-    """Whether a normalisation has a bias."""
-    num_learned_positions: int = 0
-    """Rows of a learned position embedding; 0 for rotary positions, which have no parameters."""
 
     def __post_init__(self) -> None:
         if self.head_width is None and self.hidden_size % self.num_attention_heads:
@@ -197,6 +185,12 @@ class ModelShape(Layer):
         return 24 * passes * length * layers * width**2 * corrections
 
 
+def _legacy(shape: ModelShape, passes: int) -> float:
+    """Return the analogue of the published tables' count for one sample."""
+    layers = sum(stack.num_layers * stack.layer(causal=False) for stack in shape.stacks)
+    return passes * layers + 3 * shape.head_flops
+
+
 @dataclass(frozen=True, kw_only=True)
 class T5Shape(ModelShape):
     """An encoder of `num_layers` and a decoder that attends to it; `sequence_length` is the encoder's."""
@@ -246,9 +240,7 @@ class T5Shape(ModelShape):
         bias_tables = 2 * RELATIVE_BUCKETS * self.num_attention_heads if self.relative_positions else 0
         return int(layers + 2 * self.norm_parameters + self.table_parameters + bias_tables)
 
-    def legacy_flops(self, passes: int) -> float:
-        """Return the analogue of the published tables' count for one sample."""
-        return _legacy(self, passes)
+    legacy_flops = _legacy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,14 +272,11 @@ class BertShape(ModelShape):
         binary = 2 * width + width**2 + width + 2 * width + 2 if self.binary_head else 0
         return int(super().parameters + head + binary)
 
-    def legacy_flops(self, passes: int) -> float:
-        """Return the analogue of the published tables' count for one sample."""
-        return _legacy(self, passes)
+    legacy_flops = _legacy
 
 
-def _legacy(shape: ModelShape, passes: int) -> float:
-    layers = sum(stack.num_layers * stack.layer(causal=False) for stack in shape.stacks)
-    return passes * layers + 3 * shape.head_flops
+_KINDS: dict[str, type[ModelShape]] = {"gpt": ModelShape, "t5": T5Shape, "bert": BertShape}
+FAMILIES = tuple(_KINDS)
 
 
 def shape_of(family: str, **values: Any) -> ModelShape:
@@ -295,7 +284,7 @@ def shape_of(family: str, **values: Any) -> ModelShape:
 
     Raises UsageError where the values contradict each other.
     """
-    kind: type[ModelShape] = {"gpt": ModelShape, "t5": T5Shape, "bert": BertShape}[family]
+    kind = _KINDS[family]
     return kind(**{name: value for name, value in values.items() if name in kind.__dataclass_fields__})
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.plan.neighbours import Near, extrapolated, nearest, offered, read_points
 from nlp_bench.plan.problem import Problem, rule_files
 from nlp_bench.plan.ranking import Answer, Row
-from nlp_bench.plan.sweep import command, run_words
+from nlp_bench.plan.sweep import run_words
 
 SCHEMA = "nlp-bench/bid/1"
 
@@ -126,7 +127,7 @@ def bid(answer: Answer, *, margin: float | None = None, files: Files | None = No
         row=row,
         problem=problem,
         near=nearest(offer, rows),
-        extrapolated=extrapolated(offer, rows),
+        extrapolated=tuple(extrapolated(offer, rows)),
         rules=tuple(_rules(problem)),
         constants=_identity(files.constants or catalog.table("plan.toml")),
         program=f"nlp-bench {made.version}" + (f", commit {commit[:12]}{state}" if commit else ""),
@@ -136,7 +137,7 @@ def bid(answer: Answer, *, margin: float | None = None, files: Files | None = No
             "stability over hours: failures of nodes, slow nodes, a shared network or file system",
             "power and energy, and the loss that is reached",
         ),
-        commands={verb: command(verb, words) for verb in ("rehearse", "submit")},
+        commands={verb: shlex.join(["nlp-bench", verb, *words]) for verb in ("rehearse", "submit")},
     )
 
 

@@ -11,7 +11,7 @@ from nlp_bench.config import catalog
 from nlp_bench.config.model import Architecture, Model, num_parameters
 from nlp_bench.plan.problem import Fixed, Problem
 from nlp_bench.plan.ranking import Row, rows_of
-from nlp_bench.plan.search.search import Search, search
+from nlp_bench.plan.search.search import search
 from nlp_bench.plan.search.space import has_layout
 from nlp_bench.plan.work import head_products, layer_core, layer_products
 
@@ -91,28 +91,16 @@ def _best(problem: Problem, limit_s: float, usable: tuple[int, ...]) -> Iterator
     per_report = problem.tokens / problem.tokens_per_iteration
     for number in usable:
         found = search(usual, nodes=number)
-        seconds = _fastest(found) * per_report
-        if seconds > limit_s * NEAR:
-            if np.isfinite(seconds):
-                yield _row(found, problem)
-            continue
-        full = search(problem, nodes=number)
-        if len(full.ranked):
-            yield _row(full, problem)
+        seconds = float(found.figures.iteration_s[found.ranked[0]]) * per_report if len(found.ranked) else np.inf
+        if seconds <= limit_s * NEAR:
+            found = search(problem, nodes=number)
+        yield from rows_of(found.space.legal, problem, found.ranked[:1], is_ranked=True)
 
 
 def _usual(fixed: Fixed) -> Fixed:
     """Return what is fixed, and the switches that nearly always are part of the best."""
     usual = {name: True for name in ("sequence_parallel", "distributed_optimizer") if getattr(fixed, name) is None}
     return replace(fixed, **usual)  # type: ignore[arg-type]  # both are flags
-
-
-def _fastest(found: Search) -> float:
-    return float(found.figures.iteration_s[found.ranked[0]]) if len(found.ranked) else float("inf")
-
-
-def _row(found: Search, problem: Problem) -> Row:
-    return rows_of(found.space.legal.take(found.ranked[:1]), problem, ranks=range(1, 2))[0]
 
 
 DAY_S = 86400
@@ -171,19 +159,16 @@ def recommend(days: float, make: Callable[[Model], Problem]) -> Recommendation:
     problem = make(sizes[0][0])
     while high - low > 1:
         middle = (low + high) // 2
-        problem = make(sizes[middle][0])
-        seen[middle] = _predicted(problem, published=sizes[middle][1])
+        model, published = sizes[middle]
+        problem = make(model)
+        found = search(problem)
+        best = next(iter(rows_of(found.space.legal, problem, found.ranked[:1])), None)
+        seen[middle] = Size(model=problem.model, published=published, row=best)
         taken = seen[middle].days
         low, high = (middle, high) if taken is not None and taken <= days else (low, middle)
     return Recommendation(
         days=days, problem=problem, chosen=seen.get(low), looked_at=tuple(seen[place] for place in sorted(seen))
     )
-
-
-def _predicted(problem: Problem, *, published: bool) -> Size:
-    found = search(problem)
-    rows = rows_of(found.space.legal.take(found.ranked[:1]), problem) if len(found.ranked) else []
-    return Size(model=problem.model, published=published, row=rows[0] if rows else None)
 
 
 def candidates() -> list[tuple[Model, bool]]:

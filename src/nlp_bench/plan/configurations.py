@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nlp_bench.errors import UsageError
+from nlp_bench.layout import rules, shape
 from nlp_bench.layout.shape import Layer
 
 T = TypeVar("T")
@@ -19,66 +20,36 @@ Codes = npt.NDArray[np.int64]
 """Positions in a tuple of words, shape [N] or []."""
 
 RECOMPUTE = ("none", "selective", "full")
+GENERATIONS = ("ampere", "hopper", "blackwell", "blackwell ultra", "other")
+"""What `Machines.gpu` points to: efficiencies belong to a generation, everything else to a data sheet."""
+PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "fp32", "mxfp8", "fp8-rowwise")
+"""What `Configurations.precision` points to: number formats."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network(Layer):
+class Network(Layer[Numbers, Flags]):
     """The shapes of decoder-only models, as `nlp_bench.layout.shape.ModelShape` has one."""
 
-    num_layers: Numbers
-    hidden_size: Numbers
-    ffn_hidden_size: Numbers
-    """Inner width of the feed-forward block (of one branch, where it is gated)."""
-    num_attention_heads: Numbers
-    num_query_groups: Numbers
-    """Key and value heads."""
-    head_width: Numbers
     vocab_size: Numbers
     """Words of the tokenizer, before padding to a multiple of `vocab_multiple` x tensor parallel."""
     vocab_multiple: Numbers
     """Megatron-LM's --make-vocab-size-divisible-by."""
-    sequence_length: Numbers
-    gated: Flags
-    untied_embeddings: Flags
-    linear_biases: Flags
-    norm_biases: Flags
-    """Whether normalisations have a bias (LayerNorm)."""
-    num_learned_positions: Numbers
-    """Rows of a learned position embedding; 0: rotary."""
     dropout: Flags = field(default_factory=lambda: np.asarray(False))
     """Whether the residual stream and the attention weights have dropout, whose masks the backward pass needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spread:
+class Spread(rules.Spread[Numbers, Flags]):
     """How the work is spread over ranks."""
 
-    num_gpus: Numbers
-    tensor: Numbers
-    pipeline: Numbers
-    virtual: Numbers
-    """Virtual stages of each rank; 1 without interleaving."""
-    context: Numbers
     data: Numbers
     """Data-parallel size: num_gpus / (tensor x pipeline x context)."""
-    micro_batch_size: Numbers
-    global_batch_size: Numbers
-    first_layers: Numbers
-    """Layers of the first pipeline rank where it differs; 0: all alike."""
-    last_layers: Numbers
-    """Layers of the last pipeline rank where it differs; 0: all alike."""
-    recompute: Codes
-    """Of RECOMPUTE; full is uniform, each layer alone; selective is the attention core."""
-    sequence_parallel: Flags
-    """Whether normalisations are split along the sequence; never with one tensor-parallel rank."""
     sharding: Codes
     """Of SHARDING."""
     shard_group: Numbers
     """Ranks that hold one share each; the data-parallel times the context-parallel size unless a framework says otherwise."""
-    overlap_grad_reduce: Flags
-    """Whether gradients are reduced while the backward pass runs."""
-    overlap_param_gather: Flags
-    """Whether parameters are gathered while the forward pass runs."""
+    recompute: Codes
+    """Of RECOMPUTE; full is uniform, each layer alone; selective is the attention core."""
 
     @property
     def num_microbatches(self) -> Numbers:
@@ -136,9 +107,9 @@ class Configurations:
 
 def struct(kind: type[T], values: Mapping[str, Any]) -> T:
     """Return a struct of arrays from plain numbers, or lists of them, by the names of its fields; of each the type that it has."""
-    types: dict[Any, Any] = {Numbers: np.float64, Flags: np.bool_, Codes: np.int64}
+    types: dict[Any, Any] = {shape.Flag: np.bool_, rules.Flag: np.bool_, Flags: np.bool_, Codes: np.int64}
     known = [one for one in fields(kind) if one.name in values]  # type: ignore[arg-type]  # every one is a dataclass
-    return kind(**{one.name: np.asarray(values[one.name], dtype=types[one.type]) for one in known})
+    return kind(**{one.name: np.asarray(values[one.name], dtype=types.get(one.type, np.float64)) for one in known})
 
 
 def _take(part: Any, chosen: npt.NDArray[Any]) -> Any:
@@ -157,45 +128,30 @@ class Framework:
 
     name: str
     family: str
-    """Of FAMILIES."""
     attention: str
-    """Of ATTENTION."""
     streams: str
-    """Of STREAMS: who joins what lies between the matrix products."""
     overlap: bool
-    """Whether data-parallel traffic overlaps with compute, unless a configuration says otherwise."""
     gradient_bytes: float
-    """Bytes of one gradient on the network."""
     source: str
     words: tuple[str, ...] = ()
-    """Parts of a published framework's name, lower case."""
     before: float = float("inf")
-    """Year, with its fraction, from which on the entry no longer holds."""
     since: float = 0.0
-    """Year from which on it holds."""
     after_ampere: bool = False
-    """Whether it holds on GPUs after Ampere only."""
     tensor_overlap: bool = False
     """Whether all tensor-parallel traffic overlaps with products (userbuffers)."""
     backward_overlap: bool = False
-    """Whether that of the input's gradient overlaps with the product of the weights' gradient (megatron-core,
-    tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication)."""
+    """megatron-core, tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication."""
     early_stop: bool = False
-    """Whether recomputation leaves out the last product of a layer, whose result nobody needs."""
     half_recomputed: bool = False
     """Whether selective recompute means every other product and all that lies between."""
     one_per_chunk: bool = False
-    """Whether virtual stages, where they are not stated, hold one layer each."""
     deepspeed: bool = False
     """Whether DeepSpeed's pipeline engine reduces the gradients of a sharded optimizer."""
     slow_gathers: bool = False
     """Whether parameters are gathered at ZeRO-3's rate of 2021."""
 
     def __post_init__(self) -> None:
-        for name, word, known in (
-            ("family", self.family, FAMILIES),
-            ("attention", self.attention, ATTENTION),
-            ("streams", self.streams, STREAMS),
-        ):
+        for name, known in (("family", FAMILIES), ("attention", ATTENTION), ("streams", STREAMS)):
+            word = getattr(self, name)
             if word not in known:
                 raise UsageError(f"framework {self.name}: {name} {word!r} is not one of {', '.join(known)}")

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.plan.configurations import FAMILIES, Configurations, Flags, Framework, Numbers
+from nlp_bench.plan.configurations import FAMILIES, GENERATIONS, Configurations, Flags, Framework, Numbers
 from nlp_bench.plan.interval import SIZES, TERMS, Reach, Seen, Term
 
 
@@ -39,11 +39,7 @@ class MemoryConstants:
     """Share of the GPU's memory above which a configuration surely does not fit; a rule."""
 
 
-FITTED = (
-    "deepspeed_bf16_gradient_bytes",
-    "deepspeed_buffer_bytes",
-    "internevo_state_bytes",
-)
+FITTED = ("deepspeed_bf16_gradient_bytes", "deepspeed_buffer_bytes", "internevo_state_bytes")
 """Constants that research/planner/memory.py finds; the others are published figures or rules."""
 
 
@@ -53,28 +49,26 @@ def memory_constants(table: Mapping[str, Any], where: str = "benchmark/plan.toml
     Raises UsageError that names the constant where one is missing, unknown, without a source, or not a number of 0 or more.
     """
     names = [field.name for field in fields(MemoryConstants)]
-    unknown = sorted(set(table) - set(names))
-    if unknown:
+    if unknown := sorted(set(table) - set(names)):
         raise UsageError(f"{where}: [memory] has no constant {unknown[0]!r}: the constants are {', '.join(names)}")
-    return MemoryConstants(**{name: _memory_value(table, name, where) for name in names})
+    for name in names:
+        value = _with_source(table.get(name), f"{where}: [memory]", name).get("value")
+        if not _is_number(value) or not 0 <= value < float("inf"):
+            raise UsageError(f"{where}: [memory] {name}: value = {value!r} is not a number of 0 or more")
+    return MemoryConstants(**{name: float(table[name]["value"]) for name in names})
 
 
-def _memory_value(table: Mapping[str, Any], name: str, where: str) -> float:
-    entry = table.get(name)
+def _with_source(entry: Any, where: str, name: str) -> Mapping[str, Any]:
     if not isinstance(entry, Mapping) or not entry.get("source"):
-        raise UsageError(
-            f'{where}: [memory] needs {name} = {{ value = NUMBER, source = "WHERE IT COMES FROM" }}, not {entry!r}'
-        )
-    value = entry.get("value")
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise UsageError(f"{where}: [memory] {name}: value = {value!r} is not a number of 0 or more")
-    return float(value)
+        raise UsageError(f'{where} needs {name} = {{ value = NUMBER, source = "WHERE IT COMES FROM" }}, not {entry!r}')
+    return entry
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 SCHEMA = "nlp-bench/plan/1"
-GENERATIONS = ("ampere", "hopper", "blackwell", "blackwell ultra", "other")
-"""What `Machines.gpu` points to: efficiencies belong to a generation, everything else to a data sheet."""
-PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "fp32", "mxfp8", "fp8-rowwise")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,18 +119,10 @@ class Constants:
     """Tables [[framework]]."""
     ends: Mapping[str, tuple[float, float]]
     """Table [interval]: the factors of the 90 % interval's ends near what was fitted, by framework family."""
-    interval_source: str = ""
-    """Where they come from."""
     reach: Reach | None = None
     """Tables [distance] and [[seen]]: how the ends widen away from what was fitted; None where the ends are of a person's own machine."""
     machine: Measured | None = None
     """Table [machine] of a person's own file."""
-    origin: str = "benchmark/plan.toml"
-    """The files that it was read from."""
-    gpus: tuple[str, ...] = GENERATIONS
-    """Names that `Machines.gpu` points to."""
-    precisions: tuple[str, ...] = PRECISIONS
-    """Number formats that `Configurations.precision` points to."""
     scratch: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """Lookup tables that are made once."""
 
@@ -155,18 +141,16 @@ class Constants:
 
     def cold(self) -> "Constants":
         """Return the track without any published point: every fitted constant at its prior."""
-        return self.with_values(
-            {name: one.prior for name, one in self.time.items() if one.fitted and one.prior is not None}
-        )
+        return self.with_values({name: one.prior for name, one in self.time.items() if one.fitted and one.prior})
 
     def fitted(self) -> tuple[str, ...]:
         """Return the names that the fit (research/planner) moves."""
         return tuple(name for name, one in self.time.items() if one.fitted)
 
     def by_generation(self, name: str) -> Numbers:
-        """Return `NAME_ampere`, `NAME_hopper`, ... in the order of `gpus`; a generation without its own has the nearest one's."""
+        """Return `NAME_ampere`, `NAME_hopper`, ... in the order of GENERATIONS; a generation without its own has the nearest one's."""
         kin = {"blackwell ultra": "blackwell", "ampere": "other"}
-        words = (gpu if f"{name}_{gpu}" in self.time else kin.get(gpu, "other") for gpu in self.gpus)
+        words = (gpu if f"{name}_{gpu}" in self.time else kin.get(gpu, "other") for gpu in GENERATIONS)
         return np.array([self[f"{name}_{word}"] for word in words])
 
     def trait(self, name: str) -> Any:
@@ -189,15 +173,14 @@ def read_constants(path: str | Path | None = None) -> Constants:
     from nlp_bench.config import catalog  # noqa: PLC0415  # only who plans pays for it
     from nlp_bench.config.table import build, read_toml  # noqa: PLC0415  # likewise
 
+    where = "benchmark/plan.toml"
     table = read_toml(catalog.table("plan.toml"), SCHEMA)
-    ends = dict(table["interval"])
     constants = Constants(
-        time={name: _constant(name, entry, "benchmark/plan.toml") for name, entry in table["time"].items()},
+        time={name: _constant(name, entry, where) for name, entry in table["time"].items()},
         memory=memory_constants(table.get("memory", {})),
-        traits=tuple(build(Framework, one, "benchmark/plan.toml: framework") for one in table["framework"]),
-        interval_source=str(ends.pop("source", "")),
-        ends=_ends(ends, "benchmark/plan.toml"),
-        reach=_reach(table, "benchmark/plan.toml"),
+        traits=tuple(build(Framework, one, f"{where}: framework") for one in table["framework"]),
+        ends=_ends(table["interval"], where),
+        reach=_reach(table, where),
     )
     return constants if path is None else overridden(constants, read_toml(Path(path), SCHEMA), str(path))
 
@@ -211,10 +194,9 @@ def overridden(constants: Constants, table: Mapping[str, Any], where: str) -> Co
     """Return the constants with the tables [time], [interval] and [machine] of a person's own file in their place."""
     allowed = ("time", "interval", "machine", "measurements", "about")
     if unknown := sorted(set(table) - set(allowed)):
-        raise UsageError(
-            f"{where}: [{unknown[0]}]: unknown table{nearest(unknown[0], list(allowed))}; it has {', '.join(allowed)}"
-        )
-    for name in ("time", "interval", "machine"):
+        near = nearest(unknown[0], list(allowed))
+        raise UsageError(f"{where}: [{unknown[0]}]: unknown table{near}; it has {', '.join(allowed)}")
+    for name in allowed[:3]:
         if not isinstance(table.get(name, {}), Mapping):
             raise UsageError(f"{where}: {name} = {table[name]!r} is no table; write [{name}] above its lines")
     changed = {}
@@ -222,37 +204,28 @@ def overridden(constants: Constants, table: Mapping[str, Any], where: str) -> Co
         if name not in constants.time:
             raise UsageError(f"{where}: [time] {name}: no such constant{nearest(name, list(constants.time))}")
         changed[name] = replace(_constant(name, entry, where), prior=None, spread=None)
-    ends = dict(table.get("interval", {}))
-    source = str(ends.pop("source", constants.interval_source))
     return replace(
         constants,
         time={**constants.time, **changed},
-        ends={**constants.ends, **_ends(ends, where)},
-        interval_source=source,
+        ends={**constants.ends, **_ends(table.get("interval", {}), where)},
         reach=None if {"interval", "machine"} & set(table) else constants.reach,
         machine=_measured(table["machine"], where) if "machine" in table else constants.machine,
-        origin=f"{constants.origin} and {where}",
         scratch={},
     )
 
 
 def _constant(name: str, entry: Any, where: str) -> Constant:
-    if not isinstance(entry, Mapping) or not entry.get("source"):
-        raise UsageError(
-            f'{where}: [time] needs {name} = {{ value = NUMBER, source = "WHERE IT COMES FROM" }}, not {entry!r}'
-        )
-    for field_name in ("value", "prior", "spread"):
-        value = entry.get(field_name, 1.0)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < _MOST:
-            raise UsageError(
-                f"{where}: [time] {name}: {field_name} = {value!r:.40} is not a number above 0 and below {_MOST:.0e}"
-            )
-    if name.startswith("products_") and entry["value"] > 1:
-        raise UsageError(
-            f"{where}: [time] {name}: {entry['value']:g} is a share of the peak: no product is faster than that"
-        )
     from nlp_bench.config.table import build  # noqa: PLC0415  # as above
 
+    entry = _with_source(entry, f"{where}: [time]", name)
+    for field_name in ("value", "prior", "spread"):
+        value = entry.get(field_name, 1.0)
+        if not _is_number(value) or not 0 < value < _MOST:
+            rule = f"is not a number above 0 and below {_MOST:.0e}"
+            raise UsageError(f"{where}: [time] {name}: {field_name} = {value!r:.40} {rule}")
+    if name.startswith("products_") and entry["value"] > 1:
+        rule = "is a share of the peak: no product is faster than that"
+        raise UsageError(f"{where}: [time] {name}: {entry['value']:g} {rule}")
     return build(Constant, dict(entry), f"{where}: [time] {name}")
 
 
@@ -263,14 +236,12 @@ _MOST = 1e12
 def _ends(table: Mapping[str, Any], where: str) -> dict[str, tuple[float, float]]:
     ends = {}
     for family, entry in table.items():
+        if family == "source":
+            continue
         if family not in FAMILIES:
             raise UsageError(f"{where}: [interval] {family}: no such framework family{nearest(family, list(FAMILIES))}")
         low, high = (entry.get(end) if isinstance(entry, Mapping) else None for end in ("low", "high"))
-        if (
-            not isinstance(low, (int, float))
-            or not isinstance(high, (int, float))
-            or not 0 < low <= 1 <= high < float("inf")
-        ):
+        if not _is_number(low) or not _is_number(high) or not 0 < low <= 1 <= high < float("inf"):
             raise UsageError(f"{where}: [interval] {family}: {entry!r} needs low and high with 0 < low <= 1 <= high")
         ends[family] = (float(low), float(high))
     return ends
@@ -283,7 +254,7 @@ def _reach(table: Mapping[str, Any], where: str) -> Reach:
     seen = [build(Seen, dict(entry), f"{where}: seen") for entry in table["seen"]]
     if wrong := [one for one in seen if set(one.ranges) != set(SIZES)]:
         raise UsageError(f"{where}: seen: {wrong[0].kind} on {wrong[0].chip}: needs the ranges {', '.join(SIZES)}")
-    return Reach(seen=seen, terms=terms, gpus=GENERATIONS, precisions=PRECISIONS)
+    return Reach(seen=seen, terms=terms)
 
 
 def _measured(table: Mapping[str, Any], where: str) -> Measured:

@@ -7,7 +7,7 @@ import numpy as np
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.iteration import Seconds, step_seconds
-from nlp_bench.plan.memory.fits import Memory, chosen
+from nlp_bench.plan.memory.fits import Memory
 from nlp_bench.plan.memory.published import published_memory
 from nlp_bench.plan.memory.trainer import trainer_memory
 
@@ -27,12 +27,12 @@ class Forecast:
 
 
 def peak_memory(c: Configurations, constants: Constants) -> Memory:
-    """Predict the memory of the fullest rank: this package's trainer tensor by tensor, other frameworks by what is published of them."""
-    own = np.asarray(c.framework == constants.frameworks.index("nlp-bench"))
-    if own.all():
-        return trainer_memory(c, constants)
-    others = published_memory(c, constants)
-    return others if not own.any() else chosen(own, trainer_memory(c, constants), others)
+    """Predict the memory of the fullest rank: this package's trainer tensor by tensor, other frameworks by what is published of them.
+
+    Configurations are of the one or of the others, never of both.
+    """
+    own = c.framework == constants.frameworks.index("nlp-bench")
+    return trainer_memory(c, constants) if np.all(own) else published_memory(c, constants)
 
 
 def forecast(c: Configurations, constants: Constants, unknown: Flags | None = None) -> Forecast:
@@ -41,8 +41,5 @@ def forecast(c: Configurations, constants: Constants, unknown: Flags | None = No
     below, above = constants.interval(c, unknown)
     memory = peak_memory(c, constants)
     return Forecast(
-        seconds=seconds,
-        low=np.asarray(seconds.total * below),
-        high=np.asarray(seconds.total * above),
-        memory=memory,
+        seconds=seconds, low=np.asarray(seconds.total * below), high=np.asarray(seconds.total * above), memory=memory
     )

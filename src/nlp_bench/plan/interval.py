@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nlp_bench.plan.configurations import Codes, Configurations, Flags, Framework, Numbers
+from nlp_bench.plan.configurations import GENERATIONS, PRECISIONS, Codes, Configurations, Flags, Framework, Numbers
 
 SIZES = {
     "billion_parameters": "model size in 10^9 parameters of its layers",
@@ -81,25 +81,21 @@ class Reach:
     """By family and chip."""
     terms: Mapping[str, Term]
     """By TERMS."""
-    gpus: Sequence[str]
-    """Names that `Machines.gpu` points to."""
-    precisions: Sequence[str]
-    """Names that `Configurations.precision` points to."""
 
     @cached_property
     def _known(self) -> tuple[Any, Any, dict[str, Any]]:
         """Sources of the fitted rows [kinds, gpus], formats [gpus, precisions], and ranges in octaves [kinds, gpus, 2] of each size."""
-        cells = np.zeros((len(KIND_NAMES), len(self.gpus)), dtype=np.int64)
-        formats = np.zeros((len(self.gpus), len(self.precisions)), dtype=np.bool_)
+        cells = np.zeros((len(KIND_NAMES), len(GENERATIONS)), dtype=np.int64)
+        formats = np.zeros((len(GENERATIONS), len(PRECISIONS)), dtype=np.bool_)
         whole = {
             name: (min(one.ranges[name][0] for one in self.seen), max(one.ranges[name][1] for one in self.seen))
             for name in SIZES
         }
         ranges = {name: np.broadcast_to(np.log2(whole[name]), (*cells.shape, 2)).copy() for name in SIZES}
         for one in self.seen:
-            for place in (k for k, name in enumerate(self.gpus) if chip_of(name) == one.chip):
+            for place in (k for k, name in enumerate(GENERATIONS) if chip_of(name) == one.chip):
                 cells[KIND_NAMES.index(one.kind), place] = one.sources
-                formats[place] |= [_same(name) in map(_same, one.formats) for name in self.precisions]
+                formats[place] |= [_same(name) in map(_same, one.formats) for name in PRECISIONS]
                 for name in SIZES:
                     ranges[name][KIND_NAMES.index(one.kind), place] = np.log2(one.ranges[name])
         return cells, formats, ranges
@@ -131,19 +127,18 @@ class Reach:
     ) -> tuple[Numbers, Numbers]:
         """Return the interval's ends (factors on the time) with what the distance adds to their squared logarithms."""
         far = self.distance(c, traits, unknown)
-        outside = sum(far.octaves.values(), np.zeros(()))
         counts = {
             "maker": far.maker,
             "chip": far.chip,
             "family": far.single | far.unknown,
             "format": far.format,
-            "size": outside,
+            "size": sum(far.octaves.values(), np.zeros(())),
         }
-        added = [
+        below, above = (
             sum(getattr(self.terms[name], side) ** 2 * counts[name] for name in TERMS) for side in ("below", "above")
-        ]
-        low, high = (np.sqrt(np.log(end) ** 2 + more) for end, more in zip(ends, added, strict=True))
-        return np.exp(-low), np.exp(high)
+        )
+        low, high = ends
+        return np.exp(-np.sqrt(np.log(low) ** 2 + below)), np.exp(np.sqrt(np.log(high) ** 2 + above))
 
     def reasons(self, c: Configurations, traits: Sequence[Framework], unknown: Flags | None = None) -> list[list[str]]:
         """Return, for each of N configurations, a sentence for each thing in which it is away from the fitted rows."""
@@ -154,24 +149,15 @@ class Reach:
         values = {name: np.broadcast_to(numbers, count) for name, numbers in sizes_of(c).items()}
         found = []
         for place in range(len(c)):
-            chip, kind = chip_of(self.gpus[gpu[place]]), kinds[place]
-            said = [
-                words
-                for flags, words in (
-                    (
-                        far.maker,
-                        "GPU: none of this maker was fitted, neither its share of the data sheet nor its libraries",
-                    ),
-                    (far.chip & ~far.maker, f"framework: none of this kind ({KIND_NAMES[kind]}) was fitted on {chip}"),
-                    (
-                        far.unknown,
-                        f"framework: none that is known, predicted as another of its kind ({KIND_NAMES[kind]})",
-                    ),
-                    (far.single, f"framework: its kind ({KIND_NAMES[kind]}) was fitted on {chip} of one source only"),
-                    (far.format, f"number format: {self.precisions[precision[place]]} was not fitted on {chip}"),
-                )
-                if np.broadcast_to(flags, count)[place]
-            ]
+            chip, kind, of = chip_of(GENERATIONS[gpu[place]]), kinds[place], KIND_NAMES[kinds[place]]
+            flags = {
+                "GPU: none of this maker was fitted, neither its share of the data sheet nor its libraries": far.maker,
+                f"framework: none of this kind ({of}) was fitted on {chip}": far.chip & ~far.maker,
+                f"framework: none that is known, predicted as another of its kind ({of})": far.unknown,
+                f"framework: its kind ({of}) was fitted on {chip} of one source only": far.single,
+                f"number format: {PRECISIONS[precision[place]]} was not fitted on {chip}": far.format,
+            }
+            said = [words for words, where in flags.items() if np.broadcast_to(where, count)[place]]
             for name, words in SIZES.items():
                 if np.broadcast_to(far.octaves[name], count)[place] > _ROUNDING:
                     low, high = 2.0 ** ranges[name][kind, gpu[place]]

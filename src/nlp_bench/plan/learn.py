@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from nlp_bench.files import write_text
 from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.constants import SCHEMA, Constants, constant_line
 from nlp_bench.plan.forecast import forecast
+from nlp_bench.plan.predict import or_reason
 from nlp_bench.plan.problem import configuration_of
 from nlp_bench.walk import walk
 
@@ -58,7 +59,6 @@ FAR = 2.5
 WIDEST = 72
 """Letters of a layout in the report."""
 
-T = TypeVar("T")
 Values = npt.NDArray[np.float64]
 Predict = Callable[[Values], Values]
 """From the logarithms of the factors of KINDS to the seconds of each row."""
@@ -87,10 +87,9 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class Known(Row):
     """A row with what was predicted of it before."""
 
-    row: Row
     before: float
     """Predicted seconds."""
     width: float
@@ -99,31 +98,23 @@ class Known:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learned:
-    """What was learned of one machine; seconds are multiplied by a factor."""
+class Lesson:
+    """What was learned of one machine, from what."""
 
-    system: str
+    constants: Constants
+    """The constants with it."""
     factors: Mapping[str, float]
-    """By KINDS: measured / predicted with the constants before."""
+    """By KINDS: measured / predicted seconds with the constants before."""
+    errors: Mapping[str, float]
+    """Standard error / factor; of kinds that were not told apart the common one."""
+    together: bool
+    """Whether one factor stands for all."""
     low: float
     """Lower end of the 90 % interval of the seconds / prediction, at most 1."""
     high: float
     """Upper end, at least 1."""
     source: str
     """Which runs, when."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lesson:
-    """What was learned, from what."""
-
-    constants: Constants
-    """The constants with it."""
-    learned: Learned
-    errors: dict[str, float]
-    """Standard error / factor; of kinds that were not told apart the common one."""
-    together: bool
-    """Whether one factor stands for all."""
     known: tuple[Known, ...]
     """The rows that counted."""
     after: tuple[float, ...]
@@ -141,7 +132,7 @@ def learn(constants: Constants, paths: Sequence[Path | str], measure: Measure, s
     wanted = system or next(iter(Counter(row.run.system.name for row in rows).most_common(1)), ("", 0))[0]
     found: list[tuple[Configurations, Known]] = []
     for row in rows:
-        one = _or_reason(_known, row, constants, wanted)
+        one = or_reason(_known, row, constants, wanted)
         if isinstance(one, str):
             refused.append(f"{row.source}: {one}")
         elif found and one[1].gpu != found[0][1].gpu:
@@ -167,19 +158,12 @@ def read_rows(paths: Sequence[Path | str], measure: Measure) -> tuple[list[Row],
     rows: list[Row] = []
     refused: list[str] = []
     for folder in dict.fromkeys(folder for path in paths for folder in _folders(Path(path))):
-        row = _or_reason(_row, folder, measure)
+        row = or_reason(_row, folder, measure)
         if isinstance(row, str):
             refused.append(f"{folder}: {row}")
         else:
             rows.append(row)
     return rows, refused
-
-
-def _or_reason(make: Callable[..., T], *arguments: Any) -> T | str:
-    try:
-        return make(*arguments)
-    except NlpBenchError as error:
-        return str(error)
 
 
 def _folders(path: Path) -> Iterator[Path]:
@@ -224,7 +208,7 @@ def _known(row: Row, constants: Constants, system: str) -> tuple[Configurations,
     c = configuration_of(row.run, constants)
     total, high = _seconds(c, constants)
     gpu = row.run.system.gpu.name if row.run.system.gpu else "CPU"
-    return c, Known(row=row, before=total, width=float(np.log(high / total)) / NORMAL_90, gpu=gpu)
+    return c, Known(**vars(row), before=total, width=float(np.log(high / total)) / NORMAL_90, gpu=gpu)
 
 
 def _seconds(c: Configurations, constants: Constants) -> tuple[float, float]:
@@ -242,57 +226,40 @@ def _scaled(constants: Constants, factors: Mapping[str, float]) -> Constants:
 
 def fitted(constants: Constants, known: Sequence[Known], predict: Predict, refused: Sequence[str] = ()) -> Lesson:
     """Return the posterior of the factors and what it means for the interval."""
-    found = posterior(known, predict)
-    logarithms = found.theta @ found.design
-    errors = np.sqrt(np.einsum("ik,ij,jk->k", found.design, found.covariance, found.design))
+    design, theta, covariance, sigma = posterior(known, predict)
+    logarithms = theta @ design
+    errors = np.sqrt(np.einsum("ik,ij,jk->k", design, covariance, design))
+    factors = {kind: round(float(value), 6) for kind, value in zip(KINDS, np.exp(logarithms), strict=True)}
+    low, high = (round(float(np.exp(side * NORMAL_90 * sigma)), 6) for side in (-1, 1))
     today = dt.datetime.now(dt.timezone.utc).date().isoformat()
-    system, runs = known[0].row.run.system.name, f"{len(known)} run{'s' if len(known) > 1 else ''}"
-    learned = Learned(
-        system=system,
-        factors={kind: round(float(value), 6) for kind, value in zip(KINDS, np.exp(logarithms), strict=True)},
-        low=round(float(np.exp(-NORMAL_90 * found.sigma)), 6),
-        high=round(float(np.exp(NORMAL_90 * found.sigma)), 6),
-        source=f"learned from {runs} of {system} ({known[0].gpu}), {today}",
-    )
+    runs = f"{len(known)} run{'s' if len(known) > 1 else ''}"
+    source = f"learned from {runs} of {known[0].run.system.name} ({known[0].gpu}), {today}"
     return Lesson(
-        constants=replace(
-            _scaled(constants, learned.factors),
-            ends={**constants.ends, FAMILY: (learned.low, learned.high)},
-            interval_source=learned.source,
-            reach=None,
-            origin=f"{constants.origin}, {learned.source}",
-        ),
-        learned=learned,
+        constants=replace(_scaled(constants, factors), ends={**constants.ends, FAMILY: (low, high)}, reach=None),
+        factors=factors,
         errors={kind: float(error) for kind, error in zip(KINDS, errors, strict=True)},
-        together=len(found.theta) == 1,
+        together=len(theta) == 1,
+        low=low,
+        high=high,
+        source=source,
         known=tuple(known),
         after=tuple(float(value) for value in predict(logarithms)),
         refused=tuple(refused),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Posterior:
-    """Normal distribution of the logarithms of F factors."""
+def posterior(known: Sequence[Known], predict: Predict) -> tuple[Values, Values, Values, float]:
+    """Return what the rows say about the logarithms of F factors, which are normally distributed.
 
-    theta: Values
-    """Mean, shape [F]."""
-    covariance: Values
-    """Shape [F, F]."""
-    design: Values
-    """Which of KINDS each stands for, shape [F, 3]."""
-    sigma: float
-    """Standard deviation of the logarithm of a new measurement / its prediction."""
-
-
-def posterior(known: Sequence[Known], predict: Predict) -> Posterior:
-    """Return what the rows say about the factors."""
+    Which of KINDS each factor stands for [F, 3], their mean [F], their covariance [F, F], and the standard deviation of the logarithm
+    of a new measurement / its prediction.
+    """
     design = _design(known, _shares(predict, np.zeros(len(KINDS))))
     width = float(np.median([one.width for one in known]))
     wider = np.array([WIDER[kind] for kind in KINDS]) if len(design) > 1 else np.ones(len(KINDS))
     belief = (width * np.max(design * wider, axis=1)) ** -2.0
-    target = np.log([one.row.seconds for one in known])
-    noise = np.array([one.row.noise for one in known])
+    target = np.log([one.seconds for one in known])
+    noise = np.array([one.noise for one in known])
     theta, spread = np.zeros(len(design)), LAYOUT_NOISE
     for _ in range(STEPS):
         slope = _shares(predict, theta @ design) @ design.T
@@ -305,9 +272,9 @@ def posterior(known: Sequence[Known], predict: Predict) -> Posterior:
     covariance = np.linalg.inv(precision)
     # What is not known of the factors, where it matters most among the rows; what they do not explain; other layouts; what repeats differ by.
     doubt = float(np.max(np.einsum("ni,ij,nj->n", slope, covariance, slope)))
-    unseen = UNSEEN_LAYOUTS if len({one.row.layout for one in known}) < ROWS_PER_FACTOR else 0.0
+    unseen = UNSEEN_LAYOUTS if len({one.layout for one in known}) < ROWS_PER_FACTOR else 0.0
     sigma = min(float(np.sqrt(doubt + spread**2 + unseen**2 + float(np.median(noise)) ** 2)), max(width, spread))
-    return Posterior(theta=theta, covariance=covariance, design=design, sigma=sigma)
+    return design, theta, covariance, sigma
 
 
 def _shares(predict: Predict, logarithms: Values) -> Values:
@@ -322,7 +289,7 @@ def _design(known: Sequence[Known], shares: Values) -> Values:
 
     A kind whose share of the time hardly differs between the runs is not told apart from compute.
     """
-    if len({one.row.layout for one in known}) < ROWS_PER_FACTOR:
+    if len({one.layout for one in known}) < ROWS_PER_FACTOR:
         return np.ones((1, len(KINDS)))
     apart = [float(np.ptp(shares[:, place])) >= LEAST_SHARE for place in range(1, len(KINDS))]
     own = [np.eye(len(KINDS))[place] for place, is_apart in enumerate(apart, 1) if is_apart]
@@ -332,37 +299,36 @@ def _design(known: Sequence[Known], shares: Values) -> Values:
 
 def report(lesson: Lesson) -> str:
     """Return what was learned for people: measured beside predicted before and after, the factors, what did not count."""
-    known, learned = lesson.known, lesson.learned
-    width = min(max(len(one.row.layout) for one in known), WIDEST)
+    known = lesson.known
+    width = min(max(len(one.layout) for one in known), WIDEST)
     lines = [
-        learned.source,
+        lesson.source,
         "",
         f"{'run':<{width}} {'measured s':>11} {'+-':>6} {'before s':>9} {'error':>7} {'after s':>9} {'error':>7}",
     ]
     for one, after in zip(known, lesson.after, strict=True):
-        measured = one.row.seconds
         lines.append(
-            f"{one.row.layout[:width]:<{width}} {measured:>11.4g} {one.row.noise:>6.1%} {one.before:>9.4g} "
-            f"{one.before / measured - 1:>+7.1%} {after:>9.4g} {after / measured - 1:>+7.1%}"
+            f"{one.layout[:width]:<{width}} {one.seconds:>11.4g} {one.noise:>6.1%} {one.before:>9.4g} "
+            f"{one.before / one.seconds - 1:>+7.1%} {after:>9.4g} {after / one.seconds - 1:>+7.1%}"
         )
     lines += ["", "measured / predicted (with standard error):"]
     if lesson.together:
-        number = len({one.row.layout for one in known})
+        number = len({one.layout for one in known})
         why = "the shares of network and overhead hardly differ between these runs"
         if number < ROWS_PER_FACTOR:
             plural = "s" if number > 1 else ""
             why = f"{number} layout{plural}; from three on compute, network and overhead may be told apart"
-        everything = f"{learned.factors['compute']:.3f} +- {lesson.errors['compute']:.1%}"
+        everything = f"{lesson.factors['compute']:.3f} +- {lesson.errors['compute']:.1%}"
         lines.append(f"  everything {everything}  (one factor: {why})")
     else:
         lines += [
-            f"  {kind:<9} {learned.factors[kind]:.3f} +- {lesson.errors[kind]:.1%}  ({what})"
+            f"  {kind:<9} {lesson.factors[kind]:.3f} +- {lesson.errors[kind]:.1%}  ({what})"
             for kind, what in KINDS.items()
         ]
     widest = max(one.width for one in known)
-    half = max(1 - learned.low, learned.high - 1)
+    half = max(1 - lesson.low, lesson.high - 1)
     lines.append(f"90 % interval of a prediction: about +-{half:.0%}, before +-{widest * NORMAL_90:.0%}")
-    if far := [kind for kind, factor in learned.factors.items() if abs(math.log(factor)) > FAR * widest]:
+    if far := [kind for kind, factor in lesson.factors.items() if abs(math.log(factor)) > FAR * widest]:
         lines.append(
             f"WARNING: {', '.join(far)}: farther from 1 than the interval before allows; were these runs made on what the constants "
             "describe (GPU, threads of a CPU rank, number format, software)?"
@@ -371,7 +337,7 @@ def report(lesson: Lesson) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_learned(path: Path, learned: Learned, begun_with: Path | None) -> None:
+def write_learned(path: Path, lesson: Lesson, begun_with: Path | None) -> None:
     """Write what runs taught as a constants file, on top of the one that the lesson began with."""
     before = f'# Learned from runs, for `nlp-bench plan --constants`.\nschema = "{SCHEMA}"\n\n[time]\n'
     if begun_with is not None:
@@ -383,7 +349,9 @@ def write_learned(path: Path, learned: Learned, begun_with: Path | None) -> None
         raise NlpBenchError(
             f"{begun_with}: holds what was learned before; learn again from all runs, with the constants that calibrate wrote"
         )
-    lines = [constant_line(f"scale_{kind}", factor, learned.source) for kind, factor in learned.factors.items()]
+    lines = [constant_line(f"scale_{kind}", factor, lesson.source) for kind, factor in lesson.factors.items()]
     head, mark, tail = before.partition("[time]\n")
-    ends = f"[interval]\nsource = {json.dumps(learned.source)}\n{FAMILY} = {{ low = {learned.low}, high = {learned.high} }}\n"
+    ends = (
+        f"[interval]\nsource = {json.dumps(lesson.source)}\n{FAMILY} = {{ low = {lesson.low}, high = {lesson.high} }}\n"
+    )
     write_text(path, head + mark + "\n".join(lines) + "\n" + tail + "\n" + ends)

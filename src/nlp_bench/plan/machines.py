@@ -2,13 +2,12 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from nlp_bench.config.accelerators import TABLE, Accelerator, accelerators, variants
 from nlp_bench.config.system import System
 from nlp_bench.errors import UsageError
-from nlp_bench.plan.configurations import Machines, struct
-from nlp_bench.plan.constants import GENERATIONS, Constants, Measured
+from nlp_bench.plan.configurations import GENERATIONS, Machines, struct
+from nlp_bench.plan.constants import Constants
 
 _POWER = re.compile(r"(?<![0-9])(\d{3,4}) ?W\b", re.IGNORECASE)
 _CLOCK_OF_POWER = 0.4
@@ -136,52 +135,38 @@ def machine_of(system: System, constants: Constants, precision: str) -> Machines
             f'system.gpus_per_node: {system.name} says "auto", which is counted where the job runs; planning needs a number: --gpus-per-node N'
         )
     measured, gpu = constants.machine, system.gpu
-    if gpu is None:
-        if measured is None:
+    nodes = {"gpus_per_node": system.gpus_per_node, "domain": system.gpus_per_node}
+    if measured is not None and (gpu is None or _same_name(measured.name, gpu.name)):
+        peaks, peak = measured.peak_tflops, measured.peak_tflops.get(precision)
+        if peak is None:
             raise UsageError(
-                f"system.gpu: {system.name} has no [gpu], so that there is no data sheet to plan with; measure the machine: "
-                "nlp-bench plan calibrate --output cpu.toml, then --constants cpu.toml"
+                f"[machine] {measured.name}: {precision} was not measured, only {', '.join(peaks)}; calibrate with --precision {precision}"
             )
-        return _of_measured(measured, system, precision, fabric=_fabric(system, measured.link_gb_per_s * 1e9))
-    if measured is not None and _same_name(measured.name, gpu.name):
-        return _of_measured(measured, system, precision, fabric=_fabric(system, None))
-    sheet = sheet_of(gpu.name, precision, gpu.memory_gib)
-    return _machines(
-        sheet.generation,
-        gpus_per_node=system.gpus_per_node,
-        domain=sheet.domain or system.gpus_per_node,
-        peak_flops=sheet.peak_flops,
-        half_flops=sheet.half_flops,
-        memory_bytes_per_s=sheet.memory_bytes_per_s,
-        link_bytes_per_s=sheet.link_bytes_per_s,
-        fabric_bytes_per_s=_fabric(system, None),
-        memory_bytes=gpu.memory_gib * 2**30,
-    )
-
-
-def _of_measured(measured: Measured, system: System, precision: str, *, fabric: float) -> Machines:
-    peaks = measured.peak_tflops
-    peak = peaks.get(precision)
-    if peak is None:
+        half = peak if precision == "fp32" else peaks.get("bf16", peaks.get("fp16", peak))
+        link = measured.link_gb_per_s * 1e9
+        found = {
+            "gpu": GENERATIONS.index("other"),
+            "peak_flops": peak * 1e12,
+            "half_flops": half * 1e12,
+            "memory_bytes_per_s": measured.memory_gb_per_s * 1e9,
+            "link_bytes_per_s": link,
+            "fabric_bytes_per_s": _fabric(system, link if gpu is None else None),
+            "memory_bytes": measured.memory_gib * 2**30,
+        }
+        return struct(Machines, nodes | found)
+    if gpu is None:
         raise UsageError(
-            f"[machine] {measured.name}: {precision} was not measured, only {', '.join(peaks)}; calibrate with --precision {precision}"
+            f"system.gpu: {system.name} has no [gpu], so that there is no data sheet to plan with; measure the machine: "
+            "nlp-bench plan calibrate --output cpu.toml, then --constants cpu.toml"
         )
-    half = peak if precision == "fp32" else peaks.get("bf16", peaks.get("fp16", peak))
-    return _machines(
-        "other",
-        gpus_per_node=system.gpus_per_node,
-        domain=system.gpus_per_node,
-        peak_flops=peak * 1e12,
-        half_flops=half * 1e12,
-        memory_bytes_per_s=measured.memory_gb_per_s * 1e9,
-        link_bytes_per_s=measured.link_gb_per_s * 1e9,
-        fabric_bytes_per_s=fabric,
-        memory_bytes=measured.memory_gib * 2**30,
-    )
-
-
-def _machines(generation: str, **numbers: Any) -> Machines:
-    return struct(Machines, {"gpu": GENERATIONS.index(generation), **numbers})
+    sheet = sheet_of(gpu.name, precision, gpu.memory_gib)
+    of_sheet = {
+        "gpu": GENERATIONS.index(sheet.generation),
+        "domain": sheet.domain or system.gpus_per_node,
+        "fabric_bytes_per_s": _fabric(system, None),
+        "memory_bytes": gpu.memory_gib * 2**30,
+    }
+    return struct(Machines, nodes | vars(sheet) | of_sheet)
 
 
 def _fabric(system: System, otherwise: float | None) -> float:

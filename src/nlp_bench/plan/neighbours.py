@@ -154,7 +154,20 @@ def nearest(offer: Offered, rows: Sequence[Point], most: int = MAX_NEAR) -> tupl
     far = sorted(((_distance(offer, row), row) for row in rows if is_kin(row)), key=lambda pair: pair[0])
     for distance, row in far:
         found.setdefault(tuple(row.get(name) for name in ("model", "gpu", "framework", *LABELS)), (distance, row))
-    return tuple(_near(offer, row, distance) for distance, row in list(found.values())[:most])
+    return tuple(
+        Near(
+            identity=row.get("id") or "",
+            what=", ".join(
+                filter(None, (row.get("model"), f"{row.get('n_gpus')} x {row.get('gpu')}", row.get("framework")))
+            ),
+            iteration_s=number(row, "iter_time_s") or math.nan,
+            tokens_per_second_per_gpu=number(row, "tokens_per_s_per_gpu"),
+            distance=distance,
+            differences=tuple(_differences(offer, row)),
+            source=row.get("source") or row.get("source_id") or "",
+        )
+        for distance, row in list(found.values())[:most]
+    )
 
 
 def _distance(offer: Offered, row: Point) -> float:
@@ -168,21 +181,6 @@ def _distance(offer: Offered, row: Point) -> float:
     total += _OTHER_GPU if not _same_gpu(gpu, offer.gpu) else 0
     total += _OTHER_WORD * (offer.recompute != (row.get("recompute") or offer.recompute))
     return total + _OTHER_WORD * (offer.precision not in (row.get("precision") or ""))
-
-
-def _near(offer: Offered, row: Point, distance: float) -> Near:
-    measured = number(row, "iter_time_s")
-    assert measured is not None  # noqa: S101  # `read_points` keeps no other
-    words = (row.get("model"), f"{row.get('n_gpus')} x {row.get('gpu')}", row.get("framework"))
-    return Near(
-        identity=row.get("id") or "",
-        what=", ".join(filter(None, words)),
-        iteration_s=measured,
-        tokens_per_second_per_gpu=number(row, "tokens_per_s_per_gpu"),
-        distance=distance,
-        differences=tuple(_differences(offer, row)),
-        source=row.get("source") or row.get("source_id") or "",
-    )
 
 
 def _differences(offer: Offered, row: Point) -> Iterable[str]:
@@ -207,14 +205,13 @@ def measured_by_others(problem: Problem, sizes: Sizes, report_s: float, rows: Se
     wanted = offered(problem, sizes)
     per_report = problem.tokens / problem.tokens_per_iteration
     found = []
-    for point in rows:
-        if is_kin(point) and _is_same(point, wanted):
-            measured_s = (number(point, "iter_time_s") or math.nan) * per_report
-            share = 100 * (report_s / measured_s - 1)
-            found.append(
-                f"{measured_s:.4g} s ({point['id']}: {point['model']}, {point['framework']}, {point['precision']}); the prediction for "
-                f"this package's trainer is {abs(share):.0f} % {'above' if share >= 0 else 'below'} it"
-            )
+    for point in (row for row in rows if is_kin(row) and _is_same(row, wanted)):
+        measured_s = (number(point, "iter_time_s") or math.nan) * per_report
+        share = 100 * (report_s / measured_s - 1)
+        found.append(
+            f"{measured_s:.4g} s ({point['id']}: {point['model']}, {point['framework']}, {point['precision']}); the prediction for "
+            f"this package's trainer is {abs(share):.0f} % {'above' if share >= 0 else 'below'} it"
+        )
     return tuple(found)
 
 
@@ -225,12 +222,8 @@ def _is_same(point: Point, wanted: Offered) -> bool:
     return sizes and _same_gpu(point.get("gpu") or "", wanted.gpu) and point.get("recompute") == wanted.recompute
 
 
-def extrapolated(offer: Offered, rows: Sequence[Point]) -> tuple[str, ...]:
-    """Return a sentence for each thing in which the offer lies outside of the points of its GPU and framework family."""
-    return tuple(_outside(offer, rows))
-
-
-def _outside(offer: Offered, rows: Sequence[Point]) -> Iterator[str]:
+def extrapolated(offer: Offered, rows: Sequence[Point]) -> Iterator[str]:
+    """Yield a sentence for each thing in which the offer lies outside of the points of its GPU and framework family."""
     kin = [row for row in rows if is_kin(row)]
     frameworks = sorted({row["framework"] for row in kin if row.get("framework")})
     yield (  # no point is of this trainer; software alone moved identical configurations

@@ -3,15 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.machines import against_sheet
 from nlp_bench.plan.problem import configuration_of
-from nlp_bench.plan.ranking import GIB, costs
+from nlp_bench.plan.ranking import GIB, costs, predicted
 
 SCHEMA = "nlp-bench/forecast/1"
 """forecast.json of a run folder: written before the job starts."""
@@ -58,36 +55,23 @@ class Outlook:
 
     def record(self) -> dict[str, Any]:
         """Return the JSON object of forecast.json."""
-        return {
-            "schema": SCHEMA,
-            "what": "predicted before the run, not measured",
-            **vars(self),
-        }
+        return {"schema": SCHEMA, "what": "predicted before the run, not measured", **vars(self)}
 
 
 def outlook(run: Run, tokens: int) -> Outlook:
     """Predict one run and the time of a training on `tokens`. Raises UsageError where the planner knows its model, machine or number format not."""
-    constants = read_constants()
-    c = configuration_of(run, constants)
-    found, gpu = forecast(c, constants), run.system.gpu
-    total, memory = _only(found.seconds.total), found.memory
-    samples = run.batch.global_batch_size * run.batch.sequence_length
-    times = [tokens / samples * _only(value) for value in (found.seconds.total, found.low, found.high)]
-    shares = {name: _only(part) / total for name, part in found.seconds.parts.items()}
+    constants, gpu = read_constants(), run.system.gpu
+    per_iteration = run.batch.global_batch_size * run.batch.sequence_length
+    (found,) = predicted(configuration_of(run, constants), constants, tokens, per_iteration)
+    same = ("report_s", "low_s", "high_s", "iteration_s", "shares", "fits")
+    sheet = gpu if constants.machine is None else None
     return Outlook(
         tokens=tokens,
-        report_s=times[0],
-        low_s=times[1],
-        high_s=times[2],
-        iteration_s=total,
-        iterations_s=total * run.training.iterations,
-        shares=dict(sorted(shares.items(), key=lambda item: -item[1])),
-        memory_bytes=_only(memory.total),
-        capacity_bytes=_only(memory.capacity),
-        fits=str(np.ravel(memory.words)[0]),
-        doubts=against_sheet(gpu.name, gpu.memory_gib, gpu.peak_bf16_tflops)
-        if gpu and constants.machine is None
-        else (),
+        **{name: found[name] for name in same},
+        iterations_s=found["iteration_s"] * run.training.iterations,
+        memory_bytes=found["memory_gib"] * GIB,
+        capacity_bytes=found["capacity_gib"] * GIB,
+        doubts=against_sheet(sheet.name, sheet.memory_gib, sheet.peak_bf16_tflops) if sheet else (),
     )
 
 
@@ -101,7 +85,3 @@ def outlook_or_reason(run: Run, tokens: int) -> Outlook | str:
         return f"no prediction: {error}"
     except Exception as error:  # noqa: BLE001  # a fault of the planner must not stop a job that would run
         return f"no prediction: the planner failed ({type(error).__name__}: {error}); please report it"
-
-
-def _only(values: Any) -> float:
-    return float(np.asarray(values, dtype=np.float64).reshape(-1)[0])

@@ -1,12 +1,10 @@
 """The configurations of a plan in one picture: predicted report time against predicted memory, with the GPU's limit."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.plan.configurations import Numbers
+from nlp_bench.plan.configurations import Codes, Numbers
 from nlp_bench.plan.forecast import Forecast, forecast
 from nlp_bench.plan.problem import Problem
 from nlp_bench.plan.ranking import GIB, PRODUCTIVE, Answer, Row
@@ -23,16 +21,6 @@ OTHER, BEST = 5, 4
 """Colours."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Field:
-    """Configurations on the two axes; arrays of shape [N]."""
-
-    memory: Numbers
-    """Predicted memory, GiB."""
-    times: Numbers
-    """Predicted report time, s."""
-
-
 def plan_chart(answer: Answer) -> Chart:
     """Return the plot of every legal configuration, those that do not fit included; the best and the published one are marked.
 
@@ -43,12 +31,11 @@ def plan_chart(answer: Answer) -> Chart:
     if not number:
         raise NlpBenchError("--plot: there is no legal configuration to draw")
     factor = problem.tokens / problem.tokens_per_iteration
-    everything = _Field(memory=figures.memory_bytes / GIB, times=figures.iteration_s * factor)
+    memory, times = figures.memory_bytes / GIB, figures.iteration_s * factor
     capacity = float(np.max(problem.machines.memory_bytes)) / GIB
-    shortest = float(everything.times[figures.fits].min() if found.num_fitting else everything.times.min())
-    near = (everything.times <= MAX_TIMES * shortest) & (everything.memory <= MAX_FILL * capacity)
-    candidates = np.flatnonzero(near)
-    cells = np.stack([_cells(values[candidates]) for values in (everything.memory, everything.times)])
+    shortest = float(times[figures.fits].min() if found.num_fitting else times.min())
+    candidates = np.flatnonzero((times <= MAX_TIMES * shortest) & (memory <= MAX_FILL * capacity))
+    cells = np.stack([_cells(values[candidates]) for values in (memory, times)])
     chosen = candidates[np.sort(np.unique(cells, axis=1, return_index=True)[1])]
     limit = forecast(found.space.legal.take(np.arange(1)), problem.constants).memory
     tight = [capacity * float(np.max(share)) for share in (limit.fits_below, limit.fails_above)]
@@ -60,7 +47,7 @@ def plan_chart(answer: Answer) -> Chart:
         f"{capacity:g} GiB per GPU; the shortest predicted report time of those is {shortest:.0f} s.",
         x_label="predicted memory of the fullest GPU, GiB",
         y_label="predicted report time, s",
-        series=[*_dots(problem, found, chosen, everything), *_marked(answer)],
+        series=[*_dots(problem, found, chosen, memory, times), *_marked(answer)],
         bands=[Band(name="tight: may or may not fit", low=tight[0], high=tight[1])],
         rules=[Rule(name=f"memory of the GPU, {capacity:g} GiB", value=capacity, axis="x", colour=LIMIT)],
         note=f"All numbers are predicted, none is measured. {number:,} legal configurations; drawn within {MAX_TIMES:g} times the "
@@ -75,12 +62,12 @@ def causes(found: Forecast, number: int) -> npt.NDArray[np.str_]:
     return np.asarray(np.asarray(names)[parts.argmax(axis=0)])
 
 
-def _cells(values: Numbers) -> npt.NDArray[np.int64]:
+def _cells(values: Numbers) -> Codes:
     width = float(np.ptp(values)) or 1.0
     return np.asarray((values - values.min()) / width * GRID, dtype=np.int64)
 
 
-def _dots(problem: Problem, found: Search, chosen: npt.NDArray[np.int64], field: _Field) -> list[Series]:
+def _dots(problem: Problem, found: Search, chosen: Codes, memory: Numbers, times: Numbers) -> list[Series]:
     """Return the dots by what costs them most, the most frequent cause first."""
     again = forecast(found.space.legal.take(chosen), problem.constants)  # the search keeps no parts
     reasons = causes(again, len(chosen))
@@ -91,12 +78,11 @@ def _dots(problem: Problem, found: Search, chosen: npt.NDArray[np.int64], field:
     ]
     rest = tuple(common[MAX_CAUSES:])
     groups += [(rest, "costs most: something else", OTHER)] if rest else []
-    return [_points(name, colour, chosen[np.isin(reasons, members)], field) for members, name, colour in groups]
-
-
-def _points(name: str, colour: int, chosen: npt.NDArray[np.int64], field: _Field) -> Series:
-    xs, ys = field.memory[chosen].tolist(), field.times[chosen].tolist()
-    return Series(name=name, xs=xs, ys=ys, style="points", colour=colour)
+    return [
+        Series(name=name, xs=memory[own].tolist(), ys=times[own].tolist(), style="points", colour=colour)
+        for members, name, colour in groups
+        for own in [chosen[np.isin(reasons, members)]]
+    ]
 
 
 def _marked(answer: Answer) -> list[Series]:

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,8 +12,19 @@ import numpy as np
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Framework, Machines, Network, Spread, struct
-from nlp_bench.plan.constants import GENERATIONS, Constants, precision_of
+from nlp_bench.plan.configurations import (
+    GENERATIONS,
+    PRECISIONS,
+    RECOMPUTE,
+    Configurations,
+    Flags,
+    Framework,
+    Machines,
+    Network,
+    Spread,
+    struct,
+)
+from nlp_bench.plan.constants import Constants, precision_of
 from nlp_bench.plan.forecast import Forecast, forecast, peak_memory
 from nlp_bench.plan.machines import sheet_of
 from nlp_bench.plan.problem import VOCAB_MULTIPLE
@@ -80,15 +91,11 @@ _NONE = ("", "0", "1")
 
 def check_known(row: Mapping[str, str]) -> None:
     """Raise UsageError, naming the column, for a model or a layout that nothing here can predict or that cannot exist."""
-    experts = [name for name in EXPERTS if row[name] not in _NONE]
-    if experts:
-        raise UsageError(
-            f"{experts[0]} = {row[experts[0]][:40]!r}: a mixture of experts is not predicted, only models in which every token sees every weight"
-        )
-    if row["ep"] not in _NONE:
-        raise UsageError(
-            f"ep = {row['ep'][:40]!r}: expert parallelism is not predicted, only dense models (ep blank or 1)"
-        )
+    whole = "a mixture of experts is not predicted, only models in which every token sees every weight"
+    parallel = "expert parallelism is not predicted, only dense models (ep blank or 1)"
+    for name in (*EXPERTS, "ep"):
+        if row[name] not in _NONE:
+            raise UsageError(f"{name} = {row[name][:40]!r}: {parallel if name == 'ep' else whole}")
     if row["attention"] and row["attention"].lower() not in _PLAIN_ATTENTION:
         raise UsageError(
             f"attention = {row['attention'][:40]!r} is not predicted: only heads with keys and values of their own "
@@ -96,28 +103,22 @@ def check_known(row: Mapping[str, str]) -> None:
         )
     seq = cell(row, "seq")
     if row["sliding_window"] not in {"", "0"} and cell(row, "sliding_window") < seq:
-        raise UsageError(
-            f"sliding_window = {row['sliding_window'][:40]!r} below seq = {seq:g} is not predicted: attention is counted over the whole sequence"
-        )
-    _check_heads(row)
-    _check_ranks(row)
+        window = f"sliding_window = {row['sliding_window'][:40]!r} below seq = {seq:g}"
+        raise UsageError(f"{window} is not predicted: attention is counted over the whole sequence")
+    _check_sizes(row)
 
 
-def _check_heads(row: Mapping[str, str]) -> None:
-    hidden, heads, tensor = cell(row, "hidden"), cell(row, "heads"), cell(row, "tp")
+def _check_sizes(row: Mapping[str, str]) -> None:
+    hidden, heads, tensor = (cell(row, name) for name in ("hidden", "heads", "tp"))
     if hidden % heads:
         raise UsageError(f"hidden = {hidden:g} is not a multiple of heads = {heads:g} (remainder {hidden % heads:g})")
     width = cell(row, "head_dim", hidden / heads)
     if width != hidden / heads:
-        raise UsageError(
-            f"head_dim = {width:g} is not hidden / heads = {hidden / heads:g}: heads of another width are not predicted"
-        )
+        said = f"head_dim = {width:g} is not hidden / heads = {hidden / heads:g}"
+        raise UsageError(f"{said}: heads of another width are not predicted")
     if tensor > heads:
         raise UsageError(f"tp = {tensor:g} is more than heads = {heads:g}: a head lies on one rank")
-
-
-def _check_ranks(row: Mapping[str, str]) -> None:
-    gpus, tensor, pipeline, context = (cell(row, name, 1.0) for name in ("n_gpus", "tp", "pp", "cp"))
+    gpus, pipeline, context = (cell(row, name, 1.0) for name in ("n_gpus", "pp", "cp"))
     group = tensor * pipeline * context
     if group > gpus:
         raise UsageError(f"tp x pp x cp = {group:g} is more than n_gpus = {gpus:g}")
@@ -142,7 +143,11 @@ def spread_of(
     micro = min(cell(row, "mbs", 1.0), max(batch / data, 1e-9))
     virtual = _virtual(row, trait, model, pipeline, batch / (data * micro))
     sharding, group = _sharding(row, trait, {**model, **machine}, data * context, pipeline)
-    ends = _uneven(model["num_layers"], pipeline, virtual)
+    # Embedding and output layer count as a layer each in Llama 3.1's 126 layers and BLOOM's 70, which are two fewer than their
+    # chunks (arXiv 2407.21783, section 3.3.2; arXiv 2211.05100).
+    layers, chunks = model["num_layers"], pipeline * virtual
+    fewer = pipeline > 1 and layers % chunks and (layers + 2) % chunks == 0
+    ends = (layers + 2) / pipeline - 1 if fewer else 0.0
     return {
         "num_gpus": gpus,
         "tensor": tensor,
@@ -152,21 +157,18 @@ def spread_of(
         "data": data,
         "micro_batch_size": micro,
         "global_batch_size": batch,
-        "first_layers": ends[0],
-        "last_layers": ends[1],
-        "recompute": _recompute(row["recompute"]),
+        "first_layers": ends,
+        "last_layers": ends,
+        # the word that the cell holds; other words and a blank are none
+        "recompute": max(
+            (place for place, word in enumerate(RECOMPUTE) if word in row["recompute"].lower()), default=0
+        ),
         "sequence_parallel": tensor > 1 and yes(row, "sequence_parallel", otherwise=trait.tensor_overlap),
         "sharding": SHARDING.index(sharding),
         "shard_group": group,
         "overlap_grad_reduce": trait.overlap,
         "overlap_param_gather": trait.overlap,
     }
-
-
-def _recompute(words: str) -> int:
-    """Return the position in RECOMPUTE that a column's words begin with or hold; other words and a blank are none."""
-    plain = words.lower()
-    return next((place for place, word in reversed(list(enumerate(RECOMPUTE))) if word in plain), 0)
 
 
 def _virtual(
@@ -179,24 +181,8 @@ def _virtual(
     return float(next((n // pipeline for n in (layers, layers + 2) if n % pipeline == 0), 1.0))
 
 
-def _uneven(layers: float, pipeline: float, virtual: float) -> tuple[float, float]:
-    """Return the layers of the first and the last stage where embedding and output layer count as a layer each, else zeros.
-
-    Llama 3.1's 126 layers and BLOOM's 70 are two fewer than their chunks (arXiv 2407.21783, section 3.3.2; arXiv 2211.05100).
-    """
-    chunks = pipeline * virtual
-    if pipeline > 1 and layers % chunks and (layers + 2) % chunks == 0:
-        fewer = (layers + 2) / pipeline - 1
-        return fewer, fewer
-    return 0.0, 0.0
-
-
 def _sharding(
-    row: Mapping[str, str],
-    trait: Framework,
-    sizes: Mapping[str, Any],
-    ranks: float,
-    pipeline: float,
+    row: Mapping[str, str], trait: Framework, sizes: Mapping[str, Any], ranks: float, pipeline: float
 ) -> tuple[str, float]:
     """Return what is sharded and over how many ranks, from the words of the column, else from the framework's defaults."""
     words, stated = _sharding_words(row["sharding"])
@@ -274,21 +260,8 @@ def completed(c: Configurations, unstated: np.ndarray[Any, np.dtype[np.bool_]], 
 
 
 REQUIRED = (
-    "id",
-    "layers",
-    "hidden",
-    "heads",
-    "ffn",
-    "vocab",
-    "seq",
-    "gpu",
-    "n_gpus",
-    "tp",
-    "pp",
-    "mbs",
-    "gbs",
-    "precision",
-)
+    "id", "layers", "hidden", "heads", "ffn", "vocab", "seq", "gpu", "n_gpus", "tp", "pp", "mbs", "gbs", "precision",
+)  # fmt: skip
 """Columns that a table must have; their cells may be blank, and then the row has no prediction unless a rule fills it."""
 OPTIONAL = (
     "kv_heads", "gated_mlp", "gpu_mem_gb", "gpus_per_node", "internode_gbps_per_node", "vpp", "cp", "dp", "recompute",
@@ -341,7 +314,7 @@ def points_of(rows: Sequence[Mapping[str, str]], constants: Constants) -> Points
     """Return the configurations of rows; a row that no rule completes is refused with the reason."""
     found, refused = [], {}
     for row in rows:
-        numbers = _numbers_or_reason(row, constants)
+        numbers = or_reason(_numbers, row, constants)
         if isinstance(numbers, str):
             refused[row["id"]] = numbers
         else:
@@ -359,10 +332,10 @@ def points_of(rows: Sequence[Mapping[str, str]], constants: Constants) -> Points
     )
 
 
-def _numbers_or_reason(row: Mapping[str, str], constants: Constants) -> dict[str, Any] | str:
-    """Return every field of one configuration as a plain number, or why there is none."""
+def or_reason(make: Callable[..., T], *arguments: Any) -> T | str:
+    """Return what is made, or the reason why it cannot be."""
     try:
-        return _numbers(row, constants)
+        return make(*arguments)
     except NlpBenchError as error:
         return str(error)
 
@@ -371,20 +344,12 @@ def _numbers(row: Mapping[str, str], constants: Constants) -> dict[str, Any]:
     precision = precision_of(row["precision"])
     check_known(row)
     model, machine = _model_numbers(row), _machine_numbers(row, precision)
-    generation = GENERATIONS[machine["gpu"]]
-    place = published_as(
-        constants.traits, row["framework"], year_of(row["software_version"]), row["sharding"], generation
-    )
+    generation, year = GENERATIONS[machine["gpu"]], year_of(row["software_version"])
+    place = published_as(constants.traits, row["framework"], year, row["sharding"], generation)
     if constants.traits[place].slow_gathers and "3" not in row["sharding"]:  # DeepSpeed without ZeRO-3
         place = constants.frameworks.index("Megatron-DeepSpeed")
-    trait = constants.traits[place]
-    return {
-        **model,
-        **machine,
-        **spread_of(row, trait, model, machine),
-        "framework": place,
-        "precision": constants.precisions.index(precision),
-    }
+    spread = spread_of(row, constants.traits[place], model, machine)
+    return {**model, **machine, **spread, "framework": place, "precision": PRECISIONS.index(precision)}
 
 
 def _model_numbers(row: Mapping[str, str]) -> dict[str, Any]:
@@ -430,17 +395,14 @@ def _machine_numbers(row: Mapping[str, str], precision: str) -> dict[str, Any]:
 
 def _stacked(rows: Sequence[Mapping[str, Any]]) -> Configurations:
     """Return the rows as one struct of arrays."""
-
-    def part(kind: type[T]) -> T:
-        names = [one.name for one in fields(kind) if one.name != "dropout"]  # type: ignore[arg-type]  # a dataclass
-        return struct(kind, {name: [row[name] for row in rows] for name in names})
-
+    names = [one.name for kind in (Network, Spread, Machines) for one in fields(kind) if one.name != "dropout"]
+    columns = {name: [row[name] for row in rows] for name in (*names, "framework", "precision")}
     return Configurations(
-        network=part(Network),
-        spread=part(Spread),
-        machines=part(Machines),
-        framework=np.array([row["framework"] for row in rows], dtype=np.int64),
-        precision=np.array([row["precision"] for row in rows], dtype=np.int64),
+        network=struct(Network, columns),
+        spread=struct(Spread, columns),
+        machines=struct(Machines, columns),
+        framework=np.array(columns["framework"], dtype=np.int64),
+        precision=np.array(columns["precision"], dtype=np.int64),
     )
 
 
@@ -469,31 +431,23 @@ class Predictions:
 
 def predictions_of(rows: Sequence[Mapping[str, str]], constants: Constants) -> Predictions:
     """Predict the rows of a table of points."""
-    points = points_of(rows, constants)
-    found = forecast(points.configurations, constants, points.unknown) if points.ids else None
-    cells = {} if found is None else _cells(points, found, constants)
-    blank = dict.fromkeys(COLUMNS, "")
-    return Predictions(
-        rows=tuple(
-            cells.get(one) or {**blank, "id": one, "refused": " ".join(points.refused[one].split())}
-            for one in points.all_ids
-        ),
-        refused=points.refused,
-    )
+    points, blank = points_of(rows, constants), dict.fromkeys(COLUMNS, "")
+    found = {one: {**blank, "id": one, "refused": " ".join(reason.split())} for one, reason in points.refused.items()}
+    if points.ids:
+        found |= _cells(points, forecast(points.configurations, constants, points.unknown), constants)
+    return Predictions(rows=tuple(found[one] for one in points.all_ids), refused=points.refused)
 
 
 def _cells(points: Points, found: Forecast, constants: Constants) -> dict[str, dict[str, str]]:
     """Return cells by id."""
     numbers = (found.seconds.total, found.low, found.high, found.memory.published / _GB)
-    shape = (len(points.ids),)
-    columns = [np.broadcast_to(values, shape) for values in (*numbers, found.memory.words)]
+    columns = [np.broadcast_to(values, (len(points.ids),)) for values in (*numbers, found.memory.words)]
     reach, c = constants.reach, points.configurations
     away = reach.reasons(c, constants.traits, points.unknown) if reach else [[] for _ in points.ids]
     rows = {}
-    for place, one in enumerate(points.ids):
-        *figures, word = (column[place] for column in columns)
+    for one, said, *figures, word in zip(points.ids, away, *columns, strict=True):
         shown = [f"{float(figure):.6g}" if np.isfinite(figure) else "" for figure in figures]
-        rows[one] = dict(zip(COLUMNS, (one, *shown, str(word), "; ".join(away[place]), ""), strict=True))
+        rows[one] = dict(zip(COLUMNS, (one, *shown, str(word), "; ".join(said), ""), strict=True))
     return rows
 
 
@@ -502,18 +456,13 @@ def published_as(traits: Sequence[Framework], name: str, year: float | None, sha
 
     A name of no entry falls to its family: full sharding to PyTorch's FSDP (or ZeRO-3, by its word), all else to Megatron-LM.
     """
-    words = name.lower()
     for place, one in enumerate(traits):
-        if any(word in words for word in one.words) and _holds(one, year, generation):
+        dated = one.since > 0 or one.before < float("inf")  # what has no date is neither before nor since anything
+        timely = one.since <= year < one.before if year is not None else not dated
+        after = not one.after_ampere or generation not in {"ampere", "other"}
+        if timely and after and any(word in name.lower() for word in one.words):
             return place
-    names = [one.name for one in traits]
-    if any(word in sharding.lower() for word in ("fsdp", "hsdp", "zero-3", "zero3", "full_shard", "hybrid_shard")):
-        return names.index("DeepSpeed ZeRO-3" if "zero" in sharding.lower() else "PyTorch FSDP")
+    names, plain = [one.name for one in traits], sharding.lower()
+    if any(word in plain for word in ("fsdp", "hsdp", "zero-3", "zero3", "full_shard", "hybrid_shard")):
+        return names.index("DeepSpeed ZeRO-3" if "zero" in plain else "PyTorch FSDP")
     return names.index("Megatron-LM")
-
-
-def _holds(one: Framework, year: float | None, generation: str) -> bool:
-    """Whether an entry holds for software of this year (without a date: neither before nor since anything) on this generation."""
-    dated = one.since > 0 or one.before < float("inf")
-    timely = one.since <= year < one.before if year is not None else not dated
-    return timely and (not one.after_ampere or generation not in {"ampere", "other"})

@@ -1,7 +1,7 @@
 """What is planned: a model on a machine, the batch that stays as it is, and what a person holds fixed."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from nlp_bench.config.system import Network as Fabric
 from nlp_bench.config.table import read_toml
 from nlp_bench.errors import UsageError
 from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Machines, Network, Spread, struct
+from nlp_bench.plan.configurations import PRECISIONS, RECOMPUTE, Configurations, Machines, Network, Spread, struct
 from nlp_bench.plan.constants import Constants, precision_of
 from nlp_bench.plan.machines import machine_of
 
@@ -50,12 +50,13 @@ def configuration_of(run: Run, constants: Constants) -> Configurations:
     Raises UsageError for a family, a machine or a number format that the planner does not know.
     """
     trainer = UPSTREAM if run.tuning.trainer == "megatron-lm" else FRAMEWORK
+    precision = run.training.precision
     return Configurations(
         network=network_of(run.model.family, run.model.architecture, run.training),
         spread=_spread(run),
-        machines=machine_of(run.system, constants, run.training.precision),
+        machines=machine_of(run.system, constants, precision),
         framework=np.asarray(_place(constants.frameworks, trainer, "tuning.trainer")),
-        precision=np.asarray(_place(constants.precisions, run.training.precision, "training.precision")),
+        precision=np.asarray(_place(PRECISIONS, precision, "training.precision")),
     )
 
 
@@ -132,36 +133,28 @@ class Sizes:
         }
 
 
+ARRAYS = {
+    "tp": "tensor", "pp": "pipeline", "vpp": "virtual", "cp": "context", "micro_batch_size": "micro_batch_size",
+    "first_layers": "first_layers", "last_layers": "last_layers", "recompute": "recompute", "sequence_parallel": "sequence_parallel",
+    "distributed_optimizer": "sharding", "overlap_grad_reduce": "overlap_grad_reduce", "overlap_param_gather": "overlap_param_gather",
+}  # fmt: skip
+"""What tells configurations of one problem apart, by its name in Sizes and Fixed: the array of Spread that holds it."""
+_OTHERS = {"dp": "data", "num_heads": "num_attention_heads", "num_groups": "num_query_groups"}
+
+
 def sizes_of(c: Configurations, place: int) -> Sizes:
     """Return the configuration at `place`."""
-
-    def at(value: Any) -> Any:
-        return np.asarray(value).reshape(-1)[place if np.ndim(value) else 0].item()
-
-    s, n = c.spread, c.network
-    return Sizes(
-        num_gpus=int(at(s.num_gpus)),
-        tp=int(at(s.tensor)),
-        pp=int(at(s.pipeline)),
-        vpp=int(at(s.virtual)),
-        cp=int(at(s.context)),
-        dp=int(at(s.data)),
-        micro_batch_size=int(at(s.micro_batch_size)),
-        gas=int(at(s.global_batch_size)) // max(1, round(at(s.data) * at(s.micro_batch_size))),
-        global_batch_size=int(at(s.global_batch_size)),
-        first_layers=int(at(s.first_layers)),
-        last_layers=int(at(s.last_layers)),
-        recompute=RECOMPUTE[at(s.recompute)],
-        sequence_parallel=at(s.sequence_parallel),
-        distributed_optimizer=at(s.sharding) >= SHARDING.index("optimizer"),
-        overlap_grad_reduce=at(s.overlap_grad_reduce),
-        overlap_param_gather=at(s.overlap_param_gather),
-        num_layers=int(at(n.num_layers)),
-        num_heads=int(at(n.num_attention_heads)),
-        num_groups=int(at(n.num_query_groups)),
-        ffn_hidden_size=int(at(n.ffn_hidden_size)),
-        sequence_length=int(at(n.sequence_length)),
-    )
+    arrays: dict[str, Any] = vars(c.network) | vars(c.spread)
+    found: dict[str, Any] = {}
+    for one in fields(Sizes):
+        values = np.asarray(arrays.get(ARRAYS.get(one.name) or _OTHERS.get(one.name, one.name), 0))
+        value = values.reshape(-1)[place if values.ndim else 0].item()
+        found[one.name] = value if isinstance(value, bool) else int(value)
+    found["recompute"] = RECOMPUTE[found["recompute"]]
+    found["distributed_optimizer"] = found["distributed_optimizer"] >= SHARDING.index("optimizer")
+    samples = np.asarray(c.spread.data * c.spread.micro_batch_size).reshape(-1)
+    each = round(samples[place if len(samples) > 1 else 0].item())
+    return Sizes(**found | {"gas": found["global_batch_size"] // max(1, each)})
 
 
 FRAMEWORK = "nlp-bench"
@@ -268,23 +261,18 @@ class Problem:
         tensor, pipeline, context = (np.asarray(columns[name], dtype=np.float64) for name in ("tp", "pp", "cp"))
         num_gpus = np.asarray(columns.get("nodes", self.nodes), dtype=np.float64) * self.gpus_per_node
         data = num_gpus / (tensor * pipeline * context)
-        own = {
+        own = {array: columns[name] for name, array in ARRAYS.items()} | {
             "num_gpus": num_gpus,
-            "tensor": tensor,
-            "pipeline": pipeline,
-            "virtual": columns["vpp"],
-            "context": context,
             "data": data,
             "global_batch_size": self.global_batch_size,
-            "sharding": columns["distributed_optimizer"],
             "shard_group": data * context,
         }
         return Configurations(
             network=self.network,
-            spread=struct(Spread, {**columns, **own}),
+            spread=struct(Spread, own),
             machines=self.machines,
             framework=np.asarray(self.constants.frameworks.index(FRAMEWORK)),
-            precision=np.asarray(self.constants.precisions.index(self.precision)),
+            precision=np.asarray(PRECISIONS.index(self.precision)),
         )
 
 

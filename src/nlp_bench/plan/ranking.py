@@ -1,25 +1,20 @@
 """The best layouts, the published one among them, and what was searched."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from nlp_bench.plan.configurations import RECOMPUTE, Configurations
+from nlp_bench.plan.configurations import RECOMPUTE, Codes, Configurations
+from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.neighbours import Point, extrapolated, known_points, measured_by_others, offered
-from nlp_bench.plan.problem import Problem, Sizes, sizes_of
-from nlp_bench.plan.search.legal import broken_rules
+from nlp_bench.plan.problem import ARRAYS, Problem, Sizes, sizes_of
 from nlp_bench.plan.search.search import Search, search
-from nlp_bench.plan.search.space import refuse
+from nlp_bench.plan.search.space import broken_rules, refuse
 
 GIB = 2**30
-IDENTITY = (
-    "tensor", "pipeline", "virtual", "context", "micro_batch_size", "first_layers", "last_layers", "recompute", "sequence_parallel",
-    "sharding", "overlap_grad_reduce", "overlap_param_gather",
-)  # fmt: skip
-"""Fields of `Spread` that tell configurations of one problem apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,34 +82,30 @@ class Answer:
     """Layouts that may fit and would be faster than the best that does."""
     smallest: Row | None = None
     """Where none fits: the one that needs the least memory."""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     """What the prediction takes for granted."""
-    measured: tuple[str, ...] = field(default=())
+    measured: tuple[str, ...] = ()
     """What others have measured in the model file's own configuration, beside its prediction."""
-    rehearsed: tuple[str, ...] = field(default=())
+    rehearsed: tuple[str, ...] = ()
     """What the rehearsals of the best found, where they were asked for."""
-    extrapolated: tuple[str, ...] = field(default=())
+    extrapolated: tuple[str, ...] = ()
     """In what the best one lies outside of the published measurements."""
 
 
 def answer(problem: Problem, *, top: int) -> Answer:
     """Search and keep the `top` best."""
     found = search_with_published(problem)
-    legal, figures = found.space.legal, found.figures
+    legal, memory = found.space.legal, found.figures.memory_bytes
     published, broken = published_row(problem, found)
-    least, tight = None, found.tight_and_faster(3)
-    if not len(found.ranked) and len(figures.memory_bytes):
-        least = rows_of(legal.take(np.asarray([int(np.argmin(figures.memory_bytes))])), problem)[0]
+    least = [int(np.argmin(memory))] if len(memory) and not len(found.ranked) else []
     return Answer(
         problem=problem,
         search=found,
-        rows=tuple(rows_of(legal.take(found.ranked[:top]), problem, ranks=range(1, top + 1)))
-        if len(found.ranked)
-        else (),
+        rows=tuple(rows_of(legal, problem, found.ranked[:top], is_ranked=True)),
         published=published,
         published_broken=tuple(broken),
-        tight=tuple(rows_of(legal.take(tight), problem)) if len(tight) else (),
-        smallest=least,
+        tight=tuple(rows_of(legal, problem, found.tight_and_faster(3))),
+        smallest=next(iter(rows_of(legal, problem, least)), None),
         notes=tuple(notes(problem)),
     )
 
@@ -125,7 +116,7 @@ def search_with_published(problem: Problem) -> Search:
     if not len(found.figures.fits):
         return found
     wanted, legal = configuration(problem, problem.published).spread, found.space.legal.spread
-    same = [getattr(legal, name) == getattr(wanted, name)[0] for name in IDENTITY]
+    same = [getattr(legal, name) == getattr(wanted, name)[0] for name in ARRAYS.values()]
     return found.with_kept(np.broadcast_to(np.all(np.broadcast_arrays(*same), axis=0), found.figures.fits.shape))
 
 
@@ -134,9 +125,9 @@ def published_row(problem: Problem, found: Search) -> tuple[Row | None, list[tup
     one = configuration(problem, problem.published)
     if broken := broken_rules(one):
         return None, broken
-    row = rows_of(one, problem)[0]
+    (row,) = rows_of(one, problem)
     rank = found.rank(row.iteration_s) if row.fits == "yes" else None
-    return Row(**{**vars(row), "rank": rank, "published": True}), []
+    return replace(row, rank=rank, published=True), []
 
 
 def configuration(problem: Problem, columns: dict[str, Any]) -> Configurations:
@@ -145,38 +136,52 @@ def configuration(problem: Problem, columns: dict[str, Any]) -> Configurations:
     return problem.configurations({name: np.asarray([value]) for name, value in numbers.items()})
 
 
-def rows_of(c: Configurations, problem: Problem, *, ranks: range | None = None) -> list[Row]:
-    """Forecast a few configurations with all their parts."""
-    found, count = forecast(c, problem.constants), len(c)
-    per_report = problem.tokens / problem.tokens_per_iteration
-
-    def column(values: Any) -> list[float]:
-        return [float(value) for value in np.broadcast_to(values, (count,))]
-
-    total, memory = column(found.seconds.total), column(found.memory.total)
-    low, high, capacity = column(found.low), column(found.high), column(found.memory.capacity)
-    fits = np.broadcast_to(found.memory.words, (count,))
-    seconds = {name: column(values) for name, values in found.seconds.parts.items()}
-    held = {name: column(values) for name, values in found.memory.parts.items()}
+def rows_of(
+    c: Configurations, problem: Problem, places: Sequence[int] | Codes | None = None, *, is_ranked: bool = False
+) -> list[Row]:
+    """Forecast a few configurations, those at `places` or all, with all their parts; `is_ranked`: they are the best in their order."""
+    if places is not None:
+        if not len(places):
+            return []
+        c = c.take(np.asarray(places))
+    sizes = [sizes_of(c, place) for place in range(len(c))]
     return [
         Row(
-            sizes=sizes_of(c, k),
-            nodes=sizes_of(c, k).num_gpus // problem.gpus_per_node,
-            report_s=total[k] * per_report,
-            low_s=low[k] * per_report,
-            high_s=high[k] * per_report,
-            iteration_s=total[k],
-            tokens_per_second=problem.tokens_per_iteration / total[k],
-            shares=_sorted({name: values[k] / total[k] for name, values in seconds.items()}),
-            memory_gib=memory[k] / GIB,
-            capacity_gib=capacity[k] / GIB,
-            memory_parts_gib=_sorted({name: values[k] / GIB for name, values in held.items()}),
-            fits=str(fits[k]),
-            rank=ranks[k] if ranks else None,
-            published=is_published(sizes_of(c, k), problem),
+            sizes=one,
+            nodes=one.num_gpus // problem.gpus_per_node,
+            rank=place if is_ranked else None,
+            published=is_published(one, problem),
+            **figures,
         )
-        for k in range(count)
+        for place, (one, figures) in enumerate(
+            zip(sizes, predicted(c, problem.constants, problem.tokens, problem.tokens_per_iteration), strict=True), 1
+        )
     ]
+
+
+def predicted(c: Configurations, constants: Constants, tokens: int, per_iteration: float) -> Iterator[dict[str, Any]]:
+    """Yield what is predicted of each configuration for a training on `tokens`, by the fields of Row."""
+    found, count = forecast(c, constants), len(c)
+    seconds, memory, per_report = found.seconds.total, found.memory, tokens / per_iteration
+    figures = {
+        "report_s": seconds * per_report,
+        "low_s": found.low * per_report,
+        "high_s": found.high * per_report,
+        "iteration_s": seconds,
+        "tokens_per_second": per_iteration / seconds,
+        "memory_gib": memory.total / GIB,
+        "capacity_gib": memory.capacity / GIB,
+        "fits": memory.words,
+    }
+
+    def row(arrays: dict[str, Any], place: int) -> dict[str, Any]:
+        return {name: np.broadcast_to(values, (count,))[place].item() for name, values in arrays.items()}
+
+    for place in range(count):
+        one = row(figures, place)
+        shares = {name: part / one["iteration_s"] for name, part in row(found.seconds.parts, place).items()}
+        held = {name: part / GIB for name, part in row(memory.parts, place).items()}
+        yield one | {"shares": _sorted(shares), "memory_parts_gib": _sorted(held)}
 
 
 def is_published(sizes: Sizes, problem: Problem) -> bool:

@@ -1,6 +1,5 @@
 """What runs a planned configuration: its command, and the shortlist as a file for JUBE."""
 
-import shlex
 from typing import Any
 
 from nlp_bench.config import catalog
@@ -159,8 +158,3 @@ def run_words(problem: Problem, sizes: Sizes, *, model: str, system: str) -> lis
         if value is not None:
             found += [f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)]
     return found
-
-
-def command(verb: str, words: list[str]) -> str:
-    """Return one line for a shell: `nlp-bench VERB` with the options of the run."""
-    return shlex.join(["nlp-bench", verb, *words])

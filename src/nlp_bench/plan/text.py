@@ -188,9 +188,8 @@ def _searched(answer: Answer) -> list[str]:
 
 
 def _published(answer: Answer) -> list[str]:
-    kind = (
-        "published" if answer.problem.frozen_recompute else "default"
-    )  # only the benchmark's models stand for a published run
+    # only the benchmark's models stand for a published run
+    kind = "published" if answer.problem.frozen_recompute else "default"
     default = f"the default of model {answer.problem.model.name}, {MARK}" if kind == "published" else MARK
     row, name = answer.published, f"{kind} configuration ({default})"
     if row is None:

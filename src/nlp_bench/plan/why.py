@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from nlp_bench.plan.configurations import Configurations
-from nlp_bench.plan.problem import Fixed, Problem, Sizes, searched_recompute, sizes_of
+from nlp_bench.plan.problem import ARRAYS, Fixed, Problem, Sizes, searched_recompute, sizes_of
 from nlp_bench.plan.ranking import Row, configuration, rows_of
-from nlp_bench.plan.search.legal import broken_rules
 from nlp_bench.plan.search.search import Search, layout_keys, search
+from nlp_bench.plan.search.space import broken_rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,8 @@ def explain(problem: Problem) -> Why:
     broken = [*broken_rules(one), *_steps(problem, sizes_of(one, 0))]
     found = search(free)
     row = None if broken else rows_of(one, free)[0]
+    best = next(iter(rows_of(found.space.legal, free, found.ranked[:1], is_ranked=True)), None)
     rank = found.rank(row.iteration_s) if row is not None and row.fits == "yes" else None
-    best = rows_of(found.space.legal.take(found.ranked[:1]), free, ranks=range(1, 2))[0] if len(found.ranked) else None
     return Why(
         problem=free,
         sizes=sizes_of(one, 0),
@@ -81,9 +81,7 @@ def target(problem: Problem) -> dict[str, Any]:
     """Return the model file's sizes and switches, changed by what the problem holds fixed."""
     given = {name: value for name, value in problem.fixed.given.items() if name != "gas"}
     wanted = {**problem.published, **given}
-    if (
-        "sequence_parallel" not in given or wanted["tp"] == 1
-    ):  # with one tensor-parallel rank the trainer switches it off
+    if "sequence_parallel" not in given or wanted["tp"] == 1:  # with one rank the trainer switches it off
         wanted["sequence_parallel"] = wanted["tp"] > 1
     if problem.fixed.gas is not None and problem.fixed.micro_batch_size is None:
         data = problem.num_gpus // max(1, wanted["tp"] * wanted["pp"] * wanted["cp"])
@@ -97,27 +95,17 @@ def _steps(problem: Problem, sizes: Sizes) -> list[tuple[str, str]]:
     if gas is None or sizes.dp * sizes.micro_batch_size * gas == sizes.global_batch_size:
         return []
     product = f"{sizes.dp}*{sizes.micro_batch_size}*{gas} = {sizes.dp * sizes.micro_batch_size * gas}"
-    return [
-        (
-            "GAS",
-            f"global_batch_size = {sizes.global_batch_size} is not dp*micro_batch_size*gas = {product}; leave --gas out",
-        )
-    ]
+    said = f"global_batch_size = {sizes.global_batch_size} is not dp*micro_batch_size*gas = {product}"
+    return [("GAS", f"{said}; leave --gas out")]
 
 
 _ASPECTS = {
-    "tp": ("tensor",),
-    "pp": ("pipeline",),
-    "vpp": ("virtual",),
-    "cp": ("context",),
-    "micro batch": ("micro_batch_size",),
-    "layers of the first and the last stage": ("first_layers", "last_layers"),
-    "recompute": ("recompute",),
-    "sequence parallel": ("sequence_parallel",),
-    "distributed optimizer": ("sharding",),
+    **{name: (name,) for name in ("tp", "pp", "vpp", "cp", "micro_batch_size")},
+    "ends": ("first_layers", "last_layers"),
+    **{name: (name,) for name in ("recompute", "sequence_parallel", "distributed_optimizer")},
     "overlap": ("overlap_grad_reduce", "overlap_param_gather"),
 }
-"""What one change is about, and the arrays of `Spread` that have it."""
+"""What one change is about, and the sizes and switches that have it."""
 
 
 def _changes(one: Configurations, found: Search, problem: Problem, row: Row | None) -> list[Change]:
@@ -126,13 +114,13 @@ def _changes(one: Configurations, found: Search, problem: Problem, row: Row | No
     if not len(figures.fits):
         return []
     differs = {
-        name: np.any([getattr(legal.spread, array) != getattr(one.spread, array)[0] for array in arrays], axis=0)
-        for name, arrays in _ASPECTS.items()
+        aspect: np.any(
+            [getattr(legal.spread, ARRAYS[name]) != getattr(one.spread, ARRAYS[name])[0] for name in names], axis=0
+        )
+        for aspect, names in _ASPECTS.items()
     }
     differs = {name: np.broadcast_to(flags, (len(legal),)).copy() for name, flags in differs.items()}
-    differs["sequence parallel"] &= (legal.spread.tensor > 1) & (
-        one.spread.tensor > 1
-    )  # with one rank it is off, not changed
+    differs["sequence_parallel"] &= (legal.spread.tensor > 1) & (one.spread.tensor > 1)  # with one rank it is off
     number = np.sum(list(differs.values()), axis=0)
     among = figures.fits & (number > 0)
     if not among.any():
@@ -147,22 +135,14 @@ def _changes(one: Configurations, found: Search, problem: Problem, row: Row | No
     kinds = aspects if fewest == 1 else layout_keys(legal.take(places))
     _, first = np.unique(kinds, return_index=True)
     chosen = places[np.sort(first)][:3]
-    if not len(chosen):
-        return []
     before = sizes_of(one, 0)
-    rows = rows_of(legal.take(chosen), problem)
-    return [Change(text=_text(before, each.sizes), row=each) for each in rows]
+    return [Change(text=_text(before, each.sizes), row=each) for each in rows_of(legal, problem, chosen)]
 
 
 def _text(before: Sizes, after: Sizes) -> str:
-    pairs = {
-        "tp": (before.tp, after.tp),
-        "pp": (before.pp, after.pp),
-        "vpp": (before.vpp, after.vpp),
-        "cp": (before.cp, after.cp),
-        "micro batch": (before.micro_batch_size, after.micro_batch_size),
-    }
-    said = [f"{name} {old} -> {new}" for name, (old, new) in pairs.items() if old != new]
+    labels = {"tp": "tp", "pp": "pp", "vpp": "vpp", "cp": "cp", "micro_batch_size": "micro batch"}
+    pairs = {label: (getattr(before, name), getattr(after, name)) for name, label in labels.items()}
+    said = [f"{label} {old} -> {new}" for label, (old, new) in pairs.items() if old != new]
     if (before.first_layers, before.last_layers) != (after.first_layers, after.last_layers):
         said.append(f"first and last stage of {_layers(after.first_layers)} and {_layers(after.last_layers)} layers")
     said += [new for name, new in after.switches.items() if before.switches.get(name, new) != new]

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nlp_bench.layout import shape
-from nlp_bench.plan.configurations import Configurations, Flags, Numbers
-from nlp_bench.plan.constants import Constants
+from nlp_bench.plan.configurations import PRECISIONS, Configurations, Flags, Numbers
 
 
 def tokens(c: Configurations) -> Numbers:
@@ -76,21 +75,26 @@ def stage_layers(c: Configurations) -> tuple[Numbers, Numbers, Numbers]:
     )
 
 
-def stage_of(c: Configurations, rank: Numbers) -> Stage:
-    """Return the stage with pipeline rank `rank`, from 0 to below the pipeline-parallel size."""
+Layers = tuple[Numbers, Numbers, Numbers]
+"""Of the first, the middle and the last pipeline rank."""
+
+
+def stage_of(c: Configurations, rank: Numbers, layers: Layers | None = None) -> Stage:
+    """Return the stage with pipeline rank `rank`, from 0 to below the pipeline-parallel size; `layers` replaces `stage_layers`."""
     first, last = rank == 0, rank == c.spread.pipeline - 1
-    ahead, middle, behind = stage_layers(c)
-    layers = np.where(first, ahead, np.where(last, behind, middle))
-    return Stage(rank=np.asarray(rank), first=np.asarray(first), last=np.asarray(last), layers=layers)
+    ahead, middle, behind = layers or stage_layers(c)
+    held = np.where(first, ahead, np.where(last, behind, middle))
+    return Stage(rank=np.asarray(rank), first=np.asarray(first), last=np.asarray(last), layers=held)
 
 
-def fullest_stages(c: Configurations) -> tuple[Stage, Stage, Stage]:
+def fullest_stages(c: Configurations, layers: Layers | None = None) -> tuple[Stage, Stage, Stage]:
     """Return the first, the second and the last stage: no other one holds more parameters or more micro-batches at a time.
 
     Where there are fewer than three stages, some are the same.
     """
     last = c.spread.pipeline - 1
-    return stage_of(c, np.zeros(())), stage_of(c, np.minimum(1.0, last)), stage_of(c, last)
+    first, second = np.zeros(()), np.minimum(1.0, last)
+    return stage_of(c, first, layers), stage_of(c, second, layers), stage_of(c, last, layers)
 
 
 SINGLE = 4
@@ -102,19 +106,14 @@ def round_up(number: Numbers, multiple: Numbers | float) -> Numbers:
     return np.asarray(np.ceil(number / multiple) * multiple)
 
 
-def element_bytes(c: Configurations, constants: Constants) -> Numbers:
+def element_bytes(c: Configurations) -> Numbers:
     """Bytes of a parameter and of an activation: 4 in fp32, else 2 (8-bit products read 16-bit tensors)."""
-    return np.where(_is(c, constants, "fp32"), 4.0, 2.0)
+    return np.where(c.precision == PRECISIONS.index("fp32"), 4.0, 2.0)
 
 
-def is_float16(c: Configurations, constants: Constants) -> Flags:
+def is_float16(c: Configurations) -> Flags:
     """Whether the loss is scaled, and every step asks all ranks for an overflow."""
-    return _is(c, constants, "fp16")
-
-
-def _is(c: Configurations, constants: Constants, name: str) -> Flags:
-    names = constants.precisions
-    return np.asarray(c.precision == (names.index(name) if name in names else -1))
+    return np.asarray(c.precision == PRECISIONS.index("fp16"))
 
 
 def shard_ranks(c: Configurations) -> Numbers:
@@ -131,19 +130,19 @@ WIDEST_HEAD = 256
 """Width up to which flash attention applies."""
 
 
-def keeps_scores(c: Configurations, constants: Constants) -> Flags:
+def keeps_scores(c: Configurations) -> Flags:
     """Whether attention runs as separate products and keeps its scores: torch's memory-efficient kernel has no grouped queries.
 
     It stands in where flash attention does not apply: in float32, and with heads wider than 256. Source: torch's
     aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
     """
     grouped = c.network.num_query_groups != c.network.num_attention_heads
-    return np.asarray(grouped & ~has_flash(c, constants))
+    return np.asarray(grouped & ~has_flash(c))
 
 
-def has_flash(c: Configurations, constants: Constants) -> Flags:
+def has_flash(c: Configurations) -> Flags:
     """Whether flash attention applies."""
-    return np.asarray((element_bytes(c, constants) < SINGLE) & (c.network.head_width <= WIDEST_HEAD))
+    return np.asarray((element_bytes(c) < SINGLE) & (c.network.width_per_head <= WIDEST_HEAD))
 
 
 def layer_parameters(c: Configurations) -> Numbers:

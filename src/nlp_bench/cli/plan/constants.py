@@ -191,7 +191,7 @@ class PlanLearn(Command, ConstantsOption):
         lesson = learn(read_constants(self.constants), list(self.results), result_of, self.system)
         print(report(lesson), end="")
         if output:
-            write_learned(output, lesson.learned, self.constants)
+            write_learned(output, lesson, self.constants)
             print(f"wrote {output}; use it with: nlp-bench plan --constants {output}", file=sys.stderr)
         return 0
 

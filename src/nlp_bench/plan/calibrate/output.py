@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nlp_bench.config.catalog import load_system
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import write_text
 from nlp_bench.plan.calibrate.fit import Constant
 from nlp_bench.plan.calibrate.record import WIDTH_BYTES, Calibration
 from nlp_bench.plan.constants import SCHEMA, constant_line, read_constants
+from nlp_bench.plan.machines import Sheet, sheet_of
 
 RECORD_SCHEMA = "nlp-bench/calibrated/1"
 WIDE_HEAD = 128.0
@@ -39,29 +40,17 @@ NOTES = {
 HOST = {"step": "per iteration", "batch": "per micro-batch"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reference:
-    """What measured rates are shares of: a GPU's data sheet where it is known, else the rates themselves."""
+def sheet_or_measured(
+    calibration: Calibration, constants: Mapping[str, Constant], system: str | None
+) -> tuple[Sheet, Mapping[str, Any] | None]:
+    """Return what measured rates are shares of: the GPU's data sheet (of `system`, where that is given), else the rates themselves.
 
-    generation: str
-    """Of the constants' GPUs; "other" where there is no data sheet."""
-    peak_flops: float
-    """FLOP/s in the number format that was measured most."""
-    memory_bytes_per_s: float
-    link_bytes_per_s: float
-    """Between GPUs of a node, one direction."""
-    machine: Mapping[str, Any] | None
-    """Table [machine], where these are measurements; None: of a data sheet."""
-
-
-def reference_of(calibration: Calibration, constants: Mapping[str, Constant], system: str | None) -> Reference:
-    """Return the data sheet of the GPU (of `system`, where that is given), or the measurements themselves.
-
-    Raises NlpBenchError where products or copies were not measured, UsageError for a system that is not known or has another GPU.
+    The second is table [machine] where these are measurements. Raises NlpBenchError where products or copies were not measured,
+    UsageError for a system that is not known or has another GPU.
     """
-    sheet = _of_sheet(calibration, system) if calibration.kind == "cuda" else None
+    sheet = _sheet(calibration, system) if calibration.kind == "cuda" else None
     if sheet:
-        return sheet
+        return sheet, None
     peaks = {name.partition(".")[2]: one.value for name, one in constants.items() if name.startswith("product_flops")}
     copied = constants.get("memory_bytes_per_s")
     if not peaks or copied is None:
@@ -70,27 +59,29 @@ def reference_of(calibration: Calibration, constants: Mapping[str, Constant], sy
             + "; ".join(calibration.skipped[:3])
         )
     link = constants["link_bytes_per_s"].value if "link_bytes_per_s" in constants else LONELY_LINK
-    return Reference(
+    peak, gib = peaks.get(calibration.precision, next(iter(peaks.values()))), calibration.memory_bytes / 2**30
+    measured = Sheet(
+        name=calibration.device,
         generation="other",
-        peak_flops=peaks.get(calibration.precision, next(iter(peaks.values()))),
+        half_flops=peak,
+        peak_flops=peak,
         memory_bytes_per_s=copied.value,
+        memory_gib=round(gib, 1),
         link_bytes_per_s=link,
-        machine={
-            "name": calibration.device,
-            "kind": "cpu" if calibration.kind == "cpu" else "gpu",
-            "peak_tflops": {name: value / 1e12 for name, value in peaks.items()},
-            "memory_gb_per_s": copied.value / 1e9,
-            "link_gb_per_s": link / 1e9,
-            "memory_gib": round(calibration.memory_bytes / 2**30, 1),
-        },
+        domain=None,
     )
+    return measured, {
+        "name": measured.name,
+        "kind": "cpu" if calibration.kind == "cpu" else "gpu",
+        "peak_tflops": {name: value / 1e12 for name, value in peaks.items()},
+        "memory_gb_per_s": measured.memory_bytes_per_s / 1e9,
+        "link_gb_per_s": link / 1e9,
+        "memory_gib": measured.memory_gib,
+    }
 
 
-def _of_sheet(calibration: Calibration, system: str | None) -> Reference | None:
+def _sheet(calibration: Calibration, system: str | None) -> Sheet | None:
     """Return the data sheet; None for a GPU that the table does not have, for which the measurements stand."""
-    from nlp_bench.config.catalog import load_system  # noqa: PLC0415  # reads a file
-    from nlp_bench.plan.machines import sheet_of  # noqa: PLC0415  # reads the accelerators' table
-
     name, gib = calibration.device, calibration.memory_bytes / 2**30
     if system:
         gpu = load_system(system).gpu
@@ -98,16 +89,9 @@ def _of_sheet(calibration: Calibration, system: str | None) -> Reference | None:
             raise UsageError(f"--system {system}: has no [gpu], but a GPU was measured: {name}")
         name, gib = gpu.name, gpu.memory_gib
     try:
-        sheet = sheet_of(name, calibration.precision, gib)
+        return sheet_of(name, calibration.precision, gib)
     except UsageError:
         return None
-    return Reference(
-        generation=sheet.generation,
-        peak_flops=sheet.half_flops,
-        memory_bytes_per_s=sheet.memory_bytes_per_s,
-        link_bytes_per_s=sheet.link_bytes_per_s,
-        machine=None,
-    )
 
 
 def write_constants(
@@ -117,7 +101,8 @@ def write_constants(
 
     Raises NlpBenchError where the measurements do not suffice to predict anything.
     """
-    c, reference, kept = calibration, reference_of(calibration, constants, system), path.with_suffix(".json").name
+    c, kept = calibration, path.with_suffix(".json").name
+    sheet, machine = sheet_or_measured(calibration, constants, system)
     ranks = f"{c.ranks} rank{'s' if c.ranks > 1 else ''}"
     about = f"{c.source}; {ranks}, {c.seconds:.0f} s; before: {c.state_before}; after: {c.state_after}"
     lines = [
@@ -127,24 +112,27 @@ def write_constants(
         f"about = {json.dumps(about)}",
         "",
         "[time]",
-        *(constant_line(name, *entry) for name, entry in _times(calibration, constants, reference).items()),
+        *(
+            constant_line(name, *entry)
+            for name, entry in _times(c, constants, sheet, is_measured=bool(machine)).items()
+        ),
     ]
-    if reference.machine:
-        lines += ["", "[machine]", *(f"{name} = {_toml(value)}" for name, value in reference.machine.items())]
+    if machine:
+        lines += ["", "[machine]", *(f"{name} = {_toml(value)}" for name, value in machine.items())]
     write_text(path, "\n".join(lines) + "\n")
 
 
 def _times(
-    calibration: Calibration, constants: Mapping[str, Constant], reference: Reference
+    calibration: Calibration, constants: Mapping[str, Constant], sheet: Sheet, *, is_measured: bool
 ) -> dict[str, tuple[float, str]]:
     """Return value and source of the constants of table [time] that were measured, by name."""
-    generation, main = reference.generation, calibration.precision
+    generation, main = sheet.generation, calibration.precision
     sixteen = 2 / WIDTH_BYTES[main]  # the time model counts 16-bit tensors
     shares = {
-        f"products_{generation}": (f"product_flops_per_s.{main}", reference.peak_flops),
-        f"attention_{generation}": (f"attention_flops_per_s.{main}", reference.peak_flops),
-        "memory_share": ("memory_bytes_per_s", reference.memory_bytes_per_s),
-        "link_share": ("link_bytes_per_s", reference.link_bytes_per_s),
+        f"products_{generation}": (f"product_flops_per_s.{main}", sheet.half_flops),
+        f"attention_{generation}": (f"attention_flops_per_s.{main}", sheet.half_flops),
+        "memory_share": ("memory_bytes_per_s", sheet.memory_bytes_per_s),
+        "link_share": ("link_bytes_per_s", sheet.link_bytes_per_s),
         "operand_traffic": (f"product_traffic.{main}", sixteen),
         "stream_fused": (f"between_products.{main}", sixteen),
         "attention_short": (f"attention_short.{main}", 1.0),
@@ -165,7 +153,7 @@ def _times(
             value /= 1 + (narrow.value if narrow else 0.0) / WIDE_HEAD
         error = "" if one.error is None else f", +- {one.error:.1%}"
         found[name] = (max(value, LEAST), f"{calibration.source}{error}")
-    if reference.machine:  # the link's rate stands in [machine]
+    if is_measured:  # the link's rate stands in [machine]
         found["link_share"] = (1.0, f"{calibration.source}: [machine] has the measured rate")
     return found
 

@@ -1,5 +1,6 @@
 """What the memory models answer: bytes with their parts, what a GPU needs beyond tensors, and whether it fits."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,18 +48,11 @@ class Memory:
         return self.total if self.reported is None else self.reported
 
 
-def chosen(first: Flags, yes: Memory, no: Memory) -> Memory:
-    """Return `yes` where `first` is true and `no` where it is not; a part that only one of them has is 0 in the other."""
-    none = np.zeros(())
-    names = [*yes.parts, *(name for name in no.parts if name not in yes.parts)]
-    return Memory(
-        total=np.where(first, yes.total, no.total),
-        parts={name: np.where(first, yes.parts.get(name, none), no.parts.get(name, none)) for name in names},
-        capacity=np.where(first, yes.capacity, no.capacity),
-        fits_below=np.where(first, yes.fits_below, no.fits_below),
-        fails_above=np.where(first, yes.fails_above, no.fails_above),
-        reported=np.where(first, yes.published, no.published),
-    )
+def fullest(ranks: Sequence[Mapping[str, Numbers]]) -> dict[str, Numbers]:
+    """Return the parts of the rank that holds most, of several ranks of each of N configurations."""
+    parts = {name: np.stack(np.broadcast_arrays(*(rank[name] for rank in ranks))) for name in ranks[0]}
+    place = np.argmax(np.asarray(sum(parts.values())), axis=0)[None]
+    return {name: np.take_along_axis(part, place, axis=0)[0] for name, part in parts.items()}
 
 
 def overhead_bytes(c: Configurations, constants: Constants, dynamic: Numbers | float = 0.0) -> Numbers:

@@ -3,11 +3,12 @@
 import numpy as np
 
 from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import RECOMPUTE, Codes, Configurations, Flags, Numbers
+from nlp_bench.plan.configurations import PRECISIONS, RECOMPUTE, Codes, Configurations, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.memory.fits import Memory, overhead_bytes
+from nlp_bench.plan.memory.fits import Memory, fullest, overhead_bytes
 from nlp_bench.plan.work import (
     Stage,
+    fullest_stages,
     is_float16,
     layer_parameters,
     num_tables,
@@ -59,13 +60,10 @@ def families(c: Configurations, constants: Constants) -> Codes:
     return np.where(sharded & (own != FAMILIES.index("internevo")), FAMILIES.index("fsdp"), own)
 
 
-def has_fused_loss(c: Configurations, constants: Constants) -> Flags:
-    """Whether the loss works in the logits: Megatron-LM's family, llm-foundry (loss_fn: fused_crossentropy), and what XLA compiles."""
-    fused = [
-        family_of(name) == "megatron" or any(word in name.lower() for word in _FUSED_LOSS_WORDS)
-        for name in constants.frameworks
-    ]
-    return np.array(fused)[c.framework]
+def _by_family(c: Configurations, constants: Constants, options: dict[str, Numbers]) -> Numbers:
+    """Return the option of each configuration's family."""
+    family = families(c, constants)
+    return np.select([family == FAMILIES.index(name) for name in options], list(options.values()))
 
 
 def published_stages(c: Configurations) -> tuple[Stage, Stage, Stage]:
@@ -75,27 +73,13 @@ def published_stages(c: Configurations) -> tuple[Stage, Stage, Stage]:
     take the place of one layer each (bigscience tr11-176B-ml; Megatron-LM --account-for-embedding-in-pipeline-split); else the
     fullest stage has the next whole number.
     """
-    pipeline = c.spread.pipeline
-    ahead, middle, behind = (_uneven_layers(c, layers, position) for position, layers in enumerate(stage_layers(c)))
-    last = pipeline - 1
-    return (
-        _stage(c, np.zeros(()), ahead),
-        _stage(c, np.minimum(1.0, last), np.where(last < 1, ahead, np.where(last == 1, behind, middle))),
-        _stage(c, last, np.where(last < 1, ahead, behind)),
-    )
-
-
-def _stage(c: Configurations, rank: Numbers, layers: Numbers) -> Stage:
-    last = rank == c.spread.pipeline - 1
-    return Stage(rank=rank, first=np.asarray(rank == 0), last=np.asarray(last), layers=np.asarray(layers))
-
-
-def _uneven_layers(c: Configurations, even: Numbers, position: int) -> Numbers:
     layers, pipeline = c.network.num_layers, c.spread.pipeline
     uneven = (layers % pipeline != 0) & (c.spread.first_layers == 0) & (c.spread.last_layers == 0)
-    slots = (layers + 2) % pipeline == 0
-    shared = np.where(slots, (layers + 2) / pipeline - (position != 1), np.ceil(layers / pipeline))
-    return np.where(uneven, shared, even)
+    slots, most = (layers + 2) % pipeline == 0, np.ceil(layers / pipeline)
+    end, inner = (np.where(slots, (layers + 2) / pipeline - tables, most) for tables in (1, 0))
+    ahead, middle, behind = stage_layers(c)
+    shared = np.where(uneven, end, ahead), np.where(uneven, inner, middle), np.where(uneven, end, behind)
+    return fullest_stages(c, shared)
 
 
 def in_flight(c: Configurations, stage: Stage) -> Numbers:
@@ -124,37 +108,35 @@ def state_parts(c: Configurations, constants: Constants, stage: Stage) -> dict[s
     fsdp (4 + 4 + 8) / S (fp32 shards, under SHARD_GRAD_OP too; PyTorch FSDP2, Liang et al. 2024, arXiv 2410.06511);
     internevo 2 + 2 + (x - 4) / S, or x / S where all is sharded.
     """
-    parameters = rank_parameters(c, stage)
-    weights, gradients, optimizer = _bytes_per_parameter(c, constants)
-    return {"weights": weights * parameters, "gradients": gradients * parameters, "optimizer": optimizer * parameters}
+    held, half, memory = _rank_parameters(c, stage), is_float16(c), constants.memory
+    weights, gradients, optimizer = (
+        np.where(c.spread.sharding >= SHARDING.index(name), np.maximum(c.spread.shard_group, 1.0), 1.0)
+        for name in ("parameters", "gradients", "optimizer")
+    )
+    each = {
+        "weights": {
+            **dict.fromkeys(("megatron", "deepspeed", "internevo"), _WEIGHT / weights),
+            "fsdp": 4.0 / gradients,
+        },
+        "gradients": {
+            "megatron": 4.0 / gradients,
+            "deepspeed": np.where(half, 2.0, memory.deepspeed_bf16_gradient_bytes) / gradients,
+            "internevo": 2.0 / gradients,
+            "fsdp": 4.0 / gradients,
+        },
+        "optimizer": {
+            "megatron": _ADAM / optimizer,
+            "deepspeed": (_ADAM + 4.0 * half) / optimizer,
+            "internevo": (memory.internevo_state_bytes - 4.0) / optimizer,
+            "fsdp": 8.0 / optimizer,
+        },
+    }
+    return {name: _by_family(c, constants, options) * held for name, options in each.items()}
 
 
-def rank_parameters(c: Configurations, stage: Stage) -> Numbers:
+def _rank_parameters(c: Configurations, stage: Stage) -> Numbers:
     """Parameters of a rank of this stage, shared or not."""
     return stage.layers * layer_parameters(c) + num_tables(c, stage) * table_parameters(c)
-
-
-def _bytes_per_parameter(c: Configurations, constants: Constants) -> tuple[Numbers, Numbers, Numbers]:
-    family, memory = families(c, constants), constants.memory
-    level = [c.spread.sharding >= SHARDING.index(name) for name in SHARDING]
-    shares = [np.where(on, np.maximum(c.spread.shard_group, 1.0), 1.0) for on in level]
-    _, optimizer, gradients, weights = shares
-    half = is_float16(c, constants)
-    of = [family == FAMILIES.index(name) for name in FAMILIES]
-    deepspeed = np.where(half, 2.0, memory.deepspeed_bf16_gradient_bytes) / gradients
-    return (
-        np.select(of, [_WEIGHT / weights, _WEIGHT / weights, _WEIGHT / weights, 4.0 / gradients]),
-        np.select(of, [4.0 / gradients, deepspeed, 2.0 / gradients, 4.0 / gradients]),
-        np.select(
-            of,
-            [
-                _ADAM / optimizer,
-                (_ADAM + 4.0 * half) / optimizer,
-                (memory.internevo_state_bytes - 4.0) / optimizer,
-                8.0 / optimizer,
-            ],
-        ),
-    )
 
 
 _FUSED_LOSS, _DEEPSPEED_LOSS, _PLAIN_LOSS = 6.0, 10.0, 14.0
@@ -164,24 +146,18 @@ _UNFUSED = ("before flash", "nemo-megatron")
 
 
 def activation_bytes(c: Configurations, constants: Constants, stage: Stage) -> Numbers:
-    """Bytes kept for the backward pass by all micro-batches in flight, with the layer that is computed anew and the loss."""
-    kept = stage.layers * in_flight(c, stage) * layer_bytes(c, constants)
-    again = np.where(c.spread.recompute == RECOMPUTE.index("full"), full_layer_bytes(c, constants), 0.0)
-    return kept + again + stage.last * logit_bytes(c, constants)
+    """Bytes kept for the backward pass by all micro-batches in flight, with the layer that is computed anew and the loss.
 
-
-def layer_bytes(c: Configurations, constants: Constants) -> Numbers:
-    """Bytes that one layer keeps of one micro-batch, by recomputation.
-
-    none and selective: `full_layer_bytes`, and of it half in torchtitan's selective recomputation, which keeps every second matrix
-    product (torchtitan/parallelisms/parallelize_llama.py); full: the layer's input, 2 s b h, divided by the tensor-parallel size
-    under sequence parallelism (Korthikanti et al. 2022).
+    A layer keeps without or with selective recompute `full_layer_bytes`, half of it in torchtitan's selective one, which keeps every
+    second matrix product (torchtitan/parallelisms/parallelize_llama.py); with full its input, 2 s b h, divided by the tensor-parallel
+    size under sequence parallelism (Korthikanti et al. 2022).
     """
-    fsdp = families(c, constants) == FAMILIES.index("fsdp")
-    kept = full_layer_bytes(c, constants)
-    selective = np.where(fsdp, 0.5, 1.0) * kept
-    options = {"none": kept, "selective": selective, "full": boundary_bytes(c)}
-    return np.select([c.spread.recompute == RECOMPUTE.index(name) for name in options], list(options.values()))
+    whole = full_layer_bytes(c, constants)
+    selective = np.where(families(c, constants) == FAMILIES.index("fsdp"), 0.5, 1.0) * whole
+    full = c.spread.recompute == RECOMPUTE.index("full")
+    kept = np.where(full, boundary_bytes(c), np.where(c.spread.recompute == RECOMPUTE.index("none"), whole, selective))
+    again = np.where(full, whole, 0.0)
+    return stage.layers * in_flight(c, stage) * kept + again + stage.last * logit_bytes(c, constants)
 
 
 def full_layer_bytes(c: Configurations, constants: Constants) -> Numbers:
@@ -193,19 +169,15 @@ def full_layer_bytes(c: Configurations, constants: Constants) -> Numbers:
     Under fp8 and fp4 Transformer Engine keeps the inputs of the four products in 8 bits: 2 h + q + f less.
     """
     n, tensor = c.network, c.spread.tensor
-    small = np.array(["fp8" in name or "fp4" in name for name in constants.precisions])[c.precision]
+    small = np.array(["fp8" in name or "fp4" in name for name in PRECISIONS])[c.precision]
     short = 1.0 * (small & (families(c, constants) == FAMILIES.index("megatron")))
     # dropout masks, as far as the shape tells: biases and no gate are the GPT-3 recipe, which drops out 10 %
     outside = n.hidden_size * (8.0 - 2.0 * short + 2.0 * (n.linear_biases & ~n.gated))
-    inside = (
-        (4 - short) * c.network.query_width
-        + 4 * c.network.key_value_width
-        + n.ffn_hidden_size * (4.0 - short + 2.0 * n.gated)
-    )
-    return np.asarray(tokens(c) * (outside / _sequence_split(c) + (inside + core_width(c, constants)) / tensor))
+    inside = (4 - short) * n.query_width + 4 * n.key_value_width + n.ffn_hidden_size * (4.0 - short + 2.0 * n.gated)
+    return np.asarray(tokens(c) * (outside / _sequence_split(c) + (inside + _core_width(c, constants)) / tensor))
 
 
-def core_width(c: Configurations, constants: Constants) -> Numbers:
+def _core_width(c: Configurations, constants: Constants) -> Numbers:
     """Bytes per token of scores, their softmax and its dropout where attention is not fused: 5 a s (Korthikanti et al. 2022).
 
     That is taken for DeepSpeed's rows and for Megatron's from before flash attention (2023), as the framework's entry is named, without
@@ -223,9 +195,16 @@ def boundary_bytes(c: Configurations) -> Numbers:
 
 
 def logit_bytes(c: Configurations, constants: Constants) -> Numbers:
-    """Bytes of the logits of one micro-batch, with what the loss and its gradient add."""
+    """Bytes of the logits of one micro-batch, with what the loss and its gradient add.
+
+    The loss works in the logits in Megatron-LM's family, llm-foundry (loss_fn: fused_crossentropy), and what XLA compiles.
+    """
+    fused = [
+        family_of(name) == "megatron" or any(word in name.lower() for word in _FUSED_LOSS_WORDS)
+        for name in constants.frameworks
+    ]
     deepspeed = families(c, constants) == FAMILIES.index("deepspeed")
-    each = np.select([has_fused_loss(c, constants), deepspeed], [_FUSED_LOSS, _DEEPSPEED_LOSS], _PLAIN_LOSS)
+    each = np.select([np.array(fused)[c.framework], deepspeed], [_FUSED_LOSS, _DEEPSPEED_LOSS], _PLAIN_LOSS)
     return np.asarray(each * tokens(c) * padded_vocab_size(c) / c.spread.tensor)
 
 
@@ -242,16 +221,15 @@ def buffer_bytes(c: Configurations, constants: Constants, stage: Stage) -> Numbe
     ZeRO a fitted constant;
     fsdp: see `_sharded`; internevo: the same where all is sharded.
     """
-    memory = constants.memory
-    gathered = np.where(c.spread.sharding == SHARDING.index("parameters"), _sharded(c, stage), 0.0)
+    zero = constants.memory.deepspeed_buffer_bytes * (c.spread.sharding > 0)
+    sharded = _sharded(c, stage)
     options = {
         "megatron": 2 * (layer_parameters(c) + table_parameters(c)),
-        "deepspeed": boundary_bytes(c) * in_flight(c, stage) + memory.deepspeed_buffer_bytes * (c.spread.sharding > 0),
-        "internevo": gathered,
-        "fsdp": _sharded(c, stage),
+        "deepspeed": boundary_bytes(c) * in_flight(c, stage) + zero,
+        "internevo": np.where(c.spread.sharding == SHARDING.index("parameters"), sharded, 0.0),
+        "fsdp": sharded,
     }
-    family = families(c, constants)
-    return np.select([family == FAMILIES.index(name) for name in options], list(options.values()))
+    return _by_family(c, constants, options)
 
 
 def _sharded(c: Configurations, stage: Stage) -> Numbers:
@@ -263,7 +241,7 @@ def _sharded(c: Configurations, stage: Stage) -> Numbers:
     (parallelize_llama.py: reshard_after_forward = False), a receive buffer for each micro-batch and direction, and the outputs of
     those in flight (torch.distributed.pipelining.stage).
     """
-    layer, table, all_of_it = layer_parameters(c), table_parameters(c), rank_parameters(c, stage)
+    layer, table, all_of_it = layer_parameters(c), table_parameters(c), _rank_parameters(c, stage)
     piped = c.spread.pipeline > 1
     stays = piped | (c.spread.sharding < SHARDING.index("parameters"))
     alone = c.spread.shard_group <= 1
@@ -279,40 +257,23 @@ def published_memory(c: Configurations, constants: Constants) -> Memory:
     The fullest is the first, the second or the last stage of the pipeline. `Memory.reported` is what the family's publications
     count (see `families.COUNTS`).
     """
-    stages = [_stage_parts(c, constants, stage) for stage in published_stages(c)]
-    parts = _fullest(stages, len(c))
+    stages = []
+    for stage in published_stages(c):
+        parts = state_parts(c, constants, stage)
+        parts["activations"] = activation_bytes(c, constants, stage)
+        parts["buffers"] = buffer_bytes(c, constants, stage)
+        dynamic = parts["activations"] + parts["buffers"]
+        stages.append(parts | {"overhead": overhead_bytes(c, constants, dynamic)})
+    parts = fullest(stages)
     total = np.asarray(sum(parts.values()))
+    # a published figure leaves out all overhead where tensors are counted, all but the allocator's where it reserves
+    rounding = constants.memory.allocator_share * (parts["activations"] + parts["buffers"])
+    left_out = {"allocated": parts["overhead"], "reserved": parts["overhead"] - rounding, "device": np.zeros(())}
     return Memory(
         total=total,
         parts=parts,
         capacity=c.machines.memory_bytes,
         fits_below=constants.memory.published_fits_below,
         fails_above=constants.memory.fails_above,
-        reported=total - _not_counted(c, constants, parts),
-    )
-
-
-def _stage_parts(c: Configurations, constants: Constants, stage: Stage) -> dict[str, Numbers]:
-    activations, buffers = activation_bytes(c, constants, stage), buffer_bytes(c, constants, stage)
-    return {
-        **state_parts(c, constants, stage),
-        "activations": activations,
-        "buffers": buffers,
-        "overhead": overhead_bytes(c, constants, activations + buffers),
-    }
-
-
-def _fullest(stages: list[dict[str, Numbers]], length: int) -> dict[str, Numbers]:
-    stacked = {name: np.stack([np.broadcast_to(stage[name], (length,)) for stage in stages]) for name in stages[0]}
-    chosen = np.argmax(np.asarray(sum(stacked.values())), axis=0)[None]
-    return {name: np.take_along_axis(values, chosen, axis=0)[0] for name, values in stacked.items()}
-
-
-def _not_counted(c: Configurations, constants: Constants, parts: dict[str, Numbers]) -> Numbers:
-    """Return what a published figure leaves out: all overhead where tensors are counted, all but the allocator's where it reserves."""
-    rounding = constants.memory.allocator_share * (parts["activations"] + parts["buffers"])
-    left_out = {"allocated": parts["overhead"], "reserved": parts["overhead"] - rounding, "device": np.zeros(())}
-    family = families(c, constants)
-    return np.select(
-        [family == FAMILIES.index(name) for name in FAMILIES], [left_out[COUNTS[name]] for name in FAMILIES]
+        reported=total - _by_family(c, constants, {name: left_out[word] for name, word in COUNTS.items()}),
     )

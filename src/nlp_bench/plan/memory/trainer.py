@@ -6,7 +6,7 @@ import numpy as np
 
 from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.memory.fits import Memory, overhead_bytes
+from nlp_bench.plan.memory.fits import Memory, fullest, overhead_bytes
 from nlp_bench.plan.work import (
     SINGLE,
     Stage,
@@ -35,101 +35,64 @@ INDEX = 8
 """Bytes of a token's number."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Bytes; arrays of shape [N] or []."""
+    """Bytes of the tensors of a layer and micro-batch on one rank; arrays of shape [N] or []."""
 
-    element: Numbers
-    """Of a number of an activation."""
-    tokens: Numbers
-    """How many tokens a micro-batch has on a rank (a count, not bytes)."""
-    stream: Numbers
-    """The residual stream of a micro-batch, whole."""
-    share: Numbers
-    """A rank's part of it: under sequence parallelism divided by the tensor-parallel ranks, else whole."""
-    split: Flags
-    """Whether it is divided."""
-    mask: Numbers
-    """The mask of its dropout, one byte per number; 0 without dropout."""
-    statistics: Numbers
-    """Mean and deviation of a LayerNorm, or the deviation of an RMSNorm, in float32."""
-    queries: Numbers
-    """Queries of all local heads; the attention's output and its gradient have the same size."""
-    keys: Numbers
-    """Keys of all local heads; the values have the same size."""
-    copied: Numbers
-    """Queries that are copied because the heads of several groups lie apart; 0 where they lie together."""
-    rotary: Flags
-    """Whether queries and keys are rotated, which makes new tensors."""
-    logarithms: Numbers
-    """What the attention kernel keeps of the softmax: float32 logarithms of its sums."""
-    workspace: Numbers
-    """What its backward pass takes and gives back."""
-    expanded: Numbers
-    """What it takes besides for the gradients of keys and values that several heads share: one for each of these."""
-    parts: Numbers
-    """Context-parallel ranks (a count)."""
-    scores: Numbers
-    """The scores of all local heads, where no fused kernel applies; else 0."""
-    scores_kept: Numbers
-    """How many tensors of their size are kept: the softmax, and with dropout its mask and product (a count)."""
-    bias: Numbers
-    """The causal mask that is then added to the scores of every head; else 0."""
-    joined: Numbers
-    """Output of the first feed-forward product: of a gated one both branches."""
-    inner: Numbers
-    """Input of the second feed-forward product."""
-    weights: tuple[Numbers, Numbers, Numbers, Numbers]
-    """The gradients that autograd asks for though they are added elsewhere: of queries/keys/values, projection, first, second."""
-
-
-def sizes_of(c: Configurations, constants: Constants) -> Sizes:
-    """Return the sizes; sources: those of the rehearsal (nlp_bench.rehearse.gpu) and megatron-core."""
-    n, s, element, count = c.network, c.spread, element_bytes(c, constants), tokens(c)
-    split = np.asarray(s.sequence_parallel & (s.tensor > 1))
-    stream = count * n.hidden_size * element
-    share = stream / np.where(split, s.tensor, 1)
-    queries, keys = (
-        count * c.network.query_width / s.tensor * element,
-        count * c.network.key_value_width / s.tensor * element,
-    )
-    grouped = n.num_query_groups != n.num_attention_heads
-    apart = grouped & (n.num_query_groups > s.tensor)
-    inner, branches = count * n.ffn_hidden_size / s.tensor * element, 1.0 + n.gated
-    width, rows = n.hidden_size * element / s.tensor, n.sequence_length / s.context
-    heads = s.micro_batch_size * n.num_attention_heads / s.tensor
-    scores = rows * n.sequence_length * visible_share(c) * element * keeps_scores(c, constants)
-    flash, chunk = has_flash(c, constants), rows / np.where(s.context > 1, 2, 1)
-    # flash attention: a float32 sum of the queries' gradient and a number per query
-    sums = SINGLE * heads * round_up(chunk, FLASH_ROWS) * (round_up(n.head_width, FLASH_WIDTH) + 1)
-    return Sizes(
-        element=element,
-        tokens=count,
-        stream=stream,
-        share=share,
-        split=split,
-        mask=share / element * n.dropout,
-        statistics=share / element / n.hidden_size * SINGLE * (1.0 + n.norm_biases),
-        queries=queries,
-        keys=keys,
-        copied=queries * apart,
-        rotary=np.asarray(n.num_learned_positions == 0),
-        logarithms=SINGLE * heads * np.where(flash, rows, round_up(rows, EFFICIENT_ROWS)) * ~keeps_scores(c, constants),
-        workspace=np.where(flash, sums, 0.0),
-        expanded=2 * keys * s.context * n.num_attention_heads / n.num_query_groups * (grouped & flash),
-        parts=s.context,
-        scores=heads * scores,
-        scores_kept=np.where(n.dropout, 3.0, 1.0),
-        bias=scores,
-        joined=inner * branches,
-        inner=inner,
-        weights=(
-            width * (c.network.query_width + 2 * c.network.key_value_width),
-            width * c.network.query_width,
+    def __init__(self, c: Configurations) -> None:
+        """Follow the rehearsal (nlp_bench.rehearse.gpu) and megatron-core."""
+        n, s, element, count = c.network, c.spread, element_bytes(c), tokens(c)
+        grouped, rows = n.num_query_groups != n.num_attention_heads, n.sequence_length / s.context
+        heads, chunk = s.micro_batch_size * n.num_attention_heads / s.tensor, rows / np.where(s.context > 1, 2, 1)
+        flash, separate = has_flash(c), keeps_scores(c)
+        width, branches = n.hidden_size * element / s.tensor, 1.0 + n.gated
+        self.element, self.tokens = element, count
+        """Of a number of an activation; how many tokens a micro-batch has on a rank (a count, not bytes)."""
+        self.stream = count * n.hidden_size * element
+        """The residual stream of a micro-batch, whole."""
+        self.split = np.asarray(s.sequence_parallel & (s.tensor > 1))
+        """Whether it is divided by the tensor-parallel ranks."""
+        self.share = self.stream / np.where(self.split, s.tensor, 1)
+        """A rank's part of it."""
+        self.mask = self.share / element * n.dropout
+        """The mask of its dropout, one byte per number; 0 without dropout."""
+        self.statistics = self.share / element / n.hidden_size * SINGLE * (1.0 + n.norm_biases)
+        """Mean and deviation of a LayerNorm, or the deviation of an RMSNorm, in float32."""
+        self.queries: Numbers = count * n.query_width / s.tensor * element
+        """Queries of all local heads; the attention's output and its gradient have the same size."""
+        self.keys: Numbers = count * n.key_value_width / s.tensor * element
+        """Keys of all local heads; the values have the same size."""
+        self.copied: Numbers = self.queries * (grouped & (n.num_query_groups > s.tensor))
+        """Queries that are copied because the heads of several groups lie apart; 0 where they lie together."""
+        self.rotary = np.asarray(n.num_learned_positions == 0)
+        """Whether queries and keys are rotated, which makes new tensors."""
+        self.logarithms: Numbers = SINGLE * heads * np.where(flash, rows, round_up(rows, EFFICIENT_ROWS)) * ~separate
+        """What the attention kernel keeps of the softmax: float32 logarithms of its sums."""
+        sums = SINGLE * heads * round_up(chunk, FLASH_ROWS) * (round_up(n.width_per_head, FLASH_WIDTH) + 1)
+        self.workspace: Numbers = np.where(flash, sums, 0.0)
+        """What its backward pass takes and gives back: a float32 sum of the queries' gradient and a number per query."""
+        self.expanded: Numbers = (
+            2 * self.keys * s.context * n.num_attention_heads / n.num_query_groups * (grouped & flash)
+        )
+        """What it takes besides for the gradients of keys and values that several heads share: one for each of these."""
+        self.parts = s.context
+        """Context-parallel ranks (a count)."""
+        self.bias: Numbers = rows * n.sequence_length * visible_share(c) * element * separate
+        """The causal mask that is added to the scores of every head, where no fused kernel applies; else 0."""
+        self.scores: Numbers = heads * self.bias
+        """The scores of all local heads there; else 0."""
+        self.scores_kept = np.where(n.dropout, 3.0, 1.0)
+        """How many tensors of their size are kept: the softmax, and with dropout its mask and product (a count)."""
+        self.inner: Numbers = count * n.ffn_hidden_size / s.tensor * element
+        """Input of the second feed-forward product."""
+        self.joined = self.inner * branches
+        """Output of the first: of a gated one both branches."""
+        self.weights = (
+            width * (n.query_width + 2 * n.key_value_width),
+            width * n.query_width,
             width * n.ffn_hidden_size * branches,
             width * n.ffn_hidden_size,
-        ),
-    )
+        )
+        """The gradients that autograd asks for though they are added elsewhere: of queries/keys/values, projection, first, second."""
 
 
 class Timeline:
@@ -232,35 +195,30 @@ def attention_backward(t: Timeline, z: Sizes) -> None:
     t.briefly(joined)
 
 
-@dataclass(frozen=True, kw_only=True)
 class LayerMemory:
     """Bytes of one layer and micro-batch; arrays of shape [N] or []."""
 
-    kept: Numbers
-    """What it keeps for its backward pass, its input included."""
-    forward: Numbers
-    """Peak of the forward pass above what lived before; the input lived."""
-    backward: Numbers
-    """Peak of the backward pass above what lived before; what is kept and the gradient of the output lived."""
-    late: Numbers
-    """The same from where the gradient of the output is needed no more."""
+    def __init__(self, z: Sizes, full: Flags) -> None:
+        """Follow one layer forward and backward; `full`: where it is computed again.
 
-
-def layer_memory(z: Sizes) -> LayerMemory:
-    """Follow one layer forward and backward."""
-    first = Timeline()
-    _forward(first, z)
-    kept = first.level  # its output takes the place of its input
-    back = Timeline()
-    _feed_forward_backward(back, z)
-    early, back.peak = back.peak, back.level
-    _attention_block_backward(back, z)
-    return LayerMemory(
-        kept=kept,
-        forward=first.peak,
-        backward=np.maximum(early, back.peak),
-        late=back.peak,
-    )
+        There it keeps its input alone, and its backward pass runs it again. Its first forward pass then keeps less than that second
+        one, whose peak is the greater: the one stands for both.
+        """
+        first, back = Timeline(), Timeline()
+        _forward(first, z)
+        _feed_forward_backward(back, z)
+        early, back.peak = back.peak, back.level
+        _attention_block_backward(back, z)
+        backward = np.maximum(early, back.peak)
+        again = first.level  # its own output lives on, its input lived before
+        self.kept = np.where(full, z.share, first.level)  # its output takes the place of its input
+        """What it keeps for its backward pass, its input included."""
+        self.forward = first.peak
+        """Peak of the forward pass above what lived before; the input lived."""
+        self.backward = np.where(full, np.maximum(first.peak, again + backward), backward)
+        """Peak of the backward pass above what lived before; what is kept and the gradient of the output lived."""
+        self.late = np.where(full, again + back.peak, back.peak)
+        """The same from where the gradient of the output is needed no more."""
 
 
 def _forward(t: Timeline, z: Sizes) -> None:
@@ -330,43 +288,32 @@ def _norm(t: Timeline, z: Sizes) -> None:
     t.free(z.share, z.share)
 
 
-@dataclass(frozen=True, kw_only=True)
 class EndMemory:
-    """Bytes of one micro-batch; arrays of shape [N] or []."""
+    """Bytes of the embedding and the output layer for one micro-batch; arrays of shape [N] or []."""
 
-    embedding_kept: Numbers
-    """What the embedding keeps besides its output: the dropout's mask, the tokens' numbers."""
-    embedding_forward: Numbers
-    """Peak of its forward pass: the looked-up words, learned positions and their sum, and all in the layers' order."""
-    embedding_backward: Numbers
-    """Peak of its backward pass, the gradient of its output included."""
-    batch: Numbers
-    """Tokens and positions of a micro-batch on the device, on the first and the last stage."""
-    head: Numbers
-    """Peak of their forward and backward passes above what lived before; their input lived."""
-    held: Numbers
-    """What lives from there until the embedding's backward pass: the table's empty gradient where one rank has both ends and
-    shares it."""
-
-
-def end_memory(c: Configurations, z: Sizes) -> EndMemory:
-    """Follow both ends; sources: megatron-core, models/gpt, language_model_embedding.py; this package, train/kernels/native.py."""
-    n, s = c.network, c.spread
-    table, learned = table_parameters(c) * z.element, position_parameters(c) * z.element
-    held = table * (~n.untied_embeddings & (s.pipeline == 1))
-    logits = z.tokens * padded_vocab_size(c) / s.tensor * z.element
-    rows = s.micro_batch_size * INDEX
-    # a stream and the next one made of it (without dropout, gathered, masked), then the table's gradient
-    steps = np.where((z.split | (s.tensor > 1)), 2 * z.stream, z.share * np.where(z.mask > 0, 2, 1))
-    return EndMemory(
-        embedding_kept=z.mask + np.where(s.tensor > 1, (INDEX + 1) * z.tokens, 0.0),
-        embedding_forward=z.stream * (1.0 + 2 * (learned > 0) + (s.micro_batch_size > 1)),
-        # two gradients of one table are added into a third tensor
-        embedding_backward=np.maximum(np.maximum(steps, z.stream + np.maximum(table, learned)) + held, 3 * held),
-        batch=rows * (n.sequence_length + 1) + INDEX * n.sequence_length / s.context,
-        head=_head(z, logits, table, held),
-        held=held,
-    )
+    def __init__(self, c: Configurations, z: Sizes) -> None:
+        """Follow both ends (megatron-core, models/gpt, language_model_embedding.py; this package, train/kernels/native.py)."""
+        n, s = c.network, c.spread
+        table, learned = table_parameters(c) * z.element, position_parameters(c) * z.element
+        logits = z.tokens * padded_vocab_size(c) / s.tensor * z.element
+        # a stream and the next one made of it (without dropout, gathered, masked), then the table's gradient
+        steps = np.where((z.split | (s.tensor > 1)), 2 * z.stream, z.share * np.where(z.mask > 0, 2, 1))
+        self.held = table * (~n.untied_embeddings & (s.pipeline == 1))
+        """What lives from the output layer's backward pass until the embedding's: the table's empty gradient where one rank has both
+        ends and shares it."""
+        self.embedding_kept = z.mask + np.where(s.tensor > 1, (INDEX + 1) * z.tokens, 0.0)
+        """What the embedding keeps besides its output: the dropout's mask, the tokens' numbers."""
+        self.embedding_forward = z.stream * (1.0 + 2 * (learned > 0) + (s.micro_batch_size > 1))
+        """Peak of its forward pass: the looked-up words, learned positions and their sum, and all in the layers' order."""
+        ending = np.maximum(steps, z.stream + np.maximum(table, learned)) + self.held
+        self.embedding_backward = np.maximum(
+            ending, 3 * self.held
+        )  # two gradients of one table are added into a third tensor
+        """Peak of its backward pass, the gradient of its output included."""
+        self.batch = s.micro_batch_size * INDEX * (n.sequence_length + 1) + INDEX * n.sequence_length / s.context
+        """Tokens and positions of a micro-batch on the device, on the first and the last stage."""
+        self.head = _head(z, logits, table, self.held)
+        """Peak of the output layer's forward and backward passes above what lived before; their input lived."""
 
 
 def _head(z: Sizes, logits: Numbers, table: Numbers, held: Numbers) -> Numbers:
@@ -380,44 +327,32 @@ def _head(z: Sizes, logits: Numbers, table: Numbers, held: Numbers) -> Numbers:
     return t.peak
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flight:
-    """Of one rank; arrays of shape [N] or []."""
+    """The passes under way on one rank; arrays of shape [N] or []."""
 
-    passes: Numbers
-    """Micro-batches at most, each virtual stage counted by itself."""
-    first_passes: Numbers
-    """Those among them of the first virtual stage, which on the first rank holds the embedding."""
-    at_embedding: Numbers
-    """Passes at most when the backward pass of the first virtual stage ends; all others of its micro-batch have ended."""
-    steady: Flags
-    """Whether a backward pass has ended while so many are under way: tensors that it received and sent are still held."""
-    streams: Numbers
-    """Tensors of a rank's part of the residual stream that an interleaved schedule holds besides (a count)."""
+    def __init__(self, c: Configurations, stage: Stage) -> None:
+        """Follow a rank of this stage.
 
-
-def flight_of(c: Configurations, stage: Stage) -> Flight:
-    """Return it for a rank of this stage.
-
-    Without interleaving as many passes are ahead as there are stages behind; with it twice as many, and all virtual stages but
-    one of a group of micro-batches (Narayanan et al. 2021, https://arxiv.org/abs/2104.04473, section 2.2; megatron-core,
-    pipeline_parallel/schedules.py, `get_pp_rank_microbatches`).
-    """
-    s, micro = c.spread, c.spread.num_microbatches
-    behind, interleaved = s.pipeline - stage.rank - 1, s.virtual > 1
-    ahead = np.where(interleaved, 2 * behind + (s.virtual - 1) * s.pipeline, behind)
-    total = micro * s.virtual
-    passes = np.minimum(ahead + 1, total)
-    whole = s.virtual * s.pipeline
-    left = passes - np.floor(passes / whole) * whole
-    firsts = np.floor(passes / whole) * s.pipeline + np.minimum(left, s.pipeline)
-    return Flight(
-        passes=passes,
-        first_passes=np.where(interleaved, firsts, passes),
-        at_embedding=np.minimum(passes, total - (s.virtual - 1) * np.where(interleaved, s.pipeline, 0)),
-        steady=np.asarray(total - np.minimum(ahead, total) >= 2),
-        streams=np.where(interleaved, _held_streams(c, stage, total - np.minimum(ahead, total)), 0.0),
-    )
+        Without interleaving as many passes are ahead as there are stages behind; with it twice as many, and all virtual stages but
+        one of a group of micro-batches (Narayanan et al. 2021, https://arxiv.org/abs/2104.04473, section 2.2; megatron-core,
+        pipeline_parallel/schedules.py, `get_pp_rank_microbatches`).
+        """
+        s, total = c.spread, c.spread.num_microbatches * c.spread.virtual
+        behind, interleaved = s.pipeline - stage.rank - 1, s.virtual > 1
+        ahead = np.where(interleaved, 2 * behind + (s.virtual - 1) * s.pipeline, behind)
+        whole, pairs = s.virtual * s.pipeline, total - np.minimum(ahead, total)
+        self.passes = np.minimum(ahead + 1, total)
+        """Micro-batches at most, each virtual stage counted by itself."""
+        left = self.passes - np.floor(self.passes / whole) * whole
+        firsts = np.floor(self.passes / whole) * s.pipeline + np.minimum(left, s.pipeline)
+        self.first_passes = np.where(interleaved, firsts, self.passes)
+        """Those among them of the first virtual stage, which on the first rank holds the embedding."""
+        self.at_embedding = np.minimum(self.passes, total - (s.virtual - 1) * np.where(interleaved, s.pipeline, 0))
+        """Passes at most when the backward pass of the first virtual stage ends; all others of its micro-batch have ended."""
+        self.steady = np.asarray(pairs >= 2)
+        """Whether a backward pass has ended while so many are under way: tensors that it received and sent are still held."""
+        self.streams = np.where(interleaved, _held_streams(c, stage, pairs), 0.0)
+        """Tensors of a rank's part of the residual stream that an interleaved schedule holds besides (a count)."""
 
 
 def _held_streams(c: Configurations, stage: Stage, pairs: Numbers) -> Numbers:
@@ -434,7 +369,7 @@ def _held_streams(c: Configurations, stage: Stage, pairs: Numbers) -> Numbers:
     return np.where(stage.first, first, np.where(stage.last, last, middle))
 
 
-def state_bytes(c: Configurations, stage: Stage, constants: Constants, z: Sizes) -> dict[str, Numbers]:
+def state_bytes(c: Configurations, stage: Stage, z: Sizes) -> dict[str, Numbers]:
     """Return the bytes of each kind.
 
     Gradients are float32 sums. Adam has two float32 moments, and for 16-bit parameters a float32 copy; the distributed optimizer
@@ -442,7 +377,7 @@ def state_bytes(c: Configurations, stage: Stage, constants: Constants, z: Sizes)
     """
     plain, special, ends = gradient_buffers(c, stage)
     numbers, held = (c.spread.virtual - ends) * plain + ends * special, rank_parameters(c, stage)
-    element, shared = element_bytes(c, constants), shares_optimizer(c)
+    element, shared = element_bytes(c), shares_optimizer(c)
     copy = np.where(element < SINGLE, SINGLE, 0)
     return {
         "weights": element * np.where(shared, numbers, held),
@@ -455,59 +390,44 @@ def state_bytes(c: Configurations, stage: Stage, constants: Constants, z: Sizes)
 def _buffers(c: Configurations, z: Sizes) -> Numbers:
     """Cosine and sine of all positions, of context-parallel ranks once more for their own; the input that all have gathered."""
     n, s = c.network, c.spread
-    table = n.sequence_length * n.head_width * z.element
+    table = n.sequence_length * n.width_per_head * z.element
     table = table + np.where(s.context > 1, table / s.context, 0.0)
     return np.where(z.rotary, table, 0.0) + np.where(z.split, z.stream, 0.0)
 
 
-Blocks = tuple[Sizes, LayerMemory, EndMemory]
-"""What does not depend on the stage."""
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """What does not depend on the stage."""
+
+    sizes: Sizes
+    layer: LayerMemory
+    """As it is trained, recomputed or not."""
+    ends: EndMemory
 
 
-def blocks_of(c: Configurations, constants: Constants) -> Blocks:
-    """Return what all stages have in common; the layer as it is trained, recomputed or not."""
-    sizes = sizes_of(c, constants)
-    return sizes, _recomputed(c, sizes, layer_memory(sizes)), end_memory(c, sizes)
+def blocks_of(c: Configurations) -> Blocks:
+    """Return what all stages have in common."""
+    z = Sizes(c)
+    return Blocks(sizes=z, layer=LayerMemory(z, c.spread.recompute == FULL), ends=EndMemory(c, z))
 
 
-def rank_memory(
-    c: Configurations, stage: Stage, constants: Constants, blocks: Blocks | None = None
-) -> dict[str, Numbers]:
+def rank_memory(c: Configurations, stage: Stage, blocks: Blocks | None = None) -> dict[str, Numbers]:
     """Return the peak bytes of a rank's tensors at this stage: weights, gradients, optimizer, buffers, activations, temporary.
 
     The peak is the greatest of some moments, one of which it must be: a forward pass while all others are under way, the output
     layer, the backward pass of the last layer, that of the embedding. The optimizer's step needs nothing of its own: torch's fused
     Adam works in place.
     """
-    blocks = blocks or blocks_of(c, constants)
-    sizes, layer, ends = blocks
-    flight = flight_of(c, stage)
-    kept = flight.passes * (stage.layers / c.spread.virtual) * layer.kept
-    kept = kept + flight.first_passes * (ends.embedding_kept * stage.first)
+    blocks, flight = blocks or blocks_of(c), Flight(c, stage)
+    kept = flight.passes * (stage.layers / c.spread.virtual) * blocks.layer.kept
+    kept = kept + flight.first_passes * (blocks.ends.embedding_kept * stage.first)
     peak = _peak(c, stage, blocks, flight, kept)
-    return {**state_bytes(c, stage, constants, sizes), "activations": kept, "temporary": peak - kept}
-
-
-def _recomputed(c: Configurations, z: Sizes, layer: LayerMemory) -> LayerMemory:
-    """Return the layer as it is, or under full recompute: it keeps its input alone, and its backward pass runs it again.
-
-    Its first forward pass then keeps less than that second one, whose peak is the greater: the one stands for both.
-    """
-    full = c.spread.recompute == FULL
-    again = layer.kept  # its own output lives on, its input lived before
-    late = again + layer.late
-    backward = np.maximum(layer.forward, again + layer.backward)
-    return LayerMemory(
-        kept=np.where(full, z.share, layer.kept),
-        forward=layer.forward,
-        backward=np.where(full, backward, layer.backward),
-        late=np.where(full, late, layer.late),
-    )
+    return {**state_bytes(c, stage, blocks.sizes), "activations": kept, "temporary": peak - kept}
 
 
 def _peak(c: Configurations, stage: Stage, blocks: Blocks, flight: Flight, kept: Numbers) -> Numbers:
     """Return the peak of activations and temporary tensors; `kept` is what all passes under way keep, without the output layer."""
-    z, layer, ends = blocks
+    z, layer, ends = blocks.sizes, blocks.layer, blocks.ends
     layers = stage.layers / c.spread.virtual
     received = z.share * ~stage.last
     sent = z.share * (~stage.first & flight.steady)
@@ -528,11 +448,8 @@ def _peak(c: Configurations, stage: Stage, blocks: Blocks, flight: Flight, kept:
 
 def trainer_memory(c: Configurations, constants: Constants) -> Memory:
     """Predict the memory of the fullest rank of this package's trainer: of the first, the second or the last pipeline stage."""
-    blocks = blocks_of(c, constants)
-    ranks = [rank_memory(c, stage, constants, blocks) for stage in fullest_stages(c)]
-    parts = {name: np.stack(np.broadcast_arrays(*(rank[name] for rank in ranks))) for name in ranks[0]}
-    fullest = np.argmax(np.asarray(sum(parts.values())), axis=0)[None]
-    found = {name: np.take_along_axis(part, fullest, axis=0)[0] for name, part in parts.items()}
+    blocks = blocks_of(c)
+    found = fullest([rank_memory(c, stage, blocks) for stage in fullest_stages(c)])
     dynamic = found["activations"] + found["temporary"]
     found["overhead"] = overhead_bytes(c, constants, dynamic)
     return Memory(

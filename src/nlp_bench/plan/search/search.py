@@ -35,10 +35,6 @@ class Figures:
     tight: Flags
     """Whether it may fit."""
 
-    def take(self, chosen: npt.NDArray[Any]) -> "Figures":
-        """Return those at these positions, or where this mask is true."""
-        return Figures(**{name: values[chosen] for name, values in vars(self).items()})
-
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
@@ -81,22 +77,20 @@ class Search:
 def figures_of(c: Configurations, problem: Problem) -> Figures:
     """Forecast N configurations, at least one, a chunk at a time."""
     count = len(c)
-    parts = [_figures(c.take(np.arange(start, min(count, start + CHUNK))), problem) for start in range(0, count, CHUNK)]
-    joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])}
-    return Figures(**joined)
-
-
-def _figures(c: Configurations, problem: Problem) -> Figures:
-    found, shape = forecast(c, problem.constants), (len(c),)
-    arrays: dict[str, Any] = {
-        "iteration_s": found.seconds.total,
-        "low_s": found.low,
-        "high_s": found.high,
-        "memory_bytes": found.memory.total,
-        "fits": found.memory.fits,
-        "tight": found.memory.tight,
-    }
-    return Figures(**{name: np.broadcast_to(values, shape) for name, values in arrays.items()})
+    parts: list[dict[str, Any]] = []
+    for start in range(0, count, CHUNK):
+        part = c.take(np.arange(start, min(count, start + CHUNK)))
+        found, shape = forecast(part, problem.constants), (len(part),)
+        arrays = {
+            "iteration_s": found.seconds.total,
+            "low_s": found.low,
+            "high_s": found.high,
+            "memory_bytes": found.memory.total,
+            "fits": found.memory.fits,
+            "tight": found.memory.tight,
+        }
+        parts.append({name: np.broadcast_to(values, shape) for name, values in arrays.items()})
+    return Figures(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
 def order(c: Configurations, figures: Figures, among: Flags) -> npt.NDArray[np.int64]:

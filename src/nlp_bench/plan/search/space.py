@@ -1,20 +1,18 @@
-"""All configurations of a model on a number of GPUs: products of divisors, never a loop over configurations; and what is near where none is legal."""
+"""All configurations of a model on a number of GPUs (products of divisors, no loop), which are legal, and what is near where none is."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nlp_bench.errors import UsageError
-from nlp_bench.layout.rules import RULES
-from nlp_bench.plan.configurations import RECOMPUTE, Configurations
+from nlp_bench.layout import rules
+from nlp_bench.layout.rules import RULES, Sizes
+from nlp_bench.plan.configurations import RECOMPUTE, Codes, Configurations, Flags
 from nlp_bench.plan.problem import Columns, Problem
-from nlp_bench.plan.search.legal import broken_by_rule, judge
 from nlp_bench.plan.work import head_products, layer_core, layer_products
-
-Whole = npt.NDArray[np.int64]
 
 MOST_UNEVEN = 1.15
 """Where layers do not divide evenly: the longest stage, in shares of the mean."""
@@ -40,6 +38,43 @@ class Space:
     """Layouts by the first rule that each breaks."""
 
 
+def judge(c: Configurations) -> tuple[Flags, dict[str, int]]:
+    """Return which of N configurations are legal, shape [N], and how many break each rule first; rules that none breaks are left out.
+
+    Each rule is held against those that break none before it.
+    """
+    sizes, places, counts = _sizes(c), np.arange(len(c)), {}
+    for rule in RULES:
+        broken = np.broadcast_to(rule.broken(sizes), places.shape)
+        if count := int(np.count_nonzero(broken)):
+            counts[rule.code] = count
+            kept = np.flatnonzero(~broken)
+            arrays = {name: value[kept] for name, value in vars(sizes).items() if np.ndim(value)}
+            sizes, places = replace(sizes, **arrays), places[kept]
+    legal = np.zeros(len(c), dtype=np.bool_)
+    legal[places] = True
+    return legal, counts
+
+
+def broken_by_rule(c: Configurations) -> dict[str, Flags]:
+    """Return where each rule is broken, by its code; shape [N]."""
+    return {code: np.broadcast_to(flags, (len(c),)) for code, flags in rules.judge(_sizes(c)).items()}
+
+
+def broken_rules(c: Configurations) -> list[tuple[str, str]]:
+    """Return code and arithmetic of each rule that one configuration (N = 1) breaks; empty: it is legal."""
+    numbers = {name: np.asarray(value).reshape(-1)[0].item() for name, value in vars(_sizes(c)).items()}
+    one = Sizes(**{name: value if isinstance(value, bool) else int(value) for name, value in numbers.items()})
+    broken = rules.judge(one)
+    return [(rule.code, rule.text(one)) for rule in RULES if broken[rule.code]]
+
+
+def _sizes(c: Configurations) -> Sizes:
+    """Return the sizes of configurations: Network and Spread have the same names."""
+    known: dict[str, Any] = vars(c.network) | vars(c.spread)
+    return Sizes(**{field.name: known[field.name] for field in fields(Sizes) if field.name in known})
+
+
 def divisors(number: int) -> list[int]:
     """Return the divisors of a number above 0, in order."""
     small = [k for k in range(1, int(number**0.5) + 1) if number % k == 0]
@@ -49,34 +84,26 @@ def divisors(number: int) -> list[int]:
 def space(problem: Problem, *, nodes: int | None = None) -> Space:
     """Return every legal configuration of the problem, on its own or on another number of nodes."""
     nodes = nodes or problem.nodes
-    layouts = layouts_of(problem, nodes)
+    layouts, parts, illegal = layouts_of(problem, nodes), [], Counter[str]()
     number = len(layouts["tp"])
-    if not number:
-        nothing = plain(problem, layouts, nodes)
-        return Space(legal=nothing, num_layouts=0, num_legal_layouts=0, illegal={})
-    legal, illegal = _judged(problem, layouts, nodes)
+    for first in range(0, number, AT_ONCE):  # there may be millions
+        legal, counts = judge(
+            plain(problem, {name: one[first : first + AT_ONCE] for name, one in layouts.items()}, nodes)
+        )
+        parts.append(legal)
+        illegal.update(counts)
+    legal = np.concatenate(parts) if parts else np.zeros(0, dtype=np.bool_)
     kept = {name: values[legal] for name, values in layouts.items()}
     every = problem.configurations({"nodes": nodes, **_switched(problem, kept)})
     return Space(
-        legal=every.take(judge(every).legal),
+        legal=every.take(judge(every)[0]) if parts else every,
         num_layouts=number,
         num_legal_layouts=int(np.count_nonzero(legal)),
-        illegal=illegal,
+        illegal={rule.code: illegal[rule.code] for rule in RULES if illegal[rule.code]},
     )
 
 
-def _judged(problem: Problem, layouts: dict[str, Whole], nodes: int) -> tuple[npt.NDArray[np.bool_], dict[str, int]]:
-    """Return which layouts are legal, and how many break each rule first; some at a time, for there may be millions."""
-    legal, illegal = [], Counter[str]()
-    for first in range(0, len(layouts["tp"]), AT_ONCE):
-        part = {name: values[first : first + AT_ONCE] for name, values in layouts.items()}
-        verdicts = judge(plain(problem, part, nodes))
-        legal.append(verdicts.legal)
-        illegal.update(verdicts.counts)
-    return np.concatenate(legal), {rule.code: illegal[rule.code] for rule in RULES if illegal[rule.code]}
-
-
-def plain(problem: Problem, layouts: dict[str, Whole], nodes: int) -> Configurations:
+def plain(problem: Problem, layouts: dict[str, Codes], nodes: int) -> Configurations:
     """Return layouts with switches that break no rule, so that what is left are the rules of the sizes."""
     switches: Columns = {
         "recompute": 0,
@@ -88,7 +115,7 @@ def plain(problem: Problem, layouts: dict[str, Whole], nodes: int) -> Configurat
     return problem.configurations({**layouts, **switches, "nodes": nodes})
 
 
-def layouts_of(problem: Problem, nodes: int) -> dict[str, Whole]:
+def layouts_of(problem: Problem, nodes: int) -> dict[str, Codes]:
     """Return every layout whose tensor, pipeline and context size divide the GPUs, and whose micro batch divides the batch.
 
     Raises UsageError where they are more than MOST_LAYOUTS.
@@ -99,15 +126,8 @@ def layouts_of(problem: Problem, nodes: int) -> dict[str, Whole]:
     context = _only(sizes, fixed.cp)
     stages = _stage_variants(problem, _only([n for n in sizes if n <= float(problem.network.num_layers)], fixed.pp))
     micro = np.asarray(_only(divisors(problem.global_batch_size), fixed.micro_batch_size), dtype=np.int64)
-    t, c, k = (
-        a.ravel()
-        for a in np.meshgrid(
-            np.asarray(tensor, dtype=np.int64),
-            np.asarray(context, dtype=np.int64),
-            np.arange(len(stages)),
-            indexing="ij",
-        )
-    )
+    axes = (np.asarray(tensor, dtype=np.int64), np.asarray(context, dtype=np.int64), np.arange(len(stages)))
+    t, c, k = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
     whole = gpus % (t.astype(np.float64) * c * stages[k, 0]) == 0  # a product of whole numbers can pass 64 bits
     t, c, k = t[whole], c[whole], k[whole]
     if len(t) * len(micro) > MOST_LAYOUTS:
@@ -115,18 +135,19 @@ def layouts_of(problem: Problem, nodes: int) -> dict[str, Whole]:
             f"{len(t) * len(micro)} layouts divide {gpus} GPUs and a global batch of {problem.global_batch_size}, more than the "
             f"{MOST_LAYOUTS} that are searched; hold a size fixed: --tp, --pp, --vpp, --cp, --micro-batch-size"
         )
-    data = gpus // (t * c * stages[k, 0])
     found = {
-        "tp": np.repeat(t, len(micro)),
-        "pp": np.repeat(stages[k, 0], len(micro)),
-        "vpp": np.repeat(stages[k, 1], len(micro)),
-        "cp": np.repeat(c, len(micro)),
-        "micro_batch_size": np.tile(micro, len(t)),
-        "first_layers": np.repeat(stages[k, 2], len(micro)),
-        "last_layers": np.repeat(stages[k, 3], len(micro)),
+        "tp": t,
+        "pp": stages[k, 0],
+        "vpp": stages[k, 1],
+        "cp": c,
+        "first_layers": stages[k, 2],
+        "last_layers": stages[k, 3],
     }
+    found = {name: np.repeat(values, len(micro)) for name, values in found.items()}
+    found["micro_batch_size"] = np.tile(micro, len(t))
     if fixed.gas is not None:
-        right = np.repeat(data, len(micro)) * found["micro_batch_size"] * fixed.gas == problem.global_batch_size
+        data = gpus // (found["tp"] * found["cp"] * found["pp"])
+        right = data * found["micro_batch_size"] * fixed.gas == problem.global_batch_size
         found = {name: values[right] for name, values in found.items()}
     return found
 
@@ -135,7 +156,7 @@ def _only(values: list[int], fixed: int | None) -> list[int]:
     return values if fixed is None else [fixed]
 
 
-def _stage_variants(problem: Problem, pipelines: list[int]) -> Whole:
+def _stage_variants(problem: Problem, pipelines: list[int]) -> Codes:
     """Return rows of pipeline size, virtual stages, layers of the first and of the last stage (0: as the others)."""
     fixed, layers = problem.fixed, int(problem.network.num_layers)
     virtual = _only(divisors(layers), fixed.vpp)
@@ -179,23 +200,22 @@ def layers_of_head(problem: Problem) -> float:
     return float(head_products(one) / (layer_products(one) + layer_core(one) / 2))
 
 
-def _switched(problem: Problem, layouts: dict[str, Whole]) -> Columns:
+def _switched(problem: Problem, layouts: dict[str, Codes]) -> Columns:
     """Return each layout with every legal setting of the switches."""
-    split = layouts["tp"] > 1
-    single, shared = _switches(problem, [False]), _switches(problem, [True, False])
     parts = []
-    for mask, switches in ((~split, single), (split, shared)):
+    for sequence in (False, True):
+        mask = (layouts["tp"] > 1) == sequence
+        switches = _switches(problem, [True, False] if sequence else [False])
         rows = {name: np.repeat(values[mask], len(switches)) for name, values in layouts.items()}
         count = int(np.count_nonzero(mask))
-        rows |= {name: np.tile(switches[:, place], count) for place, name in enumerate(_NAMES)}
-        parts.append(rows)
+        parts.append(rows | {name: np.tile(switches[:, place], count) for place, name in enumerate(_NAMES)})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 _NAMES = ("recompute", "sequence_parallel", "distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
 
 
-def _switches(problem: Problem, sequence: Sequence[bool]) -> Whole:
+def _switches(problem: Problem, sequence: Sequence[bool]) -> Codes:
     fixed = problem.fixed
     rows = [
         (RECOMPUTE.index(word), split, shard, gradients, parameters)
@@ -236,20 +256,15 @@ def _reasons(problem: Problem) -> list[str]:
         return [f"the number of GPUs = {problem.num_gpus} is not a multiple of {words} = {product}"]
     if fixed.micro_batch_size and problem.global_batch_size % fixed.micro_batch_size:
         return [f"the batch is not a multiple of the micro batch size {fixed.micro_batch_size}"]
-    layouts = layouts_of(problem, problem.nodes)
+    layouts, gas = layouts_of(problem, problem.nodes), fixed.gas
     if not len(layouts["tp"]):
-        gas = problem.fixed.gas
         return [f"no layout makes it as dp*micro_batch_size*{gas}" if gas else "no layout has these sizes together"]
-    c = plain(problem, layouts, problem.nodes)
-    broken = broken_by_rule(c)
-    always = [name for name, where in broken.items() if where.all()]
-    if always:
+    broken = broken_by_rule(plain(problem, layouts, problem.nodes))
+    if always := [name for name, where in broken.items() if where.all()]:
         return [f"every layout breaks the rule: {', '.join(always)}"]
     counts = {name: int(where.sum()) for name, where in broken.items() if where.any()}
-    most = sorted(counts.items(), key=lambda item: -item[1])[:3]
-    return [
-        f"each of {len(c)} layouts breaks a rule, most often " + ", ".join(f"{name} ({count})" for name, count in most)
-    ]
+    most = [f"{name} ({count})" for name, count in sorted(counts.items(), key=lambda item: -item[1])[:3]]
+    return [f"each of {len(layouts['tp'])} layouts breaks a rule, most often {', '.join(most)}"]
 
 
 def _remedies(problem: Problem) -> list[str]:
@@ -285,7 +300,7 @@ def nodes_nearby(problem: Problem) -> list[int]:
         range(problem.nodes - 1, max(0, problem.nodes - REACH), -1),
         range(problem.nodes + 1, problem.nodes + REACH),
     )
-    found = [next((n for n in near if has_layout(problem, n)), None) for near in ranges]
+    found = (next((n for n in near if has_layout(problem, n)), None) for near in ranges)
     return [n for n in found if n is not None]
 
 
@@ -295,7 +310,4 @@ def has_layout(problem: Problem, nodes: int) -> bool:
     micro = fixed.micro_batch_size or (1 if fixed.gas is None else None)
     problem = replace(problem, fixed=replace(fixed, vpp=fixed.vpp or 1, micro_batch_size=micro))
     layouts = layouts_of(problem, nodes)
-    if not len(layouts["tp"]):
-        return False
-    c = plain(problem, layouts, nodes)
-    return bool(judge(c).legal.any())
+    return bool(len(layouts["tp"]) and judge(plain(problem, layouts, nodes))[0].any())
