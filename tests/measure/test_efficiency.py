@@ -14,7 +14,7 @@ from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.report.explain import efficiency_lines
+from nlp_bench.report.explain import efficiency_facts
 
 REFERENCE = Path(__file__).resolve().parents[2] / "reports" / "reference" / "juwels_booster" / "results.csv"
 A100 = Given(gpu="NVIDIA A100-SXM4-40GB")
@@ -55,7 +55,7 @@ def test_the_four_counts_of_the_published_lines(tmp_path: Path) -> None:
 
 
 def test_the_explanation_has_every_count_with_formula_peak_and_source(tmp_path: Path) -> None:
-    text = "\n".join(efficiency_lines(measured(tmp_path, A100)))
+    text = "\n".join(" ".join(fact) for fact in efficiency_facts(measured(tmp_path, A100)))
     for words in (
         "1/2 4 s q",
         "24 x 4 l h^2",
@@ -90,7 +90,7 @@ def test_the_explanation_has_every_count_with_formula_peak_and_source(tmp_path: 
     ],
 )
 def test_the_recompute_that_ran(tmp_path: Path, changes: dict[str, Any], hardware: str, legacy: int) -> None:
-    text = "\n".join(efficiency_lines(measured(tmp_path, **changes)))
+    text = "\n".join(" ".join(fact) for fact in efficiency_facts(measured(tmp_path, **changes)))
     assert hardware in text
     assert f"24 x {legacy} l h^2" in text
 
@@ -212,7 +212,7 @@ def test_a_run_without_a_number_has_no_flops(tmp_path: Path) -> None:
     entry = measure_folder(folder, "run").entry
     assert entry.efficiency is None
     assert entry.to_json(1)["efficiency"] is None
-    assert list(efficiency_lines(entry)) == []
+    assert list(efficiency_facts(entry)) == []
 
 
 def test_the_published_table_gets_the_shape_that_the_rules_freeze() -> None:

@@ -222,7 +222,7 @@ def test_paper_is_readable(started: Any, pages: dict[str, Path], name: str) -> N
         assert seen.page.evaluate("document.getElementById('runs').scrollWidth") <= 1032
         assert min(seen.page.evaluate(SIZES)) >= 8
         assert seen.page.locator("details.all").is_visible() is False
-        assert seen.page.locator("#r0 pre").is_visible() == (name == "one")
+        assert seen.page.locator("#r0 section:last-of-type table").is_visible() == (name == "one")
         assert seen.page.locator("#r0 figure").first.is_visible() == (name != "lots")
         assert seen.page.locator(".paper").count() == (name == "lots")
         assert seen.page.locator("#controls").is_visible() is False

@@ -112,7 +112,7 @@ def test_pandas_reads_the_csv_as_it_was_meant(make_run: Make, tmp_path: Path) ->
     report = Report(entries=found.entries, tokens=20_000_000, limit_s=560.0)
     write_report(report, tmp_path)
     text = (tmp_path / "report.csv").read_text(encoding="utf-8")
-    assert text.splitlines()[0] == ",".join(report.columns)
+    assert text.splitlines()[0] == ",".join(report.fields)
     assert "\r" not in text
     whole = frame(report)
     read = pandas.read_csv(tmp_path / "report.csv", dtype=whole.dtypes.to_dict())
@@ -138,7 +138,7 @@ def listed(mark: str) -> dict[str, str]:
 
 def test_the_documentation_explains_every_file_and_column() -> None:
     assert list(listed("files")) == list(FILES)
-    assert list(listed("columns")) == list(Report(entries=[], tokens=1, limit_s=1.0).columns)
+    assert list(listed("columns")) == list(Report(entries=[], tokens=1, limit_s=1.0).fields)
     plain = {name: text.replace("\\", "") for name, text in listed("records").items()}
     assert plain == MEANING
 

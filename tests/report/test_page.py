@@ -27,10 +27,11 @@ from nlp_bench.reason import Reason
 from nlp_bench.report.page import page
 from nlp_bench.report.plots import CHARTS, in_files
 from nlp_bench.report.table import Report
-from nlp_bench.show.chart import Band, Chart, HeatMap, Rule, Series, label, scales, strengths
+from nlp_bench.show.chart import Band, Chart, HeatMap, Rule, Series, scales, strengths
 from nlp_bench.show.page import Section, render
 from nlp_bench.show.png import png
 from nlp_bench.show.svg import WIDTH, figure
+from nlp_bench.show.table import label, table_of
 
 TOKENS = 20_000_000
 SEQUENCE = Overrides(sequence_length=2048, num_gpus=384)
@@ -192,7 +193,7 @@ def test_plots_of_other_rooms_are_inert_too(text: str) -> None:
         key="h", title=text, description=text, x_label=text, y_label=text, x_names=[text], y_names=[text, "y"],
         values=[[1.0], [None]], texts=[[text], [text]], marked=frozenset({(0, 0)}),
     )  # fmt: skip
-    section = Section(title=text, words=[text], columns=[text], rows=[[text]], plots=[chart, heat], text=text)
+    section = Section(title=text, words=[text], table=table_of([text], [[text]]), plots=[chart, heat], text=text)
     found = Elements(render(section, "s")).found
     assert not {tag for tag, _ in found} & {"script", "img", "b", "iframe", "object", "style"}
     assert not {name for _, attributes in found for name in attributes if name.startswith("on")}

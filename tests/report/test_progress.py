@@ -14,7 +14,8 @@ import pytest
 from support.published import published_log
 
 from nlp_bench.inputs import sources as progress
-from nlp_bench.inputs.sources import ProgressLine
+from nlp_bench.inputs.sources import Progress
+from nlp_bench.terminal import StatusLine
 
 
 class Terminal(io.StringIO):
@@ -27,13 +28,13 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 100.0
-        monkeypatch.setattr(progress, "_columns", lambda _: 200)
+        monkeypatch.setattr(StatusLine, "_columns", lambda _: 200)
         monkeypatch.setattr(progress.time, "monotonic", lambda: self.now_s)
 
 
 def test_it_is_silent_for_a_second_and_then_speaks_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, stream = Clock(monkeypatch), Terminal()
-    with ProgressLine(num_files=10, num_bytes=8_000_000, stream=stream) as line:
+    with contextlib.closing(Progress(10, 8_000_000, stream)) as line:
         for now_s in (100.0, 100.9):
             clock.now_s = now_s
             line.show(1, 1_000_000)
@@ -56,21 +57,20 @@ def test_it_is_silent_for_a_second_and_then_speaks_in_steps(monkeypatch: pytest.
 
 def test_a_pipe_has_no_end_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     Clock(monkeypatch)
-    line = ProgressLine(num_files=1, num_bytes=None, stream=Terminal())
+    line = Progress(1, None, Terminal())
     assert line.text(0, 3_000_000, 2.0) == "reading 3.00 MB, 1.50 MB/s"
 
 
 def test_it_never_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_columns", lambda _: 20)
+    monkeypatch.setattr(StatusLine, "_columns", lambda _: 20)
     stream = Terminal()
-    line = ProgressLine(num_files=10, num_bytes=8_000_000, stream=stream)
-    line.write("x" * 100)
+    StatusLine(stream).show("x" * 100)
     assert stream.getvalue() == "\r" + "x" * 19
 
 
 def test_it_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, stream = Clock(monkeypatch), io.StringIO()
-    with ProgressLine(num_files=10, num_bytes=8_000_000, stream=stream) as line:
+    with contextlib.closing(Progress(10, 8_000_000, stream)) as line:
         clock.now_s = 200.0
         line.show(3, 2_000_000)
     assert not stream.getvalue()

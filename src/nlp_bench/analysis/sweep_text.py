@@ -7,7 +7,7 @@ from nlp_bench.analysis.sweep import Row, Standing, Sweep, SweepReport, record
 from nlp_bench.escape import end_of
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import Value, heading
-from nlp_bench.show.chart import Chart, HeatMap, Series, label
+from nlp_bench.show.chart import Chart, HeatMap, Series
 from nlp_bench.show.table import (
     Style,
     as_csv,
@@ -16,6 +16,7 @@ from nlp_bench.show.table import (
     duration,
     interval,
     json_text,
+    label,
     number,
     percentage,
     rate,

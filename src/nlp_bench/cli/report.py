@@ -21,6 +21,7 @@ from nlp_bench.config.accelerators import FORMATS
 from nlp_bench.config.options import argument, flag, value
 from nlp_bench.config.values import OneOf, price, size
 from nlp_bench.errors import UsageError
+from nlp_bench.show.table import FORMS
 
 if TYPE_CHECKING:
     from nlp_bench.report.formats import View
@@ -67,7 +68,7 @@ class Report(Command, JudgedOptions, PatternOptions):
     explain: bool = flag(group=ANSWER)
     """Print the lines, sources, window and formula behind each number."""
     format: str = form(
-        "table", "json", "csv", "records-csv", "markdown", "html", group=ANSWER,
+        *FORMS, group=ANSWER,
         text="form of standard output (default table); records-csv is a row for each logged line",
     )  # fmt: skip
     output: Path | None = value(metavar="DIR", group=ANSWER)
@@ -121,8 +122,8 @@ class Report(Command, JudgedOptions, PatternOptions):
             raise UsageError("--baseline-gpus chooses the baseline of --scaling; add --scaling")
         from nlp_bench.inputs.sources import read_sources
         from nlp_bench.measure.efficiency import Given, with_given  # --help stays light
-        from nlp_bench.report.energy import currency_of
         from nlp_bench.report.table import Report as Result
+        from nlp_bench.report.table import currency_of
 
         if self.output:
             from nlp_bench.report.output import prepare  # heavy

@@ -1,6 +1,7 @@
 """What a person reads of a bundle and of its verification."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from nlp_bench.escape import one_line
@@ -9,12 +10,13 @@ from nlp_bench.evidence.manifest import Manifest, place_of
 from nlp_bench.evidence.verify import Verification
 from nlp_bench.outcome import Outcome
 from nlp_bench.seal import State
-from nlp_bench.show.table import Column, as_text, json_text
+from nlp_bench.show.table import Column, as_text, fact, json_text
 
 NOT_PROVEN = (
     "not proven by this: who measured, on which machine, and that the log as a whole is genuine; "
     "compare the digest with the one in the bid, and see docs/evidence.md"
 )
+_line = partial(fact, width=10)
 MAX_REPEATED = 3
 """Differences of a file that repeats the report's."""
 
@@ -88,10 +90,6 @@ def verification_text(found: Verification) -> str:
     lines += _runs(found.runs) if found.is_verified else []
     lines += [_line("note", one_line(remark)) for remark in found.remarks]
     return "\n".join([*lines, f"  {NOT_PROVEN}"]) + "\n"
-
-
-def _line(name: str, text: str) -> str:
-    return f"  {name:<10} {text}"
 
 
 def _faults(name: str, what: str, faults: Sequence[str]) -> list[str]:

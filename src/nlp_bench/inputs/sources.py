@@ -1,11 +1,9 @@
 """All PATHs to runs: few are read here, many by several processes; what is no log is named in one line."""
 
-import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, TextIO
 
 from nlp_bench.escape import one_line
@@ -17,6 +15,7 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.rules.apply import judged, wanted
+from nlp_bench.terminal import StatusLine
 
 _MAX_NAMES = 5
 
@@ -50,30 +49,20 @@ def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-QUIET_S = 1.0
-STEP_S = 0.1
+QUIET_S, STEP_S = 1.0, 0.1
 _BAR_WIDTH = 20
 
 
-class ProgressLine:
-    """Appears on a terminal's standard error after a second of work, and leaves nothing behind. No colours, no escapes."""
+class Progress:
+    """How far a reading is: one line on a terminal's standard error after a second of work, which leaves nothing behind."""
 
-    def __init__(self, *, num_files: int, num_bytes: int | None, stream: TextIO | None = None) -> None:
+    def __init__(self, num_files: int, num_bytes: int | None, stream: TextIO | None = None) -> None:
         """Begin; `num_bytes` is the size of all files, None where it is not known."""
         self.num_files, self.num_bytes = num_files, num_bytes
-        self.stream = stream or sys.stderr
-        self.is_on = self.stream is not None and self.stream.isatty()
+        stream = stream or sys.stderr
+        self.line = StatusLine(stream) if stream is not None and stream.isatty() else None
         self.started_s = time.monotonic()
         self.next_s = self.started_s + QUIET_S
-        self.width = 0
-
-    def __enter__(self) -> "ProgressLine":  # noqa: PYI034  # typing.Self is not in Python 3.10
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.write("")
 
     @property
     def elapsed_s(self) -> float:
@@ -83,9 +72,14 @@ class ProgressLine:
     def show(self, files: int, read_bytes: int) -> None:
         """Say how much was read, if it is time to say something."""
         now_s = time.monotonic()
-        if self.is_on and now_s >= self.next_s:
+        if self.line and now_s >= self.next_s:
             self.next_s = now_s + STEP_S
-            self.write(self.text(files, read_bytes, now_s - self.started_s))
+            self.line.show(self.text(files, read_bytes, now_s - self.started_s))
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self.line:
+            self.line.wipe()
 
     def text(self, files: int, read_bytes: int, elapsed_s: float) -> str:
         """Return the line for a moment."""
@@ -97,25 +91,8 @@ class ProgressLine:
             return "reading " + ", ".join(amount)
         part = min(read_bytes / self.num_bytes, 1.0)
         left = [f"{(self.num_bytes - read_bytes) / speed:.0f} s left"] if 0 < part < 1 else []
-        bar = "#" * int(part * _BAR_WIDTH)
-        return f"reading [{bar:<{_BAR_WIDTH}}] " + ", ".join([f"{100 * part:.0f} %", *left, *amount])
-
-    def write(self, text: str) -> None:
-        """Put `text` in the place of what stands there."""
-        if not self.width and not text:
-            return
-        # A line that wraps could not be wiped away.
-        text = text[: max(_columns(self.stream) - 1, 1)]
-        self.stream.write("\r" + text.ljust(self.width) + ("" if text else "\r"))
-        self.stream.flush()
-        self.width = len(text)
-
-
-def _columns(stream: TextIO) -> int:
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80
+        bar = ("#" * int(part * _BAR_WIDTH)).ljust(_BAR_WIDTH)
+        return f"reading [{bar}] " + ", ".join([f"{100 * part:.0f} %", *left, *amount])
 
 
 ALONE_S = 1.0
@@ -187,57 +164,39 @@ def _assembled(group: Group, results: list[Read], wish: Wish) -> tuple[list[RunR
 
 
 def _read_all(items: list[Item], wishes: list[Wish], alone_s: float) -> list[Read]:
-    is_known = all(item.is_regular for item in items)
-    num_bytes = sum(item.num_bytes for item in items)
-    with ProgressLine(num_files=len(items), num_bytes=num_bytes if is_known else None) as line:
-        reading = _Reading(items, wishes, line)
-        reading.here(alone_s)
-        reading.by_others()
-        return [reading.results[index] for index in range(len(items))]
+    """Read here until so much time has passed that the help of other processes is worth its cost; pipes are always read here."""
+    is_known, num_bytes = all(item.is_regular for item in items), sum(item.num_bytes for item in items)
+    progress = Progress(len(items), num_bytes if is_known else None)
+    results: dict[int, Read] = {}
+    done_bytes = 0
 
+    def show(source: Source) -> None:
+        progress.show(len(results), done_bytes + source.position_bytes)
 
-class _Reading:
-    """Items, some of which are read."""
-
-    def __init__(self, items: list[Item], wishes: list[Wish], line: ProgressLine) -> None:
-        self.items, self.wishes, self.line = items, wishes, line
-        self.results: dict[int, Read] = {}
-        self.read_bytes, self.num_bytes = 0, sum(item.num_bytes for item in items)
-
-    def here(self, alone_s: float) -> None:
-        """Read until so much time has passed that help is worth its cost; pipes are always read here."""
-        for index, item in self.left():
-            if item.is_regular and self.needs_help(alone_s):
-                continue
-            self.results[index] = read_item(item, self.wishes[index], self.progress)
-            self.read_bytes += item.num_bytes
-            self.line.show(len(self.results), self.read_bytes)
-
-    def left(self) -> Iterator[tuple[int, Item]]:
-        return ((index, item) for index, item in enumerate(self.items) if index not in self.results)
-
-    def progress(self, source: Source) -> None:
-        self.line.show(len(self.results), self.read_bytes + source.position_bytes)
-
-    def needs_help(self, alone_s: float) -> bool:
-        done, elapsed_s = len(self.results), self.line.elapsed_s
-        if elapsed_s < alone_s or not done:
+    def needs_help() -> bool:
+        done, elapsed_s = len(results), progress.elapsed_s
+        if elapsed_s < alone_s or not done or len(items) - done < 2:
             return False
         # What is left takes as long as it did so far for as many files, or for as many bytes.
-        part = max((len(self.items) - done) / done, (self.num_bytes - self.read_bytes) / max(self.read_bytes, 1))
-        return len(self.items) - done > 1 and part * elapsed_s >= alone_s
+        part = max((len(items) - done) / done, (num_bytes - done_bytes) / max(done_bytes, 1))
+        return part * elapsed_s >= alone_s
 
-    def by_others(self) -> None:
-        """Read the rest in several processes."""
-        rest = list(self.left())
-        if not rest:
-            return
-        from nlp_bench.inputs.pool import read_many  # noqa: PLC0415  # only many logs pay for it
+    try:
+        for index, item in enumerate(items):
+            if not (item.is_regular and needs_help()):
+                results[index] = read_item(item, wishes[index], show)
+                done_bytes += item.num_bytes
+                progress.show(len(results), done_bytes)
+        if rest := [index for index in range(len(items)) if index not in results]:
+            from nlp_bench.inputs.pool import read_many  # noqa: PLC0415  # only many logs pay for it
 
-        done = len(self.results)
-        results = read_many(
-            [item for _, item in rest],
-            [self.wishes[index] for index, _ in rest],
-            lambda files, num_bytes: self.line.show(done + files, self.read_bytes + num_bytes),
-        )
-        self.results.update((index, read) for (index, _), read in zip(rest, results, strict=True))
+            done = len(results)
+            found = read_many(
+                [items[index] for index in rest],
+                [wishes[index] for index in rest],
+                lambda files, read_bytes: progress.show(done + files, done_bytes + read_bytes),
+            )
+            results |= dict(zip(rest, found, strict=True))
+    finally:
+        progress.close()
+    return [results[index] for index in range(len(items))]

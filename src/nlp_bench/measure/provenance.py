@@ -37,6 +37,8 @@ class Origin:
     value: float | int | None  # in the unit of its name; None where it is not known or changes from record to record
     source: str | None
     """`log line N`, `log lines N to M`, `command line --option`, `run.json` or `derived: how`; None where not known."""
+    is_logged: bool = False
+    """Whether lines of the log state it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,7 +169,7 @@ def _of_series(attempt: Attempt, name: str, used: Column, how: str) -> Origin:
     value = float(values[0]) if len(values) and np.all(values == values[0]) else None
     stated = attempt.records.column(name)
     if np.array_equal(stated, used, equal_nan=True) and len(values):
-        return Origin(value=value, source=_lines(attempt, np.isfinite(stated)))
+        return Origin(value=value, source=_lines(attempt, np.isfinite(stated)), is_logged=True)
     if value is not None and attempt.fact(name) == value:
         return _of_fact(attempt, name, value)
     return Origin(value=value, source=f"derived: {how}" if len(values) else None)
@@ -180,7 +182,7 @@ def _of_count(attempt: Attempt, name: str, value: int | None, how: str) -> Origi
     if value is None:
         return Origin(value=None, source=None)
     if len(known) and known[-1] == value:
-        return Origin(value=value, source=_lines(attempt, stated > 0))
+        return Origin(value=value, source=_lines(attempt, stated > 0), is_logged=True)
     return (
         _of_fact(attempt, name, value)
         if attempt.count(name) == value
@@ -190,7 +192,9 @@ def _of_count(attempt: Attempt, name: str, value: int | None, how: str) -> Origi
 
 def _of_fact(attempt: Attempt, name: str, value: float | None) -> Origin:
     line = attempt.facts[name].line_number
-    return Origin(value=value, source=f"log line {line}" if line else "log, not a line of its own")
+    return Origin(
+        value=value, source=f"log line {line}" if line else "log, not a line of its own", is_logged=bool(line)
+    )
 
 
 def _lines(attempt: Attempt, where: NDArray[np.bool_]) -> str:

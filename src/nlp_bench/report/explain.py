@@ -8,27 +8,39 @@ from nlp_bench.layout.shape import ModelShape, T5Shape
 from nlp_bench.measure.efficiency import COUNTS, Efficiency, field_of, flops_per_token
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import Estimate
-from nlp_bench.measure.provenance import Arithmetic, LeftOut, Place, Provenance, arithmetic_of
+from nlp_bench.measure.provenance import Arithmetic, Place, Provenance, arithmetic_of
 from nlp_bench.measure.shape import Shaped
 from nlp_bench.measure.throughput import Summary, Throughput
-from nlp_bench.report.energy import energy_lines
 from nlp_bench.report.table import Report
 from nlp_bench.report.words import MAX_RUNS, run_lines
-from nlp_bench.rules.apply import rules_lines
+from nlp_bench.show.table import as_document, exact, fact
+
+Facts = Iterator[tuple[str, str]]
+"""What each line is about, and the line."""
 
 
 def explain(report: Report) -> str:
     """Return the explanation of all runs, with an empty line between two."""
-    spoken = len(report.entries) <= MAX_RUNS  # by the table already
-    return "\n\n".join("\n".join(_run(entry, report, spoken=spoken)) for entry in report.entries) + "\n"
+    is_spoken = len(report.entries) <= MAX_RUNS  # by the table already
+    parts = []
+    for entry in report.entries:
+        head = f"{entry.source}: {entry.outcome.value}, dialect {entry.dialect or 'unknown'}"
+        words = [] if is_spoken else [f"  {line}" for line in run_lines(entry, report)]
+        parts.append([head, *(fact(name, text).rstrip() for name, text in _facts(entry, report.tokens)), *words])
+    return as_document(*parts)
 
 
-def _run(entry: RunResult, report: Report, *, spoken: bool) -> Iterator[str]:
-    tokens = report.tokens
+def _facts(entry: RunResult, tokens: int) -> Facts:
+    yield from number_facts(entry, tokens)
+    yield from entry.rules.lines() if entry.rules else ()
+    yield from energy_facts(entry, tokens)
+    yield from origin_facts(entry)
+
+
+def number_facts(entry: RunResult, tokens: int) -> Facts:
+    """Yield the records of a run, each number with its formula, and FLOP/s."""
     found = entry.provenance or Provenance()
-    yield f"{entry.source}: {entry.outcome.value}, dialect {entry.dialect or 'unknown'}"
-    for text in (*entry.reason_texts, *entry.remarks):
-        yield _line("note", text)
+    yield from (("note", text) for text in (*entry.reason_texts, *entry.remarks))
     yield from _records(entry, found)
     if entry.throughput:
         sums = found.arithmetic or arithmetic_of(entry.throughput)
@@ -36,74 +48,58 @@ def _run(entry: RunResult, report: Report, *, spoken: bool) -> Iterator[str]:
     elif entry.reference:
         yield from _rate("reference", entry.reference, tokens, "the published value")
     else:
-        yield "  no number"
-    yield from efficiency_lines(entry)
-    yield from rules_lines(entry)
-    yield from energy_lines(entry, tokens)
+        yield "no number", ""
+    yield from efficiency_facts(entry)
+
+
+def origin_facts(entry: RunResult) -> Facts:
+    """Yield where each quantity is from, and what was left out."""
+    found = entry.provenance or Provenance()
     for name, origin in (found.quantities or {}).items():
-        value = "" if origin.value is None else f" = {_digits(origin.value)}"
-        yield _line("from", f"{name}{value}: {origin.source or 'not known'}")
+        value = "" if origin.value is None else f" = {exact(origin.value)}"
+        yield "from", f"{name}{value}: {origin.source or 'not known'}"
     for left in found.left_out:
-        yield _line("left out", _left_out(left))
-    if not spoken:
-        yield from (f"  {line}" for line in run_lines(entry, report))
+        where = f" ({_lines(*left.lines)})" if left.lines else ""
+        yield "left out", f"{left.count} {left.what}{where}: {left.why}"
 
 
-def _line(name: str, text: str) -> str:
-    return f"  {name:<9} {text}"
-
-
-def _seen(autocorrelation: float | None) -> str:
-    return "too short to see" if autocorrelation is None else f"{autocorrelation:.2f}"
-
-
-def _digits(value: float) -> str:
-    """Return `value` with the digits that a pocket calculator needs to come to the printed rate."""
-    return f"{value:.0f}" if value == round(value) else f"{value:.9g}"
-
-
-def _records(entry: RunResult, found: Provenance) -> Iterator[str]:
+def _records(entry: RunResult, found: Provenance) -> Facts:
     first, last, window = found.first_record, found.last_record, found.window_first_record
     if not first or not last:
         return
     where = f"{_lines(first.line, last.line)} of the log (bytes {first.offset} to {last.offset})"
     iterations = f"iterations {first.iteration} to {last.iteration} of {entry.total_iterations or 'unknown'}"
-    yield _line("records", f"{entry.num_records}, {where}, {iterations}")
+    yield "records", f"{entry.num_records}, {where}, {iterations}"
     yield from _quote(first)
     if window and window.line != first.line:
         yield from _quote(window)
 
 
-def _quote(place: Place) -> Iterator[str]:
+def _quote(place: Place) -> Facts:
     if place.text is not None:
-        yield _line(f"line {place.line}", place.text)
+        yield f"line {place.line}", place.text
 
 
-def _numbers(entry: RunResult, measured: Throughput, sums: Arithmetic, tokens: int) -> Iterator[str]:
+def _numbers(entry: RunResult, measured: Throughput, sums: Arithmetic, tokens: int) -> Facts:
     yield from _rate("reference", measured.reference, tokens, _reference_formula(entry, measured, sums))
     yield from _rate("steady", measured.steady, tokens, _steady_formula(entry, measured, sums))
-    yield _line(
-        "window",
-        f"the level between change points that holds most intervals, cut at both ends at {measured.window.limit_seconds_per_token:.4e} s "
-        "per token (median + max(3 %, 3 x 1.4826 x median absolute deviation)); the interval with the first iteration is warm-up",
-    )
+    cut = f"cut at both ends at {measured.window.limit_seconds_per_token:.4e} s per token (median + max(3 %, 3 x 1.4826 x "
+    cut += "median absolute deviation)); the interval with the first iteration is warm-up"
+    yield "window", f"the level between change points that holds most intervals, {cut}"
     if measured.ci95 and measured.estimate:
-        low, high = measured.ci95
-        yield _line(
-            "interval",
-            f"{low:.2f} to {high:.2f} tokens/s, {tokens / high:.2f} to {tokens / low:.2f} s "
-            f"(95 %: {_parts(measured.estimate)}; autocorrelation {_seen(measured.steadiness.autocorrelation)})",
-        )
+        (low, high), seen = measured.ci95, measured.steadiness.autocorrelation
+        alike = "too short to see" if seen is None else f"{seen:.2f}"
+        how = f"(95 %: {_parts(measured.estimate)}; autocorrelation {alike})"
+        yield "interval", f"{low:.2f} to {high:.2f} tokens/s, {tokens / high:.2f} to {tokens / low:.2f} s {how}"
     if measured.sustained:
         found = measured.sustained
         where = f"iterations {found.first_iteration} to {found.last_iteration} in {found.seconds:.4f} s by the {found.clock}"
-        yield _line(
-            "sustained", f"{found.tokens_per_second:.2f} tokens/s, {tokens / found.tokens_per_second:.2f} s: {where}"
-        )
+        rate = found.tokens_per_second
+        yield "sustained", f"{rate:.2f} tokens/s, {tokens / rate:.2f} s: {where}"
     if entry.tokens_per_second_per_gpu:
-        yield _line("per GPU", f"{entry.tokens_per_second_per_gpu:.2f} tokens/s = steady / {entry.num_gpus} GPUs")
+        yield "per GPU", f"{entry.tokens_per_second_per_gpu:.2f} tokens/s = steady / {entry.num_gpus} GPUs"
     if measured.seconds_per_iteration:
-        yield _line("iteration", _seconds(measured.seconds_per_iteration))
+        yield "iteration", _seconds(measured.seconds_per_iteration)
 
 
 def _parts(estimate: Estimate) -> str:
@@ -122,12 +118,12 @@ def _parts(estimate: Estimate) -> str:
     return ", ".join(parts)
 
 
-def _rate(name: str, rate: float | None, tokens: int, formula: str) -> Iterator[str]:
+def _rate(name: str, rate: float | None, tokens: int, formula: str) -> Facts:
     if rate is None:
-        yield _line(name, f"none: {formula}")
+        yield name, f"none: {formula}"
         return
-    yield _line(name, f"{rate:.2f} tokens/s = {formula}")
-    yield _line("time", f"{tokens / rate:.2f} s = {tokens} tokens / {rate:.2f} tokens/s")
+    yield name, f"{rate:.2f} tokens/s = {formula}"
+    yield "time", f"{tokens / rate:.2f} s = {tokens} tokens / {rate:.2f} tokens/s"
 
 
 def _reference_formula(entry: RunResult, measured: Throughput, sums: Arithmetic) -> str:
@@ -136,12 +132,10 @@ def _reference_formula(entry: RunResult, measured: Throughput, sums: Arithmetic)
         return "the tokens per iteration are not one known number" if is_timed else "the log has rates and no times"
     batch, sequence = entry.global_batch_size, entry.sequence_length
     is_product = batch and sequence and batch * sequence == sums.tokens_per_iteration
-    tokens = f"{batch} samples x {sequence} tokens" if is_product else f"{_digits(sums.tokens_per_iteration)} tokens"
+    tokens = f"{batch} samples x {sequence} tokens" if is_product else f"{exact(sums.tokens_per_iteration)} tokens"
     origin = (entry.provenance.quantities or {}).get("seconds_per_iteration") if entry.provenance else None
-    is_logged = origin and (origin.source or "").startswith("log line")
-    return (
-        f"{tokens} / {_digits(sums.mean_s)} s, the mean of all {sums.num_times}{' logged' if is_logged else ''} times"
-    )
+    is_logged = origin and origin.is_logged
+    return f"{tokens} / {exact(sums.mean_s)} s, the mean of all {sums.num_times}{' logged' if is_logged else ''} times"
 
 
 def _steady_formula(entry: RunResult, measured: Throughput, sums: Arithmetic) -> str:
@@ -150,9 +144,9 @@ def _steady_formula(entry: RunResult, measured: Throughput, sums: Arithmetic) ->
     lines = f", {_lines(first.line, last.line)}" if first and last else ""
     where = f"iterations {window.first_iteration} to {window.last_iteration}, {window.num_records} record(s){lines}"
     if measured.sizes.has_times:
-        return f"{_digits(sums.window_tokens)} tokens / {_digits(sums.window_seconds)} s, {where}"
+        return f"{exact(sums.window_tokens)} tokens / {exact(sums.window_seconds)} s, {where}"
     count = sums.window_iterations
-    return f"{_digits(sums.window_tokens)} / {count}, the mean of the logged rates over {count} iteration(s), {where}"
+    return f"{exact(sums.window_tokens)} / {count}, the mean of the logged rates over {count} iteration(s), {where}"
 
 
 def _seconds(summary: Summary) -> str:
@@ -161,42 +155,37 @@ def _seconds(summary: Summary) -> str:
     return f"{middle}, p95 {summary.p95:.4f} s, p99 {summary.p99:.4f} s, cv {cv}, over the window's records"
 
 
-def _left_out(left: LeftOut) -> str:
-    where = f" ({_lines(*left.lines)})" if left.lines else ""
-    return f"{left.count} {left.what}{where}: {left.why}"
-
-
 def _lines(first: int, last: int) -> str:
     return f"line {first}" if first == last else f"lines {first} to {last}"
 
 
-def efficiency_lines(entry: RunResult) -> Iterator[str]:
+def efficiency_facts(entry: RunResult) -> Facts:
     """Yield the lines of `--explain`: each count with its formula, the peak with its source, and what is missing."""
     found = entry.efficiency
     if found is None:
         return
     shape = found.shaped.shape
     if shape:
-        yield _line("shape", _shape_words(shape))
+        yield "shape", _shape_words(shape)
         for name, flops in flops_per_token(found.shaped).items():
             if flops is not None:
-                yield _line("FLOPs", f"{flops:.6e} per token: {COUNTS[name]} = {_formula(name, found.shaped)}")
+                yield "FLOPs", f"{flops:.6e} per token: {COUNTS[name]} = {_formula(name, found.shaped)}"
     for name, words in COUNTS.items():
         value = getattr(found, field_of(name))
         if value is not None:
             rate = f"{found.tokens_per_second:.2f} tokens/s ({found.rate}) / {found.num_gpus} GPUs"
-            yield _line("TFLOP/s", f"{value:.4g} per GPU: {words} = its FLOPs x {rate}")
+            yield "TFLOP/s", f"{value:.4g} per GPU: {words} = its FLOPs x {rate}"
     if found.peak:
-        yield _line(
+        yield (
             "peak",
             f"{found.peak.tflops:g} TFLOP/s, {found.peak.accelerator} in {found.peak.number_format}: {found.peak.source}",
         )
         yield from _shares(found, found.peak)
     for text in (*found.stated, *found.assumed, *found.why_not):
-        yield _line("FLOP/s", text)
+        yield "FLOP/s", text
 
 
-def _shares(found: Efficiency, peak: Peak) -> Iterator[str]:
+def _shares(found: Efficiency, peak: Peak) -> Facts:
     rows = (
         ("MFU", found.mfu, found.model_tflops_per_gpu, COUNTS["model"]),
         ("MFU", found.mfu_full_attention, found.model_tflops_full_attention_per_gpu, COUNTS["model_full_attention"]),
@@ -204,7 +193,7 @@ def _shares(found: Efficiency, peak: Peak) -> Iterator[str]:
     )
     for name, share, tflops, words in rows:
         if share is not None:
-            yield _line(name, f"{100 * share:.2f} % = {tflops:.4g} / {peak.tflops:g}: {words}")
+            yield name, f"{100 * share:.2f} % = {tflops:.4g} / {peak.tflops:g}: {words}"
 
 
 def _shape_words(shape: ModelShape) -> str:
@@ -257,3 +246,28 @@ def _hardware(recompute: Recompute, shape: ModelShape) -> str:
         )
     asked = "no" if recompute.granularity == "none" else recompute.granularity
     return f"model, {counting} + {' + '.join(again) or 'nothing'}, core = 4 s q ({asked} recompute was asked for)"
+
+
+def energy_facts(entry: RunResult, tokens: int) -> Facts:
+    """Yield name and text of what `--explain` says on energy and machine."""
+    energy = entry.energy
+    if energy and energy.joules is not None and energy.joules_per_token is not None:
+        per_token, kwh = f"{energy.joules_per_token:.6g} J/token", energy.kwh(tokens) or 0.0
+        counted = energy.joules / energy.joules_per_token
+        yield "energy", f"{per_token} = {energy.joules:.9g} J / {counted:.9g} tokens of the window"
+        yield "energy", f"{kwh:.6g} kWh = {per_token} x {tokens} tokens / 3600000"
+        yield "metered", str(energy.boundary)
+        if energy.mean_power_w_per_gpu is not None:
+            yield "power", f"{energy.mean_power_w_per_gpu:.1f} W per GPU, the mean over the window"
+        if energy.cpu_joules_per_token is not None:
+            cpu = f"{energy.cpu_joules_per_token:.6g} J/token by RAPL"
+            yield "energy", f"CPU packages beside it: {cpu}, not contained above"
+        if energy.num_samples is not None:
+            rate = f"{energy.num_samples} samples, {energy.samples_per_second:.2f} per second"
+            yield "metered", f"{rate}, longest pause {energy.longest_gap_s:.2f} s (the node with the fewest)"
+    elif energy:
+        yield "energy", f"none: {energy.why_none}"
+    if entry.machine:
+        from nlp_bench.measure.machine import machine_lines  # noqa: PLC0415  # most reports explain nothing
+
+        yield from (("machine", line) for line in machine_lines(entry.machine))

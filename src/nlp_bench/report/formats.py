@@ -9,7 +9,7 @@ from nlp_bench.measure.rows import MEANING, rows_of
 from nlp_bench.report.readable import is_many, legend, notes, readable
 from nlp_bench.report.table import Report
 from nlp_bench.report.words import MAX_RUNS, words
-from nlp_bench.show.table import MARKDOWN, Column, as_csv, as_text, json_text
+from nlp_bench.show.table import TEXT, Column, Style, as_csv, as_document, as_text, documents, json_text
 
 if TYPE_CHECKING:
     from nlp_bench.show.chart import Chart, HeatMap
@@ -22,25 +22,21 @@ MAX_WIDTH, MIN_REASON = 120, 20
 def table(report: Report) -> str:
     """Return the table for a terminal, at most 120 columns wide for many runs, with what to know about the runs below it."""
     source, *others = readable(report)
-    short = tuple(end_of(name, MAX_SOURCE) for name in source.cells)
-    if len(set(short)) == len(set(source.cells)):  # else the ends of two paths are alike
+    short = [end_of(name, MAX_SOURCE) for name in source.shown]
+    if len(set(short)) == len(set(source.shown)):  # else the ends of two paths are alike
         source = replace(source, cells=short)
     lines = as_text([source, *others])
     if is_many(report):
         lines = _with_reasons(report, lines, source)
     spoken = words(report) if len(report.entries) <= MAX_RUNS else []
-    return _document(lines, notes(report), legend(report, is_brief=is_many(report)), spoken)
-
-
-def _document(*parts: Sequence[str]) -> str:
-    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+    return as_document(lines, notes(report), legend(report, is_brief=is_many(report)), spoken)
 
 
 def _with_reasons(report: Report, lines: list[str], source: Column) -> list[str]:
     """Return the lines with each run's first reason at the end: where there is no number, in its place."""
     first = len(lines) - len(report.entries)
     after = len(lines[first - 1]) + 2
-    instead = max(map(len, source.cells)) + max(len(entry.outcome.value) for entry in report.entries) + 4
+    instead = max(map(len, source.shown)) + max(len(entry.outcome.value) for entry in report.entries) + 4
     head = [*lines[: first - 2], lines[first - 2].ljust(after) + "reason", "-" * MAX_WIDTH]
     for line, entry in zip(lines[first:], report.entries, strict=True):
         begin = after if entry.has_number else instead
@@ -49,17 +45,18 @@ def _with_reasons(report: Report, lines: list[str], source: Column) -> list[str]
     return [line.rstrip() for line in head]
 
 
+def _document(report: Report, style: Style) -> str:
+    """Return the readable table, notes and legend; a terminal has a table of its own."""
+    if style is TEXT:
+        return table(report)
+    below = [escaped_markdown(line) for line in legend(report)]
+    return as_document(style.table(readable(report, style=style)), map(style.sentence, notes(report)), below)
+
+
 def records_csv(report: Report) -> str:
     """Return a row for each logged line of each run, the columns of `rows.MEANING`; its entries must hold their samples."""
     rows = ({name: getattr(row, name) for name in MEANING} for entry in report.entries for row in rows_of(entry))
-    return as_csv(tuple(MEANING), ({**row, "in_window": "yes" if row["in_window"] else "no"} for row in rows))
-
-
-def markdown(report: Report) -> str:
-    """Return the readable table in GitHub's markdown, with notes and legend."""
-    said = [MARKDOWN.sentence(note) for note in notes(report)]
-    below = [escaped_markdown(line) for line in legend(report)]
-    return _document(MARKDOWN.table(readable(report, style=MARKDOWN)), said, below)
+    return as_csv(MEANING, ({**row, "in_window": "yes" if row["in_window"] else "no"} for row in rows))
 
 
 def html(report: Report) -> str:
@@ -70,11 +67,10 @@ def html(report: Report) -> str:
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {
-    "table": table,
+    **documents(_document),
     "json": lambda report: json_text(report.to_json()),
-    "csv": lambda report: as_csv(report.columns, report.rows()),
+    "csv": lambda report: as_csv(report.fields, report.rows()),
     "records-csv": records_csv,
-    "markdown": markdown,
     "html": html,
 }
 

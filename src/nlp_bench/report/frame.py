@@ -1,6 +1,6 @@
 """Reports and logged lines as pandas data frames with the right types, for notebooks: the same columns and values as the CSV."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ _DTYPES = {"str": "string", "str | None": "string", "bool": "bool", "int": "int6
 
 def frame(report: Report) -> "pd.DataFrame":
     """Return one row per run; counts are Int64, other numbers Float64, texts string, and what is missing is pandas.NA."""
-    return typed_frame(report.columns, report.rows())
+    return typed_frame(report.fields, report.rows())
 
 
 def records_frame(records: Sequence[Record]) -> "pd.DataFrame":
@@ -28,7 +28,7 @@ def records_frame(records: Sequence[Record]) -> "pd.DataFrame":
 
 
 def typed_frame(
-    names: Mapping[str, str] | Sequence[str], rows: Sequence[Mapping[str, Any]], dtypes: Mapping[str, str] | None = None
+    names: Iterable[str], rows: Sequence[Mapping[str, Any]], dtypes: Mapping[str, str] | None = None
 ) -> "pd.DataFrame":
     """Return `rows` with one type per column, as its values have it unless `dtypes` says. Raises NlpBenchError without pandas."""
     try:

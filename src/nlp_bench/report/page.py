@@ -15,11 +15,11 @@ from nlp_bench.measure.workload import SHAPE
 from nlp_bench.report.plots import CHARTS, MAX_TOGETHER, drawable, many
 from nlp_bench.report.readable import is_many, legend, starred
 from nlp_bench.report.sections import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
-from nlp_bench.report.table import Report, title_of
+from nlp_bench.report.table import ALL_FIELDS, Report, title_of
 from nlp_bench.show.chart import Chart, Scale
 from nlp_bench.show.page import Section
 from nlp_bench.show.page import page as html_page
-from nlp_bench.show.table import interval
+from nlp_bench.show.table import interval, seconds
 
 NO_VALID_RUN = "no valid run"
 MAX_DETAILED, MAX_WHOLE, MAX_PRINTED = 1000, 100, 3
@@ -32,8 +32,6 @@ NUMBER = ("time_to_report_steady_s", "bar", "tokens_per_second_steady")
 REFERENCE = ("time_to_report_reference_s", "tokens_per_second_reference")
 WORDS = ("outcome", "limit", "rules")
 """Columns whose cells are outcomes or verdicts."""
-TEXTS = frozenset({"bar", "source", "model", *WORDS, "supplied", "dialect", "reasons"})
-"""Columns that are no numbers even where all cells are digits (a model may be called 175)."""
 FILTERS = ("outcome", "dialect", "model")
 """Columns by which the page filters and groups: each row carries their values."""
 MAX_REASON = 100
@@ -112,11 +110,6 @@ def _sentences(entry: RunResult, report: Report) -> Iterator[str]:
     yield f"That is {where}{means.get(judgement.word, open_yet)}"
 
 
-def seconds(value: float | None) -> str:
-    """Return a time for people."""
-    return "" if value is None else f"{value:,.1f} s" if value >= 10 else f"{value:.3g} s"
-
-
 def _head_of_many(report: Report, numbered: list[RunResult]) -> dict[str, Any]:
     num_none = len(report.entries) - len(numbered)
     said = [f"{len(numbered):,} of {len(report.entries):,} runs have a number."]
@@ -189,7 +182,7 @@ def _results(report: Report, num_detailed: int) -> dict[str, Any]:
     number = NUMBER if any(entry.steady for entry in report.entries) else REFERENCE
     first = ("source", "model", "outcome", "rules", "limit", *number, "reasons", "num_gpus", "dialect")
     names = [
-        name for name in dict.fromkeys((*first, *report.columns)) if any(row.get(name) is not None for row in cells)
+        name for name in dict.fromkeys((*first, *report.fields)) if any(row.get(name) is not None for row in cells)
     ]
     folder = _folder([entry.source for entry in report.entries])
     rows: list[dict[str, Any]] = []
@@ -212,7 +205,7 @@ def _results(report: Report, num_detailed: int) -> dict[str, Any]:
             "name": name,
             **dict(zip(("title", "unit"), title_of(name), strict=True)),
             "is_more": name not in first,
-            "is_text": name in TEXTS,
+            "is_text": ALL_FIELDS[name].is_text,
             "is_word": name in WORDS,
         }
         for name in names

@@ -2,44 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from nlp_bench.analysis.repeats import apart_line, repeat_lines
 from nlp_bench.measure.entry import RunResult
-from nlp_bench.report.energy import energy_legend, price_notes, readable_energy
-from nlp_bench.report.table import Report
+from nlp_bench.report.table import ALL_FIELDS, PEOPLE, Report, sustained_s
 from nlp_bench.show.table import TEXT, Column, Style
 
-HEADINGS = {
-    "source": "source",
-    "model": "model",
-    "outcome": "outcome",
-    "limit": "limit",
-    "rules": "rules",
-    "time_to_report_steady_s": "steady\ntime s",
-    "tokens_per_second_steady": "\ntokens/s",
-    "ci95": "95 %\ninterval",
-    "window": "\nwindow",
-    "time_to_report_reference_s": "reference\ntime s",
-    "tokens_per_second_reference": "\ntokens/s",
-    "time_to_report_sustained_s": "sustained\ntime s",
-    "num_gpus": "GPUs",
-    "global_batch_size": "batch",
-    "dialect": "dialect",
-    "joules_per_token": "energy\nJ/token",
-    "energy_kwh": "\nkWh",
-    "cost": "\ncost",
-    "model_tflops_per_gpu": "TFLOP/s\nper GPU",
-    "mfu": "MFU\n%",
-}
-"""Column to heading, what is decided on first; a line break splits it over the two lines of the terminal's heading."""
 BRIEF = (
     "source", "outcome", "limit", "rules", "time_to_report_steady_s", "tokens_per_second_steady", "ci95"
 )  # fmt: skip
 """Columns for a terminal where there are many runs, before the reason."""
-TEXT_COLUMNS = frozenset({"source", "model", "dialect", "outcome", "rules", "limit"})
-ALIKE = 0.005
-"""Share of the steady time by which the sustained one has to differ to be a cell of the table."""
 MAX_ALIKE = 3
 """As many runs are named one by one with the same note."""
 MAX_LISTED = 12
@@ -58,43 +30,40 @@ _BY_NAME = {
 
 def readable(report: Report, *, style: Style = TEXT) -> list[Column]:
     """Return the columns that are worth showing; a cell that rests on a value that the log does not show ends in a star."""
-    rows = [_readable(row) for row in report.rows()]
-    if all(row["model"] is not None for row in rows):  # runs of ours: the dialect says nothing new
-        rows = [{**row, "dialect": None} for row in rows]
+    names: tuple[str, ...] = PEOPLE
+    if is_many(report) and style is TEXT:
+        has_other = any(entry.has_number and entry.steady is None for entry in report.entries)
+        names = (*BRIEF, "time_to_report_reference_s") if has_other else BRIEF  # else the reason has more room
+    elif all(entry.model is not None for entry in report.entries):  # runs of ours: the dialect says nothing new
+        names = tuple(name for name in names if name != "dialect")
     stars = [starred(entry) for entry in report.entries]
-    titles = HEADINGS if style is TEXT else {name: heading(name) for name in HEADINGS}
-    names = [name for name in HEADINGS if name in _ALWAYS or any(row.get(name) is not None for row in rows)]
-    if is_many(report):
-        names = [name for name in names if name in _brief(report)] if style is TEXT else names
-    columns = [
-        Column(
-            heading=titles[name],
-            cells=_cells([row[name] for row in rows], [name in found for found in stars]),
-            is_text=name in TEXT_COLUMNS,
-        )
-        for name in names
-    ]
+    columns = {name: _column(name, report, stars, style) for name in names if name in report.people_fields}
+    found = [column for name, column in columns.items() if name in _ALWAYS or any(column.shown)]
     if style is not TEXT and is_many(report):
-        after = max(index for index, name in enumerate(names) if name in BRIEF) + 1
-        whys = tuple("; ".join((*entry.reason_texts, *entry.remarks)) for entry in report.entries)
-        columns.insert(after, Column(heading="reason", cells=whys, is_text=True))
-    return columns
+        after = max(index for index, column in enumerate(found) if column.name in BRIEF) + 1
+        whys = [_said(entry) for entry in report.entries]
+        found.insert(after, Column(heading="reason", cells=whys, is_text=True))
+    return found
 
 
-def _brief(report: Report) -> tuple[str, ...]:
-    has_other = any(entry.has_number and entry.steady is None for entry in report.entries)
-    return (*BRIEF, "time_to_report_reference_s") if has_other else BRIEF  # else the reason has more room
+def _column(name: str, report: Report, stars: list[set[str]], style: Style) -> Column:
+    field = ALL_FIELDS[name]
+    values = [field.shown(entry, report) for entry in report.entries]
+    cells = ["" if value is None else str(value) if isinstance(value, str) else field.form(value) for value in values]
+    marks = ["*" if cell and name in found else "" for cell, found in zip(cells, stars, strict=True)]
+    width = max(map(len, marks), default=0)  # the digits of the others stay below each other
+    cells = [cell and cell + mark.ljust(width) for cell, mark in zip(cells, marks, strict=True)]
+    heading = field.heading if style is TEXT else field.wide or field.heading
+    return Column(name=name, heading=heading, cells=cells, is_text=field.is_text)
+
+
+def _said(entry: RunResult) -> str:
+    return "; ".join((*entry.reason_texts, *entry.remarks))
 
 
 def is_many(report: Report) -> bool:
     """Say whether there are more runs than are told of one by one."""
     return len(report.entries) > MAX_LISTED
-
-
-def _readable(row: dict[str, Any]) -> dict[str, Any]:
-    first, last = row["window_first_iteration"], row["window_last_iteration"]
-    row = {**row, "window": None if first is None else f"{first}-{last}"}
-    return readable_energy(_with_efficiency(_with_device(_with_interval(_as_sustained(row)))))
 
 
 def starred(entry: RunResult) -> set[str]:
@@ -104,55 +73,6 @@ def starred(entry: RunResult) -> set[str]:
         names |= {f"time_to_report_{kind}_s" for kind in ("steady", "reference", "sustained")}
         names |= {"tokens_per_second_steady", "model_tflops_per_gpu", "mfu", "joules_per_token", "energy_kwh", "cost"}
     return names
-
-
-def _cells(values: list[Any], stars: list[bool]) -> tuple[str, ...]:
-    cells = [_cell(value) for value in values]
-    marks = ["*" if cell and star else "" for cell, star in zip(cells, stars, strict=True)]
-    width = max(map(len, marks), default=0)  # the digits of the others stay below each other
-    return tuple(cell and cell + mark.ljust(width) for cell, mark in zip(cells, marks, strict=True))
-
-
-def _as_sustained(row: dict[str, Any]) -> dict[str, Any]:
-    """Leave out a sustained time that is the steady one for most purposes: the sentences below the table have it."""
-    steady, sustained = row["time_to_report_steady_s"], row["time_to_report_sustained_s"]
-    is_alike = steady and sustained and abs(sustained / steady - 1) <= ALIKE
-    return {**row, "time_to_report_sustained_s": None} if is_alike else row
-
-
-def _with_interval(row: dict[str, Any]) -> dict[str, Any]:
-    low, high = row["tokens_per_second_ci95_low"], row["tokens_per_second_ci95_high"]
-    digits = 0 if low and low >= 1000 else 1
-    return {**row, "ci95": None if low is None else f"{low:.{digits}f}-{high:.{digits}f}"}
-
-
-def _with_device(row: dict[str, Any]) -> dict[str, Any]:
-    """Say "4 CPU" in the column of GPUs where the ranks ran on the CPU."""
-    return {**row, "num_gpus": f"{row['num_gpus']} CPU"} if row["num_gpus"] and row["accelerator"] == "cpu" else row
-
-
-def _with_efficiency(row: dict[str, Any]) -> dict[str, Any]:
-    """Show FLOP/s with three digits at least, however few they are, and a share as a percentage."""
-    tflops, share = row["model_tflops_per_gpu"], row["mfu"]
-    shown = tflops and (f"{tflops:.1f}" if tflops >= 10 else f"{tflops:.3g}")
-    return {**row, "model_tflops_per_gpu": shown, "mfu": share and f"{100 * share:.1f}"}
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def heading(column: str) -> str:
-    """Return the heading of a column in one line."""
-    words = HEADINGS[column].replace("\n", " ").strip()
-    kind = {
-        "tokens_per_second_reference": "reference ",
-        "tokens_per_second_steady": "steady ",
-        "energy_kwh": "energy ",
-    }
-    return kind.get(column, "") + words
 
 
 def notes(report: Report) -> list[str]:
@@ -168,13 +88,22 @@ def notes(report: Report) -> list[str]:
         from nlp_bench.analysis.sweep import winner_notes  # noqa: PLC0415  # one run has no rival
 
         lines += winner_notes(report.entries, allow_measured=report.allow_measured)
-    lines += price_notes(report)
+    lines += _without_cost(report)
     return lines + [passed.sentence() for passed in report.passed_over]
 
 
+def _without_cost(report: Report) -> list[str]:
+    """Return why there is no cost although a price was given."""
+    if report.price_per_kwh is None:
+        return []
+    why = "no cost: no meter was read during the run, and the log states no energy"
+    lines = [f"{e.source}: {why}" for e in report.entries if e.has_number and e.energy is None]  # else a remark says it
+    many = f"{len(lines) - 1} more runs have no cost for the same reason"
+    return lines if len(lines) <= MAX_ALIKE else [lines[0], many]
+
+
 def _told_of_each(report: Report) -> Iterator[str]:
-    said = ("; ".join((*entry.reason_texts, *entry.remarks)) for entry in report.entries)
-    for what, names in _grouped(report, said).items():
+    for what, names in _grouped(report, map(_said, report.entries)).items():
         alike = [f"{names[0]} and {len(names) - 1} more"] if len(names) > MAX_ALIKE else names
         yield from (f"{name}: {what}" for name in alike)
 
@@ -208,36 +137,40 @@ def counts(report: Report) -> str:
     return ", ".join(f"{count:,} {word}" for word, count in found.most_common())
 
 
-def supplied_lines(report: Report) -> list[str]:
-    """Return what the stars mean: the values that a person supplied and the logs do not show, with the runs that rest on them."""
-    said = ("; ".join(each.words for each in entry.supplied) for entry in report.entries)
-    return [
-        f"* supplied by hand: {what}: {', '.join(names) if len(names) <= MAX_ALIKE else f'{len(names):,} runs'}"
-        for what, names in _grouped(report, said).items()
-    ]
-
-
 def legend(report: Report, *, is_brief: bool = False) -> list[str]:
     """Return what the columns mean, in plain sentences; `is_brief` where the table has those of BRIEF alone."""
     lines = [
         f"time s: seconds for a training on {report.tokens:,} tokens = tokens / (tokens per second).",
         "reference: batch x sequence / mean of every logged time, warm-up included. steady: over the window of iterations only.",
     ]
-    if not is_brief and any(_as_sustained(row)["time_to_report_sustained_s"] for row in report.rows()):
-        found = [entry.throughput.sustained for entry in report.entries if entry.throughput]
-        but = " but lines that are missing" if any(each and each.num_missing for each in found) else ""
-        lines.append(
-            f"sustained: over the wall clock from the first counted iteration to the last, nothing left out{but}."
-        )
-    if not is_brief and any(entry.efficiency and entry.efficiency.model_tflops_per_gpu for entry in report.entries):
-        lines.append(
-            "TFLOP/s per GPU: model FLOPs, causal attention counted as half; MFU: their share of the peak (--explain has all countings)."
-        )
     if is_brief:
         lines.append("The whole reasons and all columns: --format csv, json or html, or --explain.")
-    lines += supplied_lines(report)
+    else:
+        if any(sustained_s(entry, report) for entry in report.entries):
+            found = [entry.throughput.sustained for entry in report.entries if entry.throughput]
+            but = " but lines that are missing" if any(each and each.num_missing for each in found) else ""
+            lines.append(
+                f"sustained: over the wall clock from the first counted iteration to the last, nothing left out{but}."
+            )
+        if any(entry.efficiency and entry.efficiency.model_tflops_per_gpu for entry in report.entries):
+            lines.append(
+                "TFLOP/s per GPU: model FLOPs, causal attention counted as half; MFU: their share of the peak (--explain has all countings)."
+            )
+    said = ("; ".join(each.words for each in entry.supplied) for entry in report.entries)
+    for what, names in _grouped(report, said).items():
+        where = ", ".join(names) if len(names) <= MAX_ALIKE else f"{len(names):,} runs"
+        lines.append(f"* supplied by hand: {what}: {where}")
     if report.limit_s is not None:
         lines.append(
             f"limit: PASS or FAIL when the whole 95 % interval of the steady time is within or above {report.limit_s:g} s."
         )
-    return lines if is_brief else lines + energy_legend(report)
+    boundaries = {e.energy.boundary for e in report.entries if e.energy and e.energy.boundary}
+    if boundaries and not is_brief:
+        what = boundaries.pop() if len(boundaries) == 1 else "see each run's boundary with --explain"
+        cost = (
+            f" cost: kWh x {report.price_per_kwh:g} {report.currency or ''}".rstrip() + "."
+            if report.price_per_kwh
+            else ""
+        )
+        lines.append(f"energy: over the steady window; kWh for {report.tokens:,} tokens. Metered: {what}.{cost}")
+    return lines

@@ -5,7 +5,6 @@ To add a section, write the function and name it at the end.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from nlp_bench.analysis.repeats import Pool, repeat_lines
 from nlp_bench.analysis.scaling import Curve, Place, scaling_of
@@ -15,13 +14,12 @@ from nlp_bench.analysis.sweep_text import sweep_charts
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import FREE, FROZEN, OURS
-from nlp_bench.report.energy import energy_lines
-from nlp_bench.report.explain import explain
+from nlp_bench.report.explain import energy_facts, number_facts, origin_facts
 from nlp_bench.report.table import Report, title_of
-from nlp_bench.report.words import sentences
+from nlp_bench.report.words import ONE_RUN, OTHER_WINDOWS, sentences
+from nlp_bench.report.words import other_windows as windows_of
 from nlp_bench.show.page import Section
-
-ONE_RUN = "This is one run: how much runs differ from each other is not in it; repeat it (repeats: 5) to know."
+from nlp_bench.show.table import facts, table_of
 
 
 def notes(entry: RunResult, report: Report) -> Section | None:
@@ -50,8 +48,7 @@ def window(entry: RunResult, _: Report) -> Section | None:
     rows += [(f"left out: {e.why}", f"{e.first_iteration} to {e.last_iteration}", None) for e in shown]
     if len(found.excluded) > len(shown):
         rows.append((f"left out: {len(found.excluded) - len(shown)} further stretches", None, None))
-    columns = ("logged intervals", "iterations", "number")
-    return Section(title="Steady window", columns=columns, rows=rows)
+    return Section(title="Steady window", table=table_of(("logged intervals", "iterations", "number"), rows))
 
 
 def times(entry: RunResult, _: Report) -> Section | None:
@@ -61,56 +58,46 @@ def times(entry: RunResult, _: Report) -> Section | None:
         return None
     columns = ("mean [s]", "median [s]", "p95 [s]", "p99 [s]", "coefficient of variation")
     row = (summary.mean, summary.median, summary.p95, summary.p99, summary.cv)
-    return Section(title="Time per iteration in the window", columns=columns, rows=[row])
+    return Section(title="Time per iteration in the window", table=table_of(columns, [row]))
 
 
 def other_windows(entry: RunResult, report: Report) -> Section | None:
-    """Return the number under the windows of other tools, and what each would say of the limit."""
-    measured = entry.throughput
-    if measured is None or not measured.sensitivity:
-        return None
-    found = [("steady window", "this report", measured.window.num_records, measured.steady)]
-    found += [(c.name, c.used_by, c.num_records, c.tokens_per_second) for c in measured.sensitivity]
-    rows: list[tuple[object, ...]] = [(*row, report.tokens / row[-1]) for row in found]
-    columns: tuple[str, ...] = ("window", "used by", "logged intervals", "tokens/s", "time [s]")
-    if report.limit_s is not None:
-        words = ["within" if report.tokens / row[-1] <= report.limit_s else "above" for row in found]
-        rows = [(*row, word) for row, word in zip(rows, words, strict=True)]
-        columns = (*columns, "limit")
-    return Section(title="The number under other windows", columns=columns, rows=rows)
+    """Return the number under the windows of other tools."""
+    found = windows_of(entry.throughput, report.tokens, entry.verdict) if entry.throughput else ()
+    return Section(title=OTHER_WINDOWS, table=found) if found else None
 
 
 def rules(entry: RunResult, _: Report) -> Section | None:
     """Return what the rules of the benchmark say."""
     found = entry.rules
-    return Section(title=f"Rules: {found.result}", rows=list(found.lines())) if found else None
+    return Section(title=f"Rules: {found.result}", table=facts(found.lines())) if found else None
 
 
 def efficiency(entry: RunResult, _: Report) -> Section | None:
     """Return FLOP/s per GPU by every count, and their share of the peak."""
     cells = entry.efficiency.cells() if entry.efficiency else {}
     rows = [(*title_of(name), value) for name, value in cells.items() if value is not None]
-    columns = ("count", "unit", "value")
-    return Section(title="FLOP/s", columns=columns, rows=rows) if rows else None
+    return Section(title="FLOP/s", table=table_of(("count", "unit", "value"), rows)) if rows else None
 
 
 def energy(entry: RunResult, report: Report) -> Section | None:
     """Return what was metered, and what the machine really was."""
-    rows = [line.strip().partition(" ") for line in energy_lines(entry, report.tokens)]
-    return Section(title="Energy and machine", rows=[(name, text.strip()) for name, _, text in rows]) if rows else None
+    rows = list(energy_facts(entry, report.tokens))
+    return Section(title="Energy and machine", table=facts(rows)) if rows else None
 
 
 def settings(entry: RunResult, _: Report) -> Section | None:
     """Return what was trained and how."""
     names = dict.fromkeys((*OURS, *FROZEN, *FREE))
     rows = [(name, found.value, found.source) for name in names if (found := entry.workload.setting(name))]
-    return Section(title="Settings", columns=("name", "value", "from"), rows=rows) if rows else None
+    return Section(title="Settings", table=table_of(("name", "value", "from"), rows)) if rows else None
 
 
 def derivation(entry: RunResult, report: Report) -> Section:
     """Return each number with its lines and formula."""
-    text = explain(replace(report, entries=[entry]))
-    return Section(title="Where each number comes from", text=text.split("\n", 1)[1].rstrip())
+    return Section(
+        title="Where each number comes from", table=facts([*number_facts(entry, report.tokens), *origin_facts(entry)])
+    )
 
 
 MAX_ROWS = 100
@@ -132,8 +119,10 @@ def repeats(report: Report) -> Section | None:
             *repeat_lines(pools[:MAX_TOLD], report.tokens, report.limit_s),
             *_cut(len(pools), "repeated configurations"),
         ],
-        columns=columns if report.limit_s is None else (*columns, "limit"),
-        rows=[_repeated(pool, report) for pool in pools[:MAX_ROWS]],
+        table=table_of(
+            columns if report.limit_s is None else (*columns, "limit"),
+            [_repeated(pool, report) for pool in pools[:MAX_ROWS]],
+        ),
     )
 
 
@@ -144,6 +133,9 @@ def _repeated(pool: Pool, report: Report) -> tuple[object, ...]:
     cells = (pool.runs[0].source, len(pool.runs), rate, low, high, time_to_report_s(report.tokens, rate))
     cells = (*cells, *(interval_s or (None, None)))
     return cells if report.limit_s is None else (*cells, pool.verdict(report.tokens, report.limit_s)[0])
+
+
+_SCALING = ("workload", "GPUs", "global batch", "tokens/s", "95 % from", "to", "speed-up", "efficiency [%]", "flags")
 
 
 def scaling(report: Report) -> Section | None:
@@ -158,18 +150,7 @@ def scaling(report: Report) -> Section | None:
     return Section(
         title="Scaling",
         words=[*words, *_cut(len(rows), "points")],
-        columns=(
-            "workload",
-            "GPUs",
-            "global batch",
-            "tokens/s",
-            "95 % from",
-            "to",
-            "speed-up",
-            "efficiency [%]",
-            "flags",
-        ),
-        rows=rows[:MAX_ROWS],
+        table=table_of(_SCALING, rows[:MAX_ROWS]),
         plots=scaling_charts(found),
     )
 
@@ -195,8 +176,9 @@ def sweep(report: Report) -> Section | None:
     return Section(
         title="Fastest configurations",
         words=[*words, *_cut(len(rows), "configurations")],
-        columns=("workload", "rank", "configuration", "tokens/s", "of the fastest [%]", "standing"),
-        rows=rows[:MAX_ROWS],
+        table=table_of(
+            ("workload", "rank", "configuration", "tokens/s", "of the fastest [%]", "standing"), rows[:MAX_ROWS]
+        ),
         plots=sweep_charts(found),
     )
 

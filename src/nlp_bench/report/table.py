@@ -1,34 +1,62 @@
-"""The rows of a report: the same cells for the terminal, CSV, markdown, HTML and the data frame."""
+"""A report: its runs, and what each column of them is on a terminal, in markdown, CSV, HTML and data frames."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nlp_bench.analysis.repeats import Pool, repeats, repeats_json
+from nlp_bench.errors import UsageError
 from nlp_bench.inputs.sources import PassedOver
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.limit import with_verdict
 from nlp_bench.measure.throughput import time_to_report_s
-from nlp_bench.report.energy import price_json
+from nlp_bench.show.table import interval, plain, small, tflops
 
-if TYPE_CHECKING:
-    from nlp_bench.measure.window import Window
+MAX_WORD = 12
+
+
+def currency_of(word: str | None, price_per_kwh: float | None) -> str | None:
+    """Return the word for the unit of the price; raises UsageError when there is no price, or it is no short word."""
+    if word is None:
+        return None
+    if price_per_kwh is None:
+        raise UsageError("--currency: it names the unit of --price-per-kwh, which is missing; give both")
+    if not (1 <= len(word) <= MAX_WORD and word.isprintable() and not word.isspace()):
+        raise UsageError(f"--currency: {word[:40]!r} is no word of 1 to {MAX_WORD} characters, such as EUR")
+    return word
+
+
+Of = Callable[[RunResult, "Report"], Any]
 
 
 @dataclass(frozen=True)
 class Field:
-    """One column."""
+    """One column of the runs."""
 
-    of: "Callable[[RunResult, Report], Any]"
+    of: Of
     """Its cell of a run, None for what is missing."""
     title: str = ""
     """Heading on the page, where the name would not do."""
     unit: str = ""
     """Below that heading."""
+    heading: str = ""
+    """On a terminal, where a line break splits it over two lines; empty for what only data and page have."""
+    wide: str = ""
+    """In markdown, where the words of `heading` stand below those of its neighbour."""
+    is_text: bool = False
+    """Whether it is no number even where all cells are digits: a model may be called 175."""
+    form: Callable[[Any], str] = plain
+    """How a cell is written on a terminal and in markdown."""
+    people: Of | None = None
+    """The cell there, where it is not that of the data."""
+
+    def shown(self, entry: RunResult, report: "Report") -> Any:
+        """Return the cell of a run for people."""
+        return (self.people or self.of)(entry, report)
 
 
-def _time(rate: "Callable[[RunResult], float | None]") -> "Callable[[RunResult, Report], float | None]":
+def _time(rate: Callable[[RunResult], float | None]) -> Of:
     return lambda e, r: time_to_report_s(r.tokens, rate(e))
 
 
@@ -36,84 +64,130 @@ def _end(pair: tuple[float, float] | None, index: int) -> float | None:
     return pair[index] if pair else None
 
 
-def _window(entry: RunResult) -> "Window | None":
-    return entry.throughput.window if entry.throughput else None
+def _in(owner: str, name: str) -> Of:
+    """Return what a part of a run has by that name, None where the run lacks the part."""
+    return lambda e, _: getattr(getattr(e, owner), name, None)
 
 
-def _mean_s(entry: RunResult) -> float | None:
+def _window(entry: RunResult, index: int) -> int | None:
+    found = entry.throughput.window if entry.throughput else None
+    return (found.first_iteration, found.last_iteration)[index] if found else None
+
+
+def _mean_s(entry: RunResult, _: "Report") -> float | None:
     times = entry.throughput.seconds_per_iteration if entry.throughput else None
     return times.mean if times else None
-
-
-def _flops(name: str) -> "Callable[[RunResult, Report], float | None]":
-    return lambda e, _: getattr(e.efficiency, name, None)
 
 
 def _cost(entry: RunResult, report: "Report") -> float | None:
     return entry.energy.cost(report.tokens, report.price_per_kwh) if entry.energy else None
 
 
+def _kwh(entry: RunResult, report: "Report") -> float | None:
+    return entry.energy.kwh(report.tokens) if entry.energy else None
+
+
+def _ranks(entry: RunResult, _: "Report") -> int | str | None:
+    """Return "4 CPU" where the ranks ran on the CPU."""
+    return f"{entry.num_gpus} CPU" if entry.num_gpus and entry.accelerator == "cpu" else entry.num_gpus
+
+
+ALIKE = 0.005
+"""Share of the steady time by which the sustained one has to differ to be a cell of the table."""
+
+
+def sustained_s(entry: RunResult, report: "Report") -> float | None:
+    """Return the sustained time, None where it is the steady one for most purposes: the sentences below the table have it."""
+    is_alike = entry.steady and entry.sustained and abs(entry.steady / entry.sustained - 1) <= ALIKE
+    return None if is_alike else time_to_report_s(report.tokens, entry.sustained)
+
+
 FIELDS: dict[str, Field] = {
-    "source": Field(lambda e, _: e.source, "run"),
-    "model": Field(lambda e, _: e.model),
-    "outcome": Field(lambda e, _: e.outcome.value),
-    "num_gpus": Field(lambda e, _: e.num_gpus, "GPUs"),
+    "source": Field(lambda e, _: e.source, "run", heading="source", is_text=True),
+    "model": Field(lambda e, _: e.model, heading="model", is_text=True),
+    "outcome": Field(lambda e, _: e.outcome.value, heading="outcome", is_text=True),
+    "num_gpus": Field(lambda e, _: e.num_gpus, "GPUs", heading="GPUs", people=_ranks),
     "accelerator": Field(lambda e, _: e.accelerator),
-    "global_batch_size": Field(lambda e, _: e.global_batch_size, "global batch", "samples"),
+    "global_batch_size": Field(lambda e, _: e.global_batch_size, "global batch", "samples", "batch"),
     "sequence_length": Field(lambda e, _: e.sequence_length, "sequence", "tokens"),
-    "supplied": Field(lambda e, _: "; ".join(each.cell for each in e.supplied) or None, "supplied by hand"),
+    "supplied": Field(
+        lambda e, _: "; ".join(each.cell for each in e.supplied) or None, "supplied by hand", is_text=True
+    ),
     "num_records": Field(lambda e, _: e.num_records, "logged intervals"),
-    "tokens_per_second_reference": Field(lambda e, _: e.reference, "rate, reference", "tokens/s"),
-    "time_to_report_reference_s": Field(_time(lambda e: e.reference), "time, reference", "s"),
-    "tokens_per_second_steady": Field(lambda e, _: e.steady, "rate, steady", "tokens/s"),
+    "tokens_per_second_reference": Field(
+        lambda e, _: e.reference, "rate, reference", "tokens/s", "\ntokens/s", "reference tokens/s"
+    ),
+    "time_to_report_reference_s": Field(_time(lambda e: e.reference), "time, reference", "s", "reference\ntime s"),
+    "tokens_per_second_steady": Field(
+        lambda e, _: e.steady, "rate, steady", "tokens/s", "\ntokens/s", "steady tokens/s"
+    ),
     "tokens_per_second_ci95_low": Field(lambda e, _: _end(e.ci95, 0), "95 % interval from", "tokens/s"),
     "tokens_per_second_ci95_high": Field(lambda e, _: _end(e.ci95, 1), "to", "tokens/s"),
-    "time_to_report_steady_s": Field(_time(lambda e: e.steady), "time, steady", "s"),
+    "time_to_report_steady_s": Field(_time(lambda e: e.steady), "time, steady", "s", "steady\ntime s"),
     "time_to_report_ci95_low_s": Field(lambda e, r: _end(e.time_ci95_s(r.tokens), 0), "95 % interval from", "s"),
     "time_to_report_ci95_high_s": Field(lambda e, r: _end(e.time_ci95_s(r.tokens), 1), "to", "s"),
     "tokens_per_second_sustained": Field(lambda e, _: e.sustained, "rate, sustained", "tokens/s"),
-    "time_to_report_sustained_s": Field(_time(lambda e: e.sustained), "time, sustained", "s"),
+    "time_to_report_sustained_s": Field(
+        _time(lambda e: e.sustained), "time, sustained", "s", "sustained\ntime s", people=sustained_s
+    ),
     "tokens_per_second_per_gpu": Field(lambda e, _: e.tokens_per_second_per_gpu, "rate per GPU", "tokens/s"),
-    "seconds_per_iteration_mean": Field(lambda e, _: _mean_s(e), "mean iteration", "s"),
-    "joules_per_token": Field(lambda e, _: e.energy.joules_per_token if e.energy else None, "energy per token", "J"),
-    "energy_kwh": Field(lambda e, r: e.energy.kwh(r.tokens) if e.energy else None, "energy", "kWh"),
-    "mean_power_w_per_gpu": Field(
-        lambda e, _: e.energy.mean_power_w_per_gpu if e.energy else None, "mean power per GPU", "W"
+    "seconds_per_iteration_mean": Field(_mean_s, "mean iteration", "s"),
+    "joules_per_token": Field(
+        _in("energy", "joules_per_token"), "energy per token", "J", "energy\nJ/token", form=small
     ),
-    "cost": Field(_cost),
-    "window_first_iteration": Field(
-        lambda e, _: w.first_iteration if (w := _window(e)) else None, "steady window from", "iteration"
+    "energy_kwh": Field(_kwh, "energy", "kWh", "\nkWh", "energy kWh", form=small),
+    "mean_power_w_per_gpu": Field(_in("energy", "mean_power_w_per_gpu"), "mean power per GPU", "W"),
+    "cost": Field(_cost, heading="\ncost", form=small),
+    "window_first_iteration": Field(lambda e, _: _window(e, 0), "steady window from", "iteration"),
+    "window_last_iteration": Field(lambda e, _: _window(e, 1), "to", "iteration"),
+    "dialect": Field(lambda e, _: e.dialect, heading="dialect", is_text=True),
+    "rules": Field(lambda e, _: e.rules.result if e.rules else None, heading="rules", is_text=True),
+    "reasons": Field(lambda e, _: "; ".join(e.reason_texts) or None, is_text=True),
+    "model_tflops_per_gpu": Field(
+        _in("efficiency", "model_tflops_per_gpu"), "model FLOP/s per GPU", "TFLOP/s", "TFLOP/s\nper GPU", form=tflops
     ),
-    "window_last_iteration": Field(lambda e, _: w.last_iteration if (w := _window(e)) else None, "to", "iteration"),
-    "dialect": Field(lambda e, _: e.dialect),
-    "rules": Field(lambda e, _: e.rules.result if e.rules else None),
-    "reasons": Field(lambda e, _: "; ".join(e.reason_texts) or None),
-    "model_tflops_per_gpu": Field(_flops("model_tflops_per_gpu"), "model FLOP/s per GPU", "TFLOP/s"),
     "model_tflops_full_attention_per_gpu": Field(
-        _flops("model_tflops_full_attention_per_gpu"), "the same, full attention", "TFLOP/s"
+        _in("efficiency", "model_tflops_full_attention_per_gpu"), "the same, full attention", "TFLOP/s"
     ),
-    "hardware_tflops_per_gpu": Field(_flops("hardware_tflops_per_gpu"), "hardware FLOP/s per GPU", "TFLOP/s"),
-    "legacy_tflops_per_gpu": Field(_flops("legacy_tflops_per_gpu"), "legacy count, x 4/3, per GPU", "TFLOP/s"),
-    "mfu": Field(_flops("mfu"), "MFU", "share of the peak"),
-    "hfu": Field(_flops("hfu"), "HFU", "share of the peak"),
-    "mfu_full_attention": Field(_flops("mfu_full_attention"), "MFU, full attention", "share of the peak"),
+    "hardware_tflops_per_gpu": Field(
+        _in("efficiency", "hardware_tflops_per_gpu"), "hardware FLOP/s per GPU", "TFLOP/s"
+    ),
+    "legacy_tflops_per_gpu": Field(
+        _in("efficiency", "legacy_tflops_per_gpu"), "legacy count, x 4/3, per GPU", "TFLOP/s"
+    ),
+    "mfu": Field(
+        _in("efficiency", "mfu"), "MFU", "share of the peak", "MFU\n%", form=lambda share: f"{100 * share:.1f}"
+    ),
+    "hfu": Field(_in("efficiency", "hfu"), "HFU", "share of the peak"),
+    "mfu_full_attention": Field(_in("efficiency", "mfu_full_attention"), "MFU, full attention", "share of the peak"),
 }
-"""Columns of the CSV, the data frame and, with readable headings, of the other tables; docs/report.md says what each means."""
+"""Columns of the CSV and the data frame, and of the tables for people; docs/report.md says what each means."""
 LIMIT_FIELDS: dict[str, Field] = {
-    "limit": Field(lambda e, _: e.verdict.word if e.verdict else None),
+    "limit": Field(lambda e, _: e.verdict.word if e.verdict else None, heading="limit", is_text=True),
     "limit_s": Field(lambda _, r: r.limit_s, "limit", "s"),
-    "limit_margin": Field(lambda e, _: e.verdict.margin if e.verdict else None),
-    "limit_worst_margin": Field(lambda e, _: e.verdict.worst_margin if e.verdict else None),
+    "limit_margin": Field(_in("verdict", "margin")),
+    "limit_worst_margin": Field(_in("verdict", "worst_margin")),
 }
 """Columns that a limit adds."""
-TITLES = {"bar": ("95 % interval", "s; left is faster")}
-"""Of columns that the page alone has."""
+PEOPLE_FIELDS: dict[str, Field] = {
+    "ci95": Field(lambda e, _: e.ci95, heading="95 %\ninterval", form=interval),
+    "window": Field(lambda e, _: e.throughput and f"{_window(e, 0)}-{_window(e, 1)}", heading="\nwindow"),
+    "bar": Field(lambda _, __: None, "95 % interval", "s; left is faster", is_text=True),
+}
+"""Columns that only people have: two of the terminal and markdown, one of the page, which draws it."""
+ALL_FIELDS = FIELDS | LIMIT_FIELDS | PEOPLE_FIELDS
+PEOPLE = (
+    "source", "model", "outcome", "limit", "rules", "time_to_report_steady_s", "tokens_per_second_steady", "ci95", "window",
+    "time_to_report_reference_s", "tokens_per_second_reference", "time_to_report_sustained_s", "num_gpus", "global_batch_size",
+    "dialect", "joules_per_token", "energy_kwh", "cost", "model_tflops_per_gpu", "mfu",
+)  # fmt: skip
+"""Columns of a terminal and of markdown, what is decided on first."""
 
 
 def title_of(column: str) -> tuple[str, str]:
     """Return the heading and the unit of a column on a page."""
-    field = (FIELDS | LIMIT_FIELDS).get(column)
-    return (field.title or column.replace("_", " "), field.unit) if field else TITLES[column]
+    field = ALL_FIELDS[column]
+    return field.title or column.replace("_", " "), field.unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,9 +226,9 @@ class Report:
         return FIELDS if self.limit_s is None else FIELDS | LIMIT_FIELDS
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Their names."""
-        return tuple(self.fields)
+    def people_fields(self) -> dict[str, Field]:
+        """Those for people too."""
+        return self.fields | PEOPLE_FIELDS
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each run, a value per column; missing is None."""
@@ -170,7 +244,11 @@ class Report:
         record: dict[str, Any] = {"schema": "nlp-bench/report/1", "tokens": self.tokens}
         if self.limit_s is not None:
             record["limit_s"] = self.limit_s
-        record |= price_json(runs, self.entries, self.tokens, self.price_per_kwh, self.currency)
+        if self.price_per_kwh is not None:
+            record |= {"price_per_kwh": self.price_per_kwh, "currency": self.currency}
+            for run, entry in zip(runs, self.entries, strict=True):
+                if entry.energy:
+                    run["energy"]["cost"] = _cost(entry, self)
         record["runs"] = runs
         if self.repeats:
             record["repeats"] = repeats_json(self.repeats, self.tokens, self.limit_s)

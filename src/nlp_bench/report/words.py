@@ -6,9 +6,12 @@ from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.limit import FAIL, PASS, Verdict
 from nlp_bench.measure.throughput import Sustained, Throughput
 from nlp_bench.report.table import Report
+from nlp_bench.show.table import Column, Table, as_text, number
 
 MAX_RUNS = 3
 """With more runs in one report the words are left to --explain."""
+ONE_RUN = "This is one run: how much runs differ from each other is not in it; repeat it (repeats: 5) to know."
+OTHER_WINDOWS = "The number under other windows"
 UNIT_MARGIN = 30
 """From so many limits above the limit on, it may be meant in minutes or hours."""
 LARGE_MARGIN = 10
@@ -25,15 +28,17 @@ def words(report: Report) -> list[str]:
 
 
 def run_lines(entry: RunResult, report: Report) -> Iterator[str]:
-    """Return the lines about one run: the sentences, then the number under other windows."""
+    """Yield the lines about one run: the sentences, then the number under other windows."""
     tokens, measured, judgement = report.tokens, entry.throughput, entry.verdict
     if measured is None:
         return
     yield f"In words: {entry.source}"
     yield from (f"  {sentence}" for sentence in sentences(entry, measured, tokens, judgement))
     if not any(run.source == entry.source for found in report.repeats for run in found.runs):
-        yield "  This is one run: how much runs differ from each other is not in it; repeat it (repeats: 5) to know."
-    yield from other_windows(measured, tokens, judgement)
+        yield f"  {ONE_RUN}"
+    if windows := other_windows(measured, tokens, judgement):
+        yield f"  {OTHER_WINDOWS}:"
+        yield from (f"    {line}" for line in as_text(windows, least=(12, 9, 5), has_rule=False))
 
 
 _WORTH_SAYING = 0.005
@@ -147,22 +152,24 @@ def _dependence(judgement: Verdict) -> str:
     )
 
 
-def other_windows(measured: Throughput, tokens: int, judgement: Verdict | None) -> Iterator[str]:
-    """Return the table of the number under other windows."""
+def other_windows(measured: Throughput, tokens: int, judgement: Verdict | None) -> Table:
+    """Return the number under the windows of other tools, and what each would say of the limit; empty without another."""
+    if not measured.sensitivity:
+        return []
     window = measured.window
-    rows = [
-        (
-            f"steady (this report): {_where(window.first_iteration, window.last_iteration)}",
-            measured.steady,
-            window.num_records,
-            "",
-        ),
-        *((c.name, c.tokens_per_second, c.num_records, c.used_by) for c in measured.sensitivity),
+    own = f"steady (this report): {_where(window.first_iteration, window.last_iteration)}"
+    found = [(own, measured.steady, window.num_records)]
+    found += [
+        (f"{c.name}{f' ({c.used_by})' if c.used_by else ''}", c.tokens_per_second, c.num_records)
+        for c in measured.sensitivity
     ]
-    if len(rows) < 2:
-        return
-    yield "  The number under other windows:"
-    yield f"    {'tokens/s':>12} {'time s':>10} {'lines':>6}  {'limit ' if judgement else ''}window"
-    for name, rate, number, used_by in rows:
-        within = f"{'within' if tokens / rate <= judgement.limit_s else 'above':<6} " if judgement else ""
-        yield f"    {rate:12.2f} {tokens / rate:10.2f} {number:6d}  {within}{name}{f' ({used_by})' if used_by else ''}"
+    names, rates, numbers = zip(*found, strict=True)
+    times = [tokens / rate for rate in rates]
+    limit = [Column(heading="limit", cells=["within" if time_s <= judgement.limit_s else "above" for time_s in times], is_text=True)] if judgement else []  # fmt: skip
+    return [
+        Column(heading="tokens/s", cells=rates, form=number),
+        Column(heading="time s", cells=times, form=number),
+        Column(heading="lines", cells=numbers),
+        *limit,
+        Column(heading="window", cells=names, is_text=True),
+    ]

@@ -5,7 +5,7 @@ Without either, a run of ours is held to the file of benchmark/rules that is the
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from nlp_bench.errors import UsageError
 from nlp_bench.logs.reader import Progress
 from nlp_bench.measure.entry import RunResult
-from nlp_bench.measure.findings import NOT_SHOWN, VALID, Judgement
+from nlp_bench.measure.findings import VALID, Judgement
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import lookup
@@ -113,11 +113,3 @@ def _marked(entry: RunResult, judgement: Judgement) -> RunResult:
 def is_accepted(entry: RunResult) -> bool:
     """Say whether the run keeps the rules that were asked for, with evidence for each; also where none were."""
     return entry.rules is None or not entry.rules.is_asked or entry.rules.result == VALID
-
-
-def rules_lines(entry: RunResult) -> Iterator[str]:
-    """Yield the lines of an explanation: each rule, its word and its evidence; nothing without rules."""
-    if entry.rules is None:
-        return
-    for word, text in entry.rules.lines():
-        yield f"  {word:<{len(NOT_SHOWN)}} {text}"

@@ -216,19 +216,6 @@ def _log_ticks(low: float, high: float) -> tuple[float, ...]:
     return tuple(found[:: math.ceil(len(found) / (2 * NUM_TICKS))]) or (low, high)
 
 
-def label(value: float) -> str:
-    """Return a value of an axis in few characters: 36,000, 120k, 1.2M, 0.05, 3e-07."""
-    size = abs(value)
-    for unit, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        if factor <= size < 1e15:
-            return f"{value / factor:.4g}{unit}"
-    if 1e5 <= size < 1e6:
-        return f"{value / 1e3:.4g}k"
-    if 1e4 <= size < 1e5:
-        return f"{value:,.0f}"
-    return f"{value:.5g}" if size >= 1e-3 else f"{value:.3g}"
-
-
 def plot_files(*plots: Chart | HeatMap, columns: int = COLUMNS) -> dict[str, bytes]:
     """Return KEY.svg and, where matplotlib is installed, KEY.png of plots side by side; the key is that of the first."""
     from nlp_bench.show.svg import svg_file  # noqa: PLC0415  # it draws what is described here

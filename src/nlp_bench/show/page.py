@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nlp_bench.escape import visible
 from nlp_bench.show.chart import Chart, HeatMap
 from nlp_bench.show.svg import asset, figure
+from nlp_bench.show.table import Table, is_number, plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -17,31 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A piece of a page about one run, or about all of them: packages give words, rows and plots, and never HTML."""
+    """A piece of a page about one run, or about all of them: packages give words, tables and plots, and never HTML."""
 
     title: str
     words: Sequence[str] = ()
-    columns: Sequence[str] = ()
-    """Headings of `rows`, with units; empty where the first cell of each row names the others."""
-    rows: Sequence[Sequence[object]] = ()
-    """Cells: numbers, texts, None for what is missing."""
+    table: Table = ()
+    """Below the words; without headings the first cell of each row names the others."""
     plots: Sequence[Chart | HeatMap] = ()
-    """Below the rows."""
+    """Below the table."""
     text: str = ""
     """Lines to show as they are, last of all."""
-
-    @property
-    def numeric(self) -> list[bool]:
-        """Whether each column holds numbers alone, which are aligned to the right."""
-        return [
-            any(map(is_number, cells)) and all(cell is None or is_number(cell) for cell in cells)
-            for cells in zip(*self.rows, strict=True)
-        ]
-
-
-def is_number(value: object) -> bool:
-    """Say whether a value is to be aligned to the right."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @functools.cache
@@ -51,12 +37,8 @@ def _environment() -> "Environment":
     from markupsafe import Markup  # noqa: PLC0415
 
     def shown(value: object) -> object:
-        """Return a value as it is printed: two decimals, more for small numbers; untrusted text without what cannot be seen."""
-        if value is None or isinstance(value, Markup):
-            return "" if value is None else value
-        if isinstance(value, float):
-            return f"{value:.2f}" if abs(value) >= 1 or value == 0 else f"{value:.4g}"
-        return visible(str(value))
+        """Return a value as tables have it; untrusted text without what cannot be seen."""
+        return value if isinstance(value, Markup) else visible(plain(value))
 
     made = Environment(
         loader=PackageLoader("nlp_bench", ""),

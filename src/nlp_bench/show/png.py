@@ -20,11 +20,11 @@ from nlp_bench.show.chart import (
     HeatMap,
     Rule,
     Series,
-    label,
     scales,
     strengths,
     text_of,
 )
+from nlp_bench.show.table import label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

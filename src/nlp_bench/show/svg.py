@@ -20,11 +20,11 @@ from nlp_bench.show.chart import (
     Rule,
     Scale,
     Series,
-    label,
     scales,
     strengths,
     text_of,
 )
+from nlp_bench.show.table import label
 
 MAX_DOTS = 40
 """A line of as many points shows each of them."""

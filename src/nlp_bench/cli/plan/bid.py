@@ -10,7 +10,7 @@ from nlp_bench.escape import escaped_markdown
 from nlp_bench.plan.bid import Bid
 from nlp_bench.show.page import Section
 from nlp_bench.show.page import page as html_page
-from nlp_bench.show.table import Column, as_markdown, json_text
+from nlp_bench.show.table import Column, as_markdown, facts, json_text, table_of
 
 WIDTH = 110
 """Letters of a line on a terminal."""
@@ -52,8 +52,8 @@ def commitment(bid: Bid) -> str:
 def sections(bid: Bid) -> list[Section]:
     """Return the sheet below its title and its commitment."""
     return [
-        Section(title="Prediction", rows=_prediction(bid)),
-        Section(title="Machine and configuration", rows=_configuration(bid)),
+        Section(title="Prediction", table=facts(_prediction(bid))),
+        Section(title="Machine and configuration", table=facts(_configuration(bid))),
         _measurements(bid),
         Section(title="Extrapolated beyond those measurements", words=bid.extrapolated),
         Section(title="Not measured", words=bid.not_measured),
@@ -108,8 +108,9 @@ def _measurements(bid: Bid) -> Section:
     return Section(
         title="Published measurements nearest to it",
         words=() if bid.near else ("none: no published measurement is of this family of frameworks",),
-        columns=("id", "measured by others", "published tokens/s per GPU", "distance", "differences from the offer"),
-        rows=rows,
+        table=table_of(
+            ("id", "measured by others", "published tokens/s per GPU", "distance", "differences from the offer"), rows
+        ),
     )
 
 
@@ -130,13 +131,14 @@ def _wrapped(sentence: str, begin: str) -> list[str]:
 
 
 def _rows(section: Section) -> list[str]:
-    if section.columns:  # a table of long words is a list on a terminal
-        named = [
-            "; ".join(f"{n}: {cell}" for n, cell in zip(section.columns, row, strict=True)) for row in section.rows
-        ]
+    rows = zip(*(column.shown for column in section.table), strict=True)
+    if any(column.heading for column in section.table):  # a table of long words is a list on a terminal
+        headings = [column.heading for column in section.table]
+        named = ["; ".join(f"{name}: {cell}" for name, cell in zip(headings, row, strict=True)) for row in rows]
         return [line for sentence in named for line in _wrapped(sentence, "- ")]
-    wide = max((len(str(row[0])) for row in section.rows), default=0)
-    return [line for name, value in section.rows for line in _wrapped(str(value), f"{name!s:<{wide}}  ")]
+    pairs = list(rows)
+    wide = max((len(name) for name, _ in pairs), default=0)
+    return [line for name, value in pairs for line in _wrapped(value, f"{name:<{wide}}  ")]
 
 
 def markdown(bid: Bid) -> str:
@@ -145,10 +147,7 @@ def markdown(bid: Bid) -> str:
     for section in sections(bid):
         lines += ["", f"## {escaped_markdown(section.title)}", ""]
         lines += [f"- {escaped_markdown(sentence)}" for sentence in section.words]
-        names = section.columns or ("", "")
-        cells = [tuple(str(row[place]) for row in section.rows) for place in range(len(names))]
-        columns = [Column(heading=name, cells=cell, is_text=True) for name, cell in zip(names, cells, strict=True)]
-        lines += as_markdown(columns) if section.rows else []
+        lines += as_markdown(section.table) if section.table and section.table[0].cells else []
         lines += ["```", section.text, "```"] if section.text else []
     lines += ["", *as_markdown([Column(heading=who, cells=("name, date: ",), is_text=True) for who in SIGNATURES])]
     return "\n".join(lines) + "\n"
