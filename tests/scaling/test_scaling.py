@@ -221,7 +221,7 @@ def test_the_page_has_the_curve_and_its_baseline(report: Call, tmp_path: Path) -
     paths = [write_log(tmp_path / f"{gpus}.log", gpus=gpus, batch=64, mean_s=64 / gpus) for gpus in (8, 16, 32)]
     code, out, _ = report(*paths, "--scaling", "--format", "html")
     assert code == 0
-    assert "<h2>Scaling</h2>" in out
+    assert "<h2>Scaling: " in out
     code, _, err = report(*paths, "--scaling", "--format", "html", "--baseline-gpus", 5)
     assert code == 2
     assert "5" in err

@@ -10,6 +10,7 @@ from nlp_bench.show.table import (
     Column,
     Style,
     as_csv,
+    as_document,
     columns_of,
     documents,
     duration,
@@ -42,13 +43,13 @@ def _document(report: ScalingReport, style: Style) -> str:
     for heading, group, said in parts:
         places = [(curve, place) for curve in group for place in curve.places]
         blocks += [
-            [*style.heading(heading), *style.table(_columns(places, report.tokens))],
+            [*style.heading(heading), *style.table(curve_table(places, report.tokens))],
             [*map(style.sentence, said)],
         ]
     blocks += [
         [*map(style.sentence, lines)] for lines in (not_placed(report.unplaced), _legend(report) if curves else [])
     ]
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    return as_document(*blocks)
 
 
 FORMATS: dict[str, Callable[[ScalingReport], str]] = {
@@ -58,7 +59,7 @@ FORMATS: dict[str, Callable[[ScalingReport], str]] = {
 }
 
 
-def _columns(named: Sequence[Named], tokens: int) -> list[Column]:
+def curve_table(named: Sequence[Named], tokens: int) -> list[Column]:
     """Return the columns that have anything in them, for the points of one curve or for those that are alone."""
     ranks = "CPU ranks" if all(curve.is_cpu for curve, _ in named) else "GPUs"
     rows = [list(_cells(curve, place, ranks, tokens)) for curve, place in named]

@@ -9,8 +9,10 @@ from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import Value, heading
 from nlp_bench.show.chart import Chart, HeatMap, Series
 from nlp_bench.show.table import (
+    Column,
     Style,
     as_csv,
+    as_document,
     columns_of,
     documents,
     duration,
@@ -49,16 +51,13 @@ def _document(report: SweepReport, style: Style) -> str:
     blocks: list[list[str]] = []
     for sweep in report.sweeps:
         title, *space = style.heading(sweep.heading)
-        has_failed = bool(sweep.of(Standing.FAILED, Standing.CONTRADICTED))
-        rows = [list(_cells(sweep, row, report.tokens, has_failed=has_failed)) for row in sweep.rows]
-        words = {heading(name) for name in sweep.names if any(isinstance(_value(row, name), str) for row in sweep.rows)}
-        columns = shown(columns_of(rows, {"standing", "outcome", "source", *words}))
-        blocks += [[title, *space, style.sentence(sweep.sentence()), *space, *style.table(columns)]]
+        ranked = style.table(sweep_table(sweep, report.tokens))
+        blocks += [[title, *space, style.sentence(sweep.sentence()), *space, *ranked]]
         blocks += [[*map(style.sentence, _notes(sweep))]]
     blocks += [
         [*map(style.sentence, lines)] for lines in (not_placed(report.unplaced), [LEGEND] if report.sweeps else [])
     ]
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    return as_document(*blocks)
 
 
 FORMATS: dict[str, Callable[[SweepReport], str]] = {
@@ -66,6 +65,14 @@ FORMATS: dict[str, Callable[[SweepReport], str]] = {
     "json": lambda report: json_text(report.to_json()),
     "csv": _csv,
 }
+
+
+def sweep_table(sweep: Sweep, tokens: int) -> list[Column]:
+    """Return the columns that have anything in them, a row for each configuration."""
+    has_failed = bool(sweep.of(Standing.FAILED, Standing.CONTRADICTED))
+    rows = [list(_cells(sweep, row, tokens, has_failed=has_failed)) for row in sweep.rows]
+    words = {heading(name) for name in sweep.names if any(isinstance(_value(row, name), str) for row in sweep.rows)}
+    return shown(columns_of(rows, {"standing", "outcome", "source", *words}))
 
 
 def _cells(sweep: Sweep, row: Row, tokens: int, *, has_failed: bool) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -12,6 +12,8 @@ from nlp_bench.inputs.reference import is_reference_table
 from nlp_bench.walk import walk
 
 Key = tuple[object, ...]
+"""By which two names of one file or folder are known as one."""
+Folder = tuple[Path, set[str]]
 _MAGIC = frozenset("*?[")
 FAMILY = "nlp-bench/"
 """How the schema of each record begins."""
@@ -102,40 +104,43 @@ class _Finder:
             why = error.strerror if isinstance(error, OSError) else str(error)
             missing = isinstance(error, FileNotFoundError)
             what = f"PATH {path} does not exist" if missing else f"cannot read {path}: {why}"
-            problem = f"{what}; give a log file, a folder, a pattern in quotes or -"
-            return Group(path=path, items=[Item(path=path, kind=Kind.BROKEN, problem=problem)])
+            return Group(
+                path=path, items=[_broken(path, f"{what}; give a log file, a folder, a pattern in quotes or -")]
+            )
         if stat.S_ISDIR(status.st_mode):
             return self._folder(path)
-        return Group(path=path, items=self._new(_named(path, status), _key(path, status)))
+        # Named by its log, a run of ours is held to its run.json all the same: cut short it has no number.
+        is_run = Path(path).name == "job.out" and (Path(path).parent / "run.json").is_file()
+        kind = Kind.RUN if is_run else Kind.TABLE if is_reference_table(Path(path)) else Kind.LOG
+        kind = Kind.RECORD if is_earlier(Path(path)) else kind
+        is_regular = stat.S_ISREG(status.st_mode)
+        item = Item(path=path, kind=kind, is_regular=is_regular, num_bytes=status.st_size if is_regular else 0)
+        return Group(path=path, items=self._new([(item, _real(Path(path).parent) if is_run else _same(status))]))
 
     def _folder(self, path: str) -> Group:
         problems: list[OSError] = []
         folders = list(walk(Path(path), problems=problems))
-        unreadable = [_unreadable(problem) for problem in problems if not _is_hidden(problem.filename, path)]
-        runs, tables = _find_runs(folders)
-        if runs or tables:
-            found = [*((_item(table, Kind.TABLE), table) for table in tables), *((_run(run), run) for run in runs)]
-            items = [new for item, place in found for new in self._new(item, _real(place))]
-            return Group(path=path, items=items + unreadable)
-        logs = _find_logs([one for one in folders if not _is_hidden(one[0], path)])
-        items = [new for log, status in logs for new in self._new(_log(log, status), _key(log, status))]
+        unreadable = [
+            _broken(str(problem.filename), f"cannot read {problem.filename}: {problem.strerror}")
+            for problem in problems
+            if not _is_hidden(problem.filename, path)
+        ]
+        if found := [*_tables(folders), *_runs(folders)]:
+            return Group(path=path, items=self._new(found) + unreadable)
+        logs = _logs([one for one in folders if not _is_hidden(one[0], path)])
+        items = self._new(logs)
         if not logs and not unreadable:
             what = f"PATH {path} holds no run folder (run.json beside job.out or outcome.json), no reference table"
-            items = [Item(path=path, kind=Kind.BROKEN, problem=f"{what} and no file that could be a log")]
+            items = [_broken(path, f"{what} and no file that could be a log")]
         return Group(path=path, is_folder=bool(logs), items=items + unreadable)
 
-    def _new(self, item: Item, key: Key) -> list[Item]:
-        if key in self.seen:
-            return []
-        self.seen.add(key)
-        return [item]
-
-
-def _named(path: str, status: os.stat_result) -> Item:
-    is_regular = stat.S_ISREG(status.st_mode)
-    kind = Kind.RUN if _is_log_of_ours(path) else Kind.TABLE if is_reference_table(Path(path)) else Kind.LOG
-    kind = Kind.RECORD if is_earlier(Path(path)) else kind
-    return Item(path=path, kind=kind, is_regular=is_regular, num_bytes=status.st_size if is_regular else 0)
+    def _new(self, found: Iterable[tuple[Item, Key]]) -> list[Item]:
+        items = []
+        for item, key in found:
+            if key not in self.seen:
+                items.append(item)
+                self.seen.add(key)
+        return items
 
 
 def is_earlier(path: Path) -> bool:
@@ -149,67 +154,53 @@ def is_earlier(path: Path) -> bool:
         return False
 
 
-def _is_log_of_ours(path: str) -> bool:
-    # Named by its log, a run of ours is held to its run.json all the same: cut short it has no number.
-    return Path(path).name == "job.out" and (Path(path).parent / "run.json").is_file()
+def _broken(path: str, problem: str) -> Item:
+    return Item(path=path, kind=Kind.BROKEN, problem=problem)
 
 
-def _key(path: str, status: os.stat_result) -> Key:
-    # One file under two names (a hard link, a symbolic link) is one file; a run of ours is its folder.
-    return _real(Path(path).parent) if _is_log_of_ours(path) else (status.st_dev, status.st_ino)
+def _same(status: os.stat_result) -> Key:
+    return status.st_dev, status.st_ino  # one file under two names (a hard link, a symbolic link) is one file
 
 
 def _real(path: Path) -> Key:
     return (os.path.realpath(path),)
 
 
-def _item(path: Path, kind: Kind) -> Item:
-    return Item(path=str(path), kind=kind, is_regular=True)
+def _tables(folders: list[Folder]) -> list[tuple[Item, Key]]:
+    """Return the reference tables, each real one once, sorted."""
+    found: dict[Key, Path] = {}
+    for path in (folder / name for folder, names in folders for name in sorted(names)):
+        if is_reference_table(path):
+            found.setdefault(_real(path), path)
+    tables = sorted((path, key) for key, path in found.items())
+    return [(Item(path=str(path), kind=Kind.TABLE, is_regular=True), key) for path, key in tables]
 
 
-def _run(folder: Path) -> Item:
-    log = folder / "job.out"
-    size = log.stat().st_size if log.exists() else 0
-    return Item(path=str(folder), kind=Kind.RUN, is_regular=True, num_bytes=size)
+def _runs(folders: list[Folder]) -> Iterator[tuple[Item, Key]]:
+    """Yield the run folders, sorted."""
+    found = [one for one, names in folders if "run.json" in names and not names.isdisjoint({"job.out", "outcome.json"})]
+    for folder in sorted(found):
+        log = folder / "job.out"
+        size = log.stat().st_size if log.exists() else 0
+        yield Item(path=str(folder), kind=Kind.RUN, is_regular=True, num_bytes=size), _real(folder)
 
 
-def _log(path: str, status: os.stat_result) -> Item:
-    return Item(path=path, kind=Kind.LOG, is_found=True, is_regular=True, num_bytes=status.st_size)
-
-
-def _unreadable(error: OSError) -> Item:
-    path = str(error.filename)
-    return Item(path=path, kind=Kind.BROKEN, problem=f"cannot read {path}: {error.strerror}")
-
-
-def _find_runs(folders: list[tuple[Path, set[str]]]) -> tuple[list[Path], list[Path]]:
-    """Return the run folders and the reference tables, each real one once."""
-    runs: list[Path] = []
-    tables: dict[Key, Path] = {}
-    for folder, names in folders:
-        if "run.json" in names and not names.isdisjoint({"job.out", "outcome.json"}):
-            runs.append(folder)
-        for name in sorted(names):
-            if is_reference_table(folder / name):
-                tables.setdefault(_real(folder / name), folder / name)
-    return sorted(runs), sorted(tables.values())
-
-
-def _find_logs(folders: list[tuple[Path, set[str]]]) -> list[tuple[str, os.stat_result]]:
+def _logs(folders: list[Folder]) -> list[tuple[Item, Key]]:
     """Return the regular files that are not hidden, each real one once and by a name that is no link if there is one, sorted."""
     found: dict[Key, tuple[str, os.stat_result]] = {}
-    for path in (str(folder / name) for folder, names in folders for name in sorted(names)):
-        if Path(path).name.startswith("."):
-            continue
+    for path in (folder / name for folder, names in folders for name in sorted(names) if not name.startswith(".")):
         try:
-            status = Path(path).stat()
+            status = path.stat()
         except OSError:
             continue  # a link to nothing is no file
-        key = (status.st_dev, status.st_ino)
-        is_better = key not in found or (Path(found[key][0]).is_symlink() and not Path(path).is_symlink())
+        key = _same(status)
+        is_better = key not in found or (Path(found[key][0]).is_symlink() and not path.is_symlink())
         if stat.S_ISREG(status.st_mode) and is_better:
-            found[key] = (path, status)
-    return sorted(found.values(), key=lambda pair: pair[0])
+            found[key] = (str(path), status)
+    return [
+        (Item(path=path, kind=Kind.LOG, is_found=True, is_regular=True, num_bytes=status.st_size), key)
+        for key, (path, status) in sorted(found.items(), key=lambda one: one[1][0])
+    ]
 
 
 def _is_hidden(path: str | Path, top: str) -> bool:

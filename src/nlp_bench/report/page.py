@@ -257,7 +257,8 @@ def _together(report: Report) -> Iterator[Section]:
     if len(drawn) > 1:
         plots = _plots(drawn, MAX_POINTS) if len(drawn) <= MAX_TOGETHER else [many(make, drawn) for make in CHARTS]
         yield Section(title="Runs together", plots=[plot for plot in plots if plot])
-    yield from filter(None, (make(report) for make in REPORT_SECTIONS))
+    for make in REPORT_SECTIONS:
+        yield from make(report)
 
 
 def _run(entry: RunResult, report: Report, index: int, num_detailed: int) -> dict[str, Any]:

@@ -1,16 +1,16 @@
 """What the page says of a run, and of all runs together: one function per section, in the order of the page.
 
-A function takes the run and the report (or the report alone) and returns a Section, or None where it has nothing to say.
+A function of a run takes it and the report and returns a Section, or None where it has nothing to say; one of all runs yields its Sections.
 To add a section, write the function and name it at the end.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 
-from nlp_bench.analysis.repeats import Pool, repeat_lines
-from nlp_bench.analysis.scaling import Curve, Place, scaling_of
-from nlp_bench.analysis.scaling_text import scaling_charts
-from nlp_bench.analysis.sweep import Sweep, sweep_of
-from nlp_bench.analysis.sweep_text import sweep_charts
+from nlp_bench.analysis.repeats import repeat_lines
+from nlp_bench.analysis.scaling import scaling_of
+from nlp_bench.analysis.scaling_text import curve_table, scaling_charts
+from nlp_bench.analysis.sweep import sweep_of
+from nlp_bench.analysis.sweep_text import sweep_charts, sweep_table
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import FREE, FROZEN, OURS
@@ -19,7 +19,7 @@ from nlp_bench.report.table import Report, title_of
 from nlp_bench.report.words import ONE_RUN, OTHER_WINDOWS, sentences
 from nlp_bench.report.words import other_windows as windows_of
 from nlp_bench.show.page import Section
-from nlp_bench.show.table import facts, table_of
+from nlp_bench.show.table import facts, first_rows, table_of
 
 
 def notes(entry: RunResult, report: Report) -> Section | None:
@@ -100,98 +100,56 @@ def derivation(entry: RunResult, report: Report) -> Section:
     )
 
 
-MAX_ROWS = 100
-"""Of more, the first are listed; the table of results has all runs."""
-
-MAX_TOLD = 3
-"""Repeated configurations that are told of in words too."""
+MAX_ROWS, MAX_PARTS, MAX_TOLD = 100, 12, 3
+"""Rows of a table and tables of one kind, of which report.csv and the views have all; repeated configurations that are told of in words too."""
 
 
-def repeats(report: Report) -> Section | None:
-    """Return the configurations that were run more than once as one measurement each, None where there is none."""
-    pools = report.repeats
-    if not pools:
-        return None
+def repeats(report: Report) -> Iterator[Section]:
+    """Yield the configurations that were run more than once, as one measurement each."""
+    pools, limit_s = report.repeats, report.limit_s
     columns = ("configuration of", "runs", "tokens/s, mean", "95 % over runs from", "to", "time [s]", "from", "to")
-    return Section(
-        title="Repeats",
-        words=[
-            *repeat_lines(pools[:MAX_TOLD], report.tokens, report.limit_s),
-            *_cut(len(pools), "repeated configurations"),
-        ],
-        table=table_of(
-            columns if report.limit_s is None else (*columns, "limit"),
-            [_repeated(pool, report) for pool in pools[:MAX_ROWS]],
-        ),
-    )
+    rows: list[tuple[object, ...]] = []
+    for found in pools[:MAX_ROWS]:
+        rate, interval = found.tokens_per_second, (found.over_runs.interval() if found.over_runs else None)
+        row = (found.runs[0].source, len(found.runs), rate, *(interval or (None, None)))
+        row = (*row, time_to_report_s(report.tokens, rate), *(found.time_interval_s(report.tokens) or (None, None)))
+        rows.append(row if limit_s is None else (*row, found.verdict(report.tokens, limit_s)[0]))
+    if rows:
+        words = repeat_lines(pools[:MAX_TOLD], report.tokens, limit_s)
+        words += _cut(pools, MAX_ROWS, "repeated configurations")
+        table = table_of(columns if limit_s is None else (*columns, "limit"), rows)
+        yield Section(title="Repeats", words=words, table=table)
 
 
-def _repeated(pool: Pool, report: Report) -> tuple[object, ...]:
-    rate = pool.tokens_per_second
-    low, high = (pool.over_runs.interval() if pool.over_runs else None) or (None, None)
-    interval_s = pool.time_interval_s(report.tokens)
-    cells = (pool.runs[0].source, len(pool.runs), rate, low, high, time_to_report_s(report.tokens, rate))
-    cells = (*cells, *(interval_s or (None, None)))
-    return cells if report.limit_s is None else (*cells, pool.verdict(report.tokens, report.limit_s)[0])
-
-
-_SCALING = ("workload", "GPUs", "global batch", "tokens/s", "95 % from", "to", "speed-up", "efficiency [%]", "flags")
-
-
-def scaling(report: Report) -> Section | None:
-    """Return the curves over the number of GPUs, None where no workload has a number at two sizes."""
+def scaling(report: Report) -> Iterator[Section]:
+    """Yield the curves over the number of GPUs, of workloads that have a number at two sizes."""
     found = scaling_of(report.entries, report.tokens, report.baseline_gpus, allow_measured=report.allow_measured)
     curves = [curve for curve in found.curves if curve.is_drawn]
-    if not curves:
-        return None
-    rows = [_point(curve, place) for curve in curves for place in curve.places]
-    words = [curve.heading for curve in curves]
-    words += [f"{curve.title}: {note}" for curve in curves for note in curve.notes]
-    return Section(
-        title="Scaling",
-        words=[*words, *_cut(len(rows), "points")],
-        table=table_of(_SCALING, rows[:MAX_ROWS]),
-        plots=scaling_charts(found),
-    )
+    plots = scaling_charts(found)
+    words = _cut(curves, MAX_PARTS, "curves")
+    for curve in curves[:MAX_PARTS]:
+        table = first_rows(curve_table([(curve, place) for place in curve.places], report.tokens), MAX_ROWS)
+        words += [*curve.notes, *_cut(curve.places, MAX_ROWS, "points")]
+        yield Section(title=f"Scaling: {curve.heading}", words=words, table=table, plots=plots)
+        plots, words = [], []
 
 
-def _point(curve: Curve, place: Place) -> tuple[object, ...]:
-    point = place.point
-    low, high = point.interval or (None, None)
-    efficiency = None if place.efficiency is None else 100 * place.efficiency
-    flags = "; ".join((*place.flags, *([point.cause] if point.cause else [])))
-    measured = point.num_gpus, point.batch, point.tokens_per_second, low, high
-    return curve.title, *measured, place.speed_up, efficiency, flags
-
-
-def sweep(report: Report) -> Section | None:
-    """Return the rankings on equal GPUs, None where no two configurations with a number are known to differ."""
+def sweep(report: Report) -> Iterator[Section]:
+    """Yield the rankings on equal GPUs, of configurations with a number that are known to differ."""
     found = sweep_of(report.entries, report.tokens, allow_measured=report.allow_measured)
     sweeps = [each for each in found.sweeps if each.is_worth_a_note and each.rows[0].rank]
-    if not sweeps:
-        return None
     sweeps.sort(key=lambda each: -len(each.rows))
-    rows = [row for each in sweeps for row in _rows(each)]
-    words = [f"{each.heading}: {each.sentence()}{each.caution}." for each in sweeps]
-    return Section(
-        title="Fastest configurations",
-        words=[*words, *_cut(len(rows), "configurations")],
-        table=table_of(
-            ("workload", "rank", "configuration", "tokens/s", "of the fastest [%]", "standing"), rows[:MAX_ROWS]
-        ),
-        plots=sweep_charts(found),
-    )
+    plots = sweep_charts(found)
+    words = _cut(sweeps, MAX_PARTS, "rankings")
+    for each in sweeps[:MAX_PARTS]:
+        table = first_rows(sweep_table(each, report.tokens), MAX_ROWS)
+        words += [f"{each.sentence()}{each.caution}.", *_cut(each.rows, MAX_ROWS, "configurations")]
+        yield Section(title=f"Fastest configurations: {each.heading}", words=words, table=table, plots=plots)
+        plots, words = [], []
 
 
-def _rows(found: Sweep) -> Iterator[tuple[object, ...]]:
-    for row in found.rows:
-        rate = row.point.tokens_per_second
-        share = 100 * row.ratio.ratio if row.ratio else None
-        yield found.heading, row.rank, found.words(row), rate, share, row.standing.value if rate else row.point.outcome
-
-
-def _cut(number: int, what: str) -> list[str]:
-    return [f"The first {MAX_ROWS} of {number} {what} are listed."] if number > MAX_ROWS else []
+def _cut(found: Sized, most: int, what: str) -> list[str]:
+    return [f"The first {most} of {len(found)} {what} are listed."] if len(found) > most else []
 
 
 RUN_SECTIONS: tuple[Callable[[RunResult, Report], Section | None], ...] = (
@@ -208,5 +166,5 @@ RUN_SECTIONS: tuple[Callable[[RunResult, Report], Section | None], ...] = (
 """The first above the plots of each run, the others below."""
 BRIEF_SECTIONS = (notes,)
 """What stays of them on a page of many runs."""
-REPORT_SECTIONS: tuple[Callable[[Report], Section | None], ...] = (repeats, scaling, sweep)
+REPORT_SECTIONS: tuple[Callable[[Report], Iterator[Section]], ...] = (repeats, scaling, sweep)
 """Between the table and the runs."""

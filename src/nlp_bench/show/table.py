@@ -7,7 +7,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import zip_longest
 from textwrap import wrap
@@ -160,6 +160,11 @@ def is_number(value: object) -> bool:
 def shown(columns: Table) -> list[Column]:
     """Return the columns that have anything in them."""
     return [column for column in columns if any(column.shown)]
+
+
+def first_rows(columns: Table, most: int) -> list[Column]:
+    """Return the table with at most so many rows."""
+    return [replace(column, cells=column.cells[:most]) for column in columns]
 
 
 def as_text(
