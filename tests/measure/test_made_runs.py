@@ -46,13 +46,6 @@ def test_a_run_json_that_was_edited_after_the_run(tmp_path: Path, group: str, na
     assert entry.contradictions[0].code is Code.ARGUMENTS_VS_RUN
 
 
-def test_the_log_of_another_run(tmp_path: Path) -> None:
-    other = run_of()
-    other.arguments |= {"tensor_model_parallel_size": 4, "data_parallel_size": 16}
-    entry = measured(tmp_path / "run", other)
-    assert (entry.outcome, entry.contradictions[0].code) == (Outcome.INVALID, Code.ARGUMENTS_VS_RUN)
-
-
 def test_a_run_that_was_cut_where_it_became_slow(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", run_of())
     lines = (folder / "job.out").read_text().splitlines(keepends=True)

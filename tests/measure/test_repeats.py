@@ -78,18 +78,6 @@ def test_a_failed_repeat_is_counted_and_has_no_part_in_the_mean(tmp_path: Path) 
     assert pool_lines(found)[-1] == "1 of 2 runs of this configuration ended without a number"
 
 
-@pytest.mark.parametrize("num_lines", [99, 2], ids=["long", "too short for an interval"])
-def test_the_same_run_under_a_second_name_is_no_repeat(tmp_path: Path, num_lines: int) -> None:
-    log = write_log(tmp_path / "a.log", 65000)
-    head, mark, lines = log.read_text().partition("--- end of arguments ---\n")
-    kept = "".join(lines.splitlines(keepends=True)[:num_lines])
-    log.write_text(head + mark + kept.replace("/     300 ", f"/{min(10 * num_lines, 300):8d} "))
-    (tmp_path / "copy.log").write_bytes(log.read_bytes())
-    (found,) = pool(read(log, tmp_path / "copy.log"))
-    assert (len(found.runs), len(found.copies)) == (1, 1)
-    assert "a copy, counted once" in pool_lines(found)[-1]
-
-
 def test_mean_interval_and_scatter() -> None:
     found = observed(9e-6, 10e-6, 11e-6)
     assert found.tokens_per_second == pytest.approx(1e5)  # the harmonic mean: equal tokens, added times

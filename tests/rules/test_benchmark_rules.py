@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.published import published_log
 from support.ruled_run import Make, asked, log_of
 
 from nlp_bench.config.catalog import load_model, names
@@ -132,36 +131,6 @@ def test_a_small_model_under_a_large_name_is_found_in_its_log_alone(make_run: Ma
     assert without_lines(entry.reason_texts[0]).startswith(
         "rule broken: parameter-count: num_parameters is 124439808 (log line N)"
     )
-
-
-def test_a_count_that_the_log_does_not_print_is_not_derived(make_run: Make, tmp_path: Path) -> None:
-    lines = (make_run("13") / "job.out").read_text().splitlines(keepends=True)
-    entry = foreign("".join(line for line in lines if "number of parameters" not in line), tmp_path)
-    assert finding(entry, "parameter-count").status is NOT_SHOWN
-
-
-def test_a_log_alone_is_never_valid(make_run: Make, tmp_path: Path) -> None:
-    entry = foreign((make_run("175") / "job.out").read_text(), tmp_path)
-    assert entry.rules is not None
-    assert entry.rules.result == "NOT SHOWN"
-    assert {one.rule for one in entry.rules.findings if one.status is not PASS} == {
-        "versions",
-        "agreement",
-        "exit-status",
-    }
-    assert entry.has_number
-
-
-def test_the_published_lines_show_little_and_break_nothing(tmp_path: Path) -> None:
-    (tmp_path / "a.log").write_text(published_log())
-    (entry,) = measured_log(str(tmp_path / "a.log"), Overrides(sequence_length=2048), rules="jupiter-nlp")
-    assert entry.rules is not None
-    assert entry.rules.result == "NOT SHOWN"
-    assert entry.has_number
-    shown = finding(entry, "report-time").reason()
-    assert "550.0" in shown
-    assert "587.1" in shown  # both times, whatever decides
-    assert entry.rules.having(FAIL) == []
 
 
 def test_a_run_with_another_model_breaks_the_rules_that_were_asked_for(make_run: Make) -> None:
