@@ -7,7 +7,7 @@ There is no key in it: who has this program can make every hash anew. docs/evide
 import hashlib
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -259,121 +259,98 @@ def check(
 
     `log` is its job.out where that was read already; `is_valid` says that the run ended well, so that its log must be closed; `redacted` are files with blacked out secrets.
     """
-    return tuple(_findings(_Folder(run_dir, is_valid=is_valid, redacted=redacted, log=log)))
+    chain = _Chain(run_dir, is_valid=is_valid, log=sealed_log_of(run_dir / LOG) if log is None else log)
+    judged = (
+        (Link.SUBMISSION, RUN, chain.submission()),
+        (Link.OPENING, RUN, chain.opening()),
+        (Link.NONCE, None, chain.nonce()),
+        (Link.CLOSING, LOG, chain.closing()),
+        (Link.RUN_AT_END, RUN, chain.at_end(RUN)),
+        (Link.LOG_AT_END, LOG, chain.at_end(LOG)),
+    )
+    return tuple(
+        Finding(link=link, state=State.REDACTED)
+        if file in redacted and state is not State.MISSING
+        else Finding(link=link, state=state, text=text)
+        for link, file, (state, text) in judged
+    )
 
 
-class _Folder:
-    """What the links of one run are made of."""
+_Judged = tuple[State, str]
+_HOLDS, _MISSING = (State.HOLDS, ""), (State.MISSING, "")
 
-    def __init__(self, run_dir: Path, *, is_valid: bool, redacted: frozenset[str], log: SealedLog | None) -> None:
-        self.path, self.is_valid, self.redacted = run_dir, is_valid, redacted
+
+class _Chain:
+    """What the links of one run are made of; each method judges one link."""
+
+    def __init__(self, run_dir: Path, *, is_valid: bool, log: SealedLog) -> None:
+        self.path, self.is_valid, self.log = run_dir, is_valid, log
         self.run = read_object(run_dir / RUN)
         self.run_sha256 = sha256_of(run_dir / RUN)
         self.submitted = read_object(run_dir / SUBMISSION).get("run_sha256")
         ended = read_object(run_dir / OUTCOME).get("sealed")
         self.ended: dict[str, Any] = ended if isinstance(ended, dict) else {}
-        self.log = sealed_log_of(run_dir / LOG) if log is None else log
-        tuning = self.run.get("tuning")
-        trainer = tuning.get("trainer") if isinstance(tuning, dict) else None
-        self.must_be_opened = is_valid and self.submitted is not None and trainer == "nlp-bench"
+        self.must_be_sealed = is_valid and self.submitted is not None
 
-
-def _findings(folder: _Folder) -> Iterator[Finding]:
-    for link, judge, files in (
-        (Link.SUBMISSION, _submission, {RUN}),
-        (Link.OPENING, _opening, {RUN}),
-        (Link.NONCE, _nonce, set()),
-        (Link.CLOSING, _closing, {LOG}),
-        (Link.RUN_AT_END, _run_at_end, {RUN}),
-        (Link.LOG_AT_END, _log_at_end, {LOG}),
-    ):
-        state, text = judge(folder)
-        if state is not State.MISSING and folder.redacted & files:
-            state, text = State.REDACTED, ""
-        yield Finding(link=link, state=state, text=text)
-
-
-_Judged = tuple[State, str]
-
-
-def _submission(folder: _Folder) -> _Judged:
-    if folder.submitted is None:
-        return State.MISSING, ""
-    if folder.submitted == folder.run_sha256:
-        return State.HOLDS, ""
-    return (
-        State.BROKEN,
-        f"{RUN} is not the one that was submitted: its SHA-256 is not that of {SUBMISSION}; put the original back",
-    )
-
-
-def _opening(folder: _Folder) -> _Judged:
-    parts = folder.log.parts
-    if not parts:
-        if folder.must_be_opened and (folder.path / LOG).exists():
-            return State.BROKEN, f"{LOG} has no opening line of the trainer: it is not this run's, or was changed"
-        return State.MISSING, ""
-    stated = {part.run_sha256 for part in parts}
-    if stated == {None}:
-        return State.MISSING, ""
-    if stated == {folder.run_sha256}:
-        return State.HOLDS, ""
-    other = next(part for part in parts if part.run_sha256 != folder.run_sha256)
-    return State.BROKEN, (
-        f"{LOG} line {other.first_line} was printed by a training that read another {RUN}: one of the two was changed, or is "
-        "another run's; put the originals back"
-    )
-
-
-def _nonce(folder: _Folder) -> _Judged:
-    wanted, parts = folder.run.get("nonce"), folder.log.parts
-    if not parts:
-        return State.MISSING, ""
-    other = next((part for part in parts if part.nonce != wanted), None)
-    if other is None:
-        return State.HOLDS if wanted else State.MISSING, ""
-    return State.BROKEN, f"{LOG} line {other.first_line} says nonce {other.nonce or NONE}, {RUN} says {wanted or NONE}"
-
-
-def _closing(folder: _Folder) -> _Judged:
-    if not folder.log.parts:
-        return State.MISSING, ""
-    changed, still_open = folder.log.why_changed(), folder.log.why_open()
-    if changed:
+    def submission(self) -> _Judged:
+        if self.submitted is None:
+            return _MISSING
+        if self.submitted == self.run_sha256:
+            return _HOLDS
         return (
             State.BROKEN,
-            f"{LOG}: {changed}; compare them with what each rank printed (ranks/ beside it), or run it again",
+            f"{RUN} is not the one that was submitted: its SHA-256 is not that of {SUBMISSION}; put the original back",
         )
-    if still_open:
-        return (State.BROKEN, f"{LOG}: {still_open}") if folder.is_valid else (State.MISSING, "")
-    return State.HOLDS, ""
 
+    def opening(self) -> _Judged:
+        parts, tuning = self.log.parts, self.run.get("tuning")
+        if not parts:
+            is_ours = isinstance(tuning, dict) and tuning.get("trainer") == "nlp-bench"
+            if self.must_be_sealed and is_ours and (self.path / LOG).exists():
+                return State.BROKEN, f"{LOG} has no opening line of the trainer: it is not this run's, or was changed"
+            return _MISSING
+        stated = {part.run_sha256 for part in parts}
+        if stated <= {None}:
+            return _MISSING
+        if stated == {self.run_sha256}:
+            return _HOLDS
+        other = next(part for part in parts if part.run_sha256 != self.run_sha256)
+        return State.BROKEN, (
+            f"{LOG} line {other.first_line} was printed by a training that read another {RUN}: one of the two was changed, or is "
+            "another run's; put the originals back"
+        )
 
-def _run_at_end(folder: _Folder) -> _Judged:
-    return _at_end(folder, RUN)
-
-
-def _log_at_end(folder: _Folder) -> _Judged:
-    state, text = _at_end(folder, LOG)
-    if state is State.HOLDS and folder.log.last_record_end > folder.ended[LOG]["bytes"]:
+    def nonce(self) -> _Judged:
+        wanted, parts = self.run.get("nonce"), self.log.parts
+        other = next((part for part in parts if part.nonce != wanted), None)
+        if other is None:
+            return _HOLDS if parts and wanted else _MISSING
         return (
             State.BROKEN,
-            f"{LOG} has iterations behind the {folder.ended[LOG]['bytes']} bytes that {OUTCOME} was decided by",
+            f"{LOG} line {other.first_line} says nonce {other.nonce or NONE}, {RUN} says {wanted or NONE}",
         )
-    return state, text
 
+    def closing(self) -> _Judged:
+        if changed := self.log.why_changed():
+            remedy = "compare them with what each rank printed (ranks/ beside it), or run it again"
+            return State.BROKEN, f"{LOG}: {changed}; {remedy}"
+        if still_open := self.log.why_open():
+            return (State.BROKEN, f"{LOG}: {still_open}") if self.is_valid else _MISSING
+        return _HOLDS if self.log.parts else _MISSING
 
-def _at_end(folder: _Folder, name: str) -> _Judged:
-    stated = folder.ended.get(name)
-    if stated is None and not (folder.is_valid and folder.submitted is not None):
-        return State.MISSING, ""
-    path = folder.path / name
-    if not path.exists():
-        return State.BROKEN, f"{name} is missing, or not seen from here yet; put the original back"
-    if isinstance(stated, dict) and isinstance(size := stated.get("bytes"), int) and size >= 0 and path.is_file():
-        is_same_size = path.stat().st_size >= size if name == LOG else path.stat().st_size == size
-        if is_same_size and sha256_of(path, size) == stated.get("sha256"):
-            return State.HOLDS, ""
-    return State.BROKEN, (
-        f"{name} is not what the run ended with: its SHA-256 is not that of {OUTCOME}; put the original back"
-    )
+    def at_end(self, name: str) -> _Judged:
+        """Judge a file by what outcome.json has of it; behind that a log may grow, but not by iterations."""
+        stated, path = self.ended.get(name), self.path / name
+        if stated is None and not self.must_be_sealed:
+            return _MISSING
+        if not path.exists():
+            return State.BROKEN, f"{name} is missing, or not seen from here yet; put the original back"
+        if isinstance(stated, dict) and isinstance(size := stated.get("bytes"), int) and size >= 0 and path.is_file():
+            has_size = path.stat().st_size >= size if name == LOG else path.stat().st_size == size
+            if has_size and sha256_of(path, size) == stated.get("sha256"):
+                if name == LOG and self.log.last_record_end > size:
+                    return State.BROKEN, f"{LOG} has iterations behind the {size} bytes that {OUTCOME} was decided by"
+                return _HOLDS
+        return State.BROKEN, (
+            f"{name} is not what the run ended with: its SHA-256 is not that of {OUTCOME}; put the original back"
+        )
