@@ -224,6 +224,17 @@ def test_a_chain_that_was_cut_off_is_completed_by_the_command_that_is_printed(
     assert is_complete(script.parent)
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_no_job_is_older_than_its_submission(fake: FakeSlurm, run: Run, script: Path, *, is_known: bool) -> None:
+    """An intent that was cut off keeps its time where its job is found, and gets a new one where none was made."""
+    Submission(parts_left=1, comment="nlp-bench:1", submitted="2026-01-01T00:00:00+00:00").write(script.parent)
+    fake.jobs.write_text("7 nlp-bench:1\n" if is_known else "")
+    assert hand_over(run, script) == ["7"]
+    submission = read_submission(script.parent)
+    assert submission
+    assert (submission.submitted == "2026-01-01T00:00:00+00:00") is is_known
+
+
 def test_a_job_that_slurm_has_forgotten_is_known_by_its_log(fake: FakeSlurm, run: Run, script: Path) -> None:
     Submission(parts_left=1, comment="nlp-bench:1").write(script.parent)
     (script.parent / "job.out").write_text("hello\nSubmitted batch job 5\n")

@@ -14,73 +14,31 @@ from nlp_bench.errors import UsageError
 
 PRECISION = {"fp32": [], "bf16": ["--bf16"], "fp16": ["--fp16"], "fp8": ["--bf16", "--fp8-format", "hybrid"]}
 """The trainer's words for a number format."""
+SAME_NAMES = (
+    "adam_beta1", "adam_beta2", "adam_eps", "lr", "min_lr", "lr_decay_style", "lr_decay_samples", "lr_warmup_samples",
+    "weight_decay", "clip_grad", "attention_dropout", "hidden_dropout", "seed",
+)  # fmt: skip
+"""Fields of run.json's `training` that are arguments of the trainer."""
 STOP_WORD = "--exit-signal-handler"
 """With it SIGTERM asks a rank to stop behind its iteration; it costs a small collective in each."""
 
 
 def training_arguments(run: Run) -> list[str]:
     """Return the words behind `python -m nlp_bench.train`: shape, layout, batch, optimizer, switches, data."""
-    words = _words({**_shape(run), **_layout(run), **_optimizer(run)})
-    words += _flags(run)
-    words += ["--sequence-parallel"] if run.parallel.tensor > 1 and run.tuning.sequence_parallel else []
+    valued = {**_shape(run), **_training(run)}
+    words = [word for name, value in valued.items() if value is not None for word in (f"--{name}", str(value))]
+    words += [f"--{name}" for name, is_given in _switches(run).items() if is_given]
     words += PRECISION[run.training.precision]
-    words += _bounds(run)
-    words += [] if run.training.recompute == "none" else ["--recompute-granularity", run.training.recompute]
-    words += [
-        "--tensorboard-dir",
-        "tensorboard",
-        *run.tuning.words(),
-        *([] if run.nonce is None else ["--nonce", run.nonce]),
-    ]  # in the run's folder, where the ranks are started
-    data = ["--data-path", *run.data.words, "--data-cache-path", run.data.cache] if run.data.path else ["--mock-data"]
-    return words + data
-
-
-def _bounds(run: Run) -> list[str]:
-    """Return the words for time-outs and the stop before the time limit; what --train-args says as well wins."""
-    given = {word.split("=")[0] for word in run.tuning.train_args}
-    words = []
+    given = {word.split("=")[0] for word in run.tuning.train_args}  # what --train-args says as well wins
     if run.limits.collective_timeout_min is not None and "--distributed-timeout-minutes" not in given:
         words += ["--distributed-timeout-minutes", str(run.limits.collective_timeout_min)]
     if run.limits.notice_s and STOP_WORD not in given:
         words += [STOP_WORD]
-    return words
-
-
-def check_arguments(run: Run, *, files: bool = False) -> None:
-    """Raise UsageError where the trainer would refuse the run: its rules need no torch, so nothing has to start to know.
-
-    With `files` the data are looked at too: whole, and made with the tokenizer that the run is given.
-    """
-    from nlp_bench.launch.overrides import refuse_overrides  # noqa: PLC0415
-    from nlp_bench.train.arguments import parse  # noqa: PLC0415  # 100 options: only where a run is checked
-    from nlp_bench.train.layout import Layout  # noqa: PLC0415
-    from nlp_bench.train.settings.data import check_files  # noqa: PLC0415
-
-    settings = parse(training_arguments(run))
-    bare = replace(run, tuning=replace(run.tuning, train_args=()))
-    refuse_overrides(parse(training_arguments(bare)), settings)
-    Layout.of(settings, run.parallel.num_gpus)
-    _check_until(run)
-    if files:
-        check_files(settings)
-
-
-def _check_until(run: Run) -> None:
-    if run.tuning.until is None:
-        return
-    from nlp_bench.measure.anytime import least_iterations, percent  # noqa: PLC0415  # as above
-
-    least = least_iterations(percent("until", run.tuning.until), run.training.log_interval)
-    if run.training.iterations < least:
-        raise UsageError(
-            f"until: {run.tuning.until} takes at least {least} iterations, however even they are, and --iterations is "
-            f"{run.training.iterations}; raise it, for the run ends as soon as it is enough, or give a larger share"
-        )
-
-
-def _words(pairs: dict[str, object]) -> list[str]:
-    return [word for name, value in pairs.items() if value is not None for word in (f"--{name}", str(value))]
+    words += [] if run.training.recompute == "none" else ["--recompute-granularity", run.training.recompute]
+    words += ["--tensorboard-dir", "tensorboard"]  # in the run's folder, where the ranks are started
+    words += [*run.tuning.words(), *([] if run.nonce is None else ["--nonce", run.nonce])]
+    data = ["--data-path", *run.data.words, "--data-cache-path", run.data.cache] if run.data.path else ["--mock-data"]
+    return words + data
 
 
 def _shape(run: Run) -> dict[str, object]:
@@ -116,51 +74,65 @@ def _tokenizer(run: Run) -> str | None:
     return "NullTokenizer" if run.data.invented or not run.data.path else named
 
 
-def _flags(run: Run) -> list[str]:
+def _switches(run: Run) -> dict[str, bool]:
     shape = run.model.architecture
-    flags = {
-        "--group-query-attention": shape.num_query_groups is not None,
-        "--swiglu": shape.activation == "swiglu",
-        "--geglu": shape.activation == "geglu",
-        "--disable-bias-linear": not shape.biases,
-        "--untie-embeddings-and-output-weights": not shape.tied_embeddings,
+    return {
+        "group-query-attention": shape.num_query_groups is not None,
+        "swiglu": shape.activation == "swiglu",
+        "geglu": shape.activation == "geglu",
+        "disable-bias-linear": not shape.biases,
+        "untie-embeddings-and-output-weights": not shape.tied_embeddings,
+        "sequence-parallel": run.parallel.tensor > 1 and run.tuning.sequence_parallel,
     }
-    return [flag for flag, given in flags.items() if given]
 
 
-def _layout(run: Run) -> dict[str, object]:
-    parallel = run.parallel
+def _training(run: Run) -> dict[str, object]:
+    parallel, training = run.parallel, run.training
+    loss_scale = {"initial-loss-scale": 4096, "min-loss-scale": 1.0, "loss-scale-window": 500, "hysteresis": 2}
     return {
         "tensor-model-parallel-size": parallel.tensor,
         "pipeline-model-parallel-size": parallel.pipeline,
         "context-parallel-size": None if parallel.context == 1 else parallel.context,
         "micro-batch-size": run.batch.micro_batch_size,
         "global-batch-size": run.batch.global_batch_size,
-    }
-
-
-def _optimizer(run: Run) -> dict[str, object]:
-    training = run.training
-    loss_scale = {"initial-loss-scale": 4096, "min-loss-scale": 1.0, "loss-scale-window": 500, "hysteresis": 2}
-    return {
         "train-iters": training.iterations,
         "log-interval": training.log_interval,
         "optimizer": "adam",
-        "adam-beta1": training.adam_beta1,
-        "adam-beta2": training.adam_beta2,
-        "adam-eps": training.adam_eps,
-        "lr": training.lr,
-        "min-lr": training.min_lr,
-        "lr-decay-style": training.lr_decay_style,
-        "lr-decay-samples": training.lr_decay_samples,
-        "lr-warmup-samples": training.lr_warmup_samples,
-        "weight-decay": training.weight_decay,
-        "clip-grad": training.clip_grad,
-        "attention-dropout": training.attention_dropout,
-        "hidden-dropout": training.hidden_dropout,
-        "seed": training.seed,
+        **{name.replace("_", "-"): getattr(training, name) for name in SAME_NAMES},
         **(loss_scale if training.precision == "fp16" else {}),
     }
+
+
+def check_arguments(run: Run, *, files: bool = False) -> None:
+    """Raise UsageError where the trainer would refuse the run: its rules need no torch, so nothing has to start to know.
+
+    With `files` the data are looked at too: whole, and made with the tokenizer that the run is given.
+    """
+    from nlp_bench.launch.overrides import refuse_overrides  # noqa: PLC0415
+    from nlp_bench.train.arguments import parse  # noqa: PLC0415  # 100 options: only where a run is checked
+    from nlp_bench.train.layout import Layout  # noqa: PLC0415
+    from nlp_bench.train.settings.data import check_files  # noqa: PLC0415
+
+    settings = parse(training_arguments(run))
+    bare = replace(run, tuning=replace(run.tuning, train_args=()))
+    refuse_overrides(parse(training_arguments(bare)), settings)
+    Layout.of(settings, run.parallel.num_gpus)
+    _check_until(run)
+    if files:
+        check_files(settings)
+
+
+def _check_until(run: Run) -> None:
+    if run.tuning.until is None:
+        return
+    from nlp_bench.measure.anytime import least_iterations, percent  # noqa: PLC0415  # as above
+
+    least = least_iterations(percent("until", run.tuning.until), run.training.log_interval)
+    if run.training.iterations < least:
+        raise UsageError(
+            f"until: {run.tuning.until} takes at least {least} iterations, however even they are, and --iterations is "
+            f"{run.training.iterations}; raise it, for the run ends as soon as it is enough, or give a larger share"
+        )
 
 
 TRANSFORMER = {"te": "transformer_engine", "auto": "transformer_engine", "apex": "local", "torch": "local"}
@@ -186,7 +158,9 @@ def upstream_arguments(run: Run) -> list[str]:
     """Return Megatron-LM's words: ours, with samples in place of iterations, and evaluation and checkpoints off."""
     words = training_arguments(run)
     for name in ("--kernels", "--train-iters", "--vocab-size", "--tokenizer-type"):
-        words = _without(words, name)
+        if name in words:
+            place = words.index(name)
+            del words[place : place + 2]
     samples = run.training.iterations * run.batch.global_batch_size
     return [
         *words,
@@ -205,10 +179,3 @@ def upstream_environment(run: Run) -> dict[str, str]:
     """Return the variables that Megatron-LM wants: its own packages first, and one order of kernels on the device."""
     path = os.pathsep.join(filter(None, [run.tuning.megatron_lm_repo, os.environ.get("PYTHONPATH")]))
     return {"PYTHONPATH": path, "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-
-
-def _without(words: list[str], name: str) -> list[str]:
-    if name not in words:
-        return words
-    place = words.index(name)
-    return words[:place] + words[place + 2 :]

@@ -7,6 +7,7 @@ time limit with a checkpoint, the next one goes on from it, and the run has ende
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import ACTIVE, LOCAL, Job, Scheduler, State, get_scheduler
@@ -71,19 +72,11 @@ def taken_up(run: Run, wishes: Wishes) -> tuple[Run, Wishes]:
             kept.append(word)
     if not earlier:
         return run, wishes
-    numbers = {name: earlier.get(f"--{name.replace('_', '-')}") for name in ("save_interval", "exit_interval")}
-    filled = Wishes(
-        chain=wishes.chain,
-        save=wishes.save or _path(earlier.get("--save")),
-        load=wishes.load or _path(earlier.get("--load")),
-        save_interval=wishes.save_interval or (int(numbers["save_interval"]) if numbers["save_interval"] else None),
-        exit_interval=wishes.exit_interval or (int(numbers["exit_interval"]) if numbers["exit_interval"] else None),
-    )
-    return replace(run, tuning=replace(run.tuning, train_args=tuple(kept))), filled
-
-
-def _path(word: str | None) -> Path | None:
-    return Path(word) if word else None
+    folders = {name: Path(text) for name in ("save", "load") if (text := earlier.get(f"--{name}"))}
+    options = {name: f"--{name.replace('_', '-')}" for name in ("save_interval", "exit_interval")}
+    numbers = {name: int(text) for name, option in options.items() if (text := earlier.get(option))}
+    taken: dict[str, Any] = {name: value for name, value in {**folders, **numbers}.items() if not getattr(wishes, name)}
+    return replace(run, tuning=replace(run.tuning, train_args=tuple(kept))), replace(wishes, **taken)
 
 
 def with_wishes(run: Run, run_dir: Path, wishes: Wishes) -> Run:

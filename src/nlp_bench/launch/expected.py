@@ -34,26 +34,24 @@ def foretell(run: Run, run_dir: Path | None) -> list[str]:
     """
     if run.system.accelerator != "cuda":
         return []
-    found = expected(run)
-    if run_dir and not isinstance(found, str):
-        write_json(run_dir / RECORD, found.record())
-    proof = _proof(run_dir)
+    found, said = expected(run), []
+    if not isinstance(found, str):
+        said = [*(f"warning: {doubt}" for doubt in found.doubts), *_late(run, found.iterations_s)]
+        if run_dir:
+            write_json(run_dir / RECORD, found.record())
     rehearsed = read_object(run_dir / REHEARSAL).get("fits") if run_dir else None
-    late = (
-        []
-        if isinstance(found, str)
-        else [*(f"warning: {doubt}" for doubt in found.doubts), *_late(run, found.iterations_s)]
-    )
-    if rehearsed in {"yes", "tight", "no"}:
-        return late + (
-            [] if rehearsed == "yes" else [f"warning: the rehearsal in {run_dir} says: {MEANING[str(rehearsed)]}"]
-        )
+    if rehearsed == "yes":
+        return said
+    if rehearsed in MEANING:
+        return [*said, f"warning: the rehearsal in {run_dir} says: {MEANING[str(rehearsed)]}"]
+    named = f"--run {shlex.quote(str(run_dir / 'run.json'))}" if run_dir else "with the same options"
+    proof = f"nlp-bench rehearse{' ' if run_dir else ', '}{named}"
     if isinstance(found, str):
         return [f"{found}; whether it fits: {proof}"]
-    if found.fits == "yes":
-        return late
-    anyway = "; it is submitted all the same" if run_dir else ""
-    return [*late, f"warning: {found.memory_line()}: {MEANING[found.fits]}{anyway}. The proof: {proof}"]
+    if found.fits != "yes":
+        anyway = "; it is submitted all the same" if run_dir else ""
+        said.append(f"warning: {found.memory_line()}: {MEANING[found.fits]}{anyway}. The proof: {proof}")
+    return said
 
 
 START_UP_S = 300.0
@@ -80,9 +78,3 @@ MEANING = {
     "no": "it does not fit the GPU and will run out of memory",
 }
 """Of the answers that deserve a warning."""
-
-
-def _proof(run_dir: Path | None) -> str:
-    if run_dir is None:
-        return "nlp-bench rehearse, with the same options"
-    return f"nlp-bench rehearse --run {shlex.quote(str(run_dir / 'run.json'))}"

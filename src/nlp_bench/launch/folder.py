@@ -167,18 +167,11 @@ def refuse_importable(run_dir: Path, version: tuple[int, int] = sys.version_info
     """Refuse Python files in the run's folder where Python 3.10 runs, whose `-m` imports from there; PYTHONSAFEPATH ends that from 3.11 on."""
     if version >= (3, 11):
         return
-    found = next(
-        (
-            path
-            for path in sorted(run_dir.iterdir())
-            if path.suffix in {".py", ".so"} or (path / "__init__.py").exists()
-        ),
-        None,
-    )
-    if found:
-        raise UsageError(
-            f"{found}: Python {version[0]}.{version[1]} would import it in every rank; move it away, or take Python 3.11 or newer"
-        )
+    for path in sorted(run_dir.iterdir()):
+        if path.suffix in {".py", ".so"} or (path / "__init__.py").exists():
+            raise UsageError(
+                f"{path}: Python {version[0]}.{version[1]} would import it in every rank; move it away, or take Python 3.11 or newer"
+            )
 
 
 def preflight(run: Run, root: Path) -> None:

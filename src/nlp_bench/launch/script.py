@@ -13,10 +13,13 @@ from nlp_bench.errors import NlpBenchError, UsageError
 
 def software_lines(system: System) -> list[str]:
     """Return `module load` and `export` lines, each word quoted, in the order of the system file."""
-    lines = []
-    if system.software.modules:
-        lines += ["module purge", *(f"module load {shlex.quote(name)}" for name in system.software.modules)]
-    return lines + [_export(name, value) for name, value in system.environment.items()]
+    modules = system.software.modules
+    lines = ["module purge", *(f"module load {shlex.quote(name)}" for name in modules)] if modules else []
+    for name, value in system.environment.items():
+        # A word that begins with = ("exactly this", for NCCL) would look like a comparison.
+        quoted = f"'{value}'" if value.startswith("=") and shlex.quote(value) == value else shlex.quote(value)
+        lines.append(f"export {name}" if is_inherited(name, value) else f"export {name}={quoted}")
+    return lines
 
 
 def variables(system: System, environment: Mapping[str, str]) -> dict[str, str]:
@@ -37,13 +40,7 @@ def variables(system: System, environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _export(name: str, value: str) -> str:
-    return f"export {name}" if is_inherited(name, value) else f"export {name}={_quoted(value)}"
-
-
-def _quoted(value: str) -> str:
-    """Return `value` as one shell word; one that begins with = ("exactly this", for NCCL) would look like a comparison."""
-    return f"'{value}'" if value.startswith("=") and shlex.quote(value) == value else shlex.quote(value)
+ENTRYPOINT = {None: [], True: ["--container-entrypoint"], False: ["--no-container-entrypoint"]}
 
 
 def container_words(run: Run, root: Path, run_dir: Path) -> list[str]:
@@ -67,7 +64,7 @@ def container_words(run: Run, root: Path, run_dir: Path) -> list[str]:
             f"--container-mounts={mounts}",
             "--container-mount-home" if container.home else "--no-container-mount-home",
             *(["--container-writable"] if container.writable else []),
-            *_entrypoint(container.entrypoint),
+            *ENTRYPOINT[container.entrypoint],
             *container.args,
         ]
     nv = ["--nv"] if run.system.accelerator == "cuda" else []
@@ -102,13 +99,8 @@ def _mounts(run: Run, root: Path, run_dir: Path) -> list[str]:
     return [*(f"{folder}:{folder}" for folder in outermost), *own]
 
 
-def _entrypoint(wish: bool | None) -> list[str]:
-    if wish is None:
-        return []
-    return ["--container-entrypoint" if wish else "--no-container-entrypoint"]
-
-
 TOKEN = re.compile(r"#([A-Z][A-Z_]*)#")
+SHELL_FUNCTIONS = "set +u  # the shell functions of environment modules read unset variables"
 OPTIONS = "#SBATCH "
 """Beginning of the template's lines of options, which are those of one scheduler."""
 
@@ -157,17 +149,11 @@ def _render(line: str, tokens: dict[str, list[str]]) -> list[str]:
     ]  # without a starter its blank goes too
 
 
-def _software(run: Run) -> list[str]:
-    lines = software_lines(run.system)
-    return (
-        ["set +u  # the shell functions of environment modules read unset variables", *lines, "set -u"] if lines else []
-    )
-
-
 def _commands(run: Run, root: Path, run_dir: Path, python: str) -> dict[str, list[str]]:
     parallel, scheduler = run.parallel, get_scheduler(run.launch.launcher)
     here = shlex.join([python, "-m", "nlp_bench"])
     inside = run.system.container.python if run.system.container.image else python
+    software = software_lines(run.system)
     starter = [*scheduler.starter(run), *container_words(run, root, run_dir)]
     title = f"model {run.model.name}, tensor {parallel.tensor} x pipeline {parallel.pipeline} x data {parallel.data}, global batch"
     return {
@@ -181,5 +167,5 @@ def _commands(run: Run, root: Path, run_dir: Path, python: str) -> dict[str, lis
         "ROOT": [shlex.quote(str(root))],
         "PYTHONPATH": [shlex.quote(str(root / "src"))],
         "BUILDS": [],
-        "SOFTWARE": _software(run),
+        "SOFTWARE": [SHELL_FUNCTIONS, *software, "set -u"] if software else [],
     }

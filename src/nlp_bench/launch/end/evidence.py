@@ -129,7 +129,13 @@ def gather(run_dir: Path, scheduler: Scheduler) -> Evidence:
     lines = (err + "\n" + out).splitlines()
     notice = _last_notice(lines, begun.group(1) if (begun := BEGUN.match(err)) else "")
     node = next((line for line in lines if NODE_FAILURE.search(line)), None)
-    num_starts, records = _last_start(run_dir / "job.out") if _has_logged(text) else (0, NO_RECORDS)
+    _, mark, behind = text.rpartition(
+        f"\n{ATTEMPT}"
+    )  # before this attempt has logged, all records are of an earlier one
+    has_logged = not mark or ITERATION.search(behind) is not None
+    num_starts, records = _last_start(run_dir / "job.out") if has_logged else (0, NO_RECORDS)
+    limit = scheduler.memory_limit
+    exceeded = (found for line in lines if limit and (found := limit.search(line)))
     broken = records.first_broken()
     return Evidence(
         last_iteration=records[-1].iteration if records else None,
@@ -138,7 +144,7 @@ def gather(run_dir: Path, scheduler: Scheduler) -> Evidence:
         notice=notice.group(0) if notice else node,
         notice_outcome=_meaning(notice, node),
         out_of_memory=any(OUT_OF_MEMORY.search(line) for line in lines),
-        memory_limit=_first_match(scheduler.memory_limit, lines),
+        memory_limit=next((found.group() for found in exceeded), None),
         not_finite=f"the loss is not finite at iteration {broken.iteration}" if broken else None,
         cause=_cause(scheduler, err, lines, trained=bool(records)),
         is_finished=any(FINISHED.match(line) for line in lines),
@@ -147,21 +153,11 @@ def gather(run_dir: Path, scheduler: Scheduler) -> Evidence:
     )
 
 
-def _has_logged(text: str) -> bool:
-    """Whether the records of the log are of this attempt: not while it has none, and those above its line are of an earlier one."""
-    _, mark, behind = text.rpartition(f"\n{ATTEMPT}")
-    return not mark or ITERATION.search(behind) is not None
-
-
 def _meaning(notice: "re.Match[str] | None", node: str | None) -> Outcome | None:
     if notice is None:
         return Outcome.NODE_FAIL if node else None
     word = meaning(notice)
     return Outcome.NODE_FAIL if node and word is Outcome.CANCELLED else word
-
-
-def _first_match(pattern: "re.Pattern[str] | None", lines: list[str]) -> str | None:
-    return next((found.group() for line in lines if pattern and (found := pattern.search(line))), None)
 
 
 def _cause(scheduler: Scheduler, err: str, lines: list[str], *, trained: bool) -> Reason | None:

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from nlp_bench import marker
-from nlp_bench.config.run import Run, read_run
+from nlp_bench.config.run import read_run
 from nlp_bench.config.scheduler import ACTIVE, ASK_TIMEOUT_S, Allocation, Job, Scheduler, SilentError, State
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import age_s
@@ -81,14 +81,11 @@ def _sync(run_dir: Path) -> tuple[Ending | None, str]:
     if waiting:
         return None, waiting
     record = read_record(run_dir, submission.job_id)
-    ended = job is not None and job.state is State.ENDED and job.outcome in {None, Outcome.FAILED}
-    exit_status = (
-        job.exit_status
-        if job and ended
-        else record.exit_status
-        if record and (job is None or job.state is State.GONE)
-        else None
-    )
+    exit_status = None
+    if job and job.state is State.ENDED and job.outcome in {None, Outcome.FAILED}:
+        exit_status = job.exit_status
+    elif record and (job is None or job.state is State.GONE):
+        exit_status = record.exit_status
     return _settle(scheduler, run_dir, submission, job, record, exit_status=exit_status, own_id=None)
 
 
@@ -169,7 +166,7 @@ def _settle(  # noqa: PLR0913  # one fact each
             return None, f"one job of the chain has ended ({ending.text()}), {num_left} will go on"
     if submission and retry.is_due(run, submission, ending):
         try:
-            return None, _once_more(run, run_dir, submission, ending, exit_status, is_job=own_id is not None)
+            return None, _once_more(run_dir, submission, ending, exit_status, is_job=own_id is not None)
         except NlpBenchError as error:
             ending = ending.also(Reason("retry-refused", f"the retry was refused: {error}"))
     if submission and submission.given_up and ending.outcome is Outcome.CANCELLED:
@@ -184,14 +181,12 @@ def _settle(  # noqa: PLR0913  # one fact each
     return read_ending(run_dir), "ended"
 
 
-def _once_more(  # noqa: PLR0913  # one fact each
-    run: Run, run_dir: Path, submission: Submission, ending: Ending, exit_status: int | None, *, is_job: bool
-) -> str:
+def _once_more(run_dir: Path, submission: Submission, ending: Ending, exit_status: int | None, *, is_job: bool) -> str:
     """Submit a lost run again; its job itself, on nodes that are going away, leaves that to the follower."""
     if is_job:
         return f"{ending.text()}; it will be submitted again"
     try:
-        return retry.again(run, run_dir, submission, ending, exit_status)
+        return retry.again(read_run(run_dir), run_dir, submission, ending, exit_status)
     except SilentError:
         return _silent(scheduler_of(run_dir))
 
@@ -225,19 +220,13 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
         return _silent(scheduler) if submission.job_ids else _local_state(run_dir, submission)
     if job.state is State.UNKNOWN:
         return _unknown_state(scheduler, run_dir, job)
-    if job.state is State.WAITING and retry.given_up(
-        read_run(run_dir), run_dir, submission, job, _waited_s(submission)
-    ):
-        return f"{_in_words(job)}; cancelled, it has waited too long"
+    if job.state is State.WAITING:
+        waited_s = 0.0  # where the record does not tell
+        with contextlib.suppress(ValueError):
+            waited_s = time.time() - dt.datetime.fromisoformat(submission.submitted).timestamp()
+        if retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s):
+            return f"{_in_words(job)}; cancelled, it has waited too long"
     return _in_words(job) if job.state in ACTIVE else None
-
-
-def _waited_s(submission: Submission) -> float:
-    """Return the seconds since the job was handed over, 0 where the record does not tell."""
-    try:
-        return time.time() - dt.datetime.fromisoformat(submission.submitted).timestamp()
-    except ValueError:
-        return 0.0
 
 
 def _local_state(run_dir: Path, submission: Submission) -> str | None:

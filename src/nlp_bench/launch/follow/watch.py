@@ -61,32 +61,21 @@ class Look:
             text += f"; STALLED: the log has not grown for more than {self.progress.stall_limit_s:.0f} s"
         if self.progress.is_stalled or self.state.kind is Kind.SILENT:
             text += f"; {self.state}"
-        text += f"; {self._known(self.known)}" if self.known else ""
+        text += f"; {_in_words(self.known)}" if self.known else ""
         return text + (": see {}, or end it with {}".format(*self.to_type) if self.to_type else "")
-
-    def _known(self, known: Bound) -> str:
-        """Return how well the mean is known in one clause, and that it is enough."""
-        text = f"known to +-{100 * known.half_width:.1f} %"
-        if known.is_enough:
-            return f"{text}: enough for {100 * known.within:g} %"
-        needed = "" if known.needed is None else f", about {known.needed} iterations for {100 * known.within:g} %"
-        return f"{text}{needed}" if known.is_steady else f"{text}, still changing its speed"
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON."""
         far = self.progress if not self.ending else None
         found = advice(self.ending, self.folder) if self.ending else None
+        shown = ("iteration", "total_iterations", "tokens_per_second", "left_s", "silent_s")
         return {
             "folder": str(self.folder),
             "outcome": self.outcome.value if self.outcome else None,
             "reasons": self.ending.texts if self.ending else [],
             "evidence": self.ending.evidence if self.ending else None,
             "state": self.state,
-            "iteration": far.iteration if far else None,
-            "total_iterations": far.total_iterations if far else None,
-            "tokens_per_second": far.tokens_per_second if far else None,
-            "left_s": far.left_s if far else None,
-            "silent_s": far.silent_s if far else None,
+            **{name: getattr(far, name) if far else None for name in shown},
             "is_stalled": far.is_stalled if far else False,
             "until": self.known.to_json() if self.known else None,
             "logs": [str(path) for path in found.logs] if found else [],
@@ -220,6 +209,15 @@ class _Watching:
 
     def _say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
+
+
+def _in_words(known: Bound) -> str:
+    """Return how well the mean is known in one clause, and that it is enough."""
+    text = f"known to +-{100 * known.half_width:.1f} %"
+    if known.is_enough:
+        return f"{text}: enough for {100 * known.within:g} %"
+    needed = "" if known.needed is None else f", about {known.needed} iterations for {100 * known.within:g} %"
+    return f"{text}{needed}" if known.is_steady else f"{text}, still changing its speed"
 
 
 def _to_type(folder: Path) -> tuple[str, ...]:

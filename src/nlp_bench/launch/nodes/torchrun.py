@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from nlp_bench.config.origin import origin
 from nlp_bench.config.run import Run
@@ -57,15 +56,8 @@ def _rendezvous_words(run: Run, rendezvous: Rendezvous) -> list[str]:
     join_s = int(max(1, run.limits.join_s(run.parallel.nodes, is_packed=bool(run.system.container.image))))
     words = ["--rdzv_endpoint", rendezvous.endpoint, "--rdzv_id", rendezvous.job_id]
     if run.system.network.rendezvous == "static" and run.launch.launcher != LOCAL:
-        return [
-            "--rdzv_backend",
-            "static",
-            "--node_rank",
-            str(rendezvous.node),
-            *words,
-            "--rdzv_conf",
-            f"timeout={join_s}",
-        ]
+        own = ["--node_rank", str(rendezvous.node)]
+        return ["--rdzv_backend", "static", *own, *words, "--rdzv_conf", f"timeout={join_s}"]
     limits = f"join_timeout={join_s},read_timeout={join_s}"
     return ["--rdzv_backend", "c10d", *words, "--rdzv_conf", f"is_host={int(rendezvous.is_host)},{limits}"]
 
@@ -115,37 +107,23 @@ def write_provenance(
     `taken_out` are variables of the caller that the ranks do not get.
     """
     added = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), **added}
-    exports = "".join(_export(name, value) for name, value in sorted(added.items()))
-    words = without_secrets(shlex.join(command))
-    write_text(run_dir / "command.txt", f"{exports}{words}\n", errors="surrogateescape")
-    everything = {**os.environ, **added}
-    write_json(
-        run_dir / "environment.json",
-        {
-            "schema": "nlp-bench/environment/1",
-            "host": socket.gethostname(),
-            "platform": platform.platform(),
-            "cpu": cpu_model(),
-            "python": platform.python_version(),
-            "nlp_bench": asdict(origin()),
-            "data": _data(data_path),
-            "packages": {name: installed_version(name) for name in PACKAGES},
-            "variables": {
-                name: "***" if is_secret(name, value) else value
-                for name, value in sorted(everything.items())
-                if KEPT.match(name)
-            },
-            "taken_out": dict(taken_out or {}),
-        },
+    exports = (
+        FROM_ENVIRONMENT.format(name=name) if is_secret(name, value) else f"export {name}={shlex.quote(value)}\n"
+        for name, value in sorted(added.items())
     )
-
-
-def _export(name: str, value: str) -> str:
-    if is_secret(name, value):
-        return FROM_ENVIRONMENT.format(name=name)
-    return f"export {name}={shlex.quote(value)}\n"
-
-
-def _data(prefix: str) -> Any:
-    """Return what `nlp-bench data` recorded of the tokens (parameters, sizes, SHA-256), None for mock or other data."""
-    return (read_object(Path(prefix).parent / "data.json") or None) if prefix else None
+    words = without_secrets(shlex.join(command))
+    write_text(run_dir / "command.txt", f"{''.join(exports)}{words}\n", errors="surrogateescape")
+    kept = {name: value for name, value in sorted({**os.environ, **added}.items()) if KEPT.match(name)}
+    record = {
+        "schema": "nlp-bench/environment/1",
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "cpu": cpu_model(),
+        "python": platform.python_version(),
+        "nlp_bench": asdict(origin()),
+        "data": (read_object(Path(data_path).parent / "data.json") or None) if data_path else None,
+        "packages": {name: installed_version(name) for name in PACKAGES},
+        "variables": {name: "***" if is_secret(name, value) else value for name, value in kept.items()},
+        "taken_out": dict(taken_out or {}),
+    }
+    write_json(run_dir / "environment.json", record)

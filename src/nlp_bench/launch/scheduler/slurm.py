@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from nlp_bench import programs
 from nlp_bench.config.run import Run
@@ -46,44 +47,24 @@ from nlp_bench.reason import Reason
 SUBMIT_TIMEOUT_S = 120
 ANSWER_S = 10.0
 """Seconds for an answer that a person waits for; a healthy controller takes a few hundredths."""
-REASONS: dict[str, Outcome] = {
-    "TimeLimit": Outcome.TIMEOUT,
-    "Deadline": Outcome.TIMEOUT,
-    "NodeDown": Outcome.NODE_FAIL,
-    "OutOfMemory": Outcome.OUT_OF_MEMORY,
-}
+REASONS = {
+    "TimeLimit": Outcome.TIMEOUT, "Deadline": Outcome.TIMEOUT,
+    "NodeDown": Outcome.NODE_FAIL, "OutOfMemory": Outcome.OUT_OF_MEMORY,
+}  # fmt: skip
 """Reasons that name the end of a job whose state is still COMPLETING. Source: JOB REASON CODES of squeue's manual."""
-STATES: dict[str, State | Outcome] = {
-    "PENDING": State.WAITING,
-    "CONFIGURING": State.WAITING,
-    "EXPEDITING": State.WAITING,
-    "POWER_UP_NODE": State.WAITING,
-    "REQUEUED": State.WAITING,
-    "REQUEUE_FED": State.WAITING,
-    "REQUEUE_HOLD": State.WAITING,
-    "RESV_DEL_HOLD": State.WAITING,
-    "SPECIAL_EXIT": State.WAITING,
-    "RUNNING": State.RUNNING,
-    "RESIZING": State.RUNNING,
-    "SIGNALING": State.RUNNING,
-    "STAGE_OUT": State.ENDING,
-    "STOPPED": State.RUNNING,
-    "SUSPENDED": State.RUNNING,
-    "UPDATE_DB": State.RUNNING,
-    "COMPLETING": State.ENDING,
-    "COMPLETED": State.ENDED,
-    "FAILED": Outcome.FAILED,
-    "TIMEOUT": Outcome.TIMEOUT,
-    "DEADLINE": Outcome.TIMEOUT,
-    "CANCELLED": Outcome.CANCELLED,
-    "REVOKED": Outcome.CANCELLED,
-    "PREEMPTED": Outcome.PREEMPTED,
-    "NODE_FAIL": Outcome.NODE_FAIL,
-    "BOOT_FAIL": Outcome.NODE_FAIL,
-    "LAUNCH_FAILED": Outcome.NODE_FAIL,
-    "RECONFIG_FAIL": Outcome.NODE_FAIL,
-    "OUT_OF_MEMORY": Outcome.OUT_OF_MEMORY,
+_MEANINGS: dict[State | Outcome, str] = {
+    State.WAITING: "PENDING CONFIGURING EXPEDITING POWER_UP_NODE REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT",
+    State.RUNNING: "RUNNING RESIZING SIGNALING STOPPED SUSPENDED UPDATE_DB",
+    State.ENDING: "STAGE_OUT COMPLETING",
+    State.ENDED: "COMPLETED",
+    Outcome.FAILED: "FAILED",
+    Outcome.TIMEOUT: "TIMEOUT DEADLINE",
+    Outcome.CANCELLED: "CANCELLED REVOKED",
+    Outcome.PREEMPTED: "PREEMPTED",
+    Outcome.NODE_FAIL: "NODE_FAIL BOOT_FAIL LAUNCH_FAILED RECONFIG_FAIL",
+    Outcome.OUT_OF_MEMORY: "OUT_OF_MEMORY",
 }
+STATES = {word: meaning for meaning, words in _MEANINGS.items() for word in words.split()}
 """What each state means. Source: JOB STATE CODES of squeue's manual, Slurm 22.05 to 25.05 (the newer words are EXPEDITING,
 LAUNCH_FAILED, POWER_UP_NODE, RECONFIG_FAIL and UPDATE_DB)."""
 HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
@@ -357,46 +338,31 @@ class Slurm(Scheduler):
 SCHEDULER = Slurm
 
 
-def job(  # noqa: PLR0913  # one fact each
-    word: str,
-    *,
-    reason: str = "",
-    exit_code: str = "",
-    exit_status: int | None = None,
-    job_id: str = "",
-    source: str = "scontrol",
-    restarts: int = 0,
-    suspended_s: float | None = None,
-    comment: str = "",
-    work_dir: str = "",
-    submitted: dt.datetime | None = None,
-    node_name: str = "",
-) -> Job:
-    """Return what Slurm's words for a job mean; takes its spellings "CANCELLED by 1000", "CANCELLED+" and lower case."""
+def job(word: str, *, reason: str = "", exit_code: str = "", job_id: str = "", **facts: Any) -> Job:
+    """Return what Slurm's words for a job mean; takes its spellings "CANCELLED by 1000", "CANCELLED+" and lower case.
+
+    `facts` are further fields of the job.
+    """
     parts = word.upper().replace("+", " ").split()
     meaning = STATES.get(parts[0], State.UNKNOWN) if parts else State.UNKNOWN
     outcome = meaning if isinstance(meaning, Outcome) else Outcome.UNKNOWN if meaning is State.UNKNOWN else None
     is_held = word.upper() in HELD or "held" in reason.lower()
-    return Job(
+    if exit_code:
+        facts["exit_status"] = _status(exit_code)
+    known = Job(
         state=State.ENDED if isinstance(meaning, Outcome) else meaning,
         word=word,
         reason=reason,
         outcome=outcome,
         reason_outcome=REASONS.get(reason),
-        exit_status=_status(exit_code) if exit_code else exit_status,
         exit_code=exit_code,
         fault=FAULTS.get(exit_code.partition(":")[2]),
         is_memory_suspect=reason == LAUNCH_FAILURE,
         job_id=job_id,
-        source=source,
-        restarts=restarts,
-        suspended_s=suspended_s,
-        comment=comment,
-        work_dir=work_dir,
-        submitted=submitted,
-        node_name=node_name,
+        source="scontrol",
         remedy=f"held: scontrol release {job_id}, or scancel {job_id}" if job_id and is_held else "",
     )
+    return replace(known, **facts)
 
 
 def shown_job(line: str, job_id: str) -> Job:
