@@ -84,7 +84,7 @@ class Submit(Command, LimitOptions, Request):
         from nlp_bench.launch.chain import check_checkpoint, with_wishes
         from nlp_bench.launch.end.ending import read_ending
         from nlp_bench.launch.expected import foretell
-        from nlp_bench.launch.scheduler.local import Waiting, has_ended
+        from nlp_bench.launch.scheduler.local import has_ended, waiting
         from nlp_bench.launch.submission import read_submission
         from nlp_bench.launch.submit import submit
 
@@ -97,7 +97,7 @@ class Submit(Command, LimitOptions, Request):
             check_checkpoint(with_wishes(resolved, Path(), wishes), wishes.load)
         folder.refuse_name(resolved, root(), self.run_dir or root() / "reports/runs", is_snapshot=is_snapshot)
         run_dir = folder.run_folder(root(), resolved, self.run_dir, recorded=self.recorded)
-        with lock.held(run_dir, on_wait=Waiting(run_dir)) as handle:
+        with lock.held(run_dir, on_wait=waiting(run_dir)) as handle:
             if has_ended(run_dir):  # another `submit` had the folder until now
                 return _say_ended(run_dir, is_step=is_step)
             earlier = read_submission(run_dir)

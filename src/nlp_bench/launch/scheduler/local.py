@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,11 +38,12 @@ LAST_GRACE_S = 8
 def train(run: Run, script: Path, *, chain: int, lock: int) -> None:
     """Run the script, as often as the chain has jobs; the outcome is written afterwards, whatever happened."""
     run_dir = script.parent
-    held = _held_job(run)
+    own = get_scheduler(run.launch.launcher).allocation()  # that a person holds; on this machine alone there is none
     for left in reversed(range(chain)):
-        Submission(job_ids=held, parts_left=left).write(run_dir)
+        submission = Submission(job_ids=[own.job_id] if own else [], parts_left=left)
+        submission.write(run_dir)
         try:
-            status = _run_here(run, script, parts_left=left, lock=lock)
+            status = _run_here(run, script, submission, lock=lock)
         except SystemExit as stop:  # the script left it to the parts behind it
             name = signal.Signals(int(str(stop.code)) - 128).name.removeprefix("SIG")
             record_end(run, run_dir, exit_status=int(str(stop.code)), signal_name=name)
@@ -53,10 +54,8 @@ def train(run: Run, script: Path, *, chain: int, lock: int) -> None:
             return
 
 
-def _run_here(run: Run, script: Path, *, parts_left: int, lock: int) -> int:
-    run_dir = script.parent
-    held = _held_job(run)
-    own = os.getpid()
+def _run_here(run: Run, script: Path, submission: Submission, *, lock: int) -> int:
+    run_dir, own = script.parent, os.getpid()
     with (run_dir / "job.out").open("ab") as out, (run_dir / "job.err").open("ab") as err:
         process = subprocess.Popen(
             ["bash", str(script)],
@@ -71,7 +70,7 @@ def _run_here(run: Run, script: Path, *, parts_left: int, lock: int) -> int:
         )
         with _forwarding(process, run_dir):
             try:
-                Submission(job_ids=held, parts_left=parts_left, script_pid=process.pid).write(run_dir)
+                replace(submission, script_pid=process.pid).write(run_dir)
             except NlpBenchError:  # a full disk: without the record nobody would keep the time limit
                 _stop(process)
                 raise
@@ -86,12 +85,6 @@ def _run_here(run: Run, script: Path, *, parts_left: int, lock: int) -> int:
             except subprocess.TimeoutExpired:
                 _notice(run_dir, OVERDUE)
                 return _stop(process)
-
-
-def _held_job(run: Run) -> list[str]:
-    """Return the job of the allocation that a person holds, none on this machine alone."""
-    own = get_scheduler(run.launch.launcher).allocation()
-    return [own.job_id] if own else []
 
 
 def _environment(run: Run, own: int) -> dict[str, str]:
@@ -197,18 +190,16 @@ def has_ended(run_dir: Path) -> bool:
     return read_ending(run_dir) is not None
 
 
-class Waiting:
-    """What a `submit` does while another process holds the folder: say so, once, and end what an earlier one has left."""
+def waiting(run_dir: Path) -> Callable[[], None]:
+    """Return what a `submit` does twice a second while another process holds the folder: say so, once, and end what an earlier one has left."""
+    to_say = [f"nlp-bench: {run_dir} is in use by an earlier submit; waiting for its end"]
 
-    def __init__(self, run_dir: Path) -> None:
-        self.run_dir, self.has_said = run_dir, False
+    def look() -> None:
+        while to_say:
+            print(to_say.pop(), file=sys.stderr)
+        end_left_script(run_dir)
 
-    def __call__(self) -> None:
-        """Look at the folder; called twice a second."""
-        if not self.has_said:
-            print(f"nlp-bench: {self.run_dir} is in use by an earlier submit; waiting for its end", file=sys.stderr)
-            self.has_said = True
-        end_left_script(self.run_dir)
+    return look
 
 
 def end_left_script(run_dir: Path) -> None:
