@@ -1,6 +1,5 @@
 """One run of the history: which run it is, what the columns of its row hold, and how rows are shown."""
 
-import contextlib
 import datetime as dt
 import hashlib
 import json
@@ -9,11 +8,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench import schemas
-from nlp_bench.analysis.observation import Observation, different_runs, digest, opening_of, settings_of
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.analysis.observation import Observation, different_runs, digest
 from nlp_bench.escape import end_of, one_line
-from nlp_bench.files import read_json
+from nlp_bench.files import read_object
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import Estimate, Uncertainty
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
@@ -149,20 +146,27 @@ SHORT = tuple(name for name in COLUMNS if name not in {"settings", "entry"})
 
 def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     """Return the row of a run that a report has read."""
+    run = Observation.of(entry)
+    estimate, system = run.estimate, run.settings.get("system")
     low, high = entry.ci95 or (None, None)
-    measured = entry.throughput
-    estimate = measured.estimate if measured else None
-    settings = settings_of(entry)
-    system = settings.get("system")
-    kept = {_ESTIMATE: asdict(estimate) if estimate else None, _OPENING: opening_of(entry.records)}
+    kept = {_ESTIMATE: asdict(estimate) if estimate else None, _OPENING: run.opening}
+    folder, files = run_folder(entry), files_of(entry)
+    asked, ending = (read_object(folder / file) if folder else {} for file in ("run.json", "outcome.json"))
+    moment = _moment(ending.get("ended"))
+    if moment is None and files:
+        moment = dt.datetime.fromtimestamp(files[-1].stat().st_mtime, dt.timezone.utc).astimezone()
+    moment = moment or dt.datetime.fromisoformat(added)
     row = Row(
         key=key_of(entry),
         name=name,
         added=added,
-        **_files(entry, added),
+        ended=moment.isoformat(timespec="seconds"),
+        ended_s=moment.timestamp(),
         # The history is read from other folders and on other days.
         source=str(Path(entry.source).absolute()) if Path(entry.source).exists() else entry.source,
-        system=str(system.value) if system else None,
+        nlp_bench_commit=_text(lookup(asked, "nlp_bench.commit")),
+        job_id=_text(ending.get("job_id")),
+        system=_text(system.value if system else None),
         model=entry.model,
         accelerator=entry.accelerator,
         num_gpus=entry.num_gpus,
@@ -175,8 +179,8 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
         time_to_report_s=time_to_report_s(REPORT_TOKENS, entry.steady),
         standard_error=estimate.standard_error if estimate else None,
         degrees=estimate.degrees if estimate else None,
-        num_intervals=measured.window.num_records if measured else None,
-        settings=json.dumps({key: [found.value, found.source] for key, found in settings.items()}),
+        num_intervals=run.num_intervals,
+        settings=json.dumps({key: [found.value, found.source] for key, found in run.settings.items()}),
         entry=json.dumps({**entry.to_json(REPORT_TOKENS), **kept}),
     )
     # SQLite takes UTF-8 alone: a path of other bytes has them as escapes.
@@ -185,25 +189,8 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     return replace(row, **changed)
 
 
-def _files(entry: RunResult, added: str) -> dict[str, Any]:
-    """Return when the run ended, its commit and its job, as far as its files tell."""
-    folder, files = run_folder(entry), files_of(entry)
-    records: dict[str, dict[str, Any]] = {schemas.RUN: {}, schemas.OUTCOME: {}}
-    for schema, file in ((schemas.RUN, "run.json"), (schemas.OUTCOME, "outcome.json")):
-        with contextlib.suppress(NlpBenchError):
-            records[schema] = read_json(folder / file, schema) if folder else {}
-    run, ending = records[schemas.RUN], records[schemas.OUTCOME]
-    moment = _moment(ending.get("ended"))
-    if moment is None and files:
-        moment = dt.datetime.fromtimestamp(files[-1].stat().st_mtime, dt.timezone.utc).astimezone()
-    moment = moment or dt.datetime.fromisoformat(added)
-    job_id = ending.get("job_id")
-    return {
-        "ended": moment.isoformat(timespec="seconds"),
-        "ended_s": moment.timestamp(),
-        "nlp_bench_commit": lookup(run, "nlp_bench.commit"),
-        "job_id": None if job_id is None else str(job_id),
-    }
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _moment(text: object) -> dt.datetime | None:
@@ -225,20 +212,9 @@ def without_copies(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
 
 
 _MAX_SOURCE = 40
-_RIGHT = frozenset(
-    (
-        "id",
-        "tokens/s",
-        "95 % interval",
-        "time s",
-        "runs",
-        "failed",
-        "levels",
-        "level tokens/s",
-        "latest",
-        "against level",
-    )
-)
+_RIGHT = {
+    "id", "tokens/s", "95 % interval", "time s", "runs", "failed", "levels", "level tokens/s", "latest", "against level",
+}  # fmt: skip
 
 
 def table(lines: Sequence[dict[str, str]]) -> str:

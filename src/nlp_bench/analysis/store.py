@@ -153,10 +153,8 @@ def open_to_read(path: Path) -> Iterator[Store]:
     if not path.is_file():
         raise UsageError(f"--file {path} does not exist; fill it with: nlp-bench history add PATH --file {path}")
     with _told(path), contextlib.ExitStack() as stack:
-        with (
-            contextlib.suppress(OSError),
-            _patience(path),
-        ):  # keep writers out, where there is a lock file that we may open
+        # Keep writers out, where there is a lock file that we may open.
+        with contextlib.suppress(OSError), _patience(path):
             fcntl.flock(stack.enter_context(lock_of(path).open("rb")), fcntl.LOCK_SH)
         path.open("rb").close()  # SQLite does not say why it cannot
         with _patience(path), contextlib.closing(_reader(path)) as connection:
