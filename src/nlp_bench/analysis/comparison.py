@@ -15,8 +15,7 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import FREE, FROZEN, Setting
 from nlp_bench.show.table import Column, as_text, columns_of
 
-MODEL = ("num_layers", "hidden_size", "seq_length")
-"""Who shows none of these does not show what was trained."""
+MODEL = ("num_layers", "hidden_size", "seq_length")  # who shows none of these does not show what was trained
 _PLACE = tuple(dict.fromkeys((*MACHINE, "nodes", "gpus_per_node", "world_size")))
 HISTORY = "history:"
 NOT_SHOWN = "not shown"
@@ -28,10 +27,8 @@ Settings = Mapping[str, Setting]
 class Difference:
     """One name on which two configurations do not agree."""
 
-    name: str
-    """As Megatron-LM names the argument."""
-    a: Setting | None
-    """What A says, None where it does not."""
+    name: str  # as Megatron-LM names the argument
+    a: Setting | None  # what A says, None where it does not
     b: Setting | None
 
     def to_json(self) -> dict[str, Any]:
@@ -45,14 +42,11 @@ class Difference:
 class Differences:
     """All of them, by what they mean."""
 
-    workload: tuple[Difference, ...]
-    """Frozen by the rules and not the same: these two did different work."""
+    workload: tuple[Difference, ...]  # frozen by the rules and not the same: these two did different work
     not_shown: tuple[Difference, ...]
     """Frozen by the rules and shown by one of them only, or the model shown by neither."""
-    free: tuple[Difference, ...]
-    """What a person may tune."""
-    machine: tuple[Difference, ...]
-    """Where they ran."""
+    free: tuple[Difference, ...]  # what a person may tune
+    machine: tuple[Difference, ...]  # where they ran
 
 
 def differences(a: Settings, b: Settings) -> Differences:
@@ -146,16 +140,12 @@ def _unique(pools: Iterable[Pool], without: Sequence[str]) -> dict[object, Pool]
 class Wanted:
     """What the command line says about reading both sides."""
 
-    overrides: Overrides
-    """Sizes that logs do not state."""
-    trust: bool = False
-    """Whether a person vouches that logs which state little are of one workload."""
-    history: Path | None = None
-    """The file that `history:NAME` is looked up in, None for the default one."""
+    overrides: Overrides  # sizes that logs do not state
+    trust: bool = False  # whether a person vouches that logs which state little are of one workload
+    history: Path | None = None  # the file that `history:NAME` is looked up in, None for the default one
     allow_measured: bool = False
     """Whether logs that do not show how their run ended count as repeats of each other, too."""
-    scatter: str | None = None
-    """Repeated runs of A's machine, as a side is named."""
+    scatter: str | None = None  # repeated runs of A's machine, as a side is named
 
     def pooled(self, runs: Iterable[Observation]) -> list[Pool]:
         """Return the configurations of `runs`."""
@@ -166,12 +156,9 @@ class Wanted:
 class Side:
     """A or B."""
 
-    label: str
-    """As it was named."""
-    pools: tuple[Pool, ...]
-    """Its configurations, also those whose runs have no number."""
-    unreadable: tuple[Observation, ...] = ()
-    """What is no run of any known configuration."""
+    label: str  # as it was named
+    pools: tuple[Pool, ...]  # its configurations, also those whose runs have no number
+    unreadable: tuple[Observation, ...] = ()  # what is no run of any known configuration
     repeats: tuple[Pool, ...] = ()
     """Further runs that show what runs of the machine differ by; of one run of the history those before it."""
 
@@ -264,8 +251,7 @@ class Compared:
     a: Pool
     b: Pool
     differences: Differences
-    statistic: Statistic | None
-    """What their runs show, None where one of them has no run with a number."""
+    statistic: Statistic | None  # what their runs show, None where one of them has no run with a number
 
     @cached_property
     def num_shared(self) -> int:
@@ -278,15 +264,12 @@ class Compared:
 class Comparison:
     """All of it."""
 
-    a: Side
-    """The first side: the baseline."""
+    a: Side  # the first side: the baseline
     b: Side
-    compared: tuple[Compared, ...]
-    """The configurations of both, at least one."""
+    compared: tuple[Compared, ...]  # the configurations of both, at least one
     only_a: tuple[Pool, ...]
     only_b: tuple[Pool, ...]
-    vouched: bool
-    """Whether a person says that the workload is the same where the logs do not show it."""
+    vouched: bool  # whether a person says that the workload is the same where the logs do not show it
     tokens: int
     gates: tuple[Gate, ...] = ()
 

@@ -23,15 +23,11 @@ UNEQUAL = 0.02
 MOST_RUNS = 1.25
 """Times as many runs as the other side has. Beyond it the pooled t is wrong often where the few scatter more, and finds little where the
 many do."""
-FEW_SCATTER = 0.3
-"""Of the F test, one-sided, that finds that the few scatter more."""
-USUAL_SCATTER = 0.01
-"""What runs are taken to differ by where nobody knows, when the runs that are missing are counted."""
-POWER = 0.8
-"""Share of the comparisons that shall decide with so many runs."""
+FEW_SCATTER = 0.3  # of the F test, one-sided, that finds that the few scatter more
+USUAL_SCATTER = 0.01  # what runs are taken to differ by where nobody knows, when the runs that are missing are counted
+POWER = 0.8  # share of the comparisons that shall decide with so many runs
 MAX_EACH = 200
-_EXACT = 1e-15
-"""Relative standard error of a side whose uncertainty stands on the other."""
+_EXACT = 1e-15  # relative standard error of a side whose uncertainty stands on the other
 
 
 class Basis(Enum):
@@ -101,22 +97,15 @@ class Scatter:
 class Statistic:
     """The comparison of two pools."""
 
-    value: float
-    """Rate of B / rate of A."""
-    ratio: Ratio | None
-    """The same with its interval, None where the runs do not show their scatter."""
-    both_sides: Ratio | None = None
-    """The same with the interval of two one-sided tests at 5 % each."""
+    value: float  # rate of B / rate of A
+    ratio: Ratio | None  # the same with its interval, None where the runs do not show their scatter
+    both_sides: Ratio | None = None  # the same with the interval of two one-sided tests at 5 % each
     basis: Basis
     method: Method = Method.POOLED
-    known: Scatter | None = None
-    """What other runs of the machine differ by, None where nobody knows."""
-    is_used: bool = False
-    """Whether that is part of the interval: not where the compared runs scatter more (F test)."""
-    scatter: Scatter | None = None
-    """What runs differ by, None where it is not known."""
-    level: float
-    """Of the interval: 95 % for all comparisons of one table together (Bonferroni)."""
+    known: Scatter | None = None  # what other runs of the machine differ by, None where nobody knows
+    is_used: bool = False  # whether that is part of the interval: not where the compared runs scatter more (F test)
+    scatter: Scatter | None = None  # what runs differ by, None where it is not known
+    level: float  # of the interval: 95 % for all comparisons of one table together (Bonferroni)
 
     @property
     def is_provable(self) -> bool:
@@ -211,10 +200,8 @@ class Word(Enum):
 class Gate:
     """The rule."""
 
-    percent: float
-    """B may be slower by this much; above 0, below 100."""
-    strict: bool = False
-    """Whether what is not proven stops too."""
+    percent: float  # B may be slower by this much; above 0, below 100
+    strict: bool = False  # whether what is not proven stops too
     equivalence: bool = False
     """Whether A may not be slower than B by more than that either: two one-sided tests at 5 % each (Schuirmann 1987,
     doi:10.1007/BF01068419), which is an interval at 90 %."""

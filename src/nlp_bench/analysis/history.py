@@ -65,44 +65,30 @@ _ESTIMATE, _OPENING = "estimate", "opening"
 class Row:
     """One run."""
 
-    id: int = 0
-    """Its number in the file, 0 before it is there."""
-    key: str
-    """Which run it is: `history.key`."""
-    name: str = ""
-    """A name that a person gave to it and perhaps to others."""
-    added: str = ""
-    """When it came into the file, ISO 8601 with offset."""
-    ended: str
-    """When the run ended, else when its log was last written; ISO 8601 with offset."""
-    ended_s: float
-    """The same in seconds since 1970, to sort by."""
+    id: int = 0  # its number in the file, 0 before it is there
+    key: str  # which run it is: `history.key`
+    name: str = ""  # given by a person to it and perhaps to others
+    added: str = ""  # when it came into the file, ISO 8601 with offset
+    ended: str  # when the run ended, else when its log was last written; ISO 8601 with offset
+    ended_s: float  # the same in seconds since 1970, to sort by
     source: str
-    nlp_bench_commit: str | None = None
-    """Of the checkout that ran it, where run.json tells."""
+    nlp_bench_commit: str | None = None  # of the checkout that ran it, where run.json tells
     job_id: str | None = None
     system: str | None = None
     model: str | None = None
     accelerator: str | None = None
     num_gpus: int | None = None
-    identity: str
-    """Short name of workload, configuration and machine: equal for repeats."""
+    identity: str  # short name of workload, configuration and machine: equal for repeats
     outcome: str
-    tokens_per_second_reference: float | None = None
-    """By the published formula."""
-    tokens_per_second_steady: float | None = None
-    """Over the steady window."""
-    ci95_low: float | None = None
-    """Lower end of its 95 % interval, tokens per second."""
+    tokens_per_second_reference: float | None = None  # by the published formula
+    tokens_per_second_steady: float | None = None  # over the steady window
+    ci95_low: float | None = None  # lower end of its 95 % interval, tokens per second
     ci95_high: float | None = None
-    time_to_report_s: float | None = None
-    """Seconds for 20 million tokens at the steady rate."""
-    standard_error: float | None = None
-    """Of the mean seconds per token within the run."""
+    time_to_report_s: float | None = None  # seconds for 20 million tokens at the steady rate
+    standard_error: float | None = None  # of the mean seconds per token within the run
     degrees: float | None = None
     num_intervals: int | None = None
-    settings: str = "{}"
-    """JSON of what is known of workload, configuration and machine: name to [value, source]."""
+    settings: str = "{}"  # JSON of what is known of workload, configuration and machine: name to [value, source]
     entry: str = "{}"
     """JSON of the run's object in nlp-bench/report/1, its `Estimate` as `estimate`, and what its first records are known by as `opening`."""
 
@@ -140,8 +126,7 @@ class Row:
 
 
 COLUMNS = tuple(field.name for field in fields(Row))
-SHORT = tuple(name for name in COLUMNS if name not in {"settings", "entry"})
-"""Without the two long texts."""
+SHORT = tuple(name for name in COLUMNS if name not in {"settings", "entry"})  # without the two long texts
 
 
 def row_of(entry: RunResult, *, name: str, added: str) -> Row:

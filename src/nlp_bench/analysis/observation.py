@@ -13,10 +13,8 @@ from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.workload import FREE, FROZEN, Setting, Value
 from nlp_bench.outcome import Outcome
 
-MACHINE = ("system", "accelerator", "gpu", "num_gpus")
-"""Where it ran."""
-NAMES = (*FROZEN, *FREE, "model", *MACHINE)
-"""What makes two runs repeats of each other."""
+MACHINE = ("system", "accelerator", "gpu", "num_gpus")  # where it ran
+NAMES = (*FROZEN, *FREE, "model", *MACHINE)  # what makes two runs repeats of each other
 _SIZES = {"seq_length": "sequence_length", "global_batch_size": "global_batch_size", "num_gpus": "num_gpus"}
 """What a number is computed with, under both its names."""
 
@@ -76,25 +74,18 @@ class Observation:
 
     source: str
     outcome: Outcome
-    seconds_per_token: float | None = None
-    """Inverse of the steady rate, None where there is no number."""
-    estimate: Estimate | None = None
-    """The same with its uncertainty within the run, None where that cannot be given."""
+    seconds_per_token: float | None = None  # inverse of the steady rate, None where there is no number
+    estimate: Estimate | None = None  # the same with its uncertainty within the run, None where that cannot be given
     num_intervals: int | None = None
-    sustained_tokens_per_second: float | None = None
-    """Over the wall clock, None where the log has none."""
+    sustained_tokens_per_second: float | None = None  # over the wall clock, None where the log has none
     ending_seconds_per_token: float | None = None
     """The same at the slower speed at which the run ends, None where it ends as it ran."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
     """What is known of workload, configuration and machine."""
-    program: str | None = None
-    """The dialect of its log: two programs are no repeats of each other."""
-    reasons: tuple[str, ...] = ()
-    """Why there is no number, or what to know about it."""
-    opening: str | None = None
-    """What `opening_of` gives for its first records."""
-    key: str | None = None
-    """Which run it is, by the content of its files, where that was asked for."""
+    program: str | None = None  # the dialect of its log: two programs are no repeats of each other
+    reasons: tuple[str, ...] = ()  # why there is no number, or what to know about it
+    opening: str | None = None  # what `opening_of` gives for its first records
+    key: str | None = None  # which run it is, by the content of its files, where that was asked for
 
     @classmethod
     def of(cls, entry: RunResult) -> "Observation":
@@ -125,8 +116,7 @@ class Observation:
 _TIMES = ("elapsed_s", "tokens_per_second", "tokens_per_second_per_device", "samples_per_second", "samples_per_second_per_device",
           "clock_s", "stamp_s")  # fmt: skip
 """Of which a record has one at least, the best one first."""
-_DIFFERENT = 4
-"""Times that the first records have to hold: rounded ones are alike in two runs."""
+_DIFFERENT = 4  # times that the first records have to hold: rounded ones are alike in two runs
 
 
 def opening_of(records: Records) -> str | None:

@@ -23,8 +23,7 @@ PASSED_OVER = frozenset(
     }
 )  # fmt: skip
 """What a log prints that is no choice of configuration, or is the same choice under a second name."""
-LOG_INTERVAL = 10
-"""Iterations per logged line of the benchmark's runs, for a published row that does not say."""
+LOG_INTERVAL = 10  # iterations per logged line of the benchmark's runs, for a published row that does not say
 LAYOUT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size")
 """Logs that do not print these may differ in them: they are never taken for repeats."""
 _WHERE = ("model", "system", "gpu", "accelerator")
@@ -107,8 +106,7 @@ def cell(value: Value | None) -> str:
 class Point:
     """What is known of one configuration at one size."""
 
-    entries: tuple[RunResult, ...]
-    """All of its runs, those with a number first; at least one."""
+    entries: tuple[RunResult, ...]  # all of its runs, those with a number first; at least one
     pool: Pool | None
     """Those that were measured; None for published rows, failures, and logs that contradict their run.json."""
     contradictions: tuple[str, ...] = ()

@@ -20,8 +20,7 @@ from nlp_bench.measure.workload import Setting
 from nlp_bench.outcome import Outcome
 from nlp_bench.show.table import percentage
 
-USUAL_RUNS = 5
-"""Runs that a first measurement should have: with 5 the factor of Student's t is 2.8, with 2 it is 12.7."""
+USUAL_RUNS = 5  # runs that a first measurement should have: with 5 the factor of Student's t is 2.8, with 2 it is 12.7
 MAX_RUNS = 10_000
 
 
@@ -29,12 +28,9 @@ MAX_RUNS = 10_000
 class Pool:
     """All runs of one configuration."""
 
-    runs: tuple[Observation, ...]
-    """Those with a number, each once."""
-    without_number: tuple[Observation, ...] = ()
-    """Those of the same configuration that ended otherwise."""
-    copies: tuple[Observation, ...] = ()
-    """The same runs under a second name, whole or cut: no repeats."""
+    runs: tuple[Observation, ...]  # those with a number, each once
+    without_number: tuple[Observation, ...] = ()  # those of the same configuration that ended otherwise
+    copies: tuple[Observation, ...] = ()  # the same runs under a second name, whole or cut: no repeats
 
     @property
     def settings(self) -> Mapping[str, Setting]:

@@ -31,25 +31,19 @@ from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import heading
 
 SECONDS_PER_DAY = 86400
-TOLERANCE = 0.02
-"""Without an interval, an efficiency above 1 + this is called super-linear."""
+TOLERANCE = 0.02  # without an interval, an efficiency above 1 + this is called super-linear
 _CALLED = re.compile(r"(strong|weak)[\s_-]*scal", re.IGNORECASE)
-_FOLLOWS = ("global_batch_size", "data_parallel_size", "gradient_accumulation_steps")
-"""What follows from the size."""
+_FOLLOWS = ("global_batch_size", "data_parallel_size", "gradient_accumulation_steps")  # what follows from the size
 
 
 class Kind(str, Enum):
     """What stays the same along a curve. Terms: Amdahl (strong), Gustafson (weak)."""
 
-    STRONG = "strong"
-    """The global batch: the same work on more GPUs."""
-    WEAK = "weak"
-    """The batch per GPU: the work grows with the GPUs."""
+    STRONG = "strong"  # the global batch: the same work on more GPUs
+    WEAK = "weak"  # the batch per GPU: the work grows with the GPUs
     MIXED = "mixed"
-    UNKNOWN = "unknown"
-    """The batch of a point is not stated."""
-    NONE = "none"
-    """One size only: no curve."""
+    UNKNOWN = "unknown"  # the batch of a point is not stated
+    NONE = "none"  # one size only: no curve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +51,7 @@ class Place:
     """One point of a curve."""
 
     point: Point
-    baseline: Point | None
-    """The point it is held against, None where no run of that size has a number."""
+    baseline: Point | None  # the point it is held against, None where no run of that size has a number
     changed: tuple[str, ...] = ()
     """What is configured differently from the baseline, as "PP 8 -> 16"."""
 
@@ -120,15 +113,11 @@ class Curve:
     """All sizes of one workload on one machine."""
 
     title: str
-    table: str | None
-    """The file of a published curve."""
+    table: str | None  # the file of a published curve
     kind: Kind
-    why: str
-    """Why it is of that kind, in one sentence."""
-    places: tuple[Place, ...]
-    """Sorted by GPUs, then by batch."""
-    notes: tuple[str, ...]
-    """What to know, one sentence each."""
+    why: str  # why it is of that kind, in one sentence
+    places: tuple[Place, ...]  # sorted by GPUs, then by batch
+    notes: tuple[str, ...]  # what to know, one sentence each
 
     @property
     def heading(self) -> str:
@@ -152,11 +141,9 @@ class ScalingReport:
     """Everything that the writers need."""
 
     curves: Sequence[Curve]
-    unplaced: Sequence[RunResult]
-    """Runs whose number of GPUs nobody states."""
+    unplaced: Sequence[RunResult]  # runs whose number of GPUs nobody states
     tokens: int
-    baseline_gpus: int | None = None
-    """Size of the baseline, where a person chose it."""
+    baseline_gpus: int | None = None  # size of the baseline, where a person chose it
 
     def to_json(self) -> dict[str, Any]:
         """Return the record nlp-bench/scaling/1; missing is null."""
@@ -267,9 +254,8 @@ def _misnamed(points: Sequence[Point], kind: Kind) -> list[str]:
     if kind not in {Kind.STRONG, Kind.WEAK}:
         return []
     entries = [entry for point in points for entry in point.entries]
-    for source in (
-        s for e in entries for s in ((e.published.source, e.published.table) if e.published else (e.source,))
-    ):
+    names = [(e.published.source, e.published.table) if e.published else (e.source,) for e in entries]
+    for source in (name for pair in names for name in pair):
         called = _CALLED.search(source)
         if called and (word := called[1].lower()) != kind.value:
             return [f"the source calls it {word} scaling ({source}), the batch sizes make it {kind.value} scaling"]
@@ -300,10 +286,9 @@ def _interval_notes(points: Sequence[Point]) -> list[str]:
         return []
     if all(point.published for point in points):
         return ["published rates: without logs there is no window and no interval"]
-    single = all(point.num_counted == 1 for point in points)
-    return (
-        ["one run per point: the intervals hold the scatter within each run, not what runs differ by"] if single else []
-    )
+    if all(point.num_counted == 1 for point in points):
+        return ["one run per point: the intervals hold the scatter within each run, not what runs differ by"]
+    return []
 
 
 def agrees(computed: float, printed: str, slack: float = 0.0) -> bool:

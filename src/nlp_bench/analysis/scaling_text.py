@@ -42,14 +42,10 @@ def _document(report: ScalingReport, style: Style) -> str:
     blocks = []
     for heading, group, said in parts:
         places = [(curve, place) for curve in group for place in curve.places]
-        blocks += [
-            [*style.heading(heading), *style.table(curve_table(places, report.tokens))],
-            [*map(style.sentence, said)],
-        ]
-    blocks += [
-        [*map(style.sentence, lines)] for lines in (not_placed(report.unplaced), _legend(report) if curves else [])
-    ]
-    return as_document(*blocks)
+        blocks.append([*style.heading(heading), *style.table(curve_table(places, report.tokens))])
+        blocks.append([*map(style.sentence, said)])
+    below = (not_placed(report.unplaced), _legend(report) if curves else [])
+    return as_document(*blocks, *([*map(style.sentence, lines)] for lines in below))
 
 
 FORMATS: dict[str, Callable[[ScalingReport], str]] = {
@@ -102,10 +98,8 @@ def _legend(report: ScalingReport) -> list[str]:
     ]
 
 
-MAX_CURVES = 6
-"""As many have a colour of their own."""
-CLOSE = 1.15
-"""Sizes nearer than this factor share one label."""
+MAX_CURVES = 6  # as many have a colour of their own
+CLOSE = 1.15  # sizes nearer than this factor share one label
 _KINDS = {Kind.STRONG: ", strong", Kind.WEAK: ", weak"}
 SHAPES: dict[str, Shape] = {"super-linear": "triangle", "one sample": "square"}
 

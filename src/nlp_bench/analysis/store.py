@@ -34,8 +34,7 @@ REMEDIES_OF_SQLITE = {
 """What SQLite says of the operating system's errors, which it hides, and what a person can do."""
 
 VERSION = 1
-APPLICATION = 0x6E6C7062
-"""The letters nlpb."""
+APPLICATION = 0x6E6C7062  # the letters nlpb
 WAIT_S = 60.0
 _TYPES = {
     "id": "INTEGER PRIMARY KEY", "key": "TEXT NOT NULL UNIQUE", "ended_s": "REAL", "num_gpus": "INTEGER",
@@ -51,12 +50,10 @@ class Filter:
 
     ids: Sequence[int] | None = None
     name: str | None = None
-    identity: str | None = None
-    """Short name of the configuration, or its beginning."""
+    identity: str | None = None  # short name of the configuration, or its beginning
     model: str | None = None
     system: str | None = None
-    last: int | None = None
-    """The latest ones only."""
+    last: int | None = None  # the latest ones only
 
     def where(self) -> tuple[str, list[Any]]:
         """Return the condition of an SQL query and its values."""
@@ -242,8 +239,7 @@ def _told(path: Path) -> Iterator[None]:
 
 
 MAX_LAST = 500
-EARLIER = 20
-"""Runs before a single one that show what runs differ by."""
+EARLIER = 20  # runs before a single one that show what runs differ by
 _DIGEST = re.compile(r"[0-9a-f]{6,12}")
 _FORMS = "last (the run before the other side's), last-N (the N before), a number, a name, or a configuration (12 hex digits)"
 

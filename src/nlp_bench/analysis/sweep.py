@@ -34,8 +34,7 @@ from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import FREE, heading
 
-MAX_NAMED = 6
-"""As many winners are named in the sentence."""
+MAX_NAMED = 6  # as many winners are named in the sentence
 
 
 def winners(estimates: Sequence[Estimate], level: float = LEVEL) -> list[bool]:
@@ -61,32 +60,23 @@ def winners(estimates: Sequence[Estimate], level: float = LEVEL) -> list[bool]:
 class Standing(str, Enum):
     """Where a configuration stands."""
 
-    WINNER = "winner"
-    """The only one that may be the best."""
-    TIED = "tied for best"
-    """May be the best, as others may."""
-    SLOWER = "slower"
-    """Another one is faster beyond doubt."""
-    ALONE = "alone"
-    """The only one with an interval, so that nothing is there to be told from."""
-    UNDECIDED = "no interval"
-    """Has a rate without an interval, so that nothing can be said."""
-    FAILED = "no number"
-    """No run of it has a number."""
-    CONTRADICTED = "not ranked"
-    """Its log says that something else ran than run.json asked for."""
+    WINNER = "winner"  # the only one that may be the best
+    TIED = "tied for best"  # may be the best, as others may
+    SLOWER = "slower"  # another one is faster beyond doubt
+    ALONE = "alone"  # the only one with an interval, so that nothing is there to be told from
+    UNDECIDED = "no interval"  # has a rate without an interval, so that nothing can be said
+    FAILED = "no number"  # no run of it has a number
+    CONTRADICTED = "not ranked"  # its log says that something else ran than run.json asked for
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Ranked:
     """One configuration."""
 
     point: Point
-    rank: int | None
-    """1 is the fastest measured; None without a rate."""
+    rank: int | None  # 1 is the fastest measured; None without a rate
     standing: Standing
-    ratio: Ratio | None
-    """Its rate / that of the fastest with an interval; None without one and for the fastest itself."""
+    ratio: Ratio | None  # its rate / that of the fastest with an interval; None without one and for the fastest itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +86,9 @@ class Sweep:
     title: str
     num_gpus: int
     is_cpu: bool
-    is_known: bool
-    """Whether it is said which model was trained."""
-    rows: tuple[Row, ...]
-    """The fastest first, then what has no number."""
-    names: tuple[str, ...]
-    """The settings in which configurations differ."""
+    is_known: bool  # whether it is said which model was trained
+    rows: tuple[Ranked, ...]  # the fastest first, then what has no number
+    names: tuple[str, ...]  # the settings in which configurations differ
 
     @property
     def heading(self) -> str:
@@ -116,7 +103,7 @@ class Sweep:
         return len(self.rows) > 1 and bool(self.names) and self.is_known and (has_failed or bool(self.winners))
 
     @property
-    def winners(self) -> list[Row]:
+    def winners(self) -> list[Ranked]:
         """Those that may be the best."""
         return self.of(Standing.WINNER, Standing.TIED)
 
@@ -132,11 +119,11 @@ class Sweep:
         is_named = self.is_of_single_runs and self.winners
         return "; one run each, so what runs differ by is not in it: repeat them" if is_named else ""
 
-    def of(self, *standings: Standing) -> list[Row]:
+    def of(self, *standings: Standing) -> list[Ranked]:
         """Return the configurations that stand so."""
         return [row for row in self.rows if row.standing in standings]
 
-    def words(self, row: Row) -> str:
+    def words(self, row: Ranked) -> str:
         """Return what tells the configuration from the others, or the source where nothing is known to differ."""
         found = ((name, row.point.settings.get(name)) for name in self.names)
         said = [f"{heading(name)} {cell(setting.value) if setting else 'not stated'}" for name, setting in found]
@@ -144,19 +131,15 @@ class Sweep:
 
     def sentence(self) -> str:
         """Return who won, in one sentence."""
-        found, lost, undecided = (
-            self.winners,
-            self.of(Standing.FAILED, Standing.CONTRADICTED),
-            self.of(Standing.UNDECIDED),
-        )
+        found, undecided = self.winners, self.of(Standing.UNDECIDED)
+        lost = self.of(Standing.FAILED, Standing.CONTRADICTED)
         if len(lost) == len(self.rows):
             return "no winner: every configuration failed"
         if alone := self.of(Standing.ALONE):
             said = f"no winner can be named: {self.words(alone[0])} alone has an interval"
         elif not found:
-            said = (
-                f"no winner can be named: no rate has an interval; the fastest measured is {self.words(self.rows[0])}"
-            )
+            fastest = self.words(self.rows[0])
+            said = f"no winner can be named: no rate has an interval; the fastest measured is {fastest}"
         elif len(found) > 1:
             named = "; ".join(self.words(row) for row in found[:MAX_NAMED])
             more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
@@ -173,10 +156,8 @@ class Sweep:
 class SweepReport:
     """Everything that the writers need."""
 
-    sweeps: Sequence[Sweep]
-    """One for each workload, machine and number of GPUs."""
-    unplaced: Sequence[RunResult]
-    """Runs whose number of GPUs nobody states."""
+    sweeps: Sequence[Sweep]  # one for each workload, machine and number of GPUs
+    unplaced: Sequence[RunResult]  # runs whose number of GPUs nobody states
     tokens: int
 
     def to_json(self) -> dict[str, Any]:
@@ -225,7 +206,7 @@ def _sweep(entries: Sequence[RunResult], *, allow_measured: bool) -> Sweep:
     best = [id(point) for (point, _), is_kept in zip(judged, kept, strict=True) if is_kept]
     is_alone = len(judged) == 1 and sum(point.tokens_per_second is not None for point in points) > 1
 
-    def row(rank: int, point: Point) -> Row:
+    def row(rank: int, point: Point) -> Ranked:
         estimate, is_measured = point.estimate, bool(point.tokens_per_second)
         standing = (
             Standing.CONTRADICTED if point.contradictions
@@ -238,7 +219,7 @@ def _sweep(entries: Sequence[RunResult], *, allow_measured: bool) -> Sweep:
         )  # fmt: skip
         is_behind = judged and is_measured and estimate and point is not judged[0][0]
         ratio = ratio_of(judged[0][1], estimate) if is_behind and estimate else None
-        return Row(point=point, rank=rank if is_measured else None, standing=standing, ratio=ratio)
+        return Ranked(point=point, rank=rank if is_measured else None, standing=standing, ratio=ratio)
 
     return Sweep(
         title=title(entries[0]),
@@ -250,7 +231,7 @@ def _sweep(entries: Sequence[RunResult], *, allow_measured: bool) -> Sweep:
     )
 
 
-def record(sweep: Sweep, row: Row, tokens: int) -> dict[str, Any]:
+def record(sweep: Sweep, row: Ranked, tokens: int) -> dict[str, Any]:
     """Return one configuration; `settings` holds what it is, whether it varies or not."""
     point, rate, ratio = row.point, row.point.tokens_per_second, row.ratio
     low, high = point.interval or (None, None)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from nlp_bench.analysis.points import cell, not_placed
-from nlp_bench.analysis.sweep import Row, Standing, Sweep, SweepReport, record
+from nlp_bench.analysis.sweep import Ranked, Standing, Sweep, SweepReport, record
 from nlp_bench.escape import end_of
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import Value, heading
@@ -54,10 +54,8 @@ def _document(report: SweepReport, style: Style) -> str:
         ranked = style.table(sweep_table(sweep, report.tokens))
         blocks += [[title, *space, style.sentence(sweep.sentence()), *space, *ranked]]
         blocks += [[*map(style.sentence, _notes(sweep))]]
-    blocks += [
-        [*map(style.sentence, lines)] for lines in (not_placed(report.unplaced), [LEGEND] if report.sweeps else [])
-    ]
-    return as_document(*blocks)
+    below = (not_placed(report.unplaced), [LEGEND] if report.sweeps else [])
+    return as_document(*blocks, *([*map(style.sentence, lines)] for lines in below))
 
 
 FORMATS: dict[str, Callable[[SweepReport], str]] = {
@@ -75,7 +73,7 @@ def sweep_table(sweep: Sweep, tokens: int) -> list[Column]:
     return shown(columns_of(rows, {"standing", "outcome", "source", *words}))
 
 
-def _cells(sweep: Sweep, row: Row, tokens: int, *, has_failed: bool) -> Iterator[tuple[str, str]]:
+def _cells(sweep: Sweep, row: Ranked, tokens: int, *, has_failed: bool) -> Iterator[tuple[str, str]]:
     """Yield heading and cell of each column; of the settings those that vary."""
     point, counted, total = row.point, row.point.num_counted, len(row.point.entries)
     time_s = time_to_report_s(tokens, point.tokens_per_second)
@@ -108,12 +106,10 @@ def _notes(sweep: Sweep) -> list[str]:
 
 
 MAX_SWEEPS = 4
-MAX_CELLS = 20
-"""Rows or columns of a heat map; larger ones become a ranking."""
+MAX_CELLS = 20  # rows or columns of a heat map; larger ones become a ranking
 RANKED = (Standing.WINNER, Standing.TIED, Standing.SLOWER, Standing.ALONE, Standing.UNDECIDED)
 """Each has a colour of its own."""
-FOLLOWS = ("data_parallel_size", "gradient_accumulation_steps", "global_batch_size")
-"""Settings that others may imply."""
+FOLLOWS = ("data_parallel_size", "gradient_accumulation_steps", "global_batch_size")  # settings that others may imply
 
 
 def sweep_charts(report: SweepReport) -> list[Chart | HeatMap]:
@@ -177,21 +173,21 @@ def _ranking(sweep: Sweep, key: str) -> Chart:
     )
 
 
-def _cell(row: Row) -> str:
+def _cell(row: Ranked) -> str:
     rate = row.point.tokens_per_second
     return label(float(f"{rate:.4g}")) if rate else row.point.outcome.replace("OUT_OF_MEMORY", "no memory").lower()
 
 
-def _value(row: Row, name: str) -> Value | None:
+def _value(row: Ranked, name: str) -> Value | None:
     found = row.point.settings.get(name)
     return found.value if found else None
 
 
-def _text(row: Row, name: str) -> str:
+def _text(row: Ranked, name: str) -> str:
     return cell(_value(row, name)) or "none"
 
 
-def _texts(rows: list[Row], name: str) -> list[str]:
+def _texts(rows: list[Ranked], name: str) -> list[str]:
     """Return the values of a setting, numbers before words."""
     values = {_text(row, name): _value(row, name) for row in rows}
 

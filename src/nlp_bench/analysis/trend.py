@@ -29,12 +29,9 @@ from nlp_bench.show.chart import LIMIT, Chart, Rule, Series, empty, plot_files
 from nlp_bench.show.table import json_text, number, percentage
 
 ALPHA = 0.0027
-MIN_RUNS = 3
-"""So many runs make a level that a further one can be held against."""
-MIN_LEVEL = 5
-"""Runs that make a new level: machines of two speeds have some in a row at one of them."""
-SPLIT_ALPHA = 2e-4
-"""Of each split: a false level in 3 of 100 series of 60 runs."""
+MIN_RUNS = 3  # so many runs make a level that a further one can be held against
+MIN_LEVEL = 5  # runs that make a new level: machines of two speeds have some in a row at one of them
+SPLIT_ALPHA = 2e-4  # of each split: a false level in 3 of 100 series of 60 runs
 HELD = 2.0
 _ENOUGH = 200
 """From this number of runs on Student's t is near enough to its limit, and a change further back would have been seen."""
@@ -53,12 +50,9 @@ class Flag:
     """A run that is not like those before it."""
 
     row: Row
-    kind: Kind
-    """One run by itself (or the latest), or the first of a new level."""
-    change: float
-    """Its rate, of a new level the level's, / the rate of the level before - 1."""
-    num_before: int
-    """Runs of the level that it left."""
+    kind: Kind  # one run by itself (or the latest), or the first of a new level
+    change: float  # its rate, of a new level the level's, / the rate of the level before - 1
+    num_before: int  # runs of the level that it left
 
     def sentence(self) -> str:
         """Return it in words."""
@@ -107,12 +101,10 @@ class Level:
 class Trend:
     """One configuration over time."""
 
-    rows: tuple[Row, ...]
-    """Its valid runs in the order of time, at least one."""
+    rows: tuple[Row, ...]  # its valid runs in the order of time, at least one
     levels: tuple[Level, ...]
     flags: tuple[Flag, ...]
-    num_failed: int
-    """Runs without a number."""
+    num_failed: int  # runs without a number
 
 
 @functools.cache

@@ -24,10 +24,8 @@ from nlp_bench.measure.estimate import LEVEL, student_t
 from nlp_bench.show.table import json_text, percentage
 
 NUM_SIMULATED = 2000
-MOST_RUNS = 200
-"""The latest ones are taken: the pairs grow with the square."""
-LEAST_ITERATIONS = 100
-"""Of a run that is planned: fewer show neither where its warm-up ends nor whether it stalls."""
+MOST_RUNS = 200  # the latest ones are taken: the pairs grow with the square
+LEAST_ITERATIONS = 100  # of a run that is planned: fewer show neither where its warm-up ends nor whether it stalls
 MOST_ITERATIONS = 10**6
 PLANNED_RUNS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50)
 Floats = NDArray[np.float64]
@@ -55,30 +53,23 @@ class Unknown(Enum):
 class RunMean:
     """One run, as one mean."""
 
-    log_time: float
-    """Natural logarithm of its seconds per token."""
-    error: float
-    """Standard error of its mean within the run, as a share of the mean; autocorrelation allowed for."""
+    log_time: float  # natural logarithm of its seconds per token
+    error: float  # standard error of its mean within the run, as a share of the mean; autocorrelation allowed for
     degrees: float
     iterations: int
-    nodes: str | None = None
-    """Which nodes it ran on, None where nobody recorded it."""
+    nodes: str | None = None  # which nodes it ran on, None where nobody recorded it
     day: str | None = None
-    """Which day it ran."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
     """One source of scatter."""
 
-    levels: tuple[Level, ...]
-    """What differs; several where they never differ apart."""
-    num_members: int
-    """Different runs, sets of nodes or days."""
+    levels: tuple[Level, ...]  # what differs; several where they never differ apart
+    num_members: int  # different runs, sets of nodes or days
     variance: float | None = None
     """Of one iteration (as its share of the mean of a long run), one run, one set of nodes or one day; None where it cannot be told."""
-    low: float = 0.0
-    """Lower end of the 95 % interval of the variance."""
+    low: float = 0.0  # lower end of the 95 % interval of the variance
     high: float = math.inf
     why_unknown: Unknown | None = None
 
@@ -97,14 +88,10 @@ class Component:
 class Cost:
     """What a run costs beside its counted iterations."""
 
-    start_up_s: float
-    """Seconds of each job before its first iteration."""
-    warm_up_iterations: float
-    """Iterations of each run that are not counted."""
-    seconds_per_iteration: float
-    """Of a steady iteration."""
-    num_gpus: int | None
-    """GPUs of the job; None: hours of the whole machine are told."""
+    start_up_s: float  # seconds of each job before its first iteration
+    warm_up_iterations: float  # iterations of each run that are not counted
+    seconds_per_iteration: float  # of a steady iteration
+    num_gpus: int | None  # GPUs of the job; None: hours of the whole machine are told
 
     def hours(self, runs: int, iterations: int) -> float:
         """Return GPU hours (hours of the job where the GPUs are not known)."""
@@ -117,8 +104,7 @@ class Purchase:
     """So many runs of so many iterations."""
 
     runs: int
-    iterations: int
-    """Counted iterations of each."""
+    iterations: int  # counted iterations of each
     hours: float
 
 
@@ -271,18 +257,15 @@ def _interval(observed: float, squares: tuple[Floats, ...]) -> tuple[float, floa
     return ends[0], ends[1]
 
 
-START_UP_S = 120.0
-"""Seconds of a job before its first iteration, where nobody says them."""
+START_UP_S = 120.0  # seconds of a job before its first iteration, where nobody says them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
     """What would do under one plan."""
 
-    of_one_day: bool
-    """Whether all runs are of one day and on the same nodes; else each has its own."""
-    heading: str
-    """Of its columns."""
+    of_one_day: bool  # whether all runs are of one day and on the same nodes; else each has its own
+    heading: str  # of its columns
     meaning: str
     purchases: tuple[Purchase, ...]
 
@@ -291,14 +274,11 @@ class Prices:
 class Analysis:
     """One configuration."""
 
-    rows: tuple[Row, ...]
-    """Its runs that have a number with a standard error, in the order of time."""
+    rows: tuple[Row, ...]  # its runs that have a number with a standard error, in the order of time
     found: tuple[Component, ...]
     cost: Cost
-    within: float
-    """The half width that is wanted, as a share."""
-    prices: tuple[Prices, ...]
-    """One list; two where what nodes or days differ by could be told."""
+    within: float  # the half width that is wanted, as a share
+    prices: tuple[Prices, ...]  # one list; two where what nodes or days differ by could be told
 
 
 def analyse(rows: Iterable[Row], *, within: float, start_up_s: float) -> list[Analysis]:

@@ -24,15 +24,12 @@ Record = Mapping[str, Any]
 class Subject:
     """One run to be exported."""
 
-    entry: RunResult
-    """The run: valid, with a number and with its samples."""
+    entry: RunResult  # the run: valid, with a number and with its samples
     tokens: int
-    run: Record = field(default_factory=dict)
-    """run.json; {} for a log of somebody else."""
+    run: Record = field(default_factory=dict)  # run.json; {} for a log of somebody else
     environment: Record = field(default_factory=dict)
     ended: Record = field(default_factory=dict)
-    machine: Record = field(default_factory=dict)
-    """The record of the first node below machine/, likewise."""
+    machine: Record = field(default_factory=dict)  # the record of the first node below machine/
 
     def text(self, *places: str) -> str:
         """Return the first of the dotted places that is known, as text; "" where none is.
