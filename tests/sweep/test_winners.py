@@ -23,17 +23,20 @@ def test_clear_differences_are_told() -> None:
     assert named < 1.1
 
 
-def test_the_fastest_alone_when_all_others_are_clearly_slower() -> None:
-    assert winners([estimate(1.2, 0.001), estimate(1.0, 0.001), estimate(1.1, 0.001)]) == [False, True, False]
-
-
-def test_what_overlaps_is_a_tie() -> None:
-    assert winners([estimate(1.0, 0.01), estimate(1.01, 0.01), estimate(1.5, 0.01)]) == [True, True, False]
-
-
-def test_an_uncertain_fastest_does_not_shield_those_that_another_one_beats() -> None:
-    # The first is fastest by name only; the second rules the third out by itself.
-    assert winners([estimate(0.99, 0.5), estimate(1.0, 0.001), estimate(1.05, 0.001)]) == [True, True, False]
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([], []),
+        ([(1, 0.1)], [True]),
+        ([(1.2, 0.001), (1.0, 0.001), (1.1, 0.001)], [False, True, False]),
+        ([(1.0, 0.01), (1.01, 0.01), (1.5, 0.01)], [True, True, False]),
+        # The first is fastest by name only; the second rules the third out by itself.
+        ([(0.99, 0.5), (1.0, 0.001), (1.05, 0.001)], [True, True, False]),
+    ],
+    ids=["none", "one", "the fastest alone", "a tie", "an uncertain fastest shields nobody"],
+)
+def test_who_may_be_the_best(found: list[tuple[float, float]], expected: list[bool]) -> None:
+    assert winners([estimate(*each) for each in found]) == expected
 
 
 def test_few_runs_tell_less() -> None:
@@ -46,8 +49,3 @@ def test_more_rivals_need_more_evidence() -> None:
     close = [estimate(1.0, 0.005), estimate(1.0135, 0.005)]
     assert winners(close) == [True, False]
     assert winners([*close, *(estimate(1.0, 0.005) for _ in range(20))])[1]
-
-
-def test_one_and_none() -> None:
-    assert winners([estimate(1, 0.1)]) == [True]
-    assert winners([]) == []
