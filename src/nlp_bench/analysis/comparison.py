@@ -19,6 +19,10 @@ MODEL = ("num_layers", "hidden_size", "seq_length")  # who shows none of these d
 _PLACE = tuple(dict.fromkeys((*MACHINE, "nodes", "gpus_per_node", "world_size")))
 HISTORY = "history:"
 NOT_SHOWN = "not shown"
+_SHORT = {
+    "global_batch_size": "batch", "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp",
+    "micro_batch_size": "micro-batch",
+}  # fmt: skip
 
 Settings = Mapping[str, Setting]
 
@@ -248,6 +252,7 @@ def _before(word: str, others: list[Observation], wanted: Wanted) -> Side:
 class Compared:
     """One configuration."""
 
+    name: str  # what it has beyond what all have in common
     a: Pool
     b: Pool
     differences: Differences
@@ -266,6 +271,7 @@ class Comparison:
 
     a: Side  # the first side: the baseline
     b: Side
+    common: str  # what all configurations of both sides have in common
     compared: tuple[Compared, ...]  # the configurations of both, at least one
     only_a: tuple[Pool, ...]
     only_b: tuple[Pool, ...]
@@ -314,10 +320,12 @@ def compare(a: Side, b: Side, *, tokens: int, vouched: bool = False, gates: Sequ
             f"A {a.label} has no measured run with a number, so that there is nothing to compare with; see: nlp-bench report"
         )
     number = sum(1 for one, two in pairs if one.runs and two.runs)
+    common, names = _names(pairs)
     return Comparison(
         a=a,
         b=b,
-        compared=tuple(_compared(one, two, number, a.repeats) for one, two in pairs),
+        common=common,
+        compared=tuple(_compared(name, *pair, number, a.repeats) for name, pair in zip(names, pairs, strict=True)),
         only_a=tuple(only_a),
         only_b=tuple(only_b),
         vouched=vouched,
@@ -326,16 +334,34 @@ def compare(a: Side, b: Side, *, tokens: int, vouched: bool = False, gates: Sequ
     )
 
 
-def _compared(a: Pool, b: Pool, number: int, repeats: Sequence[Pool]) -> Compared:
+def label(pool: Pool) -> str:
+    """Return a configuration in a few words: the model, the machine, batch and layout."""
+    value = {name: found.value for name, found in pool.settings.items()}
+    has_shape = {"num_layers", "hidden_size"} <= set(value)
+    model = value.get("model", f"{value['num_layers']} x {value['hidden_size']}" if has_shape else "a model")
+    ranks = f"{value.get('num_gpus')} {'CPU' if value.get('accelerator') == 'cpu' else 'GPUs'}"
+    layout = [f"{word} {value[name]}" for name, word in _SHORT.items() if name in value]
+    return ", ".join([str(model), *([ranks] if "num_gpus" in value else []), *layout])
+
+
+def _names(pairs: Pairs) -> tuple[str, list[str]]:
+    """Return what all configurations of both sides have in common, and what each has besides; a single one needs no name."""
+    parts, others = ([label(pool).split(", ") for pool in side] for side in zip(*pairs, strict=True))
+    common = [part for part in parts[0] if all(part in words for words in (*parts, *others))]
+    own = [", ".join(part for part in words if part not in common) for words in parts]
+    return ", ".join(common), own if len(own) > 1 else [""]
+
+
+def _compared(name: str, a: Pool, b: Pool, number: int, repeats: Sequence[Pool]) -> Compared:
     found = differences(a.settings, b.settings)
     if not (a.runs and b.runs):
-        return Compared(a=a, b=b, differences=found, statistic=None)
+        return Compared(name=name, a=a, b=b, differences=found, statistic=None)
     own = {mark for run in (*a.runs, *b.runs) for mark in run.marks}
     others = [pool for pool in repeats if pool.runs and _same_machine(a, pool)]
     rest = [replace(pool, runs=tuple(run for run in pool.runs if own.isdisjoint(run.marks))) for pool in others]
     known = Scatter.joined([scatter for pool in rest if (scatter := Scatter.of(pool))])
     shown = statistic(a, b, number, same_machine=_same_machine(a, b), known=known)
-    return Compared(a=a, b=b, differences=found, statistic=shown)
+    return Compared(name=name, a=a, b=b, differences=found, statistic=shown)
 
 
 def _refuse(found: Differences, *, vouched: bool) -> None:

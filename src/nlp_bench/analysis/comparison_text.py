@@ -10,6 +10,7 @@ from nlp_bench.analysis.comparison import (
     Side,
     difference_columns,
     difference_table,
+    label,
 )
 from nlp_bench.analysis.contrast import MAX_EACH, USUAL_SCATTER, Gate, Method, Statistic, Verdict, Word
 from nlp_bench.analysis.observation import digest_of
@@ -19,40 +20,17 @@ from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.show.table import Column, as_markdown, as_text, columns_of, json_text, percentage
 
 _SMALLEST_P = 1e-4
-_SHORT = {
-    "global_batch_size": "batch", "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp",
-    "micro_batch_size": "micro-batch",
-}  # fmt: skip
-
-
-def _label(pool: Pool) -> str:
-    """Return a configuration in a few words: the model, the machine, batch and layout."""
-    value = {name: found.value for name, found in pool.settings.items()}
-    has_shape = {"num_layers", "hidden_size"} <= set(value)
-    model = value.get("model", f"{value['num_layers']} x {value['hidden_size']}" if has_shape else "a model")
-    ranks = f"{value.get('num_gpus')} {'CPU' if value.get('accelerator') == 'cpu' else 'GPUs'}"
-    layout = [f"{word} {value[name]}" for name, word in _SHORT.items() if name in value]
-    return ", ".join([str(model), *([ranks] if "num_gpus" in value else []), *layout])
-
-
-def _names(found: Comparison) -> tuple[str, list[str]]:
-    """Return what all configurations of both sides have in common, and what each has besides; a single one needs no name."""
-    parts = [_label(pair.a).split(", ") for pair in found.compared]
-    both = [*parts, *(_label(pair.b).split(", ") for pair in found.compared)]
-    common = [part for part in parts[0] if all(part in others for others in both)]
-    own = [", ".join(part for part in others if part not in common) for others in parts]
-    return ", ".join(common), own if len(own) > 1 else [""]
 
 
 def _columns(found: Comparison) -> list[Column]:
     rows = []
-    for pair, name in zip(found.compared, _names(found)[1], strict=True):
+    for pair in found.compared:
         shown, ratio = pair.statistic, pair.statistic.ratio if pair.statistic else None
         p_value = ratio.p_value if shown and ratio and shown.is_provable else None
         least = f"{_SMALLEST_P:.4f}"
         rows.append(
             [
-                *([("configuration", name)] if len(found.compared) > 1 else []),
+                *([("configuration", pair.name)] if len(found.compared) > 1 else []),
                 ("A tokens/s", _rate(pair.a)),
                 ("B tokens/s", _rate(pair.b)),
                 ("B/A", f"{shown.value:.4f}" if shown else ""),
@@ -84,11 +62,11 @@ def _notes(found: Comparison) -> list[str]:
     Of several configurations each stands above its own lines, which begin with two spaces.
     """
     lines: list[str] = []
-    for pair, name in zip(found.compared, _names(found)[1], strict=True):
+    for pair in found.compared:
         about = list(_about(pair, found))
-        lines += about if len(found.compared) == 1 else [f"{name}:", *(f"  {line}" for line in about)]
+        lines += about if len(found.compared) == 1 else [f"{pair.name}:", *(f"  {line}" for line in about)]
     for name, side, only in (("A", found.a, found.only_a), ("B", found.b, found.only_b)):
-        lines += [f"only in {name}: {_label(pool)} ({len(pool.runs)} run(s))" for pool in only]
+        lines += [f"only in {name}: {label(pool)} ({len(pool.runs)} run(s))" for pool in only]
         lines += [f"{name}: {run.source}: {'; '.join(run.reasons)}" for run in side.unreadable]
     if found.has_vouched:
         lines.append("The logs do not both show what was trained; that it was the same is your word (--same-workload).")
@@ -136,8 +114,7 @@ def _sentence(pair: Compared, shown: Statistic) -> str:
 
 def _gate_line(found: Comparison, gate: Gate) -> str:
     word, by = found.word(gate), f"by more than {gate.percent:g} %"
-    own = zip(found.compared, _names(found)[1], strict=True)
-    lost = [name for pair, name in own if pair.a.runs and not pair.b.runs]
+    lost = [pair.name for pair in found.compared if pair.a.runs and not pair.b.runs]
     of = f" for {'; '.join(lost[:3])}{f' and {len(lost) - 3} more' if len(lost) > 3 else ''}" if any(lost) else ""
     meaning = {
         Word.PASS: f"it is proven that B is not slower than A {by}",
@@ -180,24 +157,22 @@ def _legend(found: Comparison) -> list[str]:
 
 def table(found: Comparison) -> str:
     """Return the comparison for a terminal."""
-    common = _names(found)[0]
-    sides = [f"A  {found.a.label}", f"B  {found.b.label}", *([f"   {common}"] if common else [])]
+    sides = [f"A  {found.a.label}", f"B  {found.b.label}", *([f"   {found.common}"] if found.common else [])]
     parts = [[inert(line) for line in sides], as_text(_columns(found))]
     parts += [[f"What differs{which}, and may:", difference_table(changed)] for which, changed in _changes(found)]
     return "\n\n".join("\n".join(part) for part in (*parts, _notes(found), _legend(found)) if part) + "\n"
 
 
 def _changes(found: Comparison) -> Iterator[tuple[str, Sequence[Difference]]]:
-    for pair, name in zip(found.compared, _names(found)[1], strict=True):
+    for pair in found.compared:
         changed = (*pair.differences.free, *pair.differences.machine)
         if changed:
-            yield (f" ({name})" if name else "", changed)
+            yield (f" ({pair.name})" if pair.name else "", changed)
 
 
 def _markdown(found: Comparison) -> str:
-    common = _names(found)[0]
     head = f"**A** {escaped_markdown(found.a.label)}, **B** {escaped_markdown(found.b.label)}"
-    lines = [head, *(["", escaped_markdown(common)] if common else []), "", *as_markdown(_columns(found))]
+    lines = [head, *(["", escaped_markdown(found.common)] if found.common else []), "", *as_markdown(_columns(found))]
     for which, changed in _changes(found):
         lines += ["", f"What differs{escaped_markdown(which)}, and may:", "", *as_markdown(difference_columns(changed))]
     notes = [(note, note.lstrip(" ")) for note in _notes(found)]
@@ -237,7 +212,7 @@ def _side(side: Side) -> dict[str, Any]:
 def _compared(pair: Compared, found: Comparison) -> dict[str, Any]:
     shown = pair.statistic
     record: dict[str, Any] = {
-        "configuration": _label(pair.a),
+        "configuration": label(pair.a),
         "a": _pool(pair.a, found.tokens),
         "b": _pool(pair.b, found.tokens),
         "ratio": _ratio(shown) if shown else None,
