@@ -24,19 +24,11 @@ def test_system_is_readable(name: str) -> None:
     assert ranks >= 1
 
 
-def test_175_is_the_published_shape() -> None:
-    shape = catalog.load_model("175").architecture
-    assert (shape.num_layers, shape.hidden_size, shape.num_attention_heads, shape.sequence_length) == (
-        96,
-        12288,
-        96,
-        2048,
-    )
-
-
-def test_13_is_the_published_shape() -> None:
-    shape = catalog.load_model("13").architecture
-    assert (shape.num_layers, shape.hidden_size, shape.num_attention_heads) == (40, 5120, 32)
+@pytest.mark.parametrize("name", ["13", "175"])
+def test_the_benchmarks_have_the_published_shapes(name: str) -> None:
+    shape = catalog.load_model(name).architecture
+    published = (shape.num_layers, shape.hidden_size, shape.num_attention_heads, shape.sequence_length)
+    assert published == {"13": (40, 5120, 32, 2048), "175": (96, 12288, 96, 2048)}[name]
 
 
 def changed(tmp_path: Path, old: str, new: str) -> str:

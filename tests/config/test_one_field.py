@@ -18,6 +18,8 @@ import pytest
 import yaml
 
 from nlp_bench.cli.parser import FOREIGN, parser_of
+from nlp_bench.cli.runs import Check
+from nlp_bench.cli.submit import Submit
 from nlp_bench.config.options import field_texts, spellings
 from nlp_bench.config.request import Request, from_options
 
@@ -26,8 +28,15 @@ WORKFLOW, PARAMETERS, PAGE = (
     ROOT / name for name in ("benchmark/jube/nlp_benchmark.yaml", "jube/parameters.yaml", "docs/jube.md")
 )
 JUBE = {one.metadata["jube"]: one.name for one in dataclasses.fields(Request) if one.metadata["jube"]}
-STEPS = {"point", "taskspernode", "chain", "snapshot_code", "retries", "repeats"}
-"""Parameters of the workflow that say nothing of a run: which points there are, how often and how each is submitted."""
+FIELDS = {
+    one.metadata["jube"]: one.name
+    for kind in (Check, Submit)
+    for one in dataclasses.fields(kind)
+    if one.metadata.get("jube")
+}
+"""With those of a run the parameters of its submission."""
+NO_FIELDS = {"point", "taskspernode"}
+"""Parameters of the workflow alone: which points there are, and what has one value only."""
 MARK = "<!-- parameters -->\n"
 
 
@@ -46,8 +55,19 @@ def written(path: Path, text: str) -> str:
 
 
 def test_every_parameter_of_jube_is_a_field_and_every_field_of_jube_a_parameter() -> None:
-    assert parameters().keys() - STEPS == JUBE.keys()
+    assert parameters().keys() - NO_FIELDS == FIELDS.keys()
     assert {value for name, value in parameters().items() if name in JUBE} == {"default"}
+
+
+def test_the_train_step_hands_the_parameters_of_the_submission_on() -> None:
+    words = [
+        f"{spellings(Submit, FIELDS[name])[0]} ${name}"
+        for name in parameters()
+        if name in FIELDS.keys() - JUBE.keys() - {"repeats"}
+    ]
+    assert " ".join(words) == "--chain $chain --snapshot-code $snapshot_code --retries $retries"
+    text = WORKFLOW.read_text(encoding="utf-8")
+    assert all(f" {word}" in text for word in words)
 
 
 def test_the_names_that_users_of_jube_know() -> None:
@@ -84,12 +104,12 @@ def test_default_is_nothing_asked() -> None:
 
 
 def test_the_page_lists_every_parameter() -> None:
-    texts = field_texts(Request)
     rows = ["| parameter | option of `check` and `submit` | what it says |", "|---|---|---|"]
     for name in parameters():
-        if name in JUBE:
-            options = ", ".join(f"`{one}`" for one in spellings(Request, JUBE[name]))
-            rows.append(f"| `{name}` | {options} | {texts[JUBE[name]]} |")
+        if name in FIELDS:
+            kind = Submit if FIELDS[name] in field_texts(Submit) else Check
+            options = ", ".join(f"`{one}`" for one in spellings(kind, FIELDS[name]))
+            rows.append(f"| `{name}` | {options} | {field_texts(kind)[FIELDS[name]]} |")
     before, _, after = PAGE.read_text(encoding="utf-8").split(MARK)
     now = f"{before}{MARK}" + "\n".join(rows) + f"\n{MARK}{after}"
     assert written(PAGE, now) == now

@@ -56,7 +56,7 @@ def test_a_job_stops_before_its_time_limit(run: Run, timelimit: str, minutes: st
 @pytest.mark.parametrize(
     ("wishes", "message"),
     [
-        ({"chain": 0}, "--chain: 0 is no number of jobs from 1 to 1000"),
+        ({"chain": 0}, "submit.chain: 0 must be greater than 0"),
         ({"save_interval": 5}, "--save-interval: nothing is saved; add --save FOLDER or --chain N"),
         ({"chain": 2, "save": Path("a"), "load": Path("b")}, "--load: b is not --save a"),
     ],

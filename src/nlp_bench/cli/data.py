@@ -77,7 +77,6 @@ class Data(Command):
     overwrite: bool = overwriting("replace a result of other input or parameters", PREPARE)
 
     def run(self) -> int:
-        """Make or prepare the data; print prefix and size; return 0."""
         if self.words and self.words[0] != "prepare":
             raise UsageError(f"unknown word {self.words[0]!r}: write nlp-bench data prepare INPUT..., or --input FILE")
         others, what = (_MAKE_ONLY, "prepare") if self.words else (_PREPARE_ONLY, "without prepare")

@@ -62,7 +62,6 @@ class Doctor(Command):
     test_this_node: Path | None = value(metavar="DIR", group=NODES, hidden=True)  # what the job starts
 
     def run(self) -> int:
-        """Examine, print, and return 1 where something failed."""
         from nlp_bench.doctor.checks import CHECKS, chosen, examine, is_bad
         from nlp_bench.doctor.place import look_around
         from nlp_bench.doctor.worker import test_this_node

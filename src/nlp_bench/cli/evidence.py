@@ -59,7 +59,6 @@ class Bundle(Command, JudgedOptions, LogOptions):
     format: str | None = form("table", "json", default=None, text="form of --redact-report (default table)")
 
     def run(self) -> int:
-        """Make the bundle; print its content and the line for the bid."""
         use_one_thread()
         from nlp_bench.evidence.make import make_bundle
         from nlp_bench.evidence.manifest import Options
@@ -128,7 +127,6 @@ class Verify(Command):
     format: str = form("text", "json")
 
     def run(self) -> int:
-        """Verify and print; return 0 or 1."""
         use_one_thread()
         from nlp_bench.evidence.text import verification_text
         from nlp_bench.evidence.verify import Demands, verify
@@ -185,7 +183,6 @@ class Export(Command, TokensOption, LogOptions):
     allow_measured: bool = measured_too("export")
 
     def run(self) -> int:
-        """Export; return 0 or 1."""
         use_one_thread()
         from nlp_bench.export.subject import subjects
         from nlp_bench.files import write_text

@@ -58,7 +58,6 @@ class Compare(Command, HistoryOption, TokensOption, PatternOptions):
     format: str = form("table", "json", "markdown")
 
     def run(self) -> int:
-        """Read both sides, compare, print; return the exit code."""
         use_one_thread()
         from nlp_bench.analysis.comparison import Wanted, compare, read_sides
         from nlp_bench.analysis.comparison_text import FORMATS
@@ -149,7 +148,6 @@ class History(Command, HistoryOption, PatternOptions):
     allow_measured: bool = measured_too("trend and variance: count")
 
     def run(self) -> int:
-        """Do it; return the exit code."""
         use_one_thread()
         from nlp_bench.analysis.store import default_file
 

@@ -77,7 +77,6 @@ class Report(Command, JudgedOptions, PatternOptions):
     """List the dialects of logs that can be read (table, json, markdown)."""
 
     def run(self) -> int:
-        """Read, measure, print; return 0 or 1."""
         use_one_thread()
         if self.dialects:
             return self._dialects()

@@ -36,8 +36,8 @@ class Check(Command, Request):
     """With --print of the machine: the system of this run.json."""
     tags: tuple[str, ...] = value(nargs="*", default=(), metavar="TAG")
     """Tags as JUBE takes them: 175 slurm."""
-    repeats: str = value(default="1", metavar="N")
-    """Refuse unless it is a number of runs from 1 to 100."""
+    repeats: str = value(default="1", metavar="N", jube="repeats")
+    """Runs of each point, each a job of its own under JUBE: refused unless it is a number from 1 to 100."""
     offline: bool = flag()
     """Ask no Slurm: check a run of another machine."""
     output: Path | None = value(metavar="DIR")
@@ -230,7 +230,6 @@ class Sync(Command):
     every: float = poll_every(60.0, "with --wait: longest time between two looks (60)")
 
     def run(self) -> int:
-        """Print one line per run: its outcome, or the state of its job."""
         from nlp_bench.errors import NlpBenchError, explained
         from nlp_bench.escape import one_line
         from nlp_bench.launch.end.advice import short
@@ -320,7 +319,6 @@ class Measure(Command):
     """Where the lines for JUBE go (default RUN_DIR/metrics.txt)."""
 
     def run(self) -> int:
-        """Measure, write both files, print one sentence about the run; return 0."""
         from nlp_bench.files import write_json, write_text
         from nlp_bench.launch.end.advice import advice
         from nlp_bench.launch.end.ending import Ending

@@ -44,7 +44,6 @@ class Init(Command):
     like: str | None = value(metavar="NAME", help=f"the system file that a new one is copied from (default: {LIKE})")
 
     def run(self) -> int:
-        """Make the folder whole or not at all; print it, and say what to type next; return 0."""
         from nlp_bench.config import catalog
 
         folder = self.folder.absolute()
@@ -207,7 +206,6 @@ class Build(Command):
     """Folder that holds `build` (default: this repository)."""
 
     def run(self) -> int:
-        """Build and try every kernel; print one line per item and kernel, and the folder; return 0."""
         if self.scanner:
             from nlp_bench.build.scanner import build_scanner
 
@@ -263,7 +261,6 @@ class Completion(Command):
     """bash, zsh or tcsh."""
 
     def run(self) -> int:
-        """Print the script; the names are those of now."""
         import shtab
 
         root = argparse.ArgumentParser(prog="nlp-bench", description="Training speed of large language models.")

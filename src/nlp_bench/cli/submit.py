@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 from nlp_bench.cli.options import say
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import flag, option, value
-from nlp_bench.config.request import LimitOptions, Request, from_options
+from nlp_bench.config.request import CheckpointOptions, LimitOptions, Request, from_options
 
 if TYPE_CHECKING:
     from nlp_bench.config.run import Run
     from nlp_bench.launch.chain import Wishes
 
-LONG = "long trainings (a throughput run writes no checkpoints; see docs/checkpoints.md)"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Submit(Command, LimitOptions, Request):
+class Submit(Command, LimitOptions, CheckpointOptions, Request):
     """Submit one run to Slurm (or run it here): writes the run's folder with run.json, job script and all that follows."""
 
     EXAMPLE = "nlp-bench submit --model 175 --system juwels-booster --account PROJECT --print"
@@ -33,17 +31,7 @@ class Submit(Command, LimitOptions, Request):
     """Print the job script; write and submit nothing."""
     rehearse: bool = flag()
     """With --run and --run-dir: submit nothing, rehearse here and leave a row of JUBE's table (its tag rehearse)."""
-    chain: int | None = option(group=LONG)
-    """Jobs in a row, each going on from the checkpoint of the one before."""
-    save: Path | None = value(metavar="FOLDER", group=LONG)
-    """Write checkpoints there (default of a chain: RUN_DIR/checkpoints)."""
-    load: Path | None = value(metavar="FOLDER", group=LONG)
-    """Go on from the newest checkpoint there, also with other --nodes."""
-    save_interval: int | None = option(group=LONG)
-    """Optimizer steps between checkpoints (default: at a job's end only)."""
-    exit_interval: int | None = option(group=LONG)
-    """End each job after a step that N divides (default: before its time limit)."""
-    snapshot_code: bool = option()
+    snapshot_code: bool = option(jube="snapshot_code")
     """Copy the code into the run's folder: the job runs it as it is now, whatever becomes of the checkout while it waits."""
     no_follow: bool = flag()
     """Leave no background process that waits for the job's end."""
@@ -126,13 +114,7 @@ class Submit(Command, LimitOptions, Request):
         from nlp_bench.launch.chain import Wishes, taken_up
 
         request = from_options(self)
-        wishes = Wishes(
-            chain=self.chain or 1,
-            save=self.save,
-            load=self.load,
-            save_interval=self.save_interval,
-            exit_interval=self.exit_interval,
-        )
+        wishes = Wishes(**given(self, CheckpointOptions))
         if not self.recorded:
             run = resolve(request, ask_scheduler=not self.show)
         else:

@@ -101,11 +101,18 @@ def variants(words: str) -> tuple[Accelerator, ...]:
 
     Raises UsageError that names the table where no entry has these words.
     """
-    for read in (_named, _of_family, _without_vendor):
-        if found := read(words):
-            return found
-    near = nearest(words, [entry.name for entry in accelerators()], listed=False)
-    raise UsageError(f"{words[:80]!r} is not in {TABLE}: its peak is not known; add an entry with its data sheet{near}")
+    short = _MEMORY.sub("", _VENDOR.sub("", _folded(words)))
+    found = (
+        _longest(_names(), words)
+        or tuple(entry for entry in accelerators() if _folded(entry.family) == short)
+        or _longest([(_VENDOR.sub("", name), entry) for name, entry in _names()], words)
+    )
+    if not found:
+        near = nearest(words, [entry.name for entry in accelerators()], listed=False)
+        raise UsageError(
+            f"{words[:80]!r} is not in {TABLE}: its peak is not known; add an entry with its data sheet{near}"
+        )
+    return found
 
 
 def peak_of(words: str, number_format: str) -> Peak:
@@ -133,8 +140,7 @@ def peak_of(words: str, number_format: str) -> Peak:
 
 def bound_of(words: str) -> tuple[str, float] | None:
     """Return the family that `words` speak of and what no device of it exceeds in any format; None where none is named."""
-    families = sorted({entry.family for entry in accelerators()}, key=lambda family: (-len(family), family))
-    for family in families:
+    for family in sorted({entry.family for entry in accelerators()}, key=lambda family: (-len(family), family)):
         if re.search(rf"(?<![a-z0-9]){re.escape(family.lower())}(?![0-9])", words.lower()):
             return family, max(max(e.peak_tflops.values()) for e in accelerators() if e.family == family)
     return None
@@ -142,19 +148,6 @@ def bound_of(words: str) -> tuple[str, float] | None:
 
 def _folded(words: str) -> str:
     return " ".join(words.casefold().split())
-
-
-def _named(words: str) -> tuple[Accelerator, ...]:
-    return _longest(_names(), words)
-
-
-def _of_family(words: str) -> tuple[Accelerator, ...]:
-    short = _MEMORY.sub("", _VENDOR.sub("", _folded(words)))
-    return tuple(entry for entry in accelerators() if _folded(entry.family) == short)
-
-
-def _without_vendor(words: str) -> tuple[Accelerator, ...]:
-    return _longest(tuple((_VENDOR.sub("", name), entry) for name, entry in _names()), words)
 
 
 @cache
@@ -166,8 +159,8 @@ def _longest(named: Sequence[tuple[str, Accelerator]], words: str) -> tuple[Acce
     """Return the entry whose name `words` are, or begin with before prose goes on; the longest name wins."""
     plain = " ".join(words.split())
     fits = [
-        (len(name), entry)
-        for name, entry in named
-        if plain[: len(name)].casefold() == name and _PROSE.fullmatch(plain[len(name) :])
+        pair
+        for pair in named
+        if plain[: len(pair[0])].casefold() == pair[0] and _PROSE.fullmatch(plain[len(pair[0]) :])
     ]
-    return (max(fits, key=lambda pair: pair[0])[1],) if fits else ()
+    return (max(fits, key=lambda pair: len(pair[0]))[1],) if fits else ()

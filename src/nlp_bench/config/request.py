@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from nlp_bench.config.options import Container, add_fields, option
@@ -33,6 +34,7 @@ _spread = partial(option, group=SPREAD)
 _tuning = partial(option, group=TUNED)
 _frozen = partial(option, group=FROZEN, default=MISSING)
 _job = partial(option, group=JOB, of_job=True)
+LONG = "long trainings (a throughput run writes no checkpoints; see docs/checkpoints.md)"
 _limit = partial(option, group="how long anything may take, and how often")
 MAX_RETRIES = 10
 
@@ -215,6 +217,22 @@ class SlurmOptions:
     """Further options of sbatch, one word each: --sbatch-arg=--wckey=W."""
     srun_args: tuple[str, ...] = _job("--srun-arg", metavar="ARG", default=())
     """Further options of srun, one word each: --srun-arg=--cpu-bind=none."""
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class CheckpointOptions:
+    """Options of checkpoints and chains, of a submission alone."""
+
+    chain: int = option(group=LONG, jube="chain", default=1)
+    """Jobs in a row, each going on from the checkpoint of the one before."""
+    save: Path | None = option(group=LONG, metavar="FOLDER")
+    """Write checkpoints there (default of a chain: RUN_DIR/checkpoints)."""
+    load: Path | None = option(group=LONG, metavar="FOLDER")
+    """Go on from the newest checkpoint there, also with other --nodes."""
+    save_interval: int | None = option(group=LONG)
+    """Optimizer steps between checkpoints (default: at a job's end only)."""
+    exit_interval: int | None = option(group=LONG)
+    """End each job after a step that N divides (default: before its time limit)."""
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

@@ -75,10 +75,10 @@ def check_types(kind: type[Any], record: dict[str, Any], where: str) -> None:
     hints = _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
     for name in hints.keys() & record.keys():
         hint, value = hints[name], record[name]
-        rooms = [kind for kind in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(kind)]
-        is_table = typing.get_origin(hint) is dict  # of rooms by name: it is read by nobody who measures
-        if rooms and isinstance(value, dict) and not is_table:
-            check_types(typing.cast("type[Any]", rooms[0]), value, f"{where}.{name}")
+        records = [one for one in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(one)]
+        is_table = typing.get_origin(hint) is dict  # of records by name: it is read by nobody who measures
+        if records and isinstance(value, dict) and not is_table:
+            check_types(typing.cast("type[Any]", records[0]), value, f"{where}.{name}")
         elif value is not None and not (is_table and isinstance(value, dict)):
             _convert(hint, value, f"{where}.{name}")
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from nlp_bench.config.options import Checked
+from nlp_bench.config.request import CheckpointOptions
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import ACTIVE, LOCAL, Job, Scheduler, State, get_scheduler
 from nlp_bench.config.values import seconds_of
@@ -29,21 +31,13 @@ MARGIN, LEAST_MARGIN_S, MOST_MARGIN_S = 0.1, 120, 900
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class Wishes(CheckpointOptions, Checked):
     """What a person asks about checkpoints and chains; None: not asked for."""
 
-    chain: int = 1
-    """Jobs of the chain."""
-    save: Path | None = None
-    """Folder that checkpoints are written to."""
-    load: Path | None = None
-    """Folder of checkpoints that the training goes on from."""
-    save_interval: int | None = None
-    """Iterations between checkpoints."""
-    exit_interval: int | None = None
-    """Iterations after which a job ends."""
+    WHERE = "submit"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1 <= self.chain <= MAX_JOBS:
             raise UsageError(f"--chain: {self.chain} is no number of jobs from 1 to {MAX_JOBS}")
         if self.chain > 1 and self.save and self.load and self.save.resolve() != self.load.resolve():

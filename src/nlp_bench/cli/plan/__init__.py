@@ -126,7 +126,6 @@ class Plan(Command, ConstantsOption):
     overwrite: bool = overwriting("replace a FILE that exists", ANSWER)
 
     def run(self) -> int:
-        """Answer the question that the options ask; return the exit code."""
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no linear algebra here: its threads only cost start-up
         self._check()
         for name, path in {"--output": self.output, "--plot": self.plot, "--emit-jube": self.emit_jube}.items():

@@ -41,7 +41,6 @@ class PlanPredict(Command, ConstantsOption):
     """Data sheets only: every fitted constant at what was expected of it."""
 
     def run(self) -> int:
-        """Read, predict, write; return the exit code."""
         from nlp_bench.files import write_text
         from nlp_bench.plan.constants import read_constants
         from nlp_bench.plan.predict import predictions_of, read_rows
@@ -100,7 +99,6 @@ class PlanCalibrate(Command):
     format: str = form("table", "json")
 
     def run(self) -> int:
-        """Measure or read, fit, write, print; return the exit code."""
         self._check()
         measured = self._measured()
         if measured:  # else another rank has everything
@@ -180,7 +178,6 @@ class PlanLearn(Command, ConstantsOption):
     """Write the constants for plan --constants."""
 
     def run(self) -> int:
-        """Learn, print the report, write the constants; return the exit code."""
         output = self.output
         if output and (output.suffix != ".toml" or not output.parent.is_dir()):
             raise UsageError(f"--output {output}: give the name of a .toml file in a folder that is there")

@@ -36,65 +36,59 @@ def answer(options: Plan, constants: "Constants") -> int:
 
 
 def _rank(options: Plan, problem: "Problem") -> int:
+    """Rank, rehearse the best where that is asked for, print the ranking or the bid sheet, write the sweep and the plot."""
     from nlp_bench.plan.ranking import ranking
 
     found = ranking(problem, top=options.top or 10)
+    words = {"model": _word(options.model or ""), "system": _word(options.system or problem.system.name)}
     if options.rehearse:
-        found = replace(found, rehearsed=_rehearsed(options, found))
+        found = replace(found, rehearsed=_rehearsed(found, min(options.rehearse, len(found.rows)), words))
     if options.bid:
-        _bid(options, found)
-    else:
-        _print_answer(options, found)
-    _files(options, found)
-    return 0 if found.rows else 1
+        from nlp_bench.cli.plan.bid import form_of, sheet
+        from nlp_bench.plan.bid import Files, bid
 
+        made = bid(
+            found,
+            margin=options.margin,
+            files=Files(model=words["model"], system=words["system"], constants=options.constants),
+        )
+        form = options.format or (form_of(options.output) if options.output and options.output.suffix else "table")
+        _out(options, sheet(made, form), form)
+    elif options.format == "csv":
+        from nlp_bench.plan.record import COLUMNS, flat
+        from nlp_bench.show.table import as_csv
 
-def _rehearsed(options: Plan, found: "Answer") -> tuple[str, ...]:
-    """Rehearse the best ones, and say on a terminal how far it is."""
-    from nlp_bench.rehearse.rehearsal import rehearse_rows
-
-    count = min(options.rehearse or 0, len(found.rows))
-    system = _word(found.problem.system.name, options.system)
-    sentences = []
-    for place, said in enumerate(rehearse_rows(found, count, model=_word(options.model or ""), system=system), start=1):
-        sentences.append(said)
-        if sys.stderr.isatty():
-            print(f"\rrehearsed {place} of {count}", end="\n" if place == count else "", file=sys.stderr, flush=True)
-    return tuple(sentences)
-
-
-def _print_answer(options: Plan, found: "Answer") -> None:
-    from nlp_bench.plan.record import COLUMNS, flat, plan_record
-    from nlp_bench.plan.text import ranking_lines
-    from nlp_bench.show.table import as_csv
-
-    if options.format == "csv":
         published = [] if found.published is None or any(r.published for r in found.rows) else [found.published]
         _out(options, as_csv(COLUMNS, [flat(row) for row in [*found.rows, *published]]))
-        return
-    _say(options, lambda style: ranking_lines(found, style), lambda: plan_record(found))
+    else:
+        from nlp_bench.plan.record import plan_record
+        from nlp_bench.plan.text import ranking_lines
 
-
-def _files(options: Plan, found: "Answer") -> None:
-    """Write the sweep and the plot."""
-    from nlp_bench.files import write_text
-
+        _say(options, lambda style: ranking_lines(found, style), lambda: plan_record(found))
     if options.emit_jube:
+        from nlp_bench.files import write_text
         from nlp_bench.plan.sweep import shortlist, sweep_text
 
-        text = sweep_text(
-            shortlist(found),
-            found.problem,
-            model=_word(options.model or ""),
-            system=_word(found.problem.system.name, options.system),
-        )
-        write_text(options.emit_jube, text)
+        write_text(options.emit_jube, sweep_text(shortlist(found), problem, **words))
         print(f"wrote {options.emit_jube}; run it with: jube run {options.emit_jube}", file=sys.stderr)
     if options.plot:
         from nlp_bench.plan.plot import plan_chart
 
         write_plot(plan_chart(found), options.plot)
         print(f"wrote {options.plot}", file=sys.stderr)
+    return 0 if found.rows else 1
+
+
+def _rehearsed(found: "Answer", count: int, words: dict[str, str]) -> tuple[str, ...]:
+    """Rehearse the best ones, and say on a terminal how far it is."""
+    from nlp_bench.rehearse.rehearsal import rehearse_rows
+
+    sentences = []
+    for place, said in enumerate(rehearse_rows(found, count, **words), start=1):
+        sentences.append(said)
+        if sys.stderr.isatty():
+            print(f"\rrehearsed {place} of {count}", end="\n" if place == count else "", file=sys.stderr, flush=True)
+    return tuple(sentences)
 
 
 def write_plot(chart: "Chart", path: Path) -> None:
@@ -115,21 +109,9 @@ def write_plot(chart: "Chart", path: Path) -> None:
         raise UsageError(f"--plot: {path} ends neither in .svg nor in .png; name a file of one of the two kinds")
 
 
-def _word(name: str, given: str | None = None) -> str:
+def _word(name: str) -> str:
     """Return a name for the workflow: a path is made absolute."""
-    word = given or name
-    return str(Path(word).resolve()) if word.endswith(".toml") else word
-
-
-def _bid(options: Plan, found: "Answer") -> None:
-    from nlp_bench.cli.plan.bid import form_of, sheet
-    from nlp_bench.plan.bid import Files, bid
-
-    system = _word(found.problem.system.name, options.system)
-    files = Files(model=_word(options.model or ""), system=system, constants=options.constants)
-    made = bid(found, margin=options.margin, files=files)
-    form = options.format or (form_of(options.output) if options.output and options.output.suffix else "table")
-    _out(options, sheet(made, form), form)
+    return str(Path(name).resolve()) if name.endswith(".toml") else name
 
 
 def _why(options: Plan, problem: "Problem") -> int:

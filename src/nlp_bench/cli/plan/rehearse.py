@@ -42,7 +42,6 @@ class Rehearse(Command, Request):
     """Write rehearsal.json into this folder."""
 
     def run(self) -> int:
-        """Rehearse; print, and with --output write rehearsal.json."""
         from nlp_bench.files import write_json
         from nlp_bench.launch.folder import writable_folder
         from nlp_bench.rehearse.rehearsal import as_tables, rehearsed, works_of
