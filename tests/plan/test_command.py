@@ -168,6 +168,10 @@ def test_bad_words_name_the_rule_and_the_remedy(
             ["--nodes", "16", "--tp", "8", "--pp", "8", "--vpp", "4", "--global-batch-size", "9"],
             "global batches that work on these nodes: 8, 16;",
         ),
+        (
+            ["--micro-batch-size", "2", "--gas", "7"],
+            "micro batch size 2, gas 7: no layout makes it as dp*micro_batch_size*7",
+        ),
         (["--tp", "3"], "and tp 3: every layout breaks the rule: sequence; or leave a fixed size free"),
         (["--nodes", "193"], "global batches that work on these nodes: 193; nodes that work with this batch: 192, 196"),
     ],

@@ -11,6 +11,7 @@ from nlp_bench.plan.memory.published import (
     COUNTS,
     FAMILIES,
     activation_bytes,
+    buffer_bytes,
     families,
     family_of,
     full_layer_bytes,
@@ -264,3 +265,12 @@ def test_zero_buckets_are_there_only_under_zero() -> None:
         for word in ("none", "optimizer")
     )
     assert sharded - plain == K.memory.deepspeed_buffer_bytes
+
+
+def test_full_sharding_in_a_pipeline_keeps_gradients_of_the_whole_stage_in_fp32() -> None:
+    alone, shared = (
+        run("torchtitan", pipeline=2, num_gpus=16, data=8, sharding="parameters", shard_group=ranks, vocab_size=0)
+        for ranks in (1, 8)
+    )
+    more = buffer_bytes(shared, K, published_stages(shared)[0]) - buffer_bytes(alone, K, published_stages(alone)[0])
+    assert more[0] == pytest.approx(4 * 4 * (12 * 1024**2 + 13 * 1024))  # four layers of the stage

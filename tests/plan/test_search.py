@@ -92,14 +92,11 @@ def test_judged_in_parts_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_is_fixed_stays() -> None:
     fixed = Fixed(tp=8, pp=8, gas=16, sequence_parallel=True, distributed_optimizer=True)
-    for sizes in everything(space(problem(fixed=fixed)).legal):
-        assert (sizes.tp, sizes.pp, sizes.gas, sizes.sequence_parallel, sizes.distributed_optimizer) == (
-            8,
-            8,
-            16,
-            True,
-            True,
-        )
+    for one in everything(space(problem(fixed=fixed)).legal):
+        assert (one.tp, one.pp, one.gas, one.sequence_parallel, one.distributed_optimizer) == (8, 8, 16, True, True)
+    whole = everything(space(problem("tiny", nodes=1, fixed=Fixed(sequence_parallel=False))).legal)
+    assert {one.sequence_parallel for one in whole} == {False}
+    assert 1 in {one.tp for one in whole}, "one rank has nothing to split, whatever is asked for"
 
 
 @pytest.mark.parametrize(

@@ -31,17 +31,9 @@ InternEvo's page does not say which; its figures lie far above the tensors.
 """
 
 _WORDS = {
-    "deepspeed": "deepspeed",
-    "neox": "deepspeed",
-    "internevo": "internevo",
-    "torchtitan": "fsdp",
-    "fsdp": "fsdp",
-    "foundry": "fsdp",
-    "composer": "fsdp",
-    "maxtext": "fsdp",
-    "paxml": "fsdp",
-    "jax": "fsdp",
-}
+    "deepspeed": "deepspeed", "neox": "deepspeed", "internevo": "internevo", "torchtitan": "fsdp", "fsdp": "fsdp", "foundry": "fsdp",
+    "composer": "fsdp", "maxtext": "fsdp", "paxml": "fsdp", "jax": "fsdp",
+}  # fmt: skip
 
 _FUSED_LOSS_WORDS = ("foundry", "composer", "maxtext", "paxml", "jax")
 

@@ -224,7 +224,7 @@ def _switches(problem: Problem, sequence: Sequence[bool]) -> Codes:
         for shard in (True, False)
         for gradients, parameters in OVERLAPS
         if (shard or not parameters)
-        and fixed.sequence_parallel in ({None, split} if len(sequence) > 1 else {None, True, False})
+        and (len(sequence) == 1 or fixed.sequence_parallel in {None, split})
         and fixed.distributed_optimizer in {None, shard}
         and fixed.overlap_grad_reduce in {None, gradients}
         and fixed.overlap_param_gather in {None, parameters}
