@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nlp_bench.build.providers import NAMES, missing
 from nlp_bench.files import parse_json
+from nlp_bench.show.table import Column, as_text
 
 KERNELS = {
     "torch": (
@@ -95,12 +96,15 @@ def show(trials: Sequence[Trial], say: Callable[[str], None]) -> None:
 
 def table(trials: Iterable[Trial]) -> list[str]:
     """Return one line per kernel: provider, kernel, difference, verdict."""
-    lines = [f"{'provider':<20} {'kernel':<16} {'difference':>10}  verdict"]
-    for trial in trials:
-        difference = "none" if trial.difference is None else f"{trial.difference:.1e}"
-        verdict = "ok" if trial.passed else f"WRONG: switched off{f' ({trial.error})' if trial.error else ''}"
-        lines.append(f"{NAMES[trial.provider]:<20} {trial.kernel:<16} {difference:>10}  {verdict}")
-    return lines
+    found = list(trials)
+    verdicts = ["ok" if one.passed else f"WRONG: switched off{f' ({one.error})' if one.error else ''}" for one in found]
+    columns = [
+        Column(heading="provider", cells=[NAMES[one.provider] for one in found], is_text=True),
+        Column(heading="kernel", cells=[one.kernel for one in found], is_text=True),
+        Column(heading="difference", cells=["none" if one.difference is None else f"{one.difference:.1e}" for one in found]),
+        Column(heading="verdict", cells=verdicts, is_text=True),
+    ]  # fmt: skip
+    return as_text(columns, has_rule=False)
 
 
 def warning(trials: Iterable[Trial]) -> str | None:

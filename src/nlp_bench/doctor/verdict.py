@@ -14,6 +14,7 @@ from typing import Any
 from nlp_bench.doctor.finding import FAILED
 from nlp_bench.doctor.nodes import Choice
 from nlp_bench.escape import one_line
+from nlp_bench.show.table import Column, as_text
 
 SCORE = 3.5
 TO_SIGMA = 1.4826
@@ -34,15 +35,15 @@ class Rate:
     """Its name in a node's row."""
     unit: str
     heading: str
-    """Of its column in the table, with the width of that."""
+    """Of its column in the table."""
     least_share: Mapping[str, float]
     """By accelerator, the share of the median below which a difference is never named."""
 
 
 RATES = {
-    "gemm": Rate("gemm_tflops", "TFLOP/s", f"{'GEMM TFLOP/s':>14}", {"cuda": 0.05, "cpu": 0.15}),
-    "memory": Rate("memory_gb_per_s", "GB/s", f"{'memory GB/s':>12}", {"cuda": 0.05, "cpu": 0.30}),
-    "link": Rate("link_gb_per_s", "GB/s", f"{'link GB/s':>10}", {"cuda": 0.20, "cpu": 0.50}),
+    "gemm": Rate("gemm_tflops", "TFLOP/s", "GEMM TFLOP/s", {"cuda": 0.05, "cpu": 0.15}),
+    "memory": Rate("memory_gb_per_s", "GB/s", "memory GB/s", {"cuda": 0.05, "cpu": 0.30}),
+    "link": Rate("link_gb_per_s", "GB/s", "link GB/s", {"cuda": 0.20, "cpu": 0.50}),
 }
 """GPUs of one kind differ by a few per cent from board to board; CPU nodes may be virtual ones that share a machine."""
 
@@ -150,12 +151,14 @@ def text(found: Mapping[str, Any]) -> str:
     """Return the nodes, bad ones first with what is wrong, the spread of each rate, and what to type next."""
     rows = sorted(found["nodes"], key=lambda row: not row["faults"])
     num_bad = len(found["bad"])
-    width = max((len(row["node"]) for row in rows), default=4)
-    lines = ["  ".join([f"{'node':<{width}}", *(rate.heading for rate in RATES.values())])]
-    for row in rows[: num_bad + MAX_SHOWN]:
-        cells = [f"{_least(row, rate.column):>{len(rate.heading)}}" for rate in RATES.values()]
-        lines.append("  ".join([f"{row['node']:<{width}}", *cells]))
-        lines += [f"{'':<{width}}  {one_line(fault)}" for fault in row["faults"]]
+    listed = rows[: num_bad + MAX_SHOWN]
+    nodes = Column(heading="node", cells=[row["node"] for row in listed], is_text=True)
+    rates = [
+        Column(heading=rate.heading, cells=[_least(row, rate.column) for row in listed]) for rate in RATES.values()
+    ]
+    lines = as_text([nodes, *rates], has_rule=False)
+    for place, row in reversed(list(enumerate(listed, start=2))):
+        lines[place:place] = [f"    {one_line(fault)}" for fault in row["faults"]]
     if len(rows) > num_bad + MAX_SHOWN:
         lines.append(f"and {len(rows) - num_bad - MAX_SHOWN} more without a fault")
     lines += [

@@ -11,12 +11,10 @@ from nlp_bench.errors import UsageError
 from nlp_bench.inputs.reference import is_reference_table
 from nlp_bench.walk import walk
 
-Key = tuple[object, ...]
-"""By which two names of one file or folder are known as one."""
+Key = tuple[object, ...]  # by which two names of one file or folder are known as one
 Folder = tuple[Path, set[str]]
 _MAGIC = frozenset("*?[")
-FAMILY = "nlp-bench/"
-"""How the schema of each record begins."""
+FAMILY = "nlp-bench/"  # how the schema of each record begins
 _HEAD = 4096
 
 
@@ -37,14 +35,10 @@ class Item:
     path: str
     """Path as it is opened and shown, `-` for standard input; for a run of ours its folder or the log that was named."""
     kind: Kind
-    is_found: bool = False
-    """Whether it was only met below a folder: if it holds no training line it is no row."""
-    is_regular: bool = False
-    """Whether another process could open it too; a pipe can be read once, and here."""
-    num_bytes: int = 0
-    """Size on disk, for the progress."""
-    problem: str = ""
-    """Why it cannot be read, where that is known already."""
+    is_found: bool = False  # whether it was only met below a folder: if it holds no training line it is no row
+    is_regular: bool = False  # whether another process could open it too; a pipe can be read once, and here
+    num_bytes: int = 0  # size on disk, for the progress
+    problem: str = ""  # why it cannot be read, where that is known already
 
     @property
     def folder(self) -> Path:
@@ -62,10 +56,8 @@ class Group:
     """What one PATH stands for."""
 
     path: str
-    is_folder: bool = False
-    """Whether the PATH is a folder whose files were looked through, without a run folder in it."""
-    items: list[Item] = field(default_factory=list)
-    """In the order of the report; empty where everything was met before."""
+    is_folder: bool = False  # whether the PATH is a folder whose files were looked through, without a run folder in it
+    items: list[Item] = field(default_factory=list)  # in the order of the report; empty where everything was met before
 
 
 def find(paths: Sequence[str]) -> list[Group]:

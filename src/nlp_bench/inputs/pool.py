@@ -27,12 +27,9 @@ Work = tuple[int, Item, Wish]
 class Shared(NamedTuple):
     """What the processes write for their parent to see. No locks: each slot has one writer, and a writer may be killed."""
 
-    states: Any
-    """For each item 0, _BEGUN or _DONE."""
-    positions: Any
-    """For each item how many of its bytes are read."""
-    stop: Any
-    """Set by the parent: whoever reads shall end at the next block."""
+    states: Any  # for each item 0, _BEGUN or _DONE
+    positions: Any  # for each item how many of its bytes are read
+    stop: Any  # set by the parent: whoever reads shall end at the next block
 
 
 def num_processes() -> int:
@@ -146,8 +143,7 @@ def _deaf_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_SHARED: list[Shared] = []
-"""In a child: what it shares with its parent."""
+_SHARED: list[Shared] = []  # in a child: what it shares with its parent
 
 
 def _begin(shared: Shared) -> None:

@@ -93,8 +93,7 @@ def _quoted(path: str, place: Place | None) -> Place | None:
     return replace(place, text=text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - 3] + "...")
 
 
-MAX_DRAWN = 1000
-"""Logs whose runs have plots."""
+MAX_DRAWN = 1000  # logs whose runs have plots
 
 
 def lean(entry: RunResult) -> RunResult:
@@ -117,14 +116,10 @@ SNIFFED_BYTES = 8192
 class Wish:
     """What is wanted of every item."""
 
-    overrides: Overrides
-    """What the command line adds to logs that do not say it."""
-    is_alone: bool = False
-    """Whether there is only one item: its fault is then that of the whole command."""
-    with_quotes: bool = False
-    """Whether the text of the first records is wanted."""
-    with_samples: bool = False
-    """Whether the points of plots are wanted, and not only the sums."""
+    overrides: Overrides  # what the command line adds to logs that do not say it
+    is_alone: bool = False  # whether there is only one item: its fault is then that of the whole command
+    with_quotes: bool = False  # whether the text of the first records is wanted
+    with_samples: bool = False  # whether the points of plots are wanted, and not only the sums
     with_records: bool = False
     rules: str | None = None
     """Path of the rules that the runs are held to (`rules.apply.wanted`); None for the default of each."""
@@ -134,10 +129,8 @@ class Wish:
 class Read:
     """What one item gave."""
 
-    entries: tuple[RunResult, ...] = ()
-    """Its runs; none for a file that was only found and is no log."""
-    is_binary: bool = False
-    """Whether it was passed over because its first bytes are no text."""
+    entries: tuple[RunResult, ...] = ()  # its runs; none for a file that was only found and is no log
+    is_binary: bool = False  # whether it was passed over because its first bytes are no text
 
 
 def read_item(item: Item, wish: Wish, progress: Progress | None = None) -> Read:
@@ -190,13 +183,12 @@ def _read(item: Item, wish: Wish, progress: Progress | None) -> Read:
     return Read(entries=tuple(entries if wish.with_records else map(lean, entries)))
 
 
-SLOW_S = 8.0
-"""Seconds in which a pattern should get through a MiB of lines: it takes milliseconds."""
+SLOW_S = 8.0  # seconds in which a pattern should get through a MiB of lines: it takes milliseconds
 
 
 @contextmanager
 def _slow_pattern(item: Item, overrides: Overrides, progress: Progress | None) -> Iterator[Progress | None]:
-    """Say once that a `--pattern` hangs in a file: some expressions take twice as long for each further character of a line.
+    """Say that a `--pattern` hangs in a file: some expressions take twice as long for each further character of a line.
 
     A signal alone gets through while `re` is searching; threads wait.
     """

@@ -25,10 +25,8 @@ class PassedOver:
     """Files below one PATH that are no logs of a training."""
 
     folder: str
-    no_training_line: tuple[str, ...]
-    """Texts without any training line; paths below the folder."""
-    binary: tuple[str, ...]
-    """Files that hold no text, by their first bytes."""
+    no_training_line: tuple[str, ...]  # texts without any training line; paths below the folder
+    binary: tuple[str, ...]  # files that hold no text, by their first bytes
 
     def sentence(self) -> str:
         """Return what a person should know, in one line."""
@@ -95,18 +93,15 @@ class Progress:
         return f"reading [{bar}] " + ", ".join([f"{100 * part:.0f} %", *left, *amount])
 
 
-ALONE_S = 1.0
-"""After this much reading, and if as much is left, several processes read: starting them takes half of it."""
+ALONE_S = 1.0  # after this much reading, and if as much is left, several processes read: starting them takes half of it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
     """What all PATHs gave."""
 
-    entries: list[RunResult]
-    """The runs, in the order of the PATHs."""
-    passed_over: list[PassedOver]
-    """For each folder that holds other files too."""
+    entries: list[RunResult]  # the runs, in the order of the PATHs
+    passed_over: list[PassedOver]  # for each folder that holds other files too
 
 
 def read_sources(  # noqa: PLR0913  # one wish each

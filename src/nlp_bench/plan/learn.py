@@ -10,7 +10,7 @@ import datetime as dt
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from nlp_bench.plan.constants import SCHEMA, Constants, constant_line
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.predict import or_reason
 from nlp_bench.plan.problem import configuration_of
+from nlp_bench.show.table import Column, as_text
 from nlp_bench.walk import walk
 
 KINDS = {"compute": "what the GPU computes", "network": "what it sends and receives", "overhead": "launches, iteration"}
@@ -300,17 +301,21 @@ def _design(known: Sequence[Known], shares: Values) -> Values:
 def report(lesson: Lesson) -> str:
     """Return what was learned for people: measured beside predicted before and after, the factors, what did not count."""
     known = lesson.known
-    width = min(max(len(one.layout) for one in known), WIDEST)
-    lines = [
-        lesson.source,
-        "",
-        f"{'run':<{width}} {'measured s':>11} {'+-':>6} {'before s':>9} {'error':>7} {'after s':>9} {'error':>7}",
+    measured, before = [one.seconds for one in known], [one.before for one in known]
+
+    def off(predicted: Iterable[float]) -> list[float]:
+        return [value / seconds - 1 for value, seconds in zip(predicted, measured, strict=True)]
+
+    columns = [
+        Column(heading="run", cells=[one.layout[:WIDEST] for one in known], is_text=True),
+        Column(heading="measured s", cells=measured, form="{:.4g}".format),
+        Column(heading="+-", cells=[one.noise for one in known], form="{:.1%}".format),
+        Column(heading="before s", cells=before, form="{:.4g}".format),
+        Column(heading="error", cells=off(before), form="{:+.1%}".format),
+        Column(heading="after s", cells=list(lesson.after), form="{:.4g}".format),
+        Column(heading="error", cells=off(lesson.after), form="{:+.1%}".format),
     ]
-    for one, after in zip(known, lesson.after, strict=True):
-        lines.append(
-            f"{one.layout[:width]:<{width}} {one.seconds:>11.4g} {one.noise:>6.1%} {one.before:>9.4g} "
-            f"{one.before / one.seconds - 1:>+7.1%} {after:>9.4g} {after / one.seconds - 1:>+7.1%}"
-        )
+    lines = [lesson.source, "", *as_text(columns, has_rule=False)]
     lines += ["", "measured / predicted (with standard error):"]
     if lesson.together:
         number = len({one.layout for one in known})

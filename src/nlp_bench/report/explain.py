@@ -15,8 +15,7 @@ from nlp_bench.report.table import Report
 from nlp_bench.report.words import MAX_RUNS, run_lines
 from nlp_bench.show.table import as_document, exact, fact
 
-Facts = Iterator[tuple[str, str]]
-"""What each line is about, and the line."""
+Facts = Iterator[tuple[str, str]]  # what each line is about, and the line
 
 
 def explain(report: Report) -> str:

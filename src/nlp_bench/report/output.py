@@ -21,8 +21,7 @@ FILES = (
     *(f"{key}.{kind}" for key in KEYS for kind in ("svg", "png")),
 )
 """What `write_report` writes; docs/report.md says what each holds."""
-VIEW_FILES = {"csv": "csv", "markdown": "md", "json": "json"}
-"""Format of a view to the ending of its file."""
+VIEW_FILES = {"csv": "csv", "markdown": "md", "json": "json"}  # format of a view to the ending of its file
 NOTHING = {
     "scaling": "no curve: no workload has a number at two sizes",
     "sweep": "no sweep: no two configurations on equal GPUs, or none with a number",

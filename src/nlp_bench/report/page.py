@@ -30,10 +30,8 @@ ALL_POINTS, MIN_POINTS, MAX_POINTS = 15_000, 30, 400
 NUMBER = ("time_to_report_steady_s", "bar", "tokens_per_second_steady")
 """Columns of the number; REFERENCE stands in their place where no run has a steady one."""
 REFERENCE = ("time_to_report_reference_s", "tokens_per_second_reference")
-WORDS = ("outcome", "limit", "rules")
-"""Columns whose cells are outcomes or verdicts."""
-FILTERS = ("outcome", "dialect", "model")
-"""Columns by which the page filters and groups: each row carries their values."""
+WORDS = ("outcome", "limit", "rules")  # columns whose cells are outcomes or verdicts
+FILTERS = ("outcome", "dialect", "model")  # columns by which the page filters and groups: each row carries their values
 MAX_REASON = 100
 FAR_APART = 20
 """From such a ratio of the longest to the shortest time on, the bars have a logarithmic scale: one outlier would flatten the rest."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from nlp_bench.escape import end_of
 from nlp_bench.measure.curves import IN_WINDOW, Curve, Curves
 from nlp_bench.measure.entry import RunResult
-from nlp_bench.measure.throughput import Summary
 from nlp_bench.show.chart import EXCLUDED, MAX_LEGEND, NUM_COLOURS, Band, Chart, Rule, Series, Shape
 from nlp_bench.show.table import label
 
@@ -21,14 +20,10 @@ SHAPES: dict[str, Shape] = {
 """Word of the reason for which an interval does not count to its mark; any other is a cross."""
 FEWER = "in each group of neighbours the lowest and the highest, so that the envelope is whole"
 TOGETHER = "A flat line is a steady rate over its window; crosses and other single marks do not count."
-MAX_TOGETHER, MAX_SIDE_BY_SIDE = 6, 12
-"""As many runs are drawn in one plot, and as many side by side."""
-FAR_APART = 8
-"""From such a ratio of the highest to the lowest on, an axis is logarithmic."""
-MAX_NAME = 50
-"""Letters of the end of a path."""
-MAX_GROUPS, OTHERS = 11, "others"
-"""As many groups of runs have a name of their own; the legend has room for one more."""
+MAX_TOGETHER, MAX_SIDE_BY_SIDE = 6, 12  # as many runs are drawn in one plot, and as many side by side
+FAR_APART = 8  # from such a ratio of the highest to the lowest on, an axis is logarithmic
+MAX_NAME = 50  # letters of the end of a path
+MAX_GROUPS, OTHERS = 11, "others"  # as many groups of runs have a name of their own; the legend has room for one more
 _GROUP_SHAPES: tuple[Shape, ...] = ("dot", "diamond", "triangle")
 Drawn = Sequence[RunResult]
 
@@ -43,7 +38,13 @@ def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
 
     The steady window of a single run is shaded; of several, a flat line at the steady rate spans each.
     """
-    is_one, bands, rules, marks, lines = len(entries) == 1, [], [], [], []
+    is_one = len(entries) == 1
+    bands: list[Band] = []
+    rules: list[Rule] = []
+    marks: list[Series] = []
+    lines: list[Series] = []
+    drawn: list[Curve] = []
+    words: list[str] = []
     for colour, entry in enumerate(entries):
         measured, curves = entry.throughput, _curves(entry, max_points)
         if measured is None or curves is None:
@@ -52,6 +53,9 @@ def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
         ends = float(window.first_iteration), float(window.last_iteration)
         if is_one:
             bands.append(Band(name="steady window", low=ends[0], high=ends[1], colour=colour))
+        where = f"iterations {window.first_iteration} to {window.last_iteration}"
+        words.append(f"steady rate {measured.steady:,.0f} tokens per second over {where}")
+        drawn += curves.rates.values()
         name = "steady rate" if is_one else ""
         rules.append(Rule(name=name, value=measured.steady, span=ends, colour=colour))
         for why, curve in curves.rates.items():
@@ -62,7 +66,7 @@ def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
     return Chart(
         key="throughput",
         title="Throughput over iterations",
-        description=_throughput_words(entries),
+        description=f"Tokens per second of each logged interval; {'; '.join(words[:3])}.",
         x_label="iteration",
         y_label="tokens per second",
         series=[*lines, *marks],
@@ -70,7 +74,7 @@ def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
         rules=rules,
         y_from=0.0,
         log_axes=_log_axes(entries),
-        note=" ".join(filter(None, ("" if is_one else TOGETHER, _fewer(entries, _rates, max_points)))),
+        note=" ".join(filter(None, ("" if is_one else TOGETHER, _fewer(drawn)))),
     )
 
 
@@ -88,7 +92,7 @@ def loss(entries: Drawn, max_points: int | None = None) -> Chart | None:
         x_label="iteration",
         y_label="lm loss",
         series=[_line(curve, "" if is_one else entry.source, colour) for colour, entry, curve in found],
-        note=_fewer(entries, _losses, max_points),
+        note=_fewer([curve for _, _, curve in found]),
     )
 
 
@@ -106,7 +110,9 @@ def step_times(entries: Drawn, max_points: int | None = None) -> Chart | None:
         series.append(Series(name=name, xs=[xs[0], *xs], ys=[0.0, *ys], style="step", colour=colour))
         words.append(f"median {times.median:.4g} s, 95th percentile {times.p95:.4g} s")
         if is_one:
-            rules += _quantiles(times)
+            rules.append(Rule(name=f"median {times.median:.4g} s", value=times.median, axis="x", colour=1))
+            p95 = f"p95 {times.p95:.4g} s"
+            rules.append(Rule(name=p95, value=times.p95, axis="x", colour=EXCLUDED, is_dashed=True))
     if not series:
         return None
     return Chart(
@@ -123,8 +129,7 @@ def step_times(entries: Drawn, max_points: int | None = None) -> Chart | None:
     )
 
 
-KEYS = ("throughput", "loss", "step-times")
-"""Their file names without the ending."""
+KEYS = ("throughput", "loss", "step-times")  # their file names without the ending
 CHARTS: tuple[Callable[..., Chart | None], ...] = (throughput, loss, step_times)
 """The plots of a run, in the order of the page; each is a file of `--output`."""
 
@@ -147,8 +152,7 @@ class _Dots:
 
     title: str
     y_label: str
-    what: str
-    """What the bars are."""
+    what: str  # what the bars are
     of: Callable[[RunResult], tuple[float, tuple[float, float] | None] | None]
     """The value of a run and the ends of its bar; None where it has none."""
 
@@ -257,21 +261,6 @@ def _curves(entry: RunResult, max_points: int | None) -> Curves | None:
     return entry.curves.fewer(max_points) if entry.curves and max_points else entry.curves
 
 
-def _rates(curves: Curves) -> list[Curve]:
-    return list(curves.rates.values())
-
-
-def _losses(curves: Curves) -> list[Curve]:
-    return [curves.loss] if curves.loss else []
-
-
-def _quantiles(times: Summary) -> list[Rule]:
-    return [
-        Rule(name=f"median {times.median:.4g} s", value=times.median, axis="x", colour=1),
-        Rule(name=f"p95 {times.p95:.4g} s", value=times.p95, axis="x", colour=EXCLUDED, is_dashed=True),
-    ]
-
-
 def _line(curve: Curve, name: str, colour: int) -> Series:
     return Series(name=name, xs=curve.xs.tolist(), ys=curve.ys.tolist(), colour=colour)
 
@@ -282,20 +271,6 @@ def _excluded(curve: Curve, why: str, colour: int, *, is_named: bool) -> Series:
     return Series(name=name, xs=curve.xs.tolist(), ys=curve.ys.tolist(), style="points", shape=shape, colour=colour)
 
 
-def _fewer(entries: Drawn, curves_in: Callable[[Curves], list[Curve]], max_points: int | None) -> str:
-    drawn = there = 0
-    for entry in entries:
-        curves = _curves(entry, max_points)
-        for curve in curves_in(curves) if curves else ():
-            drawn, there = drawn + len(curve.xs), there + curve.num_all
+def _fewer(curves: Sequence[Curve]) -> str:
+    drawn, there = sum(len(curve.xs) for curve in curves), sum(curve.num_all for curve in curves)
     return f"{drawn} of {there} logged intervals are drawn: {FEWER}." if drawn < there else ""
-
-
-def _throughput_words(entries: Drawn) -> str:
-    said = []
-    for entry in entries[:3]:
-        if entry.throughput:
-            window = entry.throughput.window
-            where = f"iterations {window.first_iteration} to {window.last_iteration}"
-            said.append(f"steady rate {entry.throughput.steady:,.0f} tokens per second over {where}")
-    return f"Tokens per second of each logged interval; {'; '.join(said)}."

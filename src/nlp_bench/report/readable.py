@@ -12,12 +12,10 @@ BRIEF = (
     "source", "outcome", "limit", "rules", "time_to_report_steady_s", "tokens_per_second_steady", "ci95"
 )  # fmt: skip
 """Columns for a terminal where there are many runs, before the reason."""
-MAX_ALIKE = 3
-"""As many runs are named one by one with the same note."""
+MAX_ALIKE = 3  # as many runs are named one by one with the same note
 MAX_LISTED = 12
 """With more runs, each has its reason in its row, and what is said of many is said once, with their number."""
-MAX_WHYS = 10
-"""As many causes for which there is no number are listed."""
+MAX_WHYS = 10  # as many causes for which there is no number are listed
 _ALWAYS = ("source", "outcome", "time_to_report_reference_s", "tokens_per_second_reference")
 _BY_NAME = {
     "global_batch_size": ("global_batch_size",),

@@ -164,7 +164,6 @@ RUN_SECTIONS: tuple[Callable[[RunResult, Report], Section | None], ...] = (
     derivation,
 )
 """The first above the plots of each run, the others below."""
-BRIEF_SECTIONS = (notes,)
-"""What stays of them on a page of many runs."""
+BRIEF_SECTIONS = (notes,)  # what stays of them on a page of many runs
 REPORT_SECTIONS: tuple[Callable[[Report], Iterator[Section]], ...] = (repeats, scaling, sweep)
 """Between the table and the runs."""

@@ -34,22 +34,15 @@ Of = Callable[[RunResult, "Report"], Any]
 class Field:
     """One column of the runs."""
 
-    of: Of
-    """Its cell of a run, None for what is missing."""
-    title: str = ""
-    """Heading on the page, where the name would not do."""
-    unit: str = ""
-    """Below that heading."""
+    of: Of  # its cell of a run, None for what is missing
+    title: str = ""  # heading on the page, where the name would not do
+    unit: str = ""  # below that heading
     heading: str = ""
     """On a terminal, where a line break splits it over two lines; empty for what only data and page have."""
-    wide: str = ""
-    """In markdown, where the words of `heading` stand below those of its neighbour."""
-    is_text: bool = False
-    """Whether it is no number even where all cells are digits: a model may be called 175."""
-    form: Callable[[Any], str] = plain
-    """How a cell is written on a terminal and in markdown."""
-    people: Of | None = None
-    """The cell there, where it is not that of the data."""
+    wide: str = ""  # in markdown, where the words of `heading` stand below those of its neighbour
+    is_text: bool = False  # whether it is no number even where all cells are digits: a model may be called 175
+    form: Callable[[Any], str] = plain  # how a cell is written on a terminal and in markdown
+    people: Of | None = None  # the cell there, where it is not that of the data
 
     def shown(self, entry: RunResult, report: "Report") -> Any:
         """Return the cell of a run for people."""
@@ -92,8 +85,7 @@ def _ranks(entry: RunResult, _: "Report") -> int | str | None:
     return f"{entry.num_gpus} CPU" if entry.num_gpus and entry.accelerator == "cpu" else entry.num_gpus
 
 
-ALIKE = 0.005
-"""Share of the steady time by which the sustained one has to differ to be a cell of the table."""
+ALIKE = 0.005  # share of the steady time by which the sustained one has to differ to be a cell of the table
 
 
 def sustained_s(entry: RunResult, report: "Report") -> float | None:
@@ -194,21 +186,14 @@ def title_of(column: str) -> tuple[str, str]:
 class Report:
     """Everything that the writers need."""
 
-    entries: Sequence[RunResult]
-    """The runs in the order in which they were named."""
+    entries: Sequence[RunResult]  # the runs in the order in which they were named
     tokens: int
-    limit_s: float | None = None
-    """Limit of the report time in seconds, None without `--limit`."""
-    baseline_gpus: int | None = None
-    """GPUs of the baseline of scaling curves, None for the smallest size."""
-    allow_measured: bool = False
-    """Whether logs that are MEASURED are pooled as repeats, too."""
-    price_per_kwh: float | None = None
-    """Price of a kWh, None without `--price-per-kwh`."""
-    currency: str | None = None
-    """Word for the unit of the price."""
-    passed_over: Sequence[PassedOver] = ()
-    """For each folder that was looked through, the files that are no logs."""
+    limit_s: float | None = None  # limit of the report time in seconds, None without `--limit`
+    baseline_gpus: int | None = None  # GPUs of the baseline of scaling curves, None for the smallest size
+    allow_measured: bool = False  # whether logs that are MEASURED are pooled as repeats, too
+    price_per_kwh: float | None = None  # price of a kWh, None without `--price-per-kwh`
+    currency: str | None = None  # word for the unit of the price
+    passed_over: Sequence[PassedOver] = ()  # for each folder that was looked through, the files that are no logs
 
     def __post_init__(self) -> None:
         """Have each run's verdict once, for whoever shows it."""

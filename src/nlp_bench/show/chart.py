@@ -8,30 +8,23 @@ from typing import Literal
 from nlp_bench.packages import is_missing
 
 Shape = Literal["dot", "cross", "plus", "square", "triangle", "diamond", "circle"]
-EXCLUDED, LIMIT = -1, -2
-"""Colours beside those of the runs, which are counted from 0."""
-NUM_COLOURS = 6
-"""Of the palette in page.css; further runs begin again."""
-MAX_LEGEND = 12
-"""As many parts of a plot are named."""
-COLUMNS = 3
-"""Plots side by side in a file."""
+EXCLUDED, LIMIT = -1, -2  # colours beside those of the runs, which are counted from 0
+NUM_COLOURS = 6  # of the palette in page.css; further runs begin again
+MAX_LEGEND = 12  # as many parts of a plot are named
+COLUMNS = 3  # plots side by side in a file
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
     """Points that belong together."""
 
-    name: str = ""
-    """What they are, for the legend; empty for none."""
+    name: str = ""  # what they are, for the legend; empty for none
     xs: Sequence[float]
     ys: Sequence[float]
     style: Literal["line", "step", "points"] = "line"
     """Joined, joined by steps (before the next point), or points alone."""
-    shape: Shape = "dot"
-    """Of the points that stand alone."""
-    colour: int = 0
-    """Number in the palette, or EXCLUDED or LIMIT."""
+    shape: Shape = "dot"  # of the points that stand alone
+    colour: int = 0  # number in the palette, or EXCLUDED or LIMIT
     is_dashed: bool = False
     """Whether the line is broken: what is expected, beside what was measured; its points are not marked."""
     errors: Sequence[tuple[float, float] | None] = ()
@@ -54,10 +47,8 @@ class Rule:
 
     name: str = ""
     value: float
-    axis: Literal["x", "y"] = "y"
-    """The axis that `value` is on: a rule on y lies flat."""
-    span: tuple[float, float] | None = None
-    """From where to where on the other axis, None for all of it."""
+    axis: Literal["x", "y"] = "y"  # the axis that `value` is on: a rule on y lies flat
+    span: tuple[float, float] | None = None  # from where to where on the other axis, None for all of it
     colour: int = 0
     is_dashed: bool = False
 
@@ -66,30 +57,20 @@ class Rule:
 class Chart:
     """Two axes and what is on them."""
 
-    key: str
-    """File name without its ending; letters and hyphens."""
+    key: str  # file name without its ending; letters and hyphens
     title: str
-    description: str
-    """The same for somebody who cannot see it, with the main figures."""
+    description: str  # the same for somebody who cannot see it, with the main figures
     x_label: str
     y_label: str
     series: Sequence[Series] = ()
-    bands: Sequence[Band] = ()
-    """Drawn below everything."""
-    rules: Sequence[Rule] = ()
-    """Drawn above the series."""
-    note: str = ""
-    """What a reader must know, below the plot."""
-    y_from: float | None = None
-    """Where the y axis begins (rates at 0), None for the data's lowest."""
-    y_to: float | None = None
-    """Where it ends, None for the data's highest."""
-    log_axes: str = ""
-    """Axes with a logarithmic scale: "", "x", "y" or "xy"; all values on them are above 0."""
-    x_ticks: Sequence[float] = ()
-    """Values to label on the x axis, empty for round ones."""
-    x_names: Sequence[str] = ()
-    """Their labels, empty for the values themselves."""
+    bands: Sequence[Band] = ()  # drawn below everything
+    rules: Sequence[Rule] = ()  # drawn above the series
+    note: str = ""  # what a reader must know, below the plot
+    y_from: float | None = None  # where the y axis begins (rates at 0), None for the data's lowest
+    y_to: float | None = None  # where it ends, None for the data's highest
+    log_axes: str = ""  # axes with a logarithmic scale: "", "x", "y" or "xy"; all values on them are above 0
+    x_ticks: Sequence[float] = ()  # values to label on the x axis, empty for round ones
+    x_names: Sequence[str] = ()  # their labels, empty for the values themselves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,18 +82,13 @@ class HeatMap:
     description: str
     x_label: str
     y_label: str
-    x_names: Sequence[str]
-    """One per column."""
-    y_names: Sequence[str]
-    """One per row, the first on top."""
-    values: Sequence[Sequence[float | None]]
-    """Rows of values, None where there is none."""
+    x_names: Sequence[str]  # one per column
+    y_names: Sequence[str]  # one per row, the first on top
+    values: Sequence[Sequence[float | None]]  # rows of values, None where there is none
     texts: Sequence[Sequence[str]] = field(default=())
     """What stands in each cell (a cause of failure too); empty for the values themselves."""
-    marked: frozenset[tuple[int, int]] = frozenset()
-    """Row and column of the cells to frame: the winners."""
-    is_less_better: bool = False
-    """Whether the strongest colour is that of the lowest value."""
+    marked: frozenset[tuple[int, int]] = frozenset()  # row and column of the cells to frame: the winners
+    is_less_better: bool = False  # whether the strongest colour is that of the lowest value
     note: str = ""
 
 
@@ -149,8 +125,7 @@ class Scale:
 
     low: float
     high: float
-    is_log: bool = False
-    """Whether equal ratios are equally long."""
+    is_log: bool = False  # whether equal ratios are equally long
     ticks: tuple[float, ...] = ()
 
     def share(self, value: float) -> float:

@@ -22,12 +22,9 @@ class Section:
 
     title: str
     words: Sequence[str] = ()
-    table: Table = ()
-    """Below the words; without headings the first cell of each row names the others."""
-    plots: Sequence[Chart | HeatMap] = ()
-    """Below the table."""
-    text: str = ""
-    """Lines to show as they are, last of all."""
+    table: Table = ()  # below the words; without headings the first cell of each row names the others
+    plots: Sequence[Chart | HeatMap] = ()  # below the table
+    text: str = ""  # lines to show as they are, last of all
 
 
 @functools.cache

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-MAX_LABEL, MAX_NOTE = 40, 130
-"""Letters of a name, and of a line of the note."""
+MAX_LABEL, MAX_NOTE = 40, 130  # letters of a name, and of a line of the note
 _COLOURS = {EXCLUDED: "#a8480b", LIMIT: "#b3261e"}
 _MARKERS = {"dot": ".", "cross": "x", "plus": "+", "square": "s", "triangle": "^", "diamond": "D", "circle": "o"}
 

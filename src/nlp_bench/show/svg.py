@@ -26,8 +26,7 @@ from nlp_bench.show.chart import (
 )
 from nlp_bench.show.table import label
 
-MAX_DOTS = 40
-"""A line of as many points shows each of them."""
+MAX_DOTS = 40  # a line of as many points shows each of them
 WIDTH, HEIGHT = 400, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 392, 10, 192
 _MARKS = {
@@ -40,10 +39,8 @@ _MARKS = {
     "circle": "m-42 0a42 42 0 1 0 84 0a42 42 0 1 0-84 0",
 }
 """Outline of a mark around the point that was moved to, in tenths; a dot is the round end of a line without length."""
-_CELL_WIDTH, _CELL_HEIGHT = 80, 30
-"""Wide enough for the longest outcome, also in the letters of a phone."""
-_DIGIT = 8.0
-"""Width of a digit on a phone, where the letters are largest."""
+_CELL_WIDTH, _CELL_HEIGHT = 80, 30  # wide enough for the longest outcome, also in the letters of a phone
+_DIGIT = 8.0  # width of a digit on a phone, where the letters are largest
 
 
 def figure(plot: Chart | HeatMap, name: str) -> str:

@@ -102,16 +102,11 @@ def label(value: float) -> str:
 class Column:
     """One column of a table."""
 
-    heading: str = ""
-    """What stands above it; a line break splits it over the two lines of a terminal's heading."""
-    cells: Sequence[Any]
-    """Numbers, texts, None for what is missing."""
-    is_text: bool = False
-    """Whether it is aligned to the left."""
-    form: Callable[[Any], str] = plain
-    """How people read a cell; data have the value itself."""
-    name: str = ""
-    """In CSV, JSON and data frames, where it is not the heading."""
+    heading: str = ""  # what stands above it; a line break splits it over the two lines of a terminal's heading
+    cells: Sequence[Any]  # numbers, texts, None for what is missing
+    is_text: bool = False  # whether it is aligned to the left
+    form: Callable[[Any], str] = plain  # how people read a cell; data have the value itself
+    name: str = ""  # in CSV, JSON and data frames, where it is not the heading
 
     @cached_property
     def shown(self) -> tuple[str, ...]:
@@ -215,8 +210,7 @@ def fact(name: str, text: str, width: int = 9) -> str:
 class Style:
     """How a document of headings, tables and sentences is written."""
 
-    heading: Callable[[str], list[str]]
-    """A heading to its lines, the empty one below included."""
+    heading: Callable[[str], list[str]]  # a heading to its lines, the empty one below included
     table: Callable[[Table], list[str]]
     sentence: Callable[[str], str]
 
@@ -227,8 +221,7 @@ MARKDOWN = Style(
     table=as_markdown,
     sentence=lambda text: f"- {escaped_markdown(text)}",
 )
-STYLES = {"table": TEXT, "markdown": MARKDOWN}
-"""By the word of --format: a further one is a row here."""
+STYLES = {"table": TEXT, "markdown": MARKDOWN}  # by the word of --format: a further one is a row here
 FORMS = ("table", "json", "csv", "records-csv", *(name for name in STYLES if name != "table"), "html")
 """The words of --format of `report`."""
 Found = TypeVar("Found")

@@ -12,6 +12,7 @@ from nlp_bench.plan.calibrate.fit import Constant
 from nlp_bench.plan.calibrate.record import WIDTH_BYTES, Calibration
 from nlp_bench.plan.constants import SCHEMA, constant_line, read_constants
 from nlp_bench.plan.machines import Sheet, sheet_of
+from nlp_bench.show.table import Column, as_text
 
 RECORD_SCHEMA = "nlp-bench/calibrated/1"
 WIDE_HEAD = 128.0
@@ -172,9 +173,8 @@ def table(calibration: Calibration, constants: Mapping[str, Constant]) -> str:
         f"{c.device}: {made}, {c.ranks} rank{'s' if c.ranks > 1 else ''}",
         f"before: {c.state_before}; after: {c.state_after}; repetitions differ by {c.spread:.1%} (median)",
         "",
-        f"{'constant':<30} {'value':>14}  {'+-':>6} {'misfit':>7} {'from':>5}  what it is",
+        *as_text(_columns(list(constants.values())), has_rule=False),
     ]
-    lines += [_line(constant) for constant in constants.values()]
     if c.kind == "cpu":
         lines += ["", "CPU: these constants are of this processor and stand for no GPU."]
     lines += ["", "not measured: 8-bit and 4-bit products", *(f"not measured: {line}" for line in c.skipped)]
@@ -183,12 +183,20 @@ def table(calibration: Calibration, constants: Mapping[str, Constant]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(one: Constant) -> str:
-    name, _, which = one.name.partition(".")
-    note = NOTES[name] + (f", {HOST.get(which, 'per layer and micro-batch')}" if name == "host_s" else "")
-    error = "" if one.error is None else f"{one.error:.1%}"
-    misfit = "" if one.misfit is None else f"{one.misfit:.1%}"
-    return f"{one.name:<30} {_amount(one.value, one.unit):>14}  {error:>6} {misfit:>7} {one.number:>5}  {note}"
+def _columns(found: list[Constant]) -> list[Column]:
+    return [
+        Column(heading="constant", cells=[one.name for one in found], is_text=True),
+        Column(heading="value", cells=[_amount(one.value, one.unit) for one in found]),
+        Column(heading="+-", cells=[one.error for one in found], form="{:.1%}".format),
+        Column(heading="misfit", cells=[one.misfit for one in found], form="{:.1%}".format),
+        Column(heading="from", cells=[one.number for one in found]),
+        Column(heading="what it is", cells=[_note(one.name) for one in found], is_text=True),
+    ]
+
+
+def _note(constant: str) -> str:
+    name, _, which = constant.partition(".")
+    return NOTES[name] + (f", {HOST.get(which, 'per layer and micro-batch')}" if name == "host_s" else "")
 
 
 def _amount(value: float, unit: str) -> str:
