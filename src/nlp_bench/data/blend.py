@@ -15,8 +15,7 @@ class Blend:
     """One or several datasets, as megatron-core's `BlendedMegatronDatasetConfig.blend` takes them."""
 
     prefixes: tuple[str, ...]  # PREFIX of each PREFIX.bin and PREFIX.idx, in the order of the words
-    weights: tuple[float, ...] | None = None
-    """Share of each in the samples, greater than 0, not normalised; None: as large as the datasets are."""
+    weights: tuple[float, ...] | None = None  # share of each in the samples, above 0; None: as large as they are
 
     def __post_init__(self) -> None:
         for prefix, weight in zip(self.prefixes, self.weights or (1.0,) * len(self.prefixes), strict=True):

@@ -17,12 +17,10 @@ from nlp_bench.packages import lacking
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, token type, sequences, document entries
-TOKEN_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2}
-"""Code of a token's type and its bytes; 6 and 7 are float64 and float32, which no token has."""
+TOKEN_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2}  # by the code of a type; 6 and 7 are floats, no tokens
 UINT16_LIMIT = 65500  # megatron-core's `DType.optimal_dtype`: a vocabulary below this is written in 2 bytes
 REMEDY = "make the data anew with nlp-bench data"
-PREPARED = "nlp-bench/data/2"
-"""Schema of PREFIX.json; version 1 is the data.json of the folder that `nlp-bench data` makes."""
+PREPARED = "nlp-bench/data/2"  # schema of PREFIX.json; version 1 is the data.json of `nlp-bench data`
 
 
 def check_builder() -> None:

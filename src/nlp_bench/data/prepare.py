@@ -32,8 +32,7 @@ PACKED = (".gz", ".xz", ".zst", ".bz2")
 NAMES = (".jsonl", ".json", ".ndjson", ".jl")
 FOLDER_NAME = "corpus"  # name of the data in a folder that is given as output
 MAX_WORKERS = 4096
-JOINING = "joining"
-"""File in PREFIX.shards that stands while the result is written: data without a record are then ours."""
+JOINING = "joining"  # in PREFIX.shards while the result is written: data without a record are then ours
 LARGE_BYTES = 2**30  # a result of this size takes seconds to join, and that is said
 
 
@@ -45,8 +44,7 @@ class PrepareRequest:
     output: str  # prefix of the result, or a folder (one that exists, or a path that ends in /)
     tokenizer: TokenizerChoice  # the tokenizer and its files
     reading: Reading = field(default_factory=Reading)  # how lines become sequences of tokens
-    workers: int | None = None
-    """Processes that encode; None: one per core that this process may use. They do not change the result."""
+    workers: int | None = None  # processes that encode; None: one per usable core. They do not change the result
     keep_shards: bool = False  # keep the finished pieces, so that more input can be added later without encoding again
     overwrite: bool = False  # replace a result that was made from other input or with other parameters
     piece_bytes: int = PIECE_BYTES  # text of a piece. It does not change the result

@@ -15,8 +15,7 @@ _ABBREVIATIONS = """
 mr mrs ms dr prof st sr jr gen col lt sgt rev hon gov sen rep vs etc cf al fig figs eq eqs no nos vol pp ed eds
 approx dept est inc ltd co corp e.g i.e u.s u.k a.m p.m jan feb mar apr jun jul aug sep sept oct nov dec
 """
-ABBREVIATIONS = frozenset(_ABBREVIATIONS.split())
-"""Words that end in a full stop without ending a sentence, in small letters and without the last stop."""
+ABBREVIATIONS = frozenset(_ABBREVIATIONS.split())  # their full stop ends no sentence; in small letters
 _CLOSING = "[\"')\\]}\u2019\u201d\u00bb\u300d\u300f\uff09]*"
 _END = re.compile(
     # What stands before the marks keeps a long row of dots from being tried from each of them.

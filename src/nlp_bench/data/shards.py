@@ -103,8 +103,7 @@ def encode(encoder: Encoder, documents: Sequence[Sequence[str]], token_bytes: in
     return found
 
 
-Work = tuple[Encoder, Reading, int]
-"""What a worker process needs for every block: the tokenizer, how lines are read, and the bytes of a token, 2 or 4."""
+Work = tuple[Encoder, Reading, int]  # the tokenizer, how lines are read, and the bytes of a token, 2 or 4
 
 
 def encode_lines(work: Work, path: str, data: bytes, number: int) -> Encoded:

@@ -26,8 +26,7 @@ KIND = {
     **dict.fromkeys(BERT_TYPES, "vocab.txt, one WordPiece per line"),
 }
 END_OF_DOCUMENT = "<|endoftext|>"
-END_TOKENS = (END_OF_DOCUMENT, "<|end_of_text|>", "</s>", "<eos>")
-"""What the tokenizer.json of GPT-2, Llama 3, T5 and Llama 2, Gemma call the end of a text."""
+END_TOKENS = (END_OF_DOCUMENT, "<|end_of_text|>", "</s>", "<eos>")  # of GPT-2, Llama 3, T5 and Llama 2, Gemma
 LFS_POINTER = b"version https://git-lfs"
 
 
@@ -48,8 +47,7 @@ class TokenizerChoice:
     tokenizer_type: str  # one of FILES
     vocab_file: Path | None = None  # vocab.json (GPT-2) or vocab.txt (BERT)
     merge_file: Path | None = None  # merges.txt (GPT-2)
-    tokenizer_model: Path | None = None
-    """tokenizer.json (Hugging Face), a folder that holds one, or a SentencePiece .model."""
+    tokenizer_model: Path | None = None  # tokenizer.json (Hugging Face), a folder with one, or a SentencePiece .model
     eod_token: str | None = None  # text of the token that ends a document; None: what the tokenizer itself names
 
     def __post_init__(self) -> None:

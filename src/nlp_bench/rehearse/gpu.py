@@ -20,8 +20,7 @@ from nlp_bench.train import attention
 from nlp_bench.train.kernels import choice, native
 
 ATTENTION = "flash attention where it applies, else memory-efficient attention"
-CHECK = "_device_dtype_check_for_fused"
-"""Name of the check that torch's fused Adam makes; since torch 2.7 AdamW only inherits it."""
+CHECK = "_device_dtype_check_for_fused"  # of torch's fused Adam; since torch 2.7 AdamW only inherits it
 LOWER_RIGHT = "lower right"  # stands for a causal mask that is aligned to the last query and the last key
 WIDEST = 256
 ROWS, WIDTH = 128, 32  # to multiples of these flash attention 2 rounds queries and the width of heads in its workspace
@@ -54,7 +53,7 @@ def like_gpu(tracker: Tracker) -> Iterator[None]:
         (choice, "native_way", _way_of(tracker)),  # tries a product on the device
         (native, "vocab_parallel_loss", native.shared_loss),  # the other way is for CPUs
         (attention, "scaled_dot_product_attention", _attention_of(tracker)),
-        (attention, "_lower_right", lambda *_: LOWER_RIGHT),  # flash attention has it without a mask
+        (attention, "_lower_right", lambda *_, **__: LOWER_RIGHT),  # flash attention has it without a mask
         (torch.nn.functional, "dropout", _dropout),
     ):
         yield

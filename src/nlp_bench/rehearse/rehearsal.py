@@ -139,35 +139,36 @@ MEANING = {
 
 def as_tables(rehearsal: Rehearsal) -> str:
     """Return the whole answer: the job, its ranks, the activations of the fullest, its communication."""
-    fullest = max(rehearsal.reports, key=lambda report: report.peak_bytes)
-    parts = [
-        [_title(rehearsal), *(f"note: {note}" for note in rehearsal.notes)],
-        as_text(shown(_memory(rehearsal))),
-        [_verdict(rehearsal)],
-        [f"activations at the peak of rank {fullest.rank}, by the module that made them"],
-        as_text(_activations(fullest)),
-        [f"communication of rank {fullest.rank} in one iteration (whole messages; groups of one rank send nothing)"],
-        as_text(_collectives(fullest)),
-    ]
-    return "\n\n".join("\n".join(lines) for lines in parts)
-
-
-def _title(rehearsal: Rehearsal) -> str:
     run, layout, gpu = rehearsal.run, rehearsal.layout, rehearsal.run.system.gpu
     card = f" ({gpu.name}, {gpu.memory_gib:g} GiB)" if rehearsal.capacity_bytes and gpu else ""
     virtual = f" x {layout.virtual_stages} virtual" if layout.virtual_stages > 1 else ""
     context = f", context {run.parallel.context}" if run.parallel.context > 1 else ""
-    return (
+    title = (
         f"{run.model.name} on {run.system.name}{card}: {layout.world_size} ranks, tensor {run.parallel.tensor}, pipeline "
         f"{run.parallel.pipeline}{virtual}{context}, data {layout.data_parallel_size}, {layout.num_microbatches} micro-batches of "
         f"{run.batch.micro_batch_size}\nthe trainer's own step on tensors without data: second iteration, torch's kernels; nothing is measured"
     )
-
-
-def _verdict(rehearsal: Rehearsal) -> str:
-    if rehearsal.capacity_bytes is None:
-        return "fits: not known, the system has no GPU"
-    return f"fits {rehearsal.capacity_bytes / GIB:g} GiB: {rehearsal.fits} ({MEANING[rehearsal.fits or 'no']})"
+    verdict = "fits: not known, the system has no GPU"
+    if rehearsal.capacity_bytes is not None:
+        meaning = MEANING[rehearsal.fits or "no"]
+        verdict = f"fits {rehearsal.capacity_bytes / GIB:g} GiB: {rehearsal.fits} ({meaning})"
+    fullest = max(rehearsal.reports, key=lambda report: report.peak_bytes)
+    made = list(fullest.activations.items())
+    made[LISTED:] = [("others", sum(size for _, size in made[LISTED:]))] if made[LISTED:] else []
+    activations = [
+        _column("module", [name for name, _ in made], is_text=True),
+        _column("GiB", [f"{size / GIB:.3f}" for _, size in made]),
+    ]
+    parts = [
+        [title, *(f"note: {note}" for note in rehearsal.notes)],
+        as_text(shown(_memory(rehearsal))),
+        [verdict],
+        [f"activations at the peak of rank {fullest.rank}, by the module that made them"],
+        as_text(activations),
+        [f"communication of rank {fullest.rank} in one iteration (whole messages; groups of one rank send nothing)"],
+        as_text(_collectives(fullest)),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts)
 
 
 def _column(heading: str, cells: Iterable[object], *, is_text: bool = False) -> Column:
@@ -187,15 +188,6 @@ def _memory(rehearsal: Rehearsal) -> list[Column]:
         _column("needed\nGiB", [_gib(one.needed_bytes) for one in headrooms]),
         _column("fits", [one.fits or "" for one in headrooms], is_text=True),
         _column("TFLOP per\niteration", [f"{sum(one.flops.values()) / 1e12:.4g}" for one in reports]),
-    ]
-
-
-def _activations(report: RankReport) -> list[Column]:
-    listed = list(report.activations.items())
-    lines = [*listed[:LISTED], *([("others", sum(size for _, size in listed[LISTED:]))] if listed[LISTED:] else [])]
-    return [
-        _column("module", [name for name, _ in lines], is_text=True),
-        _column("GiB", [f"{size / GIB:.3f}" for _, size in lines]),
     ]
 
 

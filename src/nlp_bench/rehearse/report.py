@@ -29,8 +29,7 @@ class Collective:
     """What the ranks of the group share: tensor, pipeline, data, context, embedding, model, world, … ("data" includes the
     context-parallel ranks where gradients and parameters travel)."""
     group_size: int
-    num_bytes: int
-    """Bytes of one call's whole message: of all_gather the gathered tensor, of reduce_scatter the tensor before, else the tensor."""
+    num_bytes: int  # of one call's whole message: of all_gather the gathered tensor, of reduce_scatter the one before
     count: int
 
 
@@ -42,13 +41,10 @@ class RankReport:
     place: Place
     parameters: int  # parameters that it holds
     static_bytes: dict[str, int]  # by STATIC
-    peak_bytes: int
-    """Greatest sum of all living tensors in the second iteration (the optimizer's state exists by then), static ones included."""
+    peak_bytes: int  # greatest sum of living tensors in the second iteration, static ones included
     peak_split: dict[str, int]  # what lived at that moment, by SPLIT; the parts add up to the peak
-    activations: dict[str, int]
-    """The activations of that moment by the module whose forward pass made them (layers.*.self_attention.core_attention)."""
-    flops: dict[str, int]
-    """Executed floating-point operations of one iteration by operator (two per multiply-add; only matrix products and attention)."""
+    activations: dict[str, int]  # of that moment, by the module that made them (layers.*.self_attention.core_attention)
+    flops: dict[str, int]  # executed in one iteration, by operator: two per multiply-add; products and attention only
     collectives: tuple[Collective, ...]  # all communication of one iteration
     warnings: tuple[str, ...] = ()  # what torch or megatron-core warned of
 

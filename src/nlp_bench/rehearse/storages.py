@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-Label = tuple[str, str]
-"""What a storage is for (weights, gradients, optimizer, buffers, activations, temporary), and the module that made it."""
+Label = tuple[str, str]  # what a storage is for (weights, activations, …), and the module that made it
 
 
 @dataclass

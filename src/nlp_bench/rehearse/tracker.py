@@ -17,8 +17,7 @@ from nlp_bench.rehearse.operators import KINDS, Collectives, Count, counters
 from nlp_bench.rehearse.storages import Label, Storages
 
 TEMPORARY = ("temporary", "")
-OUTSIDE = "between the modules"
-"""What no module makes: the tensors that pipeline stages receive, the micro-batch, the loss."""
+OUTSIDE = "between the modules"  # made by no module: what pipeline stages receive, the micro-batch, the loss
 SCALAR = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001  # what every .item(), int(tensor) and bool(tensor) ends in
 
 

@@ -218,10 +218,9 @@ class ContextAttention(FusedAttention):
         key, value = torch.split(in_order(both, self.parts), [key.shape[-1], value.shape[-1]], dim=-1)
         q, k, v = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))  # [b, heads, s, d]
         length, answers = q.shape[2] // 2, []
-        lower_right = _flash_lower_right if q.is_cuda else _lower_right
         for rows, chunk in zip(torch.split(q, length, dim=2), own_chunks(self.parts, self.rank), strict=True):
             seen = (chunk + 1) * length
-            mask = None if seen == length else lower_right(length, seen)
+            mask = None if seen == length else _lower_right(length, seen, on_gpu=q.is_cuda)
             options: Any = {"attn_mask": mask, "is_causal": mask is None, "enable_gqa": self.grouped}
             answers.append(
                 scaled_dot_product_attention(rows, k[:, :, :seen], v[:, :, :seen], dropout_p=dropout, **options)
@@ -243,13 +242,13 @@ def _own_rotary_table(
 
 
 @functools.lru_cache(maxsize=4)
-def _lower_right(rows: int, columns: int) -> torch.Tensor:
-    """Return [rows, columns] of booleans: the last row sees all columns, each row above one less."""
-    return torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
+def _lower_right(rows: int, columns: int, *, on_gpu: bool) -> Any:
+    """Return the mask [rows, columns] of which the last row sees all columns, each row above one less.
 
-
-def _flash_lower_right(rows: int, columns: int) -> torch.Tensor:
-    """Return the same mask in the form that flash attention knows on GPUs."""
+    On a GPU it has the form that flash attention knows, else it is a tensor of booleans.
+    """
+    if not on_gpu:
+        return torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
     from torch.nn.attention.bias import causal_lower_right  # noqa: PLC0415  # imports torch's compiler
 
     return causal_lower_right(rows, columns)

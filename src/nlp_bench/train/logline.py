@@ -29,8 +29,7 @@ class Interval:
     sequence_length: int  # tokens per sample
     num_gpus: int  # ranks that share the FLOPs
     peak_bytes: int  # greatest memory of any rank since the start
-    unix_time_s: float
-    """End of the interval in seconds since 1970, by the clock of the node that prints: what the nodes' meters are read against."""
+    unix_time_s: float  # end of the interval since 1970, by the printing node's clock: meters are read against it
 
 
 def format_line(interval: Interval) -> str:

@@ -105,8 +105,7 @@ def padded(tokens: NDArray[np.int64], length: int) -> tuple[torch.Tensor, torch.
 
 NUM_MOCK_ROWS = 64
 MAX_INDEXED_ROWS = 1_000_000  # an index of all 300 million samples of an old script would take gigabytes
-SURPLUS = 1.005
-"""Rows of a blended dataset over its share, as in megatron-core's builder: the blend's rounding may ask for some more."""
+SURPLUS = 1.005  # rows of a blended dataset over its share: the blend's rounding may ask for some, as in megatron-core
 
 
 def open_rows(settings: Settings, layout: Layout, length: int, vocab_size: int) -> Rows:

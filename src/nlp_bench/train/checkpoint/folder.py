@@ -19,8 +19,7 @@ from nlp_bench.train.settings.families import FAMILIES
 
 TRACKER = "latest_checkpointed_iteration.txt"
 RECORD = "nlp-bench.json"  # our record inside each checkpoint: which model and which training it is of
-LAST_FILE = "metadata.json"
-"""What megatron-core writes when everything else of a checkpoint is on disk (`dist_checkpointing/core.py`, CONFIG_FNAME)."""
+LAST_FILE = "metadata.json"  # what megatron-core writes last (`dist_checkpointing/core.py`, CONFIG_FNAME)
 NAME = re.compile(r"iter_(\d{7,})")
 
 
@@ -94,8 +93,7 @@ FAMILY_AND_SHAPE = (
     "norm_epsilon", "swiglu", "geglu", "disable_bias_linear", "bert_no_binary_head",
 )  # fmt: skip
 """Settings that decide which weights there are and what they mean."""
-SAMPLES = ("seq_length", "decoder_seq_length", "seed", "mock_data", "split")
-"""Settings that decide which samples are read and in which order."""
+SAMPLES = ("seq_length", "decoder_seq_length", "seed", "mock_data", "split")  # which samples are read, in which order
 MASKING = ("mask_prob", "short_seq_prob")  # settings that change the samples of bert and t5
 UPDATES = (
     "optimizer", "use_distributed_optimizer", "lr", "min_lr", "lr_decay_style", "weight_decay", "adam_beta1", "adam_beta2",

@@ -99,8 +99,7 @@ def refuse_damaged(path: Path, problems: list[str]) -> None:
 
 INDEX = ".metadata"
 """torch.distributed.checkpoint's index of tensors and files: a pickle that torch 2.13 reads without any check."""
-COMMON = "common.pt"
-"""What all ranks share, as megatron-core names it (`dist_checkpointing/strategies/common.py`, COMMON_STATE_FNAME)."""
+COMMON = "common.pt"  # what all ranks share (megatron-core, `dist_checkpointing/strategies/common.py`)
 FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """torch.load then never builds anything but tensors and plain values, also where its caller asks for more (torch/serialization.py)."""
 ALLOWED = {

@@ -171,8 +171,7 @@ def _first_cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-FORMAT = "fully_reshardable"
-"""Form of the distributed optimizer's state that fits other tensor-, pipeline- and data-parallel sizes: one tensor per parameter."""
+FORMAT = "fully_reshardable"  # of the distributed optimizer's state: one tensor per parameter fits other layouts
 
 
 def sharded_state(trainer: Trainer, *, loading: bool, same_layout: bool = True) -> dict[str, Any]:

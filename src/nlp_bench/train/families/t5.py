@@ -160,8 +160,7 @@ class Span:
     first: int  # number of the first one in its stack, counted from 0
     count: int  # how many
     depth: int  # layers of the whole stack
-    recomputed: int | None = None
-    """What remains of --recompute-num-layers for this run; None where nothing is recomputed."""
+    recomputed: int | None = None  # what remains of --recompute-num-layers for this run; None: nothing is recomputed
 
 
 class _RunOfLayers(TransformerBlock):  # type: ignore[misc]  # megatron-core has no types

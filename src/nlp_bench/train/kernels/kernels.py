@@ -13,13 +13,10 @@ class Modules:
 
     norm: type  # normalisation of its own
     column: type  # linear layer whose outputs tensor-parallel ranks share
-    norm_column: type | None
-    """The same with the normalisation before it, in one module (Transformer Engine); None where there is none."""
+    norm_column: type | None  # the same with the normalisation before it in one module (Transformer Engine)
     row: type  # linear layer whose inputs tensor-parallel ranks share
-    attention: type | None
-    """Core self-attention, which rotates by position itself (`rotated_width`, `rotary_base`, `fused_rotary`); None: torch's."""
-    gate: type | None = None
-    """Activation of gated feed-forward blocks, which has both halves and no bias; None where megatron-core's operators do it."""
+    attention: type | None  # core self-attention, which rotates by position itself; None: torch's
+    gate: type | None = None  # of both halves of a gated block, without bias; None: megatron-core's operators
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +28,8 @@ class Kernels:
     modules: Modules  # what layers are made of
     words: dict[str, str]  # one line per kind of kernel for the log
     compiled: frozenset[str]  # what torch.compile fuses: of `activation`, `dropout add`, `rotary`, `cross entropy`
-    accumulate_in_gemm: bool
-    """Whether weight gradients are added to their sum where they are made, and not by an operator after it."""
-    overlaps_tensor_parallel: bool = False
-    """Whether Transformer Engine overlaps tensor-parallel communication with matrix products."""
+    accumulate_in_gemm: bool  # whether weight gradients are added to their sum by the product that makes them
+    overlaps_tensor_parallel: bool = False  # whether Transformer Engine overlaps communication with products
 
     def fusions(self, settings: Settings) -> dict[str, Any]:
         """Return the switches of megatron-core's configuration."""

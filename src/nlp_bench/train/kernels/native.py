@@ -175,8 +175,7 @@ class BiasInProduct(Linear):  # type: ignore[misc]
         return product.view(*inputs.shape[:-1], -1)
 
 
-FUSED_NAME = "fused_vocab_parallel_cross_entropy"
-"""The name under which megatron-core's models look their fused loss up."""
+FUSED_NAME = "fused_vocab_parallel_cross_entropy"  # under which megatron-core's models look their fused loss up
 
 
 def install_loss(*, compiled: bool) -> None:

@@ -81,8 +81,7 @@ class FamilyRules:
     """Whether it is one causal stack, which context-parallel ranks can share and Transformer Engine's attention takes."""
     has_decoder: bool = False  # whether it has two stacks, of --encoder-num-layers and --decoder-num-layers
     hides_tokens: bool = False  # whether --mask-prob and --short-seq-prob change its samples
-    own: Mapping[str, str] = field(default_factory=dict)
-    """Settings that no other kind has, and how a refusal names their value."""
+    own: Mapping[str, str] = field(default_factory=dict)  # settings that no other kind has, and words for their value
     own_positions: str | None = None  # a --position-embedding-type that no other kind has
     check: Callable[["Settings"], None] = lambda _: None  # raises UsageError for the first rule that is broken
 

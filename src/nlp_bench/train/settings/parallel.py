@@ -10,8 +10,7 @@ from nlp_bench.train.settings.rules import one_of, require
 if TYPE_CHECKING:
     from nlp_bench.train.settings import Settings
 
-BY_RANKS = ("GPUs", "global batch", "micro-batch groups")
-"""Rules that need the number of ranks, which the arguments do not have."""
+BY_RANKS = ("GPUs", "global batch", "micro-batch groups")  # rules that need the number of ranks
 LATER = (*BY_RANKS, "sequence")
 """The last: without --sequence-parallel this trainer, like Megatron-LM's, takes any sequence; runs of the benchmark do not."""
 

@@ -43,8 +43,7 @@ class LengthSettings:
     """With --manual-gc: iterations between collections that all ranks make together; 0 for never."""
 
 
-MAX_SEED = 2**31
-"""megatron-core shuffles with numpy's RandomState, which takes 32 bits, and adds to the seed of each rank."""
+MAX_SEED = 2**31  # megatron-core shuffles with numpy's RandomState, which takes 32 bits, and adds to the seed of ranks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,6 @@ class StartUp:
         return f" > start-up: {total_s:.1f} s from process start to the end of the first iteration ({parts}){earlier}"
 
 
-STARTUP = StartUp(process_start_s(os.getpid()))
-"""The start-up of this process: there is one, and its parts end in files that do not know each other."""
+STARTUP = StartUp(process_start_s(os.getpid()))  # of this process; its parts end in files that do not know each other
 RAN: dict[str, str] = {}
 """Torch's attention kernels that have run in this process, by the name of the autograd node behind their result; train/attention.py."""

@@ -24,8 +24,7 @@ from nlp_bench.train.settings import Settings
 from nlp_bench.train.watching.startup import STARTUP, now_s
 from nlp_bench.train.watching.watchers import Ending, Say, Scalars, Watcher
 
-VS_SAMPLES = ("lm loss", "learning-rate", "batch-size", "loss-scale", "grad-norm")
-"""Tags that are drawn over the samples as well, as `lm loss vs samples`."""
+VS_SAMPLES = ("lm loss", "learning-rate", "batch-size", "loss-scale", "grad-norm")  # drawn over the samples too
 
 
 def scalars_of(interval: Interval) -> Scalars:
