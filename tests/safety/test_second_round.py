@@ -200,10 +200,12 @@ def test_a_folder_as_standard_input_is_a_sentence(tmp_path: Path) -> None:
 
 
 @contextmanager
-def training(folder: Path, mode: str, after: str = "iteration        2/") -> Iterator["subprocess.Popen[str]"]:
+def training(
+    folder: Path, mode: str, after: str = "iteration        2/", *before: str
+) -> Iterator["subprocess.Popen[str]"]:
     """Train on this machine by `nlp-bench submit`, and go on once job.out holds `after`."""
     record = stand_in.stub_run(mode, launcher="local").write(folder)
-    words = [sys.executable, "-m", "nlp_bench", *stand_in.submit(record, folder / "run")]
+    words = [*before, sys.executable, "-m", "nlp_bench", *stand_in.submit(record, folder / "run")]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH"))}
     environment = {**kept, "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as submit:
@@ -228,6 +230,13 @@ def test_a_signal_to_submit_ends_the_run_with_a_word(tmp_path: Path, name: str, 
     assert said.startswith(f"{outcome}: ")
     assert outcome_of(tmp_path / "run")[0] == outcome
     assert name == "QUIT" or f"signal SIG{name}: the run is told that its time is nearly over" in talk
+
+
+def test_a_hang_up_that_is_ignored_ends_nothing(tmp_path: Path) -> None:
+    with training(tmp_path, "slow 1", "iteration        1/", "nohup") as submit:
+        submit.send_signal(signal.SIGHUP)
+        submit.communicate(timeout=60)
+    assert outcome_of(tmp_path / "run") == ("VALID", "")
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
