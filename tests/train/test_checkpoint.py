@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.train.arguments import parse
@@ -215,6 +216,8 @@ def test_one_rank_goes_on_exactly(train: Train, alone: Any, tmp_path: Path) -> N
     curve = losses(whole_run)
     assert len(curve) == 10
     assert [path.name for path in whole(folder)] == [f"iter_{n:07d}" for n in (2, 4, 6, 8, 10)]
+    common = torch.load(whole(folder)[0] / "common.pt", weights_only=False)  # what Megatron-LM looks for there
+    assert common["content_metadata"]["distrib_optim_sharding_type"] == "fully_reshardable"
     rest = train(1, f"{BASE} --load", str(copy_of(folder, 6, tmp_path / "six")))
     assert losses(rest) == pytest.approx(curve[6:], abs=1e-6)
     assert rest.numbers("learning rate") == whole_run.numbers("learning rate")[6:]

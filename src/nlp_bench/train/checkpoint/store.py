@@ -77,6 +77,7 @@ class Store:
                 self._strategy,
                 validate_access_integrity=not self._is_checked,  # the parts of the ranks do not change afterwards
                 async_sharded_save=trainer.settings.async_save,
+                content_metadata=dict(CONTENT),
             )
             self._is_checked = True
             if request is None:
@@ -171,7 +172,13 @@ def _first_cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-FORMAT = "fully_reshardable"  # of the distributed optimizer's state: one tensor per parameter fits other layouts
+CONTENT = {
+    "distrib_optim_sharding_type": "fully_reshardable",
+    "singleton_local_shards": False,
+    "chained_optim_avoid_prefix": True,
+}
+"""How the state is cut, kept in the checkpoint where Megatron-LM's `load_checkpoint` looks for it: that of the distributed optimizer as one tensor
+per parameter, which fits other tensor-, pipeline- and data-parallel sizes."""
 
 
 def sharded_state(trainer: Trainer, *, loading: bool, same_layout: bool = True) -> dict[str, Any]:
@@ -183,7 +190,7 @@ def sharded_state(trainer: Trainer, *, loading: bool, same_layout: bool = True) 
         for part in trainer.model:  # the last update comes to the replicas in the next forward pass only
             part.start_param_sync(force_sync=True)
     group = parallel_state.get_data_parallel_group(with_context_parallel=True)
-    metadata = {"distrib_optim_sharding_type": FORMAT, "chained_optim_avoid_prefix": True, "dp_cp_group": group}
+    metadata = {**CONTENT, "dp_cp_group": group}
     models = {name: part.module.sharded_state_dict(metadata=metadata) for name, part in _parts(trainer).items()}
     if loading:
         for part in _with_torch_adam(trainer):

@@ -69,8 +69,9 @@ class ShapeSettings:
 
     @property
     def ffn_width(self) -> int:
-        """The inner width of the feed-forward block."""
-        return self.ffn_hidden_size or 4 * self.hidden_size
+        """The inner width of the feed-forward block: 4 x hidden size; with SwiGLU 2/3 of that, down to a multiple of 64, as in Megatron-LM."""
+        gated = 4 * self.hidden_size * 2 // 3 // 64 * 64 if self.swiglu else 0
+        return self.ffn_hidden_size or gated or 4 * self.hidden_size
 
     @property
     def head_width(self) -> int:
