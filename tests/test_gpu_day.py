@@ -21,3 +21,10 @@ def test_checks_go_on_where_they_were_cut_and_a_failure_is_the_exit_code(tmp_pat
     (tmp_path / "checkpoint").write_text("a file where the folder should be")
     failed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert (failed.returncode, "FAILED" in failed.stdout) == (1, True), failed.stdout + failed.stderr
+
+
+def test_what_had_no_time_is_tried_again_and_never_passed(tmp_path: Path) -> None:
+    command = [sys.executable, str(DAY / "truth.py"), "--output", str(tmp_path), "--smoke", "--budget", "0"]
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, "0 parts done, 5 not: doctor, calibrated" in done.stdout) == (1, True), done.stderr

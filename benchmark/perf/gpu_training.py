@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,13 @@ SCHEMA = "nlp-bench/gpu-training/1"
 WARM_UP, MEASURED = 3, 8
 LIMIT_S = {"matmul": 60, "nlp-bench": 120, "plain": 110, "megatron-lm": 120}
 ENGINES = ("nlp-bench", "plain", "megatron-lm")
+WITHOUT_APEX = [
+    "--no-gradient-accumulation-fusion",
+    "--no-masked-softmax-fusion",
+    "--no-persist-layer-norm",
+    "--no-rope-fusion",
+]
+"""What Megatron-LM has to be told where Apex and Transformer Engine are missing: it does not look for itself."""
 LEAST_S = 20
 """No part is begun with less time left."""
 OURS = re.compile(r"elapsed time per iteration \(s\): ([\d.]+) .*?lm loss: ([\d.E+-]+)")
@@ -168,7 +176,9 @@ def command(session: Session, engine: str, model: Model) -> list[str]:
     engine_words = ["--tokenizer-type", "NullTokenizer", "--vocab-size", str(model.vocabulary - 1), "--eval-iters", "0"]
     script = str(Path(os.environ["MEGATRON_LM_REPO"]) / "pretrain_gpt.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", script]
-    return [*torchrun, *words, *engine_words, "--transformer-impl", session.options.upstream_impl]
+    is_local = session.options.upstream_impl == "local"
+    without = WITHOUT_APEX if is_local and find_spec("apex") is None else []
+    return [*torchrun, *words, *engine_words, "--transformer-impl", session.options.upstream_impl, *without]
 
 
 def surroundings(engine: str) -> dict[str, str]:

@@ -213,7 +213,10 @@ def test_a_job_is_told_what_was_switched_off(built: Path, monkeypatch: pytest.Mo
 def test_operators_without_a_compiler_are_skipped_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    assert "THE TRAINER WILL RUN UNFUSED" in maker.elementwise_operators(tmp_path, GPU)
+    assert "a C compiler (install gcc): THE TRAINER WILL RUN UNFUSED" in maker.elementwise_operators(tmp_path, GPU)
+    monkeypatch.setenv("CC", "gcc")
+    monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
+    assert "Python.h (install python3-dev): THE TRAINER" in maker.elementwise_operators(tmp_path, GPU)
 
 
 def test_a_wrong_architecture_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

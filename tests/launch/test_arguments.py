@@ -142,6 +142,9 @@ def test_megatron_lm_gets_the_same_training(megatron: Path) -> None:
     assert "--train-samples 14400 --tokenizer-type NullTokenizer --vocab-size 50256" in text
     assert "--eval-iters 0" in text
     assert upstream_environment(run)["PYTHONPATH"].startswith(str(megatron))
+    bare = offline("175", "juwels-booster", trainer="megatron-lm", data_path="mock", kernels="torch")
+    assert "--no-rope-fusion" in program_words(bare)
+    assert "--no-rope-fusion" not in words
 
 
 def test_megatron_lm_is_refused_where_it_cannot_run(megatron: Path, monkeypatch: pytest.MonkeyPatch) -> None:

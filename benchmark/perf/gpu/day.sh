@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Half an hour with one GPU: each stage within ten minutes, complete by itself; a second call goes on where the first was cut.
 #   bash benchmark/perf/gpu/day.sh OUT                    all stages in the order of worth
-#   bash benchmark/perf/gpu/day.sh OUT correct fast       some of them: correct, fast, rivals
+#   bash benchmark/perf/gpu/day.sh OUT correct fast       some of them: correct, fast, rivals, truth
 #   bash benchmark/perf/gpu/day.sh OUT --smoke [STAGE …]  the same way on a CPU: proves the way, measures nothing
-# What the machine needs beside torch is megatron-core, on PYTHONPATH; `rivals` takes Megatron-LM's checkout from MEGATRON_LM_REPO.
+# What the machine needs beside torch is what prepare.sh collects, on PYTHONPATH; `rivals` takes Megatron-LM's checkout from MEGATRON_LM_REPO.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 case ${1:-} in '' | -*) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;; esac
@@ -11,7 +11,7 @@ out=$1
 shift
 smoke=()
 if [[ ${1:-} == --smoke ]]; then smoke=(--smoke) && shift; fi
-(($#)) || set -- correct fast rivals
+(($#)) || set -- correct fast rivals truth
 status=0
 for stage; do
   echo "== $stage"
@@ -19,7 +19,8 @@ for stage; do
     correct) python3 "$here/correct.py" --output "$out" --budget 540 "${smoke[@]}" || status=1 ;;
     fast) python3 "$here/../gpu_training.py" --only nlp-bench --budget 540 --output "$out/ours" "${smoke[@]}" || status=1 ;;
     rivals) python3 "$here/../gpu_training.py" --only plain megatron-lm --budget 540 --output "$out/rivals" "${smoke[@]}" || status=1 ;;
-    *) echo "day.sh: no stage $stage; there are correct, fast and rivals" >&2 && exit 2 ;;
+    truth) python3 "$here/truth.py" --output "$out/truth" --budget 540 "${smoke[@]}" || status=1 ;;
+    *) echo "day.sh: no stage $stage; there are correct, fast, rivals and truth" >&2 && exit 2 ;;
   esac
 done
 exit "$status"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nlp_bench.build import verify
 from nlp_bench.build.environment import CACHES, MANIFEST, SCHEMA, SITE, Apex, Extras, Machine, folder_name
-from nlp_bench.build.providers import has_c_compiler
+from nlp_bench.build.providers import compiler_gap
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import locked, parse_json, read_json, write_json
 from nlp_bench.packages import remedy
@@ -148,8 +148,8 @@ def elementwise_operators(folder: Path, machine: Machine) -> str:
         return "skipped (no GPU; on a CPU the eager operators are as fast)"
     if machine.cuda == "none":
         return "skipped (this torch has no CUDA)"
-    if not has_c_compiler():
-        return "skipped (no C compiler, which torch.compile needs: THE TRAINER WILL RUN UNFUSED; install gcc)"
+    if gap := compiler_gap():
+        return f"skipped (torch.compile needs {gap}: THE TRAINER WILL RUN UNFUSED)"
     if not sees_gpu():
         return "skipped (no GPU here; the first iterations of the first run compile them)"
     caches = {name: str(folder / cache) for name, cache in CACHES.items()}

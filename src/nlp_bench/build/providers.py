@@ -4,6 +4,7 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -74,5 +75,16 @@ def _missing_apex() -> str | None:
 
 
 def has_c_compiler() -> bool:
-    """Return whether CC names one, or cc, gcc or clang is on PATH; torch.compile needs one for every kernel that it makes for a GPU."""
+    """Return whether CC names one, or cc, gcc or clang is on PATH."""
     return "CC" in os.environ or any(shutil.which(name) for name in ("cc", "gcc", "clang"))
+
+
+def compiler_gap() -> str | None:
+    """Return what torch.compile lacks here to make kernels for a GPU, in words, None where nothing is missing.
+
+    Triton compiles a C file that includes Python.h before its first kernel (triton/runtime/build.py), and ends the training where it cannot.
+    """
+    if not has_c_compiler():
+        return "a C compiler (install gcc)"
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    return None if header.is_file() else f"{header} (install python3-dev)"

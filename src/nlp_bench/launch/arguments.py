@@ -138,6 +138,15 @@ def _check_until(run: Run) -> None:
 TRANSFORMER = {"te": "transformer_engine", "auto": "transformer_engine", "apex": "local", "torch": "local"}
 
 
+WITHOUT_APEX = (
+    "--no-gradient-accumulation-fusion",
+    "--no-masked-softmax-fusion",
+    "--no-persist-layer-norm",
+    "--no-rope-fusion",
+)
+"""Megatron-LM core_v0.16.1 ends with an error for each of these that is missing where Apex and Transformer Engine are."""
+
+
 def upstream_command(run: Run) -> list[str]:
     """Return the script and its words. Raises UsageError for what Megatron-LM's GPT script cannot train."""
     shape = run.model.architecture
@@ -172,6 +181,7 @@ def upstream_arguments(run: Run) -> list[str]:
         "--eval-interval", "1000000",
         "--log-throughput",
         "--distributed-backend", "nccl",
+        *(WITHOUT_APEX if run.tuning.kernels == "torch" else []),
     ]  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def like_gpu(tracker: Tracker) -> Iterator[None]:
         *((module, CHECK, lambda *_: None) for module in adams if hasattr(module, CHECK)),  # no data, no device
         (importlib.import_module("torch.nn.utils.clip_grad"), "_device_has_foreach_support", lambda *_: True),
         (torch, "compile", one_kernel),
-        (native, "has_c_compiler", lambda: True),  # the machine's, not this one's
+        (native, "compiler_gap", lambda: None),  # the machine's, not this one's
         (native, "order_attention", lambda *_: ATTENTION),  # asks the GPU for its generation
         (native, "Norm", Norm),
         (choice, "native_way", _way_of(tracker)),  # tries a product on the device

@@ -14,7 +14,7 @@ from megatron.core.utils import is_torch_min_version
 from torch.amp import custom_fwd
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nlp_bench.build.providers import has_c_compiler
+from nlp_bench.build.providers import compiler_gap
 from nlp_bench.train.kernels.kernels import Modules
 from nlp_bench.train.kernels.processor import Column, Gate, Row, loss_in_place
 from nlp_bench.train.settings import Settings
@@ -35,7 +35,7 @@ class Norm:
         for parameter in norm.parameters():
             parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
         fused = kind is torch.nn.LayerNorm or is_torch_min_version("2.9.0a0")  # older RMSNorms are half a dozen kernels
-        if not fused and torch.cuda.is_available() and has_c_compiler():
+        if not fused and torch.cuda.is_available() and not compiler_gap():
             norm.compile()
         return norm
 
@@ -77,9 +77,8 @@ def compiled_operators(settings: Settings, device: torch.device, off: frozenset[
     """
     if device.type != "cuda":
         return frozenset(), "torch, not fused (as fast on a CPU)"
-    if not has_c_compiler():
-        text = "torch, NOT FUSED: torch.compile needs a C compiler and there is none; the number will be too low"
-        return frozenset(), text
+    if gap := compiler_gap():
+        return frozenset(), f"torch, NOT FUSED: torch.compile needs {gap}; the number will be too low"
     unwanted = {
         "activation": settings.no_bias_swiglu_fusion if settings.swiglu else settings.no_bias_gelu_fusion,
         "dropout add": settings.no_bias_dropout_fusion,
