@@ -31,8 +31,8 @@ PAGE = ROOT / "docs/parity.md"
 BEGIN, END = "<!-- parity -->", "<!-- end of parity -->"
 LIMIT_S = 900
 VOCABULARY = 1000
-LIMITS = {"fp32": 2e-6, "fp16": 2e-5, "bf16": 2e-4}
-"""Largest relative difference of a loss. Both print seven digits; half precision rounds where kernels differ."""
+LIMITS = {"fp32": 2e-6, "fp16": 1.2e-4, "bf16": 1e-3}
+"""Largest relative difference of a loss: of float32 the last printed digits, of the others a quarter of what the format resolves (2^-11, 2^-8)."""
 COMMON = (
     "--hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 2 "
     "--global-batch-size 8 --lr 1e-3 --min-lr 1e-4 --lr-decay-style cosine --lr-decay-iters 40 --lr-warmup-iters 4 "
