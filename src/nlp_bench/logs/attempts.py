@@ -49,9 +49,7 @@ def split_attempts(raw: Records, starts: Sequence[tuple[int, Mapping[str, Fact]]
         groups, echoes = _split(raw, begin, end)
         num_echoes += echoes
         attempts += [Attempt(facts=facts, records=raw.chosen(where), copies=copies) for where, copies in groups]
-        facts = {}
-    if attempts and facts:
-        attempts[-1] = replace(attempts[-1], facts={**facts, **attempts[-1].facts})
+        facts = {}  # what is left at the end is said by a start that came to no record: nothing of it holds for those before
     return tuple(attempts), num_echoes
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nlp_bench.measure.limit import Verdict
     from nlp_bench.measure.machine import MachineTruth
 
+AGAINST_LOG = "option-against-log"  # the code of a reason: a size that a person gave is not that of the log
 NO_WORKLOAD = Workload()
 _TOLERANCE = 0.03
 
@@ -101,7 +102,7 @@ def supplied_sizes(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> tupl
         ratio = np.nanmedian(ratios) if np.isfinite(ratios).any() else 1.0
         if abs(ratio - 1) > _TOLERANCE:
             said.append(f"the options give {ratio:.4g} times the tokens that the log itself counts")
-    return tuple(supplied), [Reason("option-against-log", text) for text in said]
+    return tuple(supplied), [Reason(AGAINST_LOG, text) for text in said]
 
 
 @dataclass(frozen=True, kw_only=True)
