@@ -3,6 +3,8 @@
 Where a block ends depends only on where it begins, so work can go on anywhere. Every fault is named with its file and line.
 """
 
+import bz2
+import gzip
 import lzma
 import zlib
 from collections.abc import Iterator
@@ -75,18 +77,14 @@ def _unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
         if head.startswith(magic):
             raise UsageError(f"input: {path} is {what}")
     if head.startswith(b"\x1f\x8b"):
-        import gzip  # noqa: PLC0415  # only what is needed is loaded
-
         return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
     if head.startswith(b"\xfd7zXZ\x00"):
         return cast("BinaryIO", lzma.LZMAFile(raw))
     if head.startswith(b"BZh"):
-        import bz2  # noqa: PLC0415  # as above
-
         return cast("BinaryIO", bz2.BZ2File(raw))
     # A frame to be skipped stands in front where zstd ran in parallel (pzstd).
     if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5):
-        from backports import zstd  # noqa: PLC0415  # as above
+        from backports import zstd  # noqa: PLC0415  # only where text is read
 
         option = zstd.DecompressionParameter.window_log_max
         return cast("BinaryIO", zstd.ZstdFile(raw, options={option: _ZSTD_WINDOW_LOG}))

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -185,23 +185,21 @@ def watchers_of(trainer: Trainer, say: Say, console: Console | None) -> list[Wat
     The start-up comes first, before any other has done anything; who adds to an interval's numbers comes before who writes
     them; progress comes last, below all lines.
     """
-    settings, layout = trainer.settings, trainer.layout
-    found: list[Watcher] = [watching.StartUpReport(say)]
-    if settings.manual_gc:
-        found.append(watching.Garbage(settings))
-    if settings.profile:
-        found.append(watching.Profiler(settings, trainer.device, say))
-    found.append(watching.MemoryReport(trainer.device, settings.pipeline_model_parallel_size, say))
-    if settings.timing_log_level:
-        found.append(PhaseReport(trainer, say))
-    if console is None:
-        return found
-    if settings.tensorboard_dir:
-        found.append(TensorBoard(settings, say))
-    if settings.wandb_project:
-        found.append(WeightsBiases(settings, layout, say))
-    if settings.mllog:
-        found.append(MlLog(settings, layout, trainer.device.type, say))
-    if settings.progress == "on" or (settings.progress == "auto" and console.line.is_terminal):
-        found.append(watching.Progress(console.line, settings, layout))
-    return found
+    settings, layout, device = trainer.settings, trainer.layout, trainer.device
+    wanted: list[tuple[object, Callable[[], Watcher]]] = [
+        (True, lambda: watching.StartUpReport(say)),
+        (settings.manual_gc, lambda: watching.Garbage(settings)),
+        (settings.profile, lambda: watching.Profiler(settings, device, say)),
+        (True, lambda: watching.MemoryReport(device, settings.pipeline_model_parallel_size, say)),
+        (settings.timing_log_level, lambda: PhaseReport(trainer, say)),
+    ]
+    if console:
+        line = console.line
+        shows = settings.progress == "on" or (settings.progress == "auto" and line.is_terminal)
+        wanted += [
+            (settings.tensorboard_dir, lambda: TensorBoard(settings, say)),
+            (settings.wandb_project, lambda: WeightsBiases(settings, layout, say)),
+            (settings.mllog, lambda: MlLog(settings, layout, device.type, say)),
+            (shows, lambda: watching.Progress(line, settings, layout)),
+        ]
+    return [make() for condition, make in wanted if condition]
