@@ -164,6 +164,8 @@ def read_logs(  # noqa: PLR0913  # likewise
         raise UsageError("paths: none is given; give a log, a folder, or a pattern")
     if precision is not None and precision not in FORMATS:
         raise UsageError(f"precision: {precision!r:.60} is not one of {', '.join(FORMATS)}")
+    if gpu is not None and not isinstance(gpu, str):
+        raise UsageError(f"gpu: {gpu!r:.60} is no name of a GPU, such as 'H100-SXM5'")
     given = Given(gpu=gpu, precision=precision)
     asked = wanted_rules(rules)
     # No other processes: they would run the caller's script again.
@@ -294,7 +296,8 @@ def measure(log: Log, *, tokens: int = REPORT_TOKENS, limit: float | None = None
     """
     if not isinstance(log, Log):
         raise UsageError(f"log: {log!r:.60} is no Log; give what read_log returns")
-    if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
+    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if limit is not None and not (is_number and 0 < limit < math.inf):
         raise UsageError(f"limit: {limit!r:.60} is no number of seconds above 0")
     return Result(log, _count("tokens", tokens) or REPORT_TOKENS, limit)
 
@@ -304,7 +307,7 @@ def to_frame(results: Result | Iterable[Result]) -> "pd.DataFrame":
 
     Raises NlpBenchError where pandas is missing, and where the results are of different tokens or limits.
     """
-    rows = [results] if isinstance(results, Result) else list(results)
+    rows = [results] if isinstance(results, Result) else list(results) if isinstance(results, Iterable) else [None]
     if not all(isinstance(each, Result) for each in rows):
         raise UsageError("results: one of them is no Result; give what measure returns")
     asked = {(each.tokens, each.limit_s) for each in rows} or {(REPORT_TOKENS, None)}

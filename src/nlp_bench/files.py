@@ -232,8 +232,11 @@ def locked(path: Path, remedy: str) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except PermissionError:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except PermissionError as refused:
+            try:
+                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                raise refused from None  # it could not be made: the folder is not ours
     except OSError as error:
         raise NlpBenchError(f"cannot write {path}: {explained(error)}; or {remedy}") from error
     with os.fdopen(handle, "rb"):

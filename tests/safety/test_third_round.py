@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+from support.ours import write_our_run
 from support.published import published_log
 from support.repeated import write_runs
 
+import nlp_bench
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 
+PLAN = Path(__file__).resolve().parents[2] / "benchmark/plan.toml"
 DUMP = """------------------------ arguments ------------------------
   global_batch_size ............................... 96
   seq_length ...................................... 8192
@@ -37,3 +40,50 @@ def test_a_size_against_the_logs_compares_nothing(tmp_path: Path, capsys: pytest
     said = capsys.readouterr()
     assert "the option --global-batch-size 192 is used although the log says" in said.err
     assert "PASS" not in said.out
+
+
+def test_measure_replaces_no_file_but_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_our_run(tmp_path / "run")
+    before = (run / "job.out").read_bytes()
+    assert main(["measure", str(run), "--metrics", str(run / "job.out")]) == UsageError.exit_code
+    assert "--metrics" in capsys.readouterr().err
+    assert (run / "job.out").read_bytes() == before
+    for _ in range(2):  # its own of the time before is replaced
+        assert main(["measure", str(run), "--metrics", str(tmp_path / "metrics.txt")]) == 0
+
+
+def test_export_replaces_no_file_but_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.log").write_text(DUMP + published_log())
+    words = ["export", "mllog", str(tmp_path / "a.log"), "--allow-measured", "--output", str(tmp_path / "out")]
+    assert main(words) == 0
+    (written,) = (tmp_path / "out").iterdir()
+    assert main(words) == 0
+    written.write_text("mine\n")
+    assert main(words) == UsageError.exit_code
+    assert f"{written.name} exists; name another" in capsys.readouterr().err
+    assert written.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("words", [["report", ""], ["compare", "", "x"], ["history", "add", ""], ["bundle", ""]])
+def test_an_empty_path_is_not_the_current_folder(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == UsageError.exit_code
+    assert "it is empty; give a path" in capsys.readouterr().err
+
+
+def test_the_api_names_the_argument_that_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(DUMP + published_log())
+    with pytest.raises(UsageError, match="PATH is empty"):
+        nlp_bench.read_logs("")
+    with pytest.raises(UsageError, match="gpu: 3 is no name"):
+        nlp_bench.read_log(tmp_path / "a.log", gpu=3)  # type: ignore[arg-type]
+    log = nlp_bench.read_log(tmp_path / "a.log")
+    with pytest.raises(UsageError, match="limit: True"):
+        nlp_bench.measure(log, limit=True)
+    with pytest.raises(UsageError, match="results: one of them is no Result"):
+        nlp_bench.to_frame(log)  # type: ignore[arg-type]
+
+
+def test_the_planners_own_file_is_no_file_of_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8", "--constants", str(PLAN)]
+    assert main(words) == UsageError.exit_code
+    assert "leave out those of benchmark/plan.toml" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from nlp_bench.cli.options import (
     form,
     measured_too,
     overwriting,
+    refuse_to_replace,
     say,
     use_one_thread,
 )
@@ -199,6 +200,8 @@ class Export(Command, TokensOption, LogOptions):
                 raise UsageError(
                     f"--output {self.output} cannot be made: {explained(error)}; or give another folder"
                 ) from error
+            for name, text in documents:
+                refuse_to_replace("--output", self.output / name, mark=text.encode()[:16])
             for name, text in documents:
                 write_text(self.output / name, text)
                 print(f"wrote {self.output / name}", file=sys.stderr)

@@ -120,7 +120,7 @@ class Parser(argparse.ArgumentParser):
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """Convert one value; an empty path, as from a variable that is not set, would mean the current folder."""
-        if action.type is Path and not arg_string:
+        if not arg_string and (action.type is Path or not action.option_strings):
             raise argparse.ArgumentError(action, "it is empty; give a path, or . for the current folder")
         return super()._get_value(action, arg_string)
 

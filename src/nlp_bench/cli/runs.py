@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.cli.options import form, poll_every, say
+from nlp_bench.cli.options import form, poll_every, refuse_to_replace, say
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import argument, flag, value
 from nlp_bench.config.request import Request, from_options
@@ -330,6 +330,7 @@ class Measure(Command):
         folder = self.run_dir
         if not folder.is_dir():
             raise UsageError(f"RUN_DIR {folder} is no folder; give the folder that holds run.json")
+        refuse_to_replace("--metrics", self.metrics, mark=b"outcome: ")
         not_ended = _not_ended(folder)
         if not_ended is not None:
             again = ["nlp-bench", "measure", str(folder), *(["--metrics", str(self.metrics)] if self.metrics else [])]

@@ -165,7 +165,12 @@ def locks(place: Place) -> Iterator[Finding]:
         yield from _held(place, lock)
     home, named = place.variables.get("HOME", ""), place.variables.get("TORCH_EXTENSIONS_DIR")
     extensions = Path(named or f"{home}/.cache/torch_extensions")
-    for lock in sorted(extensions.glob("**/lock"))[:20] if named or home else ():
+    try:
+        compiling = sorted(extensions.glob("**/lock"))[:20] if named or home else []
+    except OSError as error:  # another user's
+        compiling = []
+        yield skipped(f"{error.filename} cannot be looked at: {error.strerror}")
+    for lock in compiling:
         old_s = age_s(lock)
         if old_s < STALE_S:
             yield warning(f"torch compiles an extension: {lock} is {old_s:.0f} s old", remedy="wait for its end")

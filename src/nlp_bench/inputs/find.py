@@ -67,6 +67,8 @@ def find(paths: Sequence[str]) -> list[Group]:
     """
     if paths.count("-") > 1:
         raise UsageError("PATH - is given twice; standard input can be read once")
+    if "" in paths:
+        raise UsageError("PATH is empty; give a path, or . for the current folder")
     finder = _Finder()
     return [finder.group(match) for path in paths for match in _matches(path)]
 

@@ -195,7 +195,8 @@ def overridden(constants: Constants, table: Mapping[str, Any], where: str) -> Co
     allowed = ("time", "interval", "machine", "measurements", "about")
     if unknown := sorted(set(table) - set(allowed)):
         near = nearest(unknown[0], list(allowed))
-        raise UsageError(f"{where}: [{unknown[0]}]: unknown table{near}; it has {', '.join(allowed)}")
+        whole = "; leave out those of benchmark/plan.toml, which stay as they are" if "framework" in table else ""
+        raise UsageError(f"{where}: [{unknown[0]}]: unknown table{near}; it has {', '.join(allowed)}{whole}")
     for name in allowed[:3]:
         if not isinstance(table.get(name, {}), Mapping):
             raise UsageError(f"{where}: {name} = {table[name]!r} is no table; write [{name}] above its lines")
