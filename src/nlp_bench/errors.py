@@ -70,8 +70,15 @@ def _dead_link(name: object) -> str:
         return ""
     path = os.path.abspath(name)  # noqa: PTH100  # pathlib's own raises for a link to itself
     while path != os.path.dirname(path):  # noqa: PTH120
-        with contextlib.suppress(OSError):  # it may vanish meanwhile
-            if not os.path.exists(path) and (target := os.readlink(path)):  # noqa: PTH110, PTH115
-                return f"{path} is a link to {target}, which does not exist: make that, or remove the link (rm)"
+        with contextlib.suppress(OSError):  # it is no link, or vanishes meanwhile
+            target = os.readlink(path)  # noqa: PTH115
+            try:
+                os.stat(path)  # noqa: PTH116
+            except OSError as error:
+                if error.errno in {
+                    errno.ENOENT,
+                    errno.ELOOP,
+                }:  # and not a folder on the way that this user may not enter
+                    return f"{path} is a link to {target}, which does not exist: make that, or remove the link (rm)"
         path = os.path.dirname(path)  # noqa: PTH120
     return ""

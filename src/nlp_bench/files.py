@@ -24,6 +24,8 @@ PIPE_S = 10.0
 PATIENCE_S = 3.0
 """Seconds after which it is said that a lock is waited for."""
 _BLOCK_BYTES = 1 << 20
+MOST_RECORD_BYTES = 64 << 20
+"""Of a JSON record; the largest real ones have some MB."""
 
 
 def open_for_reading(path: Path) -> BinaryIO:
@@ -42,6 +44,18 @@ def open_for_reading(path: Path) -> BinaryIO:
         raise OSError(errno.EAGAIN, f"it is a pipe, and nothing came out of it within {PIPE_S:g} s")
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "rb", buffering=0)
+
+
+def _record(path: Path) -> str:
+    """Return the text of a record at once: a pipe that nobody writes and a file without end are refused by OSError, bytes that are no UTF-8 by ValueError."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) and not path.resolve().is_relative_to("/proc"):  # there: <(command) of a shell
+        raise OSError(errno.EINVAL, "it is no regular file")
+    with path.open("rb") as stream:
+        content = stream.read(MOST_RECORD_BYTES + 1)
+    if len(content) > MOST_RECORD_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MOST_RECORD_BYTES >> 20} MiB, which no record is")
+    return content.decode("utf-8")
 
 
 def sha256_of(path: Path, num_bytes: int | None = None) -> str:
@@ -294,7 +308,7 @@ def parse_json(text: str | bytes, **hooks: Any) -> Any:
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file of any origin, {} where there is none: for what a number does not depend on."""
     with contextlib.suppress(OSError, ValueError):
-        record = parse_json(path.read_text(encoding="utf-8"))
+        record = parse_json(_record(path))
         return record if isinstance(record, dict) else {}
     return {}
 
@@ -314,7 +328,7 @@ def read_json(path: Path, schema: str) -> dict[str, Any]:
     Raises NlpBenchError when the file is missing, is no JSON object, is of another family or newer than this program.
     """
     try:
-        record = parse_json(path.read_text(encoding="utf-8"), parse_constant=_finite_number, parse_float=_finite_number)
+        record = parse_json(_record(path), parse_constant=_finite_number, parse_float=_finite_number)
     except OSError as error:
         raise NlpBenchError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:

@@ -89,6 +89,8 @@ def _inside(folder: Path) -> tuple[set[str], list[Path], list[Path]]:
 def is_bundle(folder: Path) -> bool:
     """Whether a folder is a bundle of evidence that was unpacked, or written as a folder."""
     try:
+        if not (folder / MANIFEST).is_file():
+            return False
         with (folder / MANIFEST).open("rb") as stream:
             return _BUNDLE in stream.read(4096)
     except OSError:
@@ -98,7 +100,8 @@ def is_bundle(folder: Path) -> bool:
 def _jube_run(top: Path) -> Path | None:
     """Return the run of JUBE in which `top` lies: 000000 of 000000/000003_train/work."""
     real = Path(os.path.realpath(top))
-    return next((one for one in (real, *real.parents[:2]) if any((one / name).is_file() for name in JUBE_FILES)), None)
+    files = ((one, one / name) for one in (real, *real.parents[:2]) for name in JUBE_FILES)
+    return next((one for one, path in files if os.path.isfile(path)), None)  # noqa: PTH113  # false, too, in a folder that is closed
 
 
 @functools.cache  # who looks again every few seconds is told once

@@ -138,3 +138,10 @@ def test_a_pattern_that_says_nothing_is_refused(patterns: tuple[str, ...], words
     with pytest.raises(UsageError, match="pattern: ") as refused:
         Overrides(pattern=patterns)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("cut", ["tok_per_s", "tok_per_s_", "tok_per_s_per", "tok_per_s_per_np"])
+def test_a_word_that_was_cut_is_no_unit(tmp_path: Path, cut: str) -> None:
+    """A loss of 8.9 before `tok_per_s_per_npu=4000` is no rate."""
+    text = f"iter=10 train_loss=9.9 tok_per_s_per_npu=4000 lr=1.0e-05\niter=20 train_loss=8.9 {cut}"
+    assert entry(tmp_path, text, Overrides(num_gpus=16)).steady is None

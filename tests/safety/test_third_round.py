@@ -1,6 +1,9 @@
 """Faults of the third round of fresh eyes, through the command line."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,38 @@ def test_a_size_against_the_logs_compares_nothing(tmp_path: Path, capsys: pytest
     said = capsys.readouterr()
     assert "the option --global-batch-size 192 is used although the log says" in said.err
     assert "PASS" not in said.out
+
+
+@pytest.mark.parametrize("words", [["export", "bigger"], ["bundle", "--output", "HERE/x.tar.gz"]])
+def test_a_size_against_the_log_is_not_passed_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    (tmp_path / "a.log").write_text(DUMP + published_log())
+    placed = [word.replace("HERE", str(tmp_path)) for word in words]
+    assert main([*placed, str(tmp_path / "a.log"), "--global-batch-size", "960"]) == UsageError.exit_code
+    assert "is used although the log says 96. Leave the option out" in capsys.readouterr().err
+    assert not (tmp_path / "x.tar.gz").exists()
+
+
+@pytest.mark.parametrize("name", ["run.json", "outcome.json", "submit.json", "environment.json", "ended.json"])
+@pytest.mark.parametrize("command", ["report", "measure", "sync"])
+def test_a_record_that_is_a_pipe_hangs_nobody(tmp_path: Path, name: str, command: str) -> None:
+    run = write_our_run(tmp_path / "run")
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    words = [sys.executable, "-m", "nlp_bench", command, str(run)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert "Traceback" not in done.stderr
+    if name == "run.json" and command != "sync":
+        assert (done.returncode, "run.json: it is no regular file" in done.stdout + done.stderr) == (1, True)
+
+
+def test_a_record_without_end_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_our_run(tmp_path / "run")
+    with (run / "run.json").open("r+b") as stream:
+        stream.truncate(3 << 30)  # a hole
+    assert main(["measure", str(run)]) == 1
+    assert "run.json: it is larger than 64 MiB, which no record is" in capsys.readouterr().err
 
 
 def test_measure_replaces_no_file_but_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

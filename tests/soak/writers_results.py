@@ -91,6 +91,6 @@ WRITERS = (
     Writer(name="trend", prepare=_drawn(_history), write=command("history", "trend", "--file", "HERE/h.db", "--output", "HERE/out"), is_command=True),
     Writer(name="bundle archive", prepare=_bundle_before, write=_bundle("e.tar.gz"), check=_bundle_verifies("e.tar.gz")),
     Writer(name="bundle folder", prepare=_bundle_before, write=_bundle_folder, check=_bundle_verifies("evidence")),
-    Writer(name="plan", prepare=_drawn(lambda _: None), write=command("plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8", "--output", "HERE/p.txt", "--emit-jube", "HERE/s.yaml", "--plot", "HERE/p.svg"), is_command=True),
+    Writer(name="plan", prepare=_drawn(lambda _: None), write=command("plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8", "--output", "HERE/p.txt", "--emit-jube", "HERE/s.yaml", "--plot", "HERE/p.svg", "--overwrite"), is_command=True),
     Writer(name="plan calibrate", prepare=prepared_once(_calibration_before), write=command("plan", "calibrate", "--from", "HERE/machine.json", "--output", "HERE/machine.toml"), is_command=True),
 )  # fmt: skip

@@ -31,6 +31,10 @@ class Base:
     slowest: float
     fastest: float
 
+    def __repr__(self) -> str:
+        """Its name: hypothesis prints what it was given, and warns of logs."""
+        return self.name
+
 
 def bases(folder: Path) -> list[Base]:
     """Every fixture with a case that has a number."""

@@ -11,7 +11,7 @@ from nlp_bench.analysis.observation import MACHINE, Observation, is_known
 from nlp_bench.analysis.repeats import Pool, pooled
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import one_line
-from nlp_bench.measure.entry import AGAINST_LOG
+from nlp_bench.measure.entry import refuse_against_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import FREE, FROZEN, Setting
 from nlp_bench.show.table import Column, as_text, columns_of
@@ -238,9 +238,7 @@ def _read(word: str, wanted: Wanted, *, with_keys: bool = False) -> list[Observa
     from nlp_bench.inputs.sources import read_sources  # noqa: PLC0415  # heavy
 
     entries = read_sources([word], wanted.overrides).entries
-    against = [f"{one.source}: {each.text}" for one in entries for each in one.reasons if each.code == AGAINST_LOG]
-    if against:
-        raise UsageError(f"{'; '.join(against[:3])}. A ratio needs what the logs state: leave the option out")
+    refuse_against_log(entries)
     return [replace(Observation.of(entry), key=key_of(entry) if with_keys else None) for entry in entries]
 
 

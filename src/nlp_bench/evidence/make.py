@@ -25,7 +25,7 @@ from nlp_bench.evidence.manifest import (
 from nlp_bench.evidence.signature import path_of, sign
 from nlp_bench.files import read_object, sha256_of, write_bytes, write_json, write_text
 from nlp_bench.measure.contradiction import doubts
-from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.entry import RunResult, refuse_against_log
 from nlp_bench.measure.workload import lookup
 from nlp_bench.seal import State
 from nlp_bench.walk import LINES, MANIFEST
@@ -84,6 +84,7 @@ def _make(  # noqa: PLR0913  # as above
         collected = collect(paths, folder, options.overrides(), with_ranks=with_ranks)
         options = add_rules(collected, options)
         derived = derive(folder, collected.members, options, collected.redactions)
+        refuse_against_log(entry for part in derived.entries for entry in part)
         _check_survival(collected, derived, options)
         manifest = _write_records(collected, derived, options)
         digest = sha256_of(folder / MANIFEST)

@@ -10,7 +10,7 @@ from nlp_bench.evidence.derive import measure
 from nlp_bench.evidence.manifest import LOG, RUN_FOLDER
 from nlp_bench.files import read_object
 from nlp_bench.inputs.find import Kind, find
-from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.entry import RunResult, refuse_against_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import lookup
@@ -92,6 +92,7 @@ def subjects(
             files = {"run": "run.json", "environment": "environment.json", "ended": "outcome.json"}
             records = {name: read_object(item.folder / file) for name, file in files.items()}
             records["machine"] = read_object(nodes[0]) if nodes else {}
+        refuse_against_log(entries)
         for entry in entries:
             if entry.throughput is not None and (allow_measured or entry.outcome is Outcome.VALID):
                 found.append(Subject(entry=entry, tokens=tokens, **records))

@@ -3,13 +3,14 @@
 It is made once, by `foreign` from a log or by `folder` from a run of ours, and rendered anywhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nlp_bench.errors import UsageError
 from nlp_bench.logs.record import LOSS_NAN, NO_RECORDS, Attempt, Records
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.measure.contradiction import Contradiction, Otherwise
@@ -32,6 +33,15 @@ if TYPE_CHECKING:
 
 AGAINST_LOG = "option-against-log"  # the code of a reason: a size that a person gave is not that of the log
 NO_WORKLOAD = Workload()
+
+
+def refuse_against_log(entries: Iterable["RunResult"]) -> None:
+    """Raise UsageError where a person gave a size that the log contradicts: `report` says so beside its number, others would only pass it on."""
+    found = [f"{one.source}: {each.text}" for one in entries for each in one.reasons if each.code == AGAINST_LOG]
+    if found:
+        raise UsageError(f"{'; '.join(found[:3])}. Leave the option out: it is for what a log does not state")
+
+
 _TOLERANCE = 0.03
 
 

@@ -30,7 +30,7 @@ _RATE = re.compile(
     + rb")?"
     + _PER
     + rb"s(?:ec(?:ond)?s?)?)(?![a-z])"
-    rb"(?P<device>[ ,(\[]{0,2}" + _PER + _DEVICE + rb"|[ (\[]{1,2}per[ -]" + _DEVICE + rb")?(?! ?/| ?per )"
+    rb"(?P<device>[ ,(\[]{0,2}" + _PER + _DEVICE + rb"|[ (\[]{1,2}per[ -]" + _DEVICE + rb")?(?! ?/|[ _-]?per[ _-])"
     # tokens/s: 256,000
     rb"(?:[)\]\"']{0,2}(?P<sign>\s?[:=]\s{0,8}|\s{1,8}))?(?:[\[\"'(]?(?P<behind>"
     + _DIGITS
@@ -142,7 +142,8 @@ def _rates(text: bytes, *, is_ended: bool) -> tuple[dict[str, list[float]], bool
         is_device = is_device or _PER_DEVICE.search(text[max(0, found.start("unit") - 40) : found.start("unit")])
         numbers = values.setdefault(_OF_A_DEVICE if is_device else _OF_ALL, [])
         numbers += {value * _SCALES[scale.lower()]}.difference(numbers)
-        is_whole = is_whole and (is_ended or found.end() < len(text))
+        # Of a line that was cut nobody knows how its last word goes on: `tok_per_s` may have become `tok_per_s_per_npu`.
+        is_whole = is_whole and (is_ended or b" " in text[found.end() :])
     return values, is_whole
 
 
