@@ -77,6 +77,13 @@ def test_a_record_without_end_is_refused_by_name(tmp_path: Path, capsys: pytest.
     assert "run.json: it is larger than 64 MiB, which no record is" in capsys.readouterr().err
 
 
+def test_a_time_without_its_unit_is_not_called_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = " iteration {:8}/ 400 | consumed samples: {:12} | elapsed time per iteration: 10600.0 | global batch size: 64 | lm loss: 9.1E+00 |\n"
+    (tmp_path / "a.log").write_text("".join(line.format(n, 64 * n) for n in range(10, 60, 10)))
+    assert main(["report", str(tmp_path / "a.log")]) == 1
+    assert "begin like one, but are cut, spliced, or lack a word, such as a unit" in capsys.readouterr().out
+
+
 def test_measure_replaces_no_file_but_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_our_run(tmp_path / "run")
     before = (run / "job.out").read_bytes()

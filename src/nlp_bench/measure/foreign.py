@@ -132,7 +132,11 @@ def _why_nothing(log: Log) -> Reason:
         return Reason("damaged", f"no training line; {one_line(log.damage)}")
     if not log.num_bytes:
         return Reason("empty-file", "the file is empty")
-    torn = f" ({log.num_torn} cut or spliced)" if log.num_torn else ""
+    torn = (
+        f" ({log.num_torn} begin like one, but are cut, spliced, or lack a word, such as a unit)"
+        if log.num_torn
+        else ""
+    )
     text = f"no whole training line of a known dialect{torn}, and none that states tokens per second; "
     return Reason("no-training-line", text + "--dialects lists the dialects, --pattern describes other lines")
 
