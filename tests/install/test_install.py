@@ -138,10 +138,10 @@ def test_the_wheel_is_pure_whole_and_says_what_it_is(wheel: Path) -> None:
     wanted = [
         name
         for name in tracked()
-        if name.startswith(("benchmark/", "jube/")) and not name.startswith("benchmark/perf/")
+        if name.startswith(("benchmark/", "jube/")) and not name.startswith(("benchmark/perf/", "benchmark/parity/"))
     ]
     assert [name for name in wanted if f"nlp_bench/shipped/{name}" not in names] == []
-    assert not [name for name in names if name.endswith(".so") or "perf/" in name]
+    assert not [name for name in names if name.endswith(".so") or "perf/" in name or "parity/" in name]
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Author"]
     versions = [one.rpartition(" ")[2] for one in metadata.get_all("Classifier", []) if "Python :: 3." in one]
