@@ -24,6 +24,8 @@ if ((${#need[@]})); then
 fi
 
 NLP_BENCH_SYSTEM=local bash benchmark/env/setup_venv.sh --extra test
+# shellcheck source=benchmark/env/python.bash
+source benchmark/env/python.bash
 if [[ -z ${quick:-} ]]; then
   # shellcheck source=benchmark/env/jube.bash
   source benchmark/env/jube.bash
