@@ -27,6 +27,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "src"))
+
+from nlp_bench.launch.arguments import WITHOUT_APEX  # noqa: E402  # a script finds the package first
+
 PAGE = ROOT / "docs/parity.md"
 BEGIN, END = "<!-- parity -->", "<!-- end of parity -->"
 LIMIT_S = 900
@@ -41,7 +45,7 @@ COMMON = (
 )
 UPSTREAM = (
     f"--vocab-size {VOCABULARY - 1} --transformer-impl local --eval-iters 0 --eval-interval 1000000 --distributed-backend gloo "
-    "--no-gradient-accumulation-fusion --no-masked-softmax-fusion --no-persist-layer-norm --no-rope-fusion"
+    + " ".join(WITHOUT_APEX)
 )
 """What Megatron-LM has to be told without Apex and Transformer Engine; its NullTokenizer adds the token that ends a document."""
 OURS = f"--vocab-size {VOCABULARY}"

@@ -62,17 +62,8 @@ def _redirect_cuda() -> None:
     )
     factories: Any = torch
     for name in ("tensor", "zeros", "empty", "ones", "full", "arange", "randn", "rand", "randint"):
-        setattr(factories, name, _on_cpu(getattr(torch, name)))
+        setattr(factories, name, cpu.on_cpu(getattr(torch, name)))
     factories.compile = lambda function=None, *_, **__: function if function is not None else (lambda one: one)
-
-
-def _on_cpu(factory: Any) -> Any:
-    @functools.wraps(factory)
-    def on_cpu(*arguments: Any, device: Any = None, **options: Any) -> Any:
-        is_cuda = isinstance(device, int) or (device is not None and torch.device(device).type == "cuda")
-        return factory(*arguments, device=CPU if is_cuda else device, **options)
-
-    return on_cpu
 
 
 class Norm:

@@ -30,17 +30,12 @@ sys.path[:0] = [str(HERE), str(ROOT / "src")]
 
 from gpu_models import MODELS, SMOKE, Model, arguments, fitted  # noqa: E402  # a script finds its neighbours first
 
+from nlp_bench.launch.arguments import WITHOUT_APEX  # noqa: E402
+
 SCHEMA = "nlp-bench/gpu-training/1"
 WARM_UP, MEASURED = 3, 8
 LIMIT_S = {"matmul": 60, "nlp-bench": 120, "plain": 110, "megatron-lm": 120}
 ENGINES = ("nlp-bench", "plain", "megatron-lm")
-WITHOUT_APEX = [
-    "--no-gradient-accumulation-fusion",
-    "--no-masked-softmax-fusion",
-    "--no-persist-layer-norm",
-    "--no-rope-fusion",
-]
-"""What Megatron-LM has to be told where Apex and Transformer Engine are missing: it does not look for itself."""
 LEAST_S = 20
 """No part is begun with less time left."""
 OURS = re.compile(r"elapsed time per iteration \(s\): ([\d.]+) .*?lm loss: ([\d.E+-]+)")
@@ -177,7 +172,7 @@ def command(session: Session, engine: str, model: Model) -> list[str]:
     script = str(Path(os.environ["MEGATRON_LM_REPO"]) / "pretrain_gpt.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", script]
     is_local = session.options.upstream_impl == "local"
-    without = WITHOUT_APEX if is_local and find_spec("apex") is None else []
+    without = WITHOUT_APEX if is_local and find_spec("apex") is None else ()
     return [*torchrun, *words, *engine_words, "--transformer-impl", session.options.upstream_impl, *without]
 
 

@@ -46,12 +46,17 @@ def open_for_reading(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb", buffering=0)
 
 
-def _record(path: Path) -> str:
-    """Return the text of a record at once: a pipe that nobody writes and a file without end are refused by OSError, bytes that are no UTF-8 by ValueError."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode) and not path.resolve().is_relative_to("/proc"):  # there: <(command) of a shell
+def opened(path: Path) -> BinaryIO:
+    """Open a file of a folder that anybody may have filled. Raises OSError, also for what is no regular file: a pipe without a writer would never open."""
+    is_of_shell = path.resolve().is_relative_to("/proc")  # <(command)
+    if not stat.S_ISREG(path.stat().st_mode) and not is_of_shell:
         raise OSError(errno.EINVAL, "it is no regular file")
-    with path.open("rb") as stream:
+    return path.open("rb")
+
+
+def record_text(path: Path) -> str:
+    """Return the text of a record. Raises OSError, also for a file without end, and ValueError for bytes that are no UTF-8."""
+    with opened(path) as stream:
         content = stream.read(MOST_RECORD_BYTES + 1)
     if len(content) > MOST_RECORD_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {MOST_RECORD_BYTES >> 20} MiB, which no record is")
@@ -63,7 +68,7 @@ def sha256_of(path: Path, num_bytes: int | None = None) -> str:
     import hashlib  # noqa: PLC0415  # few callers need it, and start-up is measured
 
     digest, left = hashlib.sha256(), num_bytes
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         while block := stream.read(_BLOCK_BYTES if left is None else min(left, _BLOCK_BYTES)):
             digest.update(block)
             left = None if left is None else left - len(block)
@@ -308,7 +313,7 @@ def parse_json(text: str | bytes, **hooks: Any) -> Any:
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file of any origin, {} where there is none: for what a number does not depend on."""
     with contextlib.suppress(OSError, ValueError):
-        record = parse_json(_record(path))
+        record = parse_json(record_text(path))
         return record if isinstance(record, dict) else {}
     return {}
 
@@ -328,7 +333,7 @@ def read_json(path: Path, schema: str) -> dict[str, Any]:
     Raises NlpBenchError when the file is missing, is no JSON object, is of another family or newer than this program.
     """
     try:
-        record = parse_json(_record(path), parse_constant=_finite_number, parse_float=_finite_number)
+        record = parse_json(record_text(path), parse_constant=_finite_number, parse_float=_finite_number)
     except OSError as error:
         raise NlpBenchError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from nlp_bench.files import opened
+
 FINISHED = re.compile(
     r"^(?:\[\w+\]: ?)? ?(?:training finished: (\d+) iterations|\[after training is done\] datetime: .*)$"
 )
@@ -46,7 +48,7 @@ def enough_after(lines: list[str]) -> int | None:
 def tail(path: Path) -> str:
     """Return the end of a log, nothing where it cannot be read."""
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             stream.seek(0, 2)
             stream.seek(max(0, stream.tell() - TAIL_BYTES))
             return stream.read(TAIL_BYTES).decode(
@@ -60,7 +62,7 @@ def jobs(log: Path) -> list[str]:
     """Return the numbers of the jobs that have begun to write to `log`, the first one first, whatever its size."""
     found, rest = [], b""
     try:
-        with log.open("rb") as stream:
+        with opened(log) as stream:
             while block := stream.read(BLOCK_BYTES):
                 whole, newline, rest = (rest + block).rpartition(b"\n")
                 found += _JOB.findall(whole + newline)

@@ -56,10 +56,13 @@ def test_a_size_against_the_log_is_not_passed_on(
     assert not (tmp_path / "x.tar.gz").exists()
 
 
-@pytest.mark.parametrize("name", ["run.json", "outcome.json", "submit.json", "environment.json", "ended.json"])
+@pytest.mark.parametrize(
+    "name", ["run.json", "outcome.json", "submit.json", "environment.json", "ended.json", "machine/n1.samples.csv"]
+)
 @pytest.mark.parametrize("command", ["report", "measure", "sync"])
 def test_a_record_that_is_a_pipe_hangs_nobody(tmp_path: Path, name: str, command: str) -> None:
     run = write_our_run(tmp_path / "run")
+    (run / name).parent.mkdir(exist_ok=True)
     (run / name).unlink(missing_ok=True)
     os.mkfifo(run / name)
     words = [sys.executable, "-m", "nlp_bench", command, str(run)]

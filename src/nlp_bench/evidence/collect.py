@@ -17,6 +17,7 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.evidence.derive import RESULT
 from nlp_bench.evidence.manifest import LOG, RULES, RUN_FOLDER, Member, Options, is_safe
+from nlp_bench.files import opened
 from nlp_bench.inputs.find import Item, Kind, find
 from nlp_bench.inputs.read import Wish, read_item
 from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
@@ -173,7 +174,7 @@ def plain_name(name: str) -> str:
 def opened_file(path: Path) -> BinaryIO:
     """Open a file to be read. Raises NlpBenchError naming it."""
     try:
-        return path.open("rb")
+        return opened(path)
     except OSError as error:
         raise NlpBenchError(f"cannot read {path}: {error.strerror}; a bundle holds all of a run or nothing") from error
 

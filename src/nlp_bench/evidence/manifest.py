@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.errors import UsageError
-from nlp_bench.files import parse_json
+from nlp_bench.files import parse_json, record_text
 from nlp_bench.walk import MANIFEST
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ SCHEMA = "nlp-bench/bundle/1"
 SUMS, RULES = "SHA256SUMS", "rules"
 REPORT, REPORT_TEXT = "report/report.json", "report/report.txt"
 RUN_FOLDER, LOG = "run folder", "log"
-MAX_MANIFEST_BYTES = 64 << 20
 USUAL_TOKENS = 20_000_000
 _NAME = re.compile(r"[A-Za-z0-9_+=@,%-][A-Za-z0-9_.+=@,%-]{0,99}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -146,9 +145,7 @@ class Manifest:
 def read_manifest(path: Path) -> Manifest:
     """Read and check a manifest that nobody vouches for. Raises UsageError that says why it is none."""
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise UsageError(f"{MANIFEST} has more than {MAX_MANIFEST_BYTES} bytes; this is no bundle")
-        record = parse_json(path.read_text(encoding="utf-8"))
+        record = parse_json(record_text(path))
         found = str(record["schema"])
         if found != SCHEMA:
             newer = "; install a newer nlp-bench" if found.startswith(SCHEMA.rpartition("/")[0]) else ""

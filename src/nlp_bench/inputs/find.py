@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from nlp_bench.errors import UsageError
+from nlp_bench.files import opened
 from nlp_bench.inputs.reference import is_reference_table
 from nlp_bench.walk import walk
 
@@ -142,7 +143,7 @@ def is_earlier(path: Path) -> bool:
     if path.suffix != ".json":
         return False
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             return FAMILY.encode() in stream.read(_HEAD)
     except OSError:
         return False

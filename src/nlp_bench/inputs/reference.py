@@ -1,12 +1,14 @@
 """Published results as data: a CSV whose times are recomputed, never copied."""
 
 import csv
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import one_line
+from nlp_bench.files import opened
 from nlp_bench.measure.entry import Published, RunResult
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import Setting, Workload
@@ -60,7 +62,7 @@ def is_reference_table(path: Path) -> bool:
     if path.suffix != ".csv":
         return False
     try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        with io.TextIOWrapper(opened(path), encoding="utf-8-sig", errors="replace") as stream:
             header = stream.readline(2000).strip()
     except OSError:
         return False

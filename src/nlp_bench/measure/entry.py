@@ -33,16 +33,7 @@ if TYPE_CHECKING:
 
 AGAINST_LOG = "option-against-log"  # the code of a reason: a size that a person gave is not that of the log
 NO_WORKLOAD = Workload()
-
-
-def refuse_against_log(entries: Iterable["RunResult"]) -> None:
-    """Raise UsageError where a person gave a size that the log contradicts: `report` says so beside its number, others would only pass it on."""
-    found = [f"{one.source}: {each.text}" for one in entries for each in one.reasons if each.code == AGAINST_LOG]
-    if found:
-        raise UsageError(f"{'; '.join(found[:3])}. Leave the option out: it is for what a log does not state")
-
-
-_TOLERANCE = 0.03
+_TOLERANCE = 0.03  # between the tokens that the options give and those that the log counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,3 +277,10 @@ def has_placeholder_loss(records: Records) -> bool:
         return False
     rest = records[1:]
     return not records[0].num_nan and bool(rest.has("lm_loss").all()) and rest.first_broken() is None
+
+
+def refuse_against_log(entries: Iterable["RunResult"]) -> None:
+    """Raise UsageError where a person gave a size that the log contradicts: `report` says so beside its number, others would only pass it on."""
+    found = [f"{one.source}: {each.text}" for one in entries for each in one.reasons if each.code == AGAINST_LOG]
+    if found:
+        raise UsageError(f"{'; '.join(found[:3])}. Leave the option out: it is for what a log does not state")

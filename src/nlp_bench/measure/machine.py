@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
-from nlp_bench.files import read_json
+from nlp_bench.files import opened, read_json
 from nlp_bench.logs.record import Fact
 from nlp_bench.machine import form
 from nlp_bench.machine.nvml import THROTTLE_REASONS
@@ -105,7 +105,8 @@ def _columns(path: Path) -> dict[str, Column]:
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path.name} has more than {MAX_BYTES >> 20} MiB")
     # A line without its line feed was cut as the node went down; a cut number looks like a smaller one.
-    first, *lines = path.read_bytes().decode("ascii", "replace").rpartition("\n")[0].splitlines() or [""]
+    with opened(path) as stream:
+        first, *lines = stream.read(MAX_BYTES).decode("ascii", "replace").rpartition("\n")[0].splitlines() or [""]
     names = first.split(",")
     if names[0] != form.TIME or len(set(names)) < len(names):
         raise ValueError(f"{path.name} does not begin with the column {form.TIME}")
