@@ -21,6 +21,8 @@ MAX_NAMED = 3
 MANIFEST, LINES = "manifest.json", "lines"
 """What marks a bundle of ours, and its folder of hashes: one file for each of the bundle's, under the same name."""
 _BUNDLE = b'"nlp-bench/bundle/'
+RUN, OF_A_RUN = "run.json", frozenset({"machine", "ranks", "snapshot"})
+"""What marks a run folder of ours, and its own folders: no other run lies there, and another user's may be closed."""
 JUBE_FILES = ("configuration.xml", "workpackages.xml")
 """Mark the folder of a run of JUBE (000000), which holds the folders of its steps (000003_train/work)."""
 
@@ -83,6 +85,8 @@ def _inside(folder: Path) -> tuple[set[str], list[Path], list[Path]]:
                 names.add(entry.name)
     if MANIFEST in names and is_bundle(folder):
         folders = [path for path in folders if path.name != LINES]
+    if RUN in names:
+        folders = [path for path in folders if path.name not in OF_A_RUN]
     return names, folders, links
 
 

@@ -132,3 +132,12 @@ def test_the_planners_own_file_is_no_file_of_changes(capsys: pytest.CaptureFixtu
     words = ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8", "--constants", str(PLAN)]
     assert main(words) == UsageError.exit_code
     assert "leave out those of benchmark/plan.toml" in capsys.readouterr().err
+
+
+def test_a_runs_own_folders_hold_no_other_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another user's `ranks/` may be closed: it is not searched, so it is no row that was refused."""
+    run = write_our_run(tmp_path / "run")
+    for name in ("ranks", "machine", "snapshot"):
+        write_our_run(run / name / "inner")
+    assert main(["report", str(tmp_path), "--format", "json"]) == 0
+    assert [one["source"] for one in json.loads(capsys.readouterr().out)["runs"]] == [str(run)]
