@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.pages import check_block
 
 ROOT = Path(__file__).resolve().parents[1]
 DAY = ROOT / "benchmark/perf/gpu"
@@ -28,3 +29,8 @@ def test_what_had_no_time_is_tried_again_and_never_passed(tmp_path: Path) -> Non
     for _ in range(2):
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert (done.returncode, "0 parts done, 5 not: doctor, calibrated" in done.stdout) == (1, True), done.stderr
+
+
+def test_the_page_shows_the_arithmetic_of_a_step() -> None:
+    done = subprocess.run([sys.executable, str(DAY / "roofline.py")], capture_output=True, text=True, check=True)
+    check_block(ROOT / "docs/kernels.md", "roofline", done.stdout)
