@@ -1,4 +1,4 @@
-"""The records that more than one room reads: family and version, as their `schema` line has it."""
+"""The records that more than one package reads: family and version, as in their field `schema`."""
 
 RUN = "nlp-bench/run/1"
 """run.json: written by config, read by launch and measure."""

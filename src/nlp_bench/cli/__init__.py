@@ -1,1 +1,1 @@
-"""One file per subcommand, each with `add_arguments`, `run` and `EXAMPLE`; `main.py` imports only the one asked for."""
+"""One dataclass per subcommand: its options, `EXAMPLE` and `run`; `registry` names their files, of which only the one called is imported."""

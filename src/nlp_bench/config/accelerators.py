@@ -46,7 +46,7 @@ class Accelerator:
     note: str = ""
     """What to know of the figures."""
     generation: str = ""
-    """Of `nlp_bench.plan.constants.GENERATIONS`; empty: not planned."""
+    """Of `nlp_bench.plan.configurations.GENERATIONS`; empty: not planned."""
     memory: tuple[Memory, ...] = ()
     """Sizes of its memory."""
     link_gb_per_s: float | None = None

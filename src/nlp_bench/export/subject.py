@@ -37,8 +37,8 @@ class Subject:
         A place begins with `run`, `environment`, `ended`, `machine` or `workload`.
         """
         for place in places:
-            room, _, dotted = place.partition(".")
-            value = self.entry.workload.value(dotted) if room == "workload" else lookup(getattr(self, room), dotted)
+            source, _, dotted = place.partition(".")
+            value = self.entry.workload.value(dotted) if source == "workload" else lookup(getattr(self, source), dotted)
             if value is not None and not isinstance(value, dict | list) and value != "":
                 return str(value)
         return ""

@@ -1,1 +1,1 @@
-"""Records to numbers: two throughputs that are never confused, their window, their interval, their verdict."""
+"""Records to numbers: three throughputs that are never confused, their window, interval, and the verdict on a limit."""

@@ -1,6 +1,6 @@
 """A 95 % interval of the steady rate that knows three things which a mean and its scatter hide.
 
-1. *Noise*: neighbouring intervals resemble each other. Student's t on the effective number of values (`autocorrelation`): a process
+1. *Noise*: neighbouring intervals resemble each other. Student's t on the effective number of values (`series`): a process
    of first order, and from MIN_LONG records on the larger of that and one of the order that Akaike's criterion chooses. There batch
    means (Law and Kelton, Simulation Modeling and Analysis, chapter 9) guard against still slower changes.
 2. *Stalls*: rare, clustered, expensive. Neighbouring intervals above typical + max(STALL_SPREADS deviations, LEAST_STALL) are one

@@ -1,8 +1,8 @@
 """One list of checks of what a log says: its times against every other statement of it, and whether what it times is a training.
 
-`nlp-bench report`, `measure` and `verify` all use this list. Tolerances and weights stand in `docs/evidence.md`. What is too little for a
-contradiction may yet break a limit (`otherwise`): the tolerances are for honest logs whose programs take their rates and their times of day
-with another clock, and a limit that is kept by the logged times alone, and not by these, is not proven.
+`nlp-bench report`, `measure` and `verify` all use this list. Tolerances and weights stand in `docs/evidence.md`. A difference
+within them may still break a limit (`_otherwise`): they are for honest logs whose programs take rates and times of day with
+another clock, and a limit that only the logged times keep is not proven.
 """
 
 from collections.abc import Iterator, Sequence

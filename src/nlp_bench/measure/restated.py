@@ -56,7 +56,7 @@ WORDS = {
 class Restated:
     """How one field of the lines stands to the time in the same line."""
 
-    name: str  # quantity of `quantity.ROW`; of energy and power, joules_per_device
+    name: str  # quantity of `logs.record.ROW`; of energy and power, joules_per_device
     rate: Column  # what is stated per second
     work: Column  # work of an iteration in the unit of the field, NaN where it is not known
     is_exact: bool  # whether most lines agree on one constant to the printed digits

@@ -10,7 +10,7 @@ The rule, applied to seconds per token of each logged interval. Nothing is left 
 3. An interval that is four or more times as fast as the median of the rest, and has no slow neighbour that makes up for it (as where a
    program prints late), is no measurement but a dispatch that returned before the work was done, or a torn number: it is left
    out as "implausibly fast", unless such intervals are the half of the log or more.
-4. Change points (`changes`) cut the rest into levels. The level that holds most intervals is the steady one. Left out is what comes
+4. Change points (`series.levels`) cut the rest into levels. The level that holds most intervals is the steady one. Left out is what comes
    before its first segment, as "warm-up" where it is slower (at most MAX_SLOW_START of the run) or as "fast start" where it is faster
    (a GPU that is not yet throttled is no steady machine), and what comes after its last segment and is slower,
    as "slow end" (throttling; at most MAX_SLOW_END; in a log of few lines SHORT_END of them and two at least). What takes longer is a state of the machine and counts, and so does a

@@ -1,6 +1,6 @@
 """What one run trained and how, under one set of names: what run.json asked for, and what the log itself prints.
 
-The names are those of `logs.settings` (Megatron-LM's arguments) and the ones of `OURS`. Rules, comparison, scaling, sweeps and the
+The names are those of `logs.common` (Megatron-LM's arguments) and the ones of `OURS`. Rules, comparison, scaling, sweeps and the
 count of floating-point operations all read this one record.
 """
 

@@ -1,1 +1,1 @@
-"""How tables and plots are drawn, and the text of strangers made inert: shared by all rooms that print."""
+"""How tables, pages and plots are drawn; shared by all packages that print."""

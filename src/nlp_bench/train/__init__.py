@@ -1,1 +1,1 @@
-"""The trainer: one GPT rank on megatron-core, logging in the shape that benchmarkers know."""
+"""The trainer: one rank training a GPT, T5 or BERT on megatron-core, with Megatron-LM's log line."""

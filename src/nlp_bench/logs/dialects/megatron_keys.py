@@ -1,6 +1,6 @@
 """The fields of Megatron-LM's line in every program that kept it: what each name means, and which program alone has it.
 
-Sources: NVIDIA/Megatron-LM megatron/training/training.py (`training_log`) and its forks as named in `megatron.FAMILY`.
+Sources: NVIDIA/Megatron-LM megatron/training/training.py (`training_log`) and its forks, the sources in `megatron.DIALECTS`.
 """
 
 import re

@@ -247,7 +247,7 @@ def published_memory(c: Configurations, constants: Constants) -> Memory:
     """Predict the fullest rank of N configurations of any framework but this package's trainer; arrays of shape [N].
 
     The fullest is the first, the second or the last stage of the pipeline. `Memory.reported` is what the family's publications
-    count (see `families.COUNTS`).
+    count (see COUNTS).
     """
     stages = []
     for stage in published_stages(c):

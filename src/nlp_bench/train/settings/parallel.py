@@ -104,8 +104,8 @@ def sizes_of(s: "Settings", *, world_size: int | None = None) -> Sizes:
 
 def argument_of(field: str) -> str:
     """Return the trainer's name of a field of run.json."""
-    room, _, name = field.partition(".")
-    if room == "parallel" and name:
+    section, _, name = field.partition(".")
+    if section == "parallel" and name:
         return f"{name}_model_parallel_size".replace("context_model", "context")
     return {"batch": "global_batch_size"}.get(field, name or field)
 
