@@ -1,8 +1,8 @@
 """When a measurement is long enough: a bound on the mean time of an iteration that may be looked at after every line of the log.
 
-A 95 % interval holds the truth in 95 of 100 runs if it is looked at once, at a moment that was chosen before. Who looks again and
-again, and stops when he likes what he sees, is wrong more often. A confidence sequence holds the truth at *all* moments at once in 95 of
-100 runs, so any reason to stop is allowed. Sources: Robbins' normal mixture (H. Robbins 1970, Annals of Mathematical Statistics 41) in
+A 95 % interval holds the truth in 95 of 100 runs if it is looked at once, at a moment that was chosen before. With repeated looks and
+a stop at a convenient one (optional stopping) it is wrong more often. A confidence sequence holds the truth at *all* moments at once in
+95 of 100 runs, so any reason to stop is allowed. Sources: Robbins' normal mixture (H. Robbins 1970, Annals of Mathematical Statistics 41) in
 its asymptotic form with an estimated variance (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, "Time-uniform central limit theory and
 asymptotic confidence sequences", Annals of Statistics 52, 2024, theorem 2.2); the variance from batch means whose batches grow with the
 run (Yeh and Schmeiser 2000, doi:10.1109/WSC.2000.899781), so that neighbours' resemblance stays inside a batch. Coverage by simulation

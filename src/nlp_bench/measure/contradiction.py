@@ -15,7 +15,7 @@ from nlp_bench.measure.workload import Workload
 from nlp_bench.reason import Reason
 
 Lines = Sequence[int] | NDArray[np.int64]
-GROSS = 1.25  # a number that another statement of the same log makes so many times slower is taken away
+GROSS = 1.25  # factor from which a slower time by another statement of the same log voids the number
 MAX_LINES = 20  # so many lines are named as evidence
 
 
@@ -81,15 +81,15 @@ class Contradiction:
 
 @dataclass(frozen=True)
 class Otherwise:
-    """Another statement of the time, too near for a contradiction."""
+    """A statement by which the run takes longer than its number says, within the tolerance of the checks."""
 
     words: str  # what states it
-    slower: float  # so many times the steady time, at the kindest
+    slower: float  # factor on the steady time, at least
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statements:
-    """What is held against each other."""
+    """What the checks compare: the log, the number measured from it, and what else is known of the run."""
 
     log: Log
     attempt: Attempt  # the start of the program that was measured
@@ -133,12 +133,12 @@ def weigh(slower: float) -> Weight:
 
 
 def voiding(found: Iterable[Contradiction]) -> Contradiction | None:
-    """Return the first that takes the number away."""
+    """Return the first that voids the number."""
     return next((each for each in found if each.weight is Weight.VOID), None)
 
 
 def doubts(found: Iterable[Contradiction]) -> list[Contradiction]:
-    """Return those that leave nothing proven, the gravest first."""
+    """Return those that keep a limit from being proven, the gravest first."""
     graves = [each for each in found if each.weight is not Weight.REMARK]
     return sorted(graves, key=lambda each: each.weight is not Weight.VOID)
 

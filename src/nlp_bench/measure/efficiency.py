@@ -75,7 +75,7 @@ def _which(words: str, stated: float, known: dict[str, float], scale: float) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What a person says of the accelerators, over what the log says.
+    """What the command line says of the accelerators; it overrides the log.
 
     Raises UsageError where the table of peaks does not know the GPU, or cannot tell which of several variants it is.
     """
@@ -195,7 +195,7 @@ def efficiency_of(entry: "RunResult") -> Efficiency | None:
 
 
 def with_given(entries: Iterable["RunResult"], given: Given) -> "list[RunResult]":
-    """Return the entries with what a person said of the accelerators."""
+    """Return the entries with what the command line says of the accelerators."""
     return [replace(entry, given=given) for entry in entries] if given != NOTHING_GIVEN else list(entries)
 
 

@@ -1,4 +1,4 @@
-"""Whether somebody's log shows that its run ended well, trained and whole: what makes it VALID, MEASURED, or takes its number.
+"""Whether somebody's log shows that its run ended well, trained and whole: what makes it VALID or MEASURED, or voids its number.
 
 A run of ours has an outcome.json for that; of a log alone its lines have to show it.
 """
@@ -38,7 +38,7 @@ class LogEnd:
     outcome: Outcome  # VALID, MEASURED, or why it has no number
     shown: Shown
     text: str | None = None  # the same in a sentence; None for VALID
-    remark: str | None = None  # an error behind the end
+    remark: str | None = None  # an error after the last iteration
     mark: EndMark | None = None  # the line that shows it
 
     @property
@@ -48,7 +48,7 @@ class LogEnd:
 
     @property
     def proves(self) -> bool:
-        """Say whether a limit may be proven on the number, if there is one: not where an error stands behind its iterations."""
+        """Say whether the number, if there is one, may prove a limit: not after a crash."""
         return self.shown is not Shown.CRASHED
 
     def to_json(self) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class RunResult:
     reasons: tuple[Reason, ...] = ()  # why there is no number, or what to know about it
     contradictions: tuple[Contradiction, ...] = ()  # what speaks against the number; `reasons` has the sentences
     otherwise: tuple[Otherwise, ...] = ()
-    """By what else of the log the run takes longer, within what honest logs differ: it counts where a limit lies between."""
+    """Statements of the log by which the run takes longer, within the tolerances; they count where the limit lies between."""
     remarks: tuple[str, ...] = ()  # what a reader of the text should know and a program can see in the other fields
     num_records: int | None = None  # logged intervals that were believed
     total_iterations: int | None = None  # iterations that the training would run to
@@ -145,7 +145,7 @@ class RunResult:
     ending: LogEnd | None = None
     """How the run ended, as its log shows; None where an outcome.json says it, and where there is no log."""
     published: Published | None = None
-    """What a published table says beside the rate, None for a run that was measured here."""
+    """What a published table says besides the rate, None for a run that was measured here."""
 
     def __post_init__(self) -> None:
         if not self.outcome.has_number and (self.throughput or self.published_tokens_per_second):
@@ -196,7 +196,7 @@ class RunResult:
     def supplied(self) -> tuple[Supplied, ...]:
         """All values of the command line that the log does not show, or contradicts."""
         said = {name: (value, self.workload.value(name)) for name, value in vars(self.given).items() if value}
-        accelerators = (  # beside or against the log; no rate depends on it
+        accelerators = (  # not in the log, or contradicting it; no rate depends on it
             Supplied(name=name, value=value, logged=str(logged)[:80] if logged else None, changes_rate=False)
             for name, (value, logged) in said.items()
             if value != logged
@@ -280,7 +280,7 @@ def has_placeholder_loss(records: Records) -> bool:
 
 
 def refuse_against_log(entries: Iterable["RunResult"]) -> None:
-    """Raise UsageError where a person gave a size that the log contradicts: `report` says so beside its number, others would only pass it on."""
+    """Raise UsageError where an option contradicts the log: `report` says so next to its number, other commands would pass on the number alone."""
     found = [f"{one.source}: {each.text}" for one in entries for each in one.reasons if each.code == AGAINST_LOG]
     if found:
         raise UsageError(f"{'; '.join(found[:3])}. Leave the option out: it is for what a log does not state")

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 LEVEL = 0.95
 CHOICE_FACTOR = 1.06
-"""On standard errors: windows are chosen by the very times that are then averaged, so that these look a little more even than
-they are. Found by the calibration (docs/number.md): without it false passes come to 2.5 to 3 %."""
+"""Factor on standard errors: a window is selected by the times that are then averaged, which understates their scatter.
+By the calibration (docs/number.md): without it 2.5 to 3 % are false passes."""
 _TINY = 1e-300
 SLOWER_TAIL, FASTER_TAIL = 0.01, 0.0425
 _SLOWER_Z, _FASTER_Z = 2.32635, 1.72238  # quantiles of the normal distribution at 1 - tail

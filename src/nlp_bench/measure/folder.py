@@ -35,7 +35,7 @@ from nlp_bench.measure.workload import lookup, workload_of
 from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.reason import Reason, recorded
 
-LARGEST = 10**15  # no count of a run is larger; a number of 400 digits cannot be reckoned with
+LARGEST = 10**15  # no count of a run is larger; an integer of 400 digits overflows a float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +58,10 @@ class Requested:
     overrides: Overrides  # the sizes, as a person would give them on the command line: the log has less weight
     iterations: int
     log_interval: int
-    goes_on: bool
+    goes_on: bool  # from a checkpoint
     until: float | None
     """Share to which the mean time was to be known before the run ended by itself; None: it was to do all its iterations."""
-    enough_at: int | None  # the iteration after which the log says that this was so
+    enough_at: int | None  # the iteration after which the log says that `until` was met
 
     def throughput(self, log: Log, attempt: Attempt) -> Throughput | None:
         """Measure the records of `attempt`, which is one of `log`, with these sizes; None when none has a time."""
@@ -79,13 +79,13 @@ class Requested:
         return replay(lines, self.until, self.log_interval)
 
     def owed_iterations(self, records: Records) -> int:
-        """Return the iterations that must be in the log: all, or those after which it says, and its times prove, that it was enough."""
+        """Return the iterations that must be in the log: all, or those up to where --until was met, by its words and its times."""
         bound = self.bound(records) if self.enough_at is not None else None
         return min(self.enough_at or self.iterations, self.iterations) if bound and bound.is_proven else self.iterations
 
 
 def goes_on(run: Mapping[str, Any]) -> bool:
-    """Say whether run.json asks to go on from a checkpoint, so that the log begins behind iteration 1."""
+    """Say whether run.json asks to go on from a checkpoint, so that the log begins after iteration 1."""
     given = lookup(run, "tuning.train_args")
     return isinstance(given, list) and "--load" in given
 

@@ -1,4 +1,4 @@
-"""Anybody's log to results: what the log does not say comes from the command line, and is never guessed.
+"""A log without a run folder of ours to results: what the log does not say comes from the command line, and is never guessed.
 
 Of a log alone its lines have to show how its run ended (`ending`), and that its rate can be true (`why_implausible`).
 """

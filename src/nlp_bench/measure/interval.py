@@ -9,7 +9,7 @@
    comes more rarely: an unseen stall costs UNSEEN iterations where the log shows none, and UNSEEN_WHERE_SEEN where it shows that the
    machine stalls or has too few lines to show it; its rate is an exponential variable with a mean of one in PRIOR iterations before
    the log, so one in PRIOR + n after it. The three numbers were found on step times of long real trainings (docs/number.md).
-3. *States*: a machine that goes over between two speeds is known by how often it was seen to go over: variance of the share of time
+3. *States*: where a machine switches between two speeds, the number of switches seen gives the variance of the share of time
    in one of two states of a telegraph process (Kac 1974, Rocky Mountain Journal of Mathematics 4:497), never beyond the two speeds.
 
 The three add up by the method of variance estimates recovery (Zou and Donner 2008, Statistics in Medicine 27:1693-1702): each side
@@ -162,14 +162,14 @@ def _states(values: Column) -> NDArray[np.bool_] | None:
 def _with_states(found: Uncertainty, values: Column, states: NDArray[np.bool_]) -> Uncertainty:
     fast, slow = median(values[~states]), median(values[states])
     step, share = (slow - fast) / float(values.mean()), float(states.mean())
-    turns = np.diff(states.view(np.int8))
-    # Rates of going over, each with half a turn that was not seen; their sum is the inverse of the time that a state is remembered.
-    rates = (np.sum(turns > 0) + 0.5) / np.sum(~states) + (np.sum(turns < 0) + 0.5) / np.sum(states)
-    remembered = min(2 / float(rates) / len(values), 1.0)
+    switches = np.diff(states.view(np.int8))
+    # Switching rates, each with half a switch added; their sum is the inverse of the correlation time.
+    rates = (np.sum(switches > 0) + 0.5) / np.sum(~states) + (np.sum(switches < 0) + 0.5) / np.sum(states)
+    correlated = min(2 / float(rates) / len(values), 1.0)
     return replace(
         found,
-        switching=step * math.sqrt(share * (1 - share) * remembered),
-        num_switches=int(np.abs(turns).sum()),
+        switching=step * math.sqrt(share * (1 - share) * correlated),
+        num_switches=int(np.abs(switches).sum()),
         above_fast=share * step,
         below_slow=(1 - share) * step,
     )

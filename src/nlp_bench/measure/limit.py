@@ -1,4 +1,4 @@
-"""Whether a run proves that it stays under a limit of the report time, with the margin and what the verdict rests on."""
+"""The verdict on a limit of the report time: PASS, FAIL or NOT PROVEN, with the margin and the reasons."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +25,7 @@ class Verdict:
     num_within: int  # those of them whose time is within the limit
     reasons: tuple[str, ...]  # why it is not proven; empty otherwise
     sustained: str | None = None
-    """The word for the sustained time, which stands beside; None where there is no interval of it."""
+    """The same verdict on the sustained time; None where that has no interval."""
 
     @property
     def depends_on_window(self) -> bool | None:
@@ -53,10 +53,10 @@ def with_verdict(entry: RunResult, tokens: int, limit_s: float | None) -> RunRes
 def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
     """Return PASS when the whole 95 % interval of the time is at or below `limit_s`, FAIL when all of it is above.
 
-    Anything else is NOT PROVEN: an interval on both sides of the limit, no interval, no number, a limit that is no number of
-    seconds by its size, a contradiction, a run that goes over to a slower speed at its end which would break the limit, and
-    one that keeps the limit only without intervals that the log calls an evaluation or a checkpoint, or without a long or costly
-    warm-up, and one that does not keep it by another statement of the log, such as its clock.
+    Anything else is NOT PROVEN: an interval on both sides of the limit, no interval, no number, a limit too large to be in
+    seconds, a contradiction, a slower speed at the end of the run which would break the limit, a limit that is kept only
+    without intervals that the log calls an evaluation or a checkpoint, or without a long or costly warm-up, and one that is
+    broken by another statement of the log, such as its clock.
     """
     time_s = time_to_report_s(tokens, entry.rate)
     interval = entry.time_ci95_s(tokens)

@@ -138,7 +138,7 @@ def arithmetic_of(measured: Throughput) -> Arithmetic:
 
 
 def _quantities(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> dict[str, Origin]:
-    """Return the quantities of one attempt, each told by its value: whoever states the value that was used is its source."""
+    """Return the quantities of one attempt, each with whoever states the value that was used as its source."""
     if sizes.has_times:
         series = {
             "tokens_per_iteration": ("tokens", sizes.tokens, sizes.how_tokens),

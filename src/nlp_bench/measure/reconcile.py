@@ -56,7 +56,7 @@ START = 4  # one in so many lines of another start is its warm-up
 
 
 def reconcile(said: Statements) -> tuple[tuple[Contradiction, ...], tuple[Otherwise, ...]]:
-    """Return everything in which the statements disagree with the number, the gravest first, and by what else the run takes longer."""
+    """Return everything in which the statements disagree with the number, the gravest first, and the statements within the tolerances by which it takes longer."""
     order, found = list(Weight), list(restated(said.records, said.sizes))
     contradictions = sorted(_checks(said, found), key=lambda each: -order.index(each.weight))
     return tuple(contradictions), tuple(each for each in _otherwise(said, found) if each.slower > 1)
@@ -77,7 +77,7 @@ def _checks(said: Statements, found: list[Restated]) -> Iterator[Contradiction]:
     yield from _repeated(said.records)
     yield from silent(said)
     if len(said.log.attempts) == 1:
-        yield from _said_twice(said)
+        yield from _stated_twice(said)
     if (number := said.log.num_impossible) > 1:
         weight = Weight.DOUBT if number >= MISSING * (said.log.num_records + number) else Weight.REMARK
         yield Contradiction(Code.IMPOSSIBLE_TIMES, weight, f"{number} times or rates are 0, below 0 or not finite")
@@ -148,7 +148,7 @@ def _arguments_together(said: Statements) -> Iterator[Contradiction]:
             yield refused(f"a batch of {batch} is no multiple", ("micro_batch_size", "data_parallel_size"))
 
 
-def _said_twice(said: Statements) -> Iterator[Contradiction]:
+def _stated_twice(said: Statements) -> Iterator[Contradiction]:
     """Yield a size that the arguments state twice, once for this number and once otherwise: the first word was used."""
     for fact in ("sequence_length", "global_batch_size"):
         name = _ARGUMENTS[fact]
@@ -290,11 +290,11 @@ def _fast(said: Statements) -> Iterator[Contradiction]:
 
 def _attempts(said: Statements) -> Iterator[Contradiction]:
     """Yield whether another start of the same training was clearly slower (doubted) or faster (said) than the one that counts."""
-    ours, *others = (_costs(each, said.overrides) for each in (said.attempt, *said.others))
-    for other, theirs in zip(said.others, others, strict=True):
-        if min(len(ours), len(theirs)) < MIN_ATTEMPT:
+    own, *others = (_costs(each, said.overrides) for each in (said.attempt, *said.others))
+    for other, costs in zip(said.others, others, strict=True):
+        if min(len(own), len(costs)) < MIN_ATTEMPT:
             continue
-        slower = float(np.median(theirs)) / float(np.median(ours))
+        slower = float(np.median(costs)) / float(np.median(own))
         if abs(slower - 1) > ATTEMPTS:
             line = int(other.records.numbers[0])
             text = f"another start of this training (from line {line}) takes {slower:.4g} times as long per token as the one that is measured"
@@ -321,7 +321,7 @@ def _costs(attempt: Attempt, overrides: Overrides, first: int = 0) -> Column:
     return costs[np.isfinite(costs) & (costs > 0)]
 
 
-# By what else the log says, how long the run takes.
+# Other statements of the log of how long the run takes.
 
 
 def _otherwise(said: Statements, found: list[Restated]) -> Iterator[Otherwise]:
@@ -338,17 +338,17 @@ def _otherwise(said: Statements, found: list[Restated]) -> Iterator[Otherwise]:
             yield Otherwise("what the rounding of its times may hide", 1 + half / float(times.mean()))
         alike = float(times.sum() / (window.num_tokens / window.num_iterations).sum())
         yield Otherwise("its lines, each counted as many iterations,", alike * said.measured.steady)
-    ours = _mean_behind_warm_up([said.attempt], said.overrides)
+    own = _mean_after_warm_up([said.attempt], said.overrides)
     long = [[other] for other in said.others if len(other.records) >= MIN_ATTEMPT]
     short = [other for other in said.others if len(other.records) < MIN_ATTEMPT]
     for others in [*long, short]:
-        theirs = _mean_behind_warm_up(others, said.overrides)
-        if ours and theirs:
+        mean = _mean_after_warm_up(others, said.overrides)
+        if own and mean:
             lines = ", ".join(str(int(other.records.numbers[0])) for other in others[:3])
-            yield Otherwise(f"another start of this training in the log (from line {lines})", theirs / ours)
+            yield Otherwise(f"another start of this training in the log (from line {lines})", mean / own)
 
 
-def _mean_behind_warm_up(attempts: Sequence[Attempt], overrides: Overrides) -> float | None:
+def _mean_after_warm_up(attempts: Sequence[Attempt], overrides: Overrides) -> float | None:
     """Return the mean of seconds per token of several starts, stalls included, None where the lines are too few."""
     costs = [_costs(attempt, overrides, max(1, len(attempt.records) // START)) for attempt in attempts]
     known = np.concatenate([np.empty(0), *costs])

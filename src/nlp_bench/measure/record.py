@@ -60,10 +60,10 @@ FROM_RUN = {
     "recompute": "training.recompute",
     "trainer": "tuning.trainer",
 }
-"""Of run.json, by the key of the line."""
+"""Key of the line to field of run.json."""
 
 _ELSEWHERE = ("trainer", "megatron_lm_repo", "megatron_lm_commit", "num_layers_per_virtual_pipeline_stage")
-"""Of the switches those that columns of their own tell."""
+"""Switches that have columns of their own, or need none."""
 
 
 def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS, *, job_elapsed_s: int | None = None) -> str:

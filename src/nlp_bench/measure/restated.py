@@ -20,7 +20,7 @@ from nlp_bench.measure.sizes import Column, Sizes
 
 OTHER_CLOCK = 0.03  # share by which rates that another clock took may differ from batch / time
 ONE_CLOCK = 0.005  # the same where all lines agree with each other to the digit: one constant for the whole log
-GROSS_SHAPE = 2.0  # FLOP/s are counted in many ways: of those against a shape only such a factor takes the number away
+GROSS_SHAPE = 2.0  # FLOP/s are counted in many ways: against a shape only such a factor voids the number
 OVERCLAIMED = 0.1
 """Share of the lines whose batch may be larger than what was consumed: those in which a ramp-up took a step."""
 COUNTED = 1e-4  # the same of counts, which no clock took
@@ -236,7 +236,7 @@ def _throughout(field: Restated, said: Statements) -> Iterator[Contradiction]:
     is_early_deepspeed = field.name == "samples_per_second" and not said.is_ours and field.is_near(BY_1000, OTHER_CLOCK)
     tolerance = ONE_CLOCK if field.is_exact else OTHER_CLOCK
     if field.is_absolute and not field.is_near(1.0, tolerance) and not is_early_deepspeed:
-        ratio = field.high if field.high < 1 else field.low  # of the digits that it may have, those that are kindest
+        ratio = field.high if field.high < 1 else field.low  # within the printed digits, the value nearest to 1
         text = f"the {WORDS[field.name]} of the log are {field.ratio:.4g} times what its time and sizes give"
         yield Contradiction(field.code, said.weigh(1 / ratio if ratio else np.inf), text)
 
@@ -293,7 +293,7 @@ def against_counts(said: Statements) -> Iterator[Contradiction]:
     if np.isfinite(consumed).any() and np.isfinite(batch).any():
         yield from _changed_count(said)
         steps = np.diff(iterations, prepend=np.nan)
-        usual = np.median(steps[1:]) if len(steps) > 1 else 1.0  # a ramp-up goes on behind a gap
+        usual = np.median(steps[1:]) if len(steps) > 1 else 1.0  # a ramp-up goes on after a gap
         with np.errstate(divide="ignore", invalid="ignore"):
             grown = np.diff(consumed, prepend=np.nan) / steps / batch
             grown = grown[np.isfinite(grown) & (steps > 0) & (steps <= usual) & (batch > 0)]

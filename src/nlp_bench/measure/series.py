@@ -4,8 +4,8 @@ Autocorrelation: an autoregressive process of first order. The lag-1 autocorrela
 about (1 + 4 r) / n (Marriott and Pope 1954, Biometrika 41), and is corrected for it; it is never taken below 0. The mean is then worth
 n (1 - r) / (1 + r) independent values (Bayley and Hammersley 1946), and their sample variance is too low by the same token.
 
-Change points: binary segmentation (Scott and Knott 1974; Vostrikova 1981) on values that are held to a few deviations around their
-median, so that a single stall is no change. A split counts when the two means differ by MIN_STEP and by MIN_T standard errors, where the
+Change points: binary segmentation (Scott and Knott 1974; Vostrikova 1981) on values that are clipped to a few deviations around
+their median, so that a single stall is no change. A split counts when the two means differ by MIN_STEP and by MIN_T standard errors, where the
 errors allow for autocorrelation: noise that wanders is no change either.
 """
 
@@ -50,7 +50,7 @@ def scatter_of(values: Column) -> Scatter:
 
 
 def scatter_around(residuals: Column, num_means: int) -> Scatter:
-    """Return the scatter of residuals from which `num_means` means were taken."""
+    """Return the scatter of residuals from which `num_means` means were subtracted."""
     number = len(residuals)
     total = float(residuals @ residuals)
     raw = float(residuals[1:] @ residuals[:-1]) / total if total > 0 else 0.0
@@ -135,7 +135,7 @@ def _split(values: Column) -> int | None:
 
 
 def held(values: Column) -> Column:
-    """Return `values` held to a few deviations around their median."""
+    """Return `values` clipped to a few deviations around their median (winsorised)."""
     middle = median(values)
     spread = max(_SPREAD * median(np.abs(values - middle)), _LEAST_SPREAD * middle)
     return np.clip(values, middle - spread, middle + spread)

@@ -57,7 +57,7 @@ def shaped(workload: Workload, sequence_length: int | None = None) -> Shaped:
     `sequence_length` (tokens per sample) is the one that the run's tokens were counted with, where that is known.
     """
     reading = _Reading(workload, sequence_length)
-    _take_the_benchmarks_model(reading)
+    _complete_from_benchmark_model(reading)
     shape = recompute = is_recomputed = None
     why_not = []
     try:
@@ -76,7 +76,7 @@ def shaped(workload: Workload, sequence_length: int | None = None) -> Shaped:
     )
 
 
-def _take_the_benchmarks_model(reading: _Reading) -> None:
+def _complete_from_benchmark_model(reading: _Reading) -> None:
     """Complete a row of a published table that names only the size: the rules of the benchmark freeze the shape of that size."""
     model = reading.workload.asked.get("model")
     size = _SIZE.fullmatch(str(model.value)) if model and reading.workload.is_published else None

@@ -51,7 +51,7 @@ class Overrides:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Per record; NaN where it cannot be known. What `how_` says in words is empty where the thing is not known."""
+    """Per record; NaN where it cannot be known. `how_...` says in words where a value is from; empty where it is not known."""
 
     tokens: Column  # tokens per iteration of the whole machine; where `has_times` is False, tokens per second
     elapsed_s: Column  # seconds per iteration; where `has_times` is False, 1
@@ -153,7 +153,7 @@ def spans_of(records: Records, sizes: Sizes, *, log_interval: int | None = None,
 
 def sizes_of(attempt: Attempt, overrides: Overrides) -> Sizes:
     """Return the sizes of every record of `attempt`."""
-    return _Finding(attempt, overrides).result()
+    return _Derivation(attempt, overrides).result()
 
 
 def stated(attempt: Attempt) -> tuple[dict[str, int | None], Column]:
@@ -161,13 +161,13 @@ def stated(attempt: Attempt) -> tuple[dict[str, int | None], Column]:
 
     The tokens are per iteration as the log counts them, NaN where it does not.
     """
-    found = _Finding(attempt, Overrides())
+    found = _Derivation(attempt, Overrides())
     sequence, batch, tokens = _last(found.sequence), _last(found.batch), attempt.records.column("tokens")
     sizes = {"sequence_length": sequence, "global_batch_size": batch, "num_gpus": found.num_devices}
     return sizes, tokens if np.isfinite(tokens).any() else found.per_iteration("consumed_tokens")
 
 
-class _Finding:
+class _Derivation:
     """The records with what is known about them so far."""
 
     def __init__(self, attempt: Attempt, overrides: Overrides) -> None:
@@ -306,13 +306,13 @@ def _first_known(ways: tuple[tuple[Column, str], ...], otherwise: tuple[Column, 
 def _is_beside_jump(clock: Column) -> NDArray[np.bool_]:
     """Return the intervals next to one in which the clock went back, where a single wrong time may be the cause.
 
-    One that is too small makes the interval behind the jump too long, one that is too large the interval before it.
+    One that is too small makes the interval after the jump too long, one that is too large the interval before it.
     """
     back = np.flatnonzero(np.diff(clock) < 0) + 1
-    behind = [at + 1 for at in back if at + 1 < len(clock) and clock[at + 1] > clock[at - 1]]
+    after = [at + 1 for at in back if at + 1 < len(clock) and clock[at + 1] > clock[at - 1]]
     before = [at - 1 for at in back if at > 1 and clock[at] > clock[at - 2]]
     found = np.zeros(len(clock), dtype=np.bool_)
-    found[behind + before] = True
+    found[after + before] = True
     return found
 
 

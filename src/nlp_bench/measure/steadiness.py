@@ -1,6 +1,6 @@
 """How steady the steady window is: stalls, drift, two modes, a slowdown at the end, and how long a run would have to be.
 
-None of these changes the number; each is told beside it.
+None of these changes the number; each is reported with it.
 """
 
 import math
@@ -22,7 +22,7 @@ MIN_MODES, MODES_D, MODES_APART, MODES_SHARE = 20, 4.5, 0.03, 0.1
 """Records to see two modes; Ashman's D that they must exceed (a uniform distribution cut in two has 3.5, a normal one 2.7);
 how far they are apart, and the least share of records in one."""
 MAX_WARM_UP, MIN_WARM_UP_RECORDS = 0.1, 8
-"""Share of the intervals, beside the first one, above which warm-up is doubted, and records of a window that can doubt it."""
+"""Share of the intervals, the first one not counted, above which warm-up is doubted, and records of a window that can doubt it."""
 TARGET = 0.01  # half width of the interval that `num_more` is for, as a share of the rate
 MAX_MORE = 10_000_000
 
@@ -52,7 +52,7 @@ class Steadiness:
     slowdown: float | None
     """How much slower the run ends after the window, as a share (0.08 = 8 % slower), None where it does not."""
     long_warm_up: float | None
-    """Share of the intervals that were left out as warm-up beside the first one, None where it is small."""
+    """Share of the intervals that were left out as warm-up, the first one not counted; None where it is small."""
     refused_mark: str | None
     """Kind of event (evaluation, checkpoint) whose words would have excused more than MAX_MARKED of the run's time, so that its
     intervals count; None where there is none."""

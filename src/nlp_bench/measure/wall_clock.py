@@ -16,7 +16,7 @@ from nlp_bench.measure.sizes import Column, Spans
 from nlp_bench.measure.window import MAX_MARKED
 
 UNIFORM = 0.02
-"""Share by which the time from line to line may differ from the logged one, all along the log, beside the resolution of the stamps."""
+"""Share by which the time from line to line may differ from the logged one, all along the log, in addition to the resolution of the stamps."""
 ROUNDED = 0.005  # share of a block that the rounding of the clock may be
 FAST, PRINTED_LATE_S = 0.01, 1.0
 """Share by which less time may have passed in all, and seconds by which the first line may have been printed late."""
@@ -144,7 +144,7 @@ def _typical(seconds: Column, logged: Column, resolution_s: float) -> tuple[floa
 
 
 def slower_by_clock(said: Statements) -> float | None:
-    """Return how many times as long as the intervals of the window log passed by the clock of its lines, at the kindest.
+    """Return how many times as long as the intervals of the window log passed by the clock of its lines, at least.
 
     Intervals in which the log speaks of an evaluation or a checkpoint are left out, where what they excuse is no more than words may excuse
     within the lines. None where the lines have no clock.
@@ -183,7 +183,7 @@ def against_recorders(said: Statements) -> Iterator[Contradiction]:
 
 
 def _longest_gap(times: Column, begin: float, end: float) -> float:
-    """Return the longest time between two samples that reaches into an interval, 0 where none lie before and behind it."""
+    """Return the longest time between two samples that reaches into an interval, 0 where none lie before and after it."""
     if times[0] > begin or times[-1] < begin:
         return 0.0
     return float((np.minimum(times[1:], end) - np.maximum(times[:-1], begin)).max())

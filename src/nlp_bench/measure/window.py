@@ -41,17 +41,17 @@ megatron/training/training.py, `should_reset = not is_first_iteration`)."""
 
 @dataclass(frozen=True, kw_only=True)
 class LogConventions:
-    """What is not in the records."""
+    """How the program numbers and prints its iterations, and the events between them: what the records do not hold."""
 
     log_interval: int | None = None  # iterations per line, None where nobody says it
-    counts_from: int = 1
+    counts_from: int = 1  # number of the first iteration of this start
     has_first_twice: bool = False
     """Whether a program that prints the first iteration alone has it in its second line again."""
     events: Sequence[Event] = ()  # evaluations and checkpoints, in the order of the log
 
 
 def conventions_of(log: Log, attempt: Attempt) -> LogConventions:
-    """Return what the log tells of its program; behind a checkpoint that our trainer says it has loaded it counts on from there."""
+    """Return what the log tells of its program; after a checkpoint that our trainer says it loaded, counting goes on from there."""
     counts_from = log.counts_from
     loaded, first = log.settings.get("loaded_iterations"), attempt.records[0] if attempt.records else None
     if loaded and first and len(log.attempts) == 1 and isinstance(loaded.value, int):
@@ -147,19 +147,19 @@ class Window:
 
 def find_window(spans: Spans, conventions: LogConventions) -> Window:
     """Apply the rule of this module to `spans`, which is not empty and in the order of the iterations."""
-    finding = _Finding(spans)
-    finding.leave_out_first(conventions)
-    finding.leave_out_marked(conventions.events)
-    finding.leave_out_implausible()
-    finding.leave_out_other_levels()
-    limit = finding.leave_out_slow_start()
-    finding.leave_out_short_end()
-    finding.leave_out_fading()
-    finding.leave_out_transitions()
-    return finding.result(limit)
+    chosen = _Selection(spans)
+    chosen.leave_out_first(conventions)
+    chosen.leave_out_marked(conventions.events)
+    chosen.leave_out_implausible()
+    chosen.leave_out_other_levels()
+    limit = chosen.leave_out_slow_start()
+    chosen.leave_out_short_end()
+    chosen.leave_out_fading()
+    chosen.leave_out_transitions()
+    return chosen.result(limit)
 
 
-class _Finding:
+class _Selection:
     """The intervals with the reason why each does not count, empty where it does."""
 
     def __init__(self, spans: Spans) -> None:
