@@ -1,7 +1,7 @@
 """Long trainings as chains of jobs: one run folder, one log, one folder of checkpoints, one job after the other.
 
-All jobs run the same script, and the scheduler starts them one by one. Each stops before its
-time limit with a checkpoint, the next one goes on from it, and the run has ended when its iterations are done or its last job has.
+All jobs run the same script, and the scheduler starts them one by one. Each stops before its time limit with a checkpoint, from which
+the next one resumes; the run has ended when its iterations are done or its last job has ended.
 """
 
 import hashlib
@@ -27,12 +27,12 @@ FINAL = (Outcome.VALID, Outcome.INVALID, Outcome.OUT_OF_MEMORY)
 KEPT = 2
 """Checkpoints of a chain that are kept: the next job needs the newest, and an older one serves if that is damaged."""
 MARGIN, LEAST_MARGIN_S, MOST_MARGIN_S = 0.1, 120, 900
-"""Share of the time limit, and its bounds, that is kept for start-up before and the checkpoint behind the iterations."""
+"""Share of the time limit, and its bounds in seconds, that is kept for start-up and for the checkpoint at the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes(CheckpointOptions, Checked):
-    """What a person asks about checkpoints and chains; None: not asked for."""
+    """The options of checkpoints and chains; None where one is not given."""
 
     WHERE = "submit"
 
@@ -54,9 +54,9 @@ class Wishes(CheckpointOptions, Checked):
 
 
 def taken_up(run: Run, wishes: Wishes) -> tuple[Run, Wishes]:
-    """Return a recorded run without its words for checkpoints, and `wishes` with those of them that are not wished anew.
+    """Return a recorded run without its checkpoint options, and `wishes` completed with those that it does not set itself.
 
-    So a run.json whose job was given --save goes on with --load, and a longer time limit moves its last checkpoint.
+    So a run.json whose job was given --save resumes with --load, and a longer time limit moves its last checkpoint.
     """
     earlier, kept, words = {}, [], iter(run.tuning.train_args)
     for word in words:
@@ -74,7 +74,7 @@ def taken_up(run: Run, wishes: Wishes) -> tuple[Run, Wishes]:
 
 
 def with_wishes(run: Run, run_dir: Path, wishes: Wishes) -> Run:
-    """Return `run` with the trainer's words for checkpoints and, for a chain, the jobs' common name and dependency.
+    """Return `run` with the trainer's options of checkpoints and, for a chain, the jobs' common name and dependency.
 
     Raises UsageError where --train-args says the same things.
     """

@@ -1,4 +1,4 @@
-"""What is predicted of a run before it is submitted: a word to the person and a record, never a refusal."""
+"""What is predicted of a run before it is submitted: warnings and a record, never a refusal."""
 
 import shlex
 from pathlib import Path
@@ -28,9 +28,9 @@ def expected(run: Run) -> "Outlook | str":
 
 
 def foretell(run: Run, run_dir: Path | None) -> list[str]:
-    """Return what a person should hear before this run is submitted; record the prediction in `run_dir`.
+    """Return the warnings to print before this run is submitted; record the prediction in `run_dir`.
 
-    A rehearsal in the run's folder counts more than the prediction. CPU runs are not predicted, and say nothing.
+    A rehearsal in the run's folder overrides the prediction. CPU runs are not predicted, and have no warnings.
     """
     if run.system.accelerator != "cuda":
         return []

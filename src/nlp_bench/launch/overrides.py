@@ -1,4 +1,4 @@
-"""What the further words for the trainer must not change: all that run.json says by itself, or the record would not be true."""
+"""Refuse --train-args that change what run.json records: the record would not be true."""
 
 from dataclasses import fields
 

@@ -1,4 +1,4 @@
-"""Rehearse a run in the place where JUBE would submit it: a row of the rehearsal's table, no job, no measurement."""
+"""Rehearse a run where JUBE would otherwise submit it: a row of the rehearsal's table, no job, no measurement."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from nlp_bench.measure.workload import lookup
 
 GIB = 2**30
 _NO_JOB = ("queue", "job_time")
-"""Of the lines of a run those that tell of its job."""
+"""Lines of metrics.txt about a job, which a rehearsal does not have."""
 
 
 def rehearse(run: Run, run_file: Path, run_dir: Path) -> str:

@@ -1,8 +1,8 @@
-"""The starts of the ranks inside one job: the starter (srun) gets a second try where no process of its first has begun on any node.
+"""The starts of the ranks inside one job: the starter (srun) gets a second try where no process of its first began on any node.
 
-That nothing has begun is no word of srun's but a record, starts/NAME.json, which exactly one can write: the first process of the
-start, on whichever node, before it does anything; or the job script, once the starter has ended. Who finds the other's record stands
-back, so a process that a slow node begins too late trains nothing beside the second try.
+Whether one began is decided by a record, starts/NAME.json, not by srun's messages. Exactly one process can write it: the first of the
+start, on whichever node, before anything else; or the job script, once the starter has ended. Whoever finds the other's record stops,
+so that a process which a slow node starts late does not train at the same time as the second try.
 """
 
 import os
@@ -30,7 +30,7 @@ SCHEMA = "nlp-bench/start/1"
 RANKS, SCRIPT = "ranks", "script"
 MAX_STARTS = 2
 PAUSE_S = 10.0
-"""Between two tries: what passes by itself should have the time to."""
+"""Between two tries, for transient faults to pass."""
 SILENT_S = 600.0
 """How long a scheduler that does not answer is asked whether the job still runs here, before the try is given up."""
 LEAST_SHARE = 0.5
@@ -76,7 +76,7 @@ def read(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def said(run_dir: Path, tries: list[dict[str, Any]], job_id: str | None) -> list[Reason]:
-    """Return what a person should hear of the starts of one job (`tries` are those of all), nothing where its first one began."""
+    """Return what to report of the starts of one job (`tries` are those of all jobs), nothing where its first one began."""
     tries = [one for one in tries if one.get("job_id") == job_id]
     lost = [one for one in tries if one["by"] == SCRIPT]
     if not lost:

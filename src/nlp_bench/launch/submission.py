@@ -1,4 +1,4 @@
-"""submit.json: to whom a run was handed over, under which numbers, and what became of its earlier jobs."""
+"""submit.json: the submission of a run, its job ids, and how its earlier jobs ended."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ SCHEMA = "nlp-bench/submit/1"
 
 
 def place() -> str | None:
-    """Return what tells this machine and container from others of the same host name: Linux's start and its space of process numbers."""
+    """Return what tells this machine and container from others of the same host name: boot id and PID namespace."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -48,7 +48,7 @@ class Submission:
     attempts: list[dict[str, Any]] = field(default_factory=list)
     """The endings of earlier jobs that were lost, the first one first."""
     given_up: str | None = None
-    """Why a job that waits is cancelled."""
+    """Why a pending job is cancelled (--max-pending)."""
     run_sha256: str | None = None
     """Of run.json, when this was first written."""
 

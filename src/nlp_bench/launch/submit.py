@@ -87,7 +87,7 @@ def _started(run_dir: Path, part: int) -> str | None:
 
 
 def _holds_allocation(scheduler: Scheduler, run: Run) -> bool:
-    """Whether we stand in an allocation of the run's size that lives; a terminal inside some other job, or left over from one, is none."""
+    """Whether this process is inside a running allocation of the run's size: not in another job, nor in a terminal left over from one."""
     own = scheduler.allocation()
     if own is None or own.num_nodes != str(run.parallel.nodes) or not scheduler.job_id.fullmatch(own.job_id):
         return False

@@ -1,4 +1,4 @@
-"""How a run ended: decided from the scheduler's word, the exit status and the log together, then written once.
+"""How a run ended: decided from the job's state, the exit status and the log together (RULES), then written once.
 
 outcome.json is the record; the marker `ready` (JUBE's done file) is written after it and carries its hash. A training
 step always ends in `ready`, with the outcome inside, so that a failed point stays a row of JUBE's table.
@@ -101,8 +101,7 @@ class Facts:
 def decide(run: Run, run_dir: Path, *, exit_status: int | None, job: Job | None = None, signal: str = "") -> Ending:
     """Decide how a run ended; `job` is what the scheduler says, None where there is none or it does not answer.
 
-    The first rule that speaks decides, in this order: memory that the scheduler watches, what it did to the job, what it wrote into
-    the log, a loss that is not finite, the exit status, what the log lacks at its end and its beginning, a suspension.
+    The first of RULES that applies decides; without one the run is VALID.
     """
     scheduler = get_scheduler(run.launch.launcher)
     log = gather(run_dir, scheduler)
@@ -161,7 +160,7 @@ def _state(facts: Facts) -> Ending | None:
 
 
 def _exit_code(facts: Facts) -> Ending | None:
-    """Take the scheduler's own numbers in the place of a signal, which no program has sent."""
+    """Decide by an exit code with which the scheduler reports a fault of its own in place of a signal."""
     if facts.job is None or facts.job.fault is None:
         return None
     outcome, why = facts.job.fault
@@ -207,11 +206,11 @@ def _last(facts: Facts) -> str:
     return f"last iteration {facts.last_iteration or 'none'}"
 
 
-def _finished(facts: Facts) -> Ending | None:
-    """Return the end of a program that broke down behind its last iteration: its number stands, and how it ended is said."""
+def _failed_after_the_end(facts: Facts) -> Ending | None:
+    """Return VALID for a program that failed after its last iteration: the number is kept, the failure noted."""
     if facts.exit_status in {0, None} or facts.signal or not facts.log.is_finished:
         return None
-    if facts.last_iteration < facts.iterations or facts.log.notice_outcome or _beheaded(facts):
+    if facts.last_iteration < facts.iterations or facts.log.notice_outcome or _without_beginning(facts):
         return None
     text = f"completed with errors: {_in_words(facts.exit_status or 0)} behind the last iteration, when the training was done"
     return Ending.of(Outcome.VALID, "completed-with-errors", text, facts.log.error)
@@ -223,7 +222,7 @@ def _in_words(status: int) -> str:
     return f"killed by signal {signal_number}" if 0 < signal_number < 65 else f"exit status {status}"
 
 
-def _short(facts: Facts) -> Ending | None:
+def _incomplete(facts: Facts) -> Ending | None:
     if facts.exit_status is None:
         why = f" ({facts.job.reason})" if facts.job and facts.job.reason else ""
         is_gone = facts.job is not None and facts.job.state is State.GONE
@@ -245,8 +244,8 @@ def _lost_log(log: Path) -> str:
     return f"{log.name} is not what the run has written: it was emptied, or removed and replaced, meanwhile; "
 
 
-def _beheaded(facts: Facts) -> Ending | None:
-    """Return the end of a run whose log has lost its beginning: what is left may be the fast part."""
+def _without_beginning(facts: Facts) -> Ending | None:
+    """Return INVALID for a log that has lost its beginning: what is left may be the fast part."""
     first, latest = facts.log.first_iteration, facts.first_iteration
     if first is None or latest is None or first <= latest or facts.log.num_starts > 1:
         return None
@@ -271,10 +270,10 @@ RULES: dict[str, Callable[[Facts], Ending | None]] = {
     "{scheduler}'s exit code": _exit_code,
     "{scheduler}'s notice in the log": _notice,
     "loss in the log": _not_finite,
-    FINISHED: _finished,
+    FINISHED: _failed_after_the_end,
     "exit status": _exit_status,
-    "iterations in the log": _short,
-    "beginning of the log": _beheaded,
+    "iterations in the log": _incomplete,
+    "beginning of the log": _without_beginning,
     "{scheduler}'s suspension": _suspended,
 }
 """The rules in their order, under the names that outcome.json gives them as `decided_by`."""

@@ -21,7 +21,7 @@ NAME, SCHEMA = "ended.json", "nlp-bench/ended/1"
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptRecord:
-    """The last word of one start of a job script."""
+    """What a job script records when it ends."""
 
     exit_status: int
     """Its exit status."""
@@ -32,7 +32,7 @@ class ScriptRecord:
     restarts: int
     """How often the scheduler had started the job anew before."""
     elapsed_s: int | None = None
-    """Seconds from the begin of the script to its end; None where its clock was set back, or an earlier version has written it."""
+    """Seconds from the beginning of the script to its end; None where its clock was set back, or an earlier version wrote it."""
 
 
 def write_record(run_dir: Path, record: ScriptRecord) -> None:
@@ -71,7 +71,7 @@ FAILURES = re.compile(
 ORDER = re.compile(
     r"nlp-bench: ranks ended in the order (?P<ranks>\d+ \(.*?); the first at (?P<at>[^\s;]+)(?:; within one look: (?P<together>[\d ]+))?"
 )
-"""Our launcher's word on a node whose torchrun failed (launch/nodes/supervise.py)."""
+"""Our launcher's line on a node whose torchrun failed (launch/nodes/supervise.py)."""
 LEFT_ALONE = re.compile(
     r"^\[default(?P<local>\d+)\]:.*"
     r"(?:[Cc]onnection (?:closed|reset) by (?:remote )?peer|[Bb]roken pipe|Connection was likely closed|remote process exit)"
@@ -85,10 +85,10 @@ RENDEZVOUS = re.compile(
 )
 """Nodes that did not meet: our own check, or torchrun's words (c10d: RendezvousTimeoutError; static: DistStoreError)."""
 KILLED = "killed by SIGKILL: mostly Linux, out of memory (dmesg tells); try a smaller micro batch, or more ranks"
-"""SIGKILL leaves no word of its own in the log."""
+"""SIGKILL leaves no message of its own in the log."""
 ITERATION = re.compile(r"iteration +\d+/")
 BEGUN = re.compile(r"([1-9]\d*)$", re.MULTILINE)
-"""The number behind STARTED_ERR; 0 is a local run."""
+"""The job number after STARTED_ERR; 0 is a local run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class Evidence:
     cause: Reason | None = None
     """What brought the run down, where the log tells more than its exit status: a stall, a rendezvous, the rank that was first."""
     is_finished: bool = False
-    """Whether the trainer said behind its last iteration that it was done."""
+    """Whether the trainer logged after its last iteration that it was done."""
     enough_at: int | None = None
     """The iteration after which the trainer said that --until was met."""
     first_iteration: int | None = None
@@ -161,7 +161,7 @@ def _meaning(notice: "re.Match[str] | None", node: str | None) -> Outcome | None
 
 
 def _cause(scheduler: Scheduler, err: str, lines: list[str], *, trained: bool) -> Reason | None:
-    """Return what came first: torchrun names the first rank that failed, not one that left before it with status 0."""
+    """Return the root cause: torchrun names the first rank that failed, not one that left before it with status 0."""
     if found := STALLED.search(err):
         return Reason("stalled", found.group(1))
     causes = sorted(ROOT_CAUSE.findall(err))
@@ -173,7 +173,7 @@ def _cause(scheduler: Scheduler, err: str, lines: list[str], *, trained: bool) -
     if not trained and not causes and (why := scheduler.why_not_started(err)):
         return why
     failed = {number: status for number, _, status in FAILURES.findall(err)}
-    first = _to_blame(err, lines)
+    first = _first_failed_rank(err, lines)
     if failed and first and first not in failed:
         text = f"rank {first} ended first, without an error of its own (an early exit with status 0); the others failed for it"
         return Reason("early-exit", text)
@@ -186,7 +186,7 @@ def _first_error(lines: list[str], err: str) -> str | None:
     """Return the line that names the error of the rank that failed first, and its exit code."""
     causes = sorted(ROOT_CAUSE.findall(err))
     failed = {number: (local, status) for number, local, status in FAILURES.findall(err)}
-    rank = _to_blame(err, lines)
+    rank = _first_failed_rank(err, lines)
     if rank not in failed:  # it left without an error: its peers' tells more
         rank = causes[0][1] if causes else ""
     local, code = failed.get(rank, ("", ""))
@@ -198,18 +198,18 @@ def _first_error(lines: list[str], err: str) -> str | None:
     return "; ".join(parts) or None
 
 
-def _to_blame(err: str, lines: list[str]) -> str | None:
-    """Return the rank that brought the others down, over all nodes; None where nobody has said which ranks failed.
+def _first_failed_rank(err: str, lines: list[str]) -> str | None:
+    """Return the rank whose failure caused the others', over all nodes; None where the logs do not name the ranks that failed.
 
-    torchrun's root cause is one of the ranks that failed within a second or so; our launcher tells their order on its node. But a rank
-    may find its peer gone, and end, before that one is gone altogether: who says so, or was told to end, is blamed only if all were.
+    torchrun's root cause is one of the ranks that failed within a second or so; our launcher logs their order on its node. But a rank
+    may lose its connection, and end, before its peer has ended: one that logs this, or was terminated, counts only if all did.
     """
     failed = {rank: (local, status) for rank, local, status in FAILURES.findall(err)}
     left_alone = {found.group("local") for line in lines if (found := LEFT_ALONE.match(line))}
     candidates: list[tuple[tuple[int, str, str, int], str]] = []
     seen: set[str] = set()
 
-    def is_dragged(rank: str) -> bool:
+    def is_consequence(rank: str) -> bool:
         local, status = failed[rank]
         return status == "-15" or (status in ENDED_WITH_A_PEER and local in left_alone)
 
@@ -220,12 +220,12 @@ def _to_blame(err: str, lines: list[str]) -> str | None:
         second = _as_torchrun_prints_it(at)
         for place, rank in enumerate(ranks):
             if rank in failed:
-                candidates.append(((2 * is_dragged(rank), second, at, 0 if rank in together else place), rank))
+                candidates.append(((2 * is_consequence(rank), second, at, 0 if rank in together else place), rank))
             elif rank in together:  # it left with status 0 while others needed it, or was ended in the same look
                 candidates.append(((int(len(together) > 1), second, at, 0), rank))
     for second, rank, _ in ROOT_CAUSE.findall(err):
         if rank not in seen and rank in failed:
-            candidates.append(((2 * is_dragged(rank), second, "without an order", 0), rank))
+            candidates.append(((2 * is_consequence(rank), second, "without an order", 0), rank))
     return min(candidates)[1] if candidates else None
 
 

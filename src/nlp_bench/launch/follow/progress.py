@@ -86,7 +86,7 @@ BLOCK_BYTES = 1 << 20
 
 
 class Enough:
-    """Reads on in one log with every look."""
+    """The bound on the mean time of one growing log, of which each look reads only what is new."""
 
     def __init__(self, run: Run, log: Path, until: str | None) -> None:
         """Want the mean time to the share `until`, or to that of run.json where it is None."""

@@ -26,7 +26,7 @@ from nlp_bench.reason import Reason
 GONE_S = 300
 """Seconds for which the scheduler must answer "not there" before a job without a record counts as lost."""
 ELSEWHERE_S = 3600
-"""Seconds without a word after which a local run counts as ended whose machine was started anew, or is another of the same name."""
+"""Seconds without output after which a local run counts as ended if its machine was rebooted, or is another of the same name."""
 UNKNOWN_S = 6 * 3600
 """Seconds after which a job that the queue still lists, in a state that nobody knows, counts as lost."""
 SILENT_S = 6 * 3600
@@ -36,7 +36,7 @@ LAST_WORDS_S = 5.0
 
 
 class Kind(Enum):
-    """What a word on a run without an ending means."""
+    """Why a run has no ending yet."""
 
     GOES_ON = "goes on"
     SILENT = "the scheduler does not answer"
@@ -44,13 +44,13 @@ class Kind(Enum):
 
 
 class Standing(str):
-    """How a run stands, in words for a person."""
+    """The state of a run, in words for a person, and its kind."""
 
     __slots__ = ("kind",)
     kind: Kind
 
     def __new__(cls, text: str, kind: Kind = Kind.GOES_ON) -> "Standing":  # noqa: PYI034  # Self is of Python 3.11
-        """Take the words and what they mean."""
+        """Make it of the words and the kind."""
         made = super().__new__(cls, text)
         made.kind = kind
         return made
@@ -154,7 +154,7 @@ def _settle(  # noqa: PLR0913  # one fact each
         and job
         and job.state is State.GONE
         and ending.outcome is Outcome.UNKNOWN
-        and not _rested(run_dir, GONE_S)
+        and not _unchanged_for(run_dir, GONE_S)
     ):
         return None, f"{scheduler.title} does not know the job; waiting in case its record is late"
     others = chain.rest(scheduler, submission, own_id)
@@ -215,7 +215,7 @@ def _handing_over(run_dir: Path, submission: Submission) -> str:
 
 
 def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, job: Job | None) -> str | None:
-    """Return a word on a run that has not ended, None for one that has."""
+    """Return the state of a run that has not ended, None for one that has."""
     if job is None:
         return _silent(scheduler) if submission.job_ids else _local_state(run_dir, submission)
     if job.state is State.UNKNOWN:
@@ -233,7 +233,7 @@ def _local_state(run_dir: Path, submission: Submission) -> str | None:
     if submission.host != socket.gethostname():
         return f"running on {submission.host}"
     is_other = submission.place not in {None, place()} and place() is not None
-    if is_other and not _rested(run_dir, ELSEWHERE_S):  # a restart of this machine is another place, too
+    if is_other and not _unchanged_for(run_dir, ELSEWHERE_S):  # a restart of this machine is another place, too
         return f"running on another machine or container that is called {submission.host}"
     is_held = lock.is_held(run_dir)
     if is_held is False or (is_held is None and local.killed_submit(submission)):
@@ -252,13 +252,13 @@ def _unknown_state(scheduler: Scheduler, run_dir: Path, job: Job) -> str | None:
     listed = scheduler.is_queued(job.job_id)
     if listed is None:
         return _silent(scheduler)
-    if _rested(run_dir, UNKNOWN_S if listed else GONE_S):
+    if _unchanged_for(run_dir, UNKNOWN_S if listed else GONE_S):
         return None
     return f"{job.word}, a state that this nlp-bench does not know" + ("" if listed else ", and not in the queue")
 
 
-def _rested(run_dir: Path, time_s: float) -> bool:
-    """Whether the run's files have rested for so long: a record that is late would have come by then."""
+def _unchanged_for(run_dir: Path, time_s: float) -> bool:
+    """Whether the run's files have not changed for so long: a record that is late would have arrived."""
     return min(age_s(path) for path in (run_dir / "submit.json", run_dir / "job.out") if path.exists()) > time_s
 
 

@@ -175,7 +175,7 @@ class LogWatch:
 
 POLL_S = 0.5
 FORWARD_S = 2.0
-"""Seconds after which a signal goes on to torchrun: Slurm, and a process group, tell it by themselves, and twice disturbs its end."""
+"""Seconds after which a signal is forwarded to torchrun: Slurm or the process group may signal it too, and a second signal disturbs its end."""
 GRACE_S = 10.0
 """Seconds that a torchrun whose ranks stand still has to end; it would give them 30, in which they do nothing."""
 STALLED = 124
@@ -235,11 +235,11 @@ class _Supervisor:
             if problem:
                 print(f"nlp-bench: error: {problem}; the run is ended", file=sys.stderr, flush=True)
                 return True
-            self._pass_on(now)
+            self._forward(now)
         return False
 
-    def _pass_on(self, now: float) -> None:
-        """Hand each signal on once: SIGUSR1 (the time limit is near) to the ranks, the others to torchrun where nobody else did."""
+    def _forward(self, now: float) -> None:
+        """Forward each signal once: SIGUSR1 (the time limit is near) to the ranks, the others to torchrun where nobody else did."""
         for number, at in self.signals:
             is_notice = number == signal.SIGUSR1
             if number in self.passed or not (is_notice or now - at > FORWARD_S):

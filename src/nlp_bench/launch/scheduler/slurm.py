@@ -1,4 +1,4 @@
-"""Slurm: the words of its states, its commands, its options, its variables in a job, its words in a log."""
+"""Slurm: its job states, commands and options, the variables of a job, its messages in a log."""
 
 import datetime as dt
 import os
