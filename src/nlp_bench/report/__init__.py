@@ -1,1 +1,1 @@
-"""Any log, run folder or published table to one comparable number per run, as text, data and plots."""
+"""The results of runs as a report: text, data, an HTML page and plots."""

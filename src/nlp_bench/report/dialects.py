@@ -51,4 +51,4 @@ DIALECT_FORMATS: dict[str, Callable[[], str]] = {
     "json": lambda: json_text({"schema": SCHEMA, "dialects": as_records(_columns())}),
     "markdown": _markdown,
 }
-"""Form to the function that gives all dialects in it."""
+"""Format to the function that renders all dialects in it."""

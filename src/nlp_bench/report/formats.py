@@ -1,4 +1,4 @@
-"""A report as text, one function for each format, and its two views: curves over the GPUs, and rankings."""
+"""A report as text, one function for each format, and the two reports derived from it: scaling curves and sweep rankings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,7 +77,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Another look at a report."""
+    """A derived report: scaling curves or sweep rankings, with its formats and plots."""
 
     name: str
     formats: Mapping[str, Callable[[Any], str]]

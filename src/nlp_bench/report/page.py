@@ -23,8 +23,8 @@ from nlp_bench.show.table import interval, seconds
 
 NO_VALID_RUN = "no valid run"
 MAX_DETAILED, MAX_WHOLE, MAX_PRINTED = 1000, 100, 3
-"""Runs with details (of the others the table alone tells), runs up to which each has all of its sections, and runs that paper shows whole
-(of more it has words and plots, of many neither)."""
+"""Runs with details (the others are in the table only), runs up to which each has all of its sections, and runs that are printed whole
+(of more, words and plots are; of many, neither)."""
 ALL_POINTS, MIN_POINTS, MAX_POINTS = 15_000, 30, 400
 """Points of all plots of one kind together, and of one curve: the page of 500 runs stays below 5 MB."""
 NUMBER = ("time_to_report_steady_s", "bar", "tokens_per_second_steady")
@@ -220,7 +220,7 @@ def _folder(names: Sequence[str]) -> str:
 
 
 def _bars(rows: Sequence[dict[str, Any]], limit_s: float | None) -> list[dict[str, Any] | None]:
-    """Return per row its interval in words and, beside others, as places on one scale; None where it has no time."""
+    """Return per row its interval in words and, where several are drawn, as positions on one scale; None where it has no time."""
     names = ("time_to_report_ci95_low_s", "time_to_report_steady_s", "time_to_report_ci95_high_s")
     known = [float(row[name]) for row in rows for name in names if row[name] is not None]
     num_times = sum(row[names[1]] is not None for row in rows)
@@ -250,7 +250,7 @@ def _bars(rows: Sequence[dict[str, Any]], limit_s: float | None) -> list[dict[st
 
 
 def _together(report: Report) -> Iterator[Section]:
-    """Yield what is said of all runs."""
+    """Yield the sections about all runs."""
     drawn = drawable(report.entries)
     if len(drawn) > 1:
         plots = _plots(drawn, MAX_POINTS) if len(drawn) <= MAX_TOGETHER else [many(make, drawn) for make in CHARTS]

@@ -188,7 +188,7 @@ _DOTS = {
 def many(make: Callable[..., Chart | None], entries: Drawn) -> Chart | None:
     """Return one dot per run in the place of `make`'s lines, by groups of one model or dialect, each sorted; None for none.
 
-    The axis is logarithmic where the runs lie far apart; what lies far from all others is told and not drawn, or it would flatten them.
+    The axis is logarithmic where the runs lie far apart; outliers, which would flatten the rest, are counted in the note and not drawn.
     """
     dots = _DOTS[make]
     found = sorted(((*value, entry) for entry in entries if (value := dots.of(entry))), key=lambda each: each[0])
@@ -219,7 +219,7 @@ def many(make: Callable[..., Chart | None], entries: Drawn) -> Chart | None:
 
 
 def _apart(found: list[_Value]) -> tuple[list[_Value], list[_Value]]:
-    """Return what is drawn, and what lies further from the middle 96 % than these are worth an axis."""
+    """Return what is drawn, and the outliers: further than a factor FAR_APART from the middle 96 %."""
     few = max(1, len(found) // 50)
     low, high = found[few][0] / FAR_APART, found[-1 - few][0] * FAR_APART
     drawn = [each for each in found if low <= each[0] <= high]

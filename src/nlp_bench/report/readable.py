@@ -12,10 +12,10 @@ BRIEF = (
     "source", "outcome", "limit", "rules", "time_to_report_steady_s", "tokens_per_second_steady", "ci95"
 )  # fmt: skip
 """Columns for a terminal where there are many runs, before the reason."""
-MAX_ALIKE = 3  # as many runs are named one by one with the same note
+MAX_ALIKE = 3  # runs with the same note that are named one by one, at most
 MAX_LISTED = 12
-"""With more runs, each has its reason in its row, and what is said of many is said once, with their number."""
-MAX_WHYS = 10  # as many causes for which there is no number are listed
+"""With more runs, each has its reason in its row, and a note on many is printed once, with their number."""
+MAX_WHYS = 10  # causes for which there is no number that are listed, at most
 _ALWAYS = ("source", "outcome", "time_to_report_reference_s", "tokens_per_second_reference")
 _BY_NAME = {
     "global_batch_size": ("global_batch_size",),
@@ -23,7 +23,7 @@ _BY_NAME = {
     "gpu": ("mfu",),
     "precision": ("mfu",),
 }
-"""Supplied value to the cells that it changes beside those of the rate."""
+"""Supplied value to the cells that it changes, besides those of the rate."""
 
 
 def readable(report: Report, *, style: Style = TEXT) -> list[Column]:
@@ -60,7 +60,7 @@ def _said(entry: RunResult) -> str:
 
 
 def is_many(report: Report) -> bool:
-    """Say whether there are more runs than are told of one by one."""
+    """Say whether there are more runs than are listed with all columns."""
     return len(report.entries) > MAX_LISTED
 
 
@@ -76,9 +76,9 @@ def starred(entry: RunResult) -> set[str]:
 def notes(report: Report) -> list[str]:
     """Return one line per thing to know: why a run has no number, what qualifies it, where its log stops.
 
-    What is true of many runs is said once, with the first of them; of many runs each has its own reason in its row.
+    A note on several runs is printed once, with the first of them; of more than MAX_LISTED runs each has its reason in its row.
     """
-    lines = list(_tally(report) if is_many(report) else _told_of_each(report))
+    lines = list(_tally(report) if is_many(report) else _notes_of_each(report))
     lines += repeat_lines(report.repeats, report.tokens, report.limit_s)
     if not report.allow_measured and (apart := apart_line(report.entries)):
         lines.append(apart)
@@ -100,14 +100,14 @@ def _without_cost(report: Report) -> list[str]:
     return lines if len(lines) <= MAX_ALIKE else [lines[0], many]
 
 
-def _told_of_each(report: Report) -> Iterator[str]:
+def _notes_of_each(report: Report) -> Iterator[str]:
     for what, names in _grouped(report, map(_said, report.entries)).items():
         alike = [f"{names[0]} and {len(names) - 1} more"] if len(names) > MAX_ALIKE else names
         yield from (f"{name}: {what}" for name in alike)
 
 
 def _grouped(report: Report, said: Iterable[str]) -> dict[str, list[str]]:
-    """Return what is said of any run, each with the runs that it is said of."""
+    """Return each note with the runs that it is about."""
     sources: dict[str, list[str]] = {}
     for what, entry in zip(said, report.entries, strict=True):
         if what:

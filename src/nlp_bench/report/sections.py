@@ -23,7 +23,7 @@ from nlp_bench.show.table import facts, first_rows, table_of
 
 
 def notes(entry: RunResult, report: Report) -> Section | None:
-    """Return why there is no number, what it means in words, and what qualifies it."""
+    """Return the number in words and what qualifies it, or why there is none."""
     said: list[str] = []
     if entry.throughput:
         said += sentences(entry, entry.throughput, report.tokens, entry.verdict)
@@ -81,7 +81,7 @@ def efficiency(entry: RunResult, _: Report) -> Section | None:
 
 
 def energy(entry: RunResult, report: Report) -> Section | None:
-    """Return what was metered, and what the machine really was."""
+    """Return what was metered, and the machine as recorded."""
     rows = list(energy_facts(entry, report.tokens))
     return Section(title="Energy and machine", table=facts(rows)) if rows else None
 
@@ -101,7 +101,7 @@ def derivation(entry: RunResult, report: Report) -> Section:
 
 
 MAX_ROWS, MAX_PARTS, MAX_TOLD = 100, 12, 3
-"""Rows of a table and tables of one kind, of which report.csv and the views have all; repeated configurations that are told of in words too."""
+"""Rows of a table and tables of one kind (report.csv and the views have all); repeated configurations that are described in words too."""
 
 
 def repeats(report: Report) -> Iterator[Section]:

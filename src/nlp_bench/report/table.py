@@ -89,7 +89,7 @@ ALIKE = 0.005  # share of the steady time by which the sustained one has to diff
 
 
 def sustained_s(entry: RunResult, report: "Report") -> float | None:
-    """Return the sustained time, None where it is the steady one for most purposes: the sentences below the table have it."""
+    """Return the sustained time, None where it is within ALIKE of the steady one: the sentences below the table have it."""
     is_alike = entry.steady and entry.sustained and abs(entry.steady / entry.sustained - 1) <= ALIKE
     return None if is_alike else time_to_report_s(report.tokens, entry.sustained)
 
@@ -166,7 +166,7 @@ PEOPLE_FIELDS: dict[str, Field] = {
     "window": Field(lambda e, _: e.throughput and f"{_window(e, 0)}-{_window(e, 1)}", heading="\nwindow"),
     "bar": Field(lambda _, __: None, "95 % interval", "s; left is faster", is_text=True),
 }
-"""Columns that only people have: two of the terminal and markdown, one of the page, which draws it."""
+"""Columns that data do not have: two of the terminal and markdown, one of the page, which draws it."""
 ALL_FIELDS = FIELDS | LIMIT_FIELDS | PEOPLE_FIELDS
 PEOPLE = (
     "source", "model", "outcome", "limit", "rules", "time_to_report_steady_s", "tokens_per_second_steady", "ci95", "window",
@@ -196,7 +196,7 @@ class Report:
     passed_over: Sequence[PassedOver] = ()  # for each folder that was looked through, the files that are no logs
 
     def __post_init__(self) -> None:
-        """Have each run's verdict once, for whoever shows it."""
+        """Compute each run's verdict on the limit once."""
         judged = [with_verdict(entry, self.tokens, self.limit_s) for entry in self.entries]
         object.__setattr__(self, "entries", judged)
 
@@ -212,7 +212,7 @@ class Report:
 
     @property
     def people_fields(self) -> dict[str, Field]:
-        """Those for people too."""
+        """The columns with those of PEOPLE_FIELDS."""
         return self.fields | PEOPLE_FIELDS
 
     def rows(self) -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ from nlp_bench.show.table import Column, Table, as_text, number
 MAX_RUNS = 3  # with more runs in one report the words are left to --explain
 ONE_RUN = "This is one run: how much runs differ from each other is not in it; repeat it (repeats: 5) to know."
 OTHER_WINDOWS = "The number under other windows"
-UNIT_MARGIN = 30  # from so many limits above the limit on, it may be meant in minutes or hours
-LARGE_MARGIN = 10  # from so many limits above the limit on, the time is told as a multiple of it
+UNIT_MARGIN = 30  # excess over the limit, in limits, from which it may be meant in minutes or hours
+LARGE_MARGIN = 10  # the same from which the time is given as a multiple of the limit
 
 
 def words(report: Report) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Literal
 from nlp_bench.packages import is_missing
 
 Shape = Literal["dot", "cross", "plus", "square", "triangle", "diamond", "circle"]
-EXCLUDED, LIMIT = -1, -2  # colours beside those of the runs, which are counted from 0
+EXCLUDED, LIMIT = -1, -2  # colours other than those of the runs, which are counted from 0
 NUM_COLOURS = 6  # of the palette in page.css; further runs begin again
 MAX_LEGEND = 12  # as many parts of a plot are named
 COLUMNS = 3  # plots side by side in a file
@@ -26,7 +26,7 @@ class Series:
     shape: Shape = "dot"  # of the points that stand alone
     colour: int = 0  # number in the palette, or EXCLUDED or LIMIT
     is_dashed: bool = False
-    """Whether the line is broken: what is expected, beside what was measured; its points are not marked."""
+    """Whether the line is dashed: what is expected, next to what was measured; its points are not marked."""
     errors: Sequence[tuple[float, float] | None] = ()
     """Lower and upper end of y per point, for error bars; empty for none."""
 
