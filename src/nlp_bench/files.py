@@ -34,7 +34,7 @@ def open_for_reading(path: Path) -> BinaryIO:
     if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and str(path) not in {os.devnull, "/dev/stdin"}):
         raise OSError(errno.EINVAL, "it is a device")
     # /dev/fd/N, of <(command) in a shell, is open on its other side already.
-    if not stat.S_ISFIFO(mode) or path.resolve().is_relative_to("/proc"):
+    if not stat.S_ISFIFO(mode) or real(path).is_relative_to("/proc"):
         return path.open("rb", buffering=0)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     ready = select.poll()
@@ -46,9 +46,14 @@ def open_for_reading(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb", buffering=0)
 
 
+def real(path: str | Path) -> Path:
+    """Return the absolute path without links. A link to itself stays, so that opening it says so; Path.resolve raises RuntimeError before Python 3.13."""
+    return Path(os.path.realpath(path))
+
+
 def opened(path: Path) -> BinaryIO:
     """Open a file of a folder that anybody may have filled. Raises OSError, also for what is no regular file: a pipe without a writer would never open."""
-    is_of_shell = path.resolve().is_relative_to("/proc")  # <(command)
+    is_of_shell = real(path).is_relative_to("/proc")  # <(command)
     if not stat.S_ISREG(path.stat().st_mode) and not is_of_shell:
         raise OSError(errno.EINVAL, "it is no regular file")
     return path.open("rb")

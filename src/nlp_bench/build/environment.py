@@ -12,7 +12,7 @@ from typing import Any
 
 from nlp_bench import __version__
 from nlp_bench.bounded import answers
-from nlp_bench.files import read_object
+from nlp_bench.files import read_object, real
 from nlp_bench.machine.node import text_of
 from nlp_bench.machine.nvml import Nvml, NvmlError
 from nlp_bench.packages import installed_version
@@ -103,7 +103,7 @@ def folder_name(machine: Machine, extras: Extras) -> str:
 
 def build_folder(root: Path) -> Path:
     """Return the folder that holds the builds of the checkout `root`."""
-    return Path(os.environ.get("NLP_BENCH_BUILD_DIR") or root / "build").resolve()
+    return real(os.environ.get("NLP_BENCH_BUILD_DIR") or root / "build")
 
 
 def finished_builds(parent: Path) -> dict[Path, dict[str, Any]]:

@@ -63,6 +63,8 @@ class Parser(argparse.ArgumentParser):
             exit_on_error=False,
         )
         self.command = command
+        self.may_be_empty = {one.name for one in fields(command) if one.metadata.get("unset")}  # type: ignore[arg-type]  # as below
+        """Options of a run, which JUBE passes on empty where they are not set."""
         groups: dict[str, list[str]] = {}
         for one in fields(command):  # type: ignore[arg-type]  # of a dataclass
             groups.setdefault(one.metadata.get("group", ""), []).append(one.name)
@@ -119,10 +121,18 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog.removeprefix('nlp-bench ')}: {message}; see: {self.prog} --help")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """Convert one value; an empty path, as from a variable that is not set, would mean the current folder."""
+        """Convert one value; an empty one, as from a variable that is not set, would mean the current folder, or no check at all."""
         if not arg_string and (action.type is Path or not action.option_strings):
             raise argparse.ArgumentError(action, "it is empty; give a path, or . for the current folder")
+        if not arg_string and action.dest not in self.may_be_empty:
+            raise argparse.ArgumentError(action, "it is empty; give a value, or leave the option out")
         return super()._get_value(action, arg_string)
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuse `--option=--`, whose value argparse takes for the end of the options."""
+        if arg_strings == ["--"] and action.option_strings:
+            raise argparse.ArgumentError(action, "-- is no value; give one, or leave the option out")
+        return super()._get_values(action, arg_strings)  # type: ignore[misc]  # typeshed lacks it
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:
         """Name the nearest option for one that there is not."""

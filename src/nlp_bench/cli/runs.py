@@ -14,6 +14,7 @@ from nlp_bench.config.request import Request, from_options
 from nlp_bench.config.system import System
 from nlp_bench.config.values import OneOf, duration
 from nlp_bench.errors import UsageError
+from nlp_bench.files import real
 
 if TYPE_CHECKING:
     from nlp_bench.config.run import Run
@@ -154,7 +155,7 @@ class Launch(Command):
         starts_ranks = not (self.addresses or self.port or self.show)
         if starts_ranks:
             die_with_parent()  # first of all: a script that was killed by now has nobody to wait for the training
-        run_dir = self.run_dir.resolve()
+        run_dir = real(self.run_dir)
         resolved = read_run(run_dir)
         if self.again is not None:
             return int(not starts.once_more(resolved, run_dir, exit_status=self.again, elapsed_s=self.elapsed))

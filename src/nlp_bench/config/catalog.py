@@ -14,6 +14,7 @@ from nlp_bench.config.model import Model
 from nlp_bench.config.system import System
 from nlp_bench.config.table import build, read_toml
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.files import real
 
 MODEL_SCHEMA = "nlp-bench/model/1"
 SYSTEM_SCHEMA = "nlp-bench/system/1"
@@ -52,12 +53,12 @@ def root() -> Path:
         return here if (here / WORKFLOW).is_file() else checkout() or here
     if not Path(named).is_dir():
         raise UsageError(f"NLP_BENCH_ROOT: {named} is no folder; name a checkout of nlp-bench, or unset it")
-    return Path(named).resolve()
+    return real(named)
 
 
 def places() -> list[Path]:
     """Return the folders that hold models/, systems/, rules/ and the tables, in the order in which they are searched."""
-    own = Path(os.environ.get("NLP_BENCH_ROOT") or Path.cwd()).resolve() / "benchmark"
+    own = real(os.environ.get("NLP_BENCH_ROOT") or Path.cwd()) / "benchmark"
     word = os.environ.get("NLP_BENCH_HOME") or os.path.expanduser("~/.config/nlp-bench")  # noqa: PTH111  # pathlib raises without a home
     home = [] if word.startswith("~") else [Path(word).absolute()]
     return [one for one in dict.fromkeys((own, *home, shipped() / "benchmark")) if _may_be_read(one)]
@@ -90,7 +91,7 @@ def find(kind: str, name: str) -> Path:
     Raises UsageError that names the places that were searched.
     """
     if name.endswith(".toml"):
-        return Path(name).resolve()
+        return real(name)
     for place in places():
         if (path := place / kind / f"{name}.toml").is_file():
             return path

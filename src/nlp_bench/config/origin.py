@@ -9,7 +9,7 @@ from nlp_bench import __version__
 from nlp_bench.config import catalog
 from nlp_bench.config.run import Origin
 from nlp_bench.errors import UsageError
-from nlp_bench.files import read_object
+from nlp_bench.files import read_object, real
 from nlp_bench.programs import ask
 
 SNAPSHOT = "snapshot.json"
@@ -70,4 +70,4 @@ def upstream() -> dict[str, str]:
         what = f"{VARIABLE}={named!r} holds no {SCRIPT}" if named else f"{VARIABLE} is not set"
         remedy = f"git clone https://github.com/NVIDIA/Megatron-LM and export {VARIABLE} to its folder"
         raise UsageError(f"tuning.trainer: megatron-lm, but {what}; {remedy}")
-    return {"megatron_lm_repo": str(path.resolve()), "megatron_lm_commit": commit_of(path) or ""}
+    return {"megatron_lm_repo": str(real(path)), "megatron_lm_commit": commit_of(path) or ""}

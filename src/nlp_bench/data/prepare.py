@@ -25,7 +25,7 @@ from nlp_bench.data.indexed import (
 from nlp_bench.data.shards import MAX_NAMED, PIECE_BYTES, Encoding, Piece, Reading, Shard
 from nlp_bench.data.tokenizer import TokenizerChoice, build, require_file
 from nlp_bench.errors import NlpBenchError, UsageError, explained
-from nlp_bench.files import locked, sha256_of, write_json, write_text
+from nlp_bench.files import locked, real, sha256_of, write_json, write_text
 from nlp_bench.walk import walk
 
 PACKED = (".gz", ".xz", ".zst", ".bz2")
@@ -110,7 +110,7 @@ def find_shards(words: tuple[str, ...]) -> list[Path]:
     found: dict[Path, tuple[Path, str]] = {}
     for word in words:
         for path in _named(word):
-            place = path.resolve()
+            place = real(path)
             if place in found:
                 twice = f"by {found[place][1]} and {word}"
                 raise UsageError(f"input: {path} is named twice ({twice}); leave one of the two out")
@@ -148,7 +148,7 @@ def _is_text(path: Path, top: Path) -> bool:
 def identity(path: Path) -> dict[str, Any]:
     """Return what says whether a file is the same as before: its path, size and time of change."""
     state = path.stat()
-    return {"path": str(path.resolve()), "bytes": state.st_size, "changed_ns": state.st_mtime_ns}
+    return {"path": str(real(path)), "bytes": state.st_size, "changed_ns": state.st_mtime_ns}
 
 
 def _existing(request: PrepareRequest, parameters: dict[str, Any]) -> dict[str, Any] | None:

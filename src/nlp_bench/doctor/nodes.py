@@ -21,7 +21,7 @@ from nlp_bench.config.scheduler import ACTIVE, SilentError, State, get_scheduler
 from nlp_bench.doctor.place import Place
 from nlp_bench.doctor.scheduler import Node, nodes_of, partition_nodes, queue_of
 from nlp_bench.errors import NlpBenchError, UsageError, explained
-from nlp_bench.files import read_object, write_json, write_text
+from nlp_bench.files import read_object, real, write_json, write_text
 from nlp_bench.launch import lock, once
 from nlp_bench.launch.folder import interpreter
 from nlp_bench.launch.scheduler.slurm import listing
@@ -129,7 +129,7 @@ def prepare(place: Place, choice: Choice, folder: Path | None, *, join_s: float 
     plan = {
         "schema": PLAN_SCHEMA,
         # A path of one's own keeps its meaning in another folder.
-        "system": str(Path(name).resolve()) if name.endswith(".toml") else name,
+        "system": str(real(name)) if name.endswith(".toml") else name,
         "model": place.model,
         "launcher": run.launch.launcher,
         "accelerator": place.accelerator,

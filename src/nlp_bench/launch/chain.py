@@ -15,6 +15,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import ACTIVE, LOCAL, Job, Scheduler, State, get_scheduler
 from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import UsageError
+from nlp_bench.files import real
 from nlp_bench.launch.once import ours
 from nlp_bench.launch.submission import Submission
 from nlp_bench.outcome import Outcome
@@ -40,7 +41,7 @@ class Wishes(CheckpointOptions, Checked):
         super().__post_init__()
         if not 1 <= self.chain <= MAX_JOBS:
             raise UsageError(f"--chain: {self.chain} is no number of jobs from 1 to {MAX_JOBS}")
-        if self.chain > 1 and self.save and self.load and self.save.resolve() != self.load.resolve():
+        if self.chain > 1 and self.save and self.load and real(self.save) != real(self.load):
             raise UsageError(
                 f"--load: {self.load} is not --save {self.save}, and each job of a chain goes on where the one before has saved; give one of the two"
             )

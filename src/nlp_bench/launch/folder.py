@@ -16,7 +16,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line
-from nlp_bench.files import read_object, sha256_of, write_text
+from nlp_bench.files import read_object, real, sha256_of, write_text
 from nlp_bench.launch import lock, snapshot
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.script import job_script, variables
@@ -99,7 +99,7 @@ def writable_folder(path: Path, *, may_have_ended: bool = False) -> Path:
         raise UsageError(f"--run-dir: {path} is not writable: {explained(error)}; or name another folder") from error
     if not may_have_ended and (path / "outcome.json").exists():
         raise UsageError(f"--run-dir: {path} holds a finished run (outcome.json); name a new folder")
-    return path.resolve()
+    return real(path)
 
 
 def refuse_name(run: Run, root: Path, run_dir: Path, *, is_snapshot: bool = False) -> None:
@@ -108,7 +108,7 @@ def refuse_name(run: Run, root: Path, run_dir: Path, *, is_snapshot: bool = Fals
     A colon divides PYTHONPATH, which the job gets the code by; a scheduler has patterns of its own in the path of job.out (Slurm: % and
     backslash). Sources: Python's manual, "PYTHONPATH"; sbatch's, FILENAME PATTERN, and a job in such a folder (it fails without a log).
     """
-    run_dir = run_dir.resolve()
+    run_dir = real(run_dir)
     divides = "which divides PYTHONPATH: the ranks would not find the code"
     rules = [("the working folder", root, ":", f"{divides}; rename or move it")]
     if is_snapshot:
@@ -124,7 +124,7 @@ def refuse_name(run: Run, root: Path, run_dir: Path, *, is_snapshot: bool = Fals
 
 def environment_folder(root: Path) -> Path:
     """Return the virtual environment that is current: NLP_BENCH_VENV or .venv with its link followed."""
-    return Path(os.environ.get("NLP_BENCH_VENV") or root / ".venv").absolute().resolve()
+    return real(os.environ.get("NLP_BENCH_VENV") or root / ".venv")
 
 
 def interpreter(root: Path) -> str:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.files import write_text
+from nlp_bench.files import real, write_text
 from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.constants import SCHEMA, Constants, constant_line
 from nlp_bench.plan.forecast import forecast
@@ -175,10 +175,10 @@ def _folders(path: Path) -> Iterator[Path]:
             raise UsageError(
                 f"--learn {path}: give a run's folder, its result.json, or a folder of runs; a log alone does not say its layout"
             )
-        yield path.parent.resolve()
+        yield real(path.parent)
         return
     started = {"outcome.json", "result.json", "job.out"}  # JUBE's step `check` writes a run.json as well
-    found = sorted({folder.resolve() for folder, names in walk(path) if "run.json" in names and started & set(names)})
+    found = sorted({real(folder) for folder, names in walk(path) if "run.json" in names and started & set(names)})
     if not found:
         raise UsageError(f"--learn {path}: holds no run (a folder with run.json and outcome.json)")
     yield from found

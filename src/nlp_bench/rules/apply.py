@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.errors import UsageError
+from nlp_bench.files import real
 from nlp_bench.logs.reader import Progress
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.findings import VALID, Judgement
@@ -39,7 +40,7 @@ def wanted(name: str | None) -> str | None:
 
     forget()
     load(name)
-    return str(find(name).resolve())
+    return str(real(find(name)))
 
 
 def judged(

@@ -14,6 +14,7 @@ from nlp_bench.config.model import Model
 from nlp_bench.config.table import build, read_toml
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import one_line
+from nlp_bench.files import real
 from nlp_bench.rules.checks import CHECKS, EqualsModel, known_setting
 from nlp_bench.rules.rule import Rule, RuleSet, frozen_values
 
@@ -53,7 +54,7 @@ def find(name: str, beside: Path | None = None) -> Path:
     Raises UsageError for a name that benchmark/rules does not have.
     """
     if name.endswith(".toml") or "/" in name:
-        path = ((beside or Path()) / name).resolve()
+        path = real((beside or Path()) / name)
         return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return catalog.find("rules", name)
 
@@ -89,7 +90,7 @@ def _merged(path: Path, extending: tuple[Path, ...]) -> tuple[Head, dict[str, Ta
         raise UsageError(f"{path}: rules: expected tables [rules.NAME]")
     head = build(Head, table, f"{path}: rules file")
     beside = path.parent
-    paths = (str((beside / name).resolve()) if name.endswith(".toml") else name for name in head.models)
+    paths = (str(real(beside / name)) if name.endswith(".toml") else name for name in head.models)
     head = replace(head, models=tuple(paths))
     if not head.extends:
         return head, tables
@@ -144,7 +145,7 @@ def _fits(where: str, rule: Rule, models: Mapping[str, Model], free: tuple[str, 
 
 def _model(path: Path, name: str) -> Model:
     # A person's model of that name changes no rule of ours.
-    is_shipped = path.resolve().parent == catalog.shipped() / "benchmark" / "rules"
+    is_shipped = real(path).parent == catalog.shipped() / "benchmark" / "rules"
     try:
         return catalog.load_model(name, is_shipped=is_shipped)
     except UsageError as error:

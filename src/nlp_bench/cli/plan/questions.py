@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nlp_bench.cli.plan import Plan
 from nlp_bench.errors import UsageError
+from nlp_bench.files import real
 from nlp_bench.packages import lacking
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def write_plot(chart: "Chart", path: Path) -> None:
 
 def _word(name: str) -> str:
     """Return a name for the workflow: a path is made absolute."""
-    return str(Path(name).resolve()) if name.endswith(".toml") else name
+    return str(real(name)) if name.endswith(".toml") else name
 
 
 def _why(options: Plan, problem: "Problem") -> int:

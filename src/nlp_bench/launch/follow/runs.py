@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.files import real
 from nlp_bench.walk import walk
 
 
@@ -17,7 +18,7 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
             raise UsageError(f"{path} is not a folder; give a run folder or one above run folders")
         for folder, files in walk(path):
             if {"run.json", "submit.json"} <= files:
-                found[folder.resolve()] = None
+                found[real(folder)] = None
     return sorted(found)
 
 
@@ -31,7 +32,7 @@ WAITING = "RUNNING"
 def jube_runs(paths: list[Path]) -> list[Path]:
     """Return the runs of JUBE at or below `paths`: folders with six digits for a name that hold workpackages.xml or configuration.xml."""
     found: dict[Path, None] = {}
-    for path in (path.resolve() for path in paths if path.is_dir()):
+    for path in (real(path) for path in paths if path.is_dir()):
         for run in (path, *sorted(path.iterdir())):
             if RUN.fullmatch(run.name) and run.is_dir() and (run / "configuration.xml").exists():
                 found[run] = None

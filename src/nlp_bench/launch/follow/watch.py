@@ -11,6 +11,7 @@ from typing import Any
 from nlp_bench.config.run import read_run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
+from nlp_bench.files import real
 from nlp_bench.launch.end.advice import advice, short
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.follow.progress import Enough, Progress, progress
@@ -238,5 +239,5 @@ def _existing(paths: list[Path]) -> list[Path]:
 
 def _short(folder: Path, paths: list[Path]) -> str:
     """Return the folder as seen from the path that was asked for: 000000/000003_train/work."""
-    above = next((path.resolve() for path in paths if folder.is_relative_to(path.resolve())), folder.parent)
+    above = next((real(path) for path in paths if folder.is_relative_to(real(path))), folder.parent)
     return str(folder.relative_to(above.parent))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.errors import UsageError
-from nlp_bench.files import read_json, write_json, write_text
+from nlp_bench.files import read_json, real, write_json, write_text
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.families import FAMILIES
@@ -253,7 +253,7 @@ def _check_save(settings: Settings) -> None:
         raise UsageError(f"save: cannot make the folder {folder}: {error.strerror}; name another one") from error
     if not os.access(folder, os.W_OK):
         raise UsageError(f"save: {folder} is not writable; name another folder")
-    if settings.load is not None and folder.resolve() == Path(settings.load).resolve():
+    if settings.load is not None and real(folder) == real(settings.load):
         return
     if earlier := newest(folder, option="save"):
         remedy = f"name a new folder, or continue it with --load {folder}"
