@@ -35,7 +35,7 @@ def lost(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run whose job 7 has lost its node at iteration 20."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     run.write(tmp_path)
-    Submission(job_ids=["7"], comment="nlp-bench:1").write(tmp_path)
+    Submission(job_ids=["7"], comment=once.new_comment(tmp_path)).write(tmp_path)
     (tmp_path / "job.out").write_text("\nSubmitted batch job 7\n" + "".join(LINE.format(i) for i in range(2, 22, 2)))
     (tmp_path / "job.err").write_text(
         "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE ***\n"
@@ -121,6 +121,32 @@ def test_an_attempt_that_was_cut_off_is_completed_once(lost: Path, monkeypatch: 
     record = read_submission(lost)
     assert record
     assert (record.job_ids, len(record.attempts), record.submitted) == (["8"], 1, intent.submitted)
+
+
+@pytest.mark.parametrize("how", ["another folder's", "another user's"])
+def test_nobody_submits_or_cancels_for_a_folder_that_is_not_his(
+    lost: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A run folder out of an archive, or of another user: its script would run, and the jobs that it names end, as this user."""
+    record = read_submission(lost)
+    assert record
+    if how == "another user's":
+        monkeypatch.setattr("os.geteuid", lambda: 4711)
+    else:
+        record = replace(record, comment=once.new_comment(lost / "elsewhere"))
+    called, cancelled = queues(monkeypatch, "8"), list[list[str]]()
+    monkeypatch.setattr(Slurm, "cancel", lambda _, jobs, **__: cancelled.append(jobs))
+    record.write(lost)
+    assert sync(lost)[1].endswith(f"whoever submitted it can submit it again: nlp-bench sync {lost}")
+    replace(record, job_ids=[], attempts=[{"job_id": "7"}]).write(lost)  # an intent that was cut off
+    (lost / "submit.job").touch()
+    assert sync(lost)[1].startswith("the submission was cut off; repeat it: nlp-bench submit")
+    replace(record, job_ids=["5", "6", "7"]).write(lost)
+    (lost / "job.err").write_text("")
+    says(monkeypatch, "OUT_OF_MEMORY")
+    assert sync(lost)[0]
+    assert not called
+    assert not cancelled
 
 
 @pytest.mark.parametrize("by", ["sync", "submit"])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from nlp_bench.config.scheduler import Job, Scheduler, State, UnsureError, patiently
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import real
 from nlp_bench.launch.submission import Submission
 
 SETTLE_S = 3.0
@@ -31,6 +32,16 @@ def new_comment(run_dir: Path) -> str:
 def folder_comment(run_dir: Path) -> str:
     """Return what the comments of all jobs of this folder begin with."""
     return "nlp-bench:" + hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:16]
+
+
+def may_act(run_dir: Path, submission: Submission) -> bool:
+    """Whether this user submitted the run, from this very folder: only then a follower submits or cancels jobs for it.
+
+    A folder that another user wrote, or that came in an archive, names a script and job ids that are not ours to use.
+    """
+    paths = [run_dir, *(run_dir / name for name in ("run.json", "submit.json", "submit.job"))]
+    owners = {path.lstat().st_uid for path in paths if os.path.lexists(path)}
+    return owners == {os.geteuid()} and (submission.comment or "").startswith(folder_comment(real(run_dir)))
 
 
 def part_comment(comment: str, part: int) -> str:

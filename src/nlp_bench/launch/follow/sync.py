@@ -164,15 +164,19 @@ def _settle(  # noqa: PLR0913  # one fact each
         num_left = len(others) or (submission.parts_left if submission else 0)
         if num_left:
             return None, f"one job of the chain has ended ({ending.text()}), {num_left} will go on"
+    may_act = own_id is not None or (submission is not None and once.may_act(run_dir, submission))
     if submission and retry.is_due(run, submission, ending):
+        if not may_act:
+            return None, f"{ending.text()}; whoever submitted it can submit it again: nlp-bench sync {run_dir}"
         try:
             return None, _once_more(run_dir, submission, ending, exit_status, is_job=own_id is not None)
         except NlpBenchError as error:
             ending = ending.also(Reason("retry-refused", f"the retry was refused: {error}"))
     if submission and submission.given_up and ending.outcome is Outcome.CANCELLED:
         ending = replace(ending, reasons=(Reason("max-pending", submission.given_up),))
-    known = submission.job_ids if submission else []
-    scheduler.cancel(others if others is not None else [job_id for job_id in known if job_id != own_id])
+    if submission and may_act:
+        known = [job_id for job_id in submission.job_ids if job_id != own_id]
+        scheduler.cancel(others if others is not None else known)
     job_id = own_id or (submission.job_id if submission else None)
     try:
         write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id, attempts=attempts)
@@ -207,7 +211,7 @@ def _handing_over(run_dir: Path, submission: Submission) -> str:
     if found:
         replace(submission, job_ids=found[:1], parts_left=submission.parts_left - 1).write(run_dir)
         return "submitted"
-    if submission.attempts:
+    if submission.attempts and once.may_act(run_dir, submission):
         with contextlib.suppress(SilentError):
             return retry.complete(read_run(run_dir), run_dir)
         return _silent(scheduler)
@@ -224,7 +228,7 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
         waited_s = 0.0  # where the record does not tell
         with contextlib.suppress(ValueError):
             waited_s = time.time() - dt.datetime.fromisoformat(submission.submitted).timestamp()
-        if retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s):
+        if once.may_act(run_dir, submission) and retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s):
             return f"{_in_words(job)}; cancelled, it has waited too long"
     return _in_words(job) if job.state in ACTIVE else None
 
