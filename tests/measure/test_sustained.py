@@ -6,7 +6,7 @@ from support.spans import NOISE, spans
 
 from nlp_bench.logs.record import Event
 from nlp_bench.measure.sizes import Spans
-from nlp_bench.measure.throughput import LOGGED, STAMPS, Sustained, sustained_of
+from nlp_bench.measure.throughput import LOGGED, SET_BACK, STAMPS, Sustained, sustained_of
 from nlp_bench.measure.window import LogConventions, find_window
 
 
@@ -65,3 +65,13 @@ def test_iterations_without_a_line_took_their_part_of_the_clock() -> None:
     logged = Spans(records=logged.records, num_iterations=np.ones(50), num_tokens=np.ones(50), seconds=times)
     stamps = 100.0 + ends
     assert sustained(stamped(logged, stamps)).tokens_per_second == pytest.approx(1, rel=0.01)
+
+
+def test_a_clock_that_is_set_back_hides_no_other_interval() -> None:
+    """Summer time ends inside the window: what lies between the other lines still counts, and the hour is not taken from it."""
+    times = 1 + NOISE[:100]
+    stamps = np.cumsum(times) + 0.43 * np.arange(100)
+    stamps[60:] -= 30
+    found = sustained(stamped(spans(times), stamps))
+    assert found.clock == SET_BACK
+    assert found.seconds == pytest.approx(times[1:].sum() + 0.43 * 98)

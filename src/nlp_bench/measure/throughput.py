@@ -96,6 +96,7 @@ def sensitivity(spans: Spans, reference: float | None) -> tuple[Choice, ...]:
 
 
 STAMPS, LOGGED = "time of day of the lines", "sum of the logged times"
+SET_BACK = "time of day of the lines, where it goes back the logged time"
 FINE = 0.02  # times of day whose step is at most this share of an interval tell how the intervals scatter
 
 
@@ -108,7 +109,7 @@ class Sustained:
     first_iteration: int  # first iteration that counts, the same as that of the steady window
     last_iteration: int
     seconds: float  # wall clock
-    clock: str  # STAMPS or LOGGED
+    clock: str  # STAMPS, SET_BACK or LOGGED
     num_missing: int = 0
     """Lines between the first and the last that are not in the sum of the logged times; the time of day has them."""
 
@@ -139,7 +140,11 @@ def sustained_of(spans: Spans, first_iteration: int) -> Sustained:
     seconds, num_tokens = float(part.seconds.sum()), float(part.num_tokens.sum())
     # The time of day at which the first interval begins, and at which it and each after it ends; NaN where it is not known.
     ticks = np.concatenate([[stamps[start - 1] if start else stamps[0] - spans.seconds[0]], stamps[start:]])
-    wall = float(ticks[-1] - ticks[0])
+    known = np.flatnonzero(np.isfinite(ticks))
+    wall, is_back = np.nan, np.zeros(0, dtype=np.bool_)
+    if len(known) > 1 and np.isfinite(ticks[[0, -1]]).all():
+        is_back = np.diff(ticks[known]) < 0  # a clock that is set back would take away what passed before
+        wall = float(np.where(is_back, np.add.reduceat(part.seconds, known[:-1]), np.diff(ticks[known])).sum())
     has_stamps = bool(wall >= seconds)  # NaN is not
     covered = float(part.num_iterations.sum())
     passed = float(part.records.column("iteration")[-1]) - float(part.first_iterations[0]) + 1
@@ -161,7 +166,7 @@ def sustained_of(spans: Spans, first_iteration: int) -> Sustained:
         first_iteration=first_iteration,
         last_iteration=int(spans.records.column("iteration")[-1]),
         seconds=seconds,
-        clock=STAMPS if has_stamps else LOGGED,
+        clock=(SET_BACK if is_back.any() else STAMPS) if has_stamps else LOGGED,
         num_missing=0 if has_stamps else max(num_missing, 0),
     )
 
