@@ -132,7 +132,7 @@ class Parser(argparse.ArgumentParser):
         """Refuse `--option=--`, whose value argparse takes for the end of the options."""
         if arg_strings == ["--"] and action.option_strings:
             raise argparse.ArgumentError(action, "-- is no value; give one, or leave the option out")
-        return super()._get_values(action, arg_strings)  # type: ignore[misc]  # typeshed lacks it
+        return super()._get_values(action, arg_strings)
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:
         """Name the nearest option for one that there is not."""

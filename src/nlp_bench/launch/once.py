@@ -34,11 +34,13 @@ def folder_comment(run_dir: Path) -> str:
     return "nlp-bench:" + hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:16]
 
 
-def may_act(run_dir: Path, submission: Submission) -> bool:
-    """Whether this user submitted the run, from this very folder: only then a follower submits or cancels jobs for it.
+def may_act(run_dir: Path, submission: Submission, own_id: str | None = None) -> bool:
+    """Whether this user submitted the run, from this very folder, or this is its job `own_id`: only then jobs are submitted or cancelled for it.
 
     A folder that another user wrote, or that came in an archive, names a script and job ids that are not ours to use.
     """
+    if own_id is not None:
+        return True
     paths = [run_dir, *(run_dir / name for name in ("run.json", "submit.json", "submit.job"))]
     owners = {path.lstat().st_uid for path in paths if os.path.lexists(path)}
     return owners == {os.geteuid()} and (submission.comment or "").startswith(folder_comment(real(run_dir)))

@@ -164,19 +164,14 @@ def _settle(  # noqa: PLR0913  # one fact each
         num_left = len(others) or (submission.parts_left if submission else 0)
         if num_left:
             return None, f"one job of the chain has ended ({ending.text()}), {num_left} will go on"
-    may_act = own_id is not None or (submission is not None and once.may_act(run_dir, submission))
     if submission and retry.is_due(run, submission, ending):
-        if not may_act:
-            return None, f"{ending.text()}; whoever submitted it can submit it again: nlp-bench sync {run_dir}"
         try:
             return None, _once_more(run_dir, submission, ending, exit_status, is_job=own_id is not None)
         except NlpBenchError as error:
             ending = ending.also(Reason("retry-refused", f"the retry was refused: {error}"))
     if submission and submission.given_up and ending.outcome is Outcome.CANCELLED:
         ending = replace(ending, reasons=(Reason("max-pending", submission.given_up),))
-    if submission and may_act:
-        known = [job_id for job_id in submission.job_ids if job_id != own_id]
-        scheduler.cancel(others if others is not None else known)
+    scheduler.cancel(_left_jobs(run_dir, submission, own_id, others))
     job_id = own_id or (submission.job_id if submission else None)
     try:
         write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id, attempts=attempts)
@@ -185,10 +180,19 @@ def _settle(  # noqa: PLR0913  # one fact each
     return read_ending(run_dir), "ended"
 
 
+def _left_jobs(run_dir: Path, submission: Submission | None, own_id: str | None, active: list[str] | None) -> list[str]:
+    """Return the run's other jobs: those that are known to be `active`, else all; none where they are not ours to cancel."""
+    if submission is None or not once.may_act(run_dir, submission, own_id):
+        return []
+    return active if active is not None else [job_id for job_id in submission.job_ids if job_id != own_id]
+
+
 def _once_more(run_dir: Path, submission: Submission, ending: Ending, exit_status: int | None, *, is_job: bool) -> str:
     """Submit a lost run again; its job itself, on nodes that are going away, leaves that to the follower."""
     if is_job:
         return f"{ending.text()}; it will be submitted again"
+    if not once.may_act(run_dir, submission):
+        return f"{ending.text()}; whoever submitted it can submit it again: nlp-bench sync {run_dir}"
     try:
         return retry.again(read_run(run_dir), run_dir, submission, ending, exit_status)
     except SilentError:
