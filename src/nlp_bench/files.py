@@ -51,6 +51,18 @@ def real(path: str | Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+@contextlib.contextmanager
+def working_in(folder: Path) -> Iterator[None]:
+    """Make `folder` the current one within the block. Raises OSError."""
+    before = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir(folder)
+        yield
+    finally:
+        os.fchdir(before)
+        os.close(before)
+
+
 def opened(path: Path) -> BinaryIO:
     """Open a file of a folder that anybody may have filled. Raises OSError, also for what is no regular file: a pipe without a writer would never open."""
     is_of_shell = real(path).is_relative_to("/proc")  # <(command)

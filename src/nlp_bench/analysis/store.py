@@ -119,6 +119,7 @@ def open_to_write(path: Path) -> Iterator[Store]:
 
     Raises NlpBenchError when it cannot be written, is no history or is newer than this program.
     """
+    _refuse_other_kinds(path)
     with _told(path), locked(lock_of(path), "give a --file in a folder that you may write to"):
         # With the rights of the umask: a file that SQLite makes is never writable for a group. Where this is refused, SQLite would leave
         # files of ours beside that of another user, which shut him out.
@@ -130,6 +131,12 @@ def open_to_write(path: Path) -> Iterator[Store]:
             connection.execute("PRAGMA synchronous = FULL")
             _create(connection)
             yield Store(connection, path)
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    """Raise UsageError for a folder, a pipe or a device, which would be waited for."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"--file {path} is no regular file; name one, or one that is still to be made")
 
 
 def _patience(path: Path) -> contextlib.AbstractContextManager[None]:
@@ -147,6 +154,7 @@ def open_to_read(path: Path) -> Iterator[Store]:
 
     Raises UsageError when there is none, NlpBenchError when it is no history or newer than this program.
     """
+    _refuse_other_kinds(path)
     if not path.is_file():
         raise UsageError(f"--file {path} does not exist; fill it with: nlp-bench history add PATH --file {path}")
     with _told(path), contextlib.ExitStack() as stack:

@@ -1,9 +1,7 @@
 """The numbers of a bundle, out of its logs alone: the same way when it is made and when it is verified; and two sets of them compared."""
 
-import contextlib
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
 from nlp_bench.evidence.manifest import RUN_FOLDER, Member, Options
+from nlp_bench.files import working_in
 from nlp_bench.inputs.read import with_quotes
 from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.record import result_record
@@ -53,7 +52,7 @@ def derive(
     It is done in that folder, by the paths of the manifest: no path in the answer depends on where the bundle lies. A run that
     cannot be measured is an entry without a number.
     """
-    with _working_in(folder):
+    with working_in(folder):
         overrides, rules = options.overrides(), rules_of(Path(), options)
         measured = [
             measure(Path(member.path), member.kind, overrides, member.redacted(redactions), rules=rules)
@@ -71,17 +70,6 @@ def derive(
         entries=entries,
         numbers=[[_numbers(entry, options.tokens) for entry in part] for part in entries],
     )
-
-
-@contextlib.contextmanager
-def _working_in(folder: Path) -> Iterator[None]:
-    before = os.open(".", os.O_RDONLY)
-    try:
-        os.chdir(folder)
-        yield
-    finally:
-        os.fchdir(before)
-        os.close(before)
 
 
 def rules_of(folder: Path, options: Options) -> str | None:

@@ -1,16 +1,14 @@
 """Plots as PNG, by matplotlib: the same plot gives the same bytes."""
 
 import io
+import os
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
 from nlp_bench.escape import end_of
+from nlp_bench.files import working_in
 from nlp_bench.show.chart import (
     COLUMNS,
     EXCLUDED,
@@ -26,6 +24,16 @@ from nlp_bench.show.chart import (
 )
 from nlp_bench.show.table import label
 
+# As it is imported, matplotlib reads a matplotlibrc of the current folder, whoever wrote it, and MPLBACKEND, which Jupyter sets.
+_BACKEND = os.environ.pop("MPLBACKEND", None)
+with working_in(Path(__file__).parent):
+    from matplotlib import rc_context, rcdefaults, rcParams
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+if _BACKEND is not None:
+    os.environ["MPLBACKEND"] = _BACKEND
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
@@ -37,7 +45,9 @@ _MARKERS = {"dot": ".", "cross": "x", "plus": "+", "square": "s", "triangle": "^
 
 def png(*plots: Chart | HeatMap, columns: int = COLUMNS) -> bytes:
     """Return a plot, or several side by side, as a PNG file."""
-    with rc_context({"text.parse_math": False}):  # a file name may hold dollar signs, which are no mathematics
+    with rc_context():
+        rcdefaults()  # whatever the user's own style is
+        rcParams["text.parse_math"] = False  # a file name may hold dollar signs, which are no mathematics
         stream = io.BytesIO()
         _drawn(plots, columns).savefig(stream, format="png", metadata={"Software": None}, dpi=150)
         return stream.getvalue()

@@ -1,0 +1,58 @@
+"""Faults that a fourth round of fresh eyes thought of."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.ours import write_our_run
+from support.published import published_log
+
+from nlp_bench.cli.main import main
+from nlp_bench.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["verify", "--identity", "", "x.tar.gz"], "--identity: it is empty; give a value, or leave the option out"),
+        (["report", "--gpu", "", "x.log"], "--gpu: it is empty"),
+        (["check", "--model", "13", "--sbatch-arg=--"], "--sbatch-arg: -- is no value"),
+        (["check", "--model", "LOOP"], "loop.toml: Too many levels of symbolic links"),
+        (["plan", "--model", "13", "--system", "LOOP"], "loop.toml: Too many levels of symbolic links"),
+        (["history", "list", "--file", "PIPE"], "is no regular file; name one"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    (tmp_path / "loop.toml").symlink_to("loop.toml")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "x.log").write_text(published_log())
+    found = {"LOOP": str(tmp_path / "loop.toml"), "PIPE": str(tmp_path / "pipe"), "x.log": str(tmp_path / "x.log")}
+    assert main([found.get(word, word) for word in words]) == UsageError.exit_code
+    assert said in capsys.readouterr().err
+
+
+def test_a_history_that_is_a_pipe_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    run = write_our_run(tmp_path / "run")
+    assert main(["history", "add", "--file", str(tmp_path / "pipe"), str(run)]) != 0
+    assert "is no regular file; name one" in capsys.readouterr().err
+
+
+def test_plots_do_not_depend_on_somebodys_style(tmp_path: Path) -> None:
+    """Jupyter exports MPLBACKEND; a matplotlibrc of the current folder may be anybody's, or a pipe."""
+    run = write_our_run(tmp_path / "run")
+    made = []
+    for name, backend in (("plain", None), ("odd", "module://no_such_backend")):
+        folder = tmp_path / name
+        folder.mkdir()
+        if backend:
+            os.mkfifo(folder / "matplotlibrc")
+        words = [sys.executable, "-P", "-m", "nlp_bench", "report", str(run), "--output", "out"]
+        environment = {**os.environ, **({"MPLBACKEND": backend} if backend else {})}
+        subprocess.run(words, cwd=folder, env=environment, check=True, timeout=120, capture_output=True)
+        made.append((folder / "out/throughput.png").read_bytes())
+    assert made[0] == made[1]
