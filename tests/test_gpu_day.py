@@ -14,13 +14,13 @@ DAY = ROOT / "benchmark/perf/gpu"
 @pytest.mark.torchrun
 def test_checks_go_on_where_they_were_cut_and_a_failure_is_the_exit_code(tmp_path: Path) -> None:
     command = [sys.executable, str(DAY / "correct.py"), "--output", str(tmp_path), "--smoke", "--only", "llama float32"]
-    first = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    first = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert (first.returncode, "1 checks, 0 failed" in first.stdout) == (0, True), first.stdout + first.stderr
     again = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert "passed" not in again.stdout  # it was done
     command[-1] = "checkpoint"
     (tmp_path / "checkpoint").write_text("a file where the folder should be")
-    failed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    failed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert (failed.returncode, "FAILED" in failed.stdout) == (1, True), failed.stdout + failed.stderr
 
 

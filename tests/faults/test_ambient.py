@@ -92,14 +92,14 @@ def test_a_job_of_slurm_is_the_same(slurm: Sandbox, stub_run: Stub, tmp_path: Pa
     run_dir = tmp_path / "run"
     words = [
         *NLP_BENCH,
-        *stand_in.submit(stub_run("slow 1").write(tmp_path), run_dir),
+        *stand_in.submit(stub_run("slow 3").write(tmp_path), run_dir),
     ]
     first = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert first.stdout.startswith("Submitted batch job "), first.stderr
     (run_dir / "submit.json").unlink()
     again = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert again.stdout == first.stdout, again.stderr
-    end = time.monotonic() + 90
+    end = time.monotonic() + 240
     while not (run_dir / "outcome.json").exists():
         assert time.monotonic() < end, (run_dir / "job.err").read_text()
         time.sleep(0.2)

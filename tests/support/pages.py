@@ -7,6 +7,7 @@ differ from run to run, are not compared; a hash in a command is the one that wa
 NLP_BENCH_WRITE_DOCS=1 writes the page anew instead.
 """
 
+import difflib
 import os
 import re
 import subprocess
@@ -56,7 +57,10 @@ def _same(page: Path, text: str, now: str) -> None:
     if os.environ.get("NLP_BENCH_WRITE_DOCS"):
         page.write_text(now, encoding="utf-8")
         return
-    assert _still(text) == _still(now), f"{page.name} is not up to date: NLP_BENCH_WRITE_DOCS=1 and this test write it"
+    changed = "\n".join(
+        difflib.unified_diff(_still(text).splitlines(), _still(now).splitlines(), "page", "now", lineterm="", n=0)
+    )
+    raise AssertionError(f"{page.name} is not up to date: NLP_BENCH_WRITE_DOCS=1 and this test write it\n{changed}")
 
 
 def _still(text: str) -> str:

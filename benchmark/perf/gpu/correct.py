@@ -30,7 +30,7 @@ SCHEMA = "nlp-bench/gpu-correct/1"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
 """Of what is started: this checkout comes first."""
 LOSS = re.compile(r"iteration +(\d+)/.*?lm loss: ([\d.E+-]+).*?grad norm: ([\d.]+)")
-LIMIT_S = 150
+LIMIT_S, CPU_LIMIT_S = 150, 400
 MODEL = (
     "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128 --micro-batch-size 2 "
     "--global-batch-size 8 --log-interval 1 --lr 1e-3 --vocab-size 1000 --mock-data --lr-decay-iters 20"
@@ -68,14 +68,15 @@ class Trained:
 def train(words: str, *, on_cpu: bool, steps: int) -> Trained:
     """Train in a process of its own, on one rank."""
     command = [sys.executable, "-m", "nlp_bench.train", *f"{MODEL} {words} --train-iters {steps}".split()]
+    limit_s = CPU_LIMIT_S if on_cpu else LIMIT_S
     environment = ENVIRONMENT | ({"CUDA_VISIBLE_DEVICES": ""} if on_cpu else {"NVIDIA_TF32_OVERRIDE": "0"})
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL
+            command, env=environment, capture_output=True, text=True, timeout=limit_s, check=False, stdin=subprocess.DEVNULL
         )  # fmt: skip
         text, code = done.stdout + done.stderr, done.returncode
     except subprocess.TimeoutExpired:
-        text, code = f"not done within {LIMIT_S} s", None
+        text, code = f"not done within {limit_s} s", None
     found = LOSS.findall(text)
     return Trained([float(one[1]) for one in found], [float(one[2]) for one in found], text, code)
 
