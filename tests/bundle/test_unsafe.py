@@ -194,7 +194,7 @@ def test_fields_of_manifests_that_are_none(tmp_path: Path, change: dict[str, obj
 def test_a_manifest_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "manifest.json").open("wb") as stream:
         stream.truncate((64 << 20) + 1)
-    with pytest.raises(UsageError, match="more than 67108864 bytes; this is no bundle"):
+    with pytest.raises(UsageError, match="not the manifest of a bundle: it is larger than 64 MiB"):
         verify(tmp_path)
 
 

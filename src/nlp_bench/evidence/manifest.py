@@ -158,7 +158,9 @@ def read_manifest(path: Path) -> Manifest:
             remarks=[str(remark) for remark in record["remarks"]],
             files=[File(**file) for file in record["files"]],
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except OSError as error:
+        raise UsageError(f"{MANIFEST} is not the manifest of a bundle: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{MANIFEST} is not the manifest of a bundle: {type(error).__name__}: {error}") from error
     _check(manifest)
     return manifest
