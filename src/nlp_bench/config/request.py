@@ -50,7 +50,7 @@ class _Launcher(OneOf):
             raise AttributeError(name)
         from nlp_bench.config.scheduler import BUILT_IN  # noqa: PLC0415  # a reader of logs starts no job
 
-        return tuple(BUILT_IN)
+        return BUILT_IN
 
     def __call__(self, text: str) -> str:
         """Return the word, or say which of ours there are."""
@@ -186,7 +186,7 @@ class LaunchOptions:
     """Options of `launch`."""
 
     launcher: str = option(group=JOB, read=_Launcher(), metavar="WORD", default=MISSING)
-    """Launcher: slurm or local (default: slurm where sbatch answers)."""
+    """Launcher: a scheduler, or local (default: the scheduler that answers here, else local)."""
     queue: str = _job("--queue", "--partition", metavar="Q", jube="queue", default=MISSING)
     """Partition of Slurm."""
     account: str = _job(metavar="A", jube="account", default=MISSING)

@@ -290,7 +290,7 @@ def apply_tags(request: Request, tags: list[str]) -> Request:
     """Fill what `request` leaves open from `tags`. Raises UsageError on an unknown tag and on two of one kind."""
     models, systems = catalog.names("models"), catalog.names("systems")
     known = {*models, *systems, *scheduler.BUILT_IN, UPSTREAM, REHEARSE}
-    launchers = tuple(scheduler.BUILT_IN) if known.issuperset(tags) else scheduler.scheduler_names()
+    launchers = scheduler.BUILT_IN if known.issuperset(tags) else scheduler.scheduler_names()
     kinds: dict[str, list[str]] = {"model": [], "system": [], "launcher": [], "trainer": []}
     for tag in tags:
         if tag in launchers:  # before the systems: the system `local` and the launcher `local` go together

@@ -1,7 +1,7 @@
 """What nlp-bench asks of a scheduler, and which schedulers there are.
 
-A scheduler is one module with one subclass of `Scheduler`: named in BUILT_IN, or by an entry point of the group `nlp_bench.schedulers`
-of any installed package. The class itself, with nothing overridden, is a machine without a scheduler.
+A scheduler is one module with one subclass of `Scheduler`: a file NAME.py of launch/scheduler, or named by an entry point of the group
+`nlp_bench.schedulers` of any installed package. The class itself, with nothing overridden, is a machine without a scheduler.
 """
 
 import datetime as dt
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 """The launcher that has no queue: this machine."""
-BUILT_IN = {"slurm": "nlp_bench.launch.scheduler.slurm", LOCAL: "nlp_bench.config.scheduler"}
-"""Module by name; each has its class as SCHEDULER, and is loaded when it is asked for."""
+PACKAGE = "nlp_bench.launch.scheduler"
+"""The schedulers of ours: NAME.py has its class as SCHEDULER, and is loaded when it is asked for. A name with "_" is a part of one."""
+_FILES = Path(__file__).parents[1] / "launch/scheduler"
+BUILT_IN = (*sorted({path.stem for path in _FILES.glob("[!_]*.py") if "_" not in path.stem} - {LOCAL}), LOCAL)
+"""Their names; the last of them is this machine."""
 GROUP = "nlp_bench.schedulers"
 """The entry points of other packages: toy = my_package.toy:Toy."""
 ASK_TIMEOUT_S = 20
@@ -262,9 +265,6 @@ class Scheduler:
         return False
 
 
-SCHEDULER = Scheduler
-
-
 def patiently(scheduler: Scheduler, question: Callable[[], Found]) -> Found:
     """Put a question until the scheduler answers, with growing pauses, for PATIENCE_S; then SilentError goes on."""
     end, pause_s = time.monotonic() + PATIENCE_S, 1.0
@@ -284,7 +284,9 @@ def patiently(scheduler: Scheduler, question: Callable[[], Found]) -> Found:
 def get_scheduler(name: str) -> Scheduler:
     """Return the scheduler of that name. Raises UsageError where there is none."""
     check_name("launch.launcher", name)
-    named = importlib.import_module(BUILT_IN[name]).SCHEDULER if name in BUILT_IN else _plugins()[name].load()
+    if name == LOCAL:
+        return Scheduler()
+    named = importlib.import_module(f"{PACKAGE}.{name}").SCHEDULER if name in BUILT_IN else _plugins()[name].load()
     found: Scheduler = named()
     return found
 

@@ -222,8 +222,7 @@ class System(Checked):
         further = (self.software.apex, self.software.transformer_engine, *self.slurm.srun_args, *self.container.args)
         no_secret("system", " ".join((self.container.image, *further)))
         scheduler.check_name("system.launcher", self.launcher)
-        if self.launcher not in scheduler.BUILT_IN:
-            scheduler.get_scheduler(self.launcher).check_options(self.slurm)
+        scheduler.get_scheduler(self.launcher).check_options(self.slurm)
         if self.launcher != scheduler.LOCAL and "auto" in {self.accelerator, self.gpus_per_node}:
             raise UsageError(
                 "system: auto counts the GPUs of this machine, which with a scheduler is the login node; "
