@@ -21,7 +21,7 @@ from nlp_bench.config.system import System
 from nlp_bench.config.table import build, file_name, no_secret, nonce, timelimit
 from nlp_bench.errors import UsageError
 from nlp_bench.files import read_json, write_json
-from nlp_bench.layout.rules import SHARDING, Sizes, multiple, virtual_stages
+from nlp_bench.layout.rules import Sizes, asked_sizes, multiple
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,24 +251,15 @@ class Run:
         """Everything that the rules of a legal layout look at."""
         parallel, tuning = self.parallel, self.tuning
         shape = model_shape(self.model.family, self.model.architecture)
-        layers = tuning.num_layers_per_virtual_pipeline_stage
         return Sizes(
+            **asked_sizes(tuning, num_layers=shape.depth, pipeline=parallel.pipeline),
             num_gpus=parallel.num_gpus,
             tensor=parallel.tensor,
             pipeline=parallel.pipeline,
             context=parallel.context,
-            virtual=virtual_stages(
-                shape.depth, parallel.pipeline, stages=tuning.num_virtual_stages_per_pipeline_rank, layers=layers
-            ),
-            layers_per_virtual=layers or 0,
-            first_layers=tuning.decoder_first_pipeline_num_layers or 0,
-            last_layers=tuning.decoder_last_pipeline_num_layers or 0,
             micro_batch_size=self.batch.micro_batch_size,
             global_batch_size=self.batch.global_batch_size,
             sequence_parallel=tuning.sequence_parallel and parallel.tensor > 1,
-            sharding=SHARDING.index("optimizer" if tuning.use_distributed_optimizer else "none"),
-            overlap_grad_reduce=tuning.overlap_grad_reduce,
-            overlap_param_gather=tuning.overlap_param_gather,
             num_layers=shape.depth,
             num_attention_heads=shape.num_attention_heads,
             num_query_groups=shape.num_query_groups,

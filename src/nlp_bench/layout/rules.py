@@ -132,9 +132,18 @@ class Sizes(Spread[Any, Any]):
         return [(own.get(rank) or self.middle_layers) // self.virtual for rank in range(self.pipeline)]
 
 
-def virtual_stages(num_layers: int, pipeline: int, *, stages: int | None, layers: int | None) -> int:
-    """Return the virtual stages of each pipeline rank, given as such or by the layers of one; 1 where neither is given."""
-    return stages or (max(1, num_layers // (pipeline * layers)) if layers else 1)
+def asked_sizes(asked: Any, *, num_layers: int, pipeline: int) -> dict[str, Any]:
+    """Return the fields of Sizes that follow from what is asked for by Megatron-LM's names: a run's tuning, the trainer's settings."""
+    layers, stages = asked.num_layers_per_virtual_pipeline_stage, asked.num_virtual_stages_per_pipeline_rank
+    return {
+        "virtual": stages or (max(1, num_layers // (pipeline * layers)) if layers else 1),
+        "layers_per_virtual": layers or 0,
+        "first_layers": asked.decoder_first_pipeline_num_layers or 0,
+        "last_layers": asked.decoder_last_pipeline_num_layers or 0,
+        "sharding": SHARDING.index("optimizer" if asked.use_distributed_optimizer else "none"),
+        "overlap_grad_reduce": asked.overlap_grad_reduce,
+        "overlap_param_gather": asked.overlap_param_gather,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Many configurations side by side: a struct of arrays, so that a hundred thousand are evaluated in a second."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -108,8 +108,10 @@ class Configurations:
 def struct(kind: type[T], values: Mapping[str, Any]) -> T:
     """Return a struct of arrays from plain numbers, or lists of them, by the names of its fields; of each the type that it has."""
     types: dict[Any, Any] = {shape.Flag: np.bool_, rules.Flag: np.bool_, Flags: np.bool_, Codes: np.int64}
-    known = [one for one in fields(kind) if one.name in values]  # type: ignore[arg-type]  # every one is a dataclass
-    return kind(**{one.name: np.asarray(values[one.name], dtype=types.get(one.type, np.float64)) for one in known})
+    defaults = {one.name: one.default for one in fields(kind) if one.default not in {None, MISSING}}  # type: ignore[arg-type]  # every one is a dataclass
+    held = {**defaults, **values}
+    known = [one for one in fields(kind) if one.name in held]  # type: ignore[arg-type]  # likewise
+    return kind(**{one.name: np.asarray(held[one.name], dtype=types.get(one.type, np.float64)) for one in known})
 
 
 def _take(part: Any, chosen: npt.NDArray[Any]) -> Any:

@@ -395,7 +395,8 @@ def _machine_numbers(row: Mapping[str, str], precision: str) -> dict[str, Any]:
 
 def _stacked(rows: Sequence[Mapping[str, Any]]) -> Configurations:
     """Return the rows as one struct of arrays."""
-    names = [one.name for kind in (Network, Spread, Machines) for one in fields(kind) if one.name != "dropout"]
+    known = (one.name for kind in (Network, Spread, Machines) for one in fields(kind))
+    names = [name for name in known if all(name in row for row in rows)]  # no table states what has a default
     columns = {name: [row[name] for row in rows] for name in (*names, "framework", "precision")}
     return Configurations(
         network=struct(Network, columns),

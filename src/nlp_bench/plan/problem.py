@@ -1,7 +1,7 @@
 """What is planned: a model on a machine, the batch that stays as it is, and what a person holds fixed."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from nlp_bench.config import catalog
 from nlp_bench.config.machine import settle
 from nlp_bench.config.model import Architecture, Model, Training, model_shape
+from nlp_bench.config.request import Request
 from nlp_bench.config.run import Run
 from nlp_bench.config.system import Gpu, System
 from nlp_bench.config.system import Network as Fabric
@@ -133,12 +134,67 @@ class Sizes:
         }
 
 
-ARRAYS = {
-    "tp": "tensor", "pp": "pipeline", "vpp": "virtual", "cp": "context", "micro_batch_size": "micro_batch_size",
-    "first_layers": "first_layers", "last_layers": "last_layers", "recompute": "recompute", "sequence_parallel": "sequence_parallel",
-    "distributed_optimizer": "sharding", "overlap_grad_reduce": "overlap_grad_reduce", "overlap_param_gather": "overlap_param_gather",
-}  # fmt: skip
-"""What tells configurations of one problem apart, by its name in Sizes and Fixed: the array of Spread that holds it."""
+_OF_RUN = {one.name: one.metadata for one in fields(Request)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """A size or switch in which configurations of one problem differ."""
+
+    array: str
+    """The array of Spread that holds it."""
+    option: str
+    """Its option: a field of config/request.py and of `nlp-bench plan`."""
+    absent: int = 1
+    """What it is where the option is not given and has no default."""
+    label: str = ""
+    """Of a size in a sentence on a change."""
+    word: str = ""
+    """Its option in a command, where that is not spelt as JUBE's parameter is."""
+    aspect: str = ""
+    """What a change of it is about, where it has that in common with another."""
+    values: tuple[Any, ...] = ()
+    """Of a switch what is searched; a size has none."""
+
+    @property
+    def jube(self) -> str:
+        """JUBE's parameter."""
+        return str(_OF_RUN[self.option]["jube"])
+
+    @property
+    def default(self) -> Any:
+        """The option's default: None for a size that is left to the trainer, MISSING for one that every run names."""
+        return _OF_RUN[self.option]["default"]
+
+    @property
+    def usual(self) -> Any:
+        """What a run has that does not name it."""
+        return self.absent if self.default in {None, MISSING} else self.default
+
+
+_ON_OFF, _OFF_ON = (True, False), (False, True)
+AXES = {
+    "tp": Axis(array="tensor", option="tensor", label="tp", word="tp"),
+    "pp": Axis(array="pipeline", option="pipeline", label="pp", word="pp"),
+    "vpp": Axis(array="virtual", option="num_virtual_stages_per_pipeline_rank", label="vpp"),
+    "cp": Axis(array="context", option="context", label="cp"),
+    "first_layers": Axis(array="first_layers", option="decoder_first_pipeline_num_layers", absent=0, aspect="ends"),
+    "last_layers": Axis(array="last_layers", option="decoder_last_pipeline_num_layers", absent=0, aspect="ends"),
+    "micro_batch_size": Axis(array="micro_batch_size", option="micro_batch_size", label="micro batch"),
+    "recompute": Axis(array="recompute", option="recompute", values=RECOMPUTE),
+    "sequence_parallel": Axis(array="sequence_parallel", option="sequence_parallel", values=_ON_OFF),
+    "distributed_optimizer": Axis(array="sharding", option="use_distributed_optimizer", values=_ON_OFF),
+    "overlap_grad_reduce": Axis(
+        array="overlap_grad_reduce", option="overlap_grad_reduce", values=_OFF_ON, aspect="overlap"
+    ),
+    "overlap_param_gather": Axis(
+        array="overlap_param_gather", option="overlap_param_gather", values=_OFF_ON, aspect="overlap"
+    ),
+}
+"""What tells configurations of one problem apart, by its name in Sizes and Fixed: sizes, then switches."""
+SWITCHES = {name: axis for name, axis in AXES.items() if axis.values}
+OPTIONS = {name: axis.option for name, axis in AXES.items()} | {"gas": "gradient_accumulation_steps"}
+"""What can be held fixed, with its option."""
 _OTHERS = {"dp": "data", "num_heads": "num_attention_heads", "num_groups": "num_query_groups"}
 
 
@@ -147,7 +203,8 @@ def sizes_of(c: Configurations, place: int) -> Sizes:
     arrays: dict[str, Any] = vars(c.network) | vars(c.spread)
     found: dict[str, Any] = {}
     for one in fields(Sizes):
-        values = np.asarray(arrays.get(ARRAYS.get(one.name) or _OTHERS.get(one.name, one.name), 0))
+        axis = AXES.get(one.name)
+        values = np.asarray(arrays.get(axis.array if axis else _OTHERS.get(one.name, one.name), 0))
         value = values.reshape(-1)[place if values.ndim else 0].item()
         found[one.name] = value if isinstance(value, bool) else int(value)
     found["recompute"] = RECOMPUTE[found["recompute"]]
@@ -241,19 +298,12 @@ class Problem:
         """The sizes and switches that the model file (or the system's layout for it) proposes: what `nlp-bench submit` runs."""
         proposed = proposed_layout(self.model, self.system)
         tensor = proposed["tensor_parallel"]
-        return {
+        return {name: axis.usual for name, axis in AXES.items()} | {
             "tp": tensor,
             "pp": proposed["pipeline_parallel"],
-            "vpp": 1,
-            "cp": 1,
             "micro_batch_size": proposed["micro_batch_size"],
-            "first_layers": 0,
-            "last_layers": 0,
             "recompute": self.model.training.recompute,
-            "sequence_parallel": tensor > 1,  # config.run.Tuning's defaults
-            "distributed_optimizer": True,
-            "overlap_grad_reduce": False,
-            "overlap_param_gather": False,
+            "sequence_parallel": tensor > 1,
         }
 
     def configurations(self, columns: Columns) -> Configurations:
@@ -261,7 +311,7 @@ class Problem:
         tensor, pipeline, context = (np.asarray(columns[name], dtype=np.float64) for name in ("tp", "pp", "cp"))
         num_gpus = np.asarray(columns.get("nodes", self.nodes), dtype=np.float64) * self.gpus_per_node
         data = num_gpus / (tensor * pipeline * context)
-        own = {array: columns[name] for name, array in ARRAYS.items()} | {
+        own = {axis.array: columns[name] for name, axis in AXES.items()} | {
             "num_gpus": num_gpus,
             "data": data,
             "global_batch_size": self.global_batch_size,

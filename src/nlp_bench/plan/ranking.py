@@ -10,7 +10,7 @@ from nlp_bench.plan.configurations import RECOMPUTE, Codes, Configurations
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.neighbours import Point, extrapolated, known_points, measured_by_others, offered
-from nlp_bench.plan.problem import ARRAYS, Problem, Sizes, sizes_of
+from nlp_bench.plan.problem import AXES, Problem, Sizes, sizes_of
 from nlp_bench.plan.search.search import Search, search
 from nlp_bench.plan.search.space import broken_rules, refuse
 
@@ -116,7 +116,7 @@ def search_with_published(problem: Problem) -> Search:
     if not len(found.figures.fits):
         return found
     wanted, legal = configuration(problem, problem.published).spread, found.space.legal.spread
-    same = [getattr(legal, name) == getattr(wanted, name)[0] for name in ARRAYS.values()]
+    same = [getattr(legal, name) == getattr(wanted, name)[0] for name in (axis.array for axis in AXES.values())]
     return found.with_kept(np.broadcast_to(np.all(np.broadcast_arrays(*same), axis=0), found.figures.fits.shape))
 
 

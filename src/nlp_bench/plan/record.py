@@ -1,17 +1,15 @@
 """Answers as JSON objects and as rows of a CSV file."""
 
+from dataclasses import fields
 from typing import Any
 
 from nlp_bench.plan.capacity import Nodes, Recommendation, Size, nemo_days, parameters_of
-from nlp_bench.plan.problem import Problem, Sizes
+from nlp_bench.plan.problem import AXES, Problem, Sizes
 from nlp_bench.plan.ranking import Answer, Row
 from nlp_bench.plan.why import Why
 
 SCHEMA = "nlp-bench/plan-answer/1"
-SIZES = (
-    "tp", "pp", "vpp", "cp", "dp", "micro_batch_size", "gas", "global_batch_size", "first_layers", "last_layers", "recompute",
-    "sequence_parallel", "distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather",
-)  # fmt: skip
+SIZES = tuple(one.name for one in fields(Sizes) if one.name in {*AXES, "dp", "gas", "global_batch_size"})
 FIGURES = (
     "report_s", "low_s", "high_s", "iteration_s", "tokens_per_second", "memory_gib", "capacity_gib", "fits",
 )  # fmt: skip

@@ -1,10 +1,10 @@
 """What runs a planned configuration: its command, and the shortlist as a file for JUBE."""
 
-from typing import Any
+from dataclasses import MISSING
 
 from nlp_bench.config import catalog
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.plan.problem import Problem, Sizes
+from nlp_bench.plan.problem import AXES, Problem, Sizes
 from nlp_bench.plan.ranking import Answer, Row
 
 POINTS = 5
@@ -93,20 +93,12 @@ def _parameter_set(name: str, parts: str, values: dict[str, str]) -> str:
 def _values(rows: list[Row], problem: Problem, *, model: str, system: str) -> dict[str, str]:
     """Return YAML values: a list by point where rows differ, one word where they do not; what is as the files have it is left out."""
     own = problem.model.training.recompute
-    points: dict[str, list[Any]] = {
-        "tp_size": [row.sizes.tp for row in rows],
-        "pp_size": [row.sizes.pp for row in rows],
-        "micro_batch_size": [row.sizes.micro_batch_size for row in rows],
-        "context_parallel_size": [row.sizes.cp for row in rows],
-        "num_virtual_stages_per_pipeline_rank": [row.sizes.vpp if row.sizes.vpp > 1 else "default" for row in rows],
-        "decoder_first_pipeline_num_layers": [row.sizes.first_layers or "default" for row in rows],
-        "decoder_last_pipeline_num_layers": [row.sizes.last_layers or "default" for row in rows],
-        "sequence_parallel": [_switch(row.sizes.sequence_parallel or row.sizes.tp == 1) for row in rows],
-        "use_distributed_optimizer": [_switch(row.sizes.distributed_optimizer) for row in rows],
-        "overlap_grad_reduce": [_switch(row.sizes.overlap_grad_reduce) for row in rows],
-        "overlap_param_gather": [_switch(row.sizes.overlap_param_gather) for row in rows],
-        "recompute_granularity": ["default" if row.sizes.recompute == own else row.sizes.recompute for row in rows],
-    }
+    points = {axis.jube: [getattr(row.sizes, name) for row in rows] for name, axis in AXES.items()}
+    for axis in AXES.values():
+        if axis.default is None:
+            points[axis.jube] = ["default" if value == axis.usual else value for value in points[axis.jube]]
+    points["sequence_parallel"] = [row.sizes.sequence_parallel or row.sizes.tp == 1 for row in rows]
+    points["recompute_granularity"] = ["default" if row.sizes.recompute == own else row.sizes.recompute for row in rows]
     found = {
         "point": f'"{",".join(str(place) for place in range(len(rows)))}"',
         "nlp_model_size": f'"{model}"',
@@ -116,16 +108,13 @@ def _values(rows: list[Row], problem: Problem, *, model: str, system: str) -> di
         "global_batch_size": f'"{problem.global_batch_size}"',
         "sequence_length": f'"{problem.model.architecture.sequence_length}"',
     }
-    for name, column in points.items():
+    for name, values in points.items():
+        column = [str(value).lower() if isinstance(value, bool) else value for value in values]
         if set(column) == {"default"}:
             continue
         one = f'"{column[0]}"' if len(set(column)) == 1 else '"[' + ",".join(map(repr, column)) + '][$point]"'
         found[name] = one
     return found
-
-
-def _switch(on: bool) -> str:
-    return "true" if on else "false"
 
 
 def run_words(problem: Problem, sizes: Sizes, *, model: str, system: str) -> list[str]:
@@ -138,23 +127,16 @@ def run_words(problem: Problem, sizes: Sizes, *, model: str, system: str) -> lis
         "system": system,
         "nodes": sizes.num_gpus // problem.gpus_per_node,
         "gpus-per-node": problem.gpus_per_node,
-        "tp": sizes.tp,
-        "pp": sizes.pp,
-        "num-virtual-stages-per-pipeline-rank": sizes.vpp if sizes.vpp > 1 else None,
-        "context-parallel-size": sizes.cp if sizes.cp > 1 else None,
-        "decoder-first-pipeline-num-layers": sizes.first_layers or None,
-        "decoder-last-pipeline-num-layers": sizes.last_layers or None,
-        "micro-batch-size": sizes.micro_batch_size,
-        "global-batch-size": sizes.global_batch_size,
-        "sequence-length": sizes.sequence_length,
-        "recompute-granularity": sizes.recompute,
-        "sequence-parallel": sizes.sequence_parallel,
-        "use-distributed-optimizer": sizes.distributed_optimizer,
-        "overlap-grad-reduce": sizes.overlap_grad_reduce,
-        "overlap-param-gather": sizes.overlap_param_gather,
     }
+    switches = {}
+    for name, axis in AXES.items():
+        value = getattr(sizes, name)
+        if axis.values:
+            switches[axis.word or axis.jube] = value
+        elif axis.default is MISSING or value != axis.usual:
+            words[axis.word or axis.jube] = value
+    words |= {"global-batch-size": sizes.global_batch_size, "sequence-length": sizes.sequence_length, **switches}
     found: list[str] = []
     for name, value in words.items():
-        if value is not None:
-            found += [f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)]
+        found += ["--" + name.replace("_", "-"), str(value).lower() if isinstance(value, bool) else str(value)]
     return found

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from nlp_bench.plan.configurations import Configurations
-from nlp_bench.plan.problem import ARRAYS, Fixed, Problem, Sizes, searched_recompute, sizes_of
+from nlp_bench.plan.configurations import Configurations, Flags
+from nlp_bench.plan.problem import AXES, Fixed, Problem, Sizes, searched_recompute, sizes_of
 from nlp_bench.plan.ranking import Row, configuration, rows_of
 from nlp_bench.plan.search.search import Search, layout_keys, search
 from nlp_bench.plan.search.space import broken_rules
@@ -99,27 +99,16 @@ def _steps(problem: Problem, sizes: Sizes) -> list[tuple[str, str]]:
     return [("GAS", f"{said}; leave --gas out")]
 
 
-_ASPECTS = {
-    **{name: (name,) for name in ("tp", "pp", "vpp", "cp", "micro_batch_size")},
-    "ends": ("first_layers", "last_layers"),
-    **{name: (name,) for name in ("recompute", "sequence_parallel", "distributed_optimizer")},
-    "overlap": ("overlap_grad_reduce", "overlap_param_gather"),
-}
-"""What one change is about, and the sizes and switches that have it."""
-
-
 def _changes(one: Configurations, found: Search, problem: Problem, row: Row | None) -> list[Change]:
     """Return the best three single changes, each of another thing; of an illegal configuration those with the fewest changes."""
     legal, figures = found.space.legal, found.figures
     if not len(figures.fits):
         return []
-    differs = {
-        aspect: np.any(
-            [getattr(legal.spread, ARRAYS[name]) != getattr(one.spread, ARRAYS[name])[0] for name in names], axis=0
-        )
-        for aspect, names in _ASPECTS.items()
-    }
-    differs = {name: np.broadcast_to(flags, (len(legal),)).copy() for name, flags in differs.items()}
+    differs: dict[str, Flags] = {}
+    for name, axis in AXES.items():
+        other = getattr(legal.spread, axis.array) != getattr(one.spread, axis.array)[0]
+        aspect = axis.aspect or name
+        differs[aspect] = np.broadcast_to(other | differs.get(aspect, False), (len(legal),)).copy()
     differs["sequence_parallel"] &= (legal.spread.tensor > 1) & (one.spread.tensor > 1)  # with one rank it is off
     number = np.sum(list(differs.values()), axis=0)
     among = figures.fits & (number > 0)
@@ -140,8 +129,7 @@ def _changes(one: Configurations, found: Search, problem: Problem, row: Row | No
 
 
 def _text(before: Sizes, after: Sizes) -> str:
-    labels = {"tp": "tp", "pp": "pp", "vpp": "vpp", "cp": "cp", "micro_batch_size": "micro batch"}
-    pairs = {label: (getattr(before, name), getattr(after, name)) for name, label in labels.items()}
+    pairs = {axis.label: (getattr(before, name), getattr(after, name)) for name, axis in AXES.items() if axis.label}
     said = [f"{label} {old} -> {new}" for label, (old, new) in pairs.items() if old != new]
     if (before.first_layers, before.last_layers) != (after.first_layers, after.last_layers):
         said.append(f"first and last stage of {_layers(after.first_layers)} and {_layers(after.last_layers)} layers")

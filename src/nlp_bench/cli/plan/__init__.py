@@ -29,22 +29,6 @@ if TYPE_CHECKING:
     from nlp_bench.plan.problem import Problem
 
 HELD, OTHERS, ANSWER = "held fixed instead of searched", "other questions", "where the answer goes"
-FIXED = {
-    "tensor": "tp",
-    "pipeline": "pp",
-    "context": "cp",
-    "num_virtual_stages_per_pipeline_rank": "vpp",
-    "decoder_first_pipeline_num_layers": "first_layers",
-    "decoder_last_pipeline_num_layers": "last_layers",
-    "micro_batch_size": "micro_batch_size",
-    "gradient_accumulation_steps": "gas",
-    "sequence_parallel": "sequence_parallel",
-    "use_distributed_optimizer": "distributed_optimizer",
-    "overlap_grad_reduce": "overlap_grad_reduce",
-    "overlap_param_gather": "overlap_param_gather",
-    "recompute": "recompute",
-}
-"""Option, field of what is held fixed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +177,7 @@ class Plan(Command, ConstantsOption):
     def problem(self, model: "Model", system: "System", constants: "Constants") -> "Problem":
         """Return the question about one model."""
         from nlp_bench.measure.throughput import REPORT_TOKENS
-        from nlp_bench.plan.problem import Fixed, make_problem
+        from nlp_bench.plan.problem import OPTIONS, Fixed, make_problem
 
         return make_problem(
             model,
@@ -204,5 +188,5 @@ class Plan(Command, ConstantsOption):
             global_batch_size=self.global_batch_size,
             tokens=self.tokens or REPORT_TOKENS,
             precision=self.precision,
-            fixed=Fixed(**{to: getattr(self, name) for name, to in FIXED.items()}),
+            fixed=Fixed(**{name: getattr(self, option) for name, option in OPTIONS.items()}),
         )

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.forecast import forecast
-from nlp_bench.plan.problem import Problem
+from nlp_bench.plan.problem import AXES, Problem
 from nlp_bench.plan.search.space import Space, space
 
 CHUNK = 16384
@@ -128,8 +128,8 @@ def _undominated(seconds: Numbers, memory: Numbers) -> list[int]:
 def layout_keys(c: Configurations) -> npt.NDArray[np.int64]:
     """Return one number for each layout: its sizes, whatever its switches, as digits of a mixed radix."""
     s, key, room = c.spread, np.zeros(len(c), dtype=np.int64), 1
-    for sizes in (s.tensor, s.pipeline, s.virtual, s.context, s.micro_batch_size, s.first_layers, s.last_layers):
-        digits = np.broadcast_to(sizes, (len(c),)).astype(np.int64)
+    for array in (axis.array for axis in AXES.values() if not axis.values):
+        digits = np.broadcast_to(getattr(s, array), (len(c),)).astype(np.int64)
         radix = int(digits.max(initial=0)) + 1
         if room * radix >= MOST_KEYS:  # number what there is, so that the next digit has room
             key = np.unique(key, return_inverse=True)[1].reshape(-1)

@@ -1,5 +1,6 @@
 """All configurations of a model on a number of GPUs (products of divisors, no loop), which are legal, and what is near where none is."""
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -11,7 +12,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.layout import rules
 from nlp_bench.layout.rules import RULES, Sizes
 from nlp_bench.plan.configurations import RECOMPUTE, Codes, Configurations, Flags
-from nlp_bench.plan.problem import Columns, Problem
+from nlp_bench.plan.problem import SWITCHES, Columns, Problem
 from nlp_bench.plan.work import head_products, layer_core, layer_products
 
 MOST_UNEVEN = 1.15
@@ -20,8 +21,6 @@ MOST_LAYOUTS = 2**23
 """More would fill the memory of a login node: numbers of GPUs and batches that both have hundreds of divisors."""
 AT_ONCE = 2**19
 """Layouts that are judged at the same time; each takes some hundred bytes meanwhile."""
-OVERLAPS = ((False, False), (True, False), (True, True))
-"""Gradients, parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +104,8 @@ def space(problem: Problem, *, nodes: int | None = None) -> Space:
 
 def plain(problem: Problem, layouts: dict[str, Codes], nodes: int) -> Configurations:
     """Return layouts with switches that break no rule, so that what is left are the rules of the sizes."""
-    switches: Columns = {
-        "recompute": 0,
-        "sequence_parallel": False,
-        "distributed_optimizer": True,
-        "overlap_grad_reduce": False,
-        "overlap_param_gather": False,
-    }
-    return problem.configurations({**layouts, **switches, "nodes": nodes})
+    usual = {name: axis.usual for name, axis in SWITCHES.items()}
+    return problem.configurations({**usual, "recompute": 0, "sequence_parallel": False, **layouts, "nodes": nodes})
 
 
 def layouts_of(problem: Problem, nodes: int) -> dict[str, Codes]:
@@ -208,28 +201,27 @@ def _switched(problem: Problem, layouts: dict[str, Codes]) -> Columns:
         switches = _switches(problem, [True, False] if sequence else [False])
         rows = {name: np.repeat(values[mask], len(switches)) for name, values in layouts.items()}
         count = int(np.count_nonzero(mask))
-        parts.append(rows | {name: np.tile(switches[:, place], count) for place, name in enumerate(_NAMES)})
+        parts.append(rows | {name: np.tile(switches[:, place], count) for place, name in enumerate(SWITCHES)})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-_NAMES = ("recompute", "sequence_parallel", "distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
-
-
 def _switches(problem: Problem, sequence: Sequence[bool]) -> Codes:
-    fixed = problem.fixed
-    rows = [
-        (RECOMPUTE.index(word), split, shard, gradients, parameters)
-        for word in problem.recompute
-        for split in sequence
-        for shard in (True, False)
-        for gradients, parameters in OVERLAPS
-        if (shard or not parameters)
-        and (len(sequence) == 1 or fixed.sequence_parallel in {None, split})
-        and fixed.distributed_optimizer in {None, shard}
-        and fixed.overlap_grad_reduce in {None, gradients}
-        and fixed.overlap_param_gather in {None, parameters}
+    """Return rows of SWITCHES; with one value in `sequence` nothing is split along it, whatever is held fixed."""
+    held = problem.fixed.given
+    free: dict[str, Sequence[Any]] = {
+        name: [held[name]] if name in held else axis.values for name, axis in SWITCHES.items()
+    }
+    free["recompute"] = [RECOMPUTE.index(word) for word in problem.recompute]
+    if len(sequence) == 1 or "sequence_parallel" not in held:
+        free["sequence_parallel"] = sequence
+    rows = [dict(zip(free, row, strict=True)) for row in itertools.product(*free.values())]
+    # the rule "overlap", before each layout is multiplied by what it refuses
+    kept = [
+        row
+        for row in rows
+        if not row["overlap_param_gather"] or (row["distributed_optimizer"] and row["overlap_grad_reduce"])
     ]
-    return np.asarray(rows, dtype=np.int64).reshape(-1, len(_NAMES))
+    return np.asarray([list(row.values()) for row in kept], dtype=np.int64).reshape(-1, len(SWITCHES))
 
 
 REACH = 64

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nlp_bench.layout.rules import RULES, SHARDING, Sizes, refuse, virtual_stages
+from nlp_bench.layout.rules import RULES, Sizes, asked_sizes, refuse
 from nlp_bench.train.settings.families import FAMILIES
 from nlp_bench.train.settings.rules import one_of, require
 
@@ -74,25 +74,17 @@ class ParallelSettings:
 
 def sizes_of(s: "Settings", *, world_size: int | None = None) -> Sizes:
     """Return what the rules of a legal layout look at; without a world size, of one replica."""
-    layers = s.num_layers_per_virtual_pipeline_stage
-    stages = s.num_virtual_stages_per_pipeline_rank
     num_gpus = s.model_parallel_size if world_size is None else world_size
     return Sizes(
+        **asked_sizes(s, num_layers=s.stack_depth, pipeline=s.pipeline_model_parallel_size),
         num_gpus=num_gpus,
         tensor=s.tensor_model_parallel_size,
         pipeline=s.pipeline_model_parallel_size,
         context=s.context_parallel_size,
-        virtual=virtual_stages(s.stack_depth, s.pipeline_model_parallel_size, stages=stages, layers=layers),
-        layers_per_virtual=layers or 0,
-        first_layers=s.decoder_first_pipeline_num_layers or 0,
-        last_layers=s.decoder_last_pipeline_num_layers or 0,
         micro_batch_size=s.micro_batch_size,
         global_batch_size=s.global_batch_size or num_gpus // s.model_parallel_size * s.micro_batch_size,
         microbatch_group=s.microbatch_group_size_per_virtual_pipeline_stage or 0,
         sequence_parallel=s.sequence_parallel,
-        sharding=SHARDING.index("optimizer" if s.use_distributed_optimizer else "none"),
-        overlap_grad_reduce=s.overlap_grad_reduce,
-        overlap_param_gather=s.overlap_param_gather,
         num_layers=s.stack_depth,
         num_attention_heads=s.num_attention_heads,
         num_query_groups=s.query_groups,
