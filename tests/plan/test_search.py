@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.planning import problem
 
+from nlp_bench.errors import UsageError
 from nlp_bench.layout.rules import SHARDING
 from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.forecast import forecast
@@ -97,6 +98,20 @@ def test_what_is_fixed_stays() -> None:
     whole = everything(space(problem("tiny", nodes=1, fixed=Fixed(sequence_parallel=False))).legal)
     assert {one.sequence_parallel for one in whole} == {False}
     assert 1 in {one.tp for one in whole}, "one rank has nothing to split, whatever is asked for"
+
+
+@pytest.mark.parametrize(
+    "fixed",
+    [
+        Fixed(distributed_optimizer=False, overlap_param_gather=True),
+        Fixed(overlap_grad_reduce=False, overlap_param_gather=True),
+    ],
+)
+def test_switches_that_exclude_each_other_are_refused(fixed: Fixed) -> None:
+    with pytest.raises(
+        UsageError, match="overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce"
+    ):
+        search(problem("tiny", nodes=1, fixed=fixed))
 
 
 @pytest.mark.parametrize(

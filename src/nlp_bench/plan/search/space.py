@@ -221,6 +221,11 @@ def _switches(problem: Problem, sequence: Sequence[bool]) -> Codes:
         for row in rows
         if not row["overlap_param_gather"] or (row["distributed_optimizer"] and row["overlap_grad_reduce"])
     ]
+    if not kept:
+        raise UsageError(
+            "plan: overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce, and one of them is held off; "
+            "leave it free"
+        )
     return np.asarray([list(row.values()) for row in kept], dtype=np.int64).reshape(-1, len(SWITCHES))
 
 
