@@ -6,10 +6,7 @@ from nlp_bench.config.options import Checked, from_zero, one_of
 from nlp_bench.config.request import ShapeOptions, TrainingOptions
 from nlp_bench.config.table import multiple, timelimit
 from nlp_bench.errors import UsageError
-from nlp_bench.layout.shape import ModelShape, shape_of
-
-NETWORKS = {"gpt": "gpt", "t5": "t5", "mt5": "t5", "bert": "bert"}
-"""The trainer's kind of network by a model file's family."""
+from nlp_bench.layout.shape import NETWORKS, ModelShape, shape_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +159,7 @@ class Model(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if is_encoder_decoder(self.family) != (self.architecture.decoder_sequence_length is not None):
+        if (NETWORKS[self.family] == "t5") != (self.architecture.decoder_sequence_length is not None):
             raise UsageError(
                 f"model.decoder_sequence_length: {self.architecture.decoder_sequence_length} with family {self.family}; t5 and mt5 "
                 "need it, the others have no decoder beside an encoder"
@@ -175,32 +172,20 @@ class Model(Checked):
             )
 
 
-def is_encoder_decoder(family: str) -> bool:
-    """Whether the family has an encoder and a decoder."""
-    return NETWORKS[family] == "t5"
-
-
 def model_shape(family: str, shape: Architecture) -> ModelShape:
     """Return the shape of a model; its vocabulary is not padded, as that depends on the layout."""
-    return shape_of(
-        NETWORKS[family],
-        num_layers=shape.num_layers,
-        num_decoder_layers=shape.num_layers,
-        decoder_sequence_length=shape.decoder_sequence_length,
-        relative_positions=shape.position_embedding == "relative",
-        hidden_size=shape.hidden_size,
-        ffn_hidden_size=shape.ffn_hidden_size,
-        num_attention_heads=shape.num_attention_heads,
-        num_query_groups=shape.num_query_groups or shape.num_attention_heads,
-        head_width=shape.head_width,
-        sequence_length=shape.sequence_length,
-        padded_vocab_size=shape.vocab_size,
-        gated=shape.activation != "gelu",
-        untied_embeddings=not shape.tied_embeddings,
-        linear_biases=shape.biases,
-        norm_biases=shape.normalization == "LayerNorm",
-        num_learned_positions=shape.sequence_length if shape.position_embedding == "learned_absolute" else 0,
-    )
+    others = {
+        "num_decoder_layers": shape.num_layers,
+        "relative_positions": shape.position_embedding == "relative",
+        "num_query_groups": shape.num_query_groups or shape.num_attention_heads,
+        "padded_vocab_size": shape.vocab_size,
+        "gated": shape.activation != "gelu",
+        "untied_embeddings": not shape.tied_embeddings,
+        "linear_biases": shape.biases,
+        "norm_biases": shape.normalization == "LayerNorm",
+        "num_learned_positions": shape.sequence_length if shape.position_embedding == "learned_absolute" else 0,
+    }
+    return shape_of(NETWORKS[family], **vars(shape) | others)
 
 
 def num_parameters(family: str, shape: Architecture) -> int:

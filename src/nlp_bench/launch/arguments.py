@@ -7,10 +7,10 @@ The names are Megatron-LM's already; what differs is translated here. Source: NV
 import os
 from dataclasses import replace
 
-from nlp_bench.config.model import is_encoder_decoder
 from nlp_bench.config.origin import SCRIPT
 from nlp_bench.config.run import Run
 from nlp_bench.errors import UsageError
+from nlp_bench.layout.shape import NETWORKS
 
 PRECISION = {"fp32": [], "bf16": ["--bf16"], "fp16": ["--fp16"], "fp8": ["--bf16", "--fp8-format", "hybrid"]}
 """The trainer's words for a number format."""
@@ -42,8 +42,7 @@ def training_arguments(run: Run) -> list[str]:
 
 
 def _shape(run: Run) -> dict[str, object]:
-    shape, decoder = run.model.architecture, is_encoder_decoder(run.model.family)
-    family = "t5" if decoder else run.model.family
+    shape, family = run.model.architecture, NETWORKS[run.model.family]
     return {
         "model-family": None if family == "gpt" else family,
         "num-layers": shape.num_layers,

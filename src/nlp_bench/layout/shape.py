@@ -277,6 +277,8 @@ class BertShape(ModelShape):
 
 _KINDS: dict[str, type[ModelShape]] = {"gpt": ModelShape, "t5": T5Shape, "bert": BertShape}
 FAMILIES = tuple(_KINDS)
+NETWORKS = {"gpt": "gpt", "t5": "t5", "mt5": "t5", "bert": "bert"}
+"""The kind of network of a model file's family."""
 
 
 def shape_of(family: str, **values: Any) -> ModelShape:

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, replace
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.layout.flops import GRANULARITIES, METHODS, Recompute
-from nlp_bench.layout.shape import FAMILIES, ModelShape, padded_vocab_size, shape_of
+from nlp_bench.layout.shape import FAMILIES, NETWORKS, ModelShape, padded_vocab_size, shape_of
 from nlp_bench.measure.workload import RUN_JSON, Setting, Workload
 
 _REMEDY = "the log's dump of the arguments or a run.json states it"
 _DENSE = frozenset({0, 1, "0", "1", "[1]", "none", "None"})
 """What programs print for `num_experts` where there are none (Megatron-DeepSpeed: a list)."""
 _SIZE = re.compile(r"(\d{1,4})B")
-_FAMILY = {"mt5": "t5"}  # a model file's families that are counted as another one
 MAX_COUNT = 10**9  # no width, length or number of layers of a model is larger
 MEGATRON_DIVISOR = 128  # Megatron-LM's default of make_vocab_size_divisible_by
 
@@ -106,7 +105,7 @@ def _shape(reading: _Reading) -> ModelShape:
         )
         raise UsageError(words + "and which part the log does not say")
     family = str(workload.value("model_family") or "gpt")
-    family = _FAMILY.get(family, family)
+    family = NETWORKS.get(family, family)
     if family not in FAMILIES:
         raise UsageError(f"no FLOPs: model_family {family[:40]!r} is none of {', '.join(FAMILIES)}")
     names = ["num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads"]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nlp_bench.layout.shape import NETWORKS
 from nlp_bench.logs.record import Attempt, Fact
 
 Value = int | float | str | bool
@@ -172,7 +173,7 @@ def _asked(run: Mapping[str, Any]) -> dict[str, Setting]:
         found |= {name: lookup(run, f"model.architecture.{theirs}") for name, theirs in _OF_FAMILIES.items()}
         found["untie_embeddings_and_output_weights"] = lookup(run, "model.architecture.tied_embeddings") is False
         found["disable_bias_linear"] = lookup(run, "model.architecture.biases") is False
-        found["model_family"] = "t5" if found["model_family"] == "mt5" else found["model_family"]  # the trainer's word
+        found["model_family"] = NETWORKS.get(str(found["model_family"]), found["model_family"])  # the trainer's word
     if found["recompute_granularity"] == "none":
         found["recompute_granularity"] = None
     if found["accelerator"] == "cpu":
