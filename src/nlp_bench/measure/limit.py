@@ -5,10 +5,28 @@ from typing import Any
 
 from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.findings import Status
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
 from nlp_bench.measure.window import MAX_MARKED
 
 PASS, FAIL, NOT_PROVEN = "PASS", "FAIL", "NOT PROVEN"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """What a word of a verdict says to those who show it or decide by it."""
+
+    kind: str  # good, bad or open: its colour on a page
+    status: Status  # what it says of a rule with this limit
+    proves: str = ""  # what the run is proven to do to the limit; empty: nothing, and the reasons say why
+    lies: str = ""  # where the whole interval lies
+
+
+VERDICTS = {
+    PASS: Meaning(kind="good", status=Status.PASS, proves="keep", lies="within"),
+    FAIL: Meaning(kind="bad", status=Status.FAIL, proves="miss", lies="above"),
+    NOT_PROVEN: Meaning(kind="open", status=Status.NOT_SHOWN),
+}
 UNIT_FACTOR = 100  # a limit so many times above the measured time is meant in another unit, milliseconds as a rule
 
 

@@ -9,9 +9,11 @@ from nlp_bench import __version__
 from nlp_bench.analysis.repeats import Pool
 from nlp_bench.escape import shortened
 from nlp_bench.measure.entry import RunResult
-from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS
+from nlp_bench.measure.findings import INVALID
+from nlp_bench.measure.limit import VERDICTS
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import SHAPE
+from nlp_bench.outcome import Outcome
 from nlp_bench.report.plots import CHARTS, MAX_TOGETHER, drawable, many
 from nlp_bench.report.readable import is_many, legend, starred
 from nlp_bench.report.sections import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
@@ -37,6 +39,12 @@ FAR_APART = 20
 """From such a ratio of the longest to the shortest time on, the bars have a logarithmic scale: one outlier would flatten the rest."""
 BARS = f"Bars: the 95 % interval of the steady time, all on one scale; logarithmic where the longest is {FAR_APART} times the shortest."
 _BAR_WIDTH = 160
+KINDS = {
+    **{word: means.kind for word, means in VERDICTS.items()},
+    Outcome.VALID.value: "good",
+    Outcome.MEASURED.value: "open",
+}
+"""Colours of words; every other one is bad."""
 
 
 def page(report: Report) -> str:
@@ -48,6 +56,7 @@ def page(report: Report) -> str:
         script="page.js",
         version=__version__,
         subject=subject(report),
+        kinds=KINDS,
         head={"tiles": [], **_head(report)},
         counts=Counter(entry.outcome.value for entry in report.entries).most_common(),
         **_results(report, len(detailed)),
@@ -87,7 +96,7 @@ def _head(report: Report) -> dict[str, Any]:
     (entry,) = numbered
     word = entry.verdict.word if entry.verdict else ""
     line = {"pills": [(word, None)] if word else [], "text": " ".join((*_sentences(entry, report), *_broken([entry])))}
-    kind = {PASS: "good", FAIL: "bad", NOT_PROVEN: "open"}.get(word, "plain")
+    kind = VERDICTS[word].kind if word else "plain"
     return {"kind": kind, "lines": [{"strong": "", **line}], "tiles": list(_tiles(entry, report))}
 
 
@@ -103,9 +112,10 @@ def _sentences(entry: RunResult, report: Report) -> Iterator[str]:
         return
     margin = judgement.margin or 0.0
     where = f"{100 * abs(margin):.1f} % {'below' if margin >= 0 else 'above'} the limit of {judgement.limit_s:g} s"
-    means = {PASS: ", and the whole interval lies within it.", FAIL: ", and the whole interval lies above it."}
-    open_yet = f", but that is not proven: {'; '.join(judgement.reasons)}."
-    yield f"That is {where}{means.get(judgement.word, open_yet)}"
+    lies, why = VERDICTS[judgement.word].lies, "; ".join(judgement.reasons)
+    yield f"That is {where}, " + (
+        f"and the whole interval lies {lies} it." if lies else f"but that is not proven: {why}."
+    )
 
 
 def _head_of_many(report: Report, numbered: list[RunResult]) -> dict[str, Any]:
@@ -129,10 +139,13 @@ def _head_of_many(report: Report, numbered: list[RunResult]) -> dict[str, Any]:
     limit = {
         "strong": "",
         "text": "",
-        "pills": [(word, found[word]) for word in (PASS, FAIL, NOT_PROVEN) if found[word]],
+        "pills": [(word, found[word]) for word in VERDICTS if found[word]],
     }
-    kind = "good" if set(found) == {PASS} else "bad" if set(found) == {FAIL} else "open"
-    return {"kind": kind, "lines": [{**limit, "strong": f"Limit of {report.limit_s:g} s:"}, *lines]}
+    kinds = {VERDICTS[word].kind for word in found}
+    return {
+        "kind": kinds.pop() if len(kinds) == 1 else "open",
+        "lines": [{**limit, "strong": f"Limit of {report.limit_s:g} s:"}, *lines],
+    }
 
 
 def _over_runs(pool: Pool, report: Report) -> str:
@@ -146,7 +159,7 @@ def _over_runs(pool: Pool, report: Report) -> str:
 
 def _broken(numbered: list[RunResult]) -> list[str]:
     """Say that numbers come from runs that break rules: the number alone would not tell."""
-    number = sum(entry.rules is not None and entry.rules.result == "INVALID" for entry in numbered)
+    number = sum(entry.rules is not None and entry.rules.result == INVALID for entry in numbered)
     if not number:
         return []
     who = "It breaks" if len(numbered) == 1 else f"{number:,} of them {'breaks' if number == 1 else 'break'}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from nlp_bench.measure.entry import RunResult
-from nlp_bench.measure.limit import FAIL, PASS, Verdict
+from nlp_bench.measure.limit import VERDICTS, Verdict
 from nlp_bench.measure.throughput import Sustained, Throughput
 from nlp_bench.report.table import Report
 from nlp_bench.show.table import Column, Table, as_text, number
@@ -75,9 +75,8 @@ def _verdict(judgement: Verdict) -> str:
     where = f"{where if margin > -LARGE_MARGIN else f'{1 - margin:.3g} times'} the limit of {judgement.limit_s:g} s"
     if margin <= -UNIT_MARGIN:
         where += " (is that limit in seconds?)"
-    if judgement.word in {PASS, FAIL}:
-        means = "proven to keep" if judgement.word == PASS else "proven to miss"
-        return f"{judgement.word}: the run is {means} the limit; its time is {where}."
+    if does := VERDICTS[judgement.word].proves:
+        return f"{judgement.word}: the run is proven to {does} the limit; its time is {where}."
     return f"{judgement.word}: the run neither keeps nor misses the limit for certain; its time is {where}, but {'; '.join(judgement.reasons)}."
 
 

@@ -12,7 +12,7 @@ from nlp_bench.logs.common import ARGUMENTS
 from nlp_bench.measure.entry import has_placeholder_loss, why_broken
 from nlp_bench.measure.findings import Evidence, Status
 from nlp_bench.measure.folder import goes_on
-from nlp_bench.measure.limit import FAIL, PASS, sustained_time_ci95_s, verdict_of
+from nlp_bench.measure.limit import VERDICTS, sustained_time_ci95_s, verdict_of
 from nlp_bench.measure.series import median
 from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
@@ -436,7 +436,7 @@ class TimeLimit(Rule):
         if self.decides == SUSTAINED_INTERVAL:
             word, interval = verdict.sustained or "", sustained_time_ci95_s(subject.entry, self.tokens)
         said = f"{interval[0]:.2f} to {interval[1]:.2f} s" if interval else "not known"
-        status = {PASS: Status.PASS, FAIL: Status.FAIL}.get(word, Status.NOT_SHOWN)
+        status = VERDICTS[word].status if word else Status.NOT_SHOWN
         return status, f"{limit} over the whole 95 % interval, which is {said}"
 
 
