@@ -8,6 +8,9 @@ from nlp_bench.config.table import multiple, timelimit
 from nlp_bench.errors import UsageError
 from nlp_bench.layout.shape import NETWORKS, ModelShape, shape_of
 
+PRECISIONS = {"bf16": ("--bf16",), "fp16": ("--fp16",), "fp32": (), "fp8": ("--bf16", "--fp8-format", "hybrid")}
+"""Number formats, each with the trainer's words for it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture(ShapeOptions, Checked):
@@ -61,7 +64,7 @@ class Training(TrainingOptions, Checked):
 
     WHERE = "training"
 
-    precision: str = one_of("bf16", "fp16", "fp32", "fp8")
+    precision: str = one_of(*PRECISIONS)
     """Number format of weights and arithmetic on a GPU: bf16, fp16, fp32, or fp8 (8-bit matrix products, the rest bf16). CPU ranks
     always train in fp32."""
     adam_beta1: float

@@ -7,13 +7,12 @@ The names are Megatron-LM's already; what differs is translated here. Source: NV
 import os
 from dataclasses import replace
 
+from nlp_bench.config.model import PRECISIONS
 from nlp_bench.config.origin import SCRIPT
 from nlp_bench.config.run import Run
 from nlp_bench.errors import UsageError
 from nlp_bench.layout.shape import NETWORKS
 
-PRECISION = {"fp32": [], "bf16": ["--bf16"], "fp16": ["--fp16"], "fp8": ["--bf16", "--fp8-format", "hybrid"]}
-"""The trainer's words for a number format."""
 SAME_NAMES = (
     "adam_beta1", "adam_beta2", "adam_eps", "lr", "min_lr", "lr_decay_style", "lr_decay_samples", "lr_warmup_samples",
     "weight_decay", "clip_grad", "attention_dropout", "hidden_dropout", "seed",
@@ -28,7 +27,7 @@ def training_arguments(run: Run) -> list[str]:
     valued = {**_shape(run), **_training(run)}
     words = [word for name, value in valued.items() if value is not None for word in (f"--{name}", str(value))]
     words += [f"--{name}" for name, is_given in _switches(run).items() if is_given]
-    words += PRECISION[run.training.precision]
+    words += PRECISIONS[run.training.precision]
     given = {word.split("=")[0] for word in run.tuning.train_args}  # what --train-args says as well wins
     if run.limits.collective_timeout_min is not None and "--distributed-timeout-minutes" not in given:
         words += ["--distributed-timeout-minutes", str(run.limits.collective_timeout_min)]
