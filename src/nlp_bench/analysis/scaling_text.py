@@ -15,7 +15,6 @@ from nlp_bench.show.table import (
     documents,
     duration,
     interval,
-    json_text,
     number,
     percentage,
     rate,
@@ -49,8 +48,7 @@ def _document(report: ScalingReport, style: Style) -> str:
 
 
 FORMATS: dict[str, Callable[[ScalingReport], str]] = {
-    **documents(_document),
-    "json": lambda report: json_text(report.to_json()),
+    **documents(_document, lambda report: report.to_json()),
     "csv": _csv,
 }
 

@@ -17,7 +17,6 @@ from nlp_bench.show.table import (
     documents,
     duration,
     interval,
-    json_text,
     label,
     number,
     percentage,
@@ -59,8 +58,7 @@ def _document(report: SweepReport, style: Style) -> str:
 
 
 FORMATS: dict[str, Callable[[SweepReport], str]] = {
-    **documents(_document),
-    "json": lambda report: json_text(report.to_json()),
+    **documents(_document, lambda report: report.to_json()),
     "csv": _csv,
 }
 

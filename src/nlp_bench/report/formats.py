@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.escape import end_of, escaped_markdown, shortened
+from nlp_bench.escape import end_of, shortened
 from nlp_bench.measure.rows import MEANING, rows_of
 from nlp_bench.report.readable import is_many, legend, notes, readable
 from nlp_bench.report.table import Report
 from nlp_bench.report.words import MAX_RUNS, words
-from nlp_bench.show.table import TEXT, Column, Style, as_csv, as_document, as_text, documents, json_text
+from nlp_bench.show.table import TEXT, Column, Style, as_csv, as_document, as_text, documents
 
 if TYPE_CHECKING:
     from nlp_bench.show.chart import Chart, HeatMap
@@ -49,7 +49,7 @@ def _document(report: Report, style: Style) -> str:
     """Return the readable table, notes and legend; a terminal has a table of its own."""
     if style is TEXT:
         return table(report)
-    below = [escaped_markdown(line) for line in legend(report)]
+    below = map(style.text, legend(report))
     return as_document(style.table(readable(report, style=style)), map(style.sentence, notes(report)), below)
 
 
@@ -67,8 +67,7 @@ def html(report: Report) -> str:
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {
-    **documents(_document),
-    "json": lambda report: json_text(report.to_json()),
+    **documents(_document, lambda report: report.to_json()),
     "csv": lambda report: as_csv(report.fields, report.rows()),
     "records-csv": records_csv,
     "html": html,

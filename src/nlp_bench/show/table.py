@@ -1,6 +1,6 @@
 """The one table: columns of values, written as text for a terminal, markdown, CSV, JSON records and, by section.html, HTML.
 
-Numbers for people are rounded, grouped and named by the functions below and nowhere else; what is missing is empty. A further form of text is a row of STYLES; all reports that are made of headings, tables and sentences then have it.
+Numbers for people are rounded, grouped and named by the functions below and nowhere else; what is missing is empty. A further form of text is a row of STYLES, one of data a row of DATA; all reports that are made of headings, tables and sentences then have it.
 """
 
 import csv
@@ -213,23 +213,16 @@ class Style:
     heading: Callable[[str], list[str]]  # a heading to its lines, the empty one below included
     table: Callable[[Table], list[str]]
     sentence: Callable[[str], str]
+    text: Callable[[str], str]  # a line below all of it, escaped
 
 
-TEXT = Style(heading=lambda text: [inert(text)], table=as_text, sentence=inert)
+TEXT = Style(heading=lambda text: [inert(text)], table=as_text, sentence=inert, text=inert)
 MARKDOWN = Style(
     heading=lambda text: [f"### {escaped_markdown(text)}", ""],
     table=as_markdown,
     sentence=lambda text: f"- {escaped_markdown(text)}",
+    text=escaped_markdown,
 )
-STYLES = {"table": TEXT, "markdown": MARKDOWN}  # by the word of --format: a further one is a row here
-FORMS = ("table", "json", "csv", "records-csv", *(name for name in STYLES if name != "table"), "html")
-"""The words of --format of `report`."""
-Found = TypeVar("Found")
-
-
-def documents(make: Callable[[Found, Style], str]) -> dict[str, Callable[[Found], str]]:
-    """Return, by the word of --format, what writes a result in each style."""
-    return {name: partial(make, style=style) for name, style in STYLES.items()}  # type: ignore[call-arg]
 
 
 def as_document(*parts: Iterable[str]) -> str:
@@ -246,6 +239,25 @@ def as_records(columns: Table) -> list[dict[str, Any]]:
 def json_text(record: object) -> str:
     """Return a record as indented JSON; numbers that JSON does not have raise ValueError."""
     return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+STYLES = {"table": TEXT, "markdown": MARKDOWN}  # by the word of --format: a further one is a row here
+DATA = {"json": json_text}  # how records are written, likewise
+FORMS = ("table", *DATA, "csv", "records-csv", *(name for name in STYLES if name != "table"), "html")
+"""The words of --format of `report`."""
+Found = TypeVar("Found")
+
+
+def documents(
+    make: Callable[[Found, Style], str], record: Callable[[Found], object]
+) -> dict[str, Callable[[Found], str]]:
+    """Return, by the word of --format, what writes a result in each style, and its record in each form of data."""
+    texts = {name: partial(make, style=style) for name, style in STYLES.items()}  # type: ignore[call-arg]
+    return {**texts, **{name: partial(_as_data, record, write) for name, write in DATA.items()}}
+
+
+def _as_data(record: Callable[[Found], object], write: Callable[[object], str], found: Found) -> str:
+    return write(record(found))
 
 
 def as_csv(names: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
