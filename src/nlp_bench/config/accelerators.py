@@ -11,6 +11,8 @@ SCHEMA = "nlp-bench/accelerators/3"
 TABLE = "benchmark/accelerators.toml"
 FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
 """Number formats of matrix products."""
+SHARED = {"mxfp8": "fp8", "fp8-rowwise": "fp8"}
+"""Number formats that have the peak of another one."""
 _VENDOR = re.compile(r"^(?:nvidia|amd instinct|amd|intel|google) ")
 _MEMORY = re.compile(r"[ -]\d{2,3} ?gb?$")
 _PROSE = re.compile(r"(?: (?:[a-z]+|GPUs?)[.,:;]?)*")

@@ -24,6 +24,16 @@ GENERATIONS = ("ampere", "hopper", "blackwell", "blackwell ultra", "other")
 """What `Machines.gpu` points to: efficiencies belong to a generation, everything else to a data sheet."""
 PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "fp32", "mxfp8", "fp8-rowwise")
 """What `Configurations.precision` points to: number formats."""
+SPELLINGS = {
+    "fp4": {"fp4", "nvfp4", "mxfp4"},
+    "mxfp8": {"mxfp8"},
+    "fp8-rowwise": {"rowwise"},
+    "fp8": {"fp8", "float8"},
+    "bf16": {"bf16", "bfloat16"},
+    "fp16": {"fp16", "float16", "half"},
+    "fp32": {"fp32", "float32", "tf32"},
+}
+"""Number format to the words that name it; of several words in a cell the first format counts."""
 
 
 @dataclass(frozen=True, kw_only=True)

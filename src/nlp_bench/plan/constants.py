@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.plan.configurations import FAMILIES, GENERATIONS, Configurations, Flags, Framework, Numbers
+from nlp_bench.plan.configurations import FAMILIES, GENERATIONS, SPELLINGS, Configurations, Flags, Framework, Numbers
 from nlp_bench.plan.interval import SIZES, TERMS, Reach, Seen, Term
 
 
@@ -275,19 +275,7 @@ def _measured(table: Mapping[str, Any], where: str) -> Measured:
 def precision_of(words: str) -> str:
     """Return the number format of the products that a table's words mean; raises UsageError for none."""
     named = set(re.findall(r"[a-z0-9]+", words.lower()))
-    if found := next((name for name, spellings in _PRECISIONS.items() if named & spellings), None):
+    if found := next((name for name, spellings in SPELLINGS.items() if named & spellings), None):
         return found
-    known = sorted({one for spellings in _PRECISIONS.values() for one in spellings})
+    known = sorted({one for spellings in SPELLINGS.values() for one in spellings})
     raise UsageError(f"precision {words[:40]!r} is no number format; known are {', '.join(known)}")
-
-
-_PRECISIONS = {
-    "fp4": {"fp4", "nvfp4", "mxfp4"},
-    "mxfp8": {"mxfp8"},
-    "fp8-rowwise": {"rowwise"},
-    "fp8": {"fp8", "float8"},
-    "bf16": {"bf16", "bfloat16"},
-    "fp16": {"fp16", "float16", "half"},
-    "fp32": {"fp32", "float32", "tf32"},
-}
-"""Number format to the words that name it; of several words in a cell the first format counts."""

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from nlp_bench.config.accelerators import TABLE, Accelerator, accelerators, variants
+from nlp_bench.config.accelerators import SHARED, TABLE, Accelerator, accelerators, variants
 from nlp_bench.config.system import System
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.configurations import GENERATIONS, Machines, struct
@@ -12,8 +12,6 @@ from nlp_bench.plan.constants import Constants
 _POWER = re.compile(r"(?<![0-9])(\d{3,4}) ?W\b", re.IGNORECASE)
 _CLOCK_OF_POWER = 0.4
 """Clock falls with the power limit to about this power: dynamic power is frequency x voltage^2, and voltage falls with frequency."""
-_SAME = {"mxfp8": "fp8", "fp8-rowwise": "fp8"}
-"""Number formats that share a peak."""
 _SAME_SHEET = 0.05
 """Of memory and peak: a GiB more or less, a clock as rounded by somebody else."""
 _LINES = """  [[accelerator]]
@@ -63,7 +61,7 @@ def sheet_of(words: str, precision: str, memory_gib: float | None = None) -> She
         name=entry.name,
         generation=entry.generation,
         half_flops=clock * _peak(entry, "fp32" if precision == "fp32" else "bf16"),
-        peak_flops=clock * _peak(entry, _SAME.get(precision, precision)),
+        peak_flops=clock * _peak(entry, SHARED.get(precision, precision)),
         memory_bytes_per_s=memory.gb_per_s * 1e9,
         memory_gib=memory.gib,
         link_bytes_per_s=entry.link_gb_per_s * 1e9,
