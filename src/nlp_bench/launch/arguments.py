@@ -41,7 +41,10 @@ def training_arguments(run: Run) -> list[str]:
 
 
 def _shape(run: Run) -> dict[str, object]:
+    from nlp_bench.train.settings.families import FAMILIES  # noqa: PLC0415  # 100 options: only where a run is checked
+
     shape, family = run.model.architecture, NETWORKS[run.model.family]
+    own = (name for kind in FAMILIES.values() for name in kind.own)  # with another family's the trainer refuses it
     return {
         "model-family": None if family == "gpt" else family,
         "num-layers": shape.num_layers,
@@ -59,7 +62,7 @@ def _shape(run: Run) -> dict[str, object]:
         "norm-epsilon": None if shape.norm_epsilon == 1e-5 else shape.norm_epsilon,
         "tokenizer-type": _tokenizer(run),
         "vocab-size": shape.vocab_size,
-        "vocab-extra-ids": shape.vocab_extra_ids or None,
+        **{name.replace("_", "-"): getattr(shape, name) or None for name in own if hasattr(shape, name)},
         "init-method-std": shape.init_method_std,
     }
 

@@ -277,6 +277,8 @@ class BertShape(ModelShape):
 
 _KINDS: dict[str, type[ModelShape]] = {"gpt": ModelShape, "t5": T5Shape, "bert": BertShape}
 FAMILIES = tuple(_KINDS)
+OWN = {name for kind in _KINDS.values() for name in kind.__dataclass_fields__} - set(ModelShape.__dataclass_fields__)
+"""What only some families have. A number that a model file has under the same name reaches the trainer and the count of FLOPs."""
 NETWORKS = {"gpt": "gpt", "t5": "t5", "mt5": "t5", "bert": "bert"}
 """The kind of network of a model file's family."""
 

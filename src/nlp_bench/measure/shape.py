@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.layout.flops import GRANULARITIES, METHODS, Recompute
-from nlp_bench.layout.shape import FAMILIES, NETWORKS, ModelShape, padded_vocab_size, shape_of
+from nlp_bench.layout.shape import FAMILIES, NETWORKS, OWN, ModelShape, padded_vocab_size, shape_of
 from nlp_bench.measure.workload import RUN_JSON, Setting, Workload
 
 _REMEDY = "the log's dump of the arguments or a run.json states it"
@@ -121,13 +121,16 @@ def _shape(reading: _Reading) -> ModelShape:
     learned = workload.value("position_embedding_type") == "learned_absolute"
     # Megatron-LM prints num_query_groups 1 where group_query_attention is False.
     is_grouped = reading.flag("group_query_attention") is not False
+    own = {name: reading.count(name) for name in OWN} | {
+        "num_decoder_layers": reading.count("decoder_num_layers") or layers,
+        "decoder_sequence_length": found.get("decoder_seq_length"),
+        "relative_positions": workload.value("position_embedding_type") == "relative",
+        "binary_head": not reading.flag("bert_no_binary_head"),
+    }
     return shape_of(
         family,
+        **own,
         num_layers=reading.count("encoder_num_layers") or layers,
-        num_decoder_layers=reading.count("decoder_num_layers") or layers,
-        decoder_sequence_length=found.get("decoder_seq_length"),
-        relative_positions=workload.value("position_embedding_type") == "relative",
-        binary_head=not reading.flag("bert_no_binary_head"),
         hidden_size=hidden,
         ffn_hidden_size=ffn,
         num_attention_heads=heads,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nlp_bench.layout.shape import NETWORKS
+from nlp_bench.layout.shape import NETWORKS, OWN
 from nlp_bench.logs.record import Attempt, Fact
 
 Value = int | float | str | bool
@@ -81,6 +81,7 @@ _OF_FAMILIES = {
     "decoder_seq_length": "decoder_sequence_length",
     "vocab_extra_ids": "vocab_extra_ids",
 }
+_OF_FAMILIES |= {name: name for name in sorted(OWN - {*_OF_FAMILIES.values()})}
 """What a run.json that names its family says in `model.architecture` beyond the shape of a plain GPT."""
 HEADINGS = {
     "tensor_model_parallel_size": "TP",

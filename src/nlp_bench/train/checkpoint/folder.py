@@ -8,6 +8,7 @@ Source: Megatron-LM, megatron/training/checkpointing.py (`get_checkpoint_name`, 
 import os
 import re
 import shutil
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from nlp_bench.files import read_json, real, write_json, write_text
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.families import FAMILIES
+from nlp_bench.train.settings.shape import ShapeSettings
 
 TRACKER = "latest_checkpointed_iteration.txt"
 RECORD = "nlp-bench.json"  # our record inside each checkpoint: which model and which training it is of
@@ -87,11 +89,12 @@ def _iteration(path: Path) -> int:
 
 
 SCHEMA = "nlp-bench/checkpoint/1"
-FAMILY_AND_SHAPE = (
-    "model_family", "num_layers", "encoder_num_layers", "decoder_num_layers", "hidden_size", "num_attention_heads",
-    "position_embedding_type", "rotary_percent", "rotary_base", "untie_embeddings_and_output_weights", "normalization",
-    "norm_epsilon", "swiglu", "geglu", "disable_bias_linear", "bert_no_binary_head",
+SAID_OTHERWISE = (
+    "kv_channels", "seq_length", "decoder_seq_length", "max_position_embeddings", "ffn_hidden_size", "group_query_attention",
+    "num_query_groups", "init_method_std", "attention_dropout", "hidden_dropout",
 )  # fmt: skip
+"""Settings of the shape that a record has under another name or in another place, or that change no weight."""
+FAMILY_AND_SHAPE = tuple(one.name for one in fields(ShapeSettings) if one.name not in SAID_OTHERWISE)
 """Settings that decide which weights there are and what they mean."""
 SAMPLES = ("seq_length", "decoder_seq_length", "seed", "mock_data", "split")  # which samples are read, in which order
 MASKING = ("mask_prob", "short_seq_prob")  # settings that change the samples of bert and t5
