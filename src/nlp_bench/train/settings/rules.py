@@ -29,24 +29,16 @@ def multiple(name: str, value: int, divisor: int, rule: str) -> None:
     require(value % divisor == 0, f"{name}: {value} is not a multiple of {rule} = {divisor}")
 
 
-POSITIVE = (
-    "num_layers", "encoder_num_layers", "decoder_num_layers", "hidden_size", "num_attention_heads", "kv_channels", "seq_length",
-    "decoder_seq_length", "max_position_embeddings", "ffn_hidden_size", "num_query_groups", "rotary_base", "norm_epsilon",
-    "init_method_std", "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
-    "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "microbatch_group_size_per_virtual_pipeline_stage",
-    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "ddp_bucket_size", "ddp_num_buckets",
-    "distributed_timeout_minutes", "micro_batch_size", "global_batch_size", "train_iters", "train_samples", "exit_duration_in_mins",
-    "exit_interval", "lr_decay_iters", "lr_decay_samples", "recompute_num_layers", "initial_loss_scale", "min_loss_scale",
-    "loss_scale_window", "hysteresis", "save_interval", "keep_checkpoints", "log_interval", "tensorboard_log_interval", "vocab_size",
-    "make_vocab_size_divisible_by", "mask_prob",
-)  # fmt: skip
-"""Settings that are finite and above 0 where they are given."""
 NOT_NEGATIVE = (
     "lr", "min_lr", "lr_warmup_iters", "lr_warmup_samples", "weight_decay", "clip_grad", "adam_eps", "seed", "manual_gc_interval",
     "vocab_extra_ids",
 )  # fmt: skip
 SHARES = ("attention_dropout", "hidden_dropout", "adam_beta1", "adam_beta2", "mask_prob", "short_seq_prob")
 """Settings in [0, 1)."""
+OTHERS = (
+    "rotary_percent", "eval_interval", "eval_iters", "timing_log_level", "profile_step_start", "profile_step_end",
+)  # fmt: skip
+"""Numbers with a rule of their own, or none. Every further number is finite and above 0 where it is given."""
 EXCLUSIVE = (
     ("train_iters", "train_samples"), ("lr_decay_iters", "lr_decay_samples"), ("lr_warmup_iters", "lr_warmup_samples"),
     ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank"), ("ddp_bucket_size", "ddp_num_buckets"),
@@ -71,8 +63,10 @@ NEEDS = {
 
 def check_values(values: Mapping[str, Any]) -> None:
     """Raise UsageError for the first of the rules above that is broken."""
-    for name in POSITIVE:
-        require(values[name] is None or 0 < values[name] < math.inf, f"{name}: {values[name]} is not positive")
+    may_be_zero = {*NOT_NEGATIVE, *SHARES, *OTHERS} - {"mask_prob"}
+    for name, value in values.items():
+        if isinstance(value, int | float) and not isinstance(value, bool) and name not in may_be_zero:
+            require(0 < value < math.inf, f"{name}: {value} is not positive")
     for name in NOT_NEGATIVE:
         require(not values[name] < 0, f"{name}: {values[name]} is negative")
         require(values[name] < math.inf, f"{name}: {values[name]} is no finite number")
