@@ -1,4 +1,4 @@
-"""A bid: a commitment, and all that the prediction behind it rests on. Nothing in it was measured by the bidder."""
+"""A bid: a committed time, and all that its prediction rests on. Nothing in it was measured by the bidder."""
 
 import dataclasses
 import hashlib
@@ -22,7 +22,7 @@ SCHEMA = "nlp-bench/bid/1"
 
 @dataclass(frozen=True, kw_only=True)
 class Bid:
-    """One page. Every time and every memory in it is predicted, except those of `near`, which others measured and published."""
+    """One page. Every time and memory in it is predicted, except those of `near`, which are published measurements."""
 
     commitment_s: float
     """Report time that is committed to."""
@@ -34,18 +34,18 @@ class Bid:
     near: tuple[Near, ...]
     """Published measurements nearest to it."""
     extrapolated: tuple[str, ...]
-    """In what it lies outside of them."""
+    """Where the configuration lies outside their range."""
     rules: tuple[str, ...]
-    """What of the benchmark's rules the offer keeps."""
+    """Which of the benchmark's rules the offer keeps."""
     constants: str
     """The file of the planner's constants and its hash."""
     program: str
     """Version and commit of nlp-bench."""
     created: str
-    """When, ISO 8601."""
+    """Time of its making, ISO 8601."""
     not_measured: tuple[str, ...]
     commands: dict[str, str]
-    """The commands that prove it, by their verb."""
+    """The commands that prove it, by purpose."""
 
     def record(self) -> dict[str, Any]:
         """Return the JSON object of the sheet."""
@@ -86,7 +86,7 @@ class Bid:
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """Where a bid reads from; None: as the checkout has it."""
+    """What a bid reads; None: the checkout's."""
 
     model: str | None = None
     """Name or path of the model file."""

@@ -16,9 +16,9 @@ from nlp_bench.plan.search.space import has_layout
 from nlp_bench.plan.work import head_products, layer_core, layer_products
 
 NEAR = 1.05
-"""A number of nodes whose best usual setting misses the time by less is searched with every setting of the switches."""
+"""Where the usual switches come within this factor of the limit, all settings of the switches are searched."""
 MOST = 4
-"""Without a number of nodes as limit: so many times the model's default."""
+"""Nodes that are tried without a limit on them, as a multiple of the model's default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Nodes:
     """What was found for one time limit."""
 
     problem: Problem
-    """The question; its nodes are the most that were tried."""
+    """The problem; its nodes are the most that were tried."""
     limit_s: float
     within: Row | None
     """The best configuration on the fewest nodes whose prediction is within the limit."""
@@ -37,9 +37,9 @@ class Nodes:
     usable: tuple[int, ...]
     """Numbers of nodes from `first` on that some layout divides with this batch."""
     fewest: int
-    """Below, not even the peak of the data sheet would do."""
+    """With fewer even the data sheet's peak would miss the limit."""
     first: int
-    """The fewest nodes that were looked at: `fewest`, or where that is more than there are, half of what there is."""
+    """The fewest nodes that were tried: `fewest`, or half of the problem's nodes where it has fewer than that."""
 
     @property
     def margin(self) -> float | None:
@@ -48,7 +48,7 @@ class Nodes:
 
 
 def smallest(problem: Problem, limit_s: float) -> Nodes:
-    """Look at each number of nodes, the fewest first, up to the problem's."""
+    """Try each number of nodes, the fewest first, up to the problem's."""
     fewest = fewest_nodes(problem, limit_s)
     first = fewest if fewest <= problem.nodes else max(1, problem.nodes // 2)
     usable = tuple(n for n in range(first, problem.nodes + 1) if has_layout(problem, n))
@@ -74,7 +74,7 @@ def smallest(problem: Problem, limit_s: float) -> Nodes:
 
 
 def fewest_nodes(problem: Problem, limit_s: float) -> int:
-    """Return the nodes below which the data sheet's peak would not do the model's FLOPs in the time.
+    """Return the fewest nodes that do the model's FLOPs in the time at the data sheet's peak.
 
     FLOPs per token: three times the forward products, attention causal; see `nlp_bench.layout.flops.model_flops_per_token`.
     """
@@ -98,7 +98,7 @@ def _best(problem: Problem, limit_s: float, usable: tuple[int, ...]) -> Iterator
 
 
 def _usual(fixed: Fixed) -> Fixed:
-    """Return what is fixed, and the switches that nearly always are part of the best."""
+    """Return `fixed` with the switches that are nearly always part of the best configuration."""
     usual = {name: True for name in ("sequence_parallel", "distributed_optimizer") if getattr(fixed, name) is None}
     return replace(fixed, **usual)  # type: ignore[arg-type]  # both are flags
 
@@ -134,7 +134,7 @@ class Recommendation:
 
     days: float
     problem: Problem
-    """The question of the size that was looked at last: machine, nodes and tokens are the same for all."""
+    """The problem of the size that was tried last: machine, nodes and tokens are the same for all."""
     chosen: Size | None
     """The largest that is predicted to finish; None where not even the smallest does."""
     looked_at: tuple[Size, ...]
@@ -152,7 +152,7 @@ def nemo_days(parameters: float, tokens: float, num_gpus: int) -> float:
 
 
 def recommend(days: float, make: Callable[[Model], Problem]) -> Recommendation:
-    """Halve the list of sizes until the largest that finishes in `days` is found; `make` asks the question of one size."""
+    """Bisect the list of sizes for the largest that finishes in `days`; `make` returns the problem of one size."""
     sizes = candidates()
     seen: dict[int, Size] = {}
     low, high = -1, len(sizes)  # sizes[low] finishes, sizes[high] does not
@@ -184,7 +184,7 @@ def candidates() -> list[tuple[Model, bool]]:
 
 
 def parameters_of(model: Model) -> int:
-    """Return its parameters."""
+    """Return the number of its parameters."""
     return num_parameters(model.family, model.architecture)
 
 

@@ -17,11 +17,11 @@ Numbers = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 """Boolean, shape [N] or []."""
 Codes = npt.NDArray[np.int64]
-"""Positions in a tuple of words, shape [N] or []."""
+"""Indices into a tuple of names, shape [N] or []."""
 
 RECOMPUTE = ("none", "selective", "full")
 GENERATIONS = ("ampere", "hopper", "blackwell", "blackwell ultra", "other")
-"""What `Machines.gpu` points to: efficiencies belong to a generation, everything else to a data sheet."""
+"""What `Machines.gpu` indexes: efficiencies belong to a generation, everything else to a data sheet."""
 PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "fp32", "mxfp8", "fp8-rowwise")
 """What `Configurations.precision` points to: number formats."""
 SPELLINGS = {
@@ -55,11 +55,11 @@ class Spread(rules.Spread[Numbers, Flags]):
     data: Numbers
     """Data-parallel size: num_gpus / (tensor x pipeline x context)."""
     sharding: Codes
-    """Of SHARDING."""
+    """Index into SHARDING."""
     shard_group: Numbers
     """Ranks that hold one share each; the data-parallel times the context-parallel size unless a framework says otherwise."""
     recompute: Codes
-    """Of RECOMPUTE; full is uniform, each layer alone; selective is the attention core."""
+    """Index into RECOMPUTE; full is uniform, each layer alone; selective is the attention core."""
 
     @property
     def num_microbatches(self) -> Numbers:
@@ -72,7 +72,7 @@ class Machines:
     """The data sheets."""
 
     gpu: Codes
-    """Generation of GPUs, of the constants' `gpus`."""
+    """Index into GENERATIONS."""
     gpus_per_node: Numbers
     domain: Numbers
     """GPUs that NVLink joins: a node's, or more (NVL72)."""
@@ -96,9 +96,9 @@ class Configurations:
     spread: Spread
     machines: Machines
     framework: Codes
-    """Of the constants' frameworks."""
+    """Index into the constants' `frameworks`."""
     precision: Codes
-    """Of the constants' number formats."""
+    """Index into PRECISIONS."""
 
     def __len__(self) -> int:
         parts = (self.network, self.spread, self.machines)
@@ -116,7 +116,7 @@ class Configurations:
 
 
 def struct(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Return a struct of arrays from plain numbers, or lists of them, by the names of its fields; of each the type that it has."""
+    """Return a struct of arrays from numbers, or lists of them, by field; each array has its field's type."""
     types: dict[Any, Any] = {shape.Flag: np.bool_, rules.Flag: np.bool_, Flags: np.bool_, Codes: np.int64}
     defaults = {one.name: one.default for one in fields(kind) if one.default not in {None, MISSING}}  # type: ignore[arg-type]  # every one is a dataclass
     held = {**defaults, **values}
@@ -136,7 +136,7 @@ STREAMS = ("fused", "eager", "xla")
 
 @dataclass(frozen=True, kw_only=True)
 class Framework:
-    """One entry; the file says what each word means."""
+    """One table [[framework]] of benchmark/plan.toml, which explains each key."""
 
     name: str
     family: str

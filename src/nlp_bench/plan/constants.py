@@ -1,4 +1,4 @@
-"""The constants of the model: benchmark/plan.toml, and what a person's own file puts in its place."""
+"""The constants of the model: benchmark/plan.toml, overridden by a user's own file."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from nlp_bench.plan.interval import SIZES, TERMS, Reach, Seen, Term
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryConstants:
-    """What no formula tells; the file has a source with each value."""
+    """What no formula gives; the file states a source for each value."""
 
     deepspeed_bf16_gradient_bytes: float
     """Bytes per parameter that DeepSpeed's BF16_Optimizer holds for gradients: bf16, the fp32 sum, and what it copies; fitted."""
@@ -40,7 +40,7 @@ class MemoryConstants:
 
 
 FITTED = ("deepspeed_bf16_gradient_bytes", "deepspeed_buffer_bytes", "internevo_state_bytes")
-"""Constants that research/planner/memory.py finds; the others are published figures or rules."""
+"""Constants that research/planner/memory.py fits; the others are published figures or rules."""
 
 
 def memory_constants(table: Mapping[str, Any], where: str = "benchmark/plan.toml") -> MemoryConstants:
@@ -76,11 +76,11 @@ class Constant:
     """One number of the time model."""
 
     value: float
-    """What the model is fed with."""
+    """What the model computes with."""
     source: str
     about: str = ""
     prior: float | None = None
-    """What is expected of it before any point is seen; None: it is set, not fitted."""
+    """Its expected value before any point is seen; None: it is set, not fitted."""
     spread: float | None = None
     """Standard deviation of its logarithm around the prior."""
 
@@ -92,10 +92,10 @@ class Constant:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A machine that `nlp-bench plan calibrate` measured: table [machine], which stands in for a data sheet."""
+    """A machine that `nlp-bench plan calibrate` measured: table [machine], which replaces a data sheet."""
 
     name: str
-    """Words that the system file's [gpu] name must have, or the CPU's name."""
+    """Name of the GPU as in the system file's [gpu], or a part of it, or the CPU's name."""
     peak_tflops: dict[str, float]
     """Best measured 10^12 FLOP/s of a matrix product, by number format."""
     memory_gb_per_s: float
@@ -109,7 +109,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """What the data file holds."""
+    """The content of the data file."""
 
     time: Mapping[str, Constant]
     """Table [time]."""
@@ -120,15 +120,15 @@ class Constants:
     ends: Mapping[str, tuple[float, float]]
     """Table [interval]: the factors of the 90 % interval's ends near what was fitted, by framework family."""
     reach: Reach | None = None
-    """Tables [distance] and [[seen]]: how the ends widen away from what was fitted; None where the ends are of a person's own machine."""
+    """Tables [distance] and [[seen]]: how the ends widen away from what was fitted; None for ends of a user's own machine."""
     machine: Measured | None = None
-    """Table [machine] of a person's own file."""
+    """Table [machine] of a user's own file."""
     scratch: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """Lookup tables that are made once."""
+    """Cache of lookup tables."""
 
     @cached_property
     def frameworks(self) -> tuple[str, ...]:
-        """Names that `Configurations.framework` points to; the first is this package's trainer."""
+        """Names that `Configurations.framework` indexes; the first is this package's trainer."""
         return tuple(one.name for one in self.traits)
 
     def __getitem__(self, name: str) -> float:
@@ -140,7 +140,7 @@ class Constants:
         return replace(self, time={**self.time, **changed}, scratch={})
 
     def cold(self) -> "Constants":
-        """Return the track without any published point: every fitted constant at its prior."""
+        """Return the constants before any published point is seen: every fitted one at its prior."""
         return self.with_values({name: one.prior for name, one in self.time.items() if one.fitted and one.prior})
 
     def fitted(self) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class Constants:
 
 
 def read_constants(path: str | Path | None = None) -> Constants:
-    """Read benchmark/plan.toml, and over it a file of the same format that has only what differs.
+    """Read benchmark/plan.toml, overridden by a file of the same format that holds only what differs.
 
     Raises UsageError that names the file and the constant for one that is unknown, not a number above 0, or without a source.
     """
@@ -191,7 +191,7 @@ def constant_line(name: str, value: float, source: str) -> str:
 
 
 def overridden(constants: Constants, table: Mapping[str, Any], where: str) -> Constants:
-    """Return the constants with the tables [time], [interval] and [machine] of a person's own file in their place."""
+    """Return the constants, overridden by the tables [time], [interval] and [machine] of a user's own file."""
     allowed = ("time", "interval", "machine", "measurements", "about")
     if unknown := sorted(set(table) - set(allowed)):
         near = nearest(unknown[0], list(allowed))
@@ -273,7 +273,7 @@ def _measured(table: Mapping[str, Any], where: str) -> Measured:
 
 
 def precision_of(words: str) -> str:
-    """Return the number format of the products that a table's words mean; raises UsageError for none."""
+    """Return the number format of the matrix products that a table's cell names; raises UsageError where it names none."""
     named = set(re.findall(r"[a-z0-9]+", words.lower()))
     if found := next((name for name, spellings in SPELLINGS.items() if named & spellings), None):
         return found

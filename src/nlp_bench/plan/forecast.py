@@ -27,10 +27,7 @@ class Forecast:
 
 
 def peak_memory(c: Configurations, constants: Constants) -> Memory:
-    """Predict the memory of the fullest rank: this package's trainer tensor by tensor, other frameworks by what is published of them.
-
-    Configurations are of the one or of the others, never of both.
-    """
+    """Predict the memory of the fullest rank of configurations that all are of this package's trainer (tensor by tensor), or none (as published)."""
     own = c.framework == constants.frameworks.index("nlp-bench")
     return trainer_memory(c, constants) if np.all(own) else published_memory(c, constants)
 

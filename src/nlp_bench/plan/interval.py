@@ -18,7 +18,7 @@ SIZES = {
     "micro_batch": "micro batch size",
     "gbit_per_gpu": "network of a GPU in Gbit/s",
 }
-"""Sizes whose fitted range is kept, in words."""
+"""Sizes whose fitted range is kept, and how messages name them."""
 KINDS = {"megatron": "3d", "nvidia": "3d", "eager": "eager", "xla": "xla"}
 """Framework family to the kind that shares its kernels: NeMo is built of megatron-core's."""
 KIND_NAMES = ("3d", "eager", "xla")
@@ -30,7 +30,7 @@ _HALF = ("bf16", "fp16")
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
-    """What one kind of distance adds, as logarithms of factors on the time; `size`: for a factor of two outside of the range."""
+    """What one kind of distance adds, as logarithms of factors on the time; for `size`, per factor of two outside the range."""
 
     below: float
     """To the lower end."""
@@ -57,7 +57,7 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Distance:
-    """Of N configurations; arrays of shape [N] or []."""
+    """Distances of N configurations from the fitted rows; arrays of shape [N] or []."""
 
     maker: Flags
     """Whether no GPU of this kind was fitted at all: another maker, with libraries of its own."""
@@ -66,11 +66,11 @@ class Distance:
     single: Flags
     """Whether the fitted rows of its kind on this chip are of a single source."""
     unknown: Flags
-    """Whether its framework is none that is known."""
+    """Whether its framework is unknown."""
     format: Flags
     """Whether no row of this number format on this chip was fitted, where the chip was."""
     octaves: dict[str, Numbers]
-    """Factors of two by which each of SIZES is outside of the fitted range."""
+    """Factors of two by which each of SIZES is outside the fitted range."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ class Reach:
         return cells, formats, ranges
 
     def distance(self, c: Configurations, traits: Sequence[Framework], unknown: Flags | None = None) -> Distance:
-        """Return how far N configurations are; `unknown` are those whose framework is none that is known."""
+        """Return how far N configurations are; `unknown` marks those of an unknown framework."""
         cells, formats, ranges = self._known
         kind, gpu = kind_of(traits)[c.framework], c.machines.gpu
         octaves = {}
@@ -141,7 +141,7 @@ class Reach:
         return np.exp(-np.sqrt(np.log(low) ** 2 + below)), np.exp(np.sqrt(np.log(high) ** 2 + above))
 
     def reasons(self, c: Configurations, traits: Sequence[Framework], unknown: Flags | None = None) -> list[list[str]]:
-        """Return, for each of N configurations, a sentence for each thing in which it is away from the fitted rows."""
+        """Return, for each of N configurations, a sentence per difference from the fitted rows."""
         far, (_, _, ranges), count = self.distance(c, traits, unknown), self._known, (len(c),)
         gpu, precision, kinds = (
             np.broadcast_to(values, count) for values in (c.machines.gpu, c.precision, kind_of(traits)[c.framework])
@@ -157,12 +157,12 @@ class Reach:
                 f"framework: its kind ({of}) was fitted on {chip} of one source only": far.single,
                 f"number format: {PRECISIONS[precision[place]]} was not fitted on {chip}": far.format,
             }
-            said = [words for words, where in flags.items() if np.broadcast_to(where, count)[place]]
+            differing = [words for words, where in flags.items() if np.broadcast_to(where, count)[place]]
             for name, words in SIZES.items():
                 if np.broadcast_to(far.octaves[name], count)[place] > _ROUNDING:
                     low, high = 2.0 ** ranges[name][kind, gpu[place]]
-                    said.append(f"{words}: {values[name][place]:.6g}, fitted are {low:.6g} to {high:.6g}")
-            found.append(said)
+                    differing.append(f"{words}: {values[name][place]:.6g}, fitted are {low:.6g} to {high:.6g}")
+            found.append(differing)
         return found
 
 

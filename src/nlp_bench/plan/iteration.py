@@ -14,7 +14,7 @@ class Rates:
     """Rates of one GPU in N configurations; arrays of shape [N] or []."""
 
     def __init__(self, c: Configurations, constants: Constants) -> None:
-        """Take shares of the data sheets."""
+        """Scale the data sheets' figures by the achieved shares."""
         machines, gpu = c.machines, c.machines.gpu
         slow, network = constants["scale_compute"], constants["scale_network"]
         fp4, fp8, mxfp8, rowwise = (
@@ -52,7 +52,7 @@ def _attention_share(c: Configurations, constants: Constants) -> Numbers:
     return np.where((kernel == "triton")[c.framework], triton, own)
 
 
-class Again:
+class Recompute:
     """What N configurations compute again, in shares of a layer's forward work; arrays of shape [N] or [].
 
     full: the layer's forward pass (Chen et al. 2016, arXiv 1604.06174); torch's checkpoint and XLA stop before the layer's last product
@@ -61,7 +61,7 @@ class Again:
     """
 
     def __init__(self, c: Configurations, constants: Constants) -> None:
-        """Follow the recompute of each framework."""
+        """Apply the recompute setting of each framework."""
         full, selective, none = (
             np.where(c.spread.recompute == RECOMPUTE.index(word), 1.0, 0.0) for word in ("full", "selective", "none")
         )
@@ -71,13 +71,13 @@ class Again:
         self.products = whole + 0.5 * halved
         """Products but the last."""
         self.last_product = np.where(constants.trait("early_stop")[c.framework], 0.0, whole)
-        """The last product of the layer, whose result nobody needs where recomputation stops early."""
+        """The last product of the layer, whose result is not needed where recomputation stops early."""
         self.attention = whole
         """A fused attention kernel."""
         self.scores = np.maximum(whole, selective)
         """Attention whose scores are stored."""
         self.streams = whole + halved
-        """What lies between the products."""
+        """The memory-bound operators between the products."""
         self.collectives = full
 
 
@@ -88,19 +88,19 @@ _FUSED_PASSES = 3.5
 _SCORE_BYTES = 26.0
 """Bytes per score, forward and backward, where scores are stored in 16 bit: written, masked with softmax, dropped out, read, and
 the gradients of each (Korthikanti et al. 2022, section 4.1 lists what is stored)."""
-_SCORE_BYTES_AGAIN = 11.0
+_SCORE_BYTES_FORWARD = 11.0
 """Those of the forward pass alone."""
 _MAIN_GRADIENT_BYTES = 8.0
 """A weight's gradient is added to its fp32 sum: read and written (megatron-core, gradient_accumulation_fusion)."""
 
 
-def _compute_seconds(c: Configurations, constants: Constants, rates: Rates, again: Again) -> dict[str, Numbers]:
+def _compute_seconds(c: Configurations, constants: Constants, rates: Rates, rerun: Recompute) -> dict[str, Numbers]:
     """Return seconds of a layer by kind: matrix products, attention, memory-bound."""
     tuned = np.where((constants.trait("family") == "nvidia")[c.framework], constants["nvidia_tuning"], 1.0)
     return {
-        "matrix products": tuned * _product_seconds(c, constants, rates, again),
-        "attention": _attention_seconds(c, constants, rates, again),
-        "memory-bound": tuned * _stream_seconds(c, constants, rates, again),
+        "matrix products": tuned * _product_seconds(c, constants, rates, rerun),
+        "attention": _attention_seconds(c, constants, rates, rerun),
+        "memory-bound": tuned * _stream_seconds(c, constants, rates, rerun),
     }
 
 
@@ -114,7 +114,7 @@ def _roofline(flops: Numbers, flops_per_s: Numbers, moved: Numbers, moved_per_s:
     return np.asarray(np.sqrt(arithmetic * arithmetic + movement * movement))
 
 
-def _product_seconds(c: Configurations, constants: Constants, rates: Rates, again: Again) -> Numbers:
+def _product_seconds(c: Configurations, constants: Constants, rates: Rates, rerun: Recompute) -> Numbers:
     """Three products of each shape (output, gradient of the input, gradient of the weights) and what is computed again."""
     n, tensor = c.network, c.spread.tensor
     rows, operand = tokens(c), np.where(rates.low_bit, 1.0, 2.0)
@@ -123,10 +123,10 @@ def _product_seconds(c: Configurations, constants: Constants, rates: Rates, agai
     summed = np.array(sums)[c.framework]
     total: Numbers = np.zeros(())
     for columns, depth, share in (  # on one rank: query-key-value, projection, up, down
-        ((n.query_width + 2 * n.key_value_width) / tensor, n.hidden_size, again.products),
-        (n.hidden_size, n.query_width / tensor, again.products),
-        (n.ffn_hidden_size * (1.0 + n.gated) / tensor, n.hidden_size, again.products),
-        (n.hidden_size, n.ffn_hidden_size / tensor, again.last_product),
+        ((n.query_width + 2 * n.key_value_width) / tensor, n.hidden_size, rerun.products),
+        (n.hidden_size, n.query_width / tensor, rerun.products),
+        (n.ffn_hidden_size * (1.0 + n.gated) / tensor, n.hidden_size, rerun.products),
+        (n.hidden_size, n.ffn_hidden_size / tensor, rerun.last_product),
     ):
         flops = 2.0 * rows * columns * depth
         moved = operand * (rows + columns) * depth + 2.0 * rows * columns
@@ -136,23 +136,23 @@ def _product_seconds(c: Configurations, constants: Constants, rates: Rates, agai
     return total
 
 
-def _attention_seconds(c: Configurations, constants: Constants, rates: Rates, again: Again) -> Numbers:
+def _attention_seconds(c: Configurations, constants: Constants, rates: Rates, rerun: Recompute) -> Numbers:
     n, tensor = c.network, c.spread.tensor
     causal = 2.0 * tokens(c) * n.sequence_length * n.query_width / tensor  # half of the square's FLOPs
     narrow = constants["attention_narrow"]
     slower = (
         (1 + constants["attention_short"] / n.sequence_length) * (1 + narrow / n.width_per_head) / (1 + narrow / _WIDE)
     )
-    fused = causal * (_FUSED_PASSES + again.attention) * slower / rates.attention
+    fused = causal * (_FUSED_PASSES + rerun.attention) * slower / rates.attention
     unfused = (constants.trait("attention") == "unfused")[c.framework]
     if not np.any(unfused):
         return np.asarray(fused)
     scores = tokens(c) * n.sequence_length * n.num_attention_heads / tensor
-    moved = constants["score_traffic"] * scores * (_SCORE_BYTES + _SCORE_BYTES_AGAIN * again.scores)
-    return np.asarray(np.where(unfused, 2.0 * causal * (3.0 + again.scores) / rates.half + moved / rates.memory, fused))
+    moved = constants["score_traffic"] * scores * (_SCORE_BYTES + _SCORE_BYTES_FORWARD * rerun.scores)
+    return np.asarray(np.where(unfused, 2.0 * causal * (3.0 + rerun.scores) / rates.half + moved / rates.memory, fused))
 
 
-def _stream_seconds(c: Configurations, constants: Constants, rates: Rates, again: Again) -> Numbers:
+def _stream_seconds(c: Configurations, constants: Constants, rates: Rates, rerun: Recompute) -> Numbers:
     """Bytes between products, counted in passes over 16-bit tensors: normalisation and residual, activation, rotation; casts to 8 bit.
 
     Forward: normalisation reads and writes, twice; dropout and residual read two, write one, twice: 10 passes over the hidden state;
@@ -161,9 +161,9 @@ def _stream_seconds(c: Configurations, constants: Constants, rates: Rates, again
     """
     n, tensor = c.network, c.spread.tensor
     query, key, ffn = n.query_width, n.key_value_width, n.ffn_hidden_size
-    passes = (24.0 + 10.0 * again.streams) * n.hidden_size / np.where(c.spread.sequence_parallel, tensor, 1.0)
-    passes = passes + (5.0 + 3.0 * n.gated + (2.0 + n.gated) * again.streams) * ffn / tensor
-    passes = passes + (4.0 + 2.0 * again.streams) * (query + key) / tensor
+    passes = (24.0 + 10.0 * rerun.streams) * n.hidden_size / np.where(c.spread.sequence_parallel, tensor, 1.0)
+    passes = passes + (5.0 + 3.0 * n.gated + (2.0 + n.gated) * rerun.streams) * ffn / tensor
+    passes = passes + (4.0 + 2.0 * rerun.streams) * (query + key) / tensor
     moved = _stream_factor(c, constants) * 2.0 * passes
     if np.any(rates.low_bit):
         widths = 2.0 * n.hidden_size + (query + ffn + query + 2.0 * key + ffn * (1.0 + n.gated)) / tensor
@@ -173,7 +173,7 @@ def _stream_seconds(c: Configurations, constants: Constants, rates: Rates, again
 
 
 def _stream_factor(c: Configurations, constants: Constants) -> Numbers:
-    """Bytes moved over the least count, by who joins the operators."""
+    """Bytes moved / the least count, by what fuses the operators."""
     return np.asarray(np.array([constants[f"stream_{kind}"] for kind in constants.trait("streams")])[c.framework])
 
 
@@ -209,19 +209,19 @@ def ring_rate(c: Configurations, rates: Rates, size: Numbers, stride: Numbers) -
     return np.where(size * stride <= domain, rates.link, np.minimum(rates.link, rates.rail * inside))
 
 
-def _tensor_seconds(c: Configurations, constants: Constants, rates: Rates, again: Again) -> Numbers:
+def _tensor_seconds(c: Configurations, constants: Constants, rates: Rates, rerun: Recompute) -> Numbers:
     """Return seconds of the all-reduces of the hidden state, or of the gathers and scatters that replace them.
 
     Two forward, two backward (Shoeybi et al. 2019, arXiv 1909.08053), two more with full recompute; each sends 2 (t - 1) / t of it
     (Korthikanti et al. 2022, section 4.2.2).
 
     Those of the input's gradient can overlap with the product of the weights' gradient: both backward ones, with sequence parallelism
-    half of each, the scatter; the gather of the output's gradient stays in the way.
+    half of each, the scatter; the gather of the output's gradient stays exposed.
     """
     t, place = c.spread.tensor, c.framework
     sent = 2.0 * (t - 1.0) / t * 2.0 * tokens(c) * c.network.hidden_size
     one = sent / ring_rate(c, rates, t, np.ones(())) + 2.0 * _latency(constants)
-    every = 4.0 + 2.0 * again.collectives
+    every = 4.0 + 2.0 * rerun.collectives
     backward = np.where(c.spread.sequence_parallel, 1.0, 2.0) * constants.trait("backward_overlap")[place]
     overlapped = np.where(constants.trait("tensor_overlap")[place], every, backward)
     exposed = every - (1.0 - constants["tensor_exposed"]) * overlapped
@@ -305,14 +305,14 @@ def _transfer_seconds(c: Configurations, constants: Constants, rates: Rates, vir
 _STATE_BYTES = 32.0
 """Adam on fp32: reads the parameter, both moments and the gradient, writes the first three and the 16-bit copy."""
 _GRADIENT_BYTES = 8.0
-"""The gradient's norm is taken and the sum set to zero, on all ranks."""
+"""The gradient's norm is computed and the sum set to zero, on all ranks."""
 
 
 def _stage_parameters(c: Configurations) -> Numbers:
     """Parameters of a rank of the stage that holds the most, without biases' and norms' ends: those that are reduced and updated."""
-    ahead, between, behind = stage_layers(c)
-    ends = np.maximum(ahead, behind) * layer_parameters(c) + table_parameters(c)
-    return np.where(c.spread.pipeline > 2, np.maximum(ends, between * layer_parameters(c)), ends)
+    first, middle, last = stage_layers(c)
+    ends = np.maximum(first, last) * layer_parameters(c) + table_parameters(c)
+    return np.where(c.spread.pipeline > 2, np.maximum(ends, middle * layer_parameters(c)), ends)
 
 
 def _reduce_seconds(c: Configurations, constants: Constants, rates: Rates, window: Numbers) -> Numbers:
@@ -356,18 +356,18 @@ def step_seconds(c: Configurations, constants: Constants) -> Seconds:
     """Predict the time of one iteration of N configurations; every part an array of shape [N], or [] where all fields are [].
 
     m micro-batches at the pace of the slowest stage, the bubble, and the update. FLOPs are counted by shape, bytes by pass; what a
-    constant scales is said where it is used. docs/accuracy.md has the errors.
+    constant scales is explained where it is used. docs/accuracy.md has the errors.
     """
-    s, rates, again = c.spread, Rates(c, constants), Again(c, constants)
-    of_layer = _compute_seconds(c, constants, rates, again)
+    s, rates, rerun = c.spread, Rates(c, constants), Recompute(c, constants)
+    of_layer = _compute_seconds(c, constants, rates, rerun)
     compute = of_layer["matrix products"] + of_layer["attention"] + of_layer["memory-bound"]
     of_layer |= {
-        "tensor parallel": _tensor_seconds(c, constants, rates, again),
+        "tensor parallel": _tensor_seconds(c, constants, rates, rerun),
         "context parallel": _context_seconds(c, constants, rates),
         "parameter gathers": _gather_seconds(c, constants, rates, compute),
     }
     layer = compute + of_layer["tensor parallel"] + of_layer["context parallel"] + of_layer["parameter gathers"]
-    of_layer["host"] = _host(c, constants, layer, again.products)
+    of_layer["host"] = _host(c, constants, layer, rerun.products)
     embedding, output = _end_seconds(c, constants, rates)
     pace, m = Pace(c, layer + of_layer["host"], embedding, output), s.num_microbatches
     parts = {name: m * pace.layers * seconds for name, seconds in of_layer.items()}
@@ -392,10 +392,10 @@ def step_seconds(c: Configurations, constants: Constants) -> Seconds:
     return Seconds(total=sum(full.values(), np.zeros(shape)), parts=full)
 
 
-def _host(c: Configurations, constants: Constants, layer: Numbers, again: Numbers) -> Numbers:
+def _host(c: Configurations, constants: Constants, layer: Numbers, rerun: Numbers) -> Numbers:
     """Seconds by which the host is slower than the GPU in starting a layer's kernels; rounded off so that it can be fitted."""
     graphs = np.array([0.3 if one.family in {"nvidia", "xla"} else 1.0 for one in constants.traits])[c.framework]
-    host = constants["host_layer_s"] * constants["scale_overhead"] * graphs * (1.0 + again / 3.0)
+    host = constants["host_layer_s"] * constants["scale_overhead"] * graphs * (1.0 + rerun / 3.0)
     if constants.machine is not None and constants.machine.kind == "cpu":
         return host + 0.0 * layer  # one thread launches and computes
     over = host - layer

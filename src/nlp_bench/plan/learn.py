@@ -38,27 +38,27 @@ NORMAL_90 = 1.645
 LEAST_NOISE = 0.005
 """Standard error / mean that is believed of any run: repeats on one machine differ by more than the scatter within one."""
 STEPS = 12
-"""Of the linearisation; it stands still after about five."""
+"""Iterations of the linearisation; it converges in about five."""
 NUDGE = 1e-4
-"""Of a logarithm, to see what a factor changes."""
+"""Step of a logarithm for finite differences."""
 LAYOUT_NOISE = 0.02
 """Standard deviation of the logarithm that no factor explains, before the runs are seen: identical published configurations differ
 by 2 % from their mean (docs/accuracy.md)."""
 UNSEEN_LAYOUTS = 0.05
-"""The same of layouts and models that were not run, while fewer than ROWS_PER_FACTOR were: so far do published points lie from their
-prediction when the median of their source and GPU is taken out (1.48 times the median distance of 640 points)."""
-BELIEF_ROWS = 4.0
-"""As many rows that belief counts."""
+"""The same for layouts and models that were not run, while fewer than ROWS_PER_FACTOR were: the distance of published points from their
+prediction when the median of their source and GPU is removed (1.48 times the median distance of 640 points)."""
+PRIOR_ROWS = 4.0
+"""Rows that LAYOUT_NOISE, as a prior, weighs as much as."""
 ROWS_PER_FACTOR = 3
-"""Different layouts from which on compute, network and overhead are told apart."""
+"""Different layouts from which on compute, network and overhead are fitted separately."""
 WIDER = {"compute": 1.0, "network": 2.0, "overhead": 2.0}
-"""How much less is known beforehand of a factor than of the whole."""
+"""Factor on the prior's standard deviation of a kind that is fitted separately."""
 LEAST_SHARE = 0.03
-"""Of the time that a kind must differ by between runs, to be told apart."""
+"""Share of the time by which a kind must differ between runs to be fitted separately."""
 FAR = 2.5
-"""Standard deviations of a prediction before, beyond which a factor is doubted."""
+"""Prior standard deviations beyond which a factor is doubted."""
 WIDEST = 72
-"""Letters of a layout in the report."""
+"""Characters of a layout in the report."""
 
 Values = npt.NDArray[np.float64]
 Predict = Callable[[Values], Values]
@@ -89,27 +89,27 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Known(Row):
-    """A row with what was predicted of it before."""
+    """A row with its prediction before learning."""
 
     before: float
     """Predicted seconds."""
     width: float
-    """Standard deviation of the logarithm that the interval before stands for."""
+    """Standard deviation of the logarithm that corresponds to its interval."""
     gpu: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lesson:
-    """What was learned of one machine, from what."""
+    """What was learned of one machine, and from which runs."""
 
     constants: Constants
-    """The constants with it."""
+    """The constants with the factors."""
     factors: Mapping[str, float]
     """By KINDS: measured / predicted seconds with the constants before."""
     errors: Mapping[str, float]
-    """Standard error / factor; of kinds that were not told apart the common one."""
+    """Standard error / factor; the common one of kinds that were fitted together."""
     together: bool
-    """Whether one factor stands for all."""
+    """Whether all kinds share one factor."""
     low: float
     """Lower end of the 90 % interval of the seconds / prediction, at most 1."""
     high: float
@@ -252,26 +252,26 @@ def fitted(constants: Constants, known: Sequence[Known], predict: Predict, refus
 def posterior(known: Sequence[Known], predict: Predict) -> tuple[Values, Values, Values, float]:
     """Return what the rows say about the logarithms of F factors, which are normally distributed.
 
-    Which of KINDS each factor stands for [F, 3], their mean [F], their covariance [F, F], and the standard deviation of the logarithm
+    Which of KINDS share each factor [F, 3], their mean [F], their covariance [F, F], and the standard deviation of the logarithm
     of a new measurement / its prediction.
     """
     design = _design(known, _shares(predict, np.zeros(len(KINDS))))
     width = float(np.median([one.width for one in known]))
     wider = np.array([WIDER[kind] for kind in KINDS]) if len(design) > 1 else np.ones(len(KINDS))
-    belief = (width * np.max(design * wider, axis=1)) ** -2.0
+    prior = (width * np.max(design * wider, axis=1)) ** -2.0
     target = np.log([one.seconds for one in known])
     noise = np.array([one.noise for one in known])
     theta, spread = np.zeros(len(design)), LAYOUT_NOISE
     for _ in range(STEPS):
         slope = _shares(predict, theta @ design) @ design.T
         weight = 1 / (noise**2 + spread**2)
-        precision = slope.T @ (weight[:, None] * slope) + np.diag(belief)
+        precision = slope.T @ (weight[:, None] * slope) + np.diag(prior)
         residual = target - np.log(predict(theta @ design))
-        theta = theta + np.linalg.solve(precision, slope.T @ (weight * residual) - belief * theta)
+        theta = theta + np.linalg.solve(precision, slope.T @ (weight * residual) - prior * theta)
         excess = np.maximum((target - np.log(predict(theta @ design))) ** 2 - noise**2, 0).sum()
-        spread = float(np.sqrt((BELIEF_ROWS * LAYOUT_NOISE**2 + excess) / (BELIEF_ROWS + len(known))))
+        spread = float(np.sqrt((PRIOR_ROWS * LAYOUT_NOISE**2 + excess) / (PRIOR_ROWS + len(known))))
     covariance = np.linalg.inv(precision)
-    # What is not known of the factors, where it matters most among the rows; what they do not explain; other layouts; what repeats differ by.
+    # Variances: of the factors, in the row where it is largest; of the residuals; of other layouts; of repeats.
     doubt = float(np.max(np.einsum("ni,ij,nj->n", slope, covariance, slope)))
     unseen = UNSEEN_LAYOUTS if len({one.layout for one in known}) < ROWS_PER_FACTOR else 0.0
     sigma = min(float(np.sqrt(doubt + spread**2 + unseen**2 + float(np.median(noise)) ** 2)), max(width, spread))
@@ -286,9 +286,9 @@ def _shares(predict: Predict, logarithms: Values) -> Values:
 
 
 def _design(known: Sequence[Known], shares: Values) -> Values:
-    """Return which factors are one, shape [factors, 3]: rows of KINDS; one for all below ROWS_PER_FACTOR different layouts.
+    """Return which of KINDS share a factor, shape [factors, 3]; below ROWS_PER_FACTOR different layouts all do.
 
-    A kind whose share of the time hardly differs between the runs is not told apart from compute.
+    A kind whose share of the time hardly differs between the runs shares that of compute.
     """
     if len({one.layout for one in known}) < ROWS_PER_FACTOR:
         return np.ones((1, len(KINDS)))
@@ -299,7 +299,7 @@ def _design(known: Sequence[Known], shares: Values) -> Values:
 
 
 def report(lesson: Lesson) -> str:
-    """Return what was learned for people: measured beside predicted before and after, the factors, what did not count."""
+    """Return the report: measured against predicted before and after, the factors, the runs that did not count."""
     known = lesson.known
     measured, before = [one.seconds for one in known], [one.before for one in known]
 
@@ -342,17 +342,17 @@ def report(lesson: Lesson) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_learned(path: Path, lesson: Lesson, begun_with: Path | None) -> None:
-    """Write what runs taught as a constants file, on top of the one that the lesson began with."""
+def write_learned(path: Path, lesson: Lesson, base: Path | None) -> None:
+    """Write what was learned as a constants file: `base`, if any, with the learned factors and interval."""
     before = f'# Learned from runs, for `nlp-bench plan --constants`.\nschema = "{SCHEMA}"\n\n[time]\n'
-    if begun_with is not None:
+    if base is not None:
         try:
-            before = begun_with.read_text(encoding="utf-8")
+            before = base.read_text(encoding="utf-8")
         except OSError as error:
-            raise NlpBenchError(f"cannot read {begun_with}: {error.strerror}") from error
+            raise NlpBenchError(f"cannot read {base}: {error.strerror}") from error
     if "[interval]" in before or "\nscale_" in before:
         raise NlpBenchError(
-            f"{begun_with}: holds what was learned before; learn again from all runs, with the constants that calibrate wrote"
+            f"{base}: holds what was learned before; learn again from all runs, with the constants that calibrate wrote"
         )
     lines = [constant_line(f"scale_{kind}", factor, lesson.source) for kind, factor in lesson.factors.items()]
     head, mark, tail = before.partition("[time]\n")

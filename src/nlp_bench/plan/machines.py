@@ -1,4 +1,4 @@
-"""A system file, or the words that people name a GPU with, as the planner's machine: data sheets from benchmark/accelerators.toml."""
+"""A system file, or a GPU's name in any spelling, as the planner's machine: data sheets from benchmark/accelerators.toml."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _POWER = re.compile(r"(?<![0-9])(\d{3,4}) ?W\b", re.IGNORECASE)
 _CLOCK_OF_POWER = 0.4
 """Clock falls with the power limit to about this power: dynamic power is frequency x voltage^2, and voltage falls with frequency."""
 _SAME_SHEET = 0.05
-"""Of memory and peak: a GiB more or less, a clock as rounded by somebody else."""
+"""Relative difference of memory or peak that is still the same data sheet: a GiB more or less, a clock that is rounded differently."""
 _LINES = """  [[accelerator]]
   name = "VENDOR NAME"
   family = "NAME"
@@ -31,7 +31,7 @@ class Sheet:
 
     name: str
     generation: str
-    """Of GENERATIONS."""
+    """One of GENERATIONS."""
     half_flops: float
     """FLOP/s in bf16 (or fp16): attention and the output layer are not done in fewer bits."""
     peak_flops: float
@@ -70,7 +70,7 @@ def sheet_of(words: str, precision: str, memory_gib: float | None = None) -> She
 
 
 def _entry(words: str) -> Accelerator:
-    """Return the entry of exact words, or of the family that the words begin with: the SXM part unless they say another."""
+    """Return the entry of an exact name, or of the family that `words` begin with: the SXM part unless they name another."""
     try:
         found = variants(words)
     except UsageError:
@@ -105,7 +105,7 @@ def _peak(entry: Accelerator, number_format: str) -> float:
 
 
 def against_sheet(name: str, memory_gib: float, peak_bf16_tflops: float) -> tuple[str, ...]:
-    """Return what a system file says of its GPU that is more than 5 % off the data sheet, and which of the two is taken.
+    """Return where a system file is more than 5 % off its GPU's data sheet, and which of the two is used.
 
     Raises UsageError for a GPU that the table does not have.
     """
@@ -124,7 +124,7 @@ def against_sheet(name: str, memory_gib: float, peak_bf16_tflops: float) -> tupl
 def machine_of(system: System, constants: Constants, precision: str) -> Machines:
     """Return the machine that a system file describes, every field a number (arrays of shape []).
 
-    What `nlp-bench plan calibrate` measured (table [machine] of a constants file) stands in for the data sheet where its name is
+    What `nlp-bench plan calibrate` measured (table [machine] of a constants file) replaces the data sheet where its name is
     the GPU's, or where the system is a CPU's. Raises UsageError for a GPU that neither knows, a system without [gpu], and one whose
     [network] has no bandwidth; the message says what to write.
     """

@@ -1,4 +1,4 @@
-"""The published measurements near a configuration: the nearest with every difference, the same one, and what lies outside of all."""
+"""The published measurements near a configuration: the nearest with every difference, the same one, and what is outside of all."""
 
 import csv
 import math
@@ -13,7 +13,7 @@ from nlp_bench.plan.problem import Problem, Sizes
 POINTS = "reports/reference/published_points/points.csv"
 """The published measurements, by their place in a checkout."""
 MEGATRON = ("megatron", "nemo", "internevo", "primus", "bloom", "gpt-neox")
-"""Words in the names of frameworks that train as this package's trainer does: tensor, pipeline and data parallel."""
+"""Parts of the names of frameworks that train as this package's trainer does: tensor, pipeline and data parallel."""
 MAX_NEAR = 4
 LABELS = {
     "params_b": ("10^9 parameters", 1.0),
@@ -28,7 +28,7 @@ LABELS = {
     "gpus_per_node": ("GPUs per node", 0.5),
     "internode_gbps_per_node": ("Gbit/s per node", 0.25),
 }
-"""Column -> its name for people, and what a factor of two in it counts."""
+"""Column to its label and the weight of a factor of two in it."""
 RANGES = {
     "n_gpus": "number of GPUs",
     "params_b": "model size in 10^9 parameters",
@@ -41,8 +41,8 @@ RANGES = {
     "gpus_per_node": "GPUs per node",
     "internode_gbps_per_node": "network of a node in Gbit/s",
 }
-"""Columns whose published range is looked at."""
-_OTHER_GPU, _OTHER_GENERATION, _OTHER_WORD = 0.5, 3.0, 0.5
+"""Columns whose published range is checked."""
+_OTHER_GPU, _OTHER_GENERATION, _OTHER_SETTING = 0.5, 3.0, 0.5
 _SAME_SIZE = 0.02
 Point = dict[str, str]
 """One row of the file of points."""
@@ -73,9 +73,9 @@ class Near:
     tokens_per_second_per_gpu: float | None
     """Measured, as published; None where it is not."""
     distance: float
-    """Factors of two in which sizes differ, weighted by LABELS, and a share for each other word."""
+    """Factors of two in which sizes differ, weighted by LABELS, and a share for each setting that differs."""
     differences: tuple[str, ...]
-    """In what it differs from the offer: "GPUs 1024 (offer 384)"."""
+    """Differences from the offer: "GPUs 1024 (offer 384)"."""
     source: str
     """Where it was published."""
 
@@ -132,12 +132,12 @@ def number(row: Point, column: str) -> float | None:
 
 
 def generation(gpu: str) -> str:
-    """Return the word that variants of one chip share: A100 of "NVIDIA A100-SXM4-40GB"."""
+    """Return the name that variants of one chip share: A100 of "NVIDIA A100-SXM4-40GB"."""
     words = gpu.upper().replace("NVIDIA", " ").replace("-", " ").replace("_", " ").split()
     return words[0] if words else ""
 
 
-def is_kin(row: Point) -> bool:
+def is_of_family(row: Point) -> bool:
     """Whether a point was measured with a framework of the trainer's family."""
     framework = (row.get("framework") or "").lower()
     return any(word in framework for word in MEGATRON)
@@ -151,7 +151,7 @@ def _same_gpu(one: str, other: str) -> bool:
 def nearest(offer: Offered, rows: Sequence[Point], most: int = MAX_NEAR) -> tuple[Near, ...]:
     """Return the nearest points of the framework's family, not two of one configuration."""
     found: dict[tuple[str | None, ...], tuple[float, Point]] = {}
-    far = sorted(((_distance(offer, row), row) for row in rows if is_kin(row)), key=lambda pair: pair[0])
+    far = sorted(((_distance(offer, row), row) for row in rows if is_of_family(row)), key=lambda pair: pair[0])
     for distance, row in far:
         found.setdefault(tuple(row.get(name) for name in ("model", "gpu", "framework", *LABELS)), (distance, row))
     return tuple(
@@ -179,8 +179,8 @@ def _distance(offer: Offered, row: Point) -> float:
     gpu = row.get("gpu") or ""
     total += _OTHER_GENERATION if generation(gpu) != generation(offer.gpu) else 0
     total += _OTHER_GPU if not _same_gpu(gpu, offer.gpu) else 0
-    total += _OTHER_WORD * (offer.recompute != (row.get("recompute") or offer.recompute))
-    return total + _OTHER_WORD * (offer.precision not in (row.get("precision") or ""))
+    total += _OTHER_SETTING * (offer.recompute != (row.get("recompute") or offer.recompute))
+    return total + _OTHER_SETTING * (offer.precision not in (row.get("precision") or ""))
 
 
 def _differences(offer: Offered, row: Point) -> Iterable[str]:
@@ -201,11 +201,11 @@ def _differences(offer: Offered, row: Point) -> Iterable[str]:
 
 
 def measured_by_others(problem: Problem, sizes: Sizes, report_s: float, rows: Sequence[Point]) -> tuple[str, ...]:
-    """Return a sentence for each of `rows` that has this configuration on these GPUs and this fabric, beside its prediction."""
+    """Return a sentence for each of `rows` that has this configuration on these GPUs and this fabric, with its prediction."""
     wanted = offered(problem, sizes)
     per_report = problem.tokens / problem.tokens_per_iteration
     found = []
-    for point in (row for row in rows if is_kin(row) and _is_same(row, wanted)):
+    for point in (row for row in rows if is_of_family(row) and _is_same(row, wanted)):
         measured_s = (number(point, "iter_time_s") or math.nan) * per_report
         share = 100 * (report_s / measured_s - 1)
         found.append(
@@ -223,22 +223,22 @@ def _is_same(point: Point, wanted: Offered) -> bool:
 
 
 def extrapolated(offer: Offered, rows: Sequence[Point]) -> Iterator[str]:
-    """Yield a sentence for each thing in which the offer lies outside of the points of its GPU and framework family."""
-    kin = [row for row in rows if is_kin(row)]
-    frameworks = sorted({row["framework"] for row in kin if row.get("framework")})
+    """Yield a sentence per thing in which the offer lies outside the points of its GPU and framework family."""
+    family = [row for row in rows if is_of_family(row)]
+    frameworks = sorted({row["framework"] for row in family if row.get("framework")})
     yield (  # no point is of this trainer; software alone moved identical configurations
         "software: the measurements are of other trainers on the same libraries "
         f"({', '.join(frameworks) or 'none of this family'}); identical published configurations differ by 3 % in the "
         "median and 19 % at most between software versions, dates and sites"
     )
-    own = [row for row in kin if generation(row.get("gpu") or "") == generation(offer.gpu)]
+    own = [row for row in family if generation(row.get("gpu") or "") == generation(offer.gpu)]
     where = f"on {generation(offer.gpu)}"
     if not own:
         yield (
             f"GPU type: no published measurement {where}; its constants follow from the data sheet and other GPUs, and the "
             "90 % interval is wider where no chip of its generation was fitted (docs/accuracy.md)"
         )
-        own, where = kin, "on any GPU"
+        own, where = family, "on any GPU"
     for column, name in RANGES.items():
         if column in {"vpp", "cp"} and offer.numbers[column] == 1:
             continue  # not used, which publications do not always say

@@ -36,10 +36,10 @@ class Outlook:
     """Memory of the GPU."""
     fits: str
     doubts: tuple[str, ...] = ()
-    """What the system file says of its GPU that its data sheet does not."""
+    """Where the system file contradicts its GPU's data sheet."""
 
     def line(self) -> str:
-        """Return the prediction as one line for a person."""
+        """Return the prediction as one line of text."""
         return (
             f"predicted report time {self.report_s:.0f} s (90 % interval {self.low_s:.0f} to {self.high_s:.0f} s), "
             f"{self.memory_line()}, fits: {self.fits}; all iterations {self.iterations_s / 60:.0f} min"

@@ -12,11 +12,11 @@ from nlp_bench.plan.search.search import Search
 from nlp_bench.show.chart import EXCLUDED, LIMIT, Band, Chart, Rule, Series, Shape
 
 MAX_TIMES, MAX_FILL = 4.0, 1.5
-"""What is left out: more than so many times the shortest time, or so many times the GPU's memory."""
+"""Multiples of the shortest time and of the GPU's memory above which a configuration is not drawn."""
 MAX_CAUSES = 4
 """Causes with a colour of their own."""
 GRID = 160
-"""Of the dots in one cell of this many by as many the first is drawn."""
+"""Cells along each axis; of the dots in one cell the first is drawn."""
 OTHER, BEST = 5, 4
 """Colours."""
 
@@ -56,7 +56,7 @@ def plan_chart(answer: Answer) -> Chart:
 
 
 def causes(found: Forecast, number: int) -> npt.NDArray[np.str_]:
-    """Return what costs each configuration most besides the work itself; shape [number]."""
+    """Return the largest cost of each configuration besides the work itself; shape [number]."""
     names = [name for name in found.seconds.parts if name not in PRODUCTIVE] or list(found.seconds.parts)
     parts = np.stack([np.broadcast_to(found.seconds.parts[name], (number,)) for name in names])
     return np.asarray(np.asarray(names)[parts.argmax(axis=0)])
@@ -69,8 +69,8 @@ def _cells(values: Numbers) -> Codes:
 
 def _dots(problem: Problem, found: Search, chosen: Codes, memory: Numbers, times: Numbers) -> list[Series]:
     """Return the dots by what costs them most, the most frequent cause first."""
-    again = forecast(found.space.legal.take(chosen), problem.constants)  # the search keeps no parts
-    reasons = causes(again, len(chosen))
+    forecasts = forecast(found.space.legal.take(chosen), problem.constants)  # the search keeps no parts
+    reasons = causes(forecasts, len(chosen))
     names, counts = np.unique(reasons, return_counts=True)
     common = [str(name) for name in names[np.argsort(-counts, kind="stable")]]
     groups: list[tuple[tuple[str, ...], str, int]] = [

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def year_of(version: str) -> float | None:
-    """Return the year, with its fraction, that a software version tells: 2022-02-25, 25.04, MLPerf v3.1; None where it tells none."""
+    """Return the year, with its fraction, of a software version: 2022-02-25, 25.04, MLPerf v3.1; None where it has none."""
     if found := re.search(r"MLPerf v(\d)\.(\d)", version):  # v3.0 was June 2023, two rounds a year
         return 2020.4 + float(found[1]) + 0.5 * float(found[2])
     if found := re.search(r"(20\d\d)-(\d\d)", version):
@@ -64,29 +64,29 @@ def cell(row: Mapping[str, str], name: str, otherwise: float | None = None) -> f
 
 
 _MEASURES = ("gpu_mem_gb", "internode_gbps_per_node")
-"""Columns that count nothing: GB and Gbit/s have fractions."""
+"""Columns that may hold fractions: GB and Gbit/s."""
 _MOST = 1e9
 
 
 def yes(row: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
-    """Return whether a cell says so; a blank is `otherwise`."""
+    """Return whether a cell is true; a blank is `otherwise`."""
     return otherwise if not row[name] else row[name] not in {"0", "0.0", "no", "false", "False"}
 
 
 def stated_memory(words: str) -> float | None:
-    """Return the GiB that a GPU's name tells."""
+    """Return the GiB in a GPU's name."""
     found = re.search(r"(\d{2,3}) ?G", words)
     return float(found[1]) if found else None
 
 
 EXPERTS = ("num_experts", "topk", "expert_ffn", "shared_expert_ffn")
 REFUSED_COLUMNS = ("ep", *EXPERTS, "dense_layers", "head_dim", "attention", "sliding_window")
-"""Columns that are read for this alone."""
+"""Columns that are read only to refuse what is not predicted."""
 _PLAIN_ATTENTION = ("mha", "gqa", "mqa")
-"""Words for what `kv_heads` says."""
+"""Kinds of attention that `kv_heads` describes."""
 
 _NONE = ("", "0", "1")
-"""Counts that say that there are none."""
+"""Cells that mean none."""
 
 
 def check_known(row: Mapping[str, str]) -> None:
@@ -159,7 +159,7 @@ def spread_of(
         "global_batch_size": batch,
         "first_layers": ends,
         "last_layers": ends,
-        # the word that the cell holds; other words and a blank are none
+        # what the cell names; any other word and a blank are none
         "recompute": max(
             (place for place, word in enumerate(RECOMPUTE) if word in row["recompute"].lower()), default=0
         ),
@@ -209,11 +209,11 @@ _KINDS = {
     "zero-3": "parameters", "zero3": "parameters", "fsdp": "parameters", "fsdp2": "parameters", "hsdp": "parameters",
     "full_shard": "parameters", "hybrid_shard": "parameters",
 }  # fmt: skip
-"""Words of the column `sharding`, and what they share out; a number after = or "over" is the ranks that hold one share each."""
+"""Words of the column `sharding`, and what they shard; a number after = or "over" is the size of the group."""
 
 
 def _sharding_words(text: str) -> tuple[set[str], str | None]:
-    """Return the known words of a cell and the ranks of a group that it tells; raises UsageError for any other word."""
+    """Return the known words of a cell and the group size that it states; raises UsageError for any other word."""
     plain = re.sub(r"over all[- ]?dp\b", "", text.lower())
     group = re.search(r"(?:=|\bover) ?(\d+)\b", plain)
     words = set(re.findall(r"[^\s+,/]+", plain.replace(group[0], " ") if group else plain))
@@ -267,7 +267,7 @@ OPTIONAL = (
     "kv_heads", "gated_mlp", "gpu_mem_gb", "gpus_per_node", "internode_gbps_per_node", "vpp", "cp", "dp", "recompute",
     "sequence_parallel", "distributed_optimizer", "sharding", "framework", "software_version", *REFUSED_COLUMNS,
 )  # fmt: skip
-"""Columns that are read where they are, the last of them to refuse what is not modelled; nothing else is."""
+"""Optional columns, the last of them read to refuse what is not modelled; others are ignored."""
 _GBIT_PER_GPU = {"ampere": 200.0, "other": 200.0}
 """Adapters of the reference designs (DGX A100: 200 Gbit/s for each GPU; DGX H100, GB200 NVL72: 400), where a row does not say."""
 
@@ -333,7 +333,7 @@ def points_of(rows: Sequence[Mapping[str, str]], constants: Constants) -> Points
 
 
 def or_reason(make: Callable[..., T], *arguments: Any) -> T | str:
-    """Return what is made, or the reason why it cannot be."""
+    """Return what `make` returns, or the reason why it cannot."""
     try:
         return make(*arguments)
     except NlpBenchError as error:
@@ -408,7 +408,7 @@ def _stacked(rows: Sequence[Mapping[str, Any]]) -> Configurations:
 
 
 COLUMNS = ("id", "iter_time_s", "iter_time_s_lo90", "iter_time_s_hi90", "peak_mem_gb", "fits", "away", "refused")
-"""away: in what the row is away from what was fitted, which widens its interval; refused: why nothing is predicted."""
+"""away: how the row differs from the fitted rows, which widens its interval; refused: why nothing is predicted."""
 _GB = 1e9
 
 
@@ -455,7 +455,7 @@ def _cells(points: Points, found: Forecast, constants: Constants) -> dict[str, d
 def published_as(traits: Sequence[Framework], name: str, year: float | None, sharding: str, generation: str) -> int:
     """Return the position of the entry that a published framework's name means.
 
-    A name of no entry falls to its family: full sharding to PyTorch's FSDP (or ZeRO-3, by its word), all else to Megatron-LM.
+    A name without an entry is taken for one of its family: full sharding for PyTorch's FSDP (or ZeRO-3, where `sharding` names it), all else for Megatron-LM.
     """
     for place, one in enumerate(traits):
         dated = one.since > 0 or one.before < float("inf")  # what has no date is neither before nor since anything

@@ -1,4 +1,4 @@
-"""What is planned: a model on a machine, the batch that stays as it is, and what a person holds fixed."""
+"""What is planned: a model on a machine, the batch that stays as it is, and what the user fixes."""
 
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -247,7 +247,7 @@ class Fixed:
 
     @property
     def given(self) -> dict[str, Any]:
-        """What is held fixed, by name."""
+        """What is fixed, by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
@@ -269,7 +269,7 @@ class Problem:
     tokens: int
     precision: str
     recompute: tuple[str, ...]
-    """Words that are searched."""
+    """Recompute settings that are searched."""
     frozen_recompute: bool
     """Whether the benchmark's rules freeze it."""
     fixed: Fixed = field(default_factory=Fixed)
@@ -282,7 +282,7 @@ class Problem:
 
     @property
     def usual_batch_size(self) -> int | None:
-        """The batch of model and system when none is asked for; None where their default layout gives none."""
+        """The default batch of model and system; None where their default layout gives none."""
         try:
             return default_batch(self.model, self.system)
         except UsageError:
@@ -307,7 +307,7 @@ class Problem:
         }
 
     def configurations(self, columns: Columns) -> Configurations:
-        """Return the configurations that columns of sizes and switches describe; numbers stand for all of them."""
+        """Return the configurations that columns of sizes and switches describe; a number applies to all of them."""
         tensor, pipeline, context = (np.asarray(columns[name], dtype=np.float64) for name in ("tp", "pp", "cp"))
         num_gpus = np.asarray(columns.get("nodes", self.nodes), dtype=np.float64) * self.gpus_per_node
         data = num_gpus / (tensor * pipeline * context)
@@ -338,9 +338,9 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
     precision: str | None = None,
     fixed: Fixed | None = None,
 ) -> Problem:
-    """Put a question together; what is not given is as the model and system files have it. Raises UsageError on what is no question."""
+    """Put a question together; what is not given is as the model and system files have it. Raises UsageError where they do not go together."""
     system = _with_gpus(_as_measured(system, constants), gpus_per_node or system.layout_of(model).gpus_per_node)
-    # what the trainer has where none is asked for
+    # the trainer's default
     precision = precision_of(precision or ("fp32" if system.accelerator == "cpu" else model.training.precision))
     fixed = fixed or Fixed()
     nodes = nodes or proposed_layout(model, system)["nodes"]
@@ -378,13 +378,13 @@ def with_sequence_length(model: Model, length: int | None) -> Model:
 
 
 def proposed_layout(model: Model, system: System) -> dict[str, Any]:
-    """Return what a run has when nothing is named, by the fields of Layout: the system's for this model, else the model's defaults."""
+    """Return the layout of a run without options, by the fields of Layout: the system's for this model, else the model's defaults."""
     layout = system.layout_of(model)
     return vars(layout) | {"gpus_per_node": layout.gpus_per_node or system.gpus_per_node}
 
 
 def default_batch(model: Model, system: System) -> int:
-    """Return the global batch that a run has when nothing is named, by which the benchmark is defined: dp x micro batch x GAS.
+    """Return the global batch of a run without options, by which the benchmark is defined: dp x micro batch x GAS.
 
     Raises UsageError where the default layout does not divide the system's GPUs.
     """
@@ -442,7 +442,7 @@ def _gpu_systems() -> list[str]:
 
 
 def searched_recompute(own: str, fixed: str | None, *, frozen: bool) -> tuple[str, ...]:
-    """Return the words to search: none and selective are one in this trainer, whose attention kernels store no scores."""
+    """Return the settings to search: none and selective are the same in this trainer, whose attention kernels store no scores."""
     if fixed == "any":
         return ("none", "selective", "full")
     if fixed is not None:

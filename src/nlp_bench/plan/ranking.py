@@ -39,7 +39,7 @@ class Row:
     fits: str
     """yes, tight or no."""
     rank: int | None = None
-    """Place among the layouts that fit, from 1; None: it is none of them."""
+    """Rank among the layouts that fit, from 1; None: it is not one of them."""
     published: bool = False
     """Whether it is the configuration that the model file proposes."""
 
@@ -68,7 +68,7 @@ def costs(shares: dict[str, float]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the planner says to one question."""
+    """The planner's answer to one problem."""
 
     problem: Problem
     search: Search
@@ -83,13 +83,13 @@ class Answer:
     smallest: Row | None = None
     """Where none fits: the one that needs the least memory."""
     notes: tuple[str, ...] = ()
-    """What the prediction takes for granted."""
+    """Assumptions of the prediction."""
     measured: tuple[str, ...] = ()
-    """What others have measured in the model file's own configuration, beside its prediction."""
+    """Published measurements of the model file's own configuration, with its prediction."""
     rehearsed: tuple[str, ...] = ()
-    """What the rehearsals of the best found, where they were asked for."""
+    """Findings of rehearsals of the best, where they were requested."""
     extrapolated: tuple[str, ...] = ()
-    """In what the best one lies outside of the published measurements."""
+    """Where the best one lies outside the published measurements."""
 
 
 def answer(problem: Problem, *, top: int) -> Answer:
@@ -180,8 +180,8 @@ def predicted(c: Configurations, constants: Constants, tokens: int, per_iteratio
     for place in range(count):
         one = row(figures, place)
         shares = {name: part / one["iteration_s"] for name, part in row(found.seconds.parts, place).items()}
-        held = {name: part / GIB for name, part in row(memory.parts, place).items()}
-        yield one | {"shares": _sorted(shares), "memory_parts_gib": _sorted(held)}
+        memory_parts = {name: part / GIB for name, part in row(memory.parts, place).items()}
+        yield one | {"shares": _sorted(shares), "memory_parts_gib": _sorted(memory_parts)}
 
 
 def is_published(sizes: Sizes, problem: Problem) -> bool:
@@ -194,7 +194,7 @@ def _sorted(parts: dict[str, float]) -> dict[str, float]:
 
 
 def _rates(problem: Problem) -> str:
-    """Return the rates of one GPU that the prediction starts from, and what the system file says against them."""
+    """Return the rates of one GPU that the prediction starts from, and where the system file contradicts them."""
     machine, gpu = problem.machines, problem.system.gpu
     assert gpu is not None  # noqa: S101  # a problem has one
     said = (
@@ -208,7 +208,7 @@ def _rates(problem: Problem) -> str:
 
 
 def notes(problem: Problem) -> list[str]:
-    """Return what the prediction takes for granted."""
+    """Return the assumptions of the prediction."""
     gpu, network, shape = problem.system.gpu, problem.system.network, problem.model.architecture
     assert gpu is not None  # noqa: S101  # a problem has one
     usual = problem.global_batch_size == problem.usual_batch_size
@@ -229,7 +229,7 @@ def notes(problem: Problem) -> list[str]:
 
 
 def ranking(problem: Problem, *, top: int) -> Answer:
-    """Return the `top` best configurations with what others have measured near them.
+    """Return the `top` best configurations with the published measurements near them.
 
     Raises UsageError, with what would work, where none is legal.
     """
@@ -242,7 +242,7 @@ def ranking(problem: Problem, *, top: int) -> Answer:
 
 
 def beyond_published(answer: Answer, points: Sequence[Point] | None) -> tuple[str, ...]:
-    """Return a sentence for each thing in which the best configuration lies outside of the published `points`.
+    """Return a sentence per thing in which the best configuration lies outside the published `points`.
 
     None where nothing fits, where the machine itself was measured (`plan calibrate`), or where there are no published points.
     """

@@ -38,7 +38,7 @@ def row_record(row: Row | None) -> dict[str, Any] | None:
     return {**found, "time_shares": row.shares, "memory_parts_gib": row.memory_parts_gib}
 
 
-def _asked(problem: Problem, kind: str) -> dict[str, Any]:
+def _problem_record(problem: Problem, kind: str) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "kind": kind,
@@ -61,7 +61,7 @@ def plan_record(answer: Answer) -> dict[str, Any]:
     """Return the answer to: what is the best configuration."""
     found = answer.search
     return {
-        **_asked(answer.problem, "plan"),
+        **_problem_record(answer.problem, "plan"),
         "searched": {
             "layouts": found.space.num_layouts,
             "legal_layouts": found.space.num_legal_layouts,
@@ -84,9 +84,9 @@ def plan_record(answer: Answer) -> dict[str, Any]:
 
 
 def why_record(why: Why) -> dict[str, Any]:
-    """Return what is to be said of one configuration."""
+    """Return the explanation of one configuration."""
     return {
-        **_asked(why.problem, "why"),
+        **_problem_record(why.problem, "why"),
         "sizes": sizes_record(why.sizes),
         "legal": not why.broken,
         "broken_rules": dict(why.broken),
@@ -102,7 +102,7 @@ def why_record(why: Why) -> dict[str, Any]:
 def nodes_record(found: Nodes) -> dict[str, Any]:
     """Return the answer to: how many nodes within this time."""
     return {
-        **_asked(found.problem, "time"),
+        **_problem_record(found.problem, "time"),
         "limit_s": found.limit_s,
         "within": row_record(found.within),
         "margin": found.margin,
@@ -115,7 +115,7 @@ def nodes_record(found: Nodes) -> dict[str, Any]:
 def size_record(found: Recommendation) -> dict[str, Any]:
     """Return the answer to: how large a model in these days."""
     return {
-        **_asked(found.problem, "size"),
+        **_problem_record(found.problem, "size"),
         "model": None,
         "global_batch_size": None,
         "days": found.days,

@@ -22,7 +22,7 @@ SETS = {
     "systemParameter": ("system", "nodes", "gpus_per_node"),
     "executeset": ("nlp_bench",),
 }
-"""Parameters by their set; all others are of tuningParameter."""
+"""Parameter set to the parameters in it; all others are in tuningParameter."""
 
 
 def shortlist(answer: Answer, points: int = POINTS) -> list[Row]:
@@ -40,7 +40,7 @@ def shortlist(answer: Answer, points: int = POINTS) -> list[Row]:
 def sweep_text(rows: list[Row], problem: Problem, *, model: str, system: str) -> str:
     """Return the text of a workflow that runs each row as one point; `jube run FILE` takes it as it is.
 
-    It is benchmark/jube/nlp_benchmark.yaml with its paths made absolute and parameters set behind `init_with`, which JUBE 2.5.1
+    It is benchmark/jube/nlp_benchmark.yaml with its paths made absolute and parameters set after `init_with`, which JUBE 2.5.1
     and 2.7.1 let a set override. Raises UsageError where the workflow has no parameter for what was planned.
     """
     root = catalog.root()

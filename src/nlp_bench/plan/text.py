@@ -10,9 +10,9 @@ from nlp_bench.plan.why import Why
 from nlp_bench.show.table import TEXT, Column, Style, shown, tokens_in_words
 
 MARK = "*"
-"""Stands behind the rank of the published configuration."""
+"""Follows the rank of the published configuration."""
 WIDTH = 120
-"""Letters of a sentence's line on a terminal."""
+"""Columns at which sentences are wrapped on a terminal."""
 
 
 def say(style: Style, *sentences: str) -> list[str]:
@@ -23,7 +23,7 @@ def say(style: Style, *sentences: str) -> list[str]:
 
 
 def question(problem: Problem) -> str:
-    """Return what is asked, in one line."""
+    """Return the problem in one line."""
     gpu = problem.system.gpu.name if problem.system.gpu else ""
     machine = f"{problem.nodes} nodes x {problem.gpus_per_node} {gpu} = {problem.num_gpus} GPUs"
     return f"{problem.model.name} on {problem.system.name}, {machine}, {batch(problem)}: predicted, not measured"
@@ -63,12 +63,12 @@ def columns(rows: Sequence[Row]) -> list[Column]:
 
 
 def column(heading: str, cells: Iterable[object], *, is_text: bool = False) -> Column:
-    """Return a column of anything that has a text."""
+    """Return a column of cells, as text."""
     return Column(heading=heading, cells=tuple(str(cell) for cell in cells), is_text=is_text)
 
 
 def digits(value: float) -> str:
-    """Return a number with three digits at least, none behind the point from a thousand on."""
+    """Return a number with three digits at least, without decimals from a thousand on."""
     return f"{value:.{0 if value >= 1000 else 1 if value >= 100 else 2}f}"
 
 
@@ -92,7 +92,7 @@ def seconds(row: Row) -> str:
     return f"{digits(row.report_s)} s ({digits(row.low_s)}-{digits(row.high_s)} s)"
 
 
-def held(row: Row) -> str:
+def memory_parts(row: Row) -> str:
     """Return what the memory is spent on."""
     return ", ".join(f"{name} {part:.1f} GiB" for name, part in row.memory_parts_gib.items() if part >= 0.05)
 
@@ -188,7 +188,7 @@ def _searched(answer: Answer) -> list[str]:
 
 
 def _published(answer: Answer) -> list[str]:
-    # only the benchmark's models stand for a published run
+    # only the benchmark's models have a published run
     kind = "published" if answer.problem.frozen_recompute else "default"
     default = f"the default of model {answer.problem.model.name}, {MARK}" if kind == "published" else MARK
     row, name = answer.published, f"{kind} configuration ({default})"
@@ -198,13 +198,13 @@ def _published(answer: Answer) -> list[str]:
         place = {"no": "does not fit", "tight": "may fit"}[row.fits] + f" ({row.memory})"
     else:
         place = f"rank {row.rank} of {len(answer.search.ranked)} layouts that fit"
-    said = f"{name}: {seconds(row)} predicted, {place}"
+    text = f"{name}: {seconds(row)} predicted, {place}"
     if not answer.rows:
-        return [said]
+        return [text]
     best = answer.rows[0]
     if best.published:
-        return [f"{said}; it is the best"]
-    return [f"{said}; best: {digits(best.report_s)} s, {best.report_s / row.report_s:.2f} times as long"]
+        return [f"{text}; it is the best"]
+    return [f"{text}; best: {digits(best.report_s)} s, {best.report_s / row.report_s:.2f} times as long"]
 
 
 def _tight(answer: Answer) -> list[str]:
@@ -224,7 +224,7 @@ def _nothing(answer: Answer) -> list[str]:
     help_ += ["leaving a fixed size free"] if problem.fixed.given else []
     return [
         f"none surely fits: the least memory is {row.memory}: {row.sizes.layout}; {switches(row)}",
-        f"the greatest parts of it: {held(row)}",
+        f"the greatest parts of it: {memory_parts(row)}",
         f"what would help: {', '.join(help_)}, or GPUs with more memory",
     ]
 
@@ -292,7 +292,7 @@ def _days(size: Size) -> str:
 
 
 def why_lines(why: Why, style: Style) -> list[str]:
-    """Return what is to be said of one configuration."""
+    """Return the explanation of one configuration."""
     heading = f"{why.sizes.layout}; {', '.join(why.sizes.switches.values())}"
     body = [f"illegal, {name}: {text}" for name, text in why.broken]
     body += [f"legal with {change.text}: {seconds(change.row)}, {change.row.memory}" for change in why.changes]
@@ -304,7 +304,7 @@ def _legal(why: Why, row: Row) -> list[str]:
     shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in row.shares.items() if share >= 0.005)
     return [
         _verdict(why, row),
-        f"memory: {row.memory}, fits: {row.fits}: {held(row)}",
+        f"memory: {row.memory}, fits: {row.fits}: {memory_parts(row)}",
         f"time: {row.iteration_s:.4g} s per iteration, {row.tokens_per_second:.0f} tokens/s: {shares}",
         *_against_best(why, row),
         *_changes(why, row),
@@ -315,11 +315,11 @@ def _verdict(why: Why, row: Row) -> str:
     if why.rank is None:
         state = "legal, but does not fit" if row.fits == "no" else "legal, but may not fit"
         return f"{state}: {row.memory}; {seconds(row)} if it did"
-    said = f"legal, fits, rank {why.rank} of {why.num_ranked} layouts: {seconds(row)}"
+    text = f"legal, fits, rank {why.rank} of {why.num_ranked} layouts: {seconds(row)}"
     if why.best is None or why.best.report_s >= row.report_s * 0.999:
-        return f"{said}, as fast as the best"
+        return f"{text}, as fast as the best"
     causes = [f"{name} {cost:+.0f} s" for name, cost in why.costs.items() if cost >= 0.01 * row.report_s]
-    return f"{said}, {row.report_s / why.best.report_s:.2f} times the best" + (
+    return f"{text}, {row.report_s / why.best.report_s:.2f} times the best" + (
         f" because of {', '.join(causes)}" if causes else ""
     )
 

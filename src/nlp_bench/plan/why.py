@@ -24,10 +24,10 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Why:
-    """What is to be said of one configuration."""
+    """The explanation of one configuration."""
 
     problem: Problem
-    """The question, without what the configuration fixes."""
+    """The problem, without what the configuration fixes."""
     sizes: Sizes
     broken: tuple[tuple[str, str], ...]
     """Rules that it breaks, with their arithmetic; empty: it is legal."""
@@ -55,7 +55,7 @@ class Why:
 
 
 def explain(problem: Problem) -> Why:
-    """Explain the model file's configuration, changed by what the problem holds fixed."""
+    """Explain the model file's configuration with what the problem fixes."""
     wanted = target(problem)
     words = searched_recompute(problem.model.training.recompute, None, frozen=problem.frozen_recompute)
     free = replace(problem, fixed=Fixed(), recompute=tuple(dict.fromkeys([*words, wanted["recompute"]])))
@@ -78,7 +78,7 @@ def explain(problem: Problem) -> Why:
 
 
 def target(problem: Problem) -> dict[str, Any]:
-    """Return the model file's sizes and switches, changed by what the problem holds fixed."""
+    """Return the model file's sizes and switches with what the problem fixes."""
     given = {name: value for name, value in problem.fixed.given.items() if name != "gas"}
     wanted = {**problem.published, **given}
     if "sequence_parallel" not in given or wanted["tp"] == 1:  # with one rank the trainer switches it off
@@ -95,8 +95,8 @@ def _steps(problem: Problem, sizes: Sizes) -> list[tuple[str, str]]:
     if gas is None or sizes.dp * sizes.micro_batch_size * gas == sizes.global_batch_size:
         return []
     product = f"{sizes.dp}*{sizes.micro_batch_size}*{gas} = {sizes.dp * sizes.micro_batch_size * gas}"
-    said = f"global_batch_size = {sizes.global_batch_size} is not dp*micro_batch_size*gas = {product}"
-    return [("GAS", f"{said}; leave --gas out")]
+    broken = f"global_batch_size = {sizes.global_batch_size} is not dp*micro_batch_size*gas = {product}"
+    return [("GAS", f"{broken}; leave --gas out")]
 
 
 def _changes(one: Configurations, found: Search, problem: Problem, row: Row | None) -> list[Change]:

@@ -112,7 +112,7 @@ def element_bytes(c: Configurations) -> Numbers:
 
 
 def is_float16(c: Configurations) -> Flags:
-    """Whether the loss is scaled, and every step asks all ranks for an overflow."""
+    """Whether the loss is scaled, and every step checks all ranks for an overflow."""
     return np.asarray(c.precision == PRECISIONS.index("fp16"))
 
 
@@ -133,7 +133,7 @@ WIDEST_HEAD = 256
 def keeps_scores(c: Configurations) -> Flags:
     """Whether attention runs as separate products and keeps its scores: torch's memory-efficient kernel has no grouped queries.
 
-    It stands in where flash attention does not apply: in float32, and with heads wider than 256. Source: torch's
+    It is used where flash attention does not apply: in float32, and with heads wider than 256. Source: torch's
     aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
     """
     grouped = c.network.num_query_groups != c.network.num_attention_heads

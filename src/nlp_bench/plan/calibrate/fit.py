@@ -16,9 +16,9 @@ from nlp_bench.plan.calibrate.record import Calibration, Measurement
 Values = npt.NDArray[np.float64]
 OUTLIER = 0.05
 """Residual of the logarithm from which a measurement counts less (soft L1)."""
-BELIEF = 1.0
-"""Standard deviation of the logarithm of what is expected of a constant that shapes a curve: a factor of e; keeps those finite on
-which the measurements say nothing."""
+PRIOR = 1.0
+"""Standard deviation of the logarithm in the prior of a constant that shapes a curve: a factor of e; keeps those finite that the
+measurements do not determine."""
 CAUSAL_BOTH = 3.5 / 6
 """Causal forward with backward / forward with backward of the full square (3 x): half of the scores, computed once more in the
 backward pass (Dao 2023, FlashAttention-2, https://arxiv.org/abs/2307.08691, section 4.1: backward = 2.5 x forward)."""
@@ -33,7 +33,7 @@ class Constant:
     unit: str
     """Empty for a plain factor."""
     error: float | None
-    """Standard error / value, from the residuals; None where it cannot be told."""
+    """Standard error / value, from the residuals; None where it cannot be estimated."""
     number: int
     """Measurements behind it."""
     misfit: float | None = None
@@ -80,7 +80,7 @@ def _products(rows: Sequence[Measurement], bandwidth: float, precision: str) -> 
 
     start = np.log([np.max(flops / seconds), 1.0])
     names = ((f"product_flops_per_s.{precision}", "FLOP/s"), (f"product_traffic.{precision}", ""))
-    return _fitted(names, predict, start, seconds, believed=(1,))
+    return _fitted(names, predict, start, seconds, with_prior=(1,))
 
 
 def _attention(rows: Sequence[Measurement], precision: str) -> list[Constant]:
@@ -98,7 +98,7 @@ def _attention(rows: Sequence[Measurement], precision: str) -> list[Constant]:
     start = np.log([np.max(flops / seconds), 100.0, 10.0])
     units = {"attention_flops_per_s": "FLOP/s", "attention_short": "tokens", "attention_narrow": "entries"}
     names = [(f"{name}.{precision}", unit) for name, unit in units.items()]
-    return _fitted(names, predict, start, seconds, believed=(1, 2))
+    return _fitted(names, predict, start, seconds, with_prior=(1, 2))
 
 
 def _all_reduce(rows: Sequence[Measurement]) -> list[Constant]:
@@ -149,17 +149,17 @@ def _fitted(
     predict: Callable[[Values], Values],
     start: Values,
     seconds: Values,
-    believed: Sequence[int] = (),
+    with_prior: Sequence[int] = (),
 ) -> list[Constant]:
     """Return a constant for each name and unit; robust, on logarithms.
 
-    Where the `believed` ones start is what is expected of them, within BELIEF.
+    The starts of those `with_prior` are the medians of their priors, with the width PRIOR.
     """
-    places = list(believed)
+    places = list(with_prior)
 
     def residuals(x: Values) -> Values:
-        belief = OUTLIER * (x - start)[places] / BELIEF
-        return np.concatenate([np.log(predict(x) / seconds), belief])
+        prior = OUTLIER * (x - start)[places] / PRIOR
+        return np.concatenate([np.log(predict(x) / seconds), prior])
 
     bounds = (start - 12, start + 12)
     answer = _scipy_optimize().least_squares(residuals, start, bounds=bounds, loss="soft_l1", f_scale=OUTLIER)

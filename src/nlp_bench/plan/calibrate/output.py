@@ -18,7 +18,7 @@ RECORD_SCHEMA = "nlp-bench/calibrated/1"
 WIDE_HEAD = 128.0
 """Head width at which the time model states the rate of attention (plan/iteration.py)."""
 LEAST = 1e-9
-"""What stands for a measured 0: constants are above 0."""
+"""What is written for a measured 0: constants are above 0."""
 LONELY_LINK = 10e9
 """Bytes per second that are written for the link where one rank measured alone; nothing that one rank does depends on it."""
 BUSY_SPREAD = 0.05
@@ -82,7 +82,7 @@ def sheet_or_measured(
 
 
 def _sheet(calibration: Calibration, system: str | None) -> Sheet | None:
-    """Return the data sheet; None for a GPU that the table does not have, for which the measurements stand."""
+    """Return the data sheet; None for a GPU that the table does not have, for which the measurements are used."""
     name, gib = calibration.device, calibration.memory_bytes / 2**30
     if system:
         gpu = load_system(system).gpu
@@ -154,7 +154,7 @@ def _times(
             value /= 1 + (narrow.value if narrow else 0.0) / WIDE_HEAD
         error = "" if one.error is None else f", +- {one.error:.1%}"
         found[name] = (max(value, LEAST), f"{calibration.source}{error}")
-    if is_measured:  # the link's rate stands in [machine]
+    if is_measured:  # the link's rate is in [machine]
         found["link_share"] = (1.0, f"{calibration.source}: [machine] has the measured rate")
     return found
 

@@ -23,7 +23,7 @@ class Facts:
     precision: str
     """bf16, fp16, fp32."""
     sizes: dict[str, int]
-    """What its cost depends on, by the field's words (tokens, in_width, out_width, ...)."""
+    """What its cost depends on, by name (tokens, in_width, out_width, ...)."""
     flops: float = 0.0
     """Floating-point operations of one call."""
     num_bytes: float = 0.0
@@ -32,7 +32,7 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement(Facts):
-    """What it took."""
+    """A piece of work with its time."""
 
     seconds: float
     """Median of one call."""
@@ -69,7 +69,7 @@ class Calibration:
     ranks: int
     """Ranks that measured at the same time on one node."""
     precision: str
-    """Number format that most was measured of, for the constants that are not told apart by format."""
+    """Number format of most measurements, for the constants that are not kept by format."""
     torch: str
     """Version of torch."""
     date: str
@@ -86,7 +86,7 @@ class Calibration:
 
     @property
     def source(self) -> str:
-        """Where a constant comes from, as constants files say it."""
+        """Where a constant comes from, as constants files state it."""
         return f"measured on {self.device}, torch {self.torch}, {self.date[:10]}"
 
     @property

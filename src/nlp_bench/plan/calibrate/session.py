@@ -18,7 +18,7 @@ from nlp_bench.plan.calibrate.trainer import measure_trainer
 from nlp_bench.plan.calibrate.work import PRECISIONS, Call, Group, Task, groups
 
 LEAST_SLICE_S = 0.03
-"""Time of one task at least; where there is less, fewer tasks are taken."""
+"""Least time of one task; where there is less, fewer tasks are measured."""
 LEAST_TASKS = 6
 SMALLEST = 3
 """Tasks of a group that are measured however short the time is: a line needs three points."""
@@ -29,7 +29,7 @@ REPEATED = 5
 MEMORY_PART = 0.8
 """Of the free memory that a task may take."""
 TRAINER_S = 12.0
-"""What the trainer's four short runs take on a CPU; taken off the time of the rest."""
+"""Time of the trainer's four short runs on a CPU; subtracted from that of the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Ranks:
         return cls(rank=rank, number=number, local_rank=local_rank)
 
     def agree(self, value: Any) -> Any:
-        """Return what the first rank says, after all have come here."""
+        """Return the first rank's value on every rank; a barrier."""
         if self.number == 1:
             return value
         holder = [value]
@@ -84,7 +84,7 @@ class Ranks:
         return self.number if device_kind == "cpu" else 1
 
     def leave(self) -> None:
-        """Part from the others."""
+        """Leave the process group."""
         if self.number > 1:
             dist.destroy_process_group()
 
@@ -186,7 +186,7 @@ def cost(task: Task) -> float:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Say whether torch ran out of memory, on a GPU or on the CPU."""
+    """Return whether torch ran out of memory, on a GPU or on the CPU."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
 

@@ -28,7 +28,7 @@ SMALL = (
 def measure_trainer(device_kind: str, precision: str) -> list[Measurement]:
     """Run the trainer on one rank for each of RUNS, about three seconds each on a CPU.
 
-    Raises NlpBenchError with the end of what it said where it does not train.
+    Raises NlpBenchError with the end of its output where it does not train.
     """
     return [_run(layers, batches, device_kind, precision) for layers, batches in RUNS]
 
@@ -59,7 +59,7 @@ def _run(layers: int, batches: int, device_kind: str, precision: str) -> Measure
 
 
 def _seconds(process: "subprocess.Popen[str]", *, own: bool) -> list[float]:
-    """Return the seconds of iterations behind the warm-up, none where the training did not come to its end.
+    """Return the seconds of iterations after the warm-up, none where the training did not come to its end.
 
     By the log's clock, or of the process's `own` processor time the means of some iterations each.
     """
@@ -69,7 +69,7 @@ def _seconds(process: "subprocess.Popen[str]", *, own: bool) -> list[float]:
             logged.append(float(found[2]))
             used.append(processor_seconds(process.pid))
             if int(found[1]) == ITERATIONS:
-                break  # before the process has ended, so that it can be asked
+                break  # before the process has ended, while its processor time can be read
     if len(used) < ITERATIONS:
         return []
     if not own:

@@ -1,4 +1,4 @@
-"""What the memory models answer: bytes with their parts, what a GPU needs beyond tensors, and whether it fits."""
+"""Results of the memory models: bytes with their parts, what a GPU needs beyond tensors, and whether it fits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Memory:
 
     @property
     def published(self) -> Numbers:
-        """Bytes to hold against a published peak: allocated, reserved or of the device, as that framework counts."""
+        """Bytes to compare with a published peak: allocated, reserved or of the device, as that framework counts."""
         return self.total if self.reported is None else self.reported
 
 

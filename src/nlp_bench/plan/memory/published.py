@@ -1,4 +1,4 @@
-"""Peak memory under other frameworks, by what papers and documents say of them."""
+"""Peak memory under other frameworks, from papers and their documentation."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from nlp_bench.plan.work import (
 )
 
 FAMILIES = ("megatron", "deepspeed", "internevo", "fsdp")
-"""Megatron-LM, Megatron-Bridge, NeMo and whoever is not known; DeepSpeed with ZeRO-1 or 2; InternEvo; full sharding of whatever name."""
+"""Megatron-LM, Megatron-Bridge, NeMo and unknown frameworks; DeepSpeed with ZeRO-1 or 2; InternEvo; full sharding of any name."""
 
 COUNTS = {"megatron": "allocated", "deepspeed": "device", "internevo": "device", "fsdp": "reserved"}
 """What a published peak of the family is.
@@ -45,7 +45,7 @@ def family_of(framework: str) -> str:
 
 
 def families(c: Configurations, constants: Constants) -> Codes:
-    """Return positions in FAMILIES; full sharding (FSDP, ZeRO-3) is the fsdp family whoever does it, but for InternEvo."""
+    """Return positions in FAMILIES; full sharding (FSDP, ZeRO-3) is the fsdp family in every framework but InternEvo."""
     table = np.array([FAMILIES.index(family_of(name)) for name in constants.frameworks])
     own = table[c.framework]
     sharded = c.spread.sharding == SHARDING.index("parameters")
@@ -100,7 +100,7 @@ def state_parts(c: Configurations, constants: Constants, stage: Stage) -> dict[s
     fsdp (4 + 4 + 8) / S (fp32 shards, under SHARD_GRAD_OP too; PyTorch FSDP2, Liang et al. 2024, arXiv 2410.06511);
     internevo 2 + 2 + (x - 4) / S, or x / S where all is sharded.
     """
-    held, half, memory = _rank_parameters(c, stage), is_float16(c), constants.memory
+    parameters, half, memory = _rank_parameters(c, stage), is_float16(c), constants.memory
     weights, gradients, optimizer = (
         np.where(c.spread.sharding >= SHARDING.index(name), np.maximum(c.spread.shard_group, 1.0), 1.0)
         for name in ("parameters", "gradients", "optimizer")
@@ -123,7 +123,7 @@ def state_parts(c: Configurations, constants: Constants, stage: Stage) -> dict[s
             "fsdp": 8.0 / optimizer,
         },
     }
-    return {name: _by_family(c, constants, options) * held for name, options in each.items()}
+    return {name: _by_family(c, constants, options) * parameters for name, options in each.items()}
 
 
 def _rank_parameters(c: Configurations, stage: Stage) -> Numbers:
@@ -138,7 +138,7 @@ _UNFUSED = ("before flash", "nemo-megatron")
 
 
 def activation_bytes(c: Configurations, constants: Constants, stage: Stage) -> Numbers:
-    """Bytes kept for the backward pass by all micro-batches in flight, with the layer that is computed anew and the loss.
+    """Bytes kept for the backward pass by all micro-batches in flight, with the recomputed layer and the loss.
 
     A layer keeps without or with selective recompute `full_layer_bytes`, half of it in torchtitan's selective one, which keeps every
     second matrix product (torchtitan/parallelisms/parallelize_llama.py); with full its input, 2 s b h, divided by the tensor-parallel
@@ -163,7 +163,7 @@ def full_layer_bytes(c: Configurations, constants: Constants) -> Numbers:
     n, tensor = c.network, c.spread.tensor
     small = np.array(["fp8" in name or "fp4" in name for name in PRECISIONS])[c.precision]
     short = 1.0 * (small & (families(c, constants) == FAMILIES.index("megatron")))
-    # dropout masks, as far as the shape tells: biases and no gate are the GPT-3 recipe, which drops out 10 %
+    # dropout masks, judged by the shape: biases and no gate are the GPT-3 recipe, which drops out 10 %
     outside = n.hidden_size * (8.0 - 2.0 * short + 2.0 * (n.linear_biases & ~n.gated))
     inside = (4 - short) * n.query_width + 4 * n.key_value_width + n.ffn_hidden_size * (4.0 - short + 2.0 * n.gated)
     return np.asarray(tokens(c) * (outside / _sequence_split(c) + (inside + _core_width(c, constants)) / tensor))
@@ -172,7 +172,7 @@ def full_layer_bytes(c: Configurations, constants: Constants) -> Numbers:
 def _core_width(c: Configurations, constants: Constants) -> Numbers:
     """Bytes per token of scores, their softmax and its dropout where attention is not fused: 5 a s (Korthikanti et al. 2022).
 
-    That is taken for DeepSpeed's rows and for Megatron's from before flash attention (2023), as the framework's entry is named, without
+    That is assumed for DeepSpeed's rows and for Megatron's from before flash attention (2023), by the name of the framework's entry, without
     any recomputation; selective recomputation drops it.
     """
     old = np.array([any(word in name.lower() for word in _UNFUSED) for name in constants.frameworks])[c.framework]
@@ -225,7 +225,7 @@ def buffer_bytes(c: Configurations, constants: Constants, stage: Stage) -> Numbe
 
 
 def _sharded(c: Configurations, stage: Stage) -> Numbers:
-    """Return what full sharding unfolds for a while.
+    """Return the bytes that full sharding gathers temporarily.
 
     Without a pipeline two layers in bf16 (one computes, the next is fetched), a table in bf16, and one layer's gradients in bf16 and,
     on their way, in fp32 (FSDP2, arXiv 2410.06511). With a pipeline, or where the parameters stay, all of the stage's parameters in

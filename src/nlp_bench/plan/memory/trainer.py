@@ -92,7 +92,7 @@ class Sizes:
             width * n.ffn_hidden_size * branches,
             width * n.ffn_hidden_size,
         )
-        """The gradients that autograd asks for though they are added elsewhere: of queries/keys/values, projection, first, second."""
+        """The gradients that autograd requires though they are added elsewhere: of queries/keys/values, projection, first, second."""
 
 
 class Timeline:
@@ -179,7 +179,7 @@ def attention_backward(t: Timeline, z: Sizes) -> None:
     before, everybody, kept, late = t.level, 2 * z.keys * z.parts, attention_kept(z), _late_share(z)
     t.free(np.where(shared | ~fused, z.queries, 0.0))  # a copy of the output, which only the projection has read
     gone = np.where(shared, 0.0, z.queries)  # the output's gradient, which both chunks share
-    # the values' gradient beside that of the scores, then (the values are gone) the softmax's beside it
+    # the values' gradient with that of the scores, then (the values are freed) the softmax's with it
     matrices = np.maximum(_expanded(z) + z.scores, np.where(z.scores_kept > 1, 0.0, 2 * z.scores - gone))
     t.briefly(np.where(fused, 0.0, late * matrices))
     half = (z.queries + z.logarithms) / 2
@@ -202,7 +202,7 @@ class LayerMemory:
         """Follow one layer forward and backward; `full`: where it is computed again.
 
         There it keeps its input alone, and its backward pass runs it again. Its first forward pass then keeps less than that second
-        one, whose peak is the greater: the one stands for both.
+        one, whose peak is the greater: that one is used for both.
         """
         first, back = Timeline(), Timeline()
         _forward(first, z)
@@ -333,7 +333,7 @@ class Flight:
     def __init__(self, c: Configurations, stage: Stage) -> None:
         """Follow a rank of this stage.
 
-        Without interleaving as many passes are ahead as there are stages behind; with it twice as many, and all virtual stages but
+        Without interleaving as many passes are ahead as there are later stages; with it twice as many, and all virtual stages but
         one of a group of micro-batches (Narayanan et al. 2021, https://arxiv.org/abs/2104.04473, section 2.2; megatron-core,
         pipeline_parallel/schedules.py, `get_pp_rank_microbatches`).
         """

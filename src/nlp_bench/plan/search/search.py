@@ -14,11 +14,11 @@ from nlp_bench.plan.search.space import Space, space
 CHUNK = 16384
 """Configurations that are forecast at once: their arrays stay in a core's cache."""
 MOST_KEYS = 2**62
-"""Numbers that a 64-bit integer tells apart."""
+"""Keys that a 64-bit integer holds."""
 SAME = 1e-3
 """Relative difference of two times below which less memory decides."""
 NEAR = 5e-3
-"""Relative difference of two times below which a layout that is slower and needs more memory is no idea of its own."""
+"""Relative difference of two times below which a layout that is slower and needs more memory is dropped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Search:
         return 1 + int(np.searchsorted(self.figures.iteration_s[self.ranked], iteration_s * (1 - 1e-9)))
 
     def with_kept(self, kept: Flags) -> "Search":
-        """Return the same search, in which those of `kept` (shape [N]) that fit stand among the ranked, whatever their twins."""
+        """Return the same search, in which those of `kept` (shape [N]) that fit are ranked whatever their twins."""
         places = np.union1d(self.ranked, np.flatnonzero(kept & self.figures.fits))
         return replace(self, ranked=places[np.argsort(self.figures.iteration_s[places], kind="stable")])
 
@@ -94,7 +94,7 @@ def figures_of(c: Configurations, problem: Problem) -> Figures:
 
 
 def order(c: Configurations, figures: Figures, among: Flags) -> npt.NDArray[np.int64]:
-    """Return positions where `among` is true, fastest first, without twins, so that a table shows different ideas.
+    """Return positions where `among` is true, fastest first, without twins, so that a table shows different layouts.
 
     Of each layout its best setting of the switches is kept, of layouts whose times differ by less than SAME the one that needs the
     least memory, and none that is slower by less than NEAR and needs more.
@@ -131,7 +131,7 @@ def layout_keys(c: Configurations) -> npt.NDArray[np.int64]:
     for array in (axis.array for axis in AXES.values() if not axis.values):
         digits = np.broadcast_to(getattr(s, array), (len(c),)).astype(np.int64)
         radix = int(digits.max(initial=0)) + 1
-        if room * radix >= MOST_KEYS:  # number what there is, so that the next digit has room
+        if room * radix >= MOST_KEYS:  # renumber densely, so that the next digit fits
             key = np.unique(key, return_inverse=True)[1].reshape(-1)
             room = int(key.max(initial=0)) + 1
         key, room = key * radix + digits, room * radix

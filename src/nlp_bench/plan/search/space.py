@@ -16,7 +16,7 @@ from nlp_bench.plan.problem import SWITCHES, Columns, Problem
 from nlp_bench.plan.work import head_products, layer_core, layer_products
 
 MOST_UNEVEN = 1.15
-"""Where layers do not divide evenly: the longest stage, in shares of the mean."""
+"""Largest ratio of the longest stage to the mean where layers do not divide evenly."""
 MOST_LAYOUTS = 2**23
 """More would fill the memory of a login node: numbers of GPUs and batches that both have hundreds of divisors."""
 AT_ONCE = 2**19
@@ -30,7 +30,7 @@ class Space:
     legal: Configurations
     """N legal configurations."""
     num_layouts: int
-    """Layouts (sizes without switches) that were looked at; their parallel sizes divide the GPUs."""
+    """Layouts (sizes without switches) that were tried; their parallel sizes divide the GPUs."""
     num_legal_layouts: int
     """Those that break no rule."""
     illegal: dict[str, int]
@@ -40,7 +40,7 @@ class Space:
 def judge(c: Configurations) -> tuple[Flags, dict[str, int]]:
     """Return which of N configurations are legal, shape [N], and how many break each rule first; rules that none breaks are left out.
 
-    Each rule is held against those that break none before it.
+    Each rule is applied to those that break none before it.
     """
     sizes, places, counts = _sizes(c), np.arange(len(c)), {}
     for rule in RULES:
@@ -166,7 +166,7 @@ def _stage_variants(problem: Problem, pipelines: list[int]) -> Codes:
 def _ends(
     layers: int, pipeline: int, virtual: int, head: float, fixed: tuple[int | None, int | None]
 ) -> set[tuple[int, int]]:
-    """Return the layers of the first and the last stage that are worth a look: 0 (as the others), or fewer than the others.
+    """Return the layers of the first and the last stage that are worth trying: 0 (as the others), or fewer than the others.
 
     Fewer is worth it where it makes the slowest stage faster (the output layer is worth `head` layers), or where the layers do not
     divide otherwise.
@@ -238,11 +238,11 @@ def refuse(problem: Problem) -> UsageError:
     """Return the refusal of a problem that no configuration solves: what is in the way, and what would work instead."""
     model, nodes = problem.model.name, problem.nodes
     where = f"{nodes} nodes x {problem.gpus_per_node} = {problem.num_gpus} GPUs"
-    said = f"plan: no legal configuration of {model} on {where} with global batch {problem.global_batch_size}"
+    message = f"plan: no legal configuration of {model} on {where} with global batch {problem.global_batch_size}"
     given = problem.fixed.given
     if given:
-        said += " and " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
-    return UsageError(f"{said}: {'; '.join([*_reasons(problem), *_remedies(problem)])}")
+        message += " and " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
+    return UsageError(f"{message}: {'; '.join([*_reasons(problem), *_remedies(problem)])}")
 
 
 def _reasons(problem: Problem) -> list[str]:
