@@ -1,7 +1,7 @@
-"""A bundle as an archive: packed to bytes that depend on its files alone, and opened although nobody vouches for it.
+"""A bundle as an archive: packed to bytes that depend on its files alone, and opened as untrusted.
 
 Packed sorted, without owner, with one time and one mode. Opened by `tarfile` with its data filter into a private folder that is
-removed again. What neither `nlp-bench bundle` nor a tar that packs its folder anew writes is refused before the filter sees it: links,
+removed again. What neither `nlp-bench bundle` nor a tar that repacks its folder writes is refused before the filter sees it: links,
 devices, sparse files, names that lead out, are odd or are given twice, and more bytes than allowed.
 """
 
@@ -22,7 +22,7 @@ from nlp_bench.files import open_for_reading, writing
 from nlp_bench.walk import MANIFEST, MAX_DEPTH
 
 TOP = "evidence"
-"""The folder that everything lies in once the archive is unpacked."""
+"""The folder that contains everything once the archive is unpacked."""
 MTIME = 315532800
 """1980-01-01: GNU tar warns of earlier ones."""
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
@@ -36,7 +36,7 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 def form_of(path: Path) -> str | None:
-    """Return the suffix of the archive that `path` asks for, None where it asks for a folder.
+    """Return the suffix of the archive that `path` names, None where it names a folder.
 
     Raises UsageError for a suffix of another kind of archive.
     """
@@ -67,10 +67,7 @@ def write_archive(folder: Path, path: Path, form: str) -> None:
 
 @contextlib.contextmanager
 def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
-    """Yield the folder that holds manifest.json. Raises UsageError for what is unsafe, too large or no bundle.
-
-    A folder is only read.
-    """
+    """Yield the folder that holds manifest.json. Raises UsageError for what is unsafe, too large or no bundle. A folder is only read."""
     if path.is_dir():
         folder = _holder(path, str(path))
         _check_folder(folder, max_bytes)
@@ -166,26 +163,26 @@ class _Bounded:
         return b"".join(parts)
 
     def seek(self, position: int) -> None:
-        """Pass over what lies before `position`. Raises TarError for a step back, to which only damaged headers lead."""
+        """Skip to `position`. Raises TarError for a step back, which only damaged headers cause."""
         if position < self._position:
             raise tarfile.TarError("a member begins within the one before it")
         while self._position < position and self.read(min(position - self._position, _CHUNK)):
             pass
 
     def too_many(self) -> UsageError:
-        """Return the refusal."""
+        """Return the error for more bytes than allowed."""
         return UsageError(f"unpacks to more than {self.max_bytes} bytes; --max-bytes N allows more")
 
 
 _FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-"""Pythons before 3.10.12 and 3.11.4 (Debian 12 has 3.11.2) lack it; names and kinds were looked at here before. Source: PEP 706."""
+"""Pythons before 3.10.12 and 3.11.4 (Debian 12 has 3.11.2) lack it; names and kinds were checked here before. Source: PEP 706."""
 
 
 class _Plain(tarfile.TarInfo):
     """A file or a folder; `_proc_member` is where tarfile lets a subclass decide what to do with a header."""
 
     def _proc_member(self, tar: Any) -> tarfile.TarInfo:
-        if self.type in {tarfile.XHDTYPE, tarfile.XGLTYPE}:  # BSD tar writes times there: left out
+        if self.type in {tarfile.XHDTYPE, tarfile.XGLTYPE}:  # BSD tar writes times there: skipped
             if self.size > _MAX_EXTENDED:
                 raise UsageError("unsafe archive: extended headers above 64 KiB")
             text = tar.fileobj.read(-(-self.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE)
@@ -214,7 +211,7 @@ def _unpack(source: _Bounded, folder: Path) -> None:
                 raise UsageError(f"unsafe archive: {name!r} is there twice")
             if len(seen) >= MAX_FILES:
                 raise UsageError(f"unsafe archive: more than {MAX_FILES} files")
-            if member.size > source.left:  # as it says itself: nothing of it needs to be unpacked
+            if member.size > source.left:  # by its header: nothing of it needs to be unpacked
                 raise source.too_many()
             seen.add(name.lower())
             tar.extract(member, folder, set_attrs=False, **_FILTER)

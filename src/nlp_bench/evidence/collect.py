@@ -29,9 +29,9 @@ from nlp_bench.walk import is_bundle
 SUFFIXES = frozenset(
     {".json", ".jsonl", ".out", ".err", ".txt", ".job", ".log", ".csv", ".toml", ".yaml", ".yml", ".patch"}
 )
-"""Text files of a run folder that go along; others (checkpoints, traces) do not."""
+"""Text files of a run folder that are packed; others (checkpoints, traces) are not."""
 RANKS, SNAPSHOT = "ranks", "snapshot"
-"""Folders of a run: what each rank printed, and a copy of the code with the site's system files, which stays at home."""
+"""Folders of a run: what each rank printed, and a copy of the code with the site's system files, which is not packed."""
 MAX_FILES, MAX_DEPTH = 20_000, 4
 _DERIVED = frozenset({RESULT, "metrics.txt"})
 """Not copied: they are derived again from the log."""
@@ -42,7 +42,7 @@ MAX_PATCH_BYTES = 16 << 20
 
 @dataclass
 class Collected:
-    """What lies in the folder of a bundle so far."""
+    """What is in the folder of a bundle so far."""
 
     folder: Path
     members: list[Member] = field(default_factory=list)
@@ -68,13 +68,13 @@ class Collected:
             self.redactions.append({"file": path, "kind": kind, "count": len(lines), "lines": lines[:_MAX_LINES]})
 
     def add_member(self, member: Member, original: Item) -> None:
-        """Note a run or a log whose files lie in the folder."""
+        """Register a run or a log whose files are in the folder."""
         self.members.append(member)
         self.originals.append(original)
 
 
 def collect(paths: Sequence[str], folder: Path, overrides: Overrides, *, with_ranks: bool) -> Collected:
-    """Copy the runs and logs that `paths` stand for into `folder`.
+    """Copy the runs and logs that `paths` name into `folder`.
 
     Raises UsageError for a PATH that cannot be read and where there is neither a run nor a log.
     """
@@ -98,7 +98,7 @@ def collect(paths: Sequence[str], folder: Path, overrides: Overrides, *, with_ra
 
 
 def _bundle_around(item: Item, top: str) -> Path | None:
-    """Return the unpacked bundle below the path `top` in which an item lies, None where there is none."""
+    """Return the unpacked bundle below the path `top` that contains an item, None where there is none."""
     above = [path for path in item.folder.parents if path != Path(top) and path.is_relative_to(top)]
     return next((path for path in above if is_bundle(path)), None)
 
@@ -137,7 +137,7 @@ def _add_log(item: Item, collected: Collected) -> None:
     name = "stdin.log" if item.path == "-" else plain_name(Path(item.path).name)
     path = f"logs/{len(collected.members) + 1:03d}/{name}"
     log = Path(item.path)
-    if item.path == "-":  # it can be read once, and is measured twice
+    if item.path == "-":  # it can be read only once, and is measured twice
         log = collected.folder.with_name(f"{collected.folder.name}.stdin")
         if sys.stdin is None:
             raise UsageError("PATH -: standard input is closed")
@@ -153,7 +153,7 @@ def _add_log(item: Item, collected: Collected) -> None:
 
 
 def _add_packed(log: Path, path: str, collected: Collected) -> None:
-    """Copy what the reader of logs sees of a compressed one."""
+    """Copy a compressed log as the reader of logs decompresses it."""
     plain = collected.folder.with_name(f"{collected.folder.name}.plain")
     with open_log(str(log)) as source, plain.open("wb") as target:
         for block in source.blocks():
@@ -180,7 +180,7 @@ def opened_file(path: Path) -> BinaryIO:
 
 
 def add_rules(collected: Collected, options: Options) -> Options:
-    """Take a rule file of one's own along, and return the options that name it by its place in the bundle."""
+    """Copy the user's own rule file, and return the options that name it by its path in the bundle."""
     if not (options.rules and options.rules.endswith(".toml")):
         return options
     path = f"{RULES}/{plain_name(Path(options.rules).name)}"
@@ -227,6 +227,6 @@ def _git(root: Path, *words: str) -> bytes | None:
 
 
 def tables() -> dict[str, Path]:
-    """Return the tables that numbers and words depend on, by their place in a bundle."""
+    """Return the tables that numbers and words depend on, by their path in a bundle."""
     rules = {f"data/rules/{name}.toml": catalog.find("rules", name) for name in catalog.names("rules")}
     return {"data/accelerators.toml": catalog.table("accelerators.toml"), **rules}

@@ -1,4 +1,4 @@
-"""The numbers of a bundle, out of its logs alone: the same way when it is made and when it is verified; and two sets of them compared."""
+"""The numbers of a bundle, derived from its logs alone, the same way when it is made and verified; and two sets of them compared."""
 
 import json
 import math
@@ -24,7 +24,7 @@ from nlp_bench.rules.apply import measured_folder, measured_log, wanted
 
 RESULT = "result.json"
 RELATIVE = 1e-9
-"""Numbers nearer than this are equal: another processor adds a million times in another order."""
+"""Relative difference up to which numbers are equal: another processor adds a million times in another order."""
 _LONGEST = 160
 
 
@@ -47,9 +47,9 @@ class Derived:
 def derive(
     folder: Path, members: Sequence[Member], options: Options, redactions: Sequence[Mapping[str, Any]]
 ) -> Derived:
-    """Measure every member of the bundle that lies unpacked in `folder`; `redactions` are those of its manifest.
+    """Measure every member of the bundle that is unpacked in `folder`; `redactions` are those of its manifest.
 
-    It is done in that folder, by the paths of the manifest: no path in the answer depends on where the bundle lies. A run that
+    It is done in that folder, by the paths of the manifest: no path in the result depends on where the bundle is. A run that
     cannot be measured is an entry without a number.
     """
     with working_in(folder):
@@ -73,7 +73,7 @@ def derive(
 
 
 def rules_of(folder: Path, options: Options) -> str | None:
-    """Return the path of the rules that a bundle names, whatever the environment asks for; None where it names none."""
+    """Return the path of the rules that a bundle names, whatever the environment names; None where it names none."""
     rules = options.rules
     return wanted(str(folder / rules) if rules.endswith(".toml") else rules) if rules else None
 
@@ -109,7 +109,7 @@ def _numbers(entry: RunResult, tokens: int) -> dict[str, Any]:
 
 
 def _through_json(record: dict[str, Any]) -> dict[str, Any]:
-    """Return what JSON keeps of a record: that is what it is compared with."""
+    """Return a record as JSON keeps it, for the comparison with one that was read."""
     plain: dict[str, Any] = json.loads(json.dumps(record))
     return plain
 

@@ -1,7 +1,7 @@
-"""SHA-256 of the files of a bundle and of their lines: written when it is made, held against the files when it is verified.
+"""SHA-256 of the files of a bundle and of their lines: written when it is made, compared with the files when it is verified.
 
-`lines/PATH` holds a heading and then a digest per line: the first 8 digits of what `sha256sum` says of the line with its line
-end. They tell which line of a changed log is not the same. Above MAX_DIGESTS lines one digest stands for several lines.
+`lines/PATH` holds a heading and then a digest per line: the first 8 digits of `sha256sum` over the line with its line
+end. They show which line of a changed log differs. Above MAX_DIGESTS lines one digest covers several lines.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _HEADING = re.compile(r"nlp-bench/lines/1 sha256/8 lines_per_digest=(\d{1,9})")
 _MAX_ALIGNED = 2_000
 """Differing stretches above this many digests are not matched line by line: it takes the square of their length."""
 MAX_NAMED = 20
-"""Changed stretches of one file that are named one by one."""
+"""Changed stretches of one file that are listed one by one."""
 _LONGEST = 400
 
 
@@ -33,7 +33,7 @@ class Change(NamedTuple):
     what: str
     """`changed`, `inserted` or `removed`."""
     first: int
-    """First line, counted from 1, of the file as it is; for `removed` the line in front of which they stood."""
+    """First line, counted from 1, of the file as it is; for `removed` the line before which they were."""
     num_lines: int
     """Lines; for `removed` the lines that are gone."""
 
@@ -65,7 +65,7 @@ def _digests(path: Path, step: int) -> Iterator[str]:
 
 
 def changes(path: Path, recorded: str) -> list[Change] | None:
-    """Compare the lines of `path` with the text of its `lines/PATH`; None where that text is none."""
+    """Compare the lines of `path` with the text of its `lines/PATH`; None where that text is malformed."""
     heading, *before = recorded.split("\n")[: MAX_DIGESTS + 3]
     found = _HEADING.fullmatch(heading)
     if not found or not int(found[1]):
@@ -101,7 +101,7 @@ def _stretches(old: list[str], new: list[str], head: int) -> Iterator[tuple[str,
 
 
 def faults(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield a sentence for each changed, missing and extra file, with its lines where they can be told."""
+    """Yield a sentence for each changed, missing and extra file, with its lines where they are known."""
     listed = {file.path: file for file in manifest.files}
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     changed = [p for p in sorted(listed) if p in present and sha256_of(folder / p) != listed[p].sha256]
@@ -144,7 +144,7 @@ def _texts(path: Path, wanted: set[int]) -> dict[int, str]:
 
 
 def _wrong_sums(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield where SHA256SUMS says something else than the manifest: `sha256sum -c` must mean the same as we do."""
+    """Yield where SHA256SUMS differs from the manifest: `sha256sum -c` must give the same verdict as `verify`."""
     try:
         text = (folder / SUMS).read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Makes a bundle: collect, black out, measure what is left, hash, pack; the numbers must survive the blacking out."""
+"""Makes a bundle: collect, redact, measure what is left, hash, pack; redaction must not change a number."""
 
 import shutil
 import tempfile
@@ -42,17 +42,16 @@ class Made:
     entries: Sequence[RunResult]
     signature: Path | None
     remarks: Sequence[str]
-    """What its maker should know before it is handed over."""
+    """What its maker should know before handing it over."""
 
 
-def make_bundle(  # noqa: PLR0913  # one wish each
+def make_bundle(  # noqa: PLR0913  # one option each
     paths: Sequence[str], output: Path, options: Options, *, with_ranks: bool, force: bool, key: Path | None = None
 ) -> Made:
     """Write the evidence of `paths` to `output`, whole or not at all; the same input gives the same bytes.
 
-    With `key`, an SSH key's file, its signature is written beside it.
-
-    Raises UsageError for a PATH or an output that cannot be, NlpBenchError where blacking out secrets changes a number.
+    With `key`, an SSH key's file, its signature is written next to it. Raises UsageError for a PATH or an output that cannot be,
+    NlpBenchError where redaction changes a number.
     """
     form = form_of(output)
     _check_output(output, form, force=force)
@@ -92,7 +91,7 @@ def _make(  # noqa: PLR0913  # as above
         if form:
             write_archive(folder, output, form)
         else:
-            folder.rename(output)  # over an empty folder too; the private one lies beside it, on the same file system
+            folder.rename(output)  # over an empty folder too; the private one is next to it, on the same file system
     remarks = [*manifest.remarks, *_objections(manifest, derived)]
     if signature:
         write_bytes(path_of(output), signature)
@@ -109,7 +108,7 @@ def _make(  # noqa: PLR0913  # as above
 
 
 def _check_survival(collected: Collected, derived: Derived, options: Options) -> None:
-    """Measure the originals too: what was blacked out must not have been part of a number."""
+    """Measure the originals too: what was redacted must not have been part of a number."""
     for member, item, entries in zip(collected.members, collected.originals, derived.entries, strict=True):
         inside = [r for r in collected.redactions if f"{r['file']}/".startswith(f"{member.path}/")]
         if not inside:
@@ -159,17 +158,17 @@ def _write_records(collected: Collected, derived: Derived, options: Options) -> 
     return manifest
 
 
-def _other_commits(collected: Collected, ours: str | None) -> Iterator[str]:
+def _other_commits(collected: Collected, own: str | None) -> Iterator[str]:
     """Yield where a run was made by another nlp-bench than the one whose patch is in the bundle."""
     for member in collected.members:
         run = read_object(collected.folder / member.path / "run.json") if member.is_ours else {}
         commit = lookup(run, "nlp_bench.commit")
-        if isinstance(commit, str) and commit.split("+")[0] != ours:
-            yield f"{member.path} was made by nlp-bench at commit {one_line(commit)}, the bundle at {ours}"
+        if isinstance(commit, str) and commit.split("+")[0] != own:
+            yield f"{member.path} was made by nlp-bench at commit {one_line(commit)}, the bundle at {own}"
 
 
 def _objections(manifest: Manifest, derived: Derived) -> Iterator[str]:
-    """Yield what speaks against the numbers of the runs: the maker should know before the buyer does."""
+    """Yield objections to the numbers of the runs: the maker should know them before the buyer does."""
     runs = [(m, entry) for m, found in zip(manifest.runs, derived.entries, strict=True) for entry in found]
     yield from (f"{m.log}: {found.text}" for m, entry in runs for found in doubts(entry.contradictions))
     yield from (f"{m.path}: {link.text}" for m, entry in runs for link in entry.seals if link.state is State.BROKEN)

@@ -1,4 +1,4 @@
-"""manifest.json: what a bundle holds, what its numbers are, and how they are derived again."""
+"""manifest.json: the content of a bundle, its numbers, and how to derive them again."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ def is_safe(path: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of the report: with the same ones it comes out again."""
+    """The options of the report, by which it is reproduced."""
 
     tokens: int = USUAL_TOKENS
     """Tokens of the hypothetical training."""
@@ -44,7 +44,7 @@ class Options:
     """Rules that runs are held to: a name of benchmark/rules, or the path of a rule file in the bundle."""
 
     def overrides(self) -> "Overrides":
-        """Return what they say of logs that do not say it."""
+        """Return the sizes that they state where logs do not."""
         from nlp_bench.measure.sizes import Overrides  # noqa: PLC0415  # reading a manifest needs no numpy
 
         return Overrides(
@@ -57,16 +57,16 @@ class Options:
         return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", f"{value}")]
 
     def text(self) -> str:
-        """Return them for people: a number means nothing without its tokens, nor without what somebody said of the log."""
+        """Return them as text: a number means nothing without its tokens, nor without what its maker stated in place of the log."""
         sizes = ("sequence_length", "global_batch_size", "num_gpus")
         given = [f"{name.replace('_', ' ')} {value}" for name in sizes if (value := getattr(self, name))]
-        said = [
+        parts = [
             f"time for {self.tokens:,} tokens" + (", not the usual 20,000,000" if self.tokens != USUAL_TOKENS else "")
         ]
-        said += [f"limit {self.limit_s:g} s"] if self.limit_s else []
-        said += [f"rules {self.rules}"] if self.rules else []
-        said += [f"said by its maker where a log does not: {', '.join(given)}"] if given else []
-        return "; ".join(said)
+        parts += [f"limit {self.limit_s:g} s"] if self.limit_s else []
+        parts += [f"rules {self.rules}"] if self.rules else []
+        parts += [f"said by its maker where a log does not: {', '.join(given)}"] if given else []
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +74,11 @@ class Member:
     """One run folder of ours or one log of somebody in the bundle."""
 
     path: str
-    """Where it lies in the bundle: a folder, or the log."""
+    """Its path in the bundle: a folder, or the log."""
     kind: str
     """`run folder` or `log`, as the report reads it."""
     name: str
-    """How it was called when the bundle was made."""
+    """Its name when the bundle was made."""
     numbers: Sequence[Mapping[str, Any]] = ()
     """For each of its runs the outcome and the numbers; null where there is none."""
 
@@ -93,13 +93,13 @@ class Member:
         return self.kind == RUN_FOLDER
 
     def redacted(self, redactions: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-        """Return the names of its files in which a secret was blacked out: their hashes are others than before."""
+        """Return the names of its files in which a secret was redacted: their hashes have changed."""
         paths = {str(redaction.get("file")) for redaction in redactions}
         return frozenset(path.removeprefix(f"{self.path}/") for path in paths if path.startswith(f"{self.path}/"))
 
 
 def place_of(redaction: Mapping[str, Any]) -> str:
-    """Return file, lines (the first ten) and rule of what was blacked out."""
+    """Return file, lines (the first ten) and rule of a redaction."""
     lines = ", ".join(map(str, redaction["lines"][:10])) + (" ..." if redaction["count"] > 10 else "")
     return f"{redaction['file']} line {lines}: {redaction['kind']}"
 
@@ -118,11 +118,11 @@ class Manifest:
     """The record of one bundle."""
 
     nlp_bench: Mapping[str, Any]
-    """Version and commit of the program that made it, and where the patch of uncommitted changes lies."""
+    """Version and commit of the program that made it, and the path of the patch of uncommitted changes."""
     options: Options
     runs: Sequence[Member]
     redactions: Sequence[Mapping[str, Any]] = ()
-    """File, kind, count and lines of what was blacked out, never the secret."""
+    """File, kind, count and lines of each redaction, never the secret."""
     remarks: Sequence[str] = ()
     files: Sequence[File] = ()
     """All files but manifest.json and SHA256SUMS, sorted by path."""
@@ -143,7 +143,7 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read and check a manifest that nobody vouches for. Raises UsageError that says why it is none."""
+    """Read and check an untrusted manifest. Raises UsageError that says why it is none."""
     try:
         record = parse_json(record_text(path))
         found = str(record["schema"])
@@ -188,5 +188,5 @@ def _check(manifest: Manifest) -> None:
 
 def _is_member(run: Member) -> bool:
     is_placed = isinstance(run.path, str) and is_safe(run.path)
-    is_named = run.kind in (RUN_FOLDER, LOG) and isinstance(run.name, str)  # a list has no hash
+    is_named = run.kind in (RUN_FOLDER, LOG) and isinstance(run.name, str)  # a list is not hashable
     return is_placed and is_named and isinstance(run.numbers, list)

@@ -1,4 +1,4 @@
-"""A person's word on a bundle: OpenSSH signs manifest.json, whose hashes cover every file, and OpenSSH checks it; no key is handled here.
+"""The signature of a bundle: OpenSSH signs manifest.json, whose hashes cover every file, and OpenSSH checks it; no key is handled here.
 
 By hand, for an archive: tar -xOf NAME evidence/manifest.json | ssh-keygen -Y verify -f FILE -I ID -n nlp-bench -s NAME.sig
 """
@@ -12,25 +12,25 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 
 NAMESPACE = "nlp-bench"
-"""What the signature is for: one that was made for a letter is none for a bundle (ssh-keygen(1), -n)."""
+"""What the signature is for: one that was made for another purpose is none for a bundle (ssh-keygen(1), -n)."""
 CHECK_S = 60
 _PROGRAM = "ssh-keygen"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """A signature that was asked about."""
+    """The result of checking a signature."""
 
     path: str
     is_good: bool
     """Whether a signer of the list has signed this manifest."""
     identity: str | None = None
-    """Who, by the list of signers."""
+    """The signer, by the list of signers."""
     text: str
 
 
 def path_of(bundle: Path) -> Path:
-    """Return where the signature of a bundle lies: beside it, for an extra file inside would be a difference."""
+    """Return the path of a bundle's signature: next to it, because an extra file inside would be a difference."""
     return bundle.with_name(f"{bundle.name}.sig")
 
 
@@ -69,21 +69,21 @@ def check(manifest: Path, signature: Path, allowed_signers: Path, identity: str 
         )
     files = ["-s", str(signature.absolute()), "-f", str(allowed_signers.absolute())]
     names = [identity] if identity else []
-    if not names:  # by the list; nobody where the key is not in it
-        done = _ask([program, "-Y", "find-principals", *files], b"")
+    if not names:  # by the list; none where the key is not in it
+        done = _ssh_keygen([program, "-Y", "find-principals", *files], b"")
         lines = done.stdout.decode(errors="replace").splitlines() if done.returncode == 0 else []
         names = [name for line in lines for name in line.split(",") if name]
-    said = "nobody of the list of allowed signers has made it"
+    text = "nobody of the list of allowed signers has made it"
     for name in names:
         with manifest.open("rb") as stream:
-            done = _ask([program, "-Y", "verify", "-n", NAMESPACE, "-I", name, *files], stream.read())
+            done = _ssh_keygen([program, "-Y", "verify", "-n", NAMESPACE, "-I", name, *files], stream.read())
         if done.returncode == 0:
             return Signature(path=str(signature), is_good=True, identity=name, text=_last(done.stdout))
-        said = _last(done.stderr + done.stdout)
-    return Signature(path=str(signature), is_good=False, identity=identity, text=said)
+        text = _last(done.stderr + done.stdout)
+    return Signature(path=str(signature), is_good=False, identity=identity, text=text)
 
 
-def _ask(command: list[str], content: bytes) -> "subprocess.CompletedProcess[bytes]":
+def _ssh_keygen(command: list[str], content: bytes) -> "subprocess.CompletedProcess[bytes]":
     try:
         return subprocess.run(command, input=content, capture_output=True, check=False, timeout=CHECK_S)
     except subprocess.TimeoutExpired as error:
@@ -99,6 +99,6 @@ def _program(option: str) -> str:
     return found
 
 
-def _last(said: bytes) -> str:
-    lines = said.decode(errors="replace").strip().splitlines()
+def _last(output: bytes) -> str:
+    lines = output.decode(errors="replace").strip().splitlines()
     return one_line(lines[-1])[:200] if lines else "it says nothing"

@@ -1,4 +1,4 @@
-"""What a person reads of a bundle and of its verification."""
+"""A bundle and its verification as text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ NOT_PROVEN = (
 )
 _line = partial(fact, width=10)
 MAX_REPEATED = 3
-"""Differences of a file that repeats the report's."""
+"""Differences that are listed of a file that repeats the report's."""
 
 
 def made_text(made: Made) -> str:
@@ -48,7 +48,7 @@ def made_talk(made: Made) -> Iterator[str]:
 
 
 def redactions_text(manifest: Manifest, *, is_json: bool) -> str:
-    """Return a row for each line that was blacked out, by the name of the file that the bundle was made from; as JSON one entry per file and rule."""
+    """Return a row for each redacted line, by the name of the file that the bundle was made from; as JSON one entry per file and rule."""
     found = [{**redaction, "file": _original(manifest, redaction["file"])} for redaction in manifest.redactions]
     if is_json:
         return json_text({"schema": "nlp-bench/redactions/1", "redactions": found})
@@ -97,15 +97,15 @@ def _faults(name: str, what: str, faults: Sequence[str]) -> list[str]:
 
 
 def _numbers(found: Verification) -> list[str]:
-    """Return what differs: where the report does, of the other files only how much, for it is the same again."""
+    """Return what differs: all of the report, of the other files only how much, as they repeat it."""
     if not found.differences:
         return [_line("numbers", f"{found.num_fields} fields derived again from the logs, all the same")]
     lines: list[str] = []
-    for name, said in found.differences.items():
-        if lines and len(said) > MAX_REPEATED:
-            lines.append(_line("numbers", f"{name}: {len(said)} likewise; all of them: --format json"))
+    for name, differences in found.differences.items():
+        if lines and len(differences) > MAX_REPEATED:
+            lines.append(_line("numbers", f"{name}: {len(differences)} likewise; all of them: --format json"))
         else:
-            lines += _faults("numbers", f"{name} does not follow from the logs:", said)
+            lines += _faults("numbers", f"{name} does not follow from the logs:", differences)
     return lines
 
 
@@ -116,19 +116,19 @@ def _chain(found: Verification) -> list[str]:
     lines = []
     for path, findings in found.chain.items():
         by_state = {state: [f.link.value for f in findings if f.state is state] for state in State}
-        said = [f"{len(by_state.pop(State.HOLDS))} link(s) hold"]
-        said += [f"{state.value}: {', '.join(names)}" for state, names in by_state.items() if names]
-        lines.append(_line("chain", f"{path}: {'; '.join(said)}"))
+        parts = [f"{len(by_state.pop(State.HOLDS))} link(s) hold"]
+        parts += [f"{state.value}: {', '.join(names)}" for state, names in by_state.items() if names]
+        lines.append(_line("chain", f"{path}: {'; '.join(parts)}"))
     return lines
 
 
 def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each run: where it lies, its outcome and its numbers."""
+    """Return a line for each run: its path, its outcome and its numbers."""
     lines = []
     for run in runs:
         for numbers in run["numbers"]:
             rates, times = numbers["tokens_per_second"], numbers["time_to_report_s"]
             known = [kind for kind in ("steady", "reference") if rates[kind] is not None]
-            said = [f"{kind} {rates[kind]:.2f} tokens/s, {times[kind]:.2f} s" for kind in known]
-            lines.append(f"  {run['path']} ({run['name']}): {one_line('; '.join([numbers['outcome'], *said]))}")
+            shown = [f"{kind} {rates[kind]:.2f} tokens/s, {times[kind]:.2f} s" for kind in known]
+            lines.append(f"  {run['path']} ({run['name']}): {one_line('; '.join([numbers['outcome'], *shown]))}")
     return lines

@@ -1,4 +1,4 @@
-"""Verifies a bundle offline: every hash, every number out of the raw logs, and every log line against itself."""
+"""Verifies a bundle offline: every hash, every number from the raw logs, and the consistency of every log line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,35 +24,35 @@ from nlp_bench.walk import MANIFEST
 
 SCHEMA = "nlp-bench/verification/1"
 MAX_NAMED = 100
-"""Faults of one kind that are named; of more the count is told."""
+"""Faults of one kind that are listed; of more the count is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """What was found."""
+    """The result of a verification."""
 
     bundle: str
     digest: str
     made_by: Mapping[str, Any]
-    """Version and commit of the nlp-bench that made it, as it says."""
+    """Version and commit of the nlp-bench that made it, as it states."""
     options: Options
-    """Those of its report, as it says: the tokens, and what its maker said of the logs."""
+    """Those of its report, as it states: the tokens, and what its maker stated in place of the logs."""
     num_files: int
     num_fields: int
     """Numbers and words that were derived again."""
     num_lines: int
-    """Log lines that were held against themselves."""
+    """Log lines whose statements were compared with each other."""
     faults: Sequence[str]
     differences: Mapping[str, Sequence[str]]
-    """What does not follow from the logs, by the file that says it."""
+    """What does not follow from the logs, by the file that states it."""
     contradictions: Sequence[str]
-    """What in the logs contradicts something else that they say, by the checks of `nlp-bench report`."""
+    """Contradictions within the logs, by the checks of `nlp-bench report`."""
     chain: Mapping[str, Sequence[Finding]]
     """By the path of a run of ours, the links between its records."""
     broken_links: Sequence[str]
-    """Links that are broken, and nonces that are not the one that was asked for."""
+    """Links that are broken, and nonces that are not the requested one."""
     signature: signature.Signature | None
-    """The signature, None where it was not asked about."""
+    """The signature, None where none was requested."""
     remarks: Sequence[str]
     runs: Sequence[Mapping[str, Any]]
     """Path, name and the numbers as they follow from the logs."""
@@ -71,18 +71,18 @@ class Verification:
 
 @dataclass(frozen=True, kw_only=True)
 class Demands:
-    """What is known of a bundle from elsewhere; None is not asked about."""
+    """What a bundle must match, known from elsewhere; None is not checked."""
 
     digest: str | None = None
     """The SHA-256 of its manifest, say from the bid."""
     nonce: str | None = None
     """The buyer's text, which every log must begin with."""
     allowed_signers: Path | None = None
-    """OpenSSH's list of those who may sign."""
+    """OpenSSH's list of allowed signers."""
     identity: str | None = None
-    """Who of them must have signed; by default anybody."""
+    """Which of them must have signed; by default any."""
     signature: Path | None = None
-    """Where the signature lies; by default beside the bundle."""
+    """Path of the signature; by default next to the bundle."""
 
 
 NOTHING = Demands()
@@ -138,7 +138,7 @@ def _verified(path: Path, folder: Path, demands: Demands) -> Verification:
 
 
 def _derived(folder: Path, manifest: Manifest) -> tuple[Derived | None, str]:
-    """Derive the numbers, or say why that fails: a bundle may hold anything."""
+    """Derive the numbers, or return why that fails: a bundle may hold anything."""
     unread = next(filter(None, (_why_unread(folder, member) for member in manifest.runs)), None)
     if unread:
         return None, unread
@@ -154,13 +154,13 @@ def _why_unread(folder: Path, member: Member) -> str | None:
     try:
         with (folder / member.log).open("rb") as stream:
             head = stream.read(HEAD_BYTES)
-    except OSError:  # a run of ours that never started has no log, and its entry says so
+    except OSError:  # a run of ours that never started has no log, as its entry states
         return None if member.is_ours else f"{member.log} cannot be read: no number can be derived"
     return f"{member.log} is compressed; a bundle holds plain logs, nothing was derived" if is_packed(head) else None
 
 
 def _differing(folder: Path, manifest: Manifest, derived: Derived) -> dict[str, list[str]]:
-    """Return each file that says something else than follows from the logs, with what."""
+    """Return the differences of each file from what follows from the logs."""
     is_other = manifest.nlp_bench.get("version") != __version__
     stated = {member.path: list(member.numbers) for member in manifest.runs}
     numbers = dict(zip(stated, derived.numbers, strict=False))
@@ -171,7 +171,7 @@ def _differing(folder: Path, manifest: Manifest, derived: Derived) -> dict[str, 
     for path, result in derived.results.items():
         found[f"{path}/{RESULT}"] = _other_record(folder / path / RESULT, result, is_other=is_other)
     found[REPORT_TEXT] = _other_text(folder / REPORT_TEXT, derived.text)
-    return {name: said for name, sentences in found.items() if (said := _limited(sentences))}
+    return {name: listed for name, sentences in found.items() if (listed := _limited(sentences))}
 
 
 def _other_record(path: Path, derived: dict[str, Any], *, is_other: bool) -> Iterator[str]:
@@ -211,9 +211,9 @@ def _broken(chain: Mapping[str, Sequence[Finding]]) -> Iterator[str]:
 
 def _other_nonces(folder: Path, manifest: Manifest, nonce: str | None) -> Iterator[str]:
     for member in manifest.runs if nonce else ():
-        said = {part.nonce for part in sealed_log_of(folder / member.log).parts}
-        if said != {nonce}:
-            found = ", ".join(sorted(one_line(word or "none") for word in said)) or "none"
+        nonces = {part.nonce for part in sealed_log_of(folder / member.log).parts}
+        if nonces != {nonce}:
+            found = ", ".join(sorted(one_line(word or "none") for word in nonces)) or "none"
             yield f"{member.log} does not begin with the nonce {nonce}; it says {found}"
 
 
@@ -230,18 +230,18 @@ def _unchecked_signature(path: Path, demands: Demands) -> Iterator[str]:
 
 
 def _other_tables(folder: Path) -> Iterator[str]:
-    for name, ours in tables().items():
+    for name, own in tables().items():
         path = folder / name
-        if not path.is_file() or sha256_of(ours) != sha256_of(path):
+        if not path.is_file() or sha256_of(own) != sha256_of(path):
             yield f"{name} is not as in this nlp-bench: a difference in words of rules or in FLOP/s may come from it"
 
 
 def _other_program(manifest: Manifest, *, is_differing: bool) -> Iterator[str]:
     made_by = (manifest.nlp_bench.get("version"), manifest.nlp_bench.get("commit"))
-    ours = (__version__, checkout()[1])
-    if made_by != ours:
+    own = (__version__, checkout()[1])
+    if made_by != own:
         more = "; a difference may come from that: install the other one to be sure" if is_differing else ""
-        yield f"made by {_program(*made_by)}, verified by {_program(*ours)}{more}"
+        yield f"made by {_program(*made_by)}, verified by {_program(*own)}{more}"
 
 
 def _program(version: Any, commit: Any) -> str:

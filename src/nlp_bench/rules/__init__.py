@@ -1,1 +1,1 @@
-"""Rules of a benchmark as data, held against what run.json asked for, what the log prints and how the run ended."""
+"""Rules of a benchmark as data, checked against what run.json requested, what the log prints and how the run ended."""

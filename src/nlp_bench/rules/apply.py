@@ -1,6 +1,6 @@
 """Which rules a run is held to, and what a broken one does to its number.
 
-A person asks for rules with `report --rules`, or for every command with the variable NLP_BENCH_RULES (`wanted`).
+The user requests rules with `report --rules`, or for every command with the variable NLP_BENCH_RULES (`wanted`).
 Without either, a run of ours is held to the file of benchmark/rules that is the default of its model, and is marked only.
 """
 
@@ -25,13 +25,13 @@ from nlp_bench.reason import Reason
 if TYPE_CHECKING:
     from nlp_bench.measure.folder import FolderMeasurement
 
-VARIABLE = "NLP_BENCH_RULES"  # name or path of the rules that a person asks for
+VARIABLE = "NLP_BENCH_RULES"  # name or path of the rules that the user requests
 
 
 def wanted(name: str | None) -> str | None:
-    """Return the path of the rules called `name`, else of those that the variable asks for; None where nobody asks.
+    """Return the path of the rules called `name`, else of those in the variable; None where none are requested.
 
-    Their files are read anew. Raises UsageError where they cannot be read.
+    Their files are read again. Raises UsageError where they cannot be read.
     """
     name = name if name is not None else os.environ.get(VARIABLE) or None
     if name is None:
@@ -50,10 +50,10 @@ def judged(
     *,
     rules: str | None = None,
 ) -> RunResult:
-    """Return `entry` with the findings of its rules, and without its number where a broken rule takes it away.
+    """Return `entry` with the findings of its rules, and without its number where a broken rule voids it.
 
-    `run` is run.json and `ended` outcome.json of a run of ours; `rules` are those that a person asks for (`wanted`), None for the default
-    of the run's model. Raises UsageError where rules that were asked for cannot be read.
+    `run` is run.json and `ended` outcome.json of a run of ours; `rules` are those that the user requests (`wanted`), None for the default
+    of the run's model. Raises UsageError where requested rules cannot be read.
     """
     if entry.rules is not None or not (rules or run):
         return entry
@@ -63,7 +63,7 @@ def judged(
         return _marked(entry, load(rules).judge(entry, run=run, ended=ended, is_asked=True))
     try:
         default = defaults_of(str(lookup(run or {}, "model.name")))
-    except UsageError as error:  # nobody asked: what was measured stands, and the fault is told
+    except UsageError as error:  # not requested: what was measured stays valid, and the error is a remark
         return replace(entry, remarks=(*entry.remarks, f"the rules of its model could not be applied: {error}"))
     return _marked(entry, default.judge(entry, run=run, ended=ended)) if default else entry
 
@@ -112,5 +112,5 @@ def _marked(entry: RunResult, judgement: Judgement) -> RunResult:
 
 
 def is_accepted(entry: RunResult) -> bool:
-    """Say whether the run keeps the rules that were asked for, with evidence for each; also where none were."""
+    """Return whether the run keeps the requested rules, with evidence for each; True where none were requested."""
     return entry.rules is None or not entry.rules.is_asked or entry.rules.result == VALID

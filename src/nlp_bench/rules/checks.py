@@ -74,10 +74,10 @@ class ModelRule(Rule):
         shape = {name: stated[-1] for name in NAMED_SHAPE if (stated := subject.stated(name))}
         if not shape:
             return [missing("model", expected, "no shape is stated")]
-        said = ", ".join(f"{name} {found.value}" for name, found in shape.items())
-        said = f"{subject.model.name}: {said}" if subject.model else said
+        trained = ", ".join(f"{name} {found.value}" for name, found in shape.items())
+        trained = f"{subject.model.name}: {trained}" if subject.model else trained
         source = next(iter(shape.values())).source
-        return [decided("model", said, expected, source, passes=subject.model is not None)]
+        return [decided("model", trained, expected, source, passes=subject.model is not None)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class ParameterCount(Rule):
             return [missing("num_parameters", "the count by the shape", "the shape is not fully known")]
         wanted = shape.parameters
         expected = f"{wanted} by the shape, to {100 * self.tolerance:g} %"
-        found = subject.logged("num_parameters")  # what is derived from the shape is another fact (least_parameters)
+        found = subject.logged("num_parameters")  # what is derived from the shape has another name (least_parameters)
         if not found or isinstance(found.value, str):
             return [missing("num_parameters", expected)]
         passes = abs(float(found.value) - wanted) <= self.tolerance * wanted
@@ -156,7 +156,7 @@ class Released(Rule):
     """Packages are released versions, no development builds."""
 
     packages: tuple[str, ...]  # names as the log's `versions` line has them
-    local: tuple[str, ...] = ()  # labels behind a + that releases are published with; * stands for anything
+    local: tuple[str, ...] = ()  # labels after a + that releases are published with; * matches any
 
     def _look(self, subject: Subject) -> list[Evidence]:
         return [
@@ -213,12 +213,12 @@ class SettingRule(Rule):
     name: str = checked(known_setting)
     equals: int | float | str | bool | None = None
     one_of: tuple[int | float | str, ...] = ()
-    contains: str | None = None  # words that the value holds, upper or lower case
+    contains: str | None = None  # text that the value contains, in upper or lower case
     at_least: float | None = None
     at_most: float | None = None
 
     def refuse_wrong(self, where: str) -> None:
-        """Refuse a rule without bounds too."""
+        """Also refuse a rule without bounds."""
         super().refuse_wrong(where)
         if all(value in {None, ()} for value in (self.equals, self.one_of, self.contains, self.at_least, self.at_most)):
             raise UsageError(f"{where}.equals: missing; give equals, one_of, contains, at_least or at_most")
@@ -281,8 +281,8 @@ class FiniteLoss(Rule):
         count = int(records.has("lm_loss").sum())
         if not (broken or count):
             return [missing("lm_loss", expected)]
-        said = broken.text if broken else f"finite in {count} line(s)"
-        return [decided("lm_loss", said, expected, subject.lines, passes=not broken)]
+        shown = broken.text if broken else f"finite in {count} line(s)"
+        return [decided("lm_loss", shown, expected, subject.lines, passes=not broken)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,7 +311,7 @@ class SkippedIterations(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class FinalIteration(Rule):
-    """The last iteration that was asked for is in the log."""
+    """The last requested iteration is in the log."""
 
     def _look(self, subject: Subject) -> list[Evidence]:
         name, records, asked = "last_iteration", subject.records, subject.asked("train_iters")
@@ -425,7 +425,7 @@ class TimeLimit(Rule):
         return shown
 
     def _decision(self, subject: Subject, value: float | None) -> tuple[Status, str]:
-        """Return what the time that decides says, and what was expected of it."""
+        """Return the status by the time that decides, and what was expected of it."""
         limit = f"at most {self.limit_s:g} s"
         if self.decides not in {STEADY_INTERVAL, SUSTAINED_INTERVAL}:
             if value is None:

@@ -25,11 +25,11 @@ Table = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """What stands above the rules."""
+    """The head of a rule file, above its rules."""
 
     title: str = ""
-    source: str = ""  # where they are written for people
-    default: bool = False  # whether runs of its models are held to it without being asked; not inherited
+    source: str = ""  # the document that states them
+    default: bool = False  # whether runs of its models are held to it without a request; not inherited
     extends: str = ""  # a rule file whose rules hold too, changed key by key: its name, or its path from this file
     models: tuple[str, ...] = ()
     """Model files whose values are frozen: names of benchmark/models, or paths from this file."""
@@ -49,7 +49,7 @@ def load(name: str) -> RuleSet:
 
 
 def find(name: str, beside: Path | None = None) -> Path:
-    """Return the path of a rule file, relative where it is below this folder; a path of its own is one from `beside`.
+    """Return the path of a rule file, relative where it is below this folder; a path in `name` is relative to `beside`.
 
     Raises UsageError for a name that benchmark/rules does not have.
     """
@@ -74,7 +74,7 @@ def _load(path: Path) -> RuleSet:
         known_setting(f"{path}: free", name)
     for rule, made in rules.items():
         _fits(f"{path}: rules.{rule}", made, models, head.free)
-    # What the rules say, comments and the order of keys apart.
+    # The content of the rules, without comments and the order of keys.
     content = {"models": [asdict(one) for one in models.values()], "free": head.free, "rules": tables}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
     return RuleSet(name=path.stem, title=head.title, models=models, free=head.free, rules=rules, digest=digest)
@@ -122,7 +122,7 @@ def _rule(path: Path, rule: str, table: Table) -> Rule:
 
 
 def _fits(where: str, rule: Rule, models: Mapping[str, Model], free: tuple[str, ...]) -> None:
-    """Refuse a rule that names a model or a value that there is not, or freezes what is free."""
+    """Refuse a rule that names an unknown model or value, or freezes what is free."""
     known = [*models, *(name for name in catalog.names("models") if name not in models)]
     for name in rule.models:
         if name not in known:
@@ -153,7 +153,7 @@ def _model(path: Path, name: str) -> Model:
 
 
 def defaults_of(model: str) -> RuleSet | None:
-    """Return the rules that runs of the model called `model` are held to without being asked; None where there are none.
+    """Return the rules that runs of the model called `model` are held to without a request; None where there are none.
 
     Raises UsageError where two files of benchmark/rules both are the default, or one cannot be read.
     """
@@ -172,7 +172,7 @@ def _default_models() -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def forget() -> None:
-    """Read the files again when they are next needed."""
+    """Clear the caches, so that the files are read again."""
     load.cache_clear()
     _load.cache_clear()
     _default_models.cache_clear()

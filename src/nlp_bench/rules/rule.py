@@ -1,4 +1,4 @@
-"""What every rule has, whatever it checks: the run that it looks at, its evidence, its word; and the rules of one file together."""
+"""What every rule has, whatever it checks: the run that it examines, its evidence, its finding; and the rules of one file together."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.findings import Evidence, Finding, Judgement, Status, evidence
 from nlp_bench.measure.workload import Setting, Value, Workload, lookup, workload_of
 
-NAMED_SHAPE = ("num_layers", "hidden_size", "num_attention_heads")  # what tells models apart
+NAMED_SHAPE = ("num_layers", "hidden_size", "num_attention_heads")  # what distinguishes models
 _DUMP = ("num_layers", "hidden_size", "micro_batch_size")
 
 
@@ -22,11 +22,11 @@ _DUMP = ("num_layers", "hidden_size", "micro_batch_size")
 class Subject:
     """One run as the rules see it."""
 
-    entry: RunResult  # what was measured, before any rule took the number away
+    entry: RunResult  # what was measured, before any rule voided the number
     run: Mapping[str, Any] | None = None  # run.json, None for a log of somebody else
     ended: Mapping[str, Any] | None = None  # outcome.json, likewise
     model: Model | None = None
-    """The model of the rules that it trained, by its name or its shape; None where nothing tells."""
+    """The model of the rules that it trained, by its name or its shape; None where that is not known."""
     models: tuple[str, ...] = ()
 
     @property
@@ -42,7 +42,7 @@ class Subject:
 
     @property
     def lines(self) -> str | None:
-        """Where they stand."""
+        """Line numbers of the records."""
         numbers = self.records.numbers
         return f"log lines {numbers[0]} to {numbers[-1]}" if len(numbers) else None
 
@@ -53,26 +53,26 @@ class Subject:
         return str(found.value) if found else None
 
     def asked(self, name: str) -> Setting | None:
-        """Return what run.json states."""
+        """Return the setting that run.json states."""
         if name == "train_iters" and self.run:
             value = lookup(self.run, "training.iterations")
             return Setting(value, "run.json") if isinstance(value, int) else None
         return self.workload.asked.get(name)
 
     def logged(self, name: str) -> Setting | None:
-        """Return what the log prints."""
+        """Return the setting that the log prints."""
         found = self.workload.logged.get(name)
         if found is None and name == "recompute_granularity" and all(map(self.workload.logged.get, _DUMP)):
             return Setting("none", "the log's arguments name no recompute")  # printed as None
         return found
 
     def stated(self, name: str) -> list[Setting]:
-        """Return what run.json and the log state, as far as they do."""
+        """Return the settings that run.json and the log state."""
         return [found for found in (self.asked(name), self.logged(name)) if found]
 
 
 def same(first: Value, second: Value) -> bool:
-    """Say whether two statements of one setting mean the same: words without their case, numbers to 9 digits."""
+    """Return whether two values of one setting are equal: words without their case, numbers to 9 digits."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in (first, second)):
         return math.isclose(float(first), float(second), rel_tol=1e-9)
     return str(first).lower() == str(second).lower()
@@ -153,10 +153,10 @@ class Rule:
     check: str
     why: str = checked(_sentence)  # the rule for people, in a sentence
     models: tuple[str, ...] = ()  # the models that it holds for; empty for all models of the file
-    apply: bool = True  # False takes the rule away, in a file that extends another
+    apply: bool = True  # False removes the rule, in a file that extends another
     required_evidence: bool = False  # whether missing evidence breaks the rule, in place of being not shown
     outcome: str | None = checked(_outcome, None)
-    """What a broken rule does to the number: INVALID takes it away always, VALID never; None when a person asks for the rules."""
+    """What a broken rule does to the number: INVALID voids it always, VALID never; None where the rules were requested."""
 
     def refuse_wrong(self, where: str) -> None:
         """Raise UsageError, which begins with `where` and the key, for a value that a key must not have."""
@@ -181,7 +181,7 @@ class Rule:
         if status is Status.NOT_SHOWN and self.required_evidence:
             status = Status.FAIL
         if self.models and not subject.model and status is not Status.NOT_SHOWN:
-            # What holds for one model only says nothing of a run that may have trained another.
+            # A rule for one model does not apply to a run that may have trained another.
             first = missing("model", f"one of {', '.join(self.models)}", "the rule is for this model alone")
             status, shown = Status.NOT_SHOWN, (first, *(replace(one, status=None) for one in shown))
         return Finding(rule=rule, check=self.check, why=self.why, status=status, outcome=self.outcome, evidence=shown)
@@ -189,14 +189,14 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleSet:
-    """What one file says, with all that it extends, ready to be held against runs."""
+    """The rules of one file, with all that it extends, ready to be applied to runs."""
 
     name: str
     title: str
     models: Mapping[str, Model]
     free: tuple[str, ...]
     rules: Mapping[str, Rule]
-    digest: str  # SHA-256 of what the rules and the models say
+    digest: str  # SHA-256 of the content of the rules and the models
 
     def judge(
         self,
@@ -206,11 +206,11 @@ class RuleSet:
         ended: Mapping[str, Any] | None = None,
         is_asked: bool = False,
     ) -> Judgement:
-        """Hold one run to the rules; `run` is run.json and `ended` outcome.json, None for a log of somebody else."""
+        """Judge one run by the rules; `run` is run.json and `ended` outcome.json, None for a log of somebody else."""
         subject = Subject(entry=entry, run=run, ended=ended, models=tuple(self.models))
         model = same_model(subject, self.models)
         subject = replace(subject, model=model)
-        # Where nothing names the model, every rule may be one for it.
+        # Where the model is not known, every rule may apply to it.
         named = model.name if model else subject.named
         holding = {
             name: rule for name, rule in self.rules.items() if not rule.models or named is None or named in rule.models
