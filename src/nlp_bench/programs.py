@@ -1,4 +1,4 @@
-"""Questions to other programs: bounded in time, and "cannot be asked" told apart from "says no"."""
+"""Commands of other programs, bounded in time; one that could not be run is distinguished from one that failed."""
 
 import shutil
 import subprocess
@@ -7,25 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 ANSWER_S = 12.0
-"""Seconds for an answer; Slurm's commands give up on a silent controller by themselves after about 9."""
+"""Time limit in seconds; Slurm's commands give up on a silent controller by themselves after about 9."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a program answered, or why it could not be asked."""
+    """What a program printed and its exit status, or why it could not be run."""
 
     code: int | None
-    """Exit status; None where the program could not be asked: it is missing, did not start or did not end in time."""
+    """Exit status; None where there is none: the program is missing, did not start or did not end in time."""
     out: str = ""
     """Its stdout."""
     err: str = ""
     """Its stderr, or why there is no exit status."""
     elapsed_s: float = 0.0
-    """Seconds until it had answered."""
+    """Seconds until it ended."""
     is_missing: bool = False
     """Whether it is not on PATH."""
     is_late: bool = False
-    """Whether it did not end in time: somebody may be there, but does not answer."""
+    """Whether it did not end in time: its server may be there, but does not answer."""
 
     @property
     def is_good(self) -> bool:
@@ -33,19 +33,19 @@ class Answer:
         return self.code == 0
 
     @property
-    def said(self) -> str:
-        """What it said, in one line of at most 300 characters."""
+    def text(self) -> str:
+        """Its stderr, else its stdout, in one line of at most 300 characters."""
         return " ".join((self.err.strip() or self.out.strip()).split())[:300]
 
 
 def ask(
     *command: str, timeout_s: float = ANSWER_S, stdin: str = "", variables: Mapping[str, str] | None = None
 ) -> Answer:
-    """Run `command` and return what it answered; nothing is raised. `variables` are its whole environment."""
-    begin = time.monotonic()
+    """Run `command` and return its answer; nothing is raised. `variables` are its whole environment."""
+    start = time.monotonic()
 
-    def unasked(why: str, *, is_late: bool = False) -> Answer:
-        return Answer(code=None, err=why, elapsed_s=time.monotonic() - begin, is_late=is_late)
+    def failed(why: str, *, is_late: bool = False) -> Answer:
+        return Answer(code=None, err=why, elapsed_s=time.monotonic() - start, is_late=is_late)
 
     if shutil.which(command[0]) is None:
         return Answer(code=None, err=f"{command[0]} is not on PATH", is_missing=True)
@@ -61,7 +61,7 @@ def ask(
             env=None if variables is None else dict(variables),
         )
     except subprocess.TimeoutExpired:
-        return unasked(f"`{' '.join(command)}` did not answer within {timeout_s:g} s", is_late=True)
+        return failed(f"`{' '.join(command)}` did not answer within {timeout_s:g} s", is_late=True)
     except OSError as error:
-        return unasked(f"{command[0]} does not start: {error.strerror}")
-    return Answer(code=done.returncode, out=done.stdout, err=done.stderr, elapsed_s=time.monotonic() - begin)
+        return failed(f"{command[0]} does not start: {error.strerror}")
+    return Answer(code=done.returncode, out=done.stdout, err=done.stderr, elapsed_s=time.monotonic() - start)

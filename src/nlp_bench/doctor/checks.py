@@ -1,4 +1,4 @@
-"""The checks: a table of what is looked at, one evaluator, and their findings as a record and as text.
+"""The checks: a table, one evaluator, and their findings as a record and as text.
 
 A check is a function of the place that changes nothing and returns one finding, or yields several of which the worst counts.
 """
@@ -21,7 +21,7 @@ from nlp_bench.escape import one_line
 
 SCHEMA = "nlp-bench/doctor/1"
 WITHIN_S = 60.0
-"""Seconds for all checks together: a file server or a driver that hangs answers no question at all, and no system call has a bound."""
+"""Seconds for all checks together: system calls to a file server or a driver that hangs never return."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Check:
     """One row of the table."""
 
     well: str
-    """What is well when it is ok."""
+    """What is in order when it is ok."""
     look: Callable[[Place], Finding | Iterator[Finding]]
     per_node: bool = False
     """Whether `doctor --nodes` runs it on each node as well: its answer differs between nodes."""
@@ -78,7 +78,7 @@ class Examined:
 
 
 def chosen(words: str | None) -> list[str]:
-    """Return the checks that `words` ("jube,disk") name, all without it; raises UsageError for an unknown one."""
+    """Return the checks that `words` ("jube,disk") name, all where it is None; raises UsageError for an unknown one."""
     if words is None:
         return list(CHECKS)
     names = [word.strip() for word in words.split(",") if word.strip()]
@@ -103,18 +103,18 @@ def examine(place: Place, names: Iterable[str]) -> list[Examined]:
 
 
 def _examined(place: Place, name: str) -> Examined:
-    begin = time.monotonic()
+    start = time.monotonic()
     try:
         found = CHECKS[name].look(place)
         finding = found if isinstance(found, Finding) else together(list(found))
-    except NlpBenchError as error:  # what is refused in its own words, remedy included
+    except NlpBenchError as error:  # a refusal has its remedy in its text
         finding = failed(str(error), remedy=f"mend that, then ask again: nlp-bench doctor --checks {name}")
     except Exception as error:  # noqa: BLE001  # a check that breaks must not hide what the others find
         finding = failed(
             f"the check itself broke: {type(error).__name__}: {error}",
             remedy=f"run the others without it, and please report this: nlp-bench doctor --checks {name}",
         )
-    return Examined(name=name, finding=finding, elapsed_s=time.monotonic() - begin)
+    return Examined(name=name, finding=finding, elapsed_s=time.monotonic() - start)
 
 
 def is_bad(examined: Iterable[Examined]) -> bool:
@@ -138,7 +138,7 @@ def record(place: Place, examined: Sequence[Examined], *, nodes: dict[str, Any] 
 
 
 def table(examined: Sequence[Examined], *, is_verbose: bool = False) -> str:
-    """Return one line per check; evidence and remedy below what is not well, below everything when verbose."""
+    """Return one line per check; evidence and remedy below those that are not ok, below all when verbose."""
     width = max((len(one.name) for one in examined), default=0)
     indent = " " * (width + 11)
     lines = []
@@ -155,7 +155,7 @@ def table(examined: Sequence[Examined], *, is_verbose: bool = False) -> str:
 def counts(examined: Sequence[Examined]) -> str:
     """Return how many checks ended with which status."""
     found = [one.finding.status for one in examined]
-    said = ", ".join(f"{found.count(status)} {status}" for status in STATUSES if status in found)
+    text = ", ".join(f"{found.count(status)} {status}" for status in STATUSES if status in found)
     bad = ", ".join(one.name for one in examined if one.finding.status == FAILED)
     nothing = "; nothing was looked at" if set(found) <= {SKIPPED} else ""
-    return said + (f"; failed: {bad}" if bad else "") + nothing
+    return text + (f"; failed: {bad}" if bad else "") + nothing

@@ -10,12 +10,12 @@ STATUSES = (OK, SKIPPED, WARNING, FAILED)
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """The answer of one check."""
+    """The result of one check."""
 
     status: str
     """One of STATUSES."""
     summary: str
-    """One sentence: what is the case, or why it was not looked at."""
+    """One sentence: what was found, or why it was not checked."""
     evidence: tuple[str, ...] = ()
     """What was seen: values with their source."""
     remedy: str = ""
@@ -23,22 +23,22 @@ class Finding:
 
 
 def ok(summary: str, *evidence: str) -> Finding:
-    """Say that all is well; without a summary only the evidence counts, among other findings."""
+    """Return that all is in order; without a summary only the evidence counts, among other findings."""
     return Finding(status=OK, summary=summary, evidence=evidence)
 
 
 def skipped(why: str) -> Finding:
-    """Say that there is nothing to look at here, or nobody to ask."""
+    """Return that there is nothing to check here, or no means to."""
     return Finding(status=SKIPPED, summary=why)
 
 
 def warning(summary: str, *evidence: str, remedy: str) -> Finding:
-    """Say that a run may be slower, or may end badly."""
+    """Return that a run may be slower, or may fail."""
     return Finding(status=WARNING, summary=summary, evidence=evidence, remedy=remedy)
 
 
 def failed(summary: str, *evidence: str, remedy: str) -> Finding:
-    """Say that a run will fail."""
+    """Return that a run will fail."""
     return Finding(status=FAILED, summary=summary, evidence=evidence, remedy=remedy)
 
 

@@ -27,7 +27,7 @@ UNCORRECTED, VOLATILE = 1, 0
 MAX_LINKS = 18
 """NVML_NVLINK_MAX_LINKS."""
 BUSY_BYTES = 2**30
-"""Memory in use on a GPU without a process that we may see: more than a driver and its services take."""
+"""Memory in use on a GPU without a visible process: more than a driver and its services need."""
 SLOW_VARIABLES = {
     "NCCL_P2P_DISABLE": "1",
     "NCCL_IB_DISABLE": "1",
@@ -35,7 +35,7 @@ SLOW_VARIABLES = {
     "CUDA_LAUNCH_BLOCKING": "1",
     "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
 }
-"""Variables that are set while looking for a fault, and make everything slow when they stay."""
+"""Variables for debugging that slow everything down when they stay set."""
 FILES_PER_RANK = 1024
 """Open files of a rank: sockets to its peers, libraries, data; the usual soft limit."""
 SHM_BYTES_PER_RANK = 32 * 2**20
@@ -87,13 +87,13 @@ def gpus(place: Place) -> Finding:  # noqa: PLR0911  # one answer per case
 
 
 def is_like(sheet: str, name: str) -> bool:
-    """Return whether the first word of a data sheet's name with a number in it ("A100-SXM4-40GB") stands in the driver's."""
+    """Return whether the first word with a digit of a data sheet's name ("A100-SXM4-40GB") is in the driver's name."""
     model = next((word for word in sheet.replace("-", " ").split() if any(sign.isdigit() for sign in word)), sheet)
     return model.lower() in name.lower()
 
 
 def gpu_health(place: Place) -> Iterator[Finding]:
-    """Fail for memory faults that will end a run, warn of what makes a GPU slow.
+    """Fail for memory errors that will end a run, warn of what slows a GPU down.
 
     NVML's nvmlDeviceGetRetiredPagesPendingStatus is for boards before Ampere, nvmlDeviceGetRemappedRows (corrected, uncorrected,
     pending, failed) for those since. Remedies: NVIDIA's "GPU Memory Error Management" and "Dynamic Page Retirement".
@@ -149,7 +149,7 @@ def _links(nvml: Nvml, handle: Any) -> int | None:
 
 
 def gpu_processes(place: Place) -> Finding:
-    """Warn of processes on the GPUs that are not this one's kin: they take memory and time from a measurement."""
+    """Warn of processes on the GPUs that are unrelated to this one: they take memory and time from a measurement."""
     nvml = place.nvml
     if place.no_gpu_here or nvml is None or not nvml.handles:
         return skipped(place.no_gpu_here or f"no GPU to ask: {place.no_nvml or 'the driver lists none'}")
@@ -175,7 +175,7 @@ def cuda(place: Place) -> Finding:  # noqa: PLR0911  # one answer per case
     NVIDIA, "CUDA Compatibility": a program of CUDA 12.x runs on any driver that supports 12.0 or newer (minor version
     compatibility), not on one of an older major version.
     """
-    machine = this_machine("cpu")  # named, so that no driver is asked: NVML has answered already
+    machine = this_machine("cpu")  # named, so that the driver is not queried: NVML has answered already
     torch = f"torch {machine.torch}"
     if machine.torch == "absent":
         return failed("torch is not installed for this Python", remedy=place.set_up())
@@ -282,7 +282,7 @@ def _rate(text: str | None) -> float | None:
 
 
 def limits(place: Place) -> Iterator[Finding]:
-    """Warn of limits that end a run in the middle: they are those of this shell; Slurm hands them on or sets its own."""
+    """Warn of limits that end a run in the middle: those of this shell, which Slurm passes on or replaces."""
     locked, files = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     text = {limit: "unlimited" if limit == resource.RLIM_INFINITY else str(limit) for limit in (locked, files)}
     yield ok("", f"locked memory {text[locked]}, open files {text[files]}")
@@ -293,8 +293,8 @@ def limits(place: Place) -> Iterator[Finding]:
         yield warning(f"only {files} open files are allowed", remedy=f"ulimit -n {4 * FILES_PER_RANK}")
     shm = place.files / "dev/shm"
     if shm.is_dir():
-        room = os.statvfs(shm)
-        free, ranks = room.f_bavail * room.f_frsize, place.run.parallel.gpus_per_node if place.run else 1
+        space = os.statvfs(shm)
+        free, ranks = space.f_bavail * space.f_frsize, place.run.parallel.gpus_per_node if place.run else 1
         yield ok("", f"{shm} {free / 2**30:.1f} GiB free")
         if free < ranks * SHM_BYTES_PER_RANK:
             remedy = "remove what others left there; in a container: --shm-size=8g"
@@ -308,8 +308,8 @@ def disk(place: Place) -> Iterator[Finding]:
     for name, folder in place.written_folders().items():
         by_folder.setdefault(folder, []).append(name)
     for folder, names in by_folder.items():
-        room = os.statvfs(folder)
-        free, inodes, has_inodes = room.f_bavail * room.f_frsize, room.f_favail, bool(room.f_files)
+        space = os.statvfs(folder)
+        free, inodes, has_inodes = space.f_bavail * space.f_frsize, space.f_favail, bool(space.f_files)
         where, word = f"{' and '.join(names)}: {folder}", shlex.quote(str(folder))
         remedy = f"df -h {word}; df -i {word}; remove old runs, or name another folder"
         yield ok("", f"{where}: {free / 2**30:.1f} GiB free, {inodes if has_inodes else 'unlimited'} inodes")
@@ -324,10 +324,10 @@ def disk(place: Place) -> Iterator[Finding]:
 
 
 def writable(place: Place) -> Iterator[Finding]:
-    """Write and remove 1 MiB where runs, data and builds are written: rights, read-only mounts and quotas lie to other questions."""
+    """Write and remove 1 MiB where runs, data and builds are written: only that shows rights, read-only mounts and quotas reliably."""
     folders = dict.fromkeys(place.written_folders().values())
     for folder in folders:
-        word, begin = shlex.quote(str(folder)), time.monotonic()
+        word, start = shlex.quote(str(folder)), time.monotonic()
         remedy = f"ls -ld {word}; df -h {word}; quota -s; or name another folder (--runs, NLP_BENCH_BUILD_DIR)"
         step = "create a file"
         try:
@@ -338,7 +338,7 @@ def writable(place: Place) -> Iterator[Finding]:
         except OSError as error:
             yield failed(f"{folder}: cannot {step}: {error.strerror}", remedy=remedy)
             continue
-        elapsed_s = time.monotonic() - begin
+        elapsed_s = time.monotonic() - start
         if elapsed_s > SLOW_S:
             remedy = "a file system under load: start later, or write elsewhere"
             yield warning(f"{folder}: 1 MiB took {elapsed_s:.1f} s", remedy=remedy)
@@ -362,7 +362,7 @@ def _probe(folder: Path) -> Iterator[int]:
 
 
 class Timex(ctypes.Structure):
-    """The beginning of struct timex of <sys/timex.h>, with room for the rest; with modes = 0 adjtimex(2) only reads."""
+    """The beginning of struct timex of <sys/timex.h>, padded for the rest; with modes = 0 adjtimex(2) only reads."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -376,13 +376,13 @@ class Timex(ctypes.Structure):
 
 
 def clock(place: Place) -> Iterator[Finding]:
-    """Warn of a clock that nobody sets, and of one that differs from the file server's, as a file written now shows."""
+    """Warn of a clock that is not synchronised, and of one that differs from the file server's, as a file written now shows."""
     state = Timex()
     try:
         code = ctypes.CDLL(None).adjtimex(ctypes.byref(state))
     except (OSError, AttributeError):
         code = -1
-    if code >= 0 and state.status & STA_UNSYNC:  # below 0: a sandbox that forbids the question
+    if code >= 0 and state.status & STA_UNSYNC:  # below 0: a sandbox that forbids the call
         remedy = "chronyc tracking, or timedatectl; ask the site to start chrony"
         yield warning("no time service keeps this clock", "adjtimex: STA_UNSYNC", remedy=remedy)
     elif code >= 0:

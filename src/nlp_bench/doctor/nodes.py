@@ -40,17 +40,17 @@ TIMELIMIT = "00:10:00"
 """The test takes a minute; makers' tests take a few."""
 JOIN_S = 60.0
 """Seconds that the first node waits for the others."""
-FIRST_LOOK_S, LAST_LOOK_S = 0.5, 10.0
-"""Seconds between two questions to Slurm, growing."""
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 10.0
+"""Seconds between two queries of Slurm, growing."""
 SETTLE_S = 3.0
 """Seconds for the last records to come through the shared file system after the job has ended, and for a request that Slurm had
 received to become a job."""
 DONE = "done"
-"""How a job ended whose nodes have all said what they found."""
+"""How a job ended whose nodes have all left their records."""
 ITS_NODE = "--nodelist=@node@"
-"""Stands in srun's options for the node of one step; the script's loop knows it."""
+"""Placeholder in srun's options for the node of one step, replaced in the script's loop."""
 COMMENT = "nlp-bench-doctor"
-"""How the comment of a test's job begins."""
+"""Beginning of the comment of a test's job."""
 LISTED = re.compile(r"[\w.,\[\]-]*[A-Za-z][\w.,\[\]-]*")
 
 
@@ -62,7 +62,7 @@ class Choice:
     """Their names in Slurm's order; empty where Slurm chooses `number` of them."""
     number: int
     down: tuple[Node, ...] = ()
-    """Nodes that were asked for, but that Slurm gives to nobody."""
+    """Nodes that were requested, but that Slurm allocates to no job."""
 
 
 def choose(place: Place, which: str) -> Choice:
@@ -75,7 +75,7 @@ def choose(place: Place, which: str) -> Choice:
             raise UsageError(f"--nodes: {which!r}, but without Slurm there is this machine only: --nodes all")
         return Choice(names=(), number=1)
     if not place.slurm.is_good:
-        raise NlpBenchError(f"--nodes: Slurm does not answer: {place.slurm.said}; try `scontrol ping`")
+        raise NlpBenchError(f"--nodes: Slurm does not answer: {place.slurm.text}; try `scontrol ping`")
     if place.is_inside:
         return _allocated(place, which)
     if which.isdecimal():
@@ -136,12 +136,12 @@ def prepare(place: Place, choice: Choice, folder: Path | None, *, join_s: float 
         "nodes": list(choice.names),
         "join_s": join_s,
     }
-    write_json(folder / PLAN, plan)  # last: the folder is whole now
+    write_json(folder / PLAN, plan)  # last: the folder is complete now
     return folder
 
 
 def _run(run: Run, choice: Choice) -> Run:
-    """Return the run whose job the test is: one task on each node, nothing killed for the sake of another."""
+    """Return the run whose job the test is: one task on each node, none killed when another fails."""
     listed = (f"--nodelist={','.join(choice.names)}",) if choice.names else ()
     settings = replace(
         run.system.slurm,
@@ -158,7 +158,7 @@ def _run(run: Run, choice: Choice) -> Run:
 
 
 def carry_out(place: Place, run_dir: Path, *, wait_s: float, say: Callable[[str], None]) -> str:
-    """Run the test in `run_dir` and return how its job ended, in words; the records lie in the folder then.
+    """Run the test in `run_dir` and return how its job ended, in words; the records are in the folder then.
 
     A job that is not done after `wait_s` seconds, or when this process is interrupted, is cancelled.
     """
@@ -178,8 +178,8 @@ def carry_out(place: Place, run_dir: Path, *, wait_s: float, say: Callable[[str]
 
 
 def _clear(say: Callable[[str], None]) -> None:
-    """Cancel the jobs of doctors that were killed on this host, and tell of those that somebody else may wait for."""
-    with contextlib.suppress(SilentError):  # the submission will say so
+    """Cancel the test jobs whose `doctor` was killed on this host, and report those that another one may wait for."""
+    with contextlib.suppress(SilentError):  # the submission will report it
         for job_id, comment in _jobs(COMMENT + ":"):
             _, host, pid, start, *_ = [*comment.split(":"), "", "", ""]
             if host != socket.gethostname():
@@ -192,9 +192,9 @@ def _clear(say: Callable[[str], None]) -> None:
 
 
 def _submitted(run_dir: Path, account: str) -> str:
-    """Hand the job to Slurm; if this process is stopped meanwhile, the job that may have come of it is cancelled.
+    """Submit the job to Slurm; if this process is stopped meanwhile, a job that was submitted is cancelled.
 
-    Its comment says who waits for it: host, process, its start in clock ticks (Linux gives numbers anew), and a random word.
+    Its comment identifies the waiting process: host, number, start in clock ticks (Linux reuses numbers), and a random word.
     """
     own = os.getpid()
     comment = ":".join((COMMENT, socket.gethostname(), str(own), _start_of(own), secrets.token_hex(4)))
@@ -212,7 +212,7 @@ def _submitted(run_dir: Path, account: str) -> str:
 
 
 def _jobs(beginning: str) -> list[tuple[str, str]]:
-    return [(number, said) for number, said in get_scheduler("slurm").jobs(ended=False) if said.startswith(beginning)]
+    return [(number, text) for number, text in get_scheduler("slurm").jobs(ended=False) if text.startswith(beginning)]
 
 
 def _start_of(pid: object) -> str:
@@ -243,12 +243,12 @@ def _here(words: list[str], run_dir: Path, wait_s: float) -> str:
 
 def _wait(job_id: str, run_dir: Path, wait_s: float, say: Callable[[str], None]) -> str:
     """Return DONE once all nodes have finished or the job has; else why it was given up."""
-    end, pause, said = time.monotonic() + wait_s, FIRST_LOOK_S, ""
+    end, pause, reported = time.monotonic() + wait_s, FIRST_PAUSE_S, ""
     while time.monotonic() < end:
         steps = {read_node(run_dir, name).get("step") for name in expected(run_dir)}
         if steps == {"finished"}:
             return DONE
-        if steps == {"finished", None}:  # these have waited for the silent ones, as long as --join says
+        if steps == {"finished", None}:  # these have waited for the others, as long as --join says
             time.sleep(SETTLE_S)
             silent = ", ".join(_unfinished(run_dir))
             return f"cancelled: it went on waiting for {silent}" if silent else DONE
@@ -262,11 +262,11 @@ def _wait(job_id: str, run_dir: Path, wait_s: float, say: Callable[[str], None])
             if job and job.state is State.WAITING and job.reason not in {"", "None"}
             else ""
         )
-        if now and now != said:
+        if now and now != reported:
             say(f"job {job_id}: {now}")
-            said = now
+            reported = now
         time.sleep(min(pause, max(end - time.monotonic(), 0)))
-        pause = min(pause * 1.2, LAST_LOOK_S)
+        pause = min(pause * 1.2, LAST_PAUSE_S)
     return f"job {job_id} was not done after {wait_s:g} s and was cancelled"
 
 
@@ -275,7 +275,7 @@ def _unfinished(run_dir: Path) -> list[str]:
 
 
 def expected(run_dir: Path) -> list[str]:
-    """Return the nodes that the test has: those that Slurm gave, else those that were asked for."""
+    """Return the nodes of the test: those that Slurm allocated, else those that were requested."""
     try:
         return (run_dir / EXPECTED).read_text(encoding="utf-8").split()
     except OSError:
@@ -289,7 +289,7 @@ def read_node(run_dir: Path, name: str) -> dict[str, Any]:
 
 
 def read_nodes(run_dir: Path) -> dict[str, dict[str, Any]]:
-    """Return the record of each expected node; {} for one that left none. A machine without Slurm has the one that is there."""
+    """Return the record of each expected node; {} for one that left none. Without Slurm it is the one that exists."""
     names = expected(run_dir) or sorted(path.stem for path in (run_dir / RECORDS).glob("*.json"))
     return {name: read_node(run_dir, name) for name in names}
 

@@ -1,4 +1,4 @@
-"""What the checks look at: the machine, the system file that describes it, and the run that it is to do."""
+"""What the checks examine: the machine, the system file that describes it, and the planned run."""
 
 import os
 import re
@@ -29,7 +29,7 @@ DRIVER_S = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Everything that a check may look at; nothing of it is changed by a check."""
+    """Everything that a check may examine; no check changes any of it."""
 
     root: Path
     """The checkout of nlp-bench."""
@@ -41,11 +41,11 @@ class Place:
     system_name: str = ""
     """The name or path that it was found by."""
     run: Run | None = None
-    """The run that is to be done, resolved without Slurm; None where that is not possible."""
+    """The planned run, resolved without Slurm; None where that is not possible."""
     no_run: str = ""
     model: str = "tiny"
     slurm: Answer
-    """What `scontrol show config` said."""
+    """The answer of `scontrol show config`."""
     nvml: Nvml | None = None
     """The GPUs of this node; None without a driver."""
     no_nvml: str = ""
@@ -64,7 +64,7 @@ class Place:
 
     @property
     def is_slurm(self) -> bool:
-        """Whether the run is to go through Slurm."""
+        """Whether the run is to be submitted to Slurm."""
         if self.run is not None:
             return self.run.launch.launcher == "slurm"
         return self.system.launcher == "slurm" if self.system else self.slurm.is_good
@@ -94,7 +94,7 @@ class Place:
 
     @property
     def no_gpu_here(self) -> str:
-        """Why the GPUs of this node are not looked at; empty where they are."""
+        """Why the GPUs of this node are not checked; empty where they are."""
         if self.nvml is not None and self.nvml.handles:
             return ""
         if self.accelerator != "cuda":
@@ -106,7 +106,7 @@ class Place:
     def written_folders(self) -> dict[str, Path]:
         """Return what is written where: the run folder, the index cache of the data, the build, temporary files.
 
-        A folder that does not exist yet is stood for by the nearest one above it that does.
+        For a folder that does not exist yet it is the nearest one above it that does.
         """
         cache = Path(self.run.data.cache) if self.run and self.run.data.cache else default_folder(self.root)
         wanted = {
@@ -122,7 +122,7 @@ class Place:
 def look_around(request: Request, *, runs: Path | None = None) -> Place:
     """Return the place that `request` names, or that this machine is.
 
-    Raises UsageError for a model or a system that does not exist: a wrong word is no finding.
+    Raises UsageError for a model or a system that does not exist: a wrong argument is no finding.
     """
     root = catalog.root()
     catalog.load_model(request.model or "tiny")
@@ -155,13 +155,13 @@ def look_around(request: Request, *, runs: Path | None = None) -> Place:
 
 def _slurm() -> Answer:
     named = os.environ.get("SLURM_CONF")
-    if named and not Path(named).exists():  # scontrol would search the network for one
+    if named and not Path(named).exists():  # scontrol would look for one in the network
         return Answer(code=None, err=f"SLURM_CONF={named} does not exist")
     return ask("scontrol", "show", "config")
 
 
 def is_absent(answer: Answer) -> bool:
-    """Return whether `scontrol show config` met no Slurm at all: not installed, or never told where its controller is."""
+    """Return whether `scontrol show config` found no Slurm at all: not installed, or without a configured controller."""
     return answer.is_missing or (not answer.is_good and "configuration source" in answer.err)
 
 
@@ -181,7 +181,7 @@ def _system(request: Request, named: str | None, slurm: Answer) -> tuple[System 
     except UsageError as error:
         return None, str(error)
     if name == "local" and not slurm.is_good and not is_absent(slurm):  # a Slurm that is down is not no Slurm
-        return None, f"system: Slurm is installed but does not answer ({slurm.said}); name one with --system"
+        return None, f"system: Slurm is installed but does not answer ({slurm.text}); name one with --system"
     return catalog.load_system(name), ""
 
 

@@ -26,20 +26,20 @@ SAMPLE_S = 0.03
 LINK_GPU_BYTES, LINK_CPU_BYTES = 2**28, 2**22
 REPEATS = 8
 MOST_ROUNDS = 6
-"""Partners of a node: a good node has a good partner among so many, so its best pair is good."""
+"""Partners of a node: a sound node has a sound partner among so many, so its best pair is sound."""
 ANSWER_S = 60
-"""Seconds after which a collective is given up."""
-LOOK_S = 0.05
+"""Timeout of a collective in seconds."""
+POLL_S = 0.05
 
 
 def measure_devices(accelerator: str) -> list[dict[str, Any]]:
     """Return the rates of each device: of a matrix product in TFLOP/s, of a copy in GB/s.
 
-    Raises RuntimeError where GPUs are asked for and torch sees none.
+    Raises RuntimeError where `accelerator` is cuda and torch sees no GPU.
     """
     torch.set_num_threads(
         1
-    )  # one core speaks for its CPU: threads that wait for each other measure other people's load
+    )  # one core represents its CPU: threads that wait for each other measure other people's load
     if accelerator != "cuda":
         devices: list[Device] = [Cpu()]
     elif torch.cuda.is_available():
@@ -76,9 +76,9 @@ def _rate(call: Callable[[], Any], device: Device, work: float) -> dict[str, Any
 
 
 def exchange(hosts: Sequence[str], port: int, number: int, *, accelerator: str, join_s: float) -> dict[str, Any]:
-    """Return what node `number` of `hosts` measured with the others; raises RuntimeError where they do not come together.
+    """Return what node `number` of `hosts` measured with the others; raises RuntimeError where they cannot connect.
 
-    The first one serves the meeting point at `port` and waits `join_s` seconds for the others; who has not come by then is left out.
+    The first one serves the rendezvous at `port` and waits `join_s` seconds for the others; later ones are left out.
     """
     torch.set_num_threads(1)
     device = torch.device("cuda", 0) if accelerator == "cuda" else torch.device("cpu")
@@ -101,20 +101,20 @@ def exchange(hosts: Sequence[str], port: int, number: int, *, accelerator: str, 
 
 
 def _members(store: Store, number: int, num_nodes: int, join_s: float) -> list[int]:
-    """Return the numbers of the nodes that came in time, as the first node decides."""
+    """Return the numbers of the nodes that joined in time, as the first node decides."""
     store.set(f"here/{number}", "1")
     if number == 0:
-        end, here = time.monotonic() + join_s, [0]
-        while len(here) < num_nodes and time.monotonic() < end:
-            time.sleep(LOOK_S)
-            here = [one for one in range(num_nodes) if store.check([f"here/{one}"])]
-        store.set("members", ",".join(map(str, here)))
+        end, joined = time.monotonic() + join_s, [0]
+        while len(joined) < num_nodes and time.monotonic() < end:
+            time.sleep(POLL_S)
+            joined = [one for one in range(num_nodes) if store.check([f"here/{one}"])]
+        store.set("members", ",".join(map(str, joined)))
     store.wait(["members"])
     return [int(word) for word in store.get("members").decode().split(",")]
 
 
 def _leave(store: Store, number: int, members: list[int]) -> None:
-    """Go; the first node last, because it serves the meeting point."""
+    """Leave; the first node last, because it serves the rendezvous."""
     with contextlib.suppress(RuntimeError):
         dist.destroy_process_group()
     with contextlib.suppress(RuntimeError):
@@ -123,7 +123,7 @@ def _leave(store: Store, number: int, members: list[int]) -> None:
         while number == members[0] and time.monotonic() < end:
             if store.check([f"gone/{one}" for one in members]):
                 return
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
 
 def _measure(device: torch.device, members: list[int]) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _measure(device: torch.device, members: list[int]) -> dict[str, Any]:
     num_bytes = LINK_GPU_BYTES if device.type == "cuda" else LINK_CPU_BYTES
     data = torch.ones(num_bytes // 4, device=device)
     dist.all_reduce(torch.ones(1, device=device))
-    together_s = time.time()  # all leave the sum at about the same moment: their clocks can be compared
+    together_s = time.time()  # all leave the all-reduce at about the same moment: their clocks can be compared
     seconds = _timed(lambda: dist.all_reduce(data), device)
     found: dict[str, Any] = {
         "backend": dist.get_backend(),
@@ -142,45 +142,45 @@ def _measure(device: torch.device, members: list[int]) -> dict[str, Any]:
     }
     other = torch.empty_like(data)
     for number in range(min(MOST_ROUNDS, rounds(size))):
-        mate = partner(rank, number, size)
-        dist.all_reduce(torch.ones(1, device=device))  # every round begins together
-        if mate is None:
+        peer = partner(rank, number, size)
+        dist.all_reduce(torch.ones(1, device=device))  # a barrier before every round
+        if peer is None:
             continue
-        seconds = _timed(lambda mate=mate: _swap(data, other, mate), device)  # type: ignore[misc]
-        found["pairs"].append({"with": members[mate], "gb_per_s": num_bytes / seconds / 1e9})
+        seconds = _timed(lambda peer=peer: _swap(data, other, peer), device)  # type: ignore[misc]
+        found["pairs"].append({"with": members[peer], "gb_per_s": num_bytes / seconds / 1e9})
     return found
 
 
-def _swap(mine: torch.Tensor, theirs: torch.Tensor, mate: int) -> None:
-    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, mate), dist.P2POp(dist.irecv, theirs, mate)])
+def _swap(mine: torch.Tensor, theirs: torch.Tensor, peer: int) -> None:
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, peer), dist.P2POp(dist.irecv, theirs, peer)])
     for work in works:
         work.wait()
 
 
 def _timed(call: Callable[[], Any], device: torch.device) -> float:
-    """Return the seconds of a call, median on GPUs, least on CPUs, where other programs take time away; the first call makes the connections."""
+    """Return the seconds of a call, median on GPUs, least on CPUs, where other programs take time; the first call makes the connections."""
     samples = []
     for _ in range(REPEATS + 1):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         call()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        samples.append(time.perf_counter() - begin)
+        samples.append(time.perf_counter() - start)
     return statistics.median(samples[1:]) if device.type == "cuda" else min(samples[1:])
 
 
 def rounds(size: int) -> int:
-    """Return how many rounds let everybody meet everybody once."""
+    """Return how many rounds pair every two of `size` once."""
     return size - 1 if size % 2 == 0 else size
 
 
 def partner(rank: int, number: int, size: int) -> int | None:
-    """Return whom `rank` meets in round `number`, None for a rest: the circle method of round-robin tournaments."""
-    seats = size + size % 2  # with an odd number one rests in each round
+    """Return the partner of `rank` in round `number`, None for a pause: the circle method of round-robin tournaments."""
+    seats = size + size % 2  # with an odd number one pauses in each round
     last = seats - 1
     if rank == last:
-        mate = (number * (seats // 2)) % last
+        peer = (number * (seats // 2)) % last
     else:
-        mate = (number - rank) % last
-        mate = last if mate == rank else mate
-    return mate if mate < size else None
+        peer = (number - rank) % last
+        peer = last if peer == rank else peer
+    return peer if peer < size else None

@@ -1,4 +1,4 @@
-"""Checks of Slurm and of the names of its nodes; "does not answer" is told apart from "is not there" and from "says no"."""
+"""Checks of Slurm and of the names of its nodes; not answering, not being installed and refusing are distinguished."""
 
 import ipaddress
 import re
@@ -18,7 +18,7 @@ from nlp_bench.machine.addresses import look_up
 from nlp_bench.programs import ask
 
 SLOW_S = 2.0
-"""Seconds for `scontrol show config`; a healthy controller takes a few hundredths, and every question of a run waits as long."""
+"""Seconds for `scontrol show config`; a healthy controller takes a few hundredths, and every query of a run waits as long."""
 WITHIN_S = 2.0
 """Seconds for all names together; a resolver that takes longer holds up every connection of a large job."""
 MAX_NAMES = 64
@@ -28,7 +28,7 @@ MAX_SHOWN = 10
 DOWN = (
     "DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "NO_RESPOND", "MAINT", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN", "FUTURE", "REBOOT",
 )  # fmt: skip
-"""Parts of a node's state (scontrol show node, flags behind a +) with which no job starts there; "*" means: does not answer."""
+"""Parts of a node's state (scontrol show node, flags after a +) with which no job starts there; "*" means: does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +39,9 @@ class Node:
     address: str
     """Its NodeAddr."""
     state: str
-    """Slurm's word with its flags, for example IDLE+DRAIN."""
+    """Slurm's state with its flags, for example IDLE+DRAIN."""
     reason: str
-    """Why it is down, in the words of whoever took it down; empty where it is up."""
+    """The administrator's reason why it is down; empty where it is up."""
 
     @property
     def is_down(self) -> bool:
@@ -55,11 +55,11 @@ class Node:
 
 
 def partition_nodes(queue: str) -> list[Node]:
-    """Return the nodes of a partition, in Slurm's order, each with its state. Raises NlpBenchError where Slurm does not say."""
+    """Return the nodes of a partition, in Slurm's order, each with its state. Raises NlpBenchError where Slurm does not list them."""
     names = ask("sinfo", "--Node", "--partition", queue, f"--format={MARK}%N")
     listed = rows(names.out, 1) if names.is_good else None
     if listed is None:
-        raise NlpBenchError(f"sinfo does not list partition {queue}: {names.said}; try `scontrol ping`")
+        raise NlpBenchError(f"sinfo does not list partition {queue}: {names.text}; try `scontrol ping`")
     return nodes_of(",".join(dict.fromkeys(name.strip() for (name,) in listed)))
 
 
@@ -70,7 +70,7 @@ def nodes_of(words: str) -> list[Node]:
     answer = ask("scontrol", "show", "node", words, "--oneliner")
     known = [node_of(line) for line in records(answer.out, "NodeName").values()]
     if not answer.is_good or not known:
-        raise NlpBenchError(f"scontrol does not know the nodes {words}: {answer.said}; `sinfo -N` lists them")
+        raise NlpBenchError(f"scontrol does not know the nodes {words}: {answer.text}; `sinfo -N` lists them")
     return known
 
 
@@ -94,13 +94,13 @@ def queue_of(place: Place, partitions: str) -> str:
 
 
 def slurm(place: Place) -> Finding:
-    """Say whether Slurm answers, and how fast."""
+    """Check whether Slurm answers, and how fast."""
     answer = place.slurm
     if is_absent(answer) and not place.is_slurm:
         return skipped("no Slurm here, and the run needs none")
     if not answer.is_good:
         return failed(
-            f"Slurm does not answer: {answer.said}",
+            f"Slurm does not answer: {answer.text}",
             f"scontrol show config took {answer.elapsed_s:.1f} s",
             remedy="scontrol ping; if both controllers are down, wait or ask the site; load the site's Slurm module, or set SLURM_CONF",
         )
@@ -116,7 +116,7 @@ def slurm(place: Place) -> Finding:
 
 
 def partition(place: Place) -> Finding:
-    """Compare the run with the partition's limits and with the nodes that are up; of a list of partitions each is looked for."""
+    """Compare the run with the partition's limits and with the nodes that are up; of a list of partitions each must exist."""
     if not place.is_slurm or not place.slurm.is_good:
         return skipped("Slurm does not answer (see slurm)" if place.is_slurm else "the run does not go through Slurm")
     listing = ask("scontrol", "show", "partition", "--oneliner")
@@ -132,7 +132,7 @@ def partition(place: Place) -> Finding:
     if shut:
         return failed(f"not open: {', '.join(shut)}", *limits, remedy="choose another with --queue (sinfo lists them)")
     if place.run is not None:
-        get_scheduler("slurm").check_limits(place.run)  # raises what it refuses, in its own words
+        get_scheduler("slurm").check_limits(place.run)  # its refusal is the finding
     where, nodes = ",".join(queues), partition_nodes(",".join(queues))
     down = [f"{node.name}: {node.why}" for node in nodes if node.is_down]
     num_up, wanted = len(nodes) - len(down), place.run.parallel.nodes if place.run else 1
@@ -147,7 +147,7 @@ def partition(place: Place) -> Finding:
 
 
 def job(place: Place) -> Finding:
-    """Hand the run's own job script to `sbatch --test-only`, which submits nothing, and quote what it says."""
+    """Pass the run's own job script to `sbatch --test-only`, which submits nothing, and quote its answer."""
     if not place.is_slurm:
         return skipped("the run does not go through Slurm")
     if not place.slurm.is_good:
@@ -157,13 +157,13 @@ def job(place: Place) -> Finding:
     script = script_text(place.run, root=place.root, run_dir=place.runs)
     variables = without_overrides(place.run.launch.account, place.variables)
     answer = ask("sbatch", "--test-only", stdin=script, variables=variables)
-    said = re.sub(r"(^|\s)sbatch: ", r"\1", answer.said)
+    text = re.sub(r"(^|\s)sbatch: ", r"\1", answer.text)
     if answer.is_good:
-        return ok("sbatch would take the job", said)
+        return ok("sbatch would take the job", text)
     lines = [line for line in script.splitlines() if line.startswith("#SBATCH ")]
     options = "--queue, --account, --timelimit, --gres, --nodes"
     remedy = f"change what it names ({options}), then ask again: nlp-bench doctor --checks job"
-    return failed(f"sbatch refuses the job: {said}", *lines, remedy=remedy)
+    return failed(f"sbatch refuses the job: {text}", *lines, remedy=remedy)
 
 
 def allocation(place: Place) -> Finding:
@@ -184,7 +184,7 @@ def allocation(place: Place) -> Finding:
 def names(place: Place) -> Finding:
     """Resolve this node's own name and the addresses by which the nodes of a run find each other.
 
-    It is what torchrun does before anything else, and never gives up on.
+    torchrun does that before anything else, and never gives up.
     """
     own = socket.gethostname()
     suffix = place.system.network.master_addr_suffix if place.system else ""

@@ -32,11 +32,11 @@ PACKAGES = ("torch", "megatron-core", "numpy")
 TESTED = ("2.5.1", "2.7.1")
 """The versions of JUBE that the tests run benchmark/jube/nlp_benchmark.yaml with, from `jube run` to the table."""
 STALE_S = 600.0
-"""Seconds after which a lock of torch's that no compiler works under is taken for left behind."""
+"""Age in seconds from which a lock of torch's without a running compiler counts as stale."""
 
 
 def system(place: Place) -> Finding:
-    """Say which system file is used; a run that cannot be resolved would be refused by `nlp-bench check` as well."""
+    """Report which system file is used; a run that cannot be resolved would be refused by `nlp-bench check` as well."""
     if place.system is None:
         return failed(place.no_system, remedy="nlp-bench doctor --system NAME (the files of benchmark/systems)")
     name, run = place.system.name, place.run
@@ -63,7 +63,7 @@ def python(place: Place) -> Finding:
 
 
 def environment(place: Place) -> Finding:  # noqa: PLR0911  # one answer per case
-    """Fail where setup_venv.sh did not come to its last step; warn of versions that are not the pinned ones."""
+    """Fail where setup_venv.sh did not complete; warn of versions that are not the pinned ones."""
     remedy = place.set_up()
     if place.has_image:
         return skipped("the ranks run in a container image, which brings its own")
@@ -71,7 +71,7 @@ def environment(place: Place) -> Finding:  # noqa: PLR0911  # one answer per cas
     if not folder.is_dir() and catalog.has_workflow():
         return failed(f"no virtual environment at {folder}", remedy=remedy)
     if not folder.is_dir():
-        folder = Path(sys.prefix)  # what is installed beside the package serves
+        folder = Path(sys.prefix)  # what is installed next to the package is used
     elif not (folder / "nlp-bench.key").exists():
         tail = text_of(folder / "pip.err").splitlines()[-1:]
         return failed(f"{folder} was not finished: it has no mark nlp-bench.key", *tail, remedy=remedy)
@@ -98,27 +98,27 @@ def _constraints() -> str:
 
 
 def jube(place: Place) -> Finding:  # one answer per case
-    """Say whether `jube` starts: 2.5.1 imports distutils, which Python 3.12 no longer has, so it dies there at once."""
+    """Check whether `jube` starts: 2.5.1 imports distutils, which Python 3.12 no longer has, so it fails there at once."""
     search = f"{place.variables.get('PATH', '')}:{environment_folder(place.root) / 'bin'}"
     answer = ask("env", f"PATH={search}", "jube", "--version")
-    said = f"{answer.out}\n{answer.err}"
+    output = f"{answer.out}\n{answer.err}"
     newest = "pip install the source archive of the tag REL-2.7.1 of https://github.com/FZJ-JSC/JUBE (it is not on PyPI), or: module load JUBE"
     without = "without JUBE: nlp-bench submit, then nlp-bench report"
     if answer.code == 127:
         installs = place.bash("benchmark/run.sh installs it; or ", "")
         return failed("jube is not on PATH", remedy=f"{installs}{newest}; {without}")
     if not answer.is_good:
-        last = ([line for line in said.splitlines() if line.strip()] or [answer.said])[-1]
-        if "distutils" not in said:
+        last = ([line for line in output.splitlines() if line.strip()] or [answer.text])[-1]
+        if "distutils" not in output:
             return failed(f"jube does not start: {last}", remedy=f"{newest}; {without}")
         return failed(
             "this JUBE needs Python 3.11 or older: it imports distutils, which Python 3.12 does not have",
             last,
             remedy=f"JUBE 2.7.1 runs under Python 3.12 and 3.13: {newest}; {without}",
         )
-    found = re.search(r"version\s+(\d+(?:\.\d+)+)", said)
+    found = re.search(r"version\s+(\d+(?:\.\d+)+)", output)
     if not found:
-        return warning("jube starts, but says no version", answer.said, remedy="jube --version")
+        return warning("jube starts, but says no version", answer.text, remedy="jube --version")
     tested = f"the tests run the workflow with {' and '.join(TESTED)}"
     if found[1] not in TESTED:
         return warning(f"JUBE {found[1]}; {tested}, not with this one", remedy=f"if it refuses the file: {newest}")
@@ -150,19 +150,19 @@ def build(place: Place) -> Finding:
 
 
 def locks(place: Place) -> Iterator[Finding]:
-    """Say who holds a lock, and which ones nobody will ever release.
+    """Report the holders of locks, and locks that will never be released.
 
-    Ours are held by flock, which Linux releases with the process, so a file that lies there means nothing. torch's
+    Ours are held by flock, which Linux releases with the process, so that the file alone means nothing. torch's
     (torch.utils.file_baton) are files whose existence is the lock: left by a killed compilation, every later rank waits for ever
     (Megatron-LM issues 63, 82, 998).
     """
     venv = Path(place.variables.get("NLP_BENCH_VENV") or place.root / ".venv").absolute()
     data = default_folder(place.root)
     builds = sorted(build_folder(place.root).glob(".kernels-*.lock"))
-    ours = [*builds, Path(f"{venv}.lock"), data.parent / f".{data.name}.lock"]
-    present = [lock for lock in ours if lock.is_file()]
+    own = [*builds, Path(f"{venv}.lock"), data.parent / f".{data.name}.lock"]
+    present = [lock for lock in own if lock.is_file()]
     for lock in present:
-        yield from _held(place, lock)
+        yield from _examine_lock(place, lock)
     home, named = place.variables.get("HOME", ""), place.variables.get("TORCH_EXTENSIONS_DIR")
     extensions = Path(named or f"{home}/.cache/torch_extensions")
     try:
@@ -180,10 +180,10 @@ def locks(place: Place) -> Iterator[Finding]:
     yield ok(f"{len(present)} lock file(s), none held")
 
 
-def _held(place: Place, lock: Path) -> Iterator[Finding]:
+def _examine_lock(place: Place, lock: Path) -> Iterator[Finding]:
     try:
         with lock.open("r") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go of at once: nobody waits for it
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released at once: nothing waits for it
     except BlockingIOError:
         pid = _holder(place, lock)
         command = command_of(place, pid)[:120] if pid else "its command line cannot be seen here"
@@ -210,7 +210,7 @@ def command_of(place: Place, pid: int) -> str:
 
 
 def data(place: Place) -> Finding:
-    """Hold the files against their index, the index against itself, and both against the tokenizer, as `submit` does."""
+    """Check the files against their index, the index itself, and both against the tokenizer, as `submit` does."""
     if place.run is None:
         return skipped("no run, so no data (see system)")
     if not place.run.data.path:

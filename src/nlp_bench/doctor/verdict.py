@@ -1,6 +1,6 @@
-"""What the records of the nodes say together: who is slow, who is silent, who is sick; as a record and as a table for people.
+"""The verdict on the records of all nodes: which are slow, silent or faulty; as a record and as a table for people.
 
-Slow is what is unlike many alike things, by median and MAD, with a least difference that matters: B. Iglewicz and D. C. Hoaglin, How
+Slow is an outlier by median and MAD, with a least difference that matters: B. Iglewicz and D. C. Hoaglin, How
 to Detect and Handle Outliers (ASQC, 1993): |x - median| / (1.4826 MAD) > 3.5, where MAD is the median of the distances from the
 median. Neither moves when fewer than half of the values are bad.
 """
@@ -20,7 +20,7 @@ SCORE = 3.5
 TO_SIGMA = 1.4826
 """MAD times this estimates the standard deviation of a normal distribution."""
 FEWEST = 3
-"""With two values nobody can say which one is wrong."""
+"""Values needed to tell an outlier: of two either may be wrong."""
 MAX_SKEW_S = 1.0
 """Seconds between the clocks of two nodes, seen at the end of one collective."""
 MAX_SHOWN = 64
@@ -37,7 +37,7 @@ class Rate:
     heading: str
     """Of its column in the table."""
     least_share: Mapping[str, float]
-    """By accelerator, the share of the median below which a difference is never named."""
+    """By accelerator, the share of the median below which a difference is never reported."""
 
 
 RATES = {
@@ -56,7 +56,7 @@ class Spread:
     mad: float | None
     """Median of the distances from it."""
     limit: float | None
-    """Below this a value is an outlier; None where there are too few to tell."""
+    """Below this a value is an outlier; None where there are too few values."""
     slow: tuple[str, ...]
     """The outliers, the slowest first."""
 
@@ -132,7 +132,7 @@ def _row(name: str, record: dict[str, Any]) -> dict[str, Any]:
         "faults": faults,
         "gemm_tflops": [float(one["gemm"]["rate"]) for one in devices],
         "memory_gb_per_s": [float(one["memory"]["rate"]) for one in devices],
-        "link_gb_per_s": max(links, default=None),  # with the best partner: one bad partner does not make a node bad
+        "link_gb_per_s": max(links, default=None),  # with the best partner: a faulty partner is not its fault
         "all_reduce_bus_gb_per_s": exchange.get("all_reduce_bus_gb_per_s"),
     }
 

@@ -1,6 +1,6 @@
-"""What runs on each node of a test: the node's own checks, the rates of its devices, the exchange with the others, the makers' tests.
+"""What runs on each node of a test: the node's own checks, the rates of its devices, the exchange with the others, the vendors' tests.
 
-Each step is written down when it is done, so that a node that dies leaves how far it came; whatever fails is a line of its record.
+Each step is recorded when it is done, so that a node that dies leaves how far it came; whatever fails is a line of its record.
 """
 
 import contextlib
@@ -27,13 +27,13 @@ from nlp_bench.programs import ask
 SLOWEST_TURN_S = 30.0
 """Seconds that virtual nodes of one machine wait for each other."""
 LIMIT_S = 240.0
-"""Seconds for each of the makers' tests."""
+"""Seconds for each of the vendors' tests."""
 LEVEL = "1"
 """DCGM's level 1 takes seconds: deployment, permissions, retired pages, NVLink."""
 
 
 def test_this_node(folder: Path) -> None:
-    """Do what plan.json in `folder` says and leave nodes/NODE.json there."""
+    """Run the tests of plan.json in `folder` and write nodes/NODE.json there."""
     plan = read_json(folder / PLAN, PLAN_SCHEMA)
     name, on_gpus = node_name(os.environ), plan["accelerator"] == "cuda"
     path = folder / RECORDS / f"{name}.json"
@@ -54,20 +54,20 @@ def test_this_node(folder: Path) -> None:
         "vendor": lambda: vendor_tests(len(record.get("devices") or []) if on_gpus else 0),
     }
     for step, make in steps.items():
-        begin = time.monotonic()
+        start = time.monotonic()
         try:
             record[step] = make()
         except Exception as error:  # noqa: BLE001  # a sick node is what is looked for: it says what it can
             record[step] = None
             record["errors"][step] = f"{type(error).__name__}: {error}"
-        record[f"{step}_s"] = round(time.monotonic() - begin, 3)
+        record[f"{step}_s"] = round(time.monotonic() - start, 3)
         record["step"] = step
         write_json(path, record)
     write_json(path, record | {"step": "finished", "finished": now()})
 
 
 def _number(folder: Path, name: str) -> int:
-    """Return the place of this node in Slurm's order, which NLP_BENCH_NODES has too; SLURM_NODEID counts within a step."""
+    """Return the index of this node in Slurm's order, which NLP_BENCH_NODES has too; SLURM_NODEID counts within a step."""
     path = folder / EXPECTED
     names = path.read_text(encoding="utf-8").split() if path.exists() else []
     return names.index(name) if name in names else 0
@@ -87,17 +87,17 @@ def _devices(folder: Path, accelerator: str) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _turn(folder: Path) -> Iterator[None]:
-    """Virtual nodes of one machine take turns: two that measure at once would measure each other."""
+    """Let the virtual nodes of one machine take turns: two that measure at once would disturb each other."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     machine = boot.read_text(encoding="ascii").strip() if boot.exists() else socket.gethostname()
     end = time.monotonic() + SLOWEST_TURN_S
     with (folder / f".turn-{machine}").open("w") as stream:
-        while not _is_mine(stream) and time.monotonic() < end:
+        while not _has_lock(stream) and time.monotonic() < end:
             time.sleep(0.02)
         yield
 
 
-def _is_mine(stream: IO[str]) -> bool:
+def _has_lock(stream: IO[str]) -> bool:
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -118,7 +118,7 @@ def _exchange(number: int, plan: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def vendor_tests(num_gpus: int) -> list[dict[str, Any]]:
-    """Return what the makers' own tests said where they are installed: name, whether it passed, a value, the end of the output.
+    """Return the results of the vendors' tests that are installed: name, whether it passed, a value, the end of the output.
 
     `dcgmi diag -r LEVEL` (NVIDIA DCGM user guide, "DCGM Diagnostics"): exit status 0 where every test passed. `all_reduce_perf` of
     github.com/NVIDIA/nccl-tests: "# Avg bus bandwidth    : X" in GB/s; one process drives all GPUs of the node.
@@ -127,14 +127,14 @@ def vendor_tests(num_gpus: int) -> list[dict[str, Any]]:
     if num_gpus and shutil.which("dcgmi"):
         answer = ask("dcgmi", "diag", "-r", LEVEL, timeout_s=LIMIT_S)
         failures = [line.strip() for line in answer.out.splitlines() if re.search(r"\bFail", line)]
-        said = "; ".join(failures)[:500] or ("" if answer.is_good else answer.said)
-        found.append({"name": "dcgmi diag", "is_passed": answer.is_good and not failures, "said": said})
+        output = "; ".join(failures)[:500] or ("" if answer.is_good else answer.text)
+        found.append({"name": "dcgmi diag", "is_passed": answer.is_good and not failures, "said": output})
     if num_gpus > 1 and shutil.which("all_reduce_perf"):
         words = ("all_reduce_perf", "-b", "8M", "-e", "256M", "-f", "2", "-g", str(num_gpus))
         answer = ask(*words, timeout_s=LIMIT_S)
         value = re.search(r"Avg bus bandwidth\s*:\s*([\d.]+)", answer.out)
         is_passed = answer.is_good and "FAILED" not in answer.out
-        said = "" if answer.is_good else answer.said
+        output = "" if answer.is_good else answer.text
         rate = float(value.group(1)) if value else None
-        found.append({"name": "all_reduce_perf", "is_passed": is_passed, "said": said, "bus_gb_per_s": rate})
+        found.append({"name": "all_reduce_perf", "is_passed": is_passed, "said": output, "bus_gb_per_s": rate})
     return found

@@ -18,7 +18,7 @@ _LAYOUT = {
     "micro_batch_size": "mbs",
     "global_batch_size": "gbs",
 }
-"""Settings that tell the runs of a sweep apart, and how this field abbreviates them."""
+"""Settings that distinguish the runs of a sweep, and their usual abbreviations."""
 
 
 def bigger_is_better(subjects: Sequence[Subject]) -> str:

@@ -1,6 +1,6 @@
 """`:::MLLOG` events of one run, as mlcommons/logging reads them (mlperf_logging/mllog/mllog.py and compliance_checker/mlp_parser).
 
-They carry the measurement in MLPerf's words; they are no MLPerf submission: no target quality was reached, no evaluation ran.
+They carry the measurement in MLPerf's terms; they are no MLPerf submission: no target quality was reached, no evaluation ran.
 Times count from the first logged iteration in milliseconds, because a training log has no other clock.
 """
 

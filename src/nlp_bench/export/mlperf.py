@@ -1,7 +1,7 @@
 """The MLPerf system description: 33 fields, filled as far as the run's own records know the machine.
 
 The names are those that mlcommons/logging checks (mlperf_logging/system_desc_checker/system_desc_checker.py, `required_fields`);
-every value is text. What nobody recorded is "" and is listed, never guessed.
+every value is text. What was not recorded is "" and is listed, never guessed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,13 @@ _GIB = 2**30
 
 
 def system_description(subject: Subject, given: Mapping[str, str]) -> dict[str, str]:
-    """Return all fields in the order of MLPerf; `given` wins over what the records say."""
+    """Return all fields in the order of MLPerf; `given` overrides the records."""
     known = {**_known(subject), **given}
     return {name: one_line(known.get(name, "")) for name in FIELDS}
 
 
 def given_fields(words: Sequence[str]) -> dict[str, str]:
-    """Return `FIELD=VALUE` words as a mapping. Raises UsageError naming a field that MLPerf does not have."""
+    """Return `FIELD=VALUE` arguments as a mapping. Raises UsageError naming a field that MLPerf does not have."""
     given = {}
     for word in words:
         name, equals, value = word.partition("=")

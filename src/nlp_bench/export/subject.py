@@ -1,4 +1,4 @@
-"""What is exported: valid runs with a number, and the records beside their logs; all others are refused with the reason."""
+"""What is exported: valid runs with a number, and the records next to their logs; all others are refused with the reason."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ class Subject:
 
     @property
     def rate(self) -> tuple[str, float]:
-        """Name and tokens per second of the number that counts: steady where there is one, else reference."""
+        """Name and tokens per second of the rate that counts: steady where there is one, else reference."""
         if self.entry.steady is not None:
             return "steady", self.entry.steady
         return "reference", self.entry.reference or 0.0

@@ -1,6 +1,6 @@
-"""A benchmark page as pytorch/torchtitan asks for (benchmarks/README.md, "Submission Guidelines"): its six items, in its order.
+"""A benchmark page as pytorch/torchtitan requires (benchmarks/README.md, "Submission Guidelines"): its six items, in its order.
 
-Who submits is not in any record: without a name the page says so. Words of logs are escaped.
+The submitter is in no record: without a name the page says so. Text from logs is escaped.
 """
 
 import re
@@ -53,7 +53,7 @@ def page(subjects: Sequence[Subject], entity: str = "") -> str:
 
 
 def page_name(subjects: Sequence[Subject], entity: str = "") -> str:
-    """Return the file's name in the form that torchtitan asks for: model, hardware, date, entity."""
+    """Return the file's name in the form that torchtitan requires: model, hardware, date, entity."""
     date = re.sub(r"\D", "", subjects[0].text("ended.ended")[:10]) or "undated"
     parts = (_model(subjects[0]), _hardware(subjects[0]), date, entity or "entity")
     return "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", part).strip("-.").lower() or "unknown" for part in parts) + ".md"

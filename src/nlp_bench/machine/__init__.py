@@ -1,1 +1,1 @@
-"""What the nodes of a job are and do while it runs: a recorder beside torchrun that writes into the run folder."""
+"""What the nodes of a job are and do while it runs: a recorder next to torchrun that writes into the run folder."""

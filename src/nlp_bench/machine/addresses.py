@@ -1,4 +1,4 @@
-"""Names to addresses within a bound: the resolver of the system may take minutes, and no time limit can be given to it."""
+"""Names to addresses within a time limit: the system's resolver may take minutes and has none."""
 
 import socket
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from nlp_bench.bounded import answers
 
 @dataclass(frozen=True, kw_only=True)
 class LookUp:
-    """What the resolver said of one name."""
+    """The resolver's answer for one name."""
 
     addresses: tuple[str, ...] = ()
     """Its addresses, the one to be used first; empty where there is none."""
@@ -21,13 +21,13 @@ class LookUp:
 
 
 def look_up(names: Iterable[str], within_s: float) -> dict[str, LookUp]:
-    """Return what is known of each name after `within_s` seconds for all of them together, in their order."""
+    """Return the answer for each name after `within_s` seconds for all of them together, in their order."""
     silent = LookUp(problem=f"no answer within {within_s:g} s", is_silent=True)
-    asked = {name: partial(_asked, name) for name in names}
-    return dict.fromkeys(asked, silent) | answers(asked, within_s)
+    lookups = {name: partial(_resolved, name) for name in names}
+    return dict.fromkeys(lookups, silent) | answers(lookups, within_s)
 
 
-def _asked(name: str) -> LookUp:
+def _resolved(name: str) -> LookUp:
     try:
         answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

@@ -1,4 +1,4 @@
-"""Each rank's CPUs: shared out once per node by the launcher, taken by each rank itself at its very start.
+"""Each rank's CPUs: assigned once per node by the launcher, bound by each rank itself at its very start.
 
 The launcher knows the GPUs and its own affinity, which the ranks inherit; the rank only reads a variable, so that nothing
 heavy is imported before the threads of torch and NCCL are started on the right cores.
@@ -28,18 +28,18 @@ MAX_NODES = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """How a rank came to its CPUs and memory."""
+    """The result of binding a rank to its CPUs and memory."""
 
     line: str
     """For the log: " > binding: unique_contiguous, NUMA 3, CPUs 36-47 (12)"."""
     is_complete: bool
-    """Whether the rank has what the launcher gave it."""
+    """Whether the rank has what the launcher assigned."""
 
 
 def bind_rank(variables: Mapping[str, str] = os.environ) -> Binding | None:
-    """Take this rank's CPUs and memory, as the launcher shared them out; call it before torch is imported.
+    """Bind this rank to the CPUs and memory that the launcher assigned; call it before torch is imported.
 
-    Returns None where no launcher set NLP_BENCH_BINDING. It never ends the run: what cannot be done is said in the line and on
+    Returns None where no launcher set NLP_BENCH_BINDING. It never ends the run: what fails is in the line and on
     stderr.
     """
     text = variables.get(VARIABLE)
@@ -50,20 +50,20 @@ def bind_rank(variables: Mapping[str, str] = os.environ) -> Binding | None:
         if "why" in plan:
             return _incomplete(f"nothing is bound: {plan['why']}")
         if plan["mode"] == "none":
-            return Binding(line=f" > binding: none, {_here()}", is_complete=True)
+            return Binding(line=f" > binding: none, {_current_cpus()}", is_complete=True)
         share = plan["ranks"][int(variables.get("LOCAL_RANK", "0"))]
-        problems = [_take_cpus(share["cpus"]), _take_memory(plan["memory"], share["nodes"])]
+        problems = [_bind_cpus(share["cpus"]), _bind_memory(plan["memory"], share["nodes"])]
         nodes = ",".join(map(str, share["nodes"]))
     except (ValueError, KeyError, IndexError, TypeError) as error:
         return _incomplete(f"nothing is bound: {VARIABLE} is {text!r} ({type(error).__name__}: {error})")
     memory = "" if plan["memory"] == "local" else f", memory {plan['memory']}"
     if any(problems):
         return _incomplete("; ".join(filter(None, problems)))
-    return Binding(line=f" > binding: {plan['mode']}, NUMA {nodes}, {_here()}{memory}", is_complete=True)
+    return Binding(line=f" > binding: {plan['mode']}, NUMA {nodes}, {_current_cpus()}{memory}", is_complete=True)
 
 
-def _take_cpus(cpus: str) -> str | None:
-    """Move all threads of this process to `cpus`; return what went wrong."""
+def _bind_cpus(cpus: str) -> str | None:
+    """Move all threads of this process to `cpus`; return the error."""
     wanted = parse_cpus(cpus)
     try:
         for thread in os.listdir("/proc/self/task"):  # noqa: PTH208  # names are all that is wanted
@@ -73,8 +73,8 @@ def _take_cpus(cpus: str) -> str | None:
     return None
 
 
-def _take_memory(memory: str, nodes: list[int]) -> str | None:
-    """Prefer or demand the memory of `nodes`; return what went wrong."""
+def _bind_memory(memory: str, nodes: list[int]) -> str | None:
+    """Prefer or require the memory of `nodes`; return the error."""
     if memory == "local":
         return None
     try:
@@ -88,7 +88,7 @@ def _take_memory(memory: str, nodes: list[int]) -> str | None:
 
 
 def set_memory_policy(policy: str, nodes: list[int]) -> None:
-    """Take new pages from `nodes`: "preferred" (from the first of them if it has any) or "bind" (from no other).
+    """Allocate new pages on `nodes`: "preferred" (on the first of them if it has any) or "bind" (on no other).
 
     Holds for this thread and all that it starts, so it must be called before other threads exist. Raises OSError, EPERM
     in a container whose seccomp profile forbids it.
@@ -108,12 +108,12 @@ def set_memory_policy(policy: str, nodes: list[int]) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def _here() -> str:
+def _current_cpus() -> str:
     cpus = os.sched_getaffinity(0)
     return f"CPUs {format_cpus(cpus)} ({len(cpus)})"
 
 
 def _incomplete(problem: str) -> Binding:
-    line = f" > binding: WARNING: {problem}; this rank runs on {_here()}"
+    line = f" > binding: WARNING: {problem}; this rank runs on {_current_cpus()}"
     print(f"nlp-bench:{line}", file=sys.stderr, flush=True)
     return Binding(line=line, is_complete=False)

@@ -1,6 +1,6 @@
 """The form of the records that the nodes write: machine/NODE.json once, machine/NODE.samples.csv line by line.
 
-A line of the CSV that has no line feed was cut; an empty cell is a value that was not there at that moment.
+A line of the CSV without a line feed was cut; an empty cell is a value that could not be read at that moment.
 """
 
 FOLDER = "machine"
@@ -10,11 +10,11 @@ SCHEMA = "nlp-bench/machine/1"
 FACTS, SAMPLES, ERROR = ".json", ".samples.csv", ".error.txt"
 """What follows the node's name in a file's name; the last one exists only where recording failed."""
 TIME, LOAD = "unix_time_s", "load_1min"
-"""The first two columns: seconds since 1970, the mean of processes that want to run."""
+"""The first two columns: seconds since 1970, and Linux's load average over one minute."""
 GPU_COLUMNS = ("energy_mj", "power_w", "sm_clock_mhz", "throttle_reasons", "temperature_c")
 """For each GPU, after `gpuN_`: the counter in mJ since the driver was loaded; `throttle_reasons` are bits of `nvml.THROTTLE_REASONS`."""
 CPU_COLUMN = "energy_uj"
-"""For each CPU package, after `cpuN_`: RAPL's counter in microjoules, which begins again at its range."""
+"""For each CPU package, after `cpuN_`: RAPL's counter in microjoules, which wraps around at its range."""
 
 
 def header(gpus: list[int], num_packages: int) -> list[str]:

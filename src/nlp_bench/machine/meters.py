@@ -1,7 +1,7 @@
 """The meters of one node: its GPUs by NVML, its CPU packages by RAPL, and why one is missing.
 
 RAPL: Linux, Documentation/power/powercap/powercap.rst and the driver intel_rapl (which serves AMD's processors, too): each zone has
-`name`, `energy_uj` and `max_energy_range_uj`, at which the counter begins again. Since Linux 5.10 `energy_uj` is for root alone.
+`name`, `energy_uj` and `max_energy_range_uj`, at which the counter wraps around. Since Linux 5.10 `energy_uj` is for root alone.
 """
 
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ class Package:
     counter: Path
     """Its file `energy_uj`."""
     range_uj: int
-    """The counter begins again after this many microjoules."""
+    """The counter wraps around after this many microjoules."""
 
     def energy_uj(self) -> int | None:
-        """Return the counter in microjoules, None when it cannot be read just now."""
+        """Return the counter in microjoules, None when it cannot be read at present."""
         return _number(self.counter)
 
 
 def packages(root: Path) -> tuple[list[Package], str | None]:
     """Return the CPU packages of the node whose file system begins at `root`, and why there are none."""
-    # Sub-zones (core, uncore, dram) are parts of a package or beside it, psys holds them all: one boundary, no double count.
+    # Sub-zones (core, uncore, dram) are parts of a package or next to it, psys covers them all: one boundary, no double count.
     zones = sorted((root / "sys/class/powercap").glob("intel-rapl:*/name"))
     found = {path.parent: name for path in zones if (name := text_of(path).strip()).startswith("package")}
     if not found:
@@ -53,7 +53,7 @@ class Meters:
     """What can be read on this node while the ranks run."""
 
     def __init__(self, root: Path, *, num_gpus: int, visible: str | None) -> None:
-        """Look for the GPUs of `num_gpus` ranks (0: none is asked for) and for the CPU packages below `root`.
+        """Find the GPUs of `num_gpus` ranks (0: none) and the CPU packages below `root`.
 
         `visible` is CUDA_VISIBLE_DEVICES.
         """
@@ -62,18 +62,18 @@ class Meters:
         self.gpus: list[dict[str, Any]] = []
         self.reasons: list[str] = []
         if num_gpus:
-            self._look_for_gpus(num_gpus, visible)
+            self._find_gpus(num_gpus, visible)
         else:
             self.reasons.append("the run uses no GPU")
         self._packages, why = packages(root)
         if why:
             self.reasons.append(why)
 
-    def _look_for_gpus(self, num_gpus: int, visible: str | None) -> None:
+    def _find_gpus(self, num_gpus: int, visible: str | None) -> None:
         try:
             self._nvml = nvml = Nvml()
         except NvmlError as error:
-            # A meter of AMD's GPUs (amdsmi) is not implemented: their nodes are told apart by their driver.
+            # A meter of AMD's GPUs (amdsmi) is not implemented: their nodes are recognised by their driver.
             is_amd = (self._root / "dev/kfd").exists()
             self.reasons.append("AMD GPUs: their meter (amdsmi) is not implemented" if is_amd else str(error))
             return

@@ -1,4 +1,4 @@
-"""What one node is, as Linux, Slurm and the environment modules tell it: no program is started."""
+"""What one node is, by Linux, Slurm and the environment modules: no program is started."""
 
 import os
 import re
@@ -14,18 +14,18 @@ NCCL_PACKAGES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
 
 
 def node_name(variables: Mapping[str, str]) -> str:
-    """Return this node's name as Slurm says it, else the host's; letters, digits and . _ - only, as it names files."""
+    """Return this node's name in Slurm, else the host's; letters, digits and . _ - only, as it names files."""
     name = variables.get("SLURMD_NODENAME") or socket.gethostname() or "node"
     return re.sub(r"[^\w.-]", "_", name, flags=re.ASCII).lstrip(".")[:200] or "node"
 
 
 def cpu_model(root: Path = Path("/")) -> str | None:
-    """Return the CPU's model name, None where Linux does not tell it."""
+    """Return the CPU's model name, None where Linux does not state it."""
     return _first(r"^model name\s*:\s*(.+)$", text_of(root / "proc/cpuinfo"))
 
 
 def memory_bytes(name: str, root: Path = Path("/")) -> int | None:
-    """Return a field of /proc/meminfo, such as MemTotal; None where Linux does not tell it."""
+    """Return a field of /proc/meminfo, such as MemTotal, in bytes; None where Linux does not have it."""
     found = _first(rf"^{name}:\s+(\d+) kB", text_of(root / "proc/meminfo"))
     return int(found) * 1024 if found else None
 
@@ -85,7 +85,7 @@ def infiniband(root: Path) -> list[dict[str, Any]]:
 
 
 def load_1min(root: Path) -> float | None:
-    """Return the processes that want to run, as the mean of the last minute: other people's work shows in it."""
+    """Return Linux's load average over the last minute, which shows other people's work."""
     text = _first(r"^(\d+\.\d+) ", text_of(root / "proc/loadavg"))
     return float(text) if text else None
 

@@ -31,18 +31,18 @@ _FACTS: tuple[tuple[str, str, tuple[int, ...], int], ...] = (
     ("persistence_mode", "nvmlDeviceGetPersistenceMode", (), 1),
     ("ecc_mode", "nvmlDeviceGetEccMode", (), 1),
 )
-"""Field of machine/NODE.json, the function that tells it, its arguments after the device, and what its answer is divided by."""
+"""Field of machine/NODE.json, the function that returns it, its arguments after the device, and the divisor of its result."""
 
 
 class NvmlError(Exception):
-    """NVML is not there, or a GPU does not tell what it was asked."""
+    """NVML is not available, or a GPU does not support a query."""
 
 
 class Nvml:
     """NVML, started."""
 
     def __init__(self) -> None:
-        """Load and start it. Raises NvmlError that says why there are no GPUs to ask."""
+        """Load and start it. Raises NvmlError that says why there are no GPUs."""
         try:
             import pynvml  # noqa: PLC0415  # a node without GPUs needs none
         except ImportError as error:
@@ -57,17 +57,17 @@ class Nvml:
         self.handles = [self.ask("nvmlDeviceGetHandleByIndex", i) for i in range(self.ask("nvmlDeviceGetCount"))]
         """The devices, as the binding's functions take them."""
 
-    def ask(self, name: str, *words: Any) -> Any:
+    def ask(self, name: str, *arguments: Any) -> Any:
         """Return what the binding's function `name` returns. Raises NvmlError where there is no answer."""
         try:
-            return getattr(self._binding, name)(*words)
+            return getattr(self._binding, name)(*arguments)
         except (self._binding.NVMLError, UnicodeError) as error:
             raise NvmlError(f"{name}: {error}") from error
 
-    def maybe(self, name: str, *words: Any, divisor: float = 1) -> Any:
+    def maybe(self, name: str, *arguments: Any, divisor: float = 1) -> Any:
         """Return what `ask` returns, a number divided by `divisor`; None where there is no answer."""
         try:
-            value = self.ask(name, *words)
+            value = self.ask(name, *arguments)
         except NvmlError:
             return None
         return value / divisor if divisor != 1 else value
@@ -86,11 +86,11 @@ class Nvml:
         ]
 
     def gpu(self, index: int) -> dict[str, Any]:
-        """Return what GPU `index` is: name, UUID, limits in W, clocks in MHz, modes; None where it does not say."""
+        """Return what GPU `index` is: name, UUID, limits in W, clocks in MHz, modes; None where it does not report one."""
         handle = self.handles[index]
         facts: dict[str, Any] = {"index": index}
-        for name, function, words, divisor in _FACTS:
-            facts[name] = self.maybe(function, handle, *words, divisor=divisor)
+        for name, function, arguments, divisor in _FACTS:
+            facts[name] = self.maybe(function, handle, *arguments, divisor=divisor)
         mode, ecc = facts["persistence_mode"], facts["ecc_mode"]
         facts["persistence_mode"] = None if mode is None else bool(mode)
         facts["ecc_mode"] = None if ecc is None else bool(ecc[0])  # current, pending

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 INTERVAL = "NLP_BENCH_SAMPLE_S"
 """Variable: seconds between two samples (default 1); 0 records nothing."""
 FASTEST_S, SLOWEST_S = 0.05, 60.0
-LOOK_S = 0.1
-"""Seconds between two looks at whether torchrun is still there."""
+POLL_S = 0.1
+"""Seconds between two checks whether torchrun is still running."""
 LAST_S = 2.0
 """Seconds for the last sample; then the process ends, whatever a driver does."""
 
 
 def interval_s() -> float:
-    """Return the seconds between two samples; raises UsageError for a word that is no number from 0 to 60."""
+    """Return the seconds between two samples; raises UsageError for a value that is no number from 0 to 60."""
     text = os.environ.get(INTERVAL, "1")
     try:
         value = float(text)
@@ -59,7 +59,7 @@ def recorder_command(run: "Run", run_dir: Path, parent: int, every_s: float) -> 
 def start_recorder(run: "Run", run_dir: Path) -> None:
     """Start it as a child of this process, which then becomes torchrun; a node where it cannot start runs without.
 
-    It has no stream of ours: the log must end with the ranks. Raises UsageError for a wrong NLP_BENCH_SAMPLE_S.
+    It inherits no stream: the log must end with the ranks. Raises UsageError for a wrong NLP_BENCH_SAMPLE_S.
     """
     every_s = interval_s()
     if not every_s:
@@ -73,7 +73,7 @@ def start_recorder(run: "Run", run_dir: Path) -> None:
         print(f"nlp-bench: the recorder of this node cannot start: {error.strerror}", file=sys.stderr)
 
 
-def parse(words: list[str]) -> argparse.Namespace:
+def parse(arguments: list[str]) -> argparse.Namespace:
     """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m nlp_bench.machine.recorder", description=__doc__)
     parser.add_argument("run_dir", type=Path, help="folder of the run")
@@ -81,7 +81,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--gpus", type=int, default=0, help="GPUs that the ranks of this node use")
     parser.add_argument("--interval-s", type=float, default=1.0, help="seconds between two samples")
     parser.add_argument("--root", type=Path, default=Path("/"), help="where sys, proc, etc and dev are")
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
 def record(options: argparse.Namespace, stem: Path, stop: threading.Event) -> None:
@@ -101,7 +101,7 @@ def record(options: argparse.Namespace, stem: Path, stop: threading.Event) -> No
         next_s = time.monotonic()
         while not stop.is_set():
             stream.write(_line(meters))
-            next_s = max(next_s + options.interval_s, time.monotonic())  # a late sample is not made up for
+            next_s = max(next_s + options.interval_s, time.monotonic())  # no catching up after a late sample
             stop.wait(next_s - time.monotonic())
         stream.write(_line(meters))
 
@@ -115,20 +115,20 @@ def _line(meters: Meters) -> bytes:
 
 
 def _end_with(parent: int, signals: list[int], stop: threading.Event) -> None:
-    """Set `stop` when `parent` has gone or a signal came, and end this process soon after, whatever a driver does.
+    """Set `stop` when `parent` has ended or a signal came, and end this process soon after, whatever a driver does.
 
-    A thread of its own does that: it sees the end of torchrun even by SIGKILL, while NVML hangs, and in time for the last sample.
+    It has a thread of its own, which notices the end of torchrun even by SIGKILL, while NVML hangs, and in time for the last sample.
     """
     while os.getppid() == parent and not signals:
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     stop.set()
     time.sleep(LAST_S)
     os._exit(0)
 
 
-def main(words: list[str] | None = None) -> int:
-    """Record until the parent ends; return 0, or 1 when recording failed, which machine/NODE.error.txt then tells."""
-    options = parse(sys.argv[1:] if words is None else words)
+def main(arguments: list[str] | None = None) -> int:
+    """Record until the parent ends; return 0, or 1 when recording failed, with the reason in machine/NODE.error.txt."""
+    options = parse(sys.argv[1:] if arguments is None else arguments)
     stop, signals = threading.Event(), list[int]()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # setting `stop` in a handler could deadlock
         signal.signal(number, lambda caught, _frame: signals.append(caught))

@@ -18,7 +18,7 @@ MAX_CALLS = 10_000
 
 
 class Cpu:
-    """The processor, with the threads that torch was told to use (OMP_NUM_THREADS)."""
+    """The processor, with the threads that torch uses (OMP_NUM_THREADS)."""
 
     kind = "cpu"
 
@@ -41,10 +41,10 @@ class Cpu:
         ended when they return.
         """
         clock = time.perf_counter if waits or self._torch.get_num_threads() > 1 else time.thread_time
-        begin = clock()
+        start = clock()
         for _ in range(calls):
             call()
-        return clock() - begin
+        return clock() - start
 
     def free_bytes(self) -> int:
         """Return what Linux calls available."""
@@ -55,7 +55,7 @@ class Cpu:
         return memory_bytes("MemTotal") or 0
 
     def release(self) -> None:
-        """Do nothing: the allocator gives back at once."""
+        """Do nothing: the allocator returns memory at once."""
 
     def state(self) -> str:
         """Return the load: other processes on these cores slow everything down."""
@@ -81,21 +81,21 @@ class Cuda:
         """Return the seconds of `calls` calls by two events around them (torch.cuda.Event; resolution about 0.5 us)."""
         cuda = self._torch.cuda
         with cuda.device(self.place):
-            begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+            start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
             cuda.synchronize()
-            begin.record()
+            start.record()
             for _ in range(calls):
                 call()
             end.record()
             end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3
+        return float(start.elapsed_time(end)) / 1e3
 
     def free_bytes(self) -> int:
-        """Return what the driver has left."""
+        """Return the memory that the driver has free."""
         return int(self._torch.cuda.mem_get_info(self.place)[0])
 
     def total_bytes(self) -> int:
-        """Return what the driver says the GPU has."""
+        """Return the memory of the GPU."""
         return int(self._torch.cuda.mem_get_info(self.place)[1])
 
     def release(self) -> None:
@@ -121,7 +121,7 @@ Device = Cpu | Cuda
 
 
 def pick(kind: str, local_rank: int = 0) -> Device:
-    """Return the device of this rank; `kind` is auto, cpu or cuda. Raises UsageError where there is no GPU and one is asked for."""
+    """Return the device of this rank; `kind` is auto, cpu or cuda. Raises UsageError where `kind` is cuda and there is no GPU."""
     import torch  # noqa: PLC0415  # as above
 
     found = torch.cuda.is_available()
@@ -146,7 +146,7 @@ class Timing:
     """Median over the repetitions."""
     best_s: float
     spread: float
-    """Half the distance of the quartiles / median: robust against a few disturbed repetitions."""
+    """Half the interquartile range / median: robust against a few disturbed repetitions."""
     repeats: int
     calls: int
 
@@ -161,7 +161,7 @@ def timed(
 ) -> Timing:
     """Time `call`, which was called before, for about `budget_s` seconds: repetitions of `sample_s` seconds, at least MIN_REPEATS.
 
-    `agree` is for several ranks that wait for each other in the call: it returns what the first one says, so that all repeat as often.
+    `agree` is for several ranks that wait for each other in the call: it returns the first one's value, so that all repeat as often.
     """
     once = max(device.elapsed(call, 1, waits=agree is not None), 1e-9)
     calls = min(MAX_CALLS, max(1, round(sample_s / once)))

@@ -1,4 +1,4 @@
-"""The cores of a node that this process may use, with their NUMA node and socket, as Linux tells them in /sys.
+"""The cores of a node that this process may use, with their NUMA node and socket, by Linux's /sys.
 
 Files: Linux's Documentation/ABI/stable/sysfs-devices-system-cpu and -node, Documentation/admin-guide/cputopology.rst
 (`core_cpus_list`, before Linux 5.2 `thread_siblings_list`), Documentation/ABI/testing/sysfs-bus-pci (`numa_node`).
@@ -65,7 +65,7 @@ def read_topology(root: Path = Path("/"), allowed: Iterable[int] | None = None) 
     """Return the topology of the node whose file system begins at `root`, within the CPUs `allowed`.
 
     `allowed` is this process's own affinity by default: what Slurm, cgroups and taskset have left of the node. What Linux does
-    not tell is taken as NUMA node 0, socket 0, one thread per core.
+    not state is assumed: NUMA node 0, socket 0, one thread per core.
     """
     mine = frozenset(os.sched_getaffinity(0) if allowed is None else allowed)
     node_of = _nodes(root)
@@ -89,7 +89,7 @@ def gpu_node(address: int, root: Path = Path("/")) -> int | None:
     """Return the NUMA node of the PCI device at `address` (domain, bus, device and function in 16, 8, 5 and 3 bits); None: unknown."""
     name = f"{address >> 16:04x}:{address >> 8 & 0xFF:02x}:{address >> 3 & 0x1F:02x}.{address & 0x7}"
     text = text_of(root / PCI / name / "numa_node").strip()
-    return int(text) if text.isdecimal() else None  # -1: the firmware does not tell
+    return int(text) if text.isdecimal() else None  # -1: unknown to the firmware
 
 
 def _nodes(root: Path) -> dict[int, int]:
