@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.analysis.comparison import Comparison as Found
-from nlp_bench.analysis.comparison import Side, Wanted, with_scatter
+from nlp_bench.analysis.comparison import Reading, Side, with_scatter
 from nlp_bench.analysis.comparison import compare as compare_sides
 from nlp_bench.analysis.comparison_text import record as compare_record
 from nlp_bench.analysis.comparison_text import table as compare_table
@@ -167,10 +167,10 @@ def read_logs(  # noqa: PLR0913  # likewise
     if gpu is not None and not isinstance(gpu, str):
         raise UsageError(f"gpu: {gpu!r:.60} is no name of a GPU, such as 'H100-SXM5'")
     given = Given(gpu=gpu, precision=precision)
-    asked = wanted_rules(rules)
+    requested = wanted_rules(rules)
     # No other processes: they would run the caller's script again.
     sources = read_sources(
-        [_path("path", path) for path in paths], overrides, with_records=True, rules=asked, alone_s=math.inf
+        [_path("path", path) for path in paths], overrides, with_records=True, rules=requested, alone_s=math.inf
     )
     return [Log(entry) for entry in with_given(sources.entries, given)]
 
@@ -310,10 +310,10 @@ def to_frame(results: Result | Iterable[Result]) -> "pd.DataFrame":
     rows = [results] if isinstance(results, Result) else list(results) if isinstance(results, Iterable) else [None]
     if not all(isinstance(each, Result) for each in rows):
         raise UsageError("results: one of them is no Result; give what measure returns")
-    asked = {(each.tokens, each.limit_s) for each in rows} or {(REPORT_TOKENS, None)}
-    if len(asked) > 1:
+    questions = {(each.tokens, each.limit_s) for each in rows} or {(REPORT_TOKENS, None)}
+    if len(questions) > 1:
         raise UsageError("results: their tokens or limits differ; measure all with the same")
-    tokens, limit_s = asked.pop()
+    tokens, limit_s = questions.pop()
     return frame(Report(entries=[each.log.entry for each in rows], tokens=tokens, limit_s=limit_s))
 
 
@@ -398,22 +398,22 @@ def compare(  # noqa: PLR0913  # the options of nlp-bench compare
 
     Raises NlpBenchError where the sides did different work, where nothing of A has a number, and on a wrong argument.
     """
-    asked = ((_percent("gate", gate), False), (_percent("equivalent", equivalent), True))
-    gates = [Gate(percent=percent, strict=strict, equivalence=both) for percent, both in asked if percent]
+    requested = ((_percent("gate", gate), False), (_percent("equivalent", equivalent), True))
+    gates = [Gate(percent=percent, strict=strict, equivalence=both) for percent, both in requested if percent]
     if strict and not gates:
         raise UsageError("strict: goes with gate or equivalent; give one of them")
-    wanted = Wanted(overrides=Overrides(), trust=same_workload, allow_measured=allow_measured)
-    first, second = _side("a", a, wanted), _side("b", b, wanted)
+    reading = Reading(overrides=Overrides(), trust=same_workload, allow_measured=allow_measured)
+    first, second = _side("a", a, reading), _side("b", b, reading)
     if scatter is not None:
-        first = with_scatter(first, _observations("scatter", scatter), wanted, "scatter")
+        first = with_scatter(first, _observations("scatter", scatter), reading, "scatter")
     count = _count("tokens", tokens) or REPORT_TOKENS
     return Comparison(compare_sides(first, second, tokens=count, vouched=same_workload, gates=gates))
 
 
-def _side(name: str, logs: Log | Iterable[Log], wanted: Wanted) -> Side:
+def _side(name: str, logs: Log | Iterable[Log], reading: Reading) -> Side:
     runs = _observations(name, logs)
     more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-    return Side.of(runs[0].source + more, runs, wanted)
+    return Side.of(runs[0].source + more, runs, reading)
 
 
 def _observations(name: str, logs: Log | Iterable[Log]) -> list[Observation]:
@@ -463,12 +463,12 @@ class Plan:
         return "\n".join(ranking_lines(self.answer, TEXT)) + "\n"
 
     def __repr__(self) -> str:
-        asked = self.answer.problem
+        problem = self.answer.problem
         best = "nothing fits"
         if self.configurations:
             row = self.configurations[0]
             best = f"{row.sizes.layout}: {row.report_s:.1f} s (90 % {row.low_s:.1f} to {row.high_s:.1f}), {row.memory}"
-        return f"<Plan {asked.model.name} on {asked.nodes} nodes of {asked.system.name}, predicted: {best}>"
+        return f"<Plan {problem.model.name} on {problem.nodes} nodes of {problem.system.name}, predicted: {best}>"
 
 
 def plan(  # noqa: PLR0913  # the options of nlp-bench plan

@@ -1,4 +1,4 @@
-"""Questions that may never be answered, asked within a bound: no system call to a name service, file server or driver has one."""
+"""Calls that may never return, under a time limit: calls to a name service, file server or driver have none of their own."""
 
 import threading
 import time
@@ -9,19 +9,19 @@ Answer = TypeVar("Answer")
 
 
 def answers(questions: Mapping[str, Callable[[], Answer]], within_s: float) -> dict[str, Answer]:
-    """Ask all `questions` at once and return, by name and in their order, what was answered within `within_s` seconds in all.
+    """Call all `questions` at once and return, by name and in their order, what they returned within `within_s` seconds in all.
 
-    Each has a thread that nobody waits for any longer, and which ends with the process. A question that raises has no answer.
+    Each has a daemon thread, which is then left to itself. A call that raises has no answer.
     """
     found: dict[str, Answer] = {}
     threads = [
-        threading.Thread(target=lambda name=name, ask=ask: found.update({name: ask()}), daemon=True)
-        for name, ask in questions.items()
+        threading.Thread(target=lambda name=name, call=call: found.update({name: call()}), daemon=True)
+        for name, call in questions.items()
     ]
     end = time.monotonic() + within_s
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(end - time.monotonic(), 0.0))
-    known = dict(found)  # what comes later is too late
+    known = dict(found)  # a late answer must not change it
     return {name: known[name] for name in questions if name in known}

@@ -9,7 +9,7 @@ def now() -> str:
 
 
 def stamp() -> str:
-    """Return the local time as it stands in a folder's name, for example 20261120-054210."""
+    """Return the local time for a folder's name, for example 20261120-054210."""
     return _local().strftime("%Y%m%d-%H%M%S")
 
 

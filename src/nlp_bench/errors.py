@@ -1,4 +1,4 @@
-"""The errors that a person sees: each names the field, the value, the rule and the remedy."""
+"""The errors that a user sees: each names the field, the value, the rule and the remedy."""
 
 import contextlib
 import errno
@@ -6,21 +6,21 @@ import os
 
 
 class NlpBenchError(Exception):
-    """A fault that a person can mend; the command line prints it and exits with `exit_code`."""
+    """An error that the user can fix; the command line prints it and exits with `exit_code`."""
 
     exit_code = 1
 
 
 class UsageError(NlpBenchError):
-    """A wrong word on the command line or a wrong value in a data file: refused before anything is done."""
+    """A wrong argument on the command line or a wrong value in a data file: refused before anything is done."""
 
     exit_code = 2
 
 
 def nearest(word: str, known: list[str], *, listed: bool = True) -> str:
-    """Return the sentence part that names the known word most like `word`, and with `listed` all of them, up to 40.
+    """Return the part of a message that suggests the known name closest to `word`, and with `listed` lists all of them, up to 40.
 
-    Signs and case do not count, and a name with the same numbers is nearer: gpt-175B means 175, not gpt_5b.
+    Punctuation and case do not count, and a name with the same numbers is closer: gpt-175B means 175, not gpt_5b.
     """
     import difflib  # noqa: PLC0415  # only an error needs them, and start-up is measured
     import re  # noqa: PLC0415
@@ -52,20 +52,20 @@ REMEDIES = {
     errno.EMFILE: "too many files are open: raise `ulimit -n`",
     errno.ENOMEM: "the memory is used up: check `free -h` and the job's --mem",
 }
-"""What a person can do about an error of the operating system."""
+"""The remedy for each error of the operating system, by errno."""
 
 
 def explained(error: OSError) -> str:
-    """Return what the operating system said and what a person can do about it."""
-    said = error.strerror or str(error) or type(error).__name__
+    """Return the operating system's message and the remedy."""
+    message = error.strerror or str(error) or type(error).__name__
     if link := next((link for name in (error.filename2, error.filename) if (link := _dead_link(name))), ""):
-        return f"{said}; {link}"
+        return f"{message}; {link}"
     remedy = REMEDIES.get(error.errno or 0, "check that the folder exists, is writable and has room")
-    return f"{said}; {remedy}"
+    return f"{message}; {remedy}"
 
 
 def _dead_link(name: object) -> str:
-    """Return which link on the way to a file leads nowhere, and what to do; "" where none does."""
+    """Return which link on a file's path is dangling, and the remedy; "" where none is."""
     if not isinstance(name, str | os.PathLike):
         return ""
     path = os.path.abspath(name)  # noqa: PTH100  # pathlib's own raises for a link to itself

@@ -19,7 +19,7 @@ _CHANGED = re.compile(
 
 
 def one_line(text: object) -> str:
-    """Return `text` in one line, without what a terminal would obey or not show: it may come from a log or a file name."""
+    """Return `text` in one line, without control and invisible characters: it may come from a log or a file name."""
     return inert(str(text)).strip()
 
 
@@ -31,12 +31,12 @@ def inert(text: str) -> str:
 
 
 def end_of(text: str, most: int) -> str:
-    """Return the last `most` characters, begun with three dots where there are more: the end of a path tells runs apart."""
+    """Return the last `most` characters, after three dots where there are more: the end of a path distinguishes runs."""
     return text if len(text) <= most else "..." + text[3 - most :]
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the first `most` characters, ended with three dots where there are more."""
+    """Return the first `most` characters, with three dots after them where there are more."""
     return text if len(text) <= most else text[: most - 3].rstrip() + "..."
 
 
@@ -54,7 +54,7 @@ def inert_cell(value: object) -> object:
 
 
 def visible(text: str) -> str:
-    """Return `text` with the code of each character that could not be seen in its place; not yet escaped."""
+    """Return `text` with each invisible character replaced by its code; not yet escaped."""
     if text.isascii() and text.isprintable():
         return text
     whole = text.encode("utf-8", "replace").decode()

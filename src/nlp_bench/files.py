@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and every JSON record says which schema it follows."""
+"""Files are written whole or not at all, and every JSON record states its schema."""
 
 import contextlib
 import errno
@@ -18,14 +18,14 @@ from typing import Any, BinaryIO
 from nlp_bench.errors import NlpBenchError, explained
 
 PIPE_S = 10.0
-"""Seconds in which something must come out of a pipe that is named: without a writer, opening it would wait for ever."""
+"""Seconds within which a named pipe must yield something: without a writer, opening it would wait for ever."""
 
 
 PATIENCE_S = 3.0
-"""Seconds after which it is said that a lock is waited for."""
+"""Seconds after which a wait for a lock is reported."""
 _BLOCK_BYTES = 1 << 20
 MOST_RECORD_BYTES = 64 << 20
-"""Of a JSON record; the largest real ones have some MB."""
+"""Largest JSON record that is read; real ones have some MB at most."""
 
 
 def open_for_reading(path: Path) -> BinaryIO:
@@ -95,12 +95,12 @@ def sha256_of(path: Path, num_bytes: int | None = None) -> str:
 def write_text(path: Path, text: str, *, errors: str = "backslashreplace") -> None:
     """Write `text` as UTF-8 to `path`, whole or not at all, as `writing` does.
 
-    What UTF-8 has no sign for is written as an escape; `errors="surrogateescape"` writes the byte itself instead, for
-    a script with a path that is no UTF-8. Raises NlpBenchError.
+    Characters that UTF-8 cannot encode are escaped; `errors="surrogateescape"` writes the byte itself instead, for a
+    script with a path that is not UTF-8. Raises NlpBenchError.
     """
     try:
         content = text.encode("utf-8", errors)
-    except UnicodeEncodeError:  # half of a pair, out of somebody's JSON
+    except UnicodeEncodeError:  # a lone surrogate, from somebody's JSON
         content = text.encode("utf-8", "backslashreplace")
     write_bytes(path, content)
 
@@ -111,19 +111,18 @@ def write_bytes(path: Path, content: bytes, *, once: bool = False) -> bool:
     With `once`, the first of several writers wins: where `path` exists, it stays as it is and False is returned.
     """
     placed = []
-    with _written(path, lambda temporary: placed.append((_first if once else _replaced)(temporary, path))) as stream:
+    with _written(path, lambda temporary: placed.append((_linked if once else _replaced)(temporary, path))) as stream:
         stream.write(content)
     return not placed or placed[0]
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """Yield a stream whose bytes stand at `path` once the block has ended well: temporary file beside it, fsync, os.replace.
+    """Yield a stream whose bytes are at `path` once the block has ended without an error: temporary file next to it, fsync, os.replace.
 
     The mode is that of a new file under the caller's umask, or that of the file which is replaced; a link is replaced, not followed, and
-    what lies in /dev or /proc is written to as it is. Raises NlpBenchError
-    naming the path and what the operating system said; an older file at `path` is then untouched. A process that is
-    killed may leave the temporary file, whose name begins with a dot and ends in .part; nothing reads it.
+    files in /dev or /proc are written to directly. Raises NlpBenchError naming the path and the operating system's error; an older file
+    at `path` is then untouched. A process that is killed may leave the temporary file .NAME.….part; nothing reads it.
     """
     with _written(path, lambda temporary: _replaced(temporary, path)) as stream:
         yield stream
@@ -131,10 +130,10 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
-    """Yield the stream of a temporary file beside `path`; once it is whole and on the disk, `place` gives it its name."""
+    """Yield the stream of a temporary file next to `path`; once it is whole and on the disk, `place` gives it its name."""
     temporary = path.with_name(f".{path.name[:40]}.{os.urandom(6).hex()}.part")  # a file name may have 255 bytes
     try:
-        if _is_of_the_system(path):  # /dev/null, /dev/stdout, /dev/fd/63 of >(command): written to, never replaced
+        if _is_special(path):  # /dev/null, /dev/stdout, /dev/fd/63 of >(command): written to, never replaced
             with path.open("wb") as stream:
                 yield stream
             return
@@ -162,7 +161,7 @@ def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
         raise NlpBenchError(f"cannot write {path}: {explained(error)}; nothing of it was changed") from error
 
 
-def _is_of_the_system(path: Path) -> bool:
+def _is_special(path: Path) -> bool:
     folder = Path(os.path.realpath(path.parent))
     return folder == Path("/dev") or folder.is_relative_to("/proc")
 
@@ -177,7 +176,7 @@ def _replaced(temporary: Path, path: Path) -> bool:
     return True
 
 
-def _first(temporary: Path, path: Path) -> bool:
+def _linked(temporary: Path, path: Path) -> bool:
     """Give the whole file its name unless another has it; a hard link is the step that only one writer can do."""
     try:
         path.hardlink_to(temporary)
@@ -194,9 +193,9 @@ def _first(temporary: Path, path: Path) -> bool:
 
 
 def age_s(path: Path) -> float:
-    """Return for how many seconds a file has not been changed, by the clock that dated it: a file server's may be another than ours.
+    """Return the seconds since a file was changed, by the clock that dated it, which may be a file server's.
 
-    A time in the future, of a clock that was set back or of a hand, is as far away as one in the past. Raises OSError.
+    A time in the future, by a clock that was set back or by `touch`, counts as one as far in the past. Raises OSError.
     """
     import tempfile  # noqa: PLC0415  # few callers need it, and start-up is measured
 
@@ -207,7 +206,7 @@ def age_s(path: Path) -> float:
 
 
 def replace_folder(folder: Path, output: Path) -> None:
-    """Put the finished `folder` at `output`, where another folder may lie: afterwards there is the old one or the new one.
+    """Move the finished `folder` to `output`, where another folder may be: afterwards there is the old one or the new one.
 
     A process that is killed between the two steps leaves the old folder as `.NAME.old`: call `recover_folder` before
     looking for `output`. Raises OSError.
@@ -215,7 +214,7 @@ def replace_folder(folder: Path, output: Path) -> None:
     if output.exists():  # a folder cannot be renamed over another one that holds files
         older = _older(output)
         _remove(older)
-        if older.exists():  # another user's, who alone can remove it
+        if older.exists():  # another user's, which only that user can remove
             older.rename(older.with_name(f"{older.name}.{os.urandom(6).hex()}"))
         output.rename(older)
         try:
@@ -229,7 +228,7 @@ def replace_folder(folder: Path, output: Path) -> None:
 
 
 def recover_folder(output: Path) -> None:
-    """Bring back what `replace_folder` had set aside when it was killed; nothing happens where nothing was. Raises OSError."""
+    """Restore the folder that a killed `replace_folder` had set aside, if there is one. Raises OSError."""
     older = _older(output)
     if older.is_dir() and not output.exists():
         older.rename(output)
@@ -246,9 +245,9 @@ def _remove(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def said_late(words: str) -> Iterator[None]:
-    """Print `words` on standard error where the block takes longer than PATIENCE_S."""
-    timer = threading.Timer(PATIENCE_S, print, [f"nlp-bench: {words}"], {"file": sys.stderr})
+def reported_late(message: str) -> Iterator[None]:
+    """Print `message` on standard error where the block takes longer than PATIENCE_S."""
+    timer = threading.Timer(PATIENCE_S, print, [f"nlp-bench: {message}"], {"file": sys.stderr})
     timer.daemon = True
     timer.start()
     try:
@@ -261,7 +260,7 @@ def said_late(words: str) -> Iterator[None]:
 def locked(path: Path, remedy: str) -> Iterator[None]:
     """Hold the lock file `path`, made with its folder, so that two processes do not make the same thing.
 
-    Another user's is held as well where it may be read; a wait of some seconds is said. Raises NlpBenchError naming the path and the
+    Another user's is held as well where it may be read; a wait of some seconds is reported. Raises NlpBenchError naming the path and the
     `remedy` when it can be neither made nor opened.
     """
     try:
@@ -280,7 +279,7 @@ def locked(path: Path, remedy: str) -> Iterator[None]:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                with said_late(f"waiting for the process that holds {path}"):
+                with reported_late(f"waiting for the process that holds {path}"):
                     fcntl.flock(handle, fcntl.LOCK_EX)  # released by the system even if that process is killed
         except OSError as error:  # ENOLCK: a file server without locks
             raise NlpBenchError(f"cannot lock {path}: {explained(error)}") from error
@@ -290,7 +289,7 @@ def locked(path: Path, remedy: str) -> Iterator[None]:
 def write_json(path: Path, record: dict[str, Any], *, once: bool = False) -> bool:
     """Write one record as indented JSON; `record["schema"]` is required by the house rules. `once` is that of `write_bytes`.
 
-    JSON has no NaN and no infinity (RFC 8259, section 6): null stands for them, as for all that is missing.
+    JSON has no NaN and no infinity (RFC 8259, section 6): they are written as null, like all that is missing.
     """
     try:
         text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
@@ -299,7 +298,7 @@ def write_json(path: Path, record: dict[str, Any], *, once: bool = False) -> boo
         text = json.dumps(record, indent=1, ensure_ascii=False)
     try:
         content = text.encode()
-    except UnicodeEncodeError:  # a path that is no UTF-8: as an escape of JSON it is read back as it was
+    except UnicodeEncodeError:  # a path that is not UTF-8: as an escape of JSON it is read back unchanged
         content = json.dumps(record, indent=1).encode()
     return write_bytes(path, content + b"\n", once=once)
 
@@ -317,7 +316,7 @@ def _finite_number(text: str) -> float | None:
 
 
 def parse_json(text: str | bytes, **hooks: Any) -> Any:
-    """Return what a JSON text says. Raises ValueError for anything that is none, also for one nested too deeply.
+    """Parse a JSON text. Raises ValueError where it is none, or nested too deeply.
 
     `hooks` are those of `json.loads`.
     """
@@ -346,7 +345,7 @@ def refuse_types(record: dict[str, Any], path: Path, **kinds: Any) -> None:
 def read_json(path: Path, schema: str) -> dict[str, Any]:
     """Read a record of the family `schema` ("nlp-bench/run/1"): older versions are read, newer ones refused.
 
-    A number that is not finite, which JSON does not have, is None: missing. No arithmetic and no JSON of ours gets one.
+    A number that is not finite, which JSON does not have, is read as None: missing.
     Raises NlpBenchError when the file is missing, is no JSON object, is of another family or newer than this program.
     """
     try:

@@ -1,4 +1,4 @@
-"""JUBE's done file `ready`: what was decided and the hash of the file that says it, so that a bare file fools nobody."""
+"""JUBE's done file `ready`: the outcome and the hash of the record that states it, so that a bare file is recognised."""
 
 import shlex
 from pathlib import Path
@@ -9,24 +9,24 @@ from nlp_bench.seal import OUTCOME
 
 MARKER = "ready"
 METRICS = "metrics.txt"
-"""What a rehearsal leaves for JUBE in the place of an outcome: it has run no job."""
+"""The record of a rehearsal for JUBE instead of outcome.json: it has run no job."""
 
 
 def write_marker(run_dir: Path) -> None:
-    """Write the marker of the outcome.json that stands; repeated, it is the same. Raises NlpBenchError."""
+    """Write the marker of outcome.json; repeated, it is the same. Raises NlpBenchError."""
     path = run_dir / OUTCOME
     record = read_json(path, schemas.OUTCOME)
     refuse_types(record, path, outcome=str)
     _write(run_dir, record["outcome"], path)
 
 
-def write_rehearsed(run_dir: Path, said: str) -> None:
-    """Write the marker of a rehearsal, whose metrics.txt stands. Raises NlpBenchError."""
-    _write(run_dir, said, run_dir / METRICS)
+def write_rehearsed(run_dir: Path, text: str) -> None:
+    """Write the marker of a rehearsal, whose metrics.txt exists. Raises NlpBenchError."""
+    _write(run_dir, text, run_dir / METRICS)
 
 
 def is_bare(run_dir: Path) -> bool:
-    """Whether there is a marker that stands for no decision: made by hand, or by another program."""
+    """Whether there is a marker without a decided outcome: made by hand, or by another program."""
     if not (run_dir / MARKER).exists() or (run_dir / OUTCOME).exists():
         return False
     metrics = run_dir / METRICS
@@ -34,11 +34,11 @@ def is_bare(run_dir: Path) -> bool:
 
 
 def remove_bare(run_dir: Path) -> bool:
-    """Remove a marker that stands for no decision, and return whether there was one; one that is written meanwhile stays."""
+    """Remove a marker without a decided outcome, and return whether there was one; one that is written meanwhile stays."""
     if not is_bare(run_dir):
         return False
     (run_dir / MARKER).unlink(missing_ok=True)
-    if (run_dir / OUTCOME).exists():  # decided between the two looks
+    if (run_dir / OUTCOME).exists():  # decided between the two checks
         write_marker(run_dir)
         return False
     return True
@@ -49,21 +49,21 @@ def contradiction(run_dir: Path) -> str | None:
     outcome = run_dir / OUTCOME
     if not outcome.exists() or _stated(run_dir) in {None, _digest(outcome)}:
         return None  # a bare marker says nothing against it
-    word = shlex.quote(str(run_dir))
+    folder = shlex.quote(str(run_dir))
     return (
         f"outcome.json was changed after the run had ended: its hash is not the one in `{MARKER}`; "
-        f"decide anew: rm {word}/outcome.json {word}/ready; nlp-bench sync {word}"
+        f"decide anew: rm {folder}/outcome.json {folder}/ready; nlp-bench sync {folder}"
     )
 
 
 def repair(run_dir: Path) -> None:
-    """Write the marker where outcome.json stands without one, or with one that holds no hash. Raises NlpBenchError."""
+    """Write the marker where outcome.json exists without one, or with one that holds no hash. Raises NlpBenchError."""
     if (run_dir / OUTCOME).exists() and _stated(run_dir) is None:
         write_marker(run_dir)
 
 
-def _write(run_dir: Path, said: str, record: Path) -> None:
-    write_text(run_dir / MARKER, f"{said} {_digest(record)}\n")
+def _write(run_dir: Path, text: str, record: Path) -> None:
+    write_text(run_dir / MARKER, f"{text} {_digest(record)}\n")
 
 
 def _stated(run_dir: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""No process outlives the one that started it: each asks Linux for a signal at the death of its parent, link by link."""
+"""No process outlives the one that started it: each requests a signal from Linux at the death of its parent."""
 
 import ctypes
 import os
@@ -6,13 +6,13 @@ import signal
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-"""Linux's prctl option: the signal that a process gets when its parent dies; it survives execve, and no fork."""
+"""Linux's prctl option: the signal that a process gets when its parent dies; kept by execve, not by fork."""
 ANCESTOR = "NLP_BENCH_ANCESTOR"
-"""Process that must be above those that inherit this variable: a parent that dies before the prctl call is noticed so."""
+"""Process that must be an ancestor of those that inherit this variable, to notice a parent that dies before the prctl call."""
 
 
 def die_with_parent(number: int = signal.SIGKILL, *, parent: int | None = None) -> None:
-    """Ask Linux to send this process signal `number` when its parent dies, even by SIGKILL; elsewhere nothing happens.
+    """Let Linux send this process signal `number` when its parent dies, even by SIGKILL; on other systems do nothing.
 
     `parent` is the parent's process number, where this is called between fork and exec. Ends this process where the parent, or
     the process that ANCESTOR names, has died already.
@@ -28,7 +28,7 @@ def die_with_parent(number: int = signal.SIGKILL, *, parent: int | None = None) 
 
 
 def _is_below(ancestor: int) -> bool:
-    """Whether `ancestor` is above this process; also where the system does not tell."""
+    """Whether `ancestor` is an ancestor of this process, or that is not known."""
     pid = os.getppid()
     while pid > 1 and pid != ancestor:
         try:

@@ -1,7 +1,7 @@
 """The chain of evidence of a run: each record holds the SHA-256 of the one before it, so that what was changed is named.
 
 run.json -> submit.json -> the log's opening line -> its closing line -> outcome.json -> `ready` (nlp_bench.marker).
-There is no key in it: who has this program can make every hash anew. docs/evidence.md says what helps against that.
+There is no key: anyone with this program can recompute every hash. docs/evidence.md says what helps against that.
 """
 
 import hashlib
@@ -30,30 +30,30 @@ Not covered: the places of the ranks, which other ranks print too, and tables of
 """
 _RECORD = re.compile(rb" ?iteration +\d{1,12}/")
 _PREFIX = re.compile(rb"\[default(\d{1,4})\]:")
-"""What torchrun's `--tee` puts before a line of one of its ranks; it may cut a line in two and say it again before the rest."""
+"""What torchrun's `--tee` puts before a line of one of its ranks; it may cut a line in two and repeat the prefix before the rest."""
 
 
 class LogSeal:
-    """What the trainer says in its log, counted and hashed as it is printed: each covered line and a line end, in UTF-8."""
+    """Number and SHA-256 of the covered lines of the trainer's log, updated as they are printed: each with a line end, in UTF-8."""
 
     def __init__(self) -> None:
-        """Nothing has been said."""
+        """Start without a line."""
         self._digest, self.num_lines = hashlib.sha256(), 0
 
     def take(self, text: str) -> None:
-        """Hear one line or several."""
+        """Add one line or several."""
         for line in text.encode("utf-8", "surrogateescape").split(b"\n"):
             self.take_line(line)
 
     def take_line(self, line: bytes) -> None:
-        """Hear one line without its end; one that is not covered changes nothing."""
+        """Add one line without its end; one that is not covered changes nothing."""
         if _COUNTED.match(line):
             self._digest.update(line + b"\n")
             self.num_lines += 1
 
     @property
     def sha256(self) -> str:
-        """The hash so far."""
+        """SHA-256 of the lines so far, in hexadecimal."""
         return self._digest.hexdigest()
 
     def closing_line(self) -> str:
@@ -68,7 +68,7 @@ def opening_line(run_sha256: str | None, nonce: str | None) -> str:
 
 @dataclass(kw_only=True)
 class Part:
-    """What one start of the trainer printed, as it stands in a log."""
+    """What one start of the trainer printed, as a log holds it."""
 
     first_line: int
     """Number of its opening line."""
@@ -85,7 +85,7 @@ class Part:
 
     @property
     def is_whole(self) -> bool:
-        """Say whether its lines are those that the trainer printed."""
+        """Return whether its lines are those that the trainer printed."""
         return self.closed == (self.seal.num_lines, self.seal.sha256)
 
 
@@ -96,14 +96,14 @@ class SealedLog:
     parts: Sequence[Part]
     """One for each start, in their order; none in a log of another program or of an older trainer."""
     stray_line: int | None
-    """The first iteration behind the first opening that stands in no open part."""
+    """Line of the first iteration after the first opening that is in no open part."""
     last_record_end: int
     """Byte at which the last iteration's line ends."""
     marking_lines: frozenset[int] = frozenset()
     """Covered lines of facts, checkpoints and the profiler: no others of such a log may say that an iteration did not train."""
 
     def why_changed(self) -> str | None:
-        """Return why the lines are not those that the trainer printed, None where nothing says so."""
+        """Return why the lines are not those that the trainer printed, None where nothing contradicts it."""
         for part in self.parts:
             if part.closed and not part.is_whole:
                 return (
@@ -131,13 +131,13 @@ def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
     current, stray, end, last = None, None, 0, 0
     for number, raw in enumerate(lines, start=1):
         end += len(raw)
-        for line in _said(raw.rstrip(b"\r\n")):
+        for line in _by_rank(raw.rstrip(b"\r\n")):
             if _RECORD.match(line):
                 last = end
                 stray = number if parts and not current and stray is None else stray
             opened, closed = _seal_line(line)
             if opened:
-                current = Part(first_line=number, run_sha256=_known(opened["run"]), nonce=_known(opened["nonce"]))
+                current = Part(first_line=number, run_sha256=_value(opened["run"]), nonce=_value(opened["nonce"]))
                 parts.append(current)
             if current and closed:
                 current.closed = (int(closed["lines"]), closed["sha256"])
@@ -151,7 +151,7 @@ def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
 
 
 LONGEST_BYTES = 1 << 20
-"""What is taken for one line at most: a bar without line ends, or the hole of a sparse file, may be larger than the memory."""
+"""Largest piece that is read as one line: a progress bar without line ends, or the hole of a sparse file, may be larger than the memory."""
 
 
 def sealed_log_of(path: Path) -> SealedLog:
@@ -162,18 +162,18 @@ def sealed_log_of(path: Path) -> SealedLog:
         return read_sealed_log(iter(lambda: stream.readline(LONGEST_BYTES), b""))
 
 
-def _said(raw: bytes) -> list[bytes]:
-    """Return what each rank says in one line of job.out, without torchrun's prefix and what another program put before it."""
+def _by_rank(raw: bytes) -> list[bytes]:
+    """Return each rank's part of one line of job.out, without torchrun's prefix and what another program put before it."""
     before, *named = _PREFIX.split(raw)
     if not named:
         return [before] if before.startswith((b" ", b"iteration")) else []
-    said: list[tuple[bytes, bytes]] = []
+    found: list[tuple[bytes, bytes]] = []
     for rank, text in zip(named[::2], named[1::2], strict=True):
-        if said and said[-1][0] == rank:
-            said[-1] = (rank, said[-1][1] + text)
+        if found and found[-1][0] == rank:
+            found[-1] = (rank, found[-1][1] + text)
         else:
-            said.append((rank, text))
-    return [text for _, text in said]
+            found.append((rank, text))
+    return [text for _, text in found]
 
 
 def _seal_line(line: bytes) -> tuple[re.Match[str] | None, re.Match[str] | None]:
@@ -183,7 +183,7 @@ def _seal_line(line: bytes) -> tuple[re.Match[str] | None, re.Match[str] | None]
     return _OPENED.fullmatch(text), _CLOSED.fullmatch(text)
 
 
-def _known(word: str) -> str | None:
+def _value(word: str) -> str | None:
     return None if word == NONE else word
 
 
@@ -228,7 +228,7 @@ class Finding:
 def at_end(run_dir: Path) -> dict[str, Any]:
     """Return what outcome.json holds of run.json and job.out as they are now: bytes and SHA-256.
 
-    job.out may grow behind those bytes (Slurm's last words); no iteration may.
+    job.out may grow after those bytes (Slurm's last messages), but not by iterations.
     """
     found = {}
     for name in (RUN, LOG):
@@ -244,10 +244,10 @@ def refuse_changed(run_dir: Path) -> str:
     now = sha256_of(run_dir / RUN)
     stated = read_object(run_dir / SUBMISSION).get("run_sha256")
     if stated not in {None, now}:
-        word = shlex.quote(str(run_dir))
+        folder = shlex.quote(str(run_dir))
         raise NlpBenchError(
             f"{run_dir / RUN} was changed after it was submitted: its SHA-256 is {now}, {SUBMISSION} has {stated}; nothing is trained; "
-            f"put the original back, or submit the changed one as a run of its own: nlp-bench submit --run {word}/{RUN}"
+            f"put the original back, or submit the changed one as a run of its own: nlp-bench submit --run {folder}/{RUN}"
         )
     return now
 
@@ -339,7 +339,7 @@ class _Chain:
         return _HOLDS if self.log.parts else _MISSING
 
     def at_end(self, name: str) -> _Judged:
-        """Judge a file by what outcome.json has of it; behind that a log may grow, but not by iterations."""
+        """Judge a file by what outcome.json has of it; after that a log may grow, but not by iterations."""
         stated, path = self.ended.get(name), self.path / name
         if stated is None and not self.must_be_sealed:
             return _MISSING

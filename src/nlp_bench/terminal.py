@@ -1,4 +1,4 @@
-"""One line on a terminal that is drawn anew in place of the last one and gives way to other lines."""
+"""A status line on a terminal: redrawn in place, and wiped before other lines."""
 
 import os
 from typing import TextIO
@@ -11,7 +11,7 @@ class StatusLine:
         self._stream, self.is_terminal, self._width = stream, stream.isatty(), 0
 
     def show(self, text: str) -> None:
-        """Draw `text` in place of the last one."""
+        """Draw `text` in place of the last text."""
         if self.is_terminal:
             text = text[: max(self._columns() - 1, 1)]  # a line that wraps could not be wiped away
             self._stream.write("\r" + text.ljust(self._width))
@@ -35,7 +35,7 @@ class StatusLine:
 
 
 def duration_text(seconds: float) -> str:
-    """Return how long something still takes: 119 s, 2 min, 2 h 05 min."""
+    """Return a remaining time as text: 119 s, 2 min, 2 h 05 min."""
     whole = round(seconds)
     if whole < 120:
         return f"{whole} s"

@@ -1,7 +1,7 @@
-"""The one walk through a folder that somebody named: each real folder once, never out of it by a link, never without end.
+"""The one walk through a folder that the user named: each real folder once, no link out of it followed, the depth bounded.
 
-A link to a folder is followed where it stays inside the named folder, or inside the run of JUBE that the named folder lies in: JUBE links the
-folders of earlier steps into later ones. A link to a file is that file. What is passed over is said on stderr.
+A link to a folder is followed where it stays inside the named folder, or inside the run of JUBE around the named folder: JUBE links the
+folders of earlier steps into later ones. A link to a file is that file. What is skipped is reported on stderr.
 """
 
 import functools
@@ -14,45 +14,45 @@ from nlp_bench.errors import explained
 from nlp_bench.escape import end_of, one_line
 
 MAX_DEPTH = 64
-"""Folders in folders that are looked into; a path has at most 4096 bytes on Linux."""
+"""Levels of folders that are read; a path has at most 4096 bytes on Linux."""
 NAME_IT = "; name it to have it read too"
 MAX_NAMED = 3
-"""Folders that are named one by one as passed over."""
+"""Skipped folders that are reported one by one."""
 MANIFEST, LINES = "manifest.json", "lines"
 """What marks a bundle of ours, and its folder of hashes: one file for each of the bundle's, under the same name."""
 _BUNDLE = b'"nlp-bench/bundle/'
 RUN, OF_A_RUN = "run.json", frozenset({"machine", "ranks", "snapshot"})
-"""What marks a run folder of ours, and its own folders: no other run lies there, and another user's may be closed."""
+"""What marks a run folder of ours, and its own folders: they hold no other run, and another user's may be closed."""
 JUBE_FILES = ("configuration.xml", "workpackages.xml")
 """Mark the folder of a run of JUBE (000000), which holds the folders of its steps (000003_train/work)."""
 
 
 def walk(top: Path, *, problems: list[OSError] | None = None) -> Iterator[tuple[Path, set[str]]]:
-    """Yield each real folder at and below `top` with the names of all that is no folder in it, sorted, real folders before links.
+    """Yield each real folder at and below `top`, sorted, real ones before links, with the names of what is in it and no folder.
 
-    A folder that cannot be read goes to `problems`, and is said where there is no such list.
+    A folder that cannot be read goes to `problems`, and is reported where there is no such list.
     """
     within = os.path.realpath(_jube_run(top) or top)
-    met: set[str] = set()
+    seen: set[str] = set()
     links: list[tuple[Path, int]] = []
     left: list[tuple[Path, int]] = [(top, 0)]
-    passed: list[str] = []
+    skipped: list[str] = []
     while left or links:
         folder, depth = left.pop() if left else links.pop()
         try:
             real = os.path.realpath(folder)
         except OSError:  # it vanished
             continue
-        if real in met:
+        if real in seen:
             continue
-        met.add(real)
+        seen.add(real)
         if depth > MAX_DEPTH:
-            passed.append(f"{end_of(str(folder), 160)} lies more than {MAX_DEPTH} folders deep{NAME_IT}")
+            skipped.append(f"{end_of(str(folder), 160)} lies more than {MAX_DEPTH} folders deep{NAME_IT}")
             continue
         try:
-            names, folders, linked = _inside(folder)
+            names, folders, linked = _content(folder)
         except OSError as error:
-            (problems.append(error) if problems is not None else passed.append(f"{folder}: {explained(error)}"))
+            (problems.append(error) if problems is not None else skipped.append(f"{folder}: {explained(error)}"))
             continue
         yield folder, names
         left += [(path, depth + 1) for path in reversed(folders)]
@@ -63,12 +63,12 @@ def walk(top: Path, *, problems: list[OSError] | None = None) -> Iterator[tuple[
                 continue
             if target.is_relative_to(within):
                 links.insert(0, (path, depth + 1))
-            elif target not in Path(within).parents:  # a link back up shows nothing that was not asked for
-                passed.append(f"{path} is a link to {target}, outside {top}{NAME_IT}")
-    _say(tuple(passed), str(top))
+            elif target not in Path(within).parents:  # a link back up leads to nothing new
+                skipped.append(f"{path} is a link to {target}, outside {top}{NAME_IT}")
+    _report(tuple(skipped), str(top))
 
 
-def _inside(folder: Path) -> tuple[set[str], list[Path], list[Path]]:
+def _content(folder: Path) -> tuple[set[str], list[Path], list[Path]]:
     """Return the names of files, the folders and the links to folders in `folder`, sorted. Raises OSError."""
     names: set[str] = set()
     folders: list[Path] = []
@@ -102,15 +102,15 @@ def is_bundle(folder: Path) -> bool:
 
 
 def _jube_run(top: Path) -> Path | None:
-    """Return the run of JUBE in which `top` lies: 000000 of 000000/000003_train/work."""
+    """Return the run of JUBE that contains `top`: 000000 of 000000/000003_train/work."""
     real = Path(os.path.realpath(top))
     files = ((one, one / name) for one in (real, *real.parents[:2]) for name in JUBE_FILES)
     return next((one for one, path in files if os.path.isfile(path)), None)  # noqa: PTH113  # false, too, in a folder that is closed
 
 
-@functools.cache  # who looks again every few seconds is told once
-def _say(passed: tuple[str, ...], top: str) -> None:
-    for words in passed[:MAX_NAMED]:
-        print(f"nlp-bench: passed over: {one_line(words)}", file=sys.stderr)
-    if more := len(passed) - MAX_NAMED > 0 and len(passed) - MAX_NAMED:
+@functools.cache  # a command that polls reports each once
+def _report(skipped: tuple[str, ...], top: str) -> None:
+    for message in skipped[:MAX_NAMED]:
+        print(f"nlp-bench: passed over: {one_line(message)}", file=sys.stderr)
+    if more := len(skipped) - MAX_NAMED > 0 and len(skipped) - MAX_NAMED:
         print(f"nlp-bench: passed over: {more} more folders below {one_line(top)}", file=sys.stderr)

@@ -16,7 +16,7 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import FREE, FROZEN, Setting
 from nlp_bench.show.table import Column, as_text, columns_of
 
-MODEL = ("num_layers", "hidden_size", "seq_length")  # who shows none of these does not show what was trained
+MODEL = ("num_layers", "hidden_size", "seq_length")  # a run that shows none of these does not show what was trained
 _PLACE = tuple(dict.fromkeys((*MACHINE, "nodes", "gpus_per_node", "world_size")))
 HISTORY = "history:"
 NOT_SHOWN = "not shown"
@@ -45,12 +45,12 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Differences:
-    """All of them, by what they mean."""
+    """All differences, by what they mean."""
 
-    workload: tuple[Difference, ...]  # frozen by the rules and not the same: these two did different work
+    workload: tuple[Difference, ...]  # frozen by the rules and not equal: the two did different work
     not_shown: tuple[Difference, ...]
     """Frozen by the rules and shown by one of them only, or the model shown by neither."""
-    free: tuple[Difference, ...]  # what a person may tune
+    free: tuple[Difference, ...]  # what may be tuned
     machine: tuple[Difference, ...]  # where they ran
 
 
@@ -101,8 +101,8 @@ Pairs = list[tuple[Pool, Pool]]
 def match(a: Sequence[Pool], b: Sequence[Pool]) -> tuple[Pairs, list[Pool], list[Pool]]:
     """Return the pairs, what only A has, and what only B has: the only configurations of both are a pair; of several, those that are equal, first on the same machine, then on any.
 
-    A run that ended before its log said much states less than its partner: without a number it goes with the only one that it
-    nowhere contradicts.
+    A run that ended early states less than its partner: without a number it is paired with the only one that it nowhere
+    contradicts.
     """
     if len(a) == 1 and len(b) == 1:
         return [(a[0], b[0])], [], []
@@ -124,7 +124,7 @@ def match(a: Sequence[Pool], b: Sequence[Pool]) -> tuple[Pairs, list[Pool], list
 
 
 def _contradict_nowhere(one: Pool, two: Pool) -> bool:
-    """Say whether both know their configuration, and the same of everything that both state."""
+    """Return whether both configurations are known and agree on everything that both state."""
     stated = dict(two.identity)
     return (
         is_known(one.settings)
@@ -142,15 +142,15 @@ def _unique(pools: Iterable[Pool], without: Sequence[str]) -> dict[object, Pool]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What the command line says about reading both sides."""
+class Reading:
+    """How both sides are read, by the command line."""
 
     overrides: Overrides  # sizes that logs do not state
-    trust: bool = False  # whether a person vouches that logs which state little are of one workload
+    trust: bool = False  # whether the user vouches that logs which state little are of one workload
     history: Path | None = None  # the file that `history:NAME` is looked up in, None for the default one
     allow_measured: bool = False
-    """Whether logs that do not show how their run ended count as repeats of each other, too."""
-    scatter: str | None = None  # repeated runs of A's machine, as a side is named
+    """Whether logs that do not show how their run ended also count as repeats of each other."""
+    scatter: str | None = None  # repeated runs of A's machine, named as a side is
 
     def pooled(self, runs: Iterable[Observation]) -> list[Pool]:
         """Return the configurations of `runs`."""
@@ -165,55 +165,55 @@ class Side:
     pools: tuple[Pool, ...]  # its configurations, also those whose runs have no number
     unreadable: tuple[Observation, ...] = ()  # what is no run of any known configuration
     repeats: tuple[Pool, ...] = ()
-    """Further runs that show what runs of the machine differ by; of one run of the history those before it."""
+    """Further runs that show the scatter between runs of the machine; for one run of the history those before it."""
 
     @classmethod
     def of(
-        cls, label: str, runs: Iterable[Observation], wanted: Wanted, *, repeats: Iterable[Observation] = ()
+        cls, label: str, runs: Iterable[Observation], reading: Reading, *, repeats: Iterable[Observation] = ()
     ) -> "Side":
-        """Pool `runs`, and `repeats` apart."""
-        pools = wanted.pooled(runs)
+        """Pool `runs`, and `repeats` separately."""
+        pools = reading.pooled(runs)
         lost = [pool for pool in pools if not pool.runs and not is_known(pool.settings)]
         return cls(
             label=one_line(label),
             pools=tuple(pool for pool in pools if pool not in lost),
             unreadable=tuple(run for pool in lost for run in pool.without_number),
-            repeats=tuple(wanted.pooled(repeats)),
+            repeats=tuple(reading.pooled(repeats)),
         )
 
 
-def read_sides(a: str, b: str, wanted: Wanted) -> tuple[Side, Side]:
+def read_sides(a: str, b: str, reading: Reading) -> tuple[Side, Side]:
     """Read both sides; `history:last` means the runs before the other side's, of the same configuration.
 
     Raises UsageError when both are from the history by `last`, when one cannot be read, when a name is not in the history, and when
-    `wanted.scatter` holds no repeats of A's machine.
+    `reading.scatter` holds no repeats of A's machine.
     """
     relative = [word for word in (a, b) if _is_relative(word)]
     if len(relative) > 1:
         raise UsageError(
             f"{a} and {b}: `last` means before the other side; give one of them as a path, a name or a number"
         )
-    runs = {word: _read(word, wanted, with_keys=bool(relative)) for word in (a, b) if word not in relative}
+    runs = {word: _read(word, reading, with_keys=bool(relative)) for word in (a, b) if word not in relative}
     first, second = (
-        _before(word, runs[other], wanted) if word in relative else Side.of(word, runs[word], wanted)
+        _before(word, runs[other], reading) if word in relative else Side.of(word, runs[word], reading)
         for word, other in ((a, b), (b, a))
     )
-    word = wanted.scatter
+    word = reading.scatter
     if word is None:
         return first, second
     if _is_relative(word):
         raise UsageError(
             f"--scatter {word}: `last` means before the other side; give a path, a name or a configuration"
         )
-    return with_scatter(first, _read(word, wanted), wanted, f"--scatter {word}"), second
+    return with_scatter(first, _read(word, reading), reading, f"--scatter {word}"), second
 
 
-def with_scatter(first: Side, runs: Iterable[Observation], wanted: Wanted, name: str) -> Side:
-    """Return A with further runs of its machine, which show what runs differ by.
+def with_scatter(first: Side, runs: Iterable[Observation], reading: Reading, name: str) -> Side:
+    """Return A with further runs of its machine, which show the scatter between runs.
 
     Raises UsageError, beginning with `name`, where `runs` holds no repeats of A's machine.
     """
-    fitting = [pool for pool in wanted.pooled(runs) if any(_same_machine(pool, one) for one in first.pools)]
+    fitting = [pool for pool in reading.pooled(runs) if any(_same_machine(pool, one) for one in first.pools)]
     if not any(pool.spread for pool in fitting):
         what = "two runs of one configuration on A's machine that differ"
         raise UsageError(f"{name} does not hold {what}; give a folder of repeats (repeats: 5 in JUBE) or history:NAME")
@@ -221,7 +221,7 @@ def with_scatter(first: Side, runs: Iterable[Observation], wanted: Wanted, name:
 
 
 def _same_machine(one: Pool, two: Pool) -> bool:
-    """Say whether nothing that is known of two configurations tells their machines apart."""
+    """Return whether two configurations may have run on one machine: nothing that is known of theirs differs."""
     return all(_agree_on(name, one.settings, two.settings) for name in _PLACE)
 
 
@@ -229,25 +229,25 @@ def _is_relative(word: str) -> bool:
     return word.startswith(f"{HISTORY}last")
 
 
-def _read(word: str, wanted: Wanted, *, with_keys: bool = False) -> list[Observation]:
+def _read(word: str, reading: Reading, *, with_keys: bool = False) -> list[Observation]:
     if word.startswith(HISTORY):
         from nlp_bench.analysis.store import named  # noqa: PLC0415  # paths need no database
 
-        return named(wanted.history, word.removeprefix(HISTORY))
+        return named(reading.history, word.removeprefix(HISTORY))
     from nlp_bench.analysis.history import key_of  # noqa: PLC0415  # likewise
     from nlp_bench.inputs.sources import read_sources  # noqa: PLC0415  # heavy
 
-    entries = read_sources([word], wanted.overrides).entries
+    entries = read_sources([word], reading.overrides).entries
     refuse_against_log(entries)
     return [replace(Observation.of(entry), key=key_of(entry) if with_keys else None) for entry in entries]
 
 
-def _before(word: str, others: list[Observation], wanted: Wanted) -> Side:
+def _before(word: str, others: list[Observation], reading: Reading) -> Side:
     from nlp_bench.analysis.store import before  # noqa: PLC0415  # paths need no database
 
-    runs, earlier = before(wanted.history, word.removeprefix(HISTORY), others)
+    runs, earlier = before(reading.history, word.removeprefix(HISTORY), others)
     which = runs[0].source if len(runs) == 1 else f"{len(runs)} runs, the latest {runs[-1].source}"
-    return Side.of(f"{word} ({which})", runs, wanted, repeats=earlier)
+    return Side.of(f"{word} ({which})", runs, reading, repeats=earlier)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +269,7 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """All of it."""
+    """The comparison of all configurations of two sides."""
 
     a: Side  # the first side: the baseline
     b: Side
@@ -277,19 +277,19 @@ class Comparison:
     compared: tuple[Compared, ...]  # the configurations of both, at least one
     only_a: tuple[Pool, ...]
     only_b: tuple[Pool, ...]
-    vouched: bool  # whether a person says that the workload is the same where the logs do not show it
+    vouched: bool  # whether the user vouches for the same workload where the logs do not show it
     tokens: int
     gates: tuple[Gate, ...] = ()
 
     @property
     def has_vouched(self) -> bool:
-        """Say whether the comparison rests on somebody's word."""
+        """Return whether the comparison rests on the user's word."""
         return self.vouched and any(found.differences.not_shown for found in self.compared)
 
     def word(self, gate: Gate) -> Word:
-        """Return what `gate` says of all configurations; one in which A has no number that B could miss decides nothing."""
+        """Return the verdict of `gate` on all configurations; one in which A has no number decides nothing."""
         words = [gate.word(found.statistic) for found in self.compared if found.a.runs]
-        # What was measured before and is not now, and what is held against itself, must not look like a success.
+        # A number that is now missing, and a run compared with itself, must not look like a success.
         is_open = self.only_a or any(found.num_shared for found in self.compared)
         return worst([*words, *([Word.NOT_PROVEN] if is_open else [])])
 
@@ -305,7 +305,7 @@ def compare(a: Side, b: Side, *, tokens: int, vouched: bool = False, gates: Sequ
     """Compare two sides.
 
     Raises UsageError, with the table of differences, when they did different work, when the logs do not show whether they did and
-    nobody vouches for it, and when nothing of A has a number.
+    the user does not vouch for it, and when nothing of A has a number.
     """
     for name, side in (("A", a), ("B", b)):
         if not side.pools:
@@ -315,7 +315,7 @@ def compare(a: Side, b: Side, *, tokens: int, vouched: bool = False, gates: Sequ
     if not pairs:
         raise UsageError(_no_match(a, b))
     for one, two in pairs:
-        # Where one side has no number nobody divides: a run that ended before it said much is a failure, no question of trust.
+        # Where one side has no number there is no ratio: a run that ended early is a failure, no question of trust.
         _refuse(differences(one.settings, two.settings), vouched=vouched or not (one.runs and two.runs))
     if not any(one.runs for one, _ in pairs):
         raise UsageError(
@@ -337,7 +337,7 @@ def compare(a: Side, b: Side, *, tokens: int, vouched: bool = False, gates: Sequ
 
 
 def label(pool: Pool) -> str:
-    """Return a configuration in a few words: the model, the machine, batch and layout."""
+    """Return a short label of a configuration: the model, the machine, batch and layout."""
     value = {name: found.value for name, found in pool.settings.items()}
     has_shape = {"num_layers", "hidden_size"} <= set(value)
     model = value.get("model", f"{value['num_layers']} x {value['hidden_size']}" if has_shape else "a model")

@@ -57,9 +57,9 @@ def _verdict(shown: Statistic) -> str:
 
 
 def _notes(found: Comparison) -> list[str]:
-    """Return what to know, one line each: verdicts in words, repeats, what has no partner, the gate.
+    """Return the remarks, one line each: verdicts in words, repeats, what has no partner, the gate.
 
-    Of several configurations each stands above its own lines, which begin with two spaces.
+    With several configurations each is named above its own lines, which begin with two spaces.
     """
     lines: list[str] = []
     for pair in found.compared:
@@ -97,7 +97,7 @@ def _sentence(pair: Compared, shown: Statistic) -> str:
         if shown.ratio.low <= 1 <= shown.ratio.high:
             words = "these two runs do not differ by more than their own scatter"
         return f"{words}. One run each proves nothing about the machines or settings: runs of the same differ too"
-    # Which test it was where that is not Student's t on what the compared runs themselves differ by.
+    # Which test it was, where it is not Student's t on the scatter between the compared runs themselves.
     by = "; A and B may scatter differently" if shown.method in {Method.WIDER, Method.WELCH} else ""
     if known := shown.known:
         others = (
@@ -129,7 +129,7 @@ def _gate_line(found: Comparison, gate: Gate) -> str:
 
 
 def _why_open(found: Comparison, gate: Gate) -> str:
-    """Say why a gate is not proven, and how many runs would decide it."""
+    """Return why a gate is not proven, and how many runs would decide it."""
     if any(pair.num_shared for pair in found.compared):
         return "a run that is on both sides says nothing about a difference; leave it out of one of them"
     shown = [pair.statistic for pair in found.compared if pair.statistic]

@@ -1,4 +1,4 @@
-"""Whether B is faster than A: the ratio of their rates with its interval, on the logarithm, from what runs differ by.
+"""Whether B is faster than A: the ratio of their rates with its interval, on the logarithm, from the scatter between runs.
 
 Several runs on both sides: Student's t with the scatter of all runs together (pooled t) where it may be one and the same, else the wider
 of that and Welch's, which allows that one side scatters more. Which of the two is fixed before their means are looked at (`_method`): by
@@ -6,8 +6,8 @@ whether both ran on the same machine, by their numbers, and by an F test of thei
 One against several: a further run scatters like the several (their standard deviation * sqrt(1 + 1/n), n - 1 degrees of freedom),
 or more where its own scatter within is larger.
 One run each: the scatter within both. That proves nothing about two machines: runs of the same one differ too.
-Other runs of the same machine may say by how much (`Scatter`): their degrees of freedom are added, and one run each is enough.
-How often each is wrong, and what it finds: `tests/compare/calibration.py`, docs/compare.md.
+Other runs of the same machine may show by how much (`Scatter`): their degrees of freedom are added, and one run each is enough.
+Error rates and power of each: `tests/compare/calibration.py`, docs/compare.md.
 """
 
 import math
@@ -19,15 +19,15 @@ from nlp_bench.analysis.repeats import Pool
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_t, variance_ratio_tail
 
 UNEQUAL = 0.02
-"""Of the F test that finds two scatters unequal; one-sided that the many scatter more than the few, or the compared runs more than others."""
+"""Level of the F test of equal scatters; one-sided: the larger group scatters more than the smaller, or the compared runs more than others."""
 MOST_RUNS = 1.25
-"""Times as many runs as the other side has. Beyond it the pooled t is wrong often where the few scatter more, and finds little where the
-many do."""
-FEW_SCATTER = 0.3  # of the F test, one-sided, that finds that the few scatter more
-USUAL_SCATTER = 0.01  # what runs are taken to differ by where nobody knows, when the runs that are missing are counted
-POWER = 0.8  # share of the comparisons that shall decide with so many runs
+"""Ratio of the sides' numbers of runs. Beyond it the pooled t is often wrong where the smaller group scatters more, and has little power
+where the larger does."""
+FEW_SCATTER = 0.3  # level of the one-sided F test that the smaller group scatters more
+USUAL_SCATTER = 0.01  # cv between runs that is assumed where none is known, to count the runs that are needed
+POWER = 0.8  # share of comparisons that so many runs decide
 MAX_EACH = 200
-_EXACT = 1e-15  # relative standard error of a side whose uncertainty stands on the other
+_EXACT = 1e-15  # relative standard error of a side whose uncertainty the other one carries
 
 
 class Basis(Enum):
@@ -49,7 +49,7 @@ class Method(Enum):
 
 
 class Verdict(Enum):
-    """What it says about B."""
+    """What the comparison says about B."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -60,7 +60,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Scatter:
-    """What runs of one configuration differ by."""
+    """The scatter between runs of one configuration."""
 
     cv: float
     degrees: float
@@ -72,7 +72,7 @@ class Scatter:
 
     @classmethod
     def joined(cls, parts: Sequence["Scatter"]) -> "Scatter | None":
-        """Return the scatter of all `parts`, taken for one and the same; None of none."""
+        """Return the pooled scatter of all `parts`; None of none."""
         degrees = math.fsum(part.degrees for part in parts)
         if not parts:
             return None
@@ -86,7 +86,7 @@ class Scatter:
         """Return the means of two pools whose runs scatter so."""
         one, two = (1 / (pool.tokens_per_second or math.nan) for pool in (a, b))
         error = self.cv * math.sqrt(1 / len(a.runs) + 1 / len(b.runs))
-        # All uncertainty of the ratio stands on one side, with its degrees of freedom.
+        # One side carries all uncertainty of the ratio, with its degrees of freedom.
         return (
             Estimate(seconds_per_token=one, standard_error=error * one, degrees=self.degrees),
             Estimate(seconds_per_token=two, standard_error=_EXACT * two, degrees=1.0),
@@ -102,14 +102,14 @@ class Statistic:
     both_sides: Ratio | None = None  # the same with the interval of two one-sided tests at 5 % each
     basis: Basis
     method: Method = Method.POOLED
-    known: Scatter | None = None  # what other runs of the machine differ by, None where nobody knows
+    known: Scatter | None = None  # scatter between other runs of the machine, None where it is not known
     is_used: bool = False  # whether that is part of the interval: not where the compared runs scatter more (F test)
-    scatter: Scatter | None = None  # what runs differ by, None where it is not known
+    scatter: Scatter | None = None  # scatter between runs, None where it is not known
     level: float  # of the interval: 95 % for all comparisons of one table together (Bonferroni)
 
     @property
     def is_provable(self) -> bool:
-        """Say whether it is known what runs of the same machine differ by: without, two runs prove nothing."""
+        """Return whether the scatter between runs of the machine is known: without it, two runs prove nothing."""
         return self.ratio is not None and self.method is not Method.WITHIN
 
     @property
@@ -122,9 +122,9 @@ class Statistic:
         return Verdict.FASTER if self.ratio.low > 1 else Verdict.SLOWER if self.ratio.high < 1 else Verdict.NONE_FOUND
 
     def runs_each(self, threshold: float) -> int | None:
-        """Return how many runs of each side would tell a true ratio of `value` from `threshold` in `POWER` of the cases.
+        """Return how many runs of each side would distinguish a true ratio of `value` from `threshold` in `POWER` of the cases.
 
-        They are taken to scatter as these do, or by USUAL_SCATTER where that is not known. None above MAX_EACH.
+        They are assumed to scatter as these do, or by USUAL_SCATTER where that is not known. None above MAX_EACH.
         """
         cv, distance = self.scatter.cv if self.scatter else USUAL_SCATTER, abs(math.log(self.value / threshold))
         for number in range(2, MAX_EACH + 1):
@@ -138,7 +138,7 @@ class Statistic:
 def statistic(
     a: Pool, b: Pool, num_comparisons: int = 1, *, same_machine: bool = True, known: Scatter | None = None
 ) -> Statistic:
-    """Compare two pools, each with at least one run; `known` is what other runs of the same machine differ by."""
+    """Compare two pools, each with at least one run; `known` is the scatter between other runs of the same machine."""
     wrong = (1 - LEVEL) / num_comparisons
     several = (len(a.runs) > 1) + (len(b.runs) > 1)
     own = [scatter for pool in (a, b) if (scatter := Scatter.of(pool))]
@@ -152,7 +152,7 @@ def statistic(
     if method is not Method.POOLED and a.estimate and b.estimate:
         one, two = a.estimate, b.estimate
         if common:
-            # Of one run the noise within it alone, which is the larger one where a run is short; its stalls are what runs differ by.
+            # Of one run the noise within it alone, which dominates where a run is short; its stalls are part of the scatter between runs.
             one, two = replace(one, uncertainty=None), replace(two, uncertainty=None)
         pairs.append((one, two))
     return Statistic(
@@ -187,7 +187,7 @@ def _widest(pairs: Iterable[tuple[Estimate, Estimate]], level: float) -> Ratio |
 
 
 class Word(Enum):
-    """What a gate says, the worst first."""
+    """The verdict of a gate, the worst first."""
 
     FAIL = "FAIL"
     NOT_EQUIVALENT = "NOT EQUIVALENT"
@@ -198,10 +198,10 @@ class Word(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """The rule."""
+    """A limit on how much slower B may be."""
 
     percent: float  # B may be slower by this much; above 0, below 100
-    strict: bool = False  # whether what is not proven stops too
+    strict: bool = False  # whether NOT PROVEN stops too
     equivalence: bool = False
     """Whether A may not be slower than B by more than that either: two one-sided tests at 5 % each (Schuirmann 1987,
     doi:10.1007/BF01068419), which is an interval at 90 %."""
@@ -219,7 +219,7 @@ class Gate:
     def word(self, found: Statistic | None) -> Word:
         """Return FAIL when the whole interval is beyond the threshold, PASS when all of it is not, else NOT PROVEN.
 
-        None stands for a B without a number: it fails. Runs that do not show what runs differ by prove nothing.
+        None is a B without a number: it fails. Runs without a known scatter between runs prove nothing.
         """
         good, bad = (Word.EQUIVALENT, Word.NOT_EQUIVALENT) if self.equivalence else (Word.PASS, Word.FAIL)
         if found is None:
@@ -236,11 +236,11 @@ class Gate:
         return found.runs_each(self.highest if self.equivalence and found.value > 1 else self.lowest)
 
     def is_unexpected(self, found: Statistic | None) -> bool:
-        """Say whether B's runs are faster by more than the threshold: an improvement nobody expected is checked first."""
+        """Return whether B's runs are faster by more than the threshold: an improvement that was not expected is checked first."""
         return found is not None and found.ratio is not None and found.ratio.low > 1 + self.percent / 100
 
     def stops(self, word: Word) -> bool:
-        """Say whether a pipeline stops at this word."""
+        """Return whether `word` stops a pipeline."""
         return word in {Word.FAIL, Word.NOT_EQUIVALENT} or (self.strict and word is Word.NOT_PROVEN)
 
 

@@ -24,7 +24,7 @@ _BLOCK_BYTES = 1 << 20
 def key_of(entry: RunResult) -> str:
     """Return the SHA-256 of run.json and log; of several runs in one log, each with its first record.
 
-    An entry without a file (standard input) is told by its numbers. A run of ours that left no record is told by its outcome too: the
+    An entry without a file (standard input) is identified by its numbers, a run of ours that left no record by its outcome too: the
     run.json of two repeats is the same.
     """
     found = hashlib.sha256()
@@ -66,13 +66,13 @@ class Row:
     """One run."""
 
     id: int = 0  # its number in the file, 0 before it is there
-    key: str  # which run it is: `history.key`
-    name: str = ""  # given by a person to it and perhaps to others
-    added: str = ""  # when it came into the file, ISO 8601 with offset
+    key: str  # which run it is: `key_of`
+    name: str = ""  # given by the user, perhaps to several runs
+    added: str = ""  # when it was added to the file, ISO 8601 with offset
     ended: str  # when the run ended, else when its log was last written; ISO 8601 with offset
     ended_s: float  # the same in seconds since 1970, to sort by
     source: str
-    nlp_bench_commit: str | None = None  # of the checkout that ran it, where run.json tells
+    nlp_bench_commit: str | None = None  # of the checkout that ran it, where run.json has it
     job_id: str | None = None
     system: str | None = None
     model: str | None = None
@@ -94,7 +94,7 @@ class Row:
 
     @property
     def what(self) -> str:
-        """Model, machine and ranks in a few words."""
+        """Short label: model, machine and ranks."""
         ranks = f"{self.num_gpus} {'CPU' if self.accelerator == 'cpu' else 'GPUs'}" if self.num_gpus else None
         return one_line(", ".join(word for word in (self.model, self.system, ranks) if word)) or "not stated"
 
@@ -136,7 +136,7 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     low, high = entry.ci95 or (None, None)
     kept = {_ESTIMATE: asdict(estimate) if estimate else None, _OPENING: run.opening}
     folder, files = run_folder(entry), files_of(entry)
-    asked, ending = (read_object(folder / file) if folder else {} for file in ("run.json", "outcome.json"))
+    requested, ending = (read_object(folder / file) if folder else {} for file in ("run.json", "outcome.json"))
     moment = _moment(ending.get("ended"))
     if moment is None and files:
         moment = dt.datetime.fromtimestamp(files[-1].stat().st_mtime, dt.timezone.utc).astimezone()
@@ -147,9 +147,9 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
         added=added,
         ended=moment.isoformat(timespec="seconds"),
         ended_s=moment.timestamp(),
-        # The history is read from other folders and on other days.
+        # Absolute: the history is read from other folders.
         source=str(Path(entry.source).absolute()) if Path(entry.source).exists() else entry.source,
-        nlp_bench_commit=_text(lookup(asked, "nlp_bench.commit")),
+        nlp_bench_commit=_text(lookup(requested, "nlp_bench.commit")),
         job_id=_text(ending.get("job_id")),
         system=_text(system.value if system else None),
         model=entry.model,

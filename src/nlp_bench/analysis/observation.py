@@ -16,7 +16,7 @@ from nlp_bench.outcome import Outcome
 MACHINE = ("system", "accelerator", "gpu", "num_gpus")  # where it ran
 NAMES = (*FROZEN, *FREE, "model", *MACHINE)  # what makes two runs repeats of each other
 _SIZES = {"seq_length": "sequence_length", "global_batch_size": "global_batch_size", "num_gpus": "num_gpus"}
-"""What a number is computed with, under both its names."""
+"""Sizes that a number is computed with: name of the setting to attribute of the entry."""
 
 Identity = tuple[tuple[str, Value], ...]
 
@@ -60,7 +60,7 @@ def digest(entry: RunResult) -> str:
 
 
 def is_known(settings: Mapping[str, Setting]) -> bool:
-    """Say whether so much is known of a run that an equal one is a repeat: the sizes, and the model by name or shape.
+    """Return whether enough is known of a run that an equal one is a repeat: the sizes, and the model by name or shape.
 
     A log that states nothing is equal to every other such log.
     """
@@ -85,7 +85,7 @@ class Observation:
     program: str | None = None  # the dialect of its log: two programs are no repeats of each other
     reasons: tuple[str, ...] = ()  # why there is no number, or what to know about it
     opening: str | None = None  # what `opening_of` gives for its first records
-    key: str | None = None  # which run it is, by the content of its files, where that was asked for
+    key: str | None = None  # which run it is, by the content of its files, where it was requested
 
     @classmethod
     def of(cls, entry: RunResult) -> "Observation":
@@ -115,8 +115,8 @@ class Observation:
 
 _TIMES = ("elapsed_s", "tokens_per_second", "tokens_per_second_per_device", "samples_per_second", "samples_per_second_per_device",
           "clock_s", "stamp_s")  # fmt: skip
-"""Of which a record has one at least, the best one first."""
-_DIFFERENT = 4  # times that the first records have to hold: rounded ones are alike in two runs
+"""Fields of which a record has at least one, the best first."""
+_DIFFERENT = 4  # distinct times that the first records must hold: rounded ones may be equal in two runs
 
 
 def opening_of(records: Records) -> str | None:

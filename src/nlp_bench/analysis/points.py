@@ -25,7 +25,7 @@ PASSED_OVER = frozenset(
 """What a log prints that is no choice of configuration, or is the same choice under a second name."""
 LOG_INTERVAL = 10  # iterations per logged line of the benchmark's runs, for a published row that does not say
 LAYOUT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size")
-"""Logs that do not print these may differ in them: they are never taken for repeats."""
+"""Logs that do not print these may differ in them: they are never repeats."""
 _WHERE = ("model", "system", "gpu", "accelerator")
 _MAX_CELL = 30
 
@@ -65,17 +65,17 @@ def title(entry: RunResult) -> str:
 
 
 def says_model(entry: RunResult) -> bool:
-    """Say whether name, shape or number of parameters tells which model was trained."""
+    """Return whether name, shape or number of parameters identifies the model that was trained."""
     return bool(_model_of(entry) or _known(entry).keys() & {"num_layers", "hidden_size", "num_parameters"})
 
 
 def is_cpu(entry: RunResult) -> bool:
-    """Say whether CPU ranks ran and no GPUs."""
+    """Return whether CPU ranks ran and no GPUs."""
     return (entry.accelerator or entry.workload.value("accelerator")) == "cpu"
 
 
 def num_gpus_of(entry: RunResult) -> int | None:
-    """Return the GPUs (or CPU ranks) of a run, None where nobody says it."""
+    """Return the GPUs (or CPU ranks) of a run, None where they are not known."""
     return entry.num_gpus or entry.workload.count("world_size")
 
 
@@ -114,13 +114,13 @@ class Point:
 
     @cached_property
     def settings(self) -> dict[str, Setting]:
-        """Every setting that may make a difference: run.json's, and what the log says beside it."""
+        """Every setting that may make a difference: run.json's, overridden by what the log says."""
         workload = self.entries[0].workload
         return {name: found for name, found in {**workload.asked, **workload.logged}.items() if name not in PASSED_OVER}
 
     @property
     def num_gpus(self) -> int:
-        """GPUs or CPU ranks, 0 where nobody says it."""
+        """GPUs or CPU ranks, 0 where they are not known."""
         return num_gpus_of(self.entries[0]) or 0
 
     @property
@@ -164,7 +164,7 @@ class Point:
 
     @property
     def cause(self) -> str | None:
-        """Why runs of it have no number, each cause once; beside a number also which runs these are."""
+        """Why runs of it have no number, each cause once; next to a number also which runs these are."""
         causes = self.contradictions or [
             (f"{entry.source}: " if self.tokens_per_second else "")
             + ": ".join((entry.outcome.value, *entry.reason_texts[:1]))
@@ -175,7 +175,7 @@ class Point:
 
     @property
     def one_sample(self) -> str | None:
-        """Say that a single logged interval is behind the number, None where there are more or it is not known."""
+        """Return that a single logged interval is behind the number, None where there are more or it is not known."""
         if self.pool:
             single = all((run.num_intervals or 0) == 1 for run in self.pool.runs)
             return "its window is a single logged interval" if single and self.tokens_per_second else None
@@ -187,7 +187,7 @@ class Point:
 
 
 def points_of(entries: Iterable[RunResult], *, allow_measured: bool) -> list[Point]:
-    """Return runs of one workload by configuration: repeats are pooled (MEASURED ones where allowed), a failure joins what it was asked for."""
+    """Return runs of one workload by configuration: repeats are pooled (MEASURED ones where allowed), a failure joins the configuration that its run.json requested."""
     sound: list[RunResult] = []
     alone: list[Point] = []
     failed: list[RunResult] = []
@@ -197,14 +197,14 @@ def points_of(entries: Iterable[RunResult], *, allow_measured: bool) -> list[Poi
             alone.append(Point(entries=(entry,), pool=None, contradictions=wrong))
         else:
             (sound if entry.throughput else failed).append(entry)
-    lost = {_asked(group[0]) or id(group): group for group in grouped(failed, lambda entry: _asked(entry) or id(entry))}
+    lost = {_request(group[0]) or id(group): group for group in grouped(failed, lambda one: _request(one) or id(one))}
     points = []
     for group in grouped(sound, _alike):
         runs = [Observation.of(entry) for entry in group]
         entry_of = {id(run): entry for run, entry in zip(runs, group, strict=True)}
         for pool in pooled(runs, allow_measured=allow_measured):
             measured = [entry_of[id(run)] for run in (*pool.runs, *pool.copies)]
-            points.append(Point(entries=(*measured, *lost.pop(_asked(measured[0]), [])), pool=pool))
+            points.append(Point(entries=(*measured, *lost.pop(_request(measured[0]), [])), pool=pool))
     return [*points, *(Point(entries=tuple(group), pool=None) for group in lost.values()), *alone]
 
 
@@ -226,10 +226,10 @@ def varying_in(points: Sequence[Point]) -> tuple[str, ...]:
     return tuple(name for name in found if not (is_split and name == "data_parallel_size"))
 
 
-def _asked(entry: RunResult) -> object:
-    """Return the configuration that run.json asked for, None for a log of others."""
-    asked = entry.workload.asked
-    return tuple(sorted((name, asked[name].value) for name in asked if name in NAMES)) or None
+def _request(entry: RunResult) -> object:
+    """Return the configuration that run.json requested, None for a log of others."""
+    requested = entry.workload.asked
+    return tuple(sorted((name, requested[name].value) for name in requested if name in NAMES)) or None
 
 
 def _alike(entry: RunResult) -> object:
@@ -241,7 +241,7 @@ def _alike(entry: RunResult) -> object:
 
 
 def not_placed(entries: Iterable[RunResult]) -> list[str]:
-    """Return a sentence for each run whose number of GPUs nobody states."""
+    """Return a sentence for each run whose number of GPUs is not known."""
     why = "the number of GPUs is not in the log"
     return [f"{e.source}: not placed, {why if e.has_number else (*e.reason_texts, why)[0]}" for e in entries]
 

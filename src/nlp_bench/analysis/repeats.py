@@ -49,7 +49,7 @@ class Pool:
 
     @cached_property
     def over_runs(self) -> Estimate | None:
-        """The mean over two or more runs with what they differ by; None for one, or where they do not differ at all."""
+        """The mean over two or more runs with the scatter between them; None for one, or where they do not differ at all."""
         return over_runs(self.seconds_per_token)
 
     @property
@@ -70,12 +70,12 @@ class Pool:
 
     @property
     def spread(self) -> float | None:
-        """`run_to_run_cv` where the interval over runs can be made of it, else None: runs that do not differ hide by how much they do."""
+        """`run_to_run_cv` where an interval over runs can be made of it, else None: runs that are equal to the last digit hide their scatter."""
         return self.run_to_run_cv if self.over_runs else None
 
     @property
     def within_run_cv(self) -> float | None:
-        """Root mean square of the scatter within the runs, to be held against `run_to_run_cv`; None where no run has one."""
+        """Root mean square of the scatter within the runs, to be compared with `run_to_run_cv`; None where no run has one."""
         found = [run.estimate.standard_error / run.estimate.seconds_per_token for run in self.runs if run.estimate]
         return math.sqrt(math.fsum(value**2 for value in found) / len(found)) if found else None
 
@@ -116,7 +116,7 @@ class Pool:
         return (tokens / interval[1], tokens / interval[0]) if interval else None
 
     def verdict(self, tokens: int, limit_s: float) -> tuple[str, str | None]:
-        """Return PASS, FAIL or NOT PROVEN for the runs as one measurement, and why they prove nothing: what opens a run's verdict opens theirs."""
+        """Return PASS, FAIL or NOT PROVEN for the runs as one measurement, and why they prove nothing: what keeps a run's verdict open keeps theirs open."""
         interval_s = self.time_interval_s(tokens)
         if interval_s is None:
             return NOT_PROVEN, "no 95 % interval over runs"
@@ -151,7 +151,7 @@ def _is_beyond(values: Sequence[float], index: int) -> bool:
 def pooled(observations: Iterable[Observation], *, trust: bool = False, allow_measured: bool = False) -> list[Pool]:
     """Group runs into repeats of one configuration, in the order of their first runs.
 
-    A run of which too little is known (`is_known`) stays alone; with `trust` a person vouches that equal means repeated. So does one
+    A run of which too little is known (`is_known`) stays alone; with `trust` the user vouches that equal means repeated. So does one
     that is MEASURED, unless `allow_measured` takes it too; logs of two programs are no repeats of each other.
     """
     groups: dict[object, list[Observation]] = {}
@@ -163,7 +163,7 @@ def pooled(observations: Iterable[Observation], *, trust: bool = False, allow_me
 
 
 def _with_early_deaths(groups: list[list[Observation]]) -> list[list[Observation]]:
-    """Join runs that died before their log said all to the first configuration that contradicts nothing they are known by."""
+    """Join runs that died before their log stated everything to the first configuration that contradicts nothing known of them."""
     dead = [group for group in groups if all(run.seconds_per_token is None and is_known(run.settings) for run in group)]
     living = [group for group in groups if group not in dead]
     for group in dead:
@@ -183,7 +183,7 @@ def _pool(group: Sequence[Observation]) -> Pool:
 
 
 def pool_lines(found: Pool) -> list[str]:
-    """Return what a reader should know of the repeats, one sentence each."""
+    """Return the remarks on the repeats, one sentence each."""
     lines = []
     if len(found.runs) > 1:
         lines += [_mean_line(found), _more_line(found)]
@@ -229,13 +229,13 @@ def _more_line(found: Pool) -> str:
 
 
 def repeats(entries: Iterable[RunResult], *, allow_measured: bool = False) -> list[Pool]:
-    """Return the configurations that were run more than once with a number; a copy that is given as a repeat is told too."""
+    """Return the configurations that were run more than once with a number; a copy that is given as a repeat is reported too."""
     pools = pooled(map(Observation.of, entries), allow_measured=allow_measured)
     return [found for found in pools if len(found.runs) > 1 or found.copies]
 
 
 def apart_line(entries: Sequence[RunResult]) -> str | None:
-    """Say that logs of one configuration are not pooled since they are MEASURED, None where there are none."""
+    """Return that logs of one configuration are not pooled since they are MEASURED, None where there are none."""
     measured = [entry for entry in entries if entry.outcome is Outcome.MEASURED]
     number = sum(len(found.runs) for found in repeats(measured, allow_measured=True) if len(found.runs) > 1)
     words = "logs of one configuration are MEASURED, and so no repeats of each other; pool them with --allow-measured"
@@ -243,7 +243,7 @@ def apart_line(entries: Sequence[RunResult]) -> str | None:
 
 
 def repeat_lines(pools: Sequence[Pool], tokens: int, limit_s: float | None) -> list[str]:
-    """Return what there is to know about each configuration that was repeated, its verdict last."""
+    """Return the remarks on each configuration that was repeated, its verdict last."""
     lines = []
     for found in pools:
         rate, interval_s = found.tokens_per_second, found.time_interval_s(tokens)

@@ -1,4 +1,4 @@
-"""Curves over the number of GPUs, strong or weak: speed-up and efficiency of every point over the baseline, with what to know about each.
+"""Curves over the number of GPUs, strong or weak: speed-up and efficiency of every point over the baseline, with remarks on each.
 
 speed-up = rate / rate of the baseline; efficiency = speed-up / (GPUs / GPUs of the baseline); perfect linear = rate of the
 baseline * GPUs / GPUs of the baseline. Under weak scaling the same formulas hold, since rates count tokens and not iterations.
@@ -51,13 +51,13 @@ class Place:
     """One point of a curve."""
 
     point: Point
-    baseline: Point | None  # the point it is held against, None where no run of that size has a number
+    baseline: Point | None  # the point it is compared with, None where no run of that size has a number
     changed: tuple[str, ...] = ()
-    """What is configured differently from the baseline, as "PP 8 -> 16"."""
+    """Settings that differ from the baseline, as "PP 8 -> 16"."""
 
     @property
     def is_baseline(self) -> bool:
-        """Whether the others are held against this one."""
+        """Whether the others are compared with this one."""
         return self.point is self.baseline
 
     @property
@@ -117,7 +117,7 @@ class Curve:
     kind: Kind
     why: str  # why it is of that kind, in one sentence
     places: tuple[Place, ...]  # sorted by GPUs, then by batch
-    notes: tuple[str, ...]  # what to know, one sentence each
+    notes: tuple[str, ...]  # remarks, one sentence each
 
     @property
     def heading(self) -> str:
@@ -141,9 +141,9 @@ class ScalingReport:
     """Everything that the writers need."""
 
     curves: Sequence[Curve]
-    unplaced: Sequence[RunResult]  # runs whose number of GPUs nobody states
+    unplaced: Sequence[RunResult]  # runs whose number of GPUs is not known
     tokens: int
-    baseline_gpus: int | None = None  # size of the baseline, where a person chose it
+    baseline_gpus: int | None = None  # size of the baseline, where the user chose it
 
     def to_json(self) -> dict[str, Any]:
         """Return the record nlp-bench/scaling/1; missing is null."""
@@ -169,7 +169,7 @@ class ScalingReport:
 def scaling_of(
     entries: Sequence[RunResult], tokens: int, baseline_gpus: int | None = None, *, allow_measured: bool = False
 ) -> ScalingReport:
-    """Return the curves of `entries`. Raises UsageError where no run has the GPUs of the baseline that was asked for."""
+    """Return the curves of `entries`. Raises UsageError where no run has the GPUs of the requested baseline."""
     placed = [entry for entry in entries if num_gpus_of(entry)]
     sizes = sorted({num_gpus_of(entry) or 0 for entry in placed})
     if baseline_gpus and baseline_gpus not in sizes:
@@ -185,7 +185,7 @@ def _curve(entries: Sequence[RunResult], baseline_gpus: int | None, *, allow_mea
     points = sorted(found, key=lambda p: (p.num_gpus, p.batch or 0, -(p.tokens_per_second or 0)))
     counted = [point for point in points if point.tokens_per_second]
     size = baseline_gpus or min((point.num_gpus for point in counted), default=None)
-    # The fastest of that size is the hardest to be held against.
+    # The fastest of that size is the strictest baseline.
     same = [point for point in counted if point.num_gpus == size]
     base = max(same, key=lambda point: point.tokens_per_second or 0, default=None)
     names = [name for name in varying_in(points) if name not in _FOLLOWS]
@@ -250,7 +250,7 @@ def _baseline_notes(points: Sequence[Point], base: Point | None, baseline_gpus: 
 
 
 def _misnamed(points: Sequence[Point], kind: Kind) -> list[str]:
-    """Say that a source calls the curve strong where it is weak, or the other way round."""
+    """Return that a source calls the curve strong where it is weak, or the other way round."""
     if kind not in {Kind.STRONG, Kind.WEAK}:
         return []
     entries = [entry for point in points for entry in point.entries]
@@ -300,17 +300,17 @@ def agrees(computed: float, printed: str, slack: float = 0.0) -> bool:
 def _published_notes(places: Sequence[Place]) -> Iterator[str]:
     """Yield where a published table contradicts its own rates, one sentence each."""
     base = places[0].baseline
-    # Published speed-ups are over the publication's baseline: over another one ours must differ.
-    is_theirs = base and base.published and base.published.speed_up and float(base.published.speed_up) == 1
+    # Published speed-ups are over the publication's baseline: over another one the computed ones must differ.
+    is_same_baseline = base and base.published and base.published.speed_up and float(base.published.speed_up) == 1
     for place in places:
         found, rate, size = place.point.published, place.point.tokens_per_second, f"{place.point.num_gpus} GPUs"
         if not found or not rate:
             continue
-        if base and is_theirs:
+        if base and is_same_baseline:
             for printed, who in ((found.speed_up, "table"), (found.stated_speed_up, "text")):
                 if printed and not agrees(place.speed_up or 0.0, printed):
-                    said = f"the {who} of the publication says {printed}x, its rates give {place.speed_up:.2f}x"
-                    yield f"{size}: {said} ({found.source})"
+                    text = f"the {who} of the publication says {printed}x, its rates give {place.speed_up:.2f}x"
+                    yield f"{size}: {text} ({found.source})"
             # The printed rate of the baseline is rounded, and the factor makes its rounding larger.
             slack = 0.5 * place.point.num_gpus / base.num_gpus
             if found.perfect_linear and not agrees(place.perfect_linear or 0.0, found.perfect_linear, slack):
@@ -319,8 +319,8 @@ def _published_notes(places: Sequence[Place]) -> Iterator[str]:
             continue
         days = found.train_tokens / rate / SECONDS_PER_DAY
         is_same = found.train_days == found.stated_train_days
-        said_days = [(found.train_days, "table and text say" if is_same else "the table says")]
-        for printed, who in said_days if is_same else [*said_days, (found.stated_train_days, "the text says")]:
+        stated_days = [(found.train_days, "table and text say" if is_same else "the table says")]
+        for printed, who in stated_days if is_same else [*stated_days, (found.stated_train_days, "the text says")]:
             if printed and not agrees(days, printed):
                 implied = found.train_tokens / (float(printed) * SECONDS_PER_DAY)
                 yield (

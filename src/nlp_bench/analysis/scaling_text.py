@@ -39,10 +39,10 @@ def _document(report: ScalingReport, style: Style) -> str:
         notes = [f"{curve.title}, {note}" for curve in single for note in curve.notes]
         parts.append(("one size only: no scaling", single, notes))
     blocks = []
-    for heading, group, said in parts:
+    for heading, group, sentences in parts:
         places = [(curve, place) for curve in group for place in curve.places]
         blocks.append([*style.heading(heading), *style.table(curve_table(places, report.tokens))])
-        blocks.append([*map(style.sentence, said)])
+        blocks.append([*map(style.sentence, sentences)])
     below = (not_placed(report.unplaced), _legend(report) if curves else [])
     return as_document(*blocks, *([*map(style.sentence, lines)] for lines in below))
 
@@ -63,8 +63,8 @@ def curve_table(named: Sequence[Named], tokens: int) -> list[Column]:
 def _cells(curve: Curve, place: Place, ranks: str, tokens: int) -> Iterator[tuple[str, str]]:
     point, found = place.point, place.point.published
     tokens_per_second, is_curve = point.tokens_per_second, curve.kind is not Kind.NONE
-    held = place if is_curve else Place(point=point, baseline=None)
-    speed_up, train_tokens = held.speed_up, found.train_tokens if found else None
+    compared = place if is_curve else Place(point=point, baseline=None)
+    speed_up, train_tokens = compared.speed_up, found.train_tokens if found else None
     yield "workload", "" if is_curve else curve.title
     yield "nodes", number(point.entries[0].workload.count("nodes"))
     yield ranks, number(point.num_gpus)
@@ -72,12 +72,12 @@ def _cells(curve: Curve, place: Place, ranks: str, tokens: int) -> Iterator[tupl
     yield "runs", str(len(point.entries)) if len(point.entries) > 1 else ""
     yield "tokens/s", rate(tokens_per_second)
     yield "95 %\ninterval", interval(point.interval)
-    yield "perfect\nlinear", rate(held.perfect_linear)
+    yield "perfect\nlinear", rate(compared.perfect_linear)
     yield "published\nlinear", (found and found.perfect_linear) or ""
     yield "speed-up", f"{speed_up:.2f}x" if speed_up else ""
     yield "published\nspeed-up", f"{found.speed_up}x" if found and found.speed_up else ""
-    yield "efficiency", percentage(held.efficiency, 1)
-    yield "95 %\ninterval", interval(held.efficiency_ci95, 100, 1)
+    yield "efficiency", percentage(compared.efficiency, 1)
+    yield "95 %\ninterval", interval(compared.efficiency_ci95, 100, 1)
     yield "tokens/s\n/GPU", f"{tokens_per_second / point.num_gpus:.1f}" if tokens_per_second else ""
     yield f"time for\n{tokens_in_words(tokens)} tokens", duration(time_to_report_s(tokens, tokens_per_second))
     yield "training\ntokens", tokens_in_words(train_tokens) if train_tokens else ""

@@ -1,4 +1,4 @@
-"""The file of the history: SQLite in write-ahead mode, with a lock file beside it, so that many processes and users may write and read.
+"""The file of the history: SQLite in write-ahead mode, with a lock file next to it, so that many processes and users may write and read.
 
 Sources: https://www.sqlite.org/wal.html (write-ahead log; all writers on one host), https://www.sqlite.org/pragma.html
 (application_id and user_version, by which the file says what it is and which version of its tables it has).
@@ -20,7 +20,7 @@ from nlp_bench.analysis.observation import Observation, different_runs, digest_o
 from nlp_bench.clock import now
 from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line
-from nlp_bench.files import locked, said_late
+from nlp_bench.files import locked, reported_late
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
@@ -28,10 +28,10 @@ from nlp_bench.outcome import Outcome
 REMEDIES_OF_SQLITE = {
     "database is locked": "another process is writing it (`fuser FILE` names it); try again once it has ended",
     "database or disk is full": REMEDIES[errno.ENOSPC],
-    "disk I/O error": f"{REMEDIES[errno.EIO]}; or {REMEDIES[errno.ENOSPC]}",  # a full disk is told so, too
+    "disk I/O error": f"{REMEDIES[errno.EIO]}; or {REMEDIES[errno.ENOSPC]}",  # a full disk gives this message, too
     "attempt to write a readonly database": "you may not write to it, or its file system can only be read: check the owner and the rights (`ls -ld`), or give another --file",
 }
-"""What SQLite says of the operating system's errors, which it hides, and what a person can do."""
+"""Messages by which SQLite replaces errors of the operating system, and the remedy of each."""
 
 VERSION = 1
 APPLICATION = 0x6E6C7062  # the letters nlpb
@@ -41,7 +41,7 @@ _TYPES = {
     "tokens_per_second_reference": "REAL", "tokens_per_second_steady": "REAL", "ci95_low": "REAL", "ci95_high": "REAL",
     "time_to_report_s": "REAL", "standard_error": "REAL", "degrees": "REAL", "num_intervals": "INTEGER",
 }  # fmt: skip
-"""Of the columns that are no mere text."""
+"""SQL types of the columns that are not TEXT."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Store:
         self.connection, self.path = connection, path
 
     def add(self, rows: Iterable[Row]) -> list[tuple[int, bool]]:
-        """Write rows; return for each its number and whether it is new. A run that is there already is measured anew.
+        """Write rows; return for each its number and whether it is new. A run that is there already is updated.
 
         All of them or, when the program is killed, none.
         """
@@ -122,7 +122,7 @@ def open_to_write(path: Path) -> Iterator[Store]:
     _refuse_other_kinds(path)
     with _told(path), locked(lock_of(path), "give a --file in a folder that you may write to"):
         # With the rights of the umask: a file that SQLite makes is never writable for a group. Where this is refused, SQLite would leave
-        # files of ours beside that of another user, which shut him out.
+        # files of ours next to that of another user, who could not write it any more.
         path.open("ab").close()
         connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
         with contextlib.closing(connection), _patience(path):
@@ -140,7 +140,7 @@ def _refuse_other_kinds(path: Path) -> None:
 
 
 def _patience(path: Path) -> contextlib.AbstractContextManager[None]:
-    return said_late(f"waiting for another process that is writing {path} (`fuser {path}` names it)")
+    return reported_late(f"waiting for another process that is writing {path} (`fuser {path}` names it)")
 
 
 def lock_of(path: Path) -> Path:
@@ -168,7 +168,7 @@ def open_to_read(path: Path) -> Iterator[Store]:
 
 
 def _reader(path: Path) -> sqlite3.Connection:
-    """Open the file so that nothing is written beside it: SQLite's files of a mere reader would shut out the owner.
+    """Open the file so that nothing is written next to it: a reader's SQLite files would keep the owner from writing.
 
     Only what a writer that was killed has left in its write-ahead log needs them.
     """
@@ -180,7 +180,7 @@ def _reader(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
-        # In a folder that may not be written the log's shared memory cannot be made; nobody writes there then.
+        # In a folder that may not be written the log's shared memory cannot be made, and there is no writer.
         connection.close()
         return sqlite3.connect(f"{uri}&immutable=1", uri=True)
     except sqlite3.DatabaseError:
@@ -247,13 +247,13 @@ def _told(path: Path) -> Iterator[None]:
 
 
 MAX_LAST = 500
-EARLIER = 20  # runs before a single one that show what runs differ by
+EARLIER = 20  # runs before a single one that show the scatter between runs
 _DIGEST = re.compile(r"[0-9a-f]{6,12}")
 _FORMS = "last (the run before the other side's), last-N (the N before), a number, a name, or a configuration (12 hex digits)"
 
 
 def named(file: Path | None, word: str) -> list[Observation]:
-    """Return the runs that `word` stands for: a name, a number, or the beginning of a configuration's short name.
+    """Return the runs that `word` names: a name, a number, or the beginning of a configuration's short name.
 
     Raises UsageError when there are none.
     """
@@ -272,8 +272,7 @@ def named(file: Path | None, word: str) -> list[Observation]:
 def before(file: Path | None, word: str, others: list[Observation]) -> tuple[list[Observation], list[Observation]]:
     """Return, for each configuration of `others`, the last valid run (or the last N) that is none of them, and those before it.
 
-    Of the latter there are up to EARLIER where one run was asked for, and none where several were: those show themselves what runs
-    differ by.
+    Of the latter there are up to EARLIER where one run is requested, and none where several are: those show their scatter themselves.
     `others` have keys. Where a run of `others` is in the history itself, only runs before it count. Raises UsageError when there
     are none.
     """
@@ -310,7 +309,7 @@ def _number(word: str) -> int:
 
 
 def why_no_name(word: str) -> str | None:
-    """Say why `word` cannot be a person's name for runs, None where it can."""
+    """Return why `word` cannot be a user's name for runs, None where it can."""
     if not re.fullmatch(r"[A-Za-z][\w.-]{0,63}", word):
         return "a name begins with a letter and holds letters, digits, ., - and _ (64 at most)"
     if word.startswith("last") or _DIGEST.fullmatch(word):
@@ -323,8 +322,8 @@ def add_runs(
 ) -> tuple[list[str], list[str]]:
     """Add every ended run below `paths`, the failed ones too: they are part of what happened to the machine.
 
-    Return a line for each run that is in the history now, and one for each entry that is no ended run: a log that gives no number and
-    tells no end (REFUSED, UNKNOWN), a published table. Raises NlpBenchError where the file cannot be written; none of the runs is then added.
+    Return a line for each run that is in the history now, and one for each entry that is no ended run: a log without number and
+    end (REFUSED, UNKNOWN), a published table. Raises NlpBenchError where the file cannot be written; none of the runs is then added.
     """
     added = now()
     rows, refused = [], []

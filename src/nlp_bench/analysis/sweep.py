@@ -34,7 +34,7 @@ from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import FREE, heading
 
-MAX_NAMED = 6  # as many winners are named in the sentence
+MAX_NAMED = 6  # winners that the sentence names at most
 
 
 def winners(estimates: Sequence[Estimate], level: float = LEVEL) -> list[bool]:
@@ -58,15 +58,15 @@ def winners(estimates: Sequence[Estimate], level: float = LEVEL) -> list[bool]:
 
 
 class Standing(str, Enum):
-    """Where a configuration stands."""
+    """The result of one configuration."""
 
     WINNER = "winner"  # the only one that may be the best
     TIED = "tied for best"  # may be the best, as others may
     SLOWER = "slower"  # another one is faster beyond doubt
-    ALONE = "alone"  # the only one with an interval, so that nothing is there to be told from
-    UNDECIDED = "no interval"  # has a rate without an interval, so that nothing can be said
+    ALONE = "alone"  # the only one with an interval, so that there is nothing to compare it with
+    UNDECIDED = "no interval"  # has a rate without an interval, so that it cannot be judged
     FAILED = "no number"  # no run of it has a number
-    CONTRADICTED = "not ranked"  # its log says that something else ran than run.json asked for
+    CONTRADICTED = "not ranked"  # its log says that something else ran than run.json requested
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class Sweep:
     title: str
     num_gpus: int
     is_cpu: bool
-    is_known: bool  # whether it is said which model was trained
+    is_known: bool  # whether the model that was trained is known
     rows: tuple[Ranked, ...]  # the fastest first, then what has no number
     names: tuple[str, ...]  # the settings in which configurations differ
 
@@ -98,7 +98,7 @@ class Sweep:
 
     @property
     def is_worth_a_note(self) -> bool:
-        """Whether two or more configurations are known to differ, and something can be said of them."""
+        """Whether two or more configurations are known to differ, and some can be judged."""
         has_failed = all(row.rank is None for row in self.rows)
         return len(self.rows) > 1 and bool(self.names) and self.is_known and (has_failed or bool(self.winners))
 
@@ -109,7 +109,7 @@ class Sweep:
 
     @property
     def is_of_single_runs(self) -> bool:
-        """Whether one run of each configuration counts, so that the intervals do not hold what runs differ by."""
+        """Whether one run of each configuration counts, so that the intervals do not hold the scatter between runs."""
         counted = [row.point for row in self.rows if row.rank]
         return all(point.num_counted == 1 for point in counted) and any(point.estimate for point in counted)
 
@@ -120,36 +120,36 @@ class Sweep:
         return "; one run each, so what runs differ by is not in it: repeat them" if is_named else ""
 
     def of(self, *standings: Standing) -> list[Ranked]:
-        """Return the configurations that stand so."""
+        """Return the configurations with one of these standings."""
         return [row for row in self.rows if row.standing in standings]
 
     def words(self, row: Ranked) -> str:
-        """Return what tells the configuration from the others, or the source where nothing is known to differ."""
+        """Return the settings in which the configuration differs from the others, or the source where none is known."""
         found = ((name, row.point.settings.get(name)) for name in self.names)
-        said = [f"{heading(name)} {cell(setting.value) if setting else 'not stated'}" for name, setting in found]
-        return ", ".join(said) or row.point.entries[0].source
+        settings = [f"{heading(name)} {cell(setting.value) if setting else 'not stated'}" for name, setting in found]
+        return ", ".join(settings) or row.point.entries[0].source
 
     def sentence(self) -> str:
-        """Return who won, in one sentence."""
+        """Return the winner, in one sentence."""
         found, undecided = self.winners, self.of(Standing.UNDECIDED)
         lost = self.of(Standing.FAILED, Standing.CONTRADICTED)
         if len(lost) == len(self.rows):
             return "no winner: every configuration failed"
         if alone := self.of(Standing.ALONE):
-            said = f"no winner can be named: {self.words(alone[0])} alone has an interval"
+            text = f"no winner can be named: {self.words(alone[0])} alone has an interval"
         elif not found:
             fastest = self.words(self.rows[0])
-            said = f"no winner can be named: no rate has an interval; the fastest measured is {fastest}"
+            text = f"no winner can be named: no rate has an interval; the fastest measured is {fastest}"
         elif len(found) > 1:
             named = "; ".join(self.words(row) for row in found[:MAX_NAMED])
             more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-            said = f"a tie: {len(found)} configurations cannot be told from the best at 95 %: {named}{more}"
+            text = f"a tie: {len(found)} configurations cannot be told from the best at 95 %: {named}{more}"
         elif judged := self.of(Standing.SLOWER):
-            said = f"winner: {self.words(found[0])}, faster than each of the {len(judged)} others at 95 %"
+            text = f"winner: {self.words(found[0])}, faster than each of the {len(judged)} others at 95 %"
         else:
-            said = f"the only configuration with a number: {self.words(found[0])}"
-        said += f"; {len(lost)} of {len(self.rows)} configurations have no number" if lost else ""
-        return said + (f"; {len(undecided)} without an interval cannot be judged" if undecided else "")
+            text = f"the only configuration with a number: {self.words(found[0])}"
+        text += f"; {len(lost)} of {len(self.rows)} configurations have no number" if lost else ""
+        return text + (f"; {len(undecided)} without an interval cannot be judged" if undecided else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +157,7 @@ class SweepReport:
     """Everything that the writers need."""
 
     sweeps: Sequence[Sweep]  # one for each workload, machine and number of GPUs
-    unplaced: Sequence[RunResult]  # runs whose number of GPUs nobody states
+    unplaced: Sequence[RunResult]  # runs whose number of GPUs is not known
     tokens: int
 
     def to_json(self) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _cells(sweep: Sweep, row: Ranked, tokens: int, *, has_failed: bool) -> Itera
 
 
 def _notes(sweep: Sweep) -> list[str]:
-    """Return why configurations have no number, and what the intervals hold, one sentence each."""
+    """Return why configurations have no number, and what the intervals contain, one sentence each."""
     lines = [
         row.point.cause if row.point.tokens_per_second else f"{sweep.words(row)}: {row.point.cause}"
         for row in sweep.rows
@@ -119,10 +119,10 @@ def sweep_charts(report: SweepReport) -> list[Chart | HeatMap]:
 
 
 def _heat_map(sweep: Sweep, key: str) -> HeatMap | None:
-    """Return rates over two settings, None where not exactly two tell the configurations apart."""
+    """Return rates over two settings, None where the configurations do not differ in exactly two."""
     free = [name for name in sweep.names if name not in FOLLOWS]
     names = list(sweep.names) if len(sweep.names) == 2 else free
-    rows = [row for row in sweep.rows if row.standing is not Standing.CONTRADICTED]  # those have no place
+    rows = [row for row in sweep.rows if row.standing is not Standing.CONTRADICTED]  # those are not ranked
     if len(names) != 2:
         return None
     x_name, y_name = names

@@ -5,9 +5,9 @@ run deviates when it lies beyond the mean of the level so far by more than a fur
 deviations), by Student's t because a level is short at first. MIN_LEVEL of them in a row on one side are a new level.
 Small changes that stay: after each run the split of the level so far that parts it best is tested by Student's t (the change-point
 model with unknown parameters: Hawkins, Qiu and Kang 2003, doi:10.1080/00224065.2003.11980233, a CUSUM that needs no known level), on
-times that are held to HELD robust standard deviations around their median, so that tails are no change (Huber 1964), with an error that
+times that are clipped to CLIP robust standard deviations around their median, so that tails are no change (Huber 1964), with an error that
 allows for autocorrelation.
-How often both are wrong, and what they find, beside EWMA and CUSUM charts: `tests/compare/calibration.py`, docs/compare.md.
+Error rates and power of both, next to EWMA and CUSUM charts: `tests/compare/calibration.py`, docs/compare.md.
 """
 
 import datetime as dt
@@ -29,11 +29,11 @@ from nlp_bench.show.chart import LIMIT, Chart, Rule, Series, empty, plot_files
 from nlp_bench.show.table import json_text, number, percentage
 
 ALPHA = 0.0027
-MIN_RUNS = 3  # so many runs make a level that a further one can be held against
+MIN_RUNS = 3  # runs of a level from which on a further one is tested against it
 MIN_LEVEL = 5  # runs that make a new level: machines of two speeds have some in a row at one of them
 SPLIT_ALPHA = 2e-4  # of each split: a false level in 3 of 100 series of 60 runs
-HELD = 2.0
-_ENOUGH = 200
+CLIP = 2.0
+_LONG = 200
 """From this number of runs on Student's t is near enough to its limit, and a change further back would have been seen."""
 
 
@@ -80,12 +80,12 @@ class Level:
         return math.sqrt(self.squares / (number - 1)) / self.seconds if number > 1 else None
 
     def take(self, row: Row) -> Flag | None:
-        """Add `row`, unless it leaves the level: then return how."""
+        """Add `row`, or return how it leaves the level."""
         value, number = _seconds(row), len(self.rows)
         if number >= MIN_RUNS:
             # Runs whose digits are rounded to one value scatter at least as each does within.
             variance = max(self.squares / (number - 1), self.within / number)
-            bound = _factor(min(number, _ENOUGH), ALPHA) * math.sqrt(variance * (1 + 1 / number))
+            bound = _factor(min(number, _LONG), ALPHA) * math.sqrt(variance * (1 + 1 / number))
             if abs(value - self.seconds) > max(bound, 1e-9 * self.seconds):
                 change = self.seconds / value - 1
                 return Flag(row=row, kind=Kind.DROP if change < 0 else Kind.RISE, change=change, num_before=number)
@@ -154,28 +154,28 @@ def _change(rows: list[Row]) -> int:
         kinds.append(flag.kind if flag else None)
         if flag and kinds[-MIN_LEVEL:] == [flag.kind] * MIN_LEVEL:
             return count - MIN_LEVEL
-        begin = max(0, count - _ENOUGH)
-        split = _split(seconds[begin:count])
+        start = max(0, count - _LONG)
+        split = _split(seconds[start:count])
         if split:
-            return begin + split
+            return start + split
     return len(rows)
 
 
 def _split(seconds: NDArray[np.float64]) -> int | None:
-    """Return where `seconds` go over to another level, None where they do not or are too few to tell."""
+    """Return where `seconds` change to another level, None where they do not or are too few to tell."""
     number = len(seconds)
     if number < 2 * MIN_LEVEL:
         return None
     middle = np.median(seconds)
     # The correction for few values is that of the normal distribution (Croux and Rousseeuw 1992).
     robust = 1.4826 * float(np.median(np.abs(seconds - middle))) * number / (number - 0.8)
-    held = np.clip(seconds - middle, -HELD * robust, HELD * robust)
+    clipped = np.clip(seconds - middle, -CLIP * robust, CLIP * robust)
     left = np.arange(MIN_LEVEL, number - MIN_LEVEL + 1)
-    sums = np.cumsum(held)
+    sums = np.cumsum(clipped)
     between = (sums[left - 1] - left * sums[-1] / number) ** 2 * number / (left * (number - left))
     best = int(np.argmax(between))
     at = int(left[best])
-    scatter = scatter_around(np.concatenate([part - part.mean() for part in (held[:at], held[at:])]), 2)
+    scatter = scatter_around(np.concatenate([part - part.mean() for part in (clipped[:at], clipped[at:])]), 2)
     within = scatter.variance * number / scatter.num_effective
     # Where most times are the same to the last digit they are rounded, and say nothing about small changes.
     is_other = robust > 0 and float(between[best]) > _factor(number - 1, SPLIT_ALPHA) ** 2 * within

@@ -24,7 +24,7 @@ from nlp_bench.measure.estimate import LEVEL, student_t
 from nlp_bench.show.table import json_text, percentage
 
 NUM_SIMULATED = 2000
-MOST_RUNS = 200  # the latest ones are taken: the pairs grow with the square
+MOST_RUNS = 200  # the latest ones are used: the pairs grow with the square
 LEAST_ITERATIONS = 100  # of a run that is planned: fewer show neither where its warm-up ends nor whether it stalls
 MOST_ITERATIONS = 10**6
 PLANNED_RUNS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50)
@@ -41,7 +41,7 @@ class Level(Enum):
 
 
 class Unknown(Enum):
-    """Why a variance cannot be told."""
+    """Why a variance cannot be estimated."""
 
     ONE = "cannot be told: all runs share one"
     NOT_RECORDED = "cannot be told: not recorded for every run"
@@ -57,7 +57,7 @@ class RunMean:
     error: float  # standard error of its mean within the run, as a share of the mean; autocorrelation allowed for
     degrees: float
     iterations: int
-    nodes: str | None = None  # which nodes it ran on, None where nobody recorded it
+    nodes: str | None = None  # which nodes it ran on, None where that was not recorded
     day: str | None = None
 
 
@@ -68,7 +68,7 @@ class Component:
     levels: tuple[Level, ...]  # what differs; several where they never differ apart
     num_members: int  # different runs, sets of nodes or days
     variance: float | None = None
-    """Of one iteration (as its share of the mean of a long run), one run, one set of nodes or one day; None where it cannot be told."""
+    """Of one iteration (as its share of the mean of a long run), one run, one set of nodes or one day; None where it cannot be estimated."""
     low: float = 0.0  # lower end of the 95 % interval of the variance
     high: float = math.inf
     why_unknown: Unknown | None = None
@@ -86,12 +86,12 @@ class Component:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a run costs beside its counted iterations."""
+    """What a run costs besides its counted iterations."""
 
     start_up_s: float  # seconds of each job before its first iteration
     warm_up_iterations: float  # iterations of each run that are not counted
     seconds_per_iteration: float  # of a steady iteration
-    num_gpus: int | None  # GPUs of the job; None: hours of the whole machine are told
+    num_gpus: int | None  # GPUs of the job; None: hours are those of the whole machine
 
     def hours(self, runs: int, iterations: int) -> float:
         """Return GPU hours (hours of the job where the GPUs are not known)."""
@@ -101,7 +101,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Purchase:
-    """So many runs of so many iterations."""
+    """One line of the price list: a number of runs of some iterations each."""
 
     runs: int
     iterations: int  # counted iterations of each
@@ -109,7 +109,7 @@ class Purchase:
 
 
 def components(runs: Sequence[RunMean]) -> tuple[Component, ...]:
-    """Return the variance of each level, iterations first; a level that cannot be told says why."""
+    """Return the variance of each level, iterations first; a level that cannot be estimated says why."""
     runs = runs[-MOST_RUNS:]
     found = [_of_iterations(runs)]
     if len(runs) < 2:
@@ -147,7 +147,7 @@ def components(runs: Sequence[RunMean]) -> tuple[Component, ...]:
 def plan(found: Sequence[Component], within: float, cost: Cost, *, of_one_day: bool) -> list[Purchase]:
     """Return by which numbers of runs, and with how many iterations each, the mean over runs is known to `within` at 95 %.
 
-    `of_one_day`: all runs on the same nodes and day, so that what those differ by is not in the number; else each run on its own. The interval
+    `of_one_day`: all runs on the same nodes and day, so that the scatter between those is not in the number; else each run on its own. The interval
     over runs is Student's t with one degree of freedom fewer than runs, as `report` has it. None where one run is all that is known.
     """
     if not any(Level.RUN in one.levels and one.variance is not None for one in found):
@@ -191,7 +191,7 @@ def _solved(
     members: dict[tuple[Level, ...], int],
     labels: dict[tuple[Level, ...], list[str | None]],
 ) -> Iterator[Component]:
-    """Solve for all levels that can be told; each estimate is a quadratic form of the runs' values."""
+    """Solve for all levels that can be estimated; each estimate is a quadratic form of the runs' values."""
     number = len(runs)
     first, second = np.triu_indices(number, 1)
     weights = np.linalg.pinv(np.column_stack(list(columns.values())))
@@ -214,7 +214,7 @@ def _solved(
         own = effects[place]
         squares = tuple(_form(one, form, two) for one, two in ((own, own), (own, rest), (rest, rest)))
         low, _ = _interval(estimates[place] + explained[place], squares)
-        # Runs that differ by less than their own errors allow would have no upper end: they are taken to differ by just that.
+        # Runs that differ by less than their own errors explain would have no upper end: they are assumed to differ by just that.
         _, high = _interval(max(estimates[place], 0.0) + explained[place], squares)
         yield Component(levels=key, num_members=members[key], variance=max(estimates[place], 0.0), low=low, high=high)
 
@@ -257,12 +257,12 @@ def _interval(observed: float, squares: tuple[Floats, ...]) -> tuple[float, floa
     return ends[0], ends[1]
 
 
-START_UP_S = 120.0  # seconds of a job before its first iteration, where nobody says them
+START_UP_S = 120.0  # seconds of a job before its first iteration, where none are given
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
-    """What would do under one plan."""
+    """The price list of one plan."""
 
     of_one_day: bool  # whether all runs are of one day and on the same nodes; else each has its own
     heading: str  # of its columns
@@ -277,8 +277,8 @@ class Analysis:
     rows: tuple[Row, ...]  # its runs that have a number with a standard error, in the order of time
     found: tuple[Component, ...]
     cost: Cost
-    within: float  # the half width that is wanted, as a share
-    prices: tuple[Prices, ...]  # one list; two where what nodes or days differ by could be told
+    within: float  # the requested half width, as a share
+    prices: tuple[Prices, ...]  # one list; two where the scatter between nodes or days could be estimated
 
 
 def analyse(rows: Iterable[Row], *, within: float, start_up_s: float) -> list[Analysis]:

@@ -59,7 +59,7 @@ class Compare(Command, HistoryOption, TokensOption, PatternOptions):
 
     def run(self) -> int:
         use_one_thread()
-        from nlp_bench.analysis.comparison import Wanted, compare, read_sides
+        from nlp_bench.analysis.comparison import Reading, compare, read_sides
         from nlp_bench.analysis.comparison_text import FORMATS
         from nlp_bench.analysis.contrast import Gate
 
@@ -67,14 +67,14 @@ class Compare(Command, HistoryOption, TokensOption, PatternOptions):
         gates = [Gate(percent=percent, strict=self.strict, equivalence=both) for percent, both in asked if percent]
         if self.strict and not gates:
             raise UsageError("--strict goes with --gate PERCENT or --equivalent PERCENT")
-        wanted = Wanted(
+        reading = Reading(
             overrides=self.overrides(),
             trust=self.same_workload,
             allow_measured=self.allow_measured,
             history=self.file,
             scatter=self.scatter,
         )
-        a, b = read_sides(self.a, self.b, wanted)
+        a, b = read_sides(self.a, self.b, reading)
         found = compare(a, b, tokens=self.tokens, vouched=self.same_workload, gates=gates)
         print(FORMATS[self.format](found), end="")
         return found.exit_code
