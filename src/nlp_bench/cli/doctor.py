@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nlp_bench.cli.options import form, say
 from nlp_bench.cli.parser import Command
-from nlp_bench.config.options import flag, taken, value
+from nlp_bench.config.options import flag, shared, value
 from nlp_bench.config.request import LaunchOptions, RunOptions, SlurmOptions, from_options
 from nlp_bench.config.values import duration
 
@@ -32,16 +32,16 @@ class Doctor(Command):
   nlp-bench doctor --checks jube,disk,data
   nlp-bench doctor --nodes all                 # a job of a minute on every node of the partition: which ones are slow, or silent"""
 
-    system: str | None = taken(RunOptions, "system", group=RUN)
-    model: str | None = taken(RunOptions, "model", group=RUN)
+    system: str | None = shared(RunOptions, "system", group=RUN)
+    model: str | None = shared(RunOptions, "model", group=RUN)
     """File of benchmark/models (default: tiny), or a path."""
-    launcher: str | None = taken(LaunchOptions, "launcher", group=RUN)
-    data_path: str | None = taken(RunOptions, "data_path", group=RUN)
-    queue: str | None = taken(LaunchOptions, "queue", group=RUN)
-    account: str | None = taken(LaunchOptions, "account", group=RUN)
-    timelimit: str | None = taken(LaunchOptions, "timelimit", group=RUN)
-    gres: str | None = taken(SlurmOptions, "gres", group=RUN)
-    container_image: str | None = taken(RunOptions, "container_image", group=RUN)
+    launcher: str | None = shared(LaunchOptions, "launcher", group=RUN)
+    data_path: str | None = shared(RunOptions, "data_path", group=RUN)
+    queue: str | None = shared(LaunchOptions, "queue", group=RUN)
+    account: str | None = shared(LaunchOptions, "account", group=RUN)
+    timelimit: str | None = shared(LaunchOptions, "timelimit", group=RUN)
+    gres: str | None = shared(SlurmOptions, "gres", group=RUN)
+    container_image: str | None = shared(RunOptions, "container_image", group=RUN)
     runs: Path | None = value(metavar="DIR", group=RUN)
     """Where runs will be written (default: reports/runs)."""
     checks: str | None = value(metavar="A,B")

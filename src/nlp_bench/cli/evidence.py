@@ -1,4 +1,4 @@
-"""What is handed to others: `nlp-bench bundle`, `verify`, `export`."""
+"""Evidence and results for others: `nlp-bench bundle`, `verify`, `export`."""
 
 import argparse
 import json
@@ -15,8 +15,8 @@ from nlp_bench.cli.options import (
     JudgedOptions,
     LogOptions,
     TokensOption,
+    allowing_measured,
     form,
-    measured_too,
     overwriting,
     refuse_to_replace,
     say,
@@ -181,7 +181,7 @@ class Export(Command, TokensOption, LogOptions):
     """Who measured: no record knows it."""
     given: tuple[str, ...] = value("--set", default=(), metavar="FIELD=VALUE")
     """Fill a field of the system description."""
-    allow_measured: bool = measured_too("export")
+    allow_measured: bool = allowing_measured("export")
 
     def run(self) -> int:
         use_one_thread()

@@ -1,4 +1,4 @@
-"""Measurements beside each other: `nlp-bench compare` and `history`."""
+"""Comparison of measurements: `nlp-bench compare` and `history`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,14 +8,14 @@ from nlp_bench.cli.options import (
     HistoryOption,
     PatternOptions,
     TokensOption,
+    allowing_measured,
     form,
-    measured_too,
     say,
     say_written,
     use_one_thread,
 )
 from nlp_bench.cli.parser import Command
-from nlp_bench.config.options import argument, flag, taken, value
+from nlp_bench.config.options import argument, flag, shared, value
 from nlp_bench.config.request import RunOptions
 from nlp_bench.config.values import OneOf, count, duration, percentage
 from nlp_bench.errors import UsageError
@@ -54,7 +54,7 @@ class Compare(Command, HistoryOption, TokensOption, PatternOptions):
     """Repeated runs of the same machine, as A: what they differ by is known then, and one run each can be enough."""
     same_workload: bool = flag()
     """You vouch that logs which do not show what they trained did the same."""
-    allow_measured: bool = measured_too("take as repeats of each other")
+    allow_measured: bool = allowing_measured("take as repeats of each other")
     format: str = form("table", "json", "markdown")
 
     def run(self) -> int:
@@ -67,14 +67,14 @@ class Compare(Command, HistoryOption, TokensOption, PatternOptions):
         gates = [Gate(percent=percent, strict=self.strict, equivalence=both) for percent, both in asked if percent]
         if self.strict and not gates:
             raise UsageError("--strict goes with --gate PERCENT or --equivalent PERCENT")
-        reading = Reading(
+        wanted = Reading(
             overrides=self.overrides(),
             trust=self.same_workload,
             allow_measured=self.allow_measured,
             history=self.file,
             scatter=self.scatter,
         )
-        a, b = read_sides(self.a, self.b, reading)
+        a, b = read_sides(self.a, self.b, wanted)
         found = compare(a, b, tokens=self.tokens, vouched=self.same_workload, gates=gates)
         print(FORMATS[self.format](found), end="")
         return found.exit_code
@@ -88,7 +88,7 @@ FORMATS = {
     "variance": ("table", "json"),
     "export": ("csv", "json"),
 }
-"""By action, its own default first."""
+"""Formats of each action, its default first."""
 LISTED = 50
 _CHOSEN = ("list", "trend", "variance", "export")
 _WITH = {
@@ -103,7 +103,7 @@ _WITH = {
     "--start-up": ("start_up", ("variance",)),
     "--format": ("format", ("list", "show", "trend", "variance", "export")),
 }
-"""Option, where it is kept, and the actions that take it."""
+"""Option, its field, and the actions that take it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +129,9 @@ class History(Command, HistoryOption, PatternOptions):
     """add: paths; show: the number of a run."""
     name: str | None = value(metavar="NAME")
     """add: a name for these runs, for history:NAME; else: runs of this name."""
-    model: str | None = taken(RunOptions, "model", group="")
+    model: str | None = shared(RunOptions, "model", group="")
     """Runs of this model only."""
-    system: str | None = taken(RunOptions, "system", group="")
+    system: str | None = shared(RunOptions, "system", group="")
     """Runs of this system only."""
     identity: str | None = value("--configuration", metavar="HEX")
     """Runs of this configuration only (or its beginning)."""
@@ -145,7 +145,7 @@ class History(Command, HistoryOption, PatternOptions):
     format: str | None = form(
         "table", "csv", "json", default=None, text="form of standard output (default table; of export csv)"
     )
-    allow_measured: bool = measured_too("trend and variance: count")
+    allow_measured: bool = allowing_measured("trend and variance: count")
 
     def run(self) -> int:
         use_one_thread()
@@ -222,9 +222,9 @@ class History(Command, HistoryOption, PatternOptions):
         rows = self._counted(path)
         found = trends(rows)
         if not found:
-            _say_empty(rows, path)
+            _report_empty(rows, path)
         print({"table": trend_text, "json": trend_json}[form](found), end="")
-        _say_unplaced(rows, {row.identity for trend in found for row in trend.rows})
+        _report_unplaced(rows, {row.identity for trend in found for row in trend.rows})
         if self.output:
             say_written(write_trend(found, rows, self.output))
         return 0
@@ -237,12 +237,12 @@ class History(Command, HistoryOption, PatternOptions):
         rows = self._counted(path)
         found = analyse(rows, within=within, start_up_s=self.start_up or START_UP_S)
         if not found:
-            _say_empty(rows, path)
+            _report_empty(rows, path)
         print({"table": as_text, "json": as_json}[form](found), end="")
         return 0
 
     def _counted(self, path: Path) -> "list[Row]":
-        """Return the runs that count, each once: logs that do not show how their run ended only where that was asked for."""
+        """Return the runs that count, each once: logs that do not show how their run ended only with --allow-measured."""
         from nlp_bench.analysis.history import COLUMNS, without_copies
         from nlp_bench.analysis.store import open_to_read
         from nlp_bench.outcome import Outcome
@@ -260,8 +260,8 @@ class History(Command, HistoryOption, PatternOptions):
         return kept
 
 
-def _say_unplaced(rows: "list[Row]", identities: set[str]) -> None:
-    """Say which runs stand in no line of the trend: one that ended before its log said much is of no known configuration."""
+def _report_unplaced(rows: "list[Row]", identities: set[str]) -> None:
+    """Report the runs in no line of the trend: one that ended early has no known configuration."""
     lost = [row for row in rows if row.identity not in identities]
     if identities and lost:
         named = ", ".join(f"run {row.id} {row.outcome}" for row in lost[-3:])
@@ -272,6 +272,6 @@ def _say_unplaced(rows: "list[Row]", identities: set[str]) -> None:
         )
 
 
-def _say_empty(rows: "list[Row]", path: Path) -> None:
+def _report_empty(rows: "list[Row]", path: Path) -> None:
     what = f"{len(rows)} runs, none with a number" if rows else "no such run"
     say(f"{path}: {what}")

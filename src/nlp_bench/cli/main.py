@@ -21,13 +21,13 @@ WITH_TORCH = {"build", "data", "launch", "plan", "rehearse"}
 
 
 class _StoppedError(SystemExit):
-    """SIGTERM or SIGHUP came: everything on the way out cleans up, and a child process of ours ends without a traceback."""
+    """SIGTERM or SIGHUP came: all callers clean up, and a child process of ours ends without a traceback."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one subcommand; the result goes to stdout, talk to stderr; return the exit code (0, 1 or 2).
+    """Run one subcommand; the result goes to stdout, messages to stderr; return the exit code (0, 1 or 2).
 
-    Stopped from outside it is 128 and the signal's number (130, 143), as a shell has it; 141 where the reader has gone.
+    Stopped by a signal it is 128 and the signal's number (130, 143), as in a shell; 141 where the reader has closed the pipe.
     """
     words = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
@@ -35,36 +35,36 @@ def main(arguments: list[str] | None = None) -> int:
         if words and words[0] in WITH_TORCH:
             keep_caches_private()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a file name may hold what the terminal's encoding has no sign for
-    came: list[int] = []
+        sys.stdout.reconfigure(errors="replace")  # a file name may hold characters that the terminal's encoding lacks
+    received: list[int] = []
     try:
-        with _stoppable(came):
+        with _stoppable(received):
             code = _dispatch(words)
-            _flush()  # here, where a full disk or a reader that has gone can still be said
+            _flush()  # here, where a full disk or a closed pipe can still be reported
             return code
     except BaseException as error:  # noqa: BLE001  # what a signal breaks off in foreign code may come out as any exception
-        number = came[-1] if came else signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
+        number = received[-1] if received else signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
         if number is None:
-            return _told(error)
+            return _reported(error)
     word = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
     _say(f"{word}; repeat the same command to go on")
     return 128 + number
 
 
-def _told(error: BaseException) -> int:
-    """Say what is wrong in one sentence and return the exit code; what nobody has foreseen is raised again."""
+def _reported(error: BaseException) -> int:
+    """Report the error in one sentence and return the exit code; an unforeseen one is raised again."""
     if isinstance(error, NlpBenchError):
         _say(f"error: {error}")
         return error.exit_code
     if isinstance(error, ModuleNotFoundError):
         from nlp_bench.packages import lacking
 
-        if said := lacking(error):
-            return _told(said)
+        if missing := lacking(error):
+            return _reported(missing)
     if isinstance(error, OSError):
-        _drop_what_is_left()
+        _discard_output()
     if isinstance(error, BrokenPipeError):
-        return 141  # the reader (head, less) has gone: nothing is left to say
+        return 141  # the reader (head, less) has closed the pipe: nothing to report
     if isinstance(error, MemoryError):
         _say("error: the memory is used up: check `free -h`, `ulimit -v` and the job's --mem; the output is not whole")
         return 1
@@ -82,12 +82,12 @@ def _told(error: BaseException) -> int:
 
 
 def _flush() -> None:
-    if sys.stdout is not None:  # closed by who started this
+    if sys.stdout is not None:  # closed by the parent process
         sys.stdout.flush()
 
 
-def _drop_what_is_left() -> None:
-    """Let go of what stdout did not take: Python would try again at its end, and end with its own words and 120."""
+def _discard_output() -> None:
+    """Discard buffered output: Python would write it at its end, and exit with a message of its own and 120."""
     try:
         _flush()
     except OSError:
@@ -96,34 +96,34 @@ def _drop_what_is_left() -> None:
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # nobody listens any more: the exit code remains
+    with contextlib.suppress(OSError, ValueError):  # stderr is closed: the exit code remains
         print(f"nlp-bench: {text}", file=sys.stderr)
 
 
 @contextlib.contextmanager
-def _stoppable(came: list[int]) -> Iterator[None]:
-    """Let SIGTERM, SIGHUP and Ctrl-C end the block as an exception, so that no half file stays, and be noted in `came`.
+def _stoppable(received: list[int]) -> Iterator[None]:
+    """Let SIGTERM, SIGHUP and Ctrl-C raise an exception in the block, so that no partial file stays, and add them to `received`.
 
-    What is ignored (nohup) stays so.
+    An ignored signal (nohup) stays ignored.
     """
 
     def stop(number: int, _frame: FrameType | None) -> NoReturn:
-        came.append(number)
+        received.append(number)
         raise KeyboardInterrupt if number == signal.SIGINT else _StoppedError(128 + number)
 
-    if threading.current_thread() is not threading.main_thread():  # Python sets handlers in the main one alone
+    if threading.current_thread() is not threading.main_thread():  # Python sets handlers in the main thread only
         yield
         return
     usual: dict[signal.Signals, Any] = {
         signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler,
     }  # fmt: skip
-    ours = [number for number, action in usual.items() if signal.getsignal(number) is action]
-    for number in ours:
+    own = [number for number, action in usual.items() if signal.getsignal(number) is action]
+    for number in own:
         signal.signal(number, stop)
     try:
         yield
     finally:
-        for number in ours:
+        for number in own:
             signal.signal(number, usual[number])
 
 
@@ -139,7 +139,7 @@ def _dispatch(words: list[str]) -> int:
     name, words = words[0], words[1:]
     if words and words[0] in SUBCOMMANDS[name].verbs:
         name, words = f"{name} {words[0]}", words[1:]
-    from nlp_bench.cli.parser import parser_of  # the overview has no options
+    from nlp_bench.cli.parser import parser_of  # the overview needs no options
 
     return int(parser_of(name).read(words).run())
 

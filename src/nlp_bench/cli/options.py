@@ -1,4 +1,4 @@
-"""The options that several subcommands take and that describe no run: what a log may not say, what is asked, what is printed."""
+"""Options of several subcommands that describe no run: what a log may lack, the question, the output."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.config.options import taken, value
+from nlp_bench.config.options import shared, value
 from nlp_bench.config.request import BatchOptions, ShapeOptions
 from nlp_bench.config.values import OneOf, count, duration, size
 from nlp_bench.errors import UsageError
@@ -25,7 +25,7 @@ def form(*formats: str, default: str | None = "", group: str = "", text: str = "
     return value(default=default, read=OneOf(*formats), metavar="|".join(formats), group=group, help=said)
 
 
-def measured_too(what: str, group: str = "") -> Any:
+def allowing_measured(what: str, group: str = "") -> Any:
     """Return the field of --allow-measured; `what` says what it allows."""
     said = f"{what} logs that do not show that their run ended well, trained and whole (MEASURED), too"
     return value(default=False, group=group, help=said)
@@ -37,17 +37,17 @@ def overwriting(text: str, group: str = "") -> Any:
 
 
 def poll_every(default_s: float, text: str) -> Any:
-    """Return the field of --every, seconds between two looks."""
+    """Return the field of --every, seconds between two polls."""
     return value("--every", "--poll", default=default_s, read=duration("s"), metavar="SECONDS", help=text)
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class LogOptions:
-    """What stands in for what a log does not say."""
+    """Options for sizes that a log does not state."""
 
-    sequence_length: int | None = taken(ShapeOptions, "sequence_length", group=LOG)
+    sequence_length: int | None = shared(ShapeOptions, "sequence_length", group=LOG)
     """Tokens per sample, where the log does not say."""
-    global_batch_size: int | None = taken(BatchOptions, "global_batch_size", group=LOG)
+    global_batch_size: int | None = shared(BatchOptions, "global_batch_size", group=LOG)
     """Samples per iteration, where the log does not say."""
     num_gpus: int | None = value(read=size, group=LOG)
     """GPUs of the run, where the log does not say."""
@@ -66,7 +66,7 @@ class LogOptions:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class PatternOptions(LogOptions):
-    """The same, with the lines of an unknown program."""
+    """The same, and patterns for the lines of an unknown program."""
 
     pattern: tuple[str, ...] = value(default=(), metavar="REGEX", group=LOG)
     r"""How to read the lines of an unknown program: a regular expression whose groups are named by what they hold:
@@ -75,7 +75,7 @@ class PatternOptions(LogOptions):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TokensOption:
-    """How long the hypothetical training is."""
+    """The option for the length of the hypothetical training."""
 
     tokens: int = value(default=20_000_000, read=count, group=ASKED)
     """Tokens of the training: 20M (default), 300B, 1.5T."""
@@ -83,7 +83,7 @@ class TokensOption:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class JudgedOptions(TokensOption):
-    """What a run is held against."""
+    """Options for the limit and the rules of a run."""
 
     limit: float | None = value(read=duration("s"), metavar="SECONDS", group=ASKED)
     """Say per run whether its time is proven to be within; 560, 560s or 10min."""
@@ -93,7 +93,7 @@ class JudgedOptions(TokensOption):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ConstantsOption:
-    """What is predicted with."""
+    """The option for the planner's constants."""
 
     constants: Path | None = value(metavar="FILE")
     """Constants of `plan calibrate` or `plan learn` in place of benchmark/plan.toml."""
@@ -101,14 +101,14 @@ class ConstantsOption:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class HistoryOption:
-    """Which history is meant."""
+    """The option for the file of the history."""
 
     file: Path | None = value(metavar="FILE")
     """The history (default reports/history.sqlite3)."""
 
 
 def refuse_to_replace(option: str, path: Path | None, *, overwrite: bool = False, mark: bytes = b"") -> None:
-    """Raise UsageError where `path` is a file already, unless it is empty or holds `mark`, which this tool's own begin with."""
+    """Raise UsageError where `path` is a file already, unless it is empty or begins with `mark`, as this tool's own files do."""
     if path is None or overwrite or not os.path.isfile(path):  # noqa: PTH113  # false, too, where it cannot be looked at
         return
     try:
@@ -122,12 +122,12 @@ def refuse_to_replace(option: str, path: Path | None, *, overwrite: bool = False
 
 
 def use_one_thread() -> None:
-    """Keep numpy from starting a thread for each core: no linear algebra is done, and a login node may not allow them."""
+    """Keep numpy from starting a thread for each core: no linear algebra is done, and a login node may limit threads."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def say(*lines: str) -> None:
-    """Print talk on standard error, one line each."""
+    """Print messages on standard error, one line each."""
     for line in lines:
         print(f"nlp-bench: {line}", file=sys.stderr, flush=True)
 

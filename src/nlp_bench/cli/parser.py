@@ -14,7 +14,7 @@ from nlp_bench.config.request import GROUPS, add_spellings
 from nlp_bench.errors import UsageError, nearest
 
 FOREIGN = ("--train-args", "--sbatch-arg", "--srun-arg")
-"""Options whose value is another program's option, so that it begins with -- as well."""
+"""Options whose value is another program's option, which begins with -- as well."""
 HINTS = {
     "--bf16": "the number format is the model file's; plan --precision bf16 shows what another one would give",
     "--data-parallel-size": "it follows: nodes * GPUs per node / (tp * pp * cp)",
@@ -35,12 +35,12 @@ class Command:
     EXAMPLE: ClassVar[str]
 
     def run(self) -> int:
-        """Do it: the result goes to stdout, talk to stderr. Return the exit code."""
+        """Run the subcommand: the result goes to stdout, messages to stderr. Return the exit code."""
         raise NotImplementedError
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Shows the value of an option once, behind its last spelling."""
+    """Shows the value of an option once, after its last spelling."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
@@ -92,7 +92,7 @@ class Parser(argparse.ArgumentParser):
         """Return the subcommand with the options in `words`; raises UsageError naming option, value, rule and remedy."""
         joined = _joined(words)
         self._refuse_unknown(joined)
-        # Words behind `--` are names, whatever they begin with; argparse's mixed reading does not know that.
+        # Arguments after `--` are names, whatever they begin with; argparse's parse_intermixed_args does not know that.
         parse = self.parse_args if "--" in joined else self.parse_intermixed_args
         try:
             options = vars(parse(joined))
@@ -108,16 +108,16 @@ class Parser(argparse.ArgumentParser):
         return self.command(**{name: tuple(one) if isinstance(one, list) else one for name, one in given.items()})
 
     def format_help(self) -> str:
-        """Return the help; only now the docstrings are read."""
+        """Return the help; the docstrings are read only here."""
         explain(self._actions, self.command)
         return super().format_help()
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help; argparse's own would pass over a full disk."""
+        """Print the help; argparse's own would ignore a full disk."""
         print(self.format_help(), end="", file=file, flush=True)
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError in place of the usage of all options and an exit."""
+        """Raise UsageError instead of printing the usage of all options and exiting."""
         raise UsageError(f"{self.prog.removeprefix('nlp-bench ')}: {message}; see: {self.prog} --help")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
@@ -135,7 +135,7 @@ class Parser(argparse.ArgumentParser):
         return super()._get_values(action, arg_strings)
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:
-        """Name the nearest option for one that there is not."""
+        """Suggest the nearest option for an unknown one."""
         for word in words[: words.index("--")] if "--" in words else words:
             name = word.partition("=")[0]
             if name.startswith("-") and name != "-" and name not in self.spellings and not _is_value(name):
@@ -165,7 +165,7 @@ def _is_value(word: str) -> bool:
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """Return `words` with the options that stand for another program bound to theirs: argparse takes a lone --word for its own."""
+    """Return `words` with the values of FOREIGN joined to their options by =: argparse takes a separate --word for its own."""
     joined: list[str] = []
     for word in words:
         if joined and joined[-1] in FOREIGN and "--" not in joined:

@@ -10,8 +10,8 @@ from nlp_bench.cli.options import (
     LOG,
     JudgedOptions,
     PatternOptions,
+    allowing_measured,
     form,
-    measured_too,
     say,
     say_written,
     use_one_thread,
@@ -58,7 +58,7 @@ class Report(Command, JudgedOptions, PatternOptions):
     """Cost of the training's energy, where a meter has counted it."""
     currency: str | None = value(metavar="WORD", group=ASKED)
     """Unit of the price, such as EUR; goes with --price-per-kwh."""
-    allow_measured: bool = measured_too("pool as repeats of one configuration", ASKED)
+    allow_measured: bool = allowing_measured("pool as repeats of one configuration", ASKED)
     scaling: bool = flag(group=ASKED)
     """Speed-up and efficiency over the GPUs, strong or weak, with flags."""
     baseline_gpus: int | None = value(read=size, group=ASKED)
@@ -87,15 +87,15 @@ class Report(Command, JudgedOptions, PatternOptions):
 
         report = self._read(wanted(self.rules))
         view = self._view(report)
-        # The page holds both views already.
+        # The page contains both views already.
         text = view.text if view and self.format != "html" else lambda form: formats.FORMATS[form](report)
         print(text(self.format), end="")
         if self.format.endswith("csv"):
-            say(*(passed.sentence() for passed in report.passed_over))  # its rows have no place for it
+            say(*(passed.sentence() for passed in report.passed_over))  # its rows have no field for it
         if self.explain:
             from nlp_bench.report.explain import explain
 
-            # Beside data the explanation is talk: standard output stays one document.
+            # With data on standard output the explanation goes to stderr: standard output stays one document.
             print("\n" + explain(report), end="", file=sys.stdout if self.format == "table" else sys.stderr)
         if self.output:
             from nlp_bench.report.output import write_report, write_view  # heavy
@@ -167,12 +167,12 @@ class Report(Command, JudgedOptions, PatternOptions):
 
 
 def _advise(report: "Result") -> None:
-    """Say of our own runs that did not end well where to look and what to type, and why large logs were read slowly."""
+    """Report for our own runs that did not end well where to look and what to type, and why large logs were read slowly."""
     from nlp_bench.logs.scan import LARGE_BYTES, why_slow
 
     entries = [entry for entry in report.entries if _is_file(f"{entry.source}/outcome.json")]
     if entries:
-        from nlp_bench.launch.end.advice import of_entry  # a plain log pays for no launcher
+        from nlp_bench.launch.end.advice import of_entry  # a plain log needs no launcher
 
         for entry in entries[:MAX_ADVISED]:
             if words := of_entry(entry):
@@ -183,7 +183,7 @@ def _advise(report: "Result") -> None:
 
 
 def _is_file(path: Path | str) -> bool:
-    """Whether it is a file that we may see; pathlib raises where another user has closed its folder."""
+    """Whether it is a visible file; pathlib raises where another user's folder is not accessible."""
     try:
         return Path(path).is_file()
     except OSError:

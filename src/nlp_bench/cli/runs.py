@@ -1,4 +1,4 @@
-"""The steps of one run behind its submission, as JUBE and the job script call them, and looking at many: check, launch, sync, watch, measure."""
+"""The steps of a run as JUBE and the job script call them, and following many runs: check, launch, sync, watch, measure."""
 
 import os
 import shlex
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_REPEATS = 100
 MACHINE = ("environment", "machine")
-"""What may be asked of the machine alone, without a model."""
+"""Values of --print that concern the machine alone, without a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +64,18 @@ class Check(Command, Request):
         request, is_rehearsal = self.request()
         if self.recorded and self.what == "summary":
             raise UsageError("--run: a run.json is resolved already; it goes with --print environment or machine")
-        if self.what != "summary":  # these ask for the machine only: a login node may set up software for any model
+        if self.what != "summary":  # these need the machine only: a login node may set up software for any model
             print(self._machine(read_run(self.recorded).system if self.recorded else resolve_system(request)))
             return 0
-        # Without --output nothing is going to run here, and a named system may be checked where no Slurm answers.
+        # Without --output nothing will run here, and a named system may be checked where no Slurm answers.
         may_be_elsewhere = bool(request.system and not request.launcher and not self.output)
         is_elsewhere = may_be_elsewhere and not _scheduler_answers(str(request.system))
         resolved = resolve(request, ask_scheduler=not (self.offline or is_rehearsal or is_elsewhere))
         check_arguments(resolved)
-        program_words(resolved)  # refuses what the other trainer cannot do
+        program_words(resolved)  # raises for what the other trainer cannot do
         script_text(
             resolved, root=root(), run_dir=(self.output or Path()).absolute()
-        )  # refuses what no script can hold
+        )  # raises for what no script can hold
         if self.output:
             resolved.write(writable_folder(self.output))
         print(summary(resolved))
@@ -92,7 +92,7 @@ class Check(Command, Request):
         return 0
 
     def request(self) -> tuple[Request, bool]:
-        """Return what the options and, under JUBE, the tags ask for, and whether it is to be rehearsed only."""
+        """Return the request of the options and, under JUBE, of the tags, and whether it is to be rehearsed only."""
         from nlp_bench.config.resolve import REHEARSE, apply_tags, for_rehearsal, read_tags
 
         tags = read_tags(self.jube_run) if self.jube_run else list(self.tags)
@@ -110,7 +110,7 @@ class Check(Command, Request):
 
 
 def _scheduler_answers(system: str) -> bool:
-    """Whether there is a scheduler to ask for what is checked; for a machine without one, nobody is asked."""
+    """Whether a scheduler answers for the checked system; False for a system without one."""
     from nlp_bench.config.catalog import load_system
     from nlp_bench.config.scheduler import LOCAL, NoAnswerError, get_scheduler
 
@@ -141,7 +141,7 @@ class Launch(Command):
     """Print the torchrun command instead of starting it."""
 
     def run(self) -> int:
-        """Start this node's recorder and torchrun, and watch over both to their end; return torchrun's exit status."""
+        """Start this node's recorder and torchrun, and supervise both to their end; return torchrun's exit status."""
         from nlp_bench import seal
         from nlp_bench.config.run import read_run
         from nlp_bench.config.scheduler import get_scheduler
@@ -238,7 +238,7 @@ class Sync(Command):
         from nlp_bench.launch.follow.sync import sync, sync_script, wait
         from nlp_bench.outcome import Outcome
 
-        if self.exit_status is not None:  # the job script speaks of its own run, recorded or not
+        if self.exit_status is not None:  # the job script reports its own run, recorded or not
             signal = self.signal or ("TERM" if self.signalled else "")
             ending, state = sync_script(
                 self.paths[0], exit_status=self.exit_status, signal=signal, elapsed_s=self.elapsed
@@ -355,7 +355,7 @@ class Measure(Command):
 
 
 def _not_ended(folder: Path) -> dict[str, Any] | None:
-    """Return what stands in for outcome.json where a marker that nobody of ours wrote led JUBE here before the run's end.
+    """Return a substitute for outcome.json where a marker that nlp-bench did not write led JUBE here before the run's end.
 
     None where the run has ended (its end is decided here if need be), and where there is no such marker. Such a run is a row without
     a number until it is measured again.

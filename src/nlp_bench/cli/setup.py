@@ -14,7 +14,7 @@ from nlp_bench import __version__
 from nlp_bench.cli.options import say
 from nlp_bench.cli.parser import Command, Parser, command_of, parser_of
 from nlp_bench.cli.registry import SUBCOMMANDS
-from nlp_bench.config.options import argument, flag, taken, value
+from nlp_bench.config.options import argument, flag, shared, value
 from nlp_bench.config.request import RunOptions
 from nlp_bench.config.values import OneOf, UnlessDefault
 from nlp_bench.errors import UsageError
@@ -110,7 +110,7 @@ def _shared_packages(made: Path) -> str:
 
 
 def _describe(made: Path, system: str | None, like: str) -> str | None:
-    """Write a system file of a new name, or bring a person's own along; return the machine's name."""
+    """Write a system file of a new name, or copy the user's own; return the machine's name."""
     from nlp_bench.config import catalog
 
     if system is None:
@@ -119,7 +119,7 @@ def _describe(made: Path, system: str | None, like: str) -> str | None:
         shutil.copy(catalog.find("systems", system), made / "benchmark" / "systems")
         return system
     text = catalog.find("systems", like).read_text(encoding="utf-8")
-    first = text.index("schema =")  # what stands before speaks of the other machine
+    first = text.index("schema =")  # the text before describes the other machine
     text = re.sub(r"^description = .*$", f'description = "{system}"', text[first:], count=1, flags=re.MULTILINE)
     text = re.sub(r"^\[detect\].*\n(?:[^\[\n].*\n)*\n?", "", text, count=1, flags=re.MULTILINE)
     head = (
@@ -131,7 +131,7 @@ def _describe(made: Path, system: str | None, like: str) -> str | None:
 
 
 def _next(folder: Path, system: str | None) -> list[str]:
-    """Return the commands to type, in their order, from where the user stands."""
+    """Return the commands to type, in their order, from the user's current folder."""
 
     def word(name: str) -> str:
         return shlex.quote(str(folder / name))
@@ -196,7 +196,7 @@ class Build(Command):
     )  # fmt: skip
     arch: str | None = value(metavar="X.Y")
     """Compute capability of the GPU, where this machine has none to ask."""
-    system: str | None = taken(RunOptions, "system", group="")
+    system: str | None = shared(RunOptions, "system", group="")
     """File of benchmark/systems: its gpu.compute_capability, software.apex and transformer_engine."""
     recorded: Path | None = value("--run", metavar="FILE")
     """The same, of this run.json's system."""
@@ -226,7 +226,7 @@ class Build(Command):
 
 
 def _machine(arch: str | None, system: "System | None") -> "Machine":
-    """Return what is built for; a login node without a GPU builds for the system's nodes."""
+    """Return the machine to build for; a login node without a GPU builds for the system's nodes."""
     from nlp_bench.build.environment import this_machine
 
     if arch and not re.fullmatch(r"\d+\.\d+", arch):
@@ -277,7 +277,7 @@ class Completion(Command):
 
 
 def _completed(parser: Parser) -> Parser:
-    """Let every argument of `parser` say what its value may be."""
+    """Set for every argument of `parser` what its value may be."""
     import shtab
 
     from nlp_bench.config import catalog

@@ -66,7 +66,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         return 0
 
     def _submit(self) -> int:
-        """Submit, and say where the run lies and what to type next."""
+        """Submit, and report the run's folder and what to type next."""
         from nlp_bench.config.catalog import root
         from nlp_bench.launch import folder, lock
         from nlp_bench.launch.chain import check_checkpoint, with_wishes

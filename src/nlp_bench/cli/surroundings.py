@@ -1,4 +1,4 @@
-"""What a program inherits from where it is typed, made the same everywhere: encoding, streams, signals, nothing to import, private caches."""
+"""What a program inherits from its caller, made the same everywhere: encoding, streams, signals, import path, private caches."""
 
 import contextlib
 import os
@@ -8,19 +8,19 @@ import sys
 from pathlib import Path
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-"""Where torch keeps what it compiles, and loads it from; one's own choice stays."""
+"""Where torch keeps what it compiles, and loads it from; a value of the user's is kept."""
 
-NOT_OURS = ("PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONOPTIMIZE")
-"""Wishes for other programs: a prompt in the place of the exit code, a log in UTF-16, trainers without their assertions."""
+FOREIGN_VARIABLES = ("PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONOPTIMIZE")
+"""Variables for other programs: an interactive prompt at exit, a log in UTF-16, trainers without their assertions."""
 
 
 def settle() -> None:
-    """Go on in Python's UTF-8 mode where the locale has another encoding, without a closed standard stream, NOT_OURS or odd signals.
+    """Continue in Python's UTF-8 mode where the locale has another encoding, without a closed standard stream, FOREIGN_VARIABLES or odd signals.
 
     In the locale C or a Latin-1 one, Python would read names of files and write results in that encoding: other bytes than
-    elsewhere. A file that is opened while a standard stream is closed would get its number, and what a child prints; a stream that
-    its owner has made non-blocking would lose what its reader is slow to take. Where SIGCHLD is ignored the exit status of every
-    child is lost and reads as 0, and a blocked SIGTERM is never heard, by no rank either. Replaces this process, at most once;
+    elsewhere. A file that is opened while a standard stream is closed would get its number, and what a child prints; a non-blocking
+    stream would lose what its reader is slow to read. Where SIGCHLD is ignored the exit status of every
+    child is lost and reads as 0, and a blocked SIGTERM reaches neither this process nor any rank. Replaces this process, at most once;
     children inherit all of it. Source: PEP 540, wait(2).
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -33,7 +33,7 @@ def settle() -> None:
                 print("nlp-bench: stdout is closed: what would be printed there is lost", file=sys.stderr)
         os.set_blocking(number, True)
     is_other = sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1"
-    taken_out = {name: os.environ.pop(name, "") for name in NOT_OURS}
+    taken_out = {name: os.environ.pop(name, "") for name in FOREIGN_VARIABLES}
     if is_other or any(taken_out.values()):
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # the same words again, no shell
@@ -42,13 +42,13 @@ def settle() -> None:
 def keep_caches_private() -> None:
     """Let torch compile into a folder of this user alone.
 
-    Its own choice is /tmp/torchinductor_NAME: whoever makes that first can put code there which every rank of NAME would load.
+    torch's default is /tmp/torchinductor_NAME: a user who makes that first can put code there which every rank of NAME would load.
     """
     if VARIABLE in os.environ:
         return
     import tempfile
 
-    with contextlib.suppress(OSError):  # no folder for temporary files: torch says so where it needs one
+    with contextlib.suppress(OSError):  # no folder for temporary files: torch reports it where it needs one
         folder = Path(tempfile.gettempdir()) / f"nlp-bench-{os.getuid()}"
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""The peaks of benchmark/accelerators.toml: found by the exact words that a log or a person names a device with, or refused."""
+"""The peaks of benchmark/accelerators.toml: found by the exact name of a device in a log or an option, or refused."""
 
 import re
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ class Accelerator:
     """One entry of the table."""
 
     name: str
-    """The words of the table."""
+    """Its name in the table."""
     family: str
-    """The short word that several variants share."""
+    """The short name that several variants share."""
     logged: tuple[str, ...]
     """Names as drivers and logs print them."""
     peak_tflops: dict[str, float]
@@ -46,7 +46,7 @@ class Accelerator:
     checked: str = ""
     """The second source that the figures were compared with; empty: none."""
     note: str = ""
-    """What to know of the figures."""
+    """A remark on the figures."""
     generation: str = ""
     """Of `nlp_bench.plan.configurations.GENERATIONS`; empty: not planned."""
     memory: tuple[Memory, ...] = ()
@@ -56,7 +56,7 @@ class Accelerator:
     domain: int | None = None
     """Devices that these links join; None: those of a node."""
     watts: float | None = None
-    """Power at most."""
+    """Maximum power."""
 
     def __post_init__(self) -> None:
         for number_format, peak in self.peak_tflops.items():
@@ -69,7 +69,7 @@ class Accelerator:
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """What one device can compute at most in one number format."""
+    """The peak of one device in one number format."""
 
     tflops: float
     """Dense 10^12 FLOP/s."""
@@ -78,7 +78,7 @@ class Peak:
     accelerator: str
     """Name of the table's entry."""
     source: str
-    """The data sheet, and what to know of it."""
+    """The data sheet, with remarks."""
 
 
 @cache
@@ -131,17 +131,17 @@ def peak_of(words: str, number_format: str) -> Peak:
         which = " or ".join(f"{name} ({peak:g} TFLOP/s in {number_format})" for name, peak in peaks.items())
         raise UsageError(f"{words[:80]!r} is ambiguous: {which}; say which with --gpu NAME")
     first = found[0]
-    known_to = f"checked: {first.checked}" if first.checked else "not compared with a second source"
+    comparison = f"checked: {first.checked}" if first.checked else "not compared with a second source"
     return Peak(
         tflops=first.peak_tflops[number_format],
         number_format=number_format,
         accelerator=first.name if len(found) == 1 else f"{first.family}, all variants alike",
-        source="; ".join([first.source, known_to, *([first.note] if first.note else [])]),
+        source="; ".join([first.source, comparison, *([first.note] if first.note else [])]),
     )
 
 
 def bound_of(words: str) -> tuple[str, float] | None:
-    """Return the family that `words` speak of and what no device of it exceeds in any format; None where none is named."""
+    """Return the family that `words` name and the TFLOP/s that no device of it exceeds in any format; None where none is named."""
     for family in sorted({entry.family for entry in accelerators()}, key=lambda family: (-len(family), family)):
         if re.search(rf"(?<![a-z0-9]){re.escape(family.lower())}(?![0-9])", words.lower()):
             return family, max(max(e.peak_tflops.values()) for e in accelerators() if e.family == family)

@@ -1,7 +1,7 @@
-"""Where the data files lie: a person's own first, then those that this package ships.
+"""Where the data files are: a user's own first, then those that this package ships.
 
 Models, systems, rules and the two tables are looked for in `benchmark/` of the working folder (a checkout, what `nlp-bench init` made, or
-the current folder), then in NLP_BENCH_HOME (default ~/.config/nlp-bench), then in the package. The first file of a name is taken.
+the current folder), then in NLP_BENCH_HOME (default ~/.config/nlp-bench), then in the package. The first file of a name is used.
 """
 
 import functools
@@ -19,11 +19,11 @@ from nlp_bench.files import real
 MODEL_SCHEMA = "nlp-bench/model/1"
 SYSTEM_SCHEMA = "nlp-bench/system/1"
 WORKFLOW = Path("benchmark/jube/nlp_benchmark.yaml")
-"""Marks a working folder: a checkout, or what `nlp-bench init` made."""
+"""Marks a working folder: a checkout, or one that `nlp-bench init` made."""
 
 
 def shipped() -> Path:
-    """Return the folder that the shipped files lie in as in a checkout: inside an installed package, else the checkout itself.
+    """Return the folder that holds the shipped files as a checkout does: inside an installed package, else the checkout itself.
 
     Raises UsageError where the package is imported from an archive, in which its files cannot be opened.
     """
@@ -42,7 +42,7 @@ def checkout() -> Path | None:
 
 
 def root() -> Path:
-    """Return the working folder, which environment, data, builds and reports belong to.
+    """Return the working folder, which holds environment, data, builds and reports.
 
     It is NLP_BENCH_ROOT, else the current folder if it holds the workflow, else the checkout that this package is run from,
     else the current folder. Raises UsageError for an NLP_BENCH_ROOT that is no folder.
@@ -66,7 +66,7 @@ def places() -> list[Path]:
 
 @functools.cache
 def _may_be_read(place: Path) -> bool:
-    """Return whether a folder of data files lets us look into it, which is said once where it does not; one that is not there does."""
+    """Return whether a folder of data files is readable or missing; one that is not readable is reported once."""
     try:
         (place / "models").stat()
     except PermissionError:
@@ -103,7 +103,7 @@ def find(kind: str, name: str) -> Path:
 
 
 def table(name: str) -> Path:
-    """Return the file that is called `name` ("accelerators.toml" or "plan.toml"); the shipped one where nobody has an own."""
+    """Return the file that is called `name` ("accelerators.toml" or "plan.toml"); the shipped one where the user has none."""
     found = (place / name for place in places())
     return next((path for path in found if path.is_file()), shipped() / "benchmark" / name)
 
@@ -115,7 +115,7 @@ def part(name: str) -> Path:
 
 
 def has_workflow() -> bool:
-    """Return whether the working folder is a checkout or what `nlp-bench init` made, with the scripts that remedies name."""
+    """Return whether the working folder is a checkout or what `nlp-bench init` made, with the scripts that error messages name."""
     return checkout() is not None or (root() / WORKFLOW).is_file()
 
 

@@ -1,4 +1,4 @@
-"""What this machine says of itself: its Slurm, its GPUs, its name. Each question is bounded in time."""
+"""What is detected of this machine: its Slurm, its GPUs, its name. Each query is bounded in time."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from nlp_bench.programs import ask
 def cluster(launcher: str | None = None) -> str | None:
     """Return the name of the cluster whose scheduler answers here: that of `launcher`, or any; None where there is none.
 
-    Raises NoAnswerError for a scheduler that is there, but silent.
+    Raises NoAnswerError for a scheduler that is installed, but does not answer.
     """
     return scheduler.get_scheduler(launcher).detect() if launcher else scheduler.detected()[1]
 

@@ -1,4 +1,4 @@
-"""One model: the frozen shape and training parameters, and the free defaults beside them."""
+"""One model: the frozen shape and training parameters, and the defaults of the free ones."""
 
 from dataclasses import dataclass
 
@@ -101,7 +101,7 @@ class Training(TrainingOptions, Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class _Preferred(Checked):
-    """What a run uses when nothing else is asked for."""
+    """What a run uses where no option says otherwise."""
 
     nodes: int | None = None
     """Nodes of the job."""
@@ -129,7 +129,7 @@ class Layout(_Preferred):
 
 @dataclass(frozen=True, kw_only=True)
 class Defaults(_Preferred):
-    """What a run of a model uses when nothing else is asked for; free to optimise. None may be missing."""
+    """What a run of a model uses where no option says otherwise; free to optimise. None may be missing."""
 
     WHERE = "model.defaults"
 

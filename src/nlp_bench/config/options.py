@@ -1,4 +1,4 @@
-"""Options from dataclasses: a field says its names, its group and its value, its docstring is the help; each is defined once."""
+"""Options from dataclasses: a field has its names, its group and its value, its docstring is the help; each is defined once."""
 
 import argparse
 import ast
@@ -18,7 +18,7 @@ Container: TypeAlias = "argparse._ActionsContainer"  # noqa: SLF001  # the only 
 """A parser, or a group of one."""
 
 
-def option(  # noqa: PLR0913  # each word says one thing of the option
+def option(  # noqa: PLR0913  # each is one property of the option
     *names: str,
     group: str = "",
     read: Callable[[str], Any] | None = None,
@@ -29,12 +29,12 @@ def option(  # noqa: PLR0913  # each word says one thing of the option
     of_job: bool = False,
     default: Any = None,
 ) -> Any:
-    """Return a dataclass field that is an option too. Its value is None where nobody gave it, and `default` in a Checked record.
+    """Return a dataclass field that is an option too. Its value is None where it is not given, and `default` in a Checked record.
 
     `names` are the spellings, the first one is that of help and documentation (none: the field's own); `read` reads a value (by
-    default a word of `words`, else by the type: int a size, bool true or false, tuple words that are repeated, str the word
+    default one of `words`, else by the type: int a size, bool true or false, tuple a repeated option, str the text
     itself); `words` and `least` bound the value of a record; `metavar` shows its unit; `jube` is JUBE's parameter; an option
-    `of_job` says where and for how long a job runs, and nothing of what is trained. With MISSING as default a record needs a value.
+    `of_job` decides where and for how long a job runs, and nothing of what is trained. With MISSING as default a record needs a value.
     """
     return field(
         default=None,
@@ -63,7 +63,7 @@ def argument(metavar: str, *, default: Any = MISSING, **metadata: Any) -> Any:
     return field(default=default, metadata={"names": None, "metavar": metavar, **metadata})
 
 
-def taken(record: type, name: str, **metadata: Any) -> Any:
+def shared(record: type, name: str, **metadata: Any) -> Any:
     """Return a field of a subcommand that is the option of this name of `record`; without a docstring it has that one's."""
     (one,) = (one for one in fields(record) if one.name == name)
     return field(default=None, metadata={**one.metadata, "help": None, "from": record, **metadata})
@@ -80,18 +80,18 @@ def from_zero(default: Any = MISSING) -> Any:
 
 
 def within(least: float, most: float, unit: str, default: Any = MISSING) -> Any:
-    """Return a field of a Checked dataclass whose number, in `unit`, lies within what is plausible."""
+    """Return a field of a Checked dataclass whose number, in `unit`, is within a plausible range."""
     return field(default=default, metadata={"least": least, "most": most, "unit": unit})
 
 
 class Checked:
-    """A dataclass whose fields keep the rule that stands beside them: one of some words, or a range; whole numbers are above 0 without one."""
+    """A dataclass whose fields check the rule in their definition: one of some words, or a range; whole numbers without one are above 0."""
 
     WHERE: ClassVar[str]
     """The dotted name that errors begin with."""
 
     def __post_init__(self) -> None:
-        """Give options that nobody gave their default; raise UsageError for the first field that breaks its rule."""
+        """Set options that were not given to their default; raise UsageError for the first field that breaks its rule."""
         for one in fields(self):  # type: ignore[arg-type]  # of a dataclass
             held, name = getattr(self, one.name), f"{self.WHERE}.{one.name}"
             if held is None and (held := one.metadata.get("default")) is not None:
@@ -115,24 +115,24 @@ def spellings(record: type, name: str) -> tuple[str, ...]:
     return names or ("--" + name.replace("_", "-"),)
 
 
-def given(asked: object, kind: type) -> dict[str, Any]:
-    """Return the fields of `kind` for which `asked` has a value, by name."""
+def given(options: object, kind: type) -> dict[str, Any]:
+    """Return the fields of `kind` for which `options` has a value, by name."""
     names = (one.name for one in fields(kind))
-    return {name: value for name in names if (value := getattr(asked, name, None)) is not None}
+    return {name: value for name in names if (value := getattr(options, name, None)) is not None}
 
 
 def add_fields(container: Container, record: type, names: Iterable[str]) -> None:
-    """Add the options of these fields of `record`. `explain` adds their help, which nobody but --help pays for."""
+    """Add the options of these fields of `record`. `explain` adds their help, which only --help needs."""
     for one in fields(record):
         if one.name in names:
             if one.metadata["names"] is None:
-                container.add_argument(one.name, **_how(one))
+                container.add_argument(one.name, **_keywords(one))
             else:
-                container.add_argument(*spellings(record, one.name), dest=one.name, **_how(one))
+                container.add_argument(*spellings(record, one.name), dest=one.name, **_keywords(one))
 
 
-def _how(one: "Field[Any]") -> dict[str, Any]:
-    """Return how argparse reads a field; what is not given is None, and so is JUBE's word "default" for an option of a run."""
+def _keywords(one: "Field[Any]") -> dict[str, Any]:
+    """Return argparse's keywords for a field; what is not given is None, and so is JUBE's "default" for an option of a run."""
     kinds, metadata = {*get_args(one.type), one.type}, one.metadata
     read = metadata.get("read") or (Path if Path in kinds else size if int in kinds else None)
     is_unset, nargs, metavar = metadata.get("unset"), metadata.get("nargs"), metadata.get("metavar") or None
@@ -167,7 +167,7 @@ def explain(actions: "Iterable[argparse.Action]", record: type) -> None:
 
 
 def _help(text: str) -> str:
-    """Return a docstring as help: it begins small and has no full stop."""
+    """Return a docstring as help: it begins in lower case and has no full stop."""
     text = " ".join(text.split()).removesuffix(".").replace("%", "%%")
     return text[0].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 

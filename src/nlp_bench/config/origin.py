@@ -13,15 +13,13 @@ from nlp_bench.files import read_object, real
 from nlp_bench.programs import ask
 
 SNAPSHOT = "snapshot.json"
-"""What says in a copy of the code (`nlp-bench submit --snapshot-code`) which commit it is of."""
+"""File in a copy of the code (`nlp-bench submit --snapshot-code`) that states its commit."""
 
 
 def origin() -> Origin:
     """Return the version and the checkout's commit, marked "+changes" where tracked files differ from it; None for an installed package."""
     checkout = catalog.checkout()
-    if checkout and (
-        kept := read_object(checkout / SNAPSHOT)
-    ):  # its folder may lie in another commit's checkout by now
+    if checkout and (kept := read_object(checkout / SNAPSHOT)):  # its folder may be in another commit's checkout by now
         commit = kept.get("commit") if isinstance(kept.get("commit"), str) else None
     else:
         commit = commit_of(checkout) if checkout else None
@@ -40,7 +38,7 @@ def code_sha256(package: Path | None = None) -> str:
 
 
 def git(checkout: Path) -> tuple[str, ...]:
-    """Return git's first words for this very folder: not for one above it, nor for the one that GIT_DIR names, as in a hook."""
+    """Return git with options for this very folder: not for one above it, nor for the one that GIT_DIR names, as in a hook."""
     return ("git", "-C", str(checkout), f"--git-dir={checkout / '.git'}", f"--work-tree={checkout}")
 
 

@@ -1,6 +1,6 @@
-"""What a person asks for, on the command line or through JUBE's parameters: one field, one option, and its place in run.json.
+"""What the user requests, on the command line or by JUBE's parameters: one field, one option, and its place in run.json.
 
-The options stand in dataclasses by what they speak of. `Request` has all of them, None where nothing is asked, and the record of
+The options are in dataclasses by their subject. `Request` has all of them, None where not given, and the record of
 run.json with the same fields inherits them: `Parallel` those of ParallelOptions, `Tuning` those of TuningOptions, ... So a new option
 is one field here. Its annotation is that of the record. Where Megatron-LM or Slurm has a name for a thing, that name is the option's
 or one of its spellings.
@@ -29,7 +29,7 @@ SBATCH = (
     "--reservation", "--qos", "--constraint", "--exclude", "--nodelist", "--licenses", "--switches", "--begin",
     "--mail-type", "--mail-user",
 )  # fmt: skip
-"""Options of sbatch that are handed on as they are."""
+"""Options of sbatch that are passed on unchanged."""
 _spread = partial(option, group=SPREAD)
 _tuning = partial(option, group=TUNED)
 _frozen = partial(option, group=FROZEN, default=MISSING)
@@ -40,7 +40,7 @@ MAX_RETRIES = 10
 
 
 class _Launcher(OneOf):
-    """A reader of a launcher: one of ours, or of those that are installed. They are looked up when a word is read."""
+    """A reader of a launcher: a built-in one, or an installed one. They are looked up when a value is read."""
 
     def __init__(self) -> None:
         pass
@@ -53,7 +53,7 @@ class _Launcher(OneOf):
         return BUILT_IN
 
     def __call__(self, text: str) -> str:
-        """Return the word, or say which of ours there are."""
+        """Return the launcher, or raise an error that lists the built-in ones."""
         from nlp_bench.config.scheduler import scheduler_names  # noqa: PLC0415  # likewise
 
         return text if text not in self.words and text in scheduler_names() else super().__call__(text)
@@ -277,11 +277,11 @@ class RunOptions:
 class Request(
     SlurmOptions, LaunchOptions, ShapeOptions, TuningOptions, BatchOptions, ParallelOptions, TrainingOptions, RunOptions
 ):
-    """All choices of one run; None means: as the data files have it."""
+    """All options of one run; None means: as the data files have it."""
 
 
 def add_spellings(container: Container, names: Sequence[str]) -> None:
-    """Add to the options `names` of one group what else may be written for them."""
+    """Add the other spellings of the options `names` to their group."""
     if "data_path" in names:
         container.add_argument(
             "--mock-data", dest="data_path", action="store_const", const="mock", help="the same as --data-path mock"
@@ -293,12 +293,12 @@ def add_spellings(container: Container, names: Sequence[str]) -> None:
         )  # fmt: skip
     if "sbatch_args" in names:
         container.add_argument(
-            *SBATCH, dest="sbatch_args", action=_HandedOn, metavar="X", help="options of sbatch, handed on as they are"
+            *SBATCH, dest="sbatch_args", action=_PassedOn, metavar="X", help="options of sbatch, handed on as they are"
         )
 
 
-class _HandedOn(argparse.Action):
-    """Appends an option with its value to the words for sbatch."""
+class _PassedOn(argparse.Action):
+    """Appends an option with its value to the arguments for sbatch."""
 
     def __call__(
         self,
@@ -312,7 +312,7 @@ class _HandedOn(argparse.Action):
 
 
 def from_options(options: object) -> Request:
-    """Return what the options of a subcommand ask for; a field that it has no option for is not given."""
+    """Return the request of a subcommand's options; a field that it has no option for is not given."""
     values: dict[str, Any] = {field.name: getattr(options, field.name, None) for field in fields(Request)}
     for name in ("sbatch_args", "srun_args"):  # JUBE passes "default" on
         values[name] = tuple(word for word in values[name] or () if word not in {"", *UNSET}) or None
@@ -320,7 +320,7 @@ def from_options(options: object) -> Request:
 
 
 def read_request(words: Sequence[str]) -> Request:
-    """Return what `words`, the options of one run, ask for."""
+    """Return the request of `words`, the options of one run."""
     parser = argparse.ArgumentParser()
     add_fields(parser, Request, [field.name for field in fields(Request)])
     return from_options(parser.parse_args(words))

@@ -96,19 +96,19 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
 
 
 def for_another_job(run: Run, request: Request) -> Run:
-    """Return a recorded run with the options of `request` that concern its job alone: what is trained stays as it was.
+    """Return a recorded run with the options of `request` that concern its job alone: what is trained does not change.
 
-    Raises UsageError for any other option, and where the partition cannot give what is asked for.
+    Raises UsageError for any other option, and where the partition cannot grant them.
     """
-    asked = given(request, Request)
+    chosen = given(request, Request)
     of_job = [one.name for one in fields(Request) if one.metadata["of_job"]]
-    if other := next((name for name in asked if name not in of_job), None):
+    if other := next((name for name in chosen if name not in of_job), None):
         allowed = " ".join(spellings(Request, name)[0] for name in of_job)
         raise UsageError(
             f"--run: a run.json is resolved already, it takes no {spellings(Request, other)[0]}; leave one of the two out "
             f"(of its job may be said anew: {allowed})"
         )
-    if not asked:
+    if not chosen:
         return run
     launch = replace(run.launch, **_launch(request, run.launch.launcher))
     changed = replace(run, nonce=request.nonce or run.nonce, launch=launch, system=_with_slurm(request, run.system))
@@ -148,36 +148,36 @@ def _launcher(request: Request, system: System, cluster: str | None, *, ask_sche
 
 
 def _architecture(request: Request, shape: Architecture) -> Architecture:
-    asked = given(request, ShapeOptions)
-    width = shape.ffn_hidden_size * asked.get("hidden_size", shape.hidden_size) // shape.hidden_size
-    return replace(shape, ffn_hidden_size=width, **asked)
+    chosen = given(request, ShapeOptions)
+    width = shape.ffn_hidden_size * chosen.get("hidden_size", shape.hidden_size) // shape.hidden_size
+    return replace(shape, ffn_hidden_size=width, **chosen)
 
 
 def _training(request: Request, training: Training) -> Training:
-    asked = given(request, TrainingOptions)
-    interval = min(training.log_interval, asked.get("iterations", training.iterations))
-    return replace(training, **{"log_interval": interval} | asked)
+    chosen = given(request, TrainingOptions)
+    interval = min(training.log_interval, chosen.get("iterations", training.iterations))
+    return replace(training, **{"log_interval": interval} | chosen)
 
 
 def _tuning(request: Request, training: Training) -> Tuning:
-    asked = given(request, TuningOptions)
-    if asked.get("num_virtual_stages_per_pipeline_rank") == 1:
-        del asked["num_virtual_stages_per_pipeline_rank"]
-    if training.recompute == "full":  # each layer alone: what Megatron-LM's scripts ask for
-        asked = {"recompute_method": "uniform", "recompute_num_layers": 1} | asked
-    if asked.get("trainer") == "megatron-lm":
-        asked |= upstream()
-    return Tuning(**asked | {"train_args": anchored(asked.get("train_args", ()))})
+    chosen = given(request, TuningOptions)
+    if chosen.get("num_virtual_stages_per_pipeline_rank") == 1:
+        del chosen["num_virtual_stages_per_pipeline_rank"]
+    if training.recompute == "full":  # each layer alone, as in Megatron-LM's scripts
+        chosen = {"recompute_method": "uniform", "recompute_num_layers": 1} | chosen
+    if chosen.get("trainer") == "megatron-lm":
+        chosen |= upstream()
+    return Tuning(**chosen | {"train_args": anchored(chosen.get("train_args", ()))})
 
 
 def _launch(request: Request, launcher: str) -> dict[str, Any]:
-    """Return what is asked for the start of the job; this machine has no queue."""
-    asked = given(request, LaunchOptions) | {"launcher": launcher}
-    return asked if launcher != LOCAL else asked | {"queue": "", "account": ""}
+    """Return the options of the start of the job; this machine has no queue."""
+    chosen = given(request, LaunchOptions) | {"launcher": launcher}
+    return chosen if launcher != LOCAL else chosen | {"queue": "", "account": ""}
 
 
 def _deviations(model: Model, used: Architecture) -> tuple[str, ...]:
-    """Return what differs from the model that nlp-bench ships under this name."""
+    """Return the differences from the model that nlp-bench ships under this name."""
     try:
         shipped = catalog.load_model(model.name, is_shipped=True)
     except UsageError:
@@ -191,10 +191,10 @@ def _deviations(model: Model, used: Architecture) -> tuple[str, ...]:
 
 def _batch(request: Request, layout: Layout, parallel: Parallel, shape: Architecture) -> Batch:
     """Derive GAS from the global batch or the reverse; both given must agree: global = dp * micro * GAS."""
-    asked, replicas = given(request, BatchOptions), parallel.data
-    known: dict[str, Any] = {**vars(layout), **asked}
+    chosen, replicas = given(request, BatchOptions), parallel.data
+    known: dict[str, Any] = {**vars(layout), **chosen}
     micro = known["micro_batch_size"]
-    gas, total = asked.get("gradient_accumulation_steps"), asked.get("global_batch_size")
+    gas, total = chosen.get("gradient_accumulation_steps"), chosen.get("global_batch_size")
     if total is None:
         total = replicas * micro * known["gradient_accumulation_steps"]
     elif total % (replicas * micro):
@@ -228,11 +228,11 @@ def _unshared(parallel: Parallel, total: int, micro: int) -> UsageError:
 
 
 def _with_slurm(request: Request, system: System) -> System:
-    """Return `system` with what is asked of Slurm in place of its own, further words behind its own."""
-    asked = given(request, SlurmOptions)
-    longer = {name: getattr(system.slurm, name) + value for name, value in asked.items() if isinstance(value, tuple)}
+    """Return `system` with the requested options of Slurm in place of its own, further arguments after its own."""
+    chosen = given(request, SlurmOptions)
+    longer = {name: getattr(system.slurm, name) + value for name, value in chosen.items() if isinstance(value, tuple)}
     container = replace(system.container, image=request.container_image or system.container.image)
-    return replace(system, slurm=replace(system.slurm, **asked | longer), container=container)
+    return replace(system, slurm=replace(system.slurm, **chosen | longer), container=container)
 
 
 def _data(request: Request) -> Data:
@@ -301,7 +301,7 @@ def apply_tags(request: Request, tags: list[str]) -> Request:
             kinds["system"].append(tag)
         elif tag == UPSTREAM:
             kinds["trainer"].append("megatron-lm")
-        elif tag != REHEARSE:  # it says what is done with the run, not which one
+        elif tag != REHEARSE:  # it decides what is done with the run, not which one
             raise UsageError(
                 f"tag: {tag!r} is unknown{nearest(tag, [*models, *systems, *launchers, UPSTREAM, REHEARSE])}"
             )
@@ -322,8 +322,8 @@ REFERENCE = "juwels-booster"
 def for_rehearsal(request: Request) -> Request:
     """Return `request` with the machine that it is rehearsed for; the launcher follows from it.
 
-    A named system stays. Otherwise it is the machine that we are on, and the reference machine where we are on none that
-    a file describes and the model needs more than one node. Raises UsageError for a Slurm that no file describes.
+    A named system stays. Otherwise it is this machine, or the reference machine where no file describes this one
+    and the model needs more than one node. Raises UsageError for a Slurm that no file describes.
     """
     if request.system is not None or request.launcher == "local":
         return request

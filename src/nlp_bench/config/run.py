@@ -26,7 +26,7 @@ from nlp_bench.layout.rules import Sizes, asked_sizes, multiple
 
 @dataclass(frozen=True, kw_only=True)
 class Limits(LimitOptions, Checked):
-    """Bounds of one run; each has a default that a benchmark run does not meet."""
+    """Bounds of one run; each has a default that a benchmark run does not reach."""
 
     WHERE = "limits"
 
@@ -47,7 +47,7 @@ class Limits(LimitOptions, Checked):
     def silence_s(self, interval_s: float, *, has_pauses: bool) -> float:
         """Return the silence of a log, in seconds, that is no stall yet where its lines are `interval_s` apart.
 
-        `has_pauses`: at the start, behind the last line and around checkpoints. Infinity where nothing is taken for a stall.
+        `has_pauses`: at the start, after the last line and around checkpoints. Infinity where nothing counts as a stall.
         """
         if not self.stall_factor:
             return math.inf
@@ -55,10 +55,10 @@ class Limits(LimitOptions, Checked):
         return max(usual_s, self.stall_start_s) if has_pauses else usual_s
 
 
-NO_WORDS = ("trainer", "megatron_lm_repo", "megatron_lm_commit", "train_args", "sequence_parallel")
-"""Fields that are no argument of the same name."""
+NOT_ARGUMENTS = ("trainer", "megatron_lm_repo", "megatron_lm_commit", "train_args", "sequence_parallel")
+"""Fields that are not an argument of the trainer of the same name."""
 FILES = ("--vocab-file", "--merge-file", "--tokenizer-model", "--load")
-"""Words of train_args whose value is read."""
+"""Options in train_args whose value is a file that is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Tuning(TuningOptions, Checked):
     megatron_lm_repo: str = ""
     """Of trainer megatron-lm: the folder of the checkout."""
     megatron_lm_commit: str = ""
-    """Its commit, "+changes" behind it where it was not clean."""
+    """Its commit, with "+changes" where it was not clean."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,10 +82,10 @@ class Tuning(TuningOptions, Checked):
             raise UsageError("tuning.overlap_param_gather: needs use_distributed_optimizer and overlap_grad_reduce")
 
     def words(self) -> list[str]:
-        """Return the trainer's words for what is not its default."""
+        """Return the trainer's arguments for what is not its default."""
         found: list[str] = []
         for name, value in vars(self).items():
-            if name in NO_WORDS or value in (None, False, "auto", ()):
+            if name in NOT_ARGUMENTS or value in (None, False, "auto", ()):
                 continue
             values = value if isinstance(value, tuple) else () if value is True else (str(value),)
             found += ["--" + name.replace("_", "-"), *values]
@@ -93,7 +93,7 @@ class Tuning(TuningOptions, Checked):
 
 
 def anchored(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `words` with the files that they name from here made absolute: the ranks start in the run's folder."""
+    """Return `words` with the paths of files made absolute: the ranks start in the run's folder."""
     found: list[str] = []
     for place, word in enumerate(words):
         option, equals, value = word.partition("=")
@@ -107,7 +107,7 @@ def anchored(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 DERIVED = {"parallel": ("num_gpus", "data")}
-"""Of run.json what is derived: written for readers, not read."""
+"""Fields of run.json that are derived: written for readers, not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +117,9 @@ class Origin:
     version: str
     """Its version."""
     commit: str | None
-    """Its commit, "+changes" behind it where the checkout was not clean; None outside a checkout."""
+    """Its commit, with "+changes" where the checkout was not clean; None outside a checkout."""
     code_sha256: str | None = None
-    """One hash over all its Python files; None in a run.json of before it was kept."""
+    """One hash over all its Python files; None in an older run.json."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,13 +201,13 @@ class Data:
     cache: str
     """Folder of the dataset's index cache."""
     invented: bool = False
-    """Whether it is the corpus of `nlp-bench data`, which stands for any text."""
+    """Whether it is the corpus of `nlp-bench data`, used where no text is given."""
     blend: tuple[str, ...] = ()
-    """Of a blend the words of --data-path: prefixes, or weights and prefixes in turn."""
+    """Of a blend the values of --data-path: prefixes, or weights and prefixes in turn."""
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of --data-path; none for mock data."""
+        """The values of --data-path; none for mock data."""
         return self.blend or ((self.path,) if self.path else ())
 
 
@@ -238,7 +238,7 @@ class Run:
     limits: Limits = field(default_factory=Limits)
     """How long anything may take, and how often it is tried."""
     nonce: str | None = None
-    """Text of the buyer's, which the training's log must begin with; None where nobody asked for one."""
+    """Text of the buyer's, which the training's log must begin with; None where none was requested."""
     deviations: tuple[str, ...] = ()
     """Frozen parameters that were changed: such a run is not the benchmark."""
 
@@ -248,7 +248,7 @@ class Run:
 
     @property
     def sizes(self) -> Sizes:
-        """Everything that the rules of a legal layout look at."""
+        """Everything that the rules of a legal layout check."""
         parallel, tuning = self.parallel, self.tuning
         shape = model_shape(self.model.family, self.model.architecture)
         return Sizes(
@@ -288,7 +288,7 @@ def read_run(path: Path) -> Run:
     del record["schema"]
     for part, keys in DERIVED.items():
         given = record.get(part)
-        if isinstance(given, dict):  # what is missing or of another kind is named by build
+        if isinstance(given, dict):  # missing fields and other types are errors of `build`
             record[part] = {key: value for key, value in given.items() if key not in keys}
     return build(Run, record, "run")
 

@@ -1,4 +1,4 @@
-"""What nlp-bench asks of a scheduler, and which schedulers there are.
+"""The interface to a scheduler, and which schedulers there are.
 
 A scheduler is one module with one subclass of `Scheduler`: a file NAME.py of launch/scheduler, or named by an entry point of the group
 `nlp_bench.schedulers` of any installed package. The class itself, with nothing overridden, is a machine without a scheduler.
@@ -38,17 +38,17 @@ GROUP = "nlp_bench.schedulers"
 """The entry points of other packages: toy = my_package.toy:Toy."""
 ASK_TIMEOUT_S = 20
 PATIENCE_S = 120
-"""Seconds for which a scheduler that does not answer is asked again before a command gives up."""
+"""Seconds for which a query of a scheduler that does not answer is repeated before a command gives up."""
 
 Found = TypeVar("Found")
 
 
 class NoAnswerError(UsageError):
-    """A program is there, but it did not answer in time."""
+    """A program is installed, but it did not answer in time."""
 
 
 class SilentError(NlpBenchError):
-    """The scheduler could not be asked; nothing is known."""
+    """The scheduler did not answer; nothing is known."""
 
 
 class UnsureError(NlpBenchError):
@@ -56,18 +56,18 @@ class UnsureError(NlpBenchError):
 
 
 class State(Enum):
-    """What a job does."""
+    """The state of a job."""
 
     WAITING = "waiting"
     RUNNING = "running"
     ENDING = "ending"
-    """It is being taken down; its script may still run."""
+    """It is being ended; its script may still run."""
     ENDED = "ended"
-    """The job's `outcome` says how; without one its exit status does."""
+    """The job's `outcome` has how; without one its exit status."""
     GONE = "gone"
     """The scheduler answers, but no longer knows the job."""
     UNKNOWN = "unknown"
-    """A word of the scheduler that its module does not know."""
+    """A state of the scheduler that its module does not know."""
 
 
 ACTIVE = (State.WAITING, State.RUNNING, State.ENDING)
@@ -75,36 +75,36 @@ ACTIVE = (State.WAITING, State.RUNNING, State.ENDING)
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a scheduler says of one job."""
+    """The scheduler's record of one job."""
 
     state: State
-    """What it does."""
+    """Its state."""
     word: str = ""
-    """The scheduler's own word for that."""
+    """The scheduler's own name for that."""
     reason: str = ""
-    """Why it waits or ended, in the scheduler's word."""
+    """Why it waits or ended, as the scheduler names it."""
     outcome: Outcome | None = None
-    """How it ended, where the state tells."""
+    """How it ended, where the state shows it."""
     reason_outcome: Outcome | None = None
-    """How it is ending, where the reason tells."""
+    """How it is ending, where the reason shows it."""
     exit_status: int | None = None
-    """Exit status of the job script; None while it runs, and where the scheduler's own numbers stand in its place."""
+    """Exit status of the job script; None while it runs, and where the scheduler replaces it by numbers of its own."""
     exit_code: str = ""
     """The scheduler's spelling of it."""
     fault: tuple[Outcome, Reason] | None = None
     """What the exit code means where no program of ours can have left it."""
     is_memory_suspect: bool = False
-    """Whether a kill without a word is mostly for lack of memory."""
+    """Whether a kill without a message is mostly for lack of memory."""
     job_id: str = ""
     """Its number."""
     source: str = ""
-    """Which command said so."""
+    """The command that reported it."""
     restarts: int = 0
-    """How often it was requeued and began anew."""
+    """How often it was requeued and restarted."""
     suspended_s: float | None = None
-    """Seconds that it was suspended; None where the scheduler does not tell."""
+    """Seconds that it was suspended; None where the scheduler does not report it."""
     comment: str = ""
-    """The comment that it carries; empty where it is not known any more."""
+    """Its comment; empty where it is no longer known."""
     work_dir: str = ""
     """The folder that it was submitted from; likewise."""
     submitted: dt.datetime | None = None
@@ -112,7 +112,7 @@ class Job:
     node_name: str = ""
     """The node on which its script runs; likewise."""
     remedy: str = ""
-    """What only a person can do for it to go on, with the command."""
+    """What only the user can do for it to go on, with the command."""
 
     def record(self) -> dict[str, Any]:
         """Return it for outcome.json."""
@@ -129,14 +129,14 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """The job that this process is part of, as its environment tells."""
+    """The job that this process is part of, by its environment."""
 
     job_id: str
     """Its number."""
     restarts: int = 0
-    """How often it had begun anew before."""
+    """How often it was restarted before."""
     node_name: str = ""
-    """The scheduler's name of this node; empty where it does not tell."""
+    """The scheduler's name of this node; empty where it is not known."""
     node: int = 0
     """Number of this node in the job."""
     num_nodes: str = ""
@@ -144,26 +144,26 @@ class Allocation:
 
 
 class Scheduler:
-    """A scheduler; as it stands, a machine without one."""
+    """A scheduler; this base class is a machine without one."""
 
     name = LOCAL
     """As in `launcher` of system files and as a tag."""
     title = "this machine"
-    """For a person."""
+    """Its name in messages."""
     absent = ""
     """What to do where it does not answer."""
     job_id = re.compile(r"[0-9]+")
-    """How its jobs are named: such a word is handed to its commands, and printed behind "Submitted batch job"."""
+    """Pattern of its job numbers, as its commands take them and as they follow "Submitted batch job"."""
     path_patterns = ""
-    """Signs that it takes for a pattern in the path of a log."""
+    """Characters that it takes for a pattern in the path of a log."""
     job_variables = re.compile(r"(?!)")
     """Variables that it sets in a job, or that change a submission."""
     question_variables = re.compile(r"(?!)")
     """Variables that change the answers of its other commands."""
     connection: tuple[str, ...] = ()
-    """Variables of these kinds that say which scheduler is meant and who asks: they always stay."""
+    """Variables of these kinds that select the scheduler and the user: they are always kept."""
     gpu_variables: tuple[str, ...] = ()
-    """Variables that tell which GPUs a task has."""
+    """Variables with the GPUs of a task."""
     gpu_remedy = ""
     """How a job gets all GPUs of its nodes."""
     no_nodes = "no list of nodes"
@@ -175,39 +175,39 @@ class Scheduler:
     job_id_variable, restarts_variable = "NLP_BENCH_JOB_ID", "NLP_BENCH_RESTARTS"
     """Variables of the job script."""
     in_own_allocation: Mapping[str, str] = {}
-    """Variables with which a script may start the ranks inside an allocation that a person holds."""
+    """Variables with which a script may start the ranks inside an allocation of the user's."""
     memory_limit: "re.Pattern[str] | None" = None
-    """Its words in the log when it killed a job for its memory."""
+    """Its message in the log when it killed a job for its memory."""
     queues_command = lost_nodes_command = ""
-    """What shows the queues, and why nodes are down."""
+    """Commands that show the queues, and why nodes are down."""
 
     def detect(self) -> str | None:
         """Return the name of the cluster that answers here, None where there is none. Raises NoAnswerError for one that is silent."""
         return None
 
     def check_options(self, settings: "Slurm") -> None:
-        """Raise UsageError for further options of a job that would change what submission, log or outcome rest on."""
+        """Raise UsageError for further options of a job that would change what submission, log or outcome depend on."""
 
     def check_limits(self, run: "Run") -> None:
-        """Raise UsageError where its queue cannot give what `run` asks for; silent where it does not tell."""
+        """Raise UsageError where its queue cannot grant what `run` requests; nothing where that is not known."""
 
     def tokens(self, run: "Run") -> dict[str, list[str]]:
-        """Return the template's tokens of `directive` lines: each with its values, none where the line is to go."""
+        """Return the template's tokens of `directive` lines: each with its values, none where the line is to be removed."""
         del run
         return {}
 
     def header(self, run: "Run") -> list[str]:
-        """Return lines to stand below the script's first one, of a scheduler for which the template has none."""
+        """Return lines to follow the script's first one, of a scheduler for which the template has none."""
         del run
         return []
 
     def starter(self, run: "Run") -> list[str]:
-        """Return the words that start a command once on each node of the job; none where it simply runs here."""
+        """Return the command that starts another one once on each node of the job; empty where that simply runs here."""
         del run
         return []
 
     def one_by_one(self, run: "Run") -> "Run":
-        """Return `run` so that its jobs, all under its job's name, are started one after the other."""
+        """Return `run` changed so that its jobs, all of its job's name, start one after the other."""
         del run
         raise UsageError(f"--chain: {self.title} has no way to start jobs one after the other; submit one job")
 
@@ -222,7 +222,7 @@ class Scheduler:
         return ["127.0.0.1"]
 
     def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:
-        """Hand `script` over, from its folder, and return the job's number. `lock` is a descriptor to be inherited by what is started.
+        """Submit `script`, from its folder, and return the job's number. `lock` is a descriptor to be inherited by what is started.
 
         The job must be found by its `comment` afterwards. Raises UnsureError where it is not known whether there is a job now,
         another NlpBenchError where there is none.
@@ -230,17 +230,17 @@ class Scheduler:
         raise NotImplementedError
 
     def query(self, job_id: str, *, timeout_s: float = ASK_TIMEOUT_S) -> Job | None:
-        """Return what it says of a job; None where it cannot be asked at present."""
+        """Return its record of a job; None where it does not answer at present."""
         del job_id, timeout_s
         return None
 
     def is_queued(self, job_id: str) -> bool | None:
-        """Whether its queue lists the job as waiting or running, asked where `query` gave a State.UNKNOWN; None: cannot be asked."""
+        """Whether its queue lists the job as waiting or running, used where `query` gave a State.UNKNOWN; None: no answer."""
         del job_id
         return None
 
     def jobs(self, *, ended: bool) -> list[tuple[str, str]]:
-        """Return number and comment of this user's jobs, the oldest first; with `ended` also of those that have, as far as they are known.
+        """Return number and comment of this user's jobs, the oldest first; with `ended` also of those that have ended, as far as they are known.
 
         Raises SilentError where it does not answer: that is not "none".
         """
@@ -251,16 +251,16 @@ class Scheduler:
         """Take jobs out of the queue; a scheduler that does not answer is no error: they would end by themselves."""
 
     def commands(self, job_ids: list[str]) -> tuple[str, str]:
-        """Return what a person types to see the last of `job_ids`, and to end them all."""
+        """Return the commands to show the last of `job_ids`, and to end them all."""
         raise NotImplementedError
 
     def why_not_started(self, errors: str) -> Reason | None:
-        """Return why the starter began nothing, from the job's stderr; None where that does not tell."""
+        """Return why the starter started nothing, from the job's stderr; None where that does not say."""
         del errors
         return None
 
     def says_requeued(self, notice: str, error: str) -> bool:
-        """Whether its notice or the first error in the log says that the job waits again."""
+        """Whether its notice or the first error in the log says that the job was requeued."""
         del notice, error
         return False
 
@@ -271,7 +271,7 @@ def patiently(scheduler: Scheduler, question: Callable[[], Found]) -> Found:
     while True:
         try:
             return question()
-        except SilentError as error:  # noqa: PERF203  # each question may be the last
+        except SilentError as error:  # noqa: PERF203  # each query may be the last
             if time.monotonic() + pause_s > end:
                 raise
             said = f"{scheduler.title} does not answer ({error}); asking again in {pause_s:.0f} s"
@@ -292,7 +292,7 @@ def get_scheduler(name: str) -> Scheduler:
 
 
 def scheduler_names() -> tuple[str, ...]:
-    """Return the names of all schedulers that are installed, those of ours first."""
+    """Return the names of all schedulers that are installed, the built-in ones first."""
     return (*BUILT_IN, *_plugins())
 
 

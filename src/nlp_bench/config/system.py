@@ -230,7 +230,7 @@ class System(Checked):
             )
 
     def layout_of(self, model: Model) -> Layout:
-        """Return the layout of a run for which nothing is asked: this machine's for the model, else the model's own."""
+        """Return the layout of a run without options: this machine's for the model, else the model's own."""
         own = self.layout.get(model.name, Layout())
         return replace(
             own, **{name: value for name, value in vars(model.defaults).items() if getattr(own, name) is None}
@@ -238,7 +238,7 @@ class System(Checked):
 
 
 def is_inherited(name: str, value: str) -> bool:
-    """Return whether the file keeps the variable's name only: its value comes from the environment of whoever submits."""
+    """Return whether the file has the variable's name only: its value comes from the environment of the submission."""
     return value in {f"${name}", f"${{{name}}}"}
 
 

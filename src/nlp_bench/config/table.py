@@ -68,15 +68,15 @@ def build(kind: type[Record], table: dict[str, Any], where: str) -> Record:
 
 
 def check_types(kind: type[Any], record: dict[str, Any], where: str) -> None:
-    """Refuse a record of somebody else's whose fields, as far as they are there, have other types than those of `kind`.
+    """Refuse an untrusted record whose fields have other types than those of `kind`.
 
-    Nothing is built, and keys that are missing or unknown are none of its business. Raises UsageError naming the field.
+    Nothing is built, and keys that are missing or unknown are ignored. Raises UsageError naming the field.
     """
     hints = _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
     for name in hints.keys() & record.keys():
         hint, value = hints[name], record[name]
         records = [one for one in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(one)]
-        is_table = typing.get_origin(hint) is dict  # of records by name: it is read by nobody who measures
+        is_table = typing.get_origin(hint) is dict  # of records by name: no measurement reads it
         if records and isinstance(value, dict) and not is_table:
             check_types(typing.cast("type[Any]", records[0]), value, f"{where}.{name}")
         elif value is not None and not (is_table and isinstance(value, dict)):
@@ -154,7 +154,7 @@ def file_name(field: str, value: str) -> None:
 
 
 def nonce(field: str, value: str | None) -> None:
-    """Refuse a nonce that could not stand in a line of a log and in a command as it is; `none` there means that there is none."""
+    """Refuse a nonce that could not be written unchanged in a line of a log and in a command; `none` there means that there is none."""
     if value is not None and (not NONCE.fullmatch(value) or value == "none"):
         raise UsageError(
             f"{field}: {value[:140]!r} is no nonce: 1 to 128 letters, digits and . _ : + = / @ - (and not the word none); "

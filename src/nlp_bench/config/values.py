@@ -1,4 +1,4 @@
-"""What people write as the value of an option: counts, sizes, times, words. One reader each; its error shows the forms it takes.
+"""Readers of the values of options: counts, sizes, times, words. The error of each shows the forms that it accepts.
 
 The readers raise `argparse.ArgumentTypeError`, to which the parser adds the option.
 """
@@ -13,11 +13,11 @@ from typing import Any
 from nlp_bench.errors import nearest
 
 UNSET = ("default",)
-"""The word by which JUBE's parameters say: as the data files have it."""
+"""The value by which JUBE's parameters mean: as in the data files."""
 MAX_COUNT = 10**18
-"""No training has more tokens; whole numbers above have no exact place in the arithmetic."""
+"""No training has more tokens; whole numbers above are not exact in the arithmetic."""
 MAX_SIZE = 10**9 - 1
-"""More nodes, samples or layers are a slip, and products of such sizes would not fit into 64 bits."""
+"""More nodes, samples or layers are a typing error, and products of such sizes would not fit into 64 bits."""
 FACTORS = {
     "": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
 }  # fmt: skip
@@ -164,7 +164,7 @@ class OneOf:
         self.words = words
 
     def __call__(self, text: str) -> str:
-        """Return the word, or say which there are."""
+        """Return the word, or raise an error that lists them."""
         if text not in self.words:
             near = nearest(text, list(self.words), listed=False)
             raise argparse.ArgumentTypeError(f"{text[:40]!r} is not one of {', '.join(self.words)}{near}")
@@ -173,10 +173,10 @@ class OneOf:
 
 @dataclass(frozen=True)
 class UnlessDefault:
-    """A reader of what JUBE passes on for each of its parameters: None where that is the word "default"."""
+    """A reader of the value that JUBE passes for each of its parameters: None where that is "default"."""
 
     read: Callable[[str], Any]
-    """How any other word is read."""
+    """The reader of any other value."""
 
     def __call__(self, text: str) -> Any:
         """Return the value, or None."""

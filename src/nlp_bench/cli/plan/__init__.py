@@ -1,4 +1,4 @@
-"""`nlp-bench plan`: its options, and the question that they ask."""
+"""`nlp-bench plan`: its options, and the problem that they describe."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nlp_bench.cli.options import ASKED, ConstantsOption, form, overwriting, refuse_to_replace
 from nlp_bench.cli.parser import Command
-from nlp_bench.config.options import flag, taken, value
+from nlp_bench.config.options import flag, shared, value
 from nlp_bench.config.request import (
     RECOMPUTE,
     BatchOptions,
@@ -45,16 +45,16 @@ class Plan(Command, ConstantsOption):
   nlp-bench plan --model 175 --system juwels-booster --emit-jube sweep.yaml && jube run sweep.yaml
   nlp-bench plan --model-size auto --days 5 --tokens 300B --nodes 20 --system dgx-a100"""
 
-    model: str | None = taken(RunOptions, "model", group=ASKED)
+    model: str | None = shared(RunOptions, "model", group=ASKED)
     """File of benchmark/models (175, 13, llama_8b), or a path."""
-    system: str | None = taken(RunOptions, "system", group=ASKED)
-    nodes: int | None = taken(ParallelOptions, "nodes", group=ASKED)
+    system: str | None = shared(RunOptions, "system", group=ASKED)
+    nodes: int | None = shared(ParallelOptions, "nodes", group=ASKED)
     """Nodes of the job (default: the model's); with --time the most."""
-    gpus_per_node: int | None = taken(ParallelOptions, "gpus_per_node", group=ASKED)
+    gpus_per_node: int | None = shared(ParallelOptions, "gpus_per_node", group=ASKED)
     """GPUs of each (default: the system's)."""
-    global_batch_size: int | None = taken(BatchOptions, "global_batch_size", group=ASKED)
+    global_batch_size: int | None = shared(BatchOptions, "global_batch_size", group=ASKED)
     """Samples of an iteration (default: the benchmark's; it stays fixed)."""
-    sequence_length: int | None = taken(ShapeOptions, "sequence_length", group=ASKED)
+    sequence_length: int | None = shared(ShapeOptions, "sequence_length", group=ASKED)
     """Tokens of a sample (frozen by the rules); 2048 or 2Ki."""
     precision: str | None = value(metavar="WORD", group=ASKED)
     """bf16, fp16, fp8, mxfp8, nvfp4, ... (default: the model's)."""
@@ -62,24 +62,24 @@ class Plan(Command, ConstantsOption):
     """Tokens of the training: 20M (default), 300B, 1.5T."""
     learn: tuple[Path, ...] = value(nargs="+", read=Path, default=(), metavar="RESULTS", group=ASKED)
     """Correct the constants by measured runs of this machine."""
-    tensor: int | None = taken(ParallelOptions, "tensor", group=HELD)
-    pipeline: int | None = taken(ParallelOptions, "pipeline", group=HELD)
-    context: int | None = taken(ParallelOptions, "context", group=HELD)
-    num_virtual_stages_per_pipeline_rank: int | None = taken(
+    tensor: int | None = shared(ParallelOptions, "tensor", group=HELD)
+    pipeline: int | None = shared(ParallelOptions, "pipeline", group=HELD)
+    context: int | None = shared(ParallelOptions, "context", group=HELD)
+    num_virtual_stages_per_pipeline_rank: int | None = shared(
         TuningOptions, "num_virtual_stages_per_pipeline_rank", group=HELD
     )
     """Interleaved schedule: virtual stages of each pipeline rank, 1 for none."""
-    decoder_first_pipeline_num_layers: int | None = taken(
+    decoder_first_pipeline_num_layers: int | None = shared(
         TuningOptions, "decoder_first_pipeline_num_layers", group=HELD
     )
-    decoder_last_pipeline_num_layers: int | None = taken(TuningOptions, "decoder_last_pipeline_num_layers", group=HELD)
-    micro_batch_size: int | None = taken(BatchOptions, "micro_batch_size", group=HELD)
-    gradient_accumulation_steps: int | None = taken(BatchOptions, "gradient_accumulation_steps", group=HELD)
-    sequence_parallel: bool | None = taken(TuningOptions, "sequence_parallel", group=HELD)
-    use_distributed_optimizer: bool | None = taken(TuningOptions, "use_distributed_optimizer", group=HELD)
-    overlap_grad_reduce: bool | None = taken(TuningOptions, "overlap_grad_reduce", group=HELD)
-    overlap_param_gather: bool | None = taken(TuningOptions, "overlap_param_gather", group=HELD)
-    recompute: str | None = taken(TrainingOptions, "recompute", read=OneOf(*RECOMPUTE, "any"), group=HELD)
+    decoder_last_pipeline_num_layers: int | None = shared(TuningOptions, "decoder_last_pipeline_num_layers", group=HELD)
+    micro_batch_size: int | None = shared(BatchOptions, "micro_batch_size", group=HELD)
+    gradient_accumulation_steps: int | None = shared(BatchOptions, "gradient_accumulation_steps", group=HELD)
+    sequence_parallel: bool | None = shared(TuningOptions, "sequence_parallel", group=HELD)
+    use_distributed_optimizer: bool | None = shared(TuningOptions, "use_distributed_optimizer", group=HELD)
+    overlap_grad_reduce: bool | None = shared(TuningOptions, "overlap_grad_reduce", group=HELD)
+    overlap_param_gather: bool | None = shared(TuningOptions, "overlap_param_gather", group=HELD)
+    recompute: str | None = shared(TrainingOptions, "recompute", read=OneOf(*RECOMPUTE, "any"), group=HELD)
     """none, selective, full, or any to search all three."""
     why: bool = flag(group=OTHERS)
     """Explain one configuration: the published one, changed by what is held fixed."""
@@ -165,7 +165,7 @@ class Plan(Command, ConstantsOption):
             )
 
     def on(self) -> "System":
-        """Return the system that the options name, or that this machine is."""
+        """Return the system that the options name, or this machine's."""
         from nlp_bench.config import catalog
 
         if self.system is not None:
@@ -175,7 +175,7 @@ class Plan(Command, ConstantsOption):
         return resolve_system(Request())
 
     def problem(self, model: "Model", system: "System", constants: "Constants") -> "Problem":
-        """Return the question about one model."""
+        """Return the problem for one model."""
         from nlp_bench.measure.throughput import REPORT_TOKENS
         from nlp_bench.plan.problem import OPTIONS, Fixed, make_problem
 

@@ -1,4 +1,4 @@
-"""A bid sheet as text, markdown, HTML or JSON. "predicted" or "published" stands at every figure."""
+"""A bid sheet as text, markdown, HTML or JSON. Every figure is marked "predicted" or "published"."""
 
 import textwrap
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from nlp_bench.show.page import page as html_page
 from nlp_bench.show.table import Column, as_markdown, facts, json_text, table_of
 
 WIDTH = 110
-"""Letters of a line on a terminal."""
+"""Columns of a line on a terminal."""
 MOST_SHARES = 5
 PROOF = "with rehearse in place of submit the same line rehearses the job without a GPU"
 SIGNATURES = ("For the bidder", "For the buyer")
@@ -32,11 +32,11 @@ main, footer { max-width: 60rem; }
   .sign { margin-top: 1.6rem; } footer { display: none; }
 }
 """
-"""On top of the style sheet of the reports."""
+"""Added to the style sheet of the reports."""
 
 
 def title(bid: Bid) -> str:
-    """Return what the sheet is about."""
+    """Return the title of the sheet."""
     return f"Bid sheet: predicted report time of model {bid.problem.model.name} on {bid.problem.system.name}"
 
 
@@ -126,13 +126,13 @@ def text(bid: Bid) -> str:
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
 
 
-def _wrapped(sentence: str, begin: str) -> list[str]:
-    return textwrap.wrap(sentence, WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))
+def _wrapped(sentence: str, prefix: str) -> list[str]:
+    return textwrap.wrap(sentence, WIDTH, initial_indent=prefix, subsequent_indent=" " * len(prefix))
 
 
 def _rows(section: Section) -> list[str]:
     rows = zip(*(column.shown for column in section.table), strict=True)
-    if any(column.heading for column in section.table):  # a table of long words is a list on a terminal
+    if any(column.heading for column in section.table):  # a table with long cells is a list on a terminal
         headings = [column.heading for column in section.table]
         named = ["; ".join(f"{name}: {cell}" for name, cell in zip(headings, row, strict=True)) for row in rows]
         return [line for sentence in named for line in _wrapped(sentence, "- ")]
@@ -172,20 +172,20 @@ FORMATS: dict[str, Callable[[Bid], str]] = {
     "html": page,
     "json": lambda bid: json_text(bid.record()),
 }
-"""By the word of --format."""
+"""Writer of each --format."""
 ENDINGS = {".txt": "table", ".md": "markdown", ".html": "html", ".json": "json"}
-"""By the ending of --output."""
+"""Format by the suffix of --output."""
 
 
 def sheet(bid: Bid, form: str = "table") -> str:
-    """Return the sheet in a format. Raises UsageError for a word that is none of FORMATS."""
+    """Return the sheet in a format. Raises UsageError for one that is none of FORMATS."""
     if form not in FORMATS:
         raise UsageError(f"--format: {form!r} is no format of a bid sheet; the formats are {', '.join(FORMATS)}")
     return FORMATS[form](bid)
 
 
 def form_of(path: Path) -> str:
-    """Return the format that a file's ending asks for. Raises UsageError for another ending."""
+    """Return the format of a file's suffix. Raises UsageError for an unknown suffix."""
     if path.suffix not in ENDINGS:
         raise UsageError(
             f"--output: {path} ends in none of {', '.join(ENDINGS)}, by which a bid sheet's format is known"

@@ -1,4 +1,4 @@
-"""What `nlp-bench plan` predicts with: `plan predict` applies the constants, `calibrate` and `learn` make a machine's own."""
+"""The constants of `nlp-bench plan`: `plan predict` applies them, `calibrate` and `learn` make a machine's own."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nlp_bench.cli.options import ConstantsOption, form, refuse_to_replace, say
 from nlp_bench.cli.parser import Command
-from nlp_bench.config.options import argument, flag, taken, value
+from nlp_bench.config.options import argument, flag, shared, value
 from nlp_bench.config.request import RunOptions
 from nlp_bench.config.values import OneOf, duration
 from nlp_bench.errors import UsageError
@@ -88,7 +88,7 @@ class PlanCalibrate(Command):
     """Time to take (default 5)."""
     device: str = value(read=OneOf("auto", "cpu", "cuda"), default="auto", metavar="WHAT")
     """auto (default), cpu or cuda."""
-    system: str | None = taken(RunOptions, "system", group="")
+    system: str | None = shared(RunOptions, "system", group="")
     """The system file whose GPU this is, where its data sheet is wanted."""
     precision: tuple[str, ...] = value(read=OneOf(*PRECISIONS), default=(), is_repeated=True, metavar="WORD")
     """bf16, fp16 or fp32, the one of your trainings first; may be repeated (default all; first bf16, on a CPU fp32)."""
@@ -172,7 +172,7 @@ class PlanLearn(Command, ConstantsOption):
 
     results: tuple[Path, ...] = argument("RESULTS", nargs="+", read=Path)
     """Run folders, result.json, folders of runs."""
-    system: str | None = taken(RunOptions, "system", group="")
+    system: str | None = shared(RunOptions, "system", group="")
     """Learn of this system only (default that of most runs)."""
     output: Path | None = value(metavar="FILE.toml")
     """Write the constants for plan --constants."""
@@ -194,7 +194,7 @@ class PlanLearn(Command, ConstantsOption):
 
 
 def result_of(folder: Path) -> dict[str, Any]:
-    """Return the result of a run's folder: what was written, else what its log says now."""
+    """Return the result of a run's folder: the written one, else one that is measured from its log now."""
     from nlp_bench.files import read_json
     from nlp_bench.measure.record import SCHEMA, result_record
     from nlp_bench.rules.apply import measured_folder, wanted

@@ -1,4 +1,4 @@
-"""What `nlp-bench plan` can be asked, each with its answer on standard output or in a file."""
+"""The questions that `nlp-bench plan` answers, on standard output or in a file."""
 
 import sys
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def answer(options: Plan, constants: "Constants") -> int:
 
 
 def _rank(options: Plan, problem: "Problem") -> int:
-    """Rank, rehearse the best where that is asked for, print the ranking or the bid sheet, write the sweep and the plot."""
+    """Rank, rehearse the best if requested, print the ranking or the bid sheet, write the sweep and the plot."""
     from nlp_bench.plan.ranking import ranking
 
     found = ranking(problem, top=options.top or 10)
@@ -81,7 +81,7 @@ def _rank(options: Plan, problem: "Problem") -> int:
 
 
 def _rehearsed(found: "Answer", count: int, words: dict[str, str]) -> tuple[str, ...]:
-    """Rehearse the best ones, and say on a terminal how far it is."""
+    """Rehearse the best ones, with progress on a terminal."""
     from nlp_bench.rehearse.rehearsal import rehearse_rows
 
     sentences = []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WHAT = "what is rehearsed"
 MANY_RANKS = 4096
-"""Of a job whose rehearsal is worth a word before the first rank is done."""
+"""Ranks of a job from which on its rehearsal is announced before the first rank is done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Rehearse(Command, Request):
         folder = writable_folder(self.output) if self.output else None
         resolved = self._resolved()
         works, notes = works_of(resolved, self.ranks)
-        found = rehearsed(resolved, works, notes, _told(works))
+        found = rehearsed(resolved, works, notes, _with_progress(works))
         if folder:
             write_json(folder / "rehearsal.json", found.record())
         print(json_text(found.record()) if self.format == "json" else as_tables(found))
@@ -68,16 +68,16 @@ class Rehearse(Command, Request):
         return resolve(for_rehearsal(request), ask_scheduler=False)
 
 
-def _told(works: "Sequence[Work]") -> "Iterator[RankReport]":
-    """Rehearse, say on a terminal how far it is, and anywhere what takes so long where nothing was heard for a while."""
+def _with_progress(works: "Sequence[Work]") -> "Iterator[RankReport]":
+    """Rehearse with progress on a terminal; elsewhere report what takes long after a while of silence."""
     import threading
 
     from nlp_bench.files import PATIENCE_S
     from nlp_bench.rehearse.ranks import rehearse_ranks
 
     world, count, is_terminal = works[0].layout.world_size, len(works), sys.stderr.isatty()
-    said = f"nlp-bench: rehearsing {count} of {world} ranks; each makes the process groups of all {world}, which may take minutes"
-    timer = threading.Timer(PATIENCE_S if world > MANY_RANKS else 10 * PATIENCE_S, print, [said], {"file": sys.stderr})
+    line = f"nlp-bench: rehearsing {count} of {world} ranks; each makes the process groups of all {world}, which may take minutes"
+    timer = threading.Timer(PATIENCE_S if world > MANY_RANKS else 10 * PATIENCE_S, print, [line], {"file": sys.stderr})
     timer.daemon = True
     timer.start()
     try:
