@@ -1,6 +1,6 @@
 """`python -m nlp_bench`, or `python .../nlp_bench/__main__.py`, is the same as the command `nlp-bench`.
 
-Nothing of the current folder can be imported: `-m` would put it first, and a run folder or a stranger's evidence may hold a random.py.
+Nothing of the current folder can be imported: `-m` would put it first, and a run folder or somebody else's evidence may hold a random.py.
 """
 
 import os
@@ -14,7 +14,7 @@ elif _parent not in sys.path:
 
 try:
     from nlp_bench.cli.main import main
-except KeyboardInterrupt:  # Ctrl-C in the first moments, when nothing is begun
+except KeyboardInterrupt:  # Ctrl-C before anything is started
     sys.exit(130)
 
 if __name__ == "__main__":

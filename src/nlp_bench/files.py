@@ -47,7 +47,7 @@ def open_for_reading(path: Path) -> BinaryIO:
 
 
 def real(path: str | Path) -> Path:
-    """Return the absolute path without links. A link to itself stays, so that opening it says so; Path.resolve raises RuntimeError before Python 3.13."""
+    """Return the absolute path without links. A link to itself stays, so that opening it raises OSError; Path.resolve raises RuntimeError before Python 3.13."""
     return Path(os.path.realpath(path))
 
 
@@ -64,7 +64,7 @@ def working_in(folder: Path) -> Iterator[None]:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a file of a folder that anybody may have filled. Raises OSError, also for what is no regular file: a pipe without a writer would never open."""
+    """Open a regular file of a folder that anybody may have filled. Raises OSError, also for anything else: a pipe without a writer would never open."""
     is_of_shell = real(path).is_relative_to("/proc")  # <(command)
     if not stat.S_ISREG(path.stat().st_mode) and not is_of_shell:
         raise OSError(errno.EINVAL, "it is no regular file")

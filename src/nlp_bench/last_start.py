@@ -1,4 +1,4 @@
-"""What the last start of a run says of itself in job.out and job.err: whether it was done, and whether --until was met."""
+"""What the last start of a run logged in job.out and job.err: whether it finished, and whether --until was met."""
 
 import re
 from pathlib import Path
@@ -8,35 +8,35 @@ from nlp_bench.files import opened
 FINISHED = re.compile(
     r"^(?:\[\w+\]: ?)? ?(?:training finished: (\d+) iterations|\[after training is done\] datetime: .*)$"
 )
-"""The line behind the last iteration: our trainer's, or Megatron-LM's."""
+"""The line after the last iteration: our trainer's, or Megatron-LM's."""
 ENOUGH = re.compile(r"^(?:\[\w+\]: ?)? ?until \S+: enough after iteration (\d+) of \d+: ")
 """Our trainer's line before that one, where --until ended the training (train/checkpoint/keeper.py)."""
 STARTED, STARTED_ERR = "\nSubmitted batch job ", "nlp-bench: begin of job "
-"""What the job script prints first into job.out and job.err: what stands before is of an earlier job of the chain, or start of the job."""
+"""What the job script prints first into job.out and job.err: anything before is of an earlier job of the chain, or start of the job."""
 ATTEMPT = "nlp-bench: attempt "
-"""What `sync` writes into both files before it submits a lost run again (launch/follow/retry.py): what stands before is of an earlier job."""
+"""What `sync` writes into both files before it submits a lost run again (launch/follow/retry.py): anything before is of an earlier job."""
 TAIL_BYTES = 2_000_000
-"""The end of a log is where its end is told; an error flood before that is not read."""
+"""Bytes at the end of a log that are read; a flood of errors before them is not."""
 BLOCK_BYTES = 1 << 20
 _JOB = re.compile(rb"^Submitted batch job (\S+)$", re.MULTILINE)
 
 
 def of_this_start(text: str, started: str) -> str:
-    """Return what stands behind the last start of the job, or behind the line with which a further attempt was submitted."""
-    _, mark, behind = text.rpartition(f"\n{ATTEMPT}")
-    if mark and started not in behind:
-        return behind.partition("\n")[2]
+    """Return the text after the last start of the job, or after the line with which a further attempt was submitted."""
+    _, mark, after = text.rpartition(f"\n{ATTEMPT}")
+    if mark and started not in after:
+        return after.partition("\n")[2]
     return text.rpartition(started)[2]
 
 
 def says_finished(run_dir: Path) -> bool:
-    """Whether the last start of the program said that its training was done: an exit status behind that takes no number away."""
+    """Whether the last start of the program said that its training was done: an exit status after that voids no number."""
     lines = of_this_start(tail(run_dir / "job.out"), STARTED).splitlines()
     return any(FINISHED.match(line) for line in lines)
 
 
 def enough_at(run_dir: Path) -> int | None:
-    """Return the iteration after which the last start of the program says that --until was met; None where it says nothing."""
+    """Return the iteration after which the last start of the program says that --until was met; None where it does not."""
     return enough_after(of_this_start(tail(run_dir / "job.out"), STARTED).splitlines())
 
 
@@ -46,7 +46,7 @@ def enough_after(lines: list[str]) -> int | None:
 
 
 def tail(path: Path) -> str:
-    """Return the end of a log, nothing where it cannot be read."""
+    """Return the last TAIL_BYTES of a log, "" where it cannot be read."""
     try:
         with opened(path) as stream:
             stream.seek(0, 2)
@@ -59,7 +59,7 @@ def tail(path: Path) -> str:
 
 
 def jobs(log: Path) -> list[str]:
-    """Return the numbers of the jobs that have begun to write to `log`, the first one first, whatever its size."""
+    """Return the numbers of the jobs that have started writing to `log`, the first one first, whatever its size."""
     found, rest = [], b""
     try:
         with opened(log) as stream:

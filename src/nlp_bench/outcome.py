@@ -1,4 +1,4 @@
-"""How a run ended: one closed set of words for the launcher, the measurement, the report and JUBE."""
+"""How a run ended: one enumeration for the launcher, the measurement, the report and JUBE."""
 
 from enum import Enum
 from pathlib import Path
@@ -10,15 +10,15 @@ class Outcome(str, Enum):
     """The end of a run. Only VALID and MEASURED carry a number."""
 
     VALID = "VALID"
-    """Ended well, trained, whole: every iteration that was asked for is in the log, every loss is there and finite."""
+    """Ended well, trained, whole: every requested iteration is in the log, every loss is there and finite."""
     MEASURED = "MEASURED"
-    """Somebody's log with a number that does not show that its run ended well, trained and whole; no word for an own run."""
+    """Somebody's log with a number that does not show that its run ended well, trained and whole; never a run of ours."""
     INVALID = "INVALID"
     """Ran, but the number must not be used: a NaN or infinite loss, or a broken rule."""
     REFUSED = "REFUSED"
     """The log cannot give tokens per second; the reason names what is missing and the option that supplies it."""
     INCOMPLETE = "INCOMPLETE"
-    """Stopped without an error before the iterations that run.json asks for."""
+    """Stopped without an error before the iterations that run.json requests."""
     FAILED = "FAILED"
     """A rank or the launcher ended with an error."""
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
@@ -36,7 +36,7 @@ class Outcome(str, Enum):
 
     @property
     def has_number(self) -> bool:
-        """Say whether a run that ended so may carry a number."""
+        """Return whether a run that ended so may carry a number."""
         return self in {Outcome.VALID, Outcome.MEASURED}
 
 

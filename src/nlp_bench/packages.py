@@ -20,7 +20,7 @@ EXTRAS = {
     "matplotlib": "report",
     "scipy": "fit",
 }
-"""Module to the extra of this package that brings it; none for what every installation has."""
+"""Module to the extra of this package that installs it; none for what every installation has."""
 
 _NAMES = {"backports": "backports.zstd", "pynvml": "nvidia-ml-py"}
 
@@ -41,7 +41,7 @@ def is_missing(module: str) -> bool:
 
 
 def remedy(module: str) -> str:
-    """Return the command that brings a module of EXTRAS."""
+    """Return the command that installs a module of EXTRAS."""
     # What every installation has is missing in a checkout alone, where pip knows no package nlp-bench.
     return (
         f"pip install 'nlp-bench[{EXTRAS[module]}]'" if EXTRAS[module] else f"pip install {_NAMES.get(module, module)}"
@@ -49,7 +49,7 @@ def remedy(module: str) -> str:
 
 
 def lacking(error: ImportError, what: str = "this command") -> NlpBenchError | None:
-    """Return the two lines to say of a module of EXTRAS that is not installed; None for any other import that failed."""
+    """Return the error, of two lines, for a module of EXTRAS that is not installed; None for any other failed import."""
     module = (error.name or "").partition(".")[0]
     if module not in EXTRAS or not is_missing(module):
         return None

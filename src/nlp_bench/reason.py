@@ -1,4 +1,4 @@
-"""Why something was decided: a code for programs, and the sentence for people that no program reads."""
+"""Why something was decided: a code for programs, and a sentence for people."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ from nlp_bench.redact_rules import (
 MARK = b"[redacted]"
 _CHUNK_BYTES = 4 << 20
 _REACH = 32 << 10
-"""Longer than what any rule looks at: so much of a chunk is searched again with the next one."""
+"""Bytes at the end of a chunk that are searched again with the next one; no rule matches more."""
 _CONTEXT = 128
 _MAX_HELD = 8
 """Chunks that are held back at most for a secret without an end."""
@@ -48,7 +48,7 @@ class _Span(NamedTuple):
     end: int
     kind: str
     since: int
-    """Where that begins by which it was known."""
+    """First byte that the rule examined."""
 
 
 def redact(source: BinaryIO, target: BinaryIO) -> list[Redaction]:
@@ -105,7 +105,7 @@ def _width(head: bytes) -> tuple[int, int]:
 
 
 def _end(text: bytes, spans: Sequence[_Span]) -> int:
-    """Return up to where nothing that follows can change what is a secret; behind a line end where there is one."""
+    """Return the end of the text in which nothing that follows can change a secret; after a line end where there is one."""
     end = max(0, len(text) - _REACH)
     end = text.rfind(b"\n", 0, end) + 1 or end
     for span in reversed(spans):
@@ -115,7 +115,7 @@ def _end(text: bytes, spans: Sequence[_Span]) -> int:
 
 
 def _spans(text: bytes) -> list[_Span]:
-    """Return what is a secret in `text`, in order and without overlaps; colours within are looked through."""
+    """Return the secrets in `text`, in order and without overlaps; colour codes within are ignored."""
     plain, places, lost = _plain(text)
     lower = plain.lower()
     found = sorted(span for rule in RULES for span in _of_rule(rule, plain, lower))
@@ -133,7 +133,7 @@ def _spans(text: bytes) -> list[_Span]:
 
 
 def _plain(text: bytes) -> tuple[bytes, list[int], list[int]]:
-    """Return `text` without colours, the places in it where one stood, and how many bytes were lost before each (and behind the last)."""
+    """Return `text` without colours, the places in it where one stood, and how many bytes were removed before each (and after the last)."""
     places: list[int] = []
     lost = [0]
     if b"\x1b[" in text:
@@ -163,7 +163,7 @@ def _of_rule(rule: Rule, text: bytes, lower: bytes) -> Iterator[_Span]:
             if is_found and end - begin == MAX_WORD:
                 end = place = _REST.match(text, end).end()  # type: ignore[union-attr]  # it matches nothing too
         else:
-            is_found = not (is_harmless(value) or (rule.behind and not rule.behind.search(text, since, match.start())))
+            is_found = not (is_harmless(value) or (rule.after and not rule.after.search(text, since, match.start())))
             place = match.end()
         if is_found and rule.parts:
             yield from (_Span(*part.span(), rule.name, since) for part in rule.parts.finditer(text, begin, end))
@@ -174,7 +174,7 @@ def _of_rule(rule: Rule, text: bytes, lower: bytes) -> Iterator[_Span]:
 def _extent(text: bytes, match: "re.Match[bytes]") -> tuple[int, int]:
     """Return the place of a value without its quotes; one without quotes ends where the next name begins.
 
-    Where the quotes stand around name and value (`'A_TOKEN=two words'`, as `set -x` prints it), or a password behind its name has a line to itself (as `env`
+    Where the quotes stand around name and value (`'A_TOKEN=two words'`, as `set -x` prints it), or a password after its name has a line to itself (as `env`
     prints it), it may have blanks.
     """
     begin, end = match.span("value")

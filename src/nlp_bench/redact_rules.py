@@ -1,6 +1,6 @@
 """What secrets look like: a row for each form, found by a literal that every match begins with, so that a log is searched at the speed of memory.
 
-The forms are those that the issuers of tokens and the manuals of the commands state. Behind a name (`HF_TOKEN=`, `"password": `, `--api-key `) the name and
+The forms are those that the issuers of tokens and the manuals of the commands state. After a name (`HF_TOKEN=`, `"password": `, `--api-key `) the name and
 the value decide together: `bos_token=<s>`, `tokens: 4096` and `key=args.key` are no secrets.
 """
 
@@ -24,17 +24,17 @@ class Rule(NamedTuple):
     """One form of a secret."""
 
     name: str
-    """What a person reads."""
+    """Its name in reports."""
     lead: bytes
-    """With what each match begins."""
+    """The literal with which each match begins."""
     form: bytes
     """What follows the lead: a regular expression with the group `value`, or all of whose match is the secret."""
     is_lower: bool = False
     """Searched in the text in lower case."""
     is_named: bool = False
-    """The value stands behind a name, which `is_secret_value` judges."""
-    behind: "re.Pattern[bytes] | None" = None
-    """What stands in front of the lead."""
+    """The value follows a name, which `is_secret_value` judges."""
+    after: "re.Pattern[bytes] | None" = None
+    """What must precede the lead."""
     parts: "re.Pattern[bytes] | None" = None
     """What of the value is blacked out, where that is not all of it: log lines of others may stand between those of a key."""
 
@@ -85,7 +85,7 @@ RULES = (
     Rule("user or token in a URL", b"http", rb"s?://(?P<value>[^\s/@:?#\"'<>]{8,500})@", is_lower=True),
     Rule("signature of a URL", b"sig", rb"(?:(?<=[?&;]sig)|nature(?<=[?&;-]signature))=(?P<value>[^\s&\"'<>]{6,})", is_lower=True),
     Rule("key of a URL", b"key=", rb"(?<=[?&]key=)(?P<value>[^\s&\"'<>]{16,})", is_lower=True),
-    Rule("webhook", b"hook", rb"[\w.-]{0,40}/(?P<value>[^\s\"'<>]{16,})", is_lower=True, behind=re.compile(rb"https?://[^\s\"'<>]*$")),
+    Rule("webhook", b"hook", rb"[\w.-]{0,40}/(?P<value>[^\s\"'<>]{16,})", is_lower=True, after=re.compile(rb"https?://[^\s\"'<>]*$")),
     Rule("webhook", b"api.telegram.org/bot", rb"(?P<value>[^\s/\"'<>]{10,})", is_lower=True),
     Rule("authorization", b"authorization", rb"""\\{0,3}["']?\s{0,3}[:=]\s{0,3}\\{0,3}["']?(?:(?:bearer|basic|token|digest|apikey|negotiate|bot)[ \t]+)?(?P<value>[^"'\n\\]{6,})""", is_lower=True),
     Rule("authorization", b"bearer ", rb"(?P<value>[\w+/=.~-]{16,})", is_lower=True),
@@ -99,7 +99,7 @@ RULES = (
     Rule("password of a command", b"ldap", rb"\w{1,20} " + _LINE + rb"\s-w[ \t]{0,2}" + _WORD, is_lower=True),
     Rule("password of a command", b"smbclient", _LINE + rb"\s-u[ \t]{0,2}[^\s%]{1,100}%" + _WORD, is_lower=True),
     Rule("password of a command", b" login", rb"(?:(?<=wandb login)|(?<=vault login))(?:[ \t]+--?[\w-]+(?:=\S+)?){0,4}[ \t]+['\"]?(?P<value>[\w.=-]{16,})", is_lower=True),
-    Rule("password of a command", b"<<<", rb"""[ \t]*['"]?(?P<value>[^\s'"<]{6,})""", behind=re.compile(rb"(?:-token|-stdin|login|passwd|sudo)[^\n|;]*$")),
+    Rule("password of a command", b"<<<", rb"""[ \t]*['"]?(?P<value>[^\s'"<]{6,})""", after=re.compile(rb"(?:-token|-stdin|login|passwd|sudo)[^\n|;]*$")),
     Rule("password of a command", b"printf ", rb"""['"]?%s(?:\\n)?['"]? """ + _TO_A_LOGIN, is_lower=True),
     Rule("password of a command", b"echo ", rb"""(?:-n[ \t]+)?""" + _TO_A_LOGIN, is_lower=True),
     *(
@@ -134,17 +134,17 @@ _PATH = re.compile(rb"(?:file:/|~|\.{1,2})?/(?:[\w.+-]+/)+[\w.+-]*")
 _RANDOM = re.compile(rb"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[\w+/=.~:%!@#$^&*?-]{8,}")
 _BASE64 = re.compile(rb"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9+/=]{8,}")
 _PASS_OPTION = re.compile(rb"-pass(?:in|out)?\s+$")
-_BEHIND_A_LOGIN = re.compile(rb"(?:machine|login|user|account)\s+\S+\s+$")
+_AFTER_A_LOGIN = re.compile(rb"(?:machine|login|user|account)\s+\S+\s+$")
 OF_A_NAME = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 
 def is_harmless(value: bytes) -> bool:
-    """Return whether a value says nothing: a word such as none, a placeholder, the name of a variable, code."""
+    """Return whether a value is no secret in itself: a word such as none, a placeholder, the name of a variable, code."""
     return bool(_HARMLESS.fullmatch(value.strip(b"\\\"'")))
 
 
 def is_secret_variable(name: bytes, value: bytes) -> bool:
-    """Return whether a variable of the environment holds a secret by its name; paths, words and (behind other names than a password's) numbers are none."""
+    """Return whether a variable of the environment holds a secret by its name; paths, words and (after other names than a password's) numbers are none."""
     lower = name.lower()
     is_pass = is_password(name)
     if _OF_MODEL.search(lower) or not (is_pass or _NAME.search(lower) or _VARIABLE.search(lower)):
@@ -158,7 +158,7 @@ def is_password(name: bytes) -> bool:
 
 
 def is_secret_value(before: bytes, name: bytes, sep: bytes, value: bytes) -> bool:
-    """Return whether `value` is a secret, which stands behind `name` and `sep`; `before` is what stands in front of the name."""
+    """Return whether `value`, after `name` and `sep`, is a secret; `before` is the text before the name."""
     front = before.rstrip(OF_A_NAME)
     name, before = before[len(front) :] + name, front
     if before[-4:].lower() == b"api ":  # API key: ...
@@ -167,8 +167,8 @@ def is_secret_value(before: bytes, name: bytes, sep: bytes, value: bytes) -> boo
     if how in {b"", b"',", b'",'} and not (
         name.startswith(b"--") or before.rstrip().endswith((b"setenv", b"ENV", b" set"))
     ):
-        return lower == b"password" and bool(_BEHIND_A_LOGIN.search(before)) and not is_harmless(value)
-    if before.endswith(b"://"):  # the rule of URLs sees to it
+        return lower == b"password" and bool(_AFTER_A_LOGIN.search(before)) and not is_harmless(value)
+    if before.endswith(b"://"):  # the rule of URLs covers it
         return False
     if value.lower() in lower or lower in {b"pwd", b"pass", b"auth"}:
         return _is_secret_of_a_word(before, name, sep, value)
@@ -186,7 +186,7 @@ def is_secret_value(before: bytes, name: bytes, sep: bytes, value: bytes) -> boo
 
 
 def _is_secret_of_a_word(before: bytes, name: bytes, sep: bytes, value: bytes) -> bool:
-    """Judge behind the names that mean something else as well: `pwd=`, `"pass": `, `"auth": `, `key=`."""
+    """Judge a value after names that have other meanings, too: `pwd=`, `"pass": `, `"auth": `, `key=`."""
     if is_harmless(value) or _NUMBER.fullmatch(value) or _PATH.fullmatch(value) or name.isupper():
         return False
     if name.lower() == b"pwd":

@@ -120,7 +120,7 @@ def open_to_write(path: Path) -> Iterator[Store]:
     Raises NlpBenchError when it cannot be written, is no history or is newer than this program.
     """
     _refuse_other_kinds(path)
-    with _told(path), locked(lock_of(path), "give a --file in a folder that you may write to"):
+    with _explained_errors(path), locked(lock_of(path), "give a --file in a folder that you may write to"):
         # With the rights of the umask: a file that SQLite makes is never writable for a group. Where this is refused, SQLite would leave
         # files of ours next to that of another user, who could not write it any more.
         path.open("ab").close()
@@ -157,7 +157,7 @@ def open_to_read(path: Path) -> Iterator[Store]:
     _refuse_other_kinds(path)
     if not path.is_file():
         raise UsageError(f"--file {path} does not exist; fill it with: nlp-bench history add PATH --file {path}")
-    with _told(path), contextlib.ExitStack() as stack:
+    with _explained_errors(path), contextlib.ExitStack() as stack:
         # Keep writers out, where there is a lock file that we may open.
         with contextlib.suppress(OSError), _patience(path):
             fcntl.flock(stack.enter_context(lock_of(path).open("rb")), fcntl.LOCK_SH)
@@ -236,7 +236,7 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _explained_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:

@@ -154,7 +154,7 @@ class Launch(Command):
 
         starts_ranks = not (self.addresses or self.port or self.show)
         if starts_ranks:
-            die_with_parent()  # first of all: a script that was killed by now has nobody to wait for the training
+            die_with_parent()  # first of all: a script that was killed by now does not wait for the training
         run_dir = real(self.run_dir)
         resolved = read_run(run_dir)
         if self.again is not None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LOCAL = "local"
 """The launcher that has no queue: this machine."""
 PACKAGE = "nlp_bench.launch.scheduler"
-"""The schedulers of ours: NAME.py has its class as SCHEDULER, and is loaded when it is asked for. A name with "_" is a part of one."""
+"""The built-in schedulers: NAME.py has its class as SCHEDULER, and is loaded when it is needed. A name with "_" is a part of one."""
 _FILES = Path(__file__).parents[1] / "launch/scheduler"
 BUILT_IN = (*sorted({path.stem for path in _FILES.glob("[!_]*.py") if "_" not in path.stem} - {LOCAL}), LOCAL)
 """Their names; the last of them is this machine."""
@@ -265,12 +265,12 @@ class Scheduler:
         return False
 
 
-def patiently(scheduler: Scheduler, question: Callable[[], Found]) -> Found:
-    """Put a question until the scheduler answers, with growing pauses, for PATIENCE_S; then SilentError goes on."""
+def patiently(scheduler: Scheduler, query: Callable[[], Found]) -> Found:
+    """Repeat a query until the scheduler answers, with growing pauses, for PATIENCE_S; then raise its SilentError."""
     end, pause_s = time.monotonic() + PATIENCE_S, 1.0
     while True:
         try:
-            return question()
+            return query()
         except SilentError as error:  # noqa: PERF203  # each query may be the last
             if time.monotonic() + pause_s > end:
                 raise

@@ -128,7 +128,7 @@ def prepare(place: Place, choice: Choice, folder: Path | None, *, join_s: float 
         write_text(folder / "doctor.job", script.replace(ITS_NODE, '--nodes=1 --ntasks=1 --nodelist="$node"'))
     plan = {
         "schema": PLAN_SCHEMA,
-        # A path of one's own keeps its meaning in another folder.
+        # Absolute: the job runs in another folder.
         "system": str(real(name)) if name.endswith(".toml") else name,
         "model": place.model,
         "launcher": run.launch.launcher,

@@ -23,7 +23,7 @@ RECOMPUTE = ("none", "selective", "full")
 GENERATIONS = ("ampere", "hopper", "blackwell", "blackwell ultra", "other")
 """What `Machines.gpu` indexes: efficiencies belong to a generation, everything else to a data sheet."""
 PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "fp32", "mxfp8", "fp8-rowwise")
-"""What `Configurations.precision` points to: number formats."""
+"""Number formats, which `Configurations.precision` indexes."""
 SPELLINGS = {
     "fp4": {"fp4", "nvfp4", "mxfp4"},
     "mxfp8": {"mxfp8"},
@@ -33,7 +33,7 @@ SPELLINGS = {
     "fp16": {"fp16", "float16", "half"},
     "fp32": {"fp32", "float32", "tf32"},
 }
-"""Number format to the words that name it; of several words in a cell the first format counts."""
+"""Number format to the words that name it; where a cell names several, the first format of this table counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +119,9 @@ def struct(kind: type[T], values: Mapping[str, Any]) -> T:
     """Return a struct of arrays from numbers, or lists of them, by field; each array has its field's type."""
     types: dict[Any, Any] = {shape.Flag: np.bool_, rules.Flag: np.bool_, Flags: np.bool_, Codes: np.int64}
     defaults = {one.name: one.default for one in fields(kind) if one.default not in {None, MISSING}}  # type: ignore[arg-type]  # every one is a dataclass
-    held = {**defaults, **values}
-    known = [one for one in fields(kind) if one.name in held]  # type: ignore[arg-type]  # likewise
-    return kind(**{one.name: np.asarray(held[one.name], dtype=types.get(one.type, np.float64)) for one in known})
+    given = {**defaults, **values}
+    known = [one for one in fields(kind) if one.name in given]  # type: ignore[arg-type]  # likewise
+    return kind(**{one.name: np.asarray(given[one.name], dtype=types.get(one.type, np.float64)) for one in known})
 
 
 def _take(part: Any, chosen: npt.NDArray[Any]) -> Any:

@@ -146,15 +146,15 @@ class Axis:
     option: str
     """Its option: a field of config/request.py and of `nlp-bench plan`."""
     absent: int = 1
-    """What it is where the option is not given and has no default."""
+    """Its value where the option is not given and has no default."""
     label: str = ""
-    """Of a size in a sentence on a change."""
+    """Name of a size in a sentence on a change."""
     word: str = ""
-    """Its option in a command, where that is not spelt as JUBE's parameter is."""
+    """Its option in a command, where that differs from JUBE's parameter."""
     aspect: str = ""
-    """What a change of it is about, where it has that in common with another."""
+    """Topic of a change of it, where another one shares it."""
     values: tuple[Any, ...] = ()
-    """Of a switch what is searched; a size has none."""
+    """Values of a switch that are searched; none for a size."""
 
     @property
     def jube(self) -> str:
@@ -168,7 +168,7 @@ class Axis:
 
     @property
     def usual(self) -> Any:
-        """What a run has that does not name it."""
+        """Its value in a run without the option."""
         return self.absent if self.default in {None, MISSING} else self.default
 
 
@@ -191,10 +191,10 @@ AXES = {
         array="overlap_param_gather", option="overlap_param_gather", values=_OFF_ON, aspect="overlap"
     ),
 }
-"""What tells configurations of one problem apart, by its name in Sizes and Fixed: sizes, then switches."""
+"""In what configurations of one problem may differ, by name in Sizes and Fixed: sizes, then switches."""
 SWITCHES = {name: axis for name, axis in AXES.items() if axis.values}
 OPTIONS = {name: axis.option for name, axis in AXES.items()} | {"gas": "gradient_accumulation_steps"}
-"""What can be held fixed, with its option."""
+"""What can be fixed, by name, with its option."""
 _OTHERS = {"dp": "data", "num_heads": "num_attention_heads", "num_groups": "num_query_groups"}
 
 

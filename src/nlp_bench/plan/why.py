@@ -130,11 +130,11 @@ def _changes(one: Configurations, found: Search, problem: Problem, row: Row | No
 
 def _text(before: Sizes, after: Sizes) -> str:
     pairs = {axis.label: (getattr(before, name), getattr(after, name)) for name, axis in AXES.items() if axis.label}
-    said = [f"{label} {old} -> {new}" for label, (old, new) in pairs.items() if old != new]
+    changes = [f"{label} {old} -> {new}" for label, (old, new) in pairs.items() if old != new]
     if (before.first_layers, before.last_layers) != (after.first_layers, after.last_layers):
-        said.append(f"first and last stage of {_layers(after.first_layers)} and {_layers(after.last_layers)} layers")
-    said += [new for name, new in after.switches.items() if before.switches.get(name, new) != new]
-    return ", ".join(said)
+        changes.append(f"first and last stage of {_layers(after.first_layers)} and {_layers(after.last_layers)} layers")
+    changes += [new for name, new in after.switches.items() if before.switches.get(name, new) != new]
+    return ", ".join(changes)
 
 
 def _layers(number: int) -> str:

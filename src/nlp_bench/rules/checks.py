@@ -435,9 +435,9 @@ class TimeLimit(Rule):
         word, interval = verdict.word, subject.entry.time_ci95_s(self.tokens)
         if self.decides == SUSTAINED_INTERVAL:
             word, interval = verdict.sustained or "", sustained_time_ci95_s(subject.entry, self.tokens)
-        said = f"{interval[0]:.2f} to {interval[1]:.2f} s" if interval else "not known"
+        bounds = f"{interval[0]:.2f} to {interval[1]:.2f} s" if interval else "not known"
         status = VERDICTS[word].status if word else Status.NOT_SHOWN
-        return status, f"{limit} over the whole 95 % interval, which is {said}"
+        return status, f"{limit} over the whole 95 % interval, which is {bounds}"
 
 
 CHECKS: dict[str, type[Rule]] = {

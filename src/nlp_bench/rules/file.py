@@ -48,13 +48,13 @@ def load(name: str) -> RuleSet:
         raise UsageError(one_line(error)) from error  # a key of the file may hold anything
 
 
-def find(name: str, beside: Path | None = None) -> Path:
-    """Return the path of a rule file, relative where it is below this folder; a path in `name` is relative to `beside`.
+def find(name: str, folder: Path | None = None) -> Path:
+    """Return the path of a rule file, relative where it is below this folder; a path in `name` is relative to `folder`.
 
     Raises UsageError for a name that benchmark/rules does not have.
     """
     if name.endswith(".toml") or "/" in name:
-        path = real((beside or Path()) / name)
+        path = real((folder or Path()) / name)
         return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return catalog.find("rules", name)
 
@@ -89,12 +89,12 @@ def _merged(path: Path, extending: tuple[Path, ...]) -> tuple[Head, dict[str, Ta
     if not isinstance(tables, dict) or not all(isinstance(one, dict) for one in tables.values()):
         raise UsageError(f"{path}: rules: expected tables [rules.NAME]")
     head = build(Head, table, f"{path}: rules file")
-    beside = path.parent
-    paths = (str(real(beside / name)) if name.endswith(".toml") else name for name in head.models)
+    folder = path.parent
+    paths = (str(real(folder / name)) if name.endswith(".toml") else name for name in head.models)
     head = replace(head, models=tuple(paths))
     if not head.extends:
         return head, tables
-    below, base = _merged(find(head.extends, beside), (*extending, path))
+    below, base = _merged(find(head.extends, folder), (*extending, path))
     merged = dict(base)
     for rule, changes in tables.items():
         if rule not in base and "check" not in changes:
@@ -144,7 +144,7 @@ def _fits(where: str, rule: Rule, models: Mapping[str, Model], free: tuple[str, 
 
 
 def _model(path: Path, name: str) -> Model:
-    # A person's model of that name changes no rule of ours.
+    # A user's model of that name changes no shipped rule.
     is_shipped = real(path).parent == catalog.shipped() / "benchmark" / "rules"
     try:
         return catalog.load_model(name, is_shipped=is_shipped)

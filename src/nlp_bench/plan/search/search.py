@@ -127,14 +127,14 @@ def _undominated(seconds: Numbers, memory: Numbers) -> list[int]:
 
 def layout_keys(c: Configurations) -> npt.NDArray[np.int64]:
     """Return one number for each layout: its sizes, whatever its switches, as digits of a mixed radix."""
-    s, key, room = c.spread, np.zeros(len(c), dtype=np.int64), 1
+    s, key, span = c.spread, np.zeros(len(c), dtype=np.int64), 1
     for array in (axis.array for axis in AXES.values() if not axis.values):
         digits = np.broadcast_to(getattr(s, array), (len(c),)).astype(np.int64)
         radix = int(digits.max(initial=0)) + 1
-        if room * radix >= MOST_KEYS:  # renumber densely, so that the next digit fits
+        if span * radix >= MOST_KEYS:  # renumber densely, so that the next digit fits
             key = np.unique(key, return_inverse=True)[1].reshape(-1)
-            room = int(key.max(initial=0)) + 1
-        key, room = key * radix + digits, room * radix
+            span = int(key.max(initial=0)) + 1
+        key, span = key * radix + digits, span * radix
     return key
 
 

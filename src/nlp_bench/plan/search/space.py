@@ -206,7 +206,7 @@ def _switched(problem: Problem, layouts: dict[str, Codes]) -> Columns:
 
 
 def _switches(problem: Problem, sequence: Sequence[bool]) -> Codes:
-    """Return rows of SWITCHES; with one value in `sequence` nothing is split along it, whatever is held fixed."""
+    """Return rows of SWITCHES; with one value in `sequence` nothing is split along it, whatever is fixed."""
     held = problem.fixed.given
     free: dict[str, Sequence[Any]] = {
         name: [held[name]] if name in held else axis.values for name, axis in SWITCHES.items()
