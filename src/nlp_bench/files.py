@@ -53,13 +53,14 @@ def real(path: str | Path) -> Path:
 
 @contextlib.contextmanager
 def working_in(folder: Path) -> Iterator[None]:
-    """Make `folder` the current one within the block. Raises OSError."""
-    before = os.open(".", os.O_RDONLY)
+    """Make `folder` the current one within the block; one before that this user may not enter is not returned to. Raises OSError."""
+    before = os.open(".", os.O_PATH)  # which needs no right to read it
     try:
         os.chdir(folder)
         yield
     finally:
-        os.fchdir(before)
+        with contextlib.suppress(PermissionError):
+            os.fchdir(before)
         os.close(before)
 
 

@@ -11,6 +11,11 @@ from support.published import published_log
 
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
+from nlp_bench.evidence import make
+from nlp_bench.evidence.collect import Collected
+from nlp_bench.evidence.make import make_bundle
+from nlp_bench.evidence.manifest import Options
+from nlp_bench.evidence.verify import verify
 
 
 @pytest.mark.parametrize(
@@ -56,3 +61,47 @@ def test_plots_do_not_depend_on_somebodys_style(tmp_path: Path) -> None:
         subprocess.run(words, cwd=folder, env=environment, check=True, timeout=120, capture_output=True)
         made.append((folder / "out/throughput.png").read_bytes())
     assert made[0] == made[1]
+
+
+LAX = """schema = "nlp-bench/rules/1"
+title = "mine"
+default = true
+models = ["175"]
+
+[rules.finite-loss]
+check = "finite-loss"
+why = "mine"
+"""
+
+
+def test_a_bundle_is_not_judged_by_rules_that_it_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is derived in its own folder, where a benchmark/ of the sender's would be found before the shipped one."""
+    run = write_our_run(tmp_path / "run")
+    (tmp_path / "lax.toml").write_text(LAX)
+    monkeypatch.chdir(tmp_path)
+    honest = make_bundle([str(run)], tmp_path / "honest", Options(rules="jupiter-nlp"), with_ranks=False, force=False)
+    original = make.add_rules
+
+    def forged(collected: Collected, options: Options) -> Options:
+        collected.add(tmp_path / "lax.toml", "benchmark/rules/jupiter-nlp.toml")
+        return original(collected, options)
+
+    monkeypatch.setattr(make, "add_rules", forged)
+    made = make_bundle([str(run)], tmp_path / "forged", Options(rules="jupiter-nlp"), with_ranks=False, force=False)
+    said = [(one / "report/report.txt").read_text() for one in (honest.path, made.path)]
+    assert said[0] == said[1]
+    assert verify(made.path).is_verified
+
+
+def test_rules_that_are_not_the_shipped_ones_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_our_run(tmp_path / "run")
+    (tmp_path / "benchmark/rules").mkdir(parents=True)
+    (tmp_path / "benchmark/rules/jupiter-nlp.toml").write_text(LAX)
+    monkeypatch.chdir(tmp_path)
+    main(["report", str(run), "--rules", "jupiter-nlp"])
+    assert (
+        f"rules jupiter-nlp are those of {tmp_path}/benchmark/rules/jupiter-nlp.toml, not the ones"
+        in capsys.readouterr().err
+    )

@@ -4,9 +4,12 @@ Models, systems, rules and the two tables are looked for in `benchmark/` of the 
 the current folder), then in NLP_BENCH_HOME (default ~/.config/nlp-bench), then in the package. The first file of a name is used.
 """
 
+import contextlib
 import functools
 import os
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
 from importlib.resources import files
 from pathlib import Path
 
@@ -56,9 +59,22 @@ def root() -> Path:
     return real(named)
 
 
+_HERE: ContextVar[Path | None] = ContextVar("here", default=None)
+
+
+@contextlib.contextmanager
+def found_from(folder: Path) -> Iterator[None]:
+    """Look data files up from `folder` within the block, whatever the current folder is: an unpacked bundle brings none of its own."""
+    token = _HERE.set(folder)
+    try:
+        yield
+    finally:
+        _HERE.reset(token)
+
+
 def places() -> list[Path]:
     """Return the folders that hold models/, systems/, rules/ and the tables, in the order in which they are searched."""
-    own = real(os.environ.get("NLP_BENCH_ROOT") or Path.cwd()) / "benchmark"
+    own = real(os.environ.get("NLP_BENCH_ROOT") or _HERE.get() or Path.cwd()) / "benchmark"
     word = os.environ.get("NLP_BENCH_HOME") or os.path.expanduser("~/.config/nlp-bench")  # noqa: PTH111  # pathlib raises without a home
     home = [] if word.startswith("~") else [Path(word).absolute()]
     return [one for one in dict.fromkeys((own, *home, shipped() / "benchmark")) if _may_be_read(one)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from nlp_bench.config import catalog
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
 from nlp_bench.evidence.manifest import RUN_FOLDER, Member, Options
@@ -52,7 +53,7 @@ def derive(
     It is done in that folder, by the paths of the manifest: no path in the result depends on where the bundle is. A run that
     cannot be measured is an entry without a number.
     """
-    with working_in(folder):
+    with catalog.found_from(Path.cwd()), working_in(folder):
         overrides, rules = options.overrides(), rules_of(Path(), options)
         measured = [
             measure(Path(member.path), member.kind, overrides, member.redacted(redactions), rules=rules)
