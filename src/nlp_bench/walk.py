@@ -20,6 +20,8 @@ MAX_NAMED = 3
 """Skipped folders that are reported one by one."""
 MANIFEST, LINES = "manifest.json", "lines"
 """What marks a bundle of ours, and its folder of hashes: one file for each of the bundle's, under the same name."""
+OF_A_BUNDLE = frozenset({LINES, "report", "data", "rules", "software"})
+"""Its folders without runs and logs."""
 _BUNDLE = b'"nlp-bench/bundle/'
 RUN, OF_A_RUN = "run.json", frozenset({"machine", "ranks", "snapshot"})
 """What marks a run folder of ours, and its own folders: they hold no other run, and another user's may be closed."""
@@ -65,7 +67,7 @@ def walk(top: Path, *, problems: list[OSError] | None = None) -> Iterator[tuple[
                 links.insert(0, (path, depth + 1))
             elif target not in Path(within).parents:  # a link back up leads to nothing new
                 skipped.append(f"{path} is a link to {target}, outside {top}{NAME_IT}")
-    _report(tuple(skipped), str(top))
+    report_skipped(tuple(skipped), str(top))
 
 
 def _content(folder: Path) -> tuple[set[str], list[Path], list[Path]]:
@@ -84,7 +86,7 @@ def _content(folder: Path) -> tuple[set[str], list[Path], list[Path]]:
             else:
                 names.add(entry.name)
     if MANIFEST in names and is_bundle(folder):
-        folders = [path for path in folders if path.name != LINES]
+        folders = [path for path in folders if path.name not in OF_A_BUNDLE]
     if RUN in names:
         folders = [path for path in folders if path.name not in OF_A_RUN]
     return names, folders, links
@@ -109,8 +111,9 @@ def _jube_run(top: Path) -> Path | None:
 
 
 @functools.cache  # a command that polls reports each once
-def _report(skipped: tuple[str, ...], top: str) -> None:
+def report_skipped(skipped: tuple[str, ...], top: str) -> None:
+    """Say on stderr what below `top` is not read, and why."""
     for message in skipped[:MAX_NAMED]:
         print(f"nlp-bench: passed over: {one_line(message)}", file=sys.stderr)
     if more := len(skipped) - MAX_NAMED > 0 and len(skipped) - MAX_NAMED:
-        print(f"nlp-bench: passed over: {more} more folders below {one_line(top)}", file=sys.stderr)
+        print(f"nlp-bench: passed over: {more} more below {one_line(top)}", file=sys.stderr)

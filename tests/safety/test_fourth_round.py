@@ -1,5 +1,6 @@
 """Faults that a fourth round of fresh eyes thought of."""
 
+import json
 import os
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from nlp_bench.evidence.verify import verify
         (["check", "--model", "13", "--sbatch-arg=--"], "--sbatch-arg: -- is no value"),
         (["check", "--model", "LOOP"], "loop.toml: Too many levels of symbolic links"),
         (["plan", "--model", "13", "--system", "LOOP"], "loop.toml: Too many levels of symbolic links"),
+        (["bundle", "--output", "-", "x.log"], "a bundle does not go to standard output"),
         (["history", "list", "--file", "PIPE"], "is no regular file; name one"),
     ],
 )
@@ -105,3 +107,43 @@ def test_rules_that_are_not_the_shipped_ones_are_named(
         f"rules jupiter-nlp are those of {tmp_path}/benchmark/rules/jupiter-nlp.toml, not the ones"
         in capsys.readouterr().err
     )
+
+
+def test_what_of_a_folder_is_not_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.log").write_text(published_log())
+    (tmp_path / "gone.log").symlink_to("/scratch/purged/gone.log")
+    os.mkfifo(tmp_path / "p.log")
+    words = ["report", str(tmp_path), "--sequence-length", "2048", "--format", "json"]
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    assert len(json.loads(printed.out)["runs"]) == 1
+    assert f"passed over: {tmp_path}/gone.log is a link to nothing" in printed.err
+    assert f"passed over: {tmp_path}/p.log is no regular file" in printed.err
+
+
+def test_a_log_that_may_not_be_looked_at_is_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that may be read, but not entered, as another user sees it."""
+    (tmp_path / "b").mkdir()
+    for name in ("a.log", "b/slow.log"):
+        (tmp_path / name).write_text(published_log())
+    stat = Path.stat
+
+    def closed(path: Path, **options: bool) -> os.stat_result:
+        if path.parent.name == "b":
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", closed)
+    assert main(["report", str(tmp_path), "--sequence-length", "2048"]) == 1
+    assert f"cannot read {tmp_path}/b/slow.log: Permission denied" in capsys.readouterr().out
+
+
+def test_what_a_bundle_derived_is_no_log_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.log").write_text(published_log())
+    made = make_bundle(
+        [str(tmp_path / "a.log")], tmp_path / "made", Options(sequence_length=2048), with_ranks=False, force=False
+    )
+    assert main(["report", str(made.path), "--sequence-length", "2048", "--format", "json"]) == 0
+    assert [Path(one["source"]).name for one in json.loads(capsys.readouterr().out)["runs"]] == ["a.log"]

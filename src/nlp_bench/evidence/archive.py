@@ -6,6 +6,7 @@ devices, sparse files, names that lead out, are odd or are given twice, and more
 """
 
 import contextlib
+import errno
 import gzip
 import stat
 import tarfile
@@ -16,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.evidence.manifest import is_safe
 from nlp_bench.files import open_for_reading, writing
 from nlp_bench.walk import MANIFEST, MAX_DEPTH
@@ -89,6 +90,10 @@ def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
             zlib.error,
             _zstd().ZstdError,
         ) as error:
+            if getattr(error, "errno", None) in {errno.ENOSPC, errno.EDQUOT}:
+                raise NlpBenchError(
+                    f"{path}: no room to unpack it in {tempfile.gettempdir()}; set TMPDIR to a folder with more"
+                ) from error
             why = getattr(error, "strerror", None) or error
             why = "it is cut; copy it again from where it was made" if isinstance(error, EOFError) else why
             raise UsageError(

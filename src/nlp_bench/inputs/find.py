@@ -1,8 +1,9 @@
 """What PATHs stand for: logs, run folders of ours, published tables; each real file or folder once."""
 
+import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from nlp_bench.errors import UsageError
 from nlp_bench.files import opened
 from nlp_bench.inputs.reference import is_reference_table
-from nlp_bench.walk import walk
+from nlp_bench.walk import report_skipped, walk
 
 Key = tuple[object, ...]  # by which two names of one file or folder are known as one
 Folder = tuple[Path, set[str]]
@@ -120,9 +121,11 @@ class _Finder:
             for problem in problems
             if not _is_hidden(problem.filename, path)
         ]
-        if found := [*_tables(folders), *_runs(folders)]:
-            return Group(path=path, items=self._new(found) + unreadable)
-        logs = _logs([one for one in folders if not _is_hidden(one[0], path)])
+        runs, no_runs = _runs(folders)
+        if found := [*_tables(folders), *runs]:
+            return Group(path=path, items=self._new(found) + no_runs + unreadable)
+        logs, no_logs = _logs([one for one in folders if not _is_hidden(one[0], path)], path)
+        unreadable += no_runs + no_logs
         items = self._new(logs)
         if not logs and not unreadable:
             what = f"PATH {path} holds no run folder (run.json beside job.out or outcome.json), no reference table"
@@ -171,31 +174,48 @@ def _tables(folders: list[Folder]) -> list[tuple[Item, Key]]:
     return [(Item(path=str(path), kind=Kind.TABLE, is_regular=True), key) for path, key in tables]
 
 
-def _runs(folders: list[Folder]) -> Iterator[tuple[Item, Key]]:
-    """Yield the run folders, sorted."""
+def _runs(folders: list[Folder]) -> tuple[list[tuple[Item, Key]], list[Item]]:
+    """Return the run folders, sorted, and broken items for those that may not be entered."""
     found = [one for one, names in folders if "run.json" in names and not names.isdisjoint({"job.out", "outcome.json"})]
+    runs, broken = list[tuple[Item, Key]](), list[Item]()
     for folder in sorted(found):
         log = folder / "job.out"
-        size = log.stat().st_size if log.exists() else 0
-        yield Item(path=str(folder), kind=Kind.RUN, is_regular=True, num_bytes=size), _real(folder)
+        try:
+            size = log.stat().st_size if log.exists() else 0
+        except OSError as error:
+            broken.append(_broken(str(folder), f"cannot read {log}: {error.strerror}"))
+            continue
+        runs.append((Item(path=str(folder), kind=Kind.RUN, is_regular=True, num_bytes=size), _real(folder)))
+    return runs, broken
 
 
-def _logs(folders: list[Folder]) -> list[tuple[Item, Key]]:
-    """Return the regular files that are not hidden, each real one once and by a name that is no link if there is one, sorted."""
+def _logs(folders: list[Folder], top: str) -> tuple[list[tuple[Item, Key]], list[Item]]:
+    """Return the regular files that are not hidden, each real one once and by a name that is no link if there is one, sorted.
+
+    With them broken items for files that may not be looked at. Links to nothing, pipes and the like are said on stderr.
+    """
     found: dict[Key, tuple[str, os.stat_result]] = {}
+    broken, skipped = list[Item](), list[str]()
     for path in (folder / name for folder, names in folders for name in sorted(names) if not name.startswith(".")):
         try:
             status = path.stat()
-        except OSError:
-            continue  # a link to nothing is no file
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ELOOP}:
+                skipped.append(f"{path} is a link to nothing")
+            else:
+                broken.append(_broken(str(path), f"cannot read {path}: {error.strerror}"))
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            skipped.append(f"{path} is no regular file")
+            continue
         key = _same(status)
-        is_better = key not in found or (Path(found[key][0]).is_symlink() and not path.is_symlink())
-        if stat.S_ISREG(status.st_mode) and is_better:
+        if key not in found or (Path(found[key][0]).is_symlink() and not path.is_symlink()):
             found[key] = (str(path), status)
+    report_skipped(tuple(skipped), top)
     return [
         (Item(path=path, kind=Kind.LOG, is_found=True, is_regular=True, num_bytes=status.st_size), key)
         for key, (path, status) in sorted(found.items(), key=lambda one: one[1][0])
-    ]
+    ], broken
 
 
 def _is_hidden(path: str | Path, top: str) -> bool:
