@@ -47,11 +47,11 @@ def log(tmp_path: Path) -> Path:
 def test_importing_is_light_and_the_names_stay_functions() -> None:
     code = """import sys, nlp_bench
 heavy = {"numpy", "pandas", "torch", "argparse"} & set(sys.modules)
-import nlp_bench.measure.entry, nlp_bench.analysis.comparison, nlp_bench.plan.constants
+import nlp_bench.measure.result, nlp_bench.analysis.comparison, nlp_bench.plan.constants
 assert dir(nlp_bench) == sorted([*nlp_bench.__all__, "__version__"])
 from nlp_bench import measure, compare, plan
-from nlp_bench.measure import entry
-print(heavy, [type(each).__name__ for each in (measure, nlp_bench.compare, plan, entry)], hasattr(nlp_bench, "nonsense"))"""
+from nlp_bench.measure import result
+print(heavy, [type(each).__name__ for each in (measure, nlp_bench.compare, plan, result)], hasattr(nlp_bench, "nonsense"))"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("set() ['function', 'function', 'function', 'module'] False\n", "")
 

@@ -51,8 +51,8 @@ _ELSEWHERE = {
 class _Package(ModuleType):
     """The package: its public names are imported when they are first used, and three of them are those of packages below it.
 
-    Importing `nlp_bench.measure.entry` would make the attribute `measure` the package `nlp_bench.measure`; it stays the function.
-    `from nlp_bench.measure import entry` finds the package all the same; `import nlp_bench.measure.entry as …` does not.
+    Importing `nlp_bench.measure.result` would make the attribute `measure` the package `nlp_bench.measure`; it stays the function.
+    `from nlp_bench.measure import result` finds the package all the same; `import nlp_bench.measure.result as …` does not.
     """
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -25,8 +25,8 @@ from nlp_bench.errors import UsageError, nearest
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.contradiction import Contradiction
 from nlp_bench.measure.efficiency import Given, with_given
-from nlp_bench.measure.entry import RunResult, Supplied
 from nlp_bench.measure.limit import Verdict, sustained_time_ci95_s, verdict_of
+from nlp_bench.measure.result import RunResult, Supplied
 from nlp_bench.measure.rows import Record, rows_of
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
@@ -34,7 +34,7 @@ from nlp_bench.measure.window import Window
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.formats import table
 from nlp_bench.report.frame import frame, records_frame, typed_frame
-from nlp_bench.report.table import Report
+from nlp_bench.report.report import Report
 from nlp_bench.rules.apply import wanted as wanted_rules
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from nlp_bench.evidence.text import verification_text
 from nlp_bench.evidence.verify import Demands, verify
 from nlp_bench.launch.submission import Submission
 from nlp_bench.measure.contradiction import Code, Weight
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.seal import Link, State

@@ -14,7 +14,7 @@ from nlp_bench.config.run import Run, read_run
 from nlp_bench.launch.chain import Wishes, taken_up, with_wishes
 from nlp_bench.launch.end.advice import REMEDIES, advice, of_entry, short
 from nlp_bench.launch.end.ending import Ending
-from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.result import RunResult
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 

@@ -6,8 +6,8 @@ import pytest
 
 from nlp_bench.logs import scan
 from nlp_bench.logs.reader import read_log
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 

@@ -14,8 +14,8 @@ from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 from nlp_bench.logs.reader import read_log
 from nlp_bench.measure import foreign
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 
 FULL = Overrides(global_batch_size=64, sequence_length=2048, num_gpus=8)

@@ -7,9 +7,9 @@ from unittest.mock import ANY
 import pytest
 
 from nlp_bench.measure.contradiction import Code, Weight
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.limit import NOT_PROVEN, verdict_of
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 

@@ -10,9 +10,9 @@ from support.published import published_log, write_run
 from nlp_bench.errors import UsageError
 from nlp_bench.inputs.reference import read_reference_table
 from nlp_bench.measure.efficiency import COLUMNS, NOTHING_GIVEN, Efficiency, Given, with_given
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.report.explain import efficiency_facts
 

@@ -12,9 +12,9 @@ from support.machines import BEGIN_S, ITERATION_S, TOKENS_PER_ITERATION, Node, w
 
 from nlp_bench.cli.main import main
 from nlp_bench.measure.energy import Counter, Energy, MeterError
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 

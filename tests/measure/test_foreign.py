@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 
 Call = Callable[..., list[RunResult]]

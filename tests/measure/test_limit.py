@@ -10,13 +10,13 @@ from support.spans import NOISE, spans
 
 from nlp_bench.cli.main import main
 from nlp_bench.logs.record import Attempt, Event, Records
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, verdict_of
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import measure_records
 from nlp_bench.measure.window import LogConventions
 from nlp_bench.outcome import Outcome
-from nlp_bench.report.table import Report
+from nlp_bench.report.report import Report
 from nlp_bench.report.words import run_lines
 
 TOKENS = 20_000_000

@@ -33,9 +33,9 @@ from support.made_logs import (
 from support.samples import Sample, samples
 
 from nlp_bench.measure.contradiction import Code, Weight, doubts
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.limit import PASS, verdict_of
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 
 Forge = Callable[[], Made]

@@ -9,10 +9,10 @@ from support.machines import Node
 from support.made_logs import BEGIN_S, HONEST_S, LIMIT_S, TOKENS, Made, run_folder, run_of
 
 from nlp_bench.measure.contradiction import Code, Weight
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.limit import PASS, verdict_of
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 

@@ -11,9 +11,9 @@ from support.repeated import write_log, write_runs
 from nlp_bench.analysis.observation import Identity, Observation, digest, identity_of, settings_of
 from nlp_bench.analysis.repeats import Pool, pool_lines, pooled
 from nlp_bench.inputs.sources import read_sources
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import student_t
 from nlp_bench.measure.folder import measure_folder
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import Setting, Workload
 from nlp_bench.outcome import Outcome

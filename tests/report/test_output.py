@@ -12,14 +12,14 @@ import pytest
 
 from nlp_bench.cli.main import main
 from nlp_bench.inputs.sources import read_sources
-from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.rows import MEANING
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.report.frame import frame
 from nlp_bench.report.output import FILES, PLOTS, write_report
-from nlp_bench.report.table import Report
+from nlp_bench.report.report import Report
 
 Make = Callable[..., Path]
 REPORT_PAGE = Path(__file__).parents[2] / "docs/report.md"

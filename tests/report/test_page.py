@@ -19,14 +19,14 @@ from support.series import write_series_run
 from nlp_bench.cli.main import main
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.curves import IN_WINDOW, Curve, curves_of
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.report.page import page
 from nlp_bench.report.plots import CHARTS, in_files
-from nlp_bench.report.table import Report
+from nlp_bench.report.report import Report
 from nlp_bench.show.chart import Band, Chart, HeatMap, Rule, Series, scales, strengths
 from nlp_bench.show.page import Section, render
 from nlp_bench.show.png import png

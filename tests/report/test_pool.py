@@ -22,7 +22,7 @@ from nlp_bench.inputs.pool import read_many
 from nlp_bench.inputs.read import Wish
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.report.table import Report
+from nlp_bench.report.report import Report
 
 OVERRIDES = Overrides(sequence_length=2048)
 WISH = Wish(overrides=OVERRIDES)

@@ -10,12 +10,12 @@ import pytest
 
 from nlp_bench.inputs.read import lean, with_quotes
 from nlp_bench.logs.reader import read_log
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.provenance import Provenance, provenance_of
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.report.explain import explain
-from nlp_bench.report.table import Report
+from nlp_bench.report.report import Report
 
 Entry = Callable[..., RunResult]
 SEQUENCE = {"sequence_length": 2048}

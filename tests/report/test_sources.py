@@ -15,7 +15,7 @@ from nlp_bench.cli.main import main
 from nlp_bench.inputs import read
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.report.table import Report
+from nlp_bench.report.report import Report
 
 SEQUENCE = ["--sequence-length", "2048"]
 Report1 = Callable[..., dict[str, Any]]

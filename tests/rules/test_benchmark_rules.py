@@ -11,8 +11,8 @@ from support.ruled_run import Make, asked, log_of
 
 from nlp_bench.config.catalog import load_model, names
 from nlp_bench.measure.contradiction import Code
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.findings import Finding, Status
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from support.ruled_run import Make
 
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.findings import Evidence, Finding, Status, evidence, shown
 from nlp_bench.measure.limit import sustained_time_ci95_s
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.rules.apply import measured_folder, measured_log, wanted
 from nlp_bench.rules.rule import same

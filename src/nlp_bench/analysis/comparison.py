@@ -11,7 +11,7 @@ from nlp_bench.analysis.observation import MACHINE, Observation, is_known
 from nlp_bench.analysis.repeats import Pool, pooled
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import one_line
-from nlp_bench.measure.entry import refuse_against_log
+from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import FREE, FROZEN, Setting
 from nlp_bench.show.table import Column, as_text, columns_of

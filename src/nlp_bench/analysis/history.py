@@ -11,8 +11,8 @@ from typing import Any
 from nlp_bench.analysis.observation import Observation, different_runs, digest
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import read_object
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import Estimate, Uncertainty
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import Setting, lookup
 from nlp_bench.outcome import Outcome

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from nlp_bench.logs.record import FIRST_RECORDS, Records
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import Estimate
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.workload import FREE, FROZEN, Setting, Value
 from nlp_bench.outcome import Outcome
 

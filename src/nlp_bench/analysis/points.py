@@ -9,8 +9,8 @@ from nlp_bench.analysis.observation import NAMES, Observation
 from nlp_bench.analysis.repeats import Pool, pooled
 from nlp_bench.escape import one_line
 from nlp_bench.measure.contradiction import Code
-from nlp_bench.measure.entry import Published, RunResult
 from nlp_bench.measure.estimate import Estimate
+from nlp_bench.measure.result import Published, RunResult
 from nlp_bench.measure.workload import FREE, SHAPE, Setting, Value
 
 SPEED = (*SHAPE, "precision", "optimizer", "attention_dropout", "hidden_dropout")

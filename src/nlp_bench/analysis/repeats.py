@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import Any
 
 from nlp_bench.analysis.observation import Identity, Observation, different_runs, digest_of, identity_of, is_known
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import LEVEL, Estimate, over_runs, student_t
 from nlp_bench.measure.limit import NOT_PROVEN, why_not_proven, word_of
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.steadiness import TARGET, num_more
 from nlp_bench.measure.workload import Setting
 from nlp_bench.outcome import Outcome

@@ -25,8 +25,8 @@ from nlp_bench.analysis.points import (
     workload_key,
 )
 from nlp_bench.errors import UsageError
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import ratio_of
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import heading
 

@@ -29,8 +29,8 @@ from nlp_bench.analysis.points import (
     varying_in,
     workload_key,
 )
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_cdf, welch_degrees
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import FREE, heading
 

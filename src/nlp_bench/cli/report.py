@@ -25,7 +25,7 @@ from nlp_bench.show.table import FORMS
 
 if TYPE_CHECKING:
     from nlp_bench.report.formats import View
-    from nlp_bench.report.table import Report as Result
+    from nlp_bench.report.report import Report as Result
 
 MAX_ADVISED = 100
 ANSWER = "the answer"
@@ -121,8 +121,8 @@ class Report(Command, JudgedOptions, PatternOptions):
             raise UsageError("--baseline-gpus chooses the baseline of --scaling; add --scaling")
         from nlp_bench.inputs.sources import read_sources
         from nlp_bench.measure.efficiency import Given, with_given  # --help stays light
-        from nlp_bench.report.table import Report as Result
-        from nlp_bench.report.table import currency_of
+        from nlp_bench.report.report import Report as Result
+        from nlp_bench.report.report import currency_of
 
         if self.output:
             from nlp_bench.report.output import prepare  # heavy

@@ -13,14 +13,14 @@ from nlp_bench.escape import one_line
 from nlp_bench.evidence.manifest import RUN_FOLDER, Member, Options
 from nlp_bench.files import working_in
 from nlp_bench.inputs.read import with_quotes
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.record import result_record
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.report.explain import explain
 from nlp_bench.report.formats import table
-from nlp_bench.report.table import Report
+from nlp_bench.report.report import Report
 from nlp_bench.rules.apply import measured_folder, measured_log, wanted
 
 RESULT = "result.json"

@@ -25,7 +25,7 @@ from nlp_bench.evidence.manifest import (
 from nlp_bench.evidence.signature import path_of, sign
 from nlp_bench.files import read_object, sha256_of, write_bytes, write_json, write_text
 from nlp_bench.measure.contradiction import doubts
-from nlp_bench.measure.entry import RunResult, refuse_against_log
+from nlp_bench.measure.result import RunResult, refuse_against_log
 from nlp_bench.measure.workload import lookup
 from nlp_bench.seal import State
 from nlp_bench.walk import LINES, MANIFEST

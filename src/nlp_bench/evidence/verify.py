@@ -17,8 +17,8 @@ from nlp_bench.evidence.manifest import REPORT, REPORT_TEXT, Manifest, Member, O
 from nlp_bench.files import parse_json, sha256_of
 from nlp_bench.logs.source import HEAD_BYTES, is_packed
 from nlp_bench.measure.contradiction import Weight, doubts
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.restated import stating
+from nlp_bench.measure.result import RunResult
 from nlp_bench.seal import Finding, State, sealed_log_of
 from nlp_bench.walk import MANIFEST
 

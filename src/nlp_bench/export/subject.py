@@ -10,7 +10,7 @@ from nlp_bench.evidence.derive import measure
 from nlp_bench.evidence.manifest import LOG, RUN_FOLDER
 from nlp_bench.files import read_object
 from nlp_bench.inputs.find import Kind, find
-from nlp_bench.measure.entry import RunResult, refuse_against_log
+from nlp_bench.measure.result import RunResult, refuse_against_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import lookup

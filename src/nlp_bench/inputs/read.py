@@ -20,9 +20,9 @@ from nlp_bench.logs.reader import Progress
 from nlp_bench.logs.record import FIRST_RECORDS
 from nlp_bench.logs.source import HEAD_BYTES, Source, is_packed, open_log
 from nlp_bench.measure.curves import curves_of
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.foreign import NOTHING
 from nlp_bench.measure.provenance import Place
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason

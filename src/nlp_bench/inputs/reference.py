@@ -9,7 +9,7 @@ from pathlib import Path
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import one_line
 from nlp_bench.files import opened
-from nlp_bench.measure.entry import Published, RunResult
+from nlp_bench.measure.result import Published, RunResult
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import Setting, Workload
 from nlp_bench.outcome import Outcome

@@ -10,7 +10,7 @@ from nlp_bench.escape import one_line
 from nlp_bench.inputs.find import Group, Item, find
 from nlp_bench.inputs.read import MAX_DRAWN, Read, Wish, read_item
 from nlp_bench.logs.source import Source
-from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason

@@ -14,7 +14,7 @@ from nlp_bench.layout.flops import hardware_flops_per_token, legacy_flops_per_it
 from nlp_bench.measure.shape import Shaped, shaped
 
 if TYPE_CHECKING:
-    from nlp_bench.measure.entry import RunResult
+    from nlp_bench.measure.result import RunResult
 
 COUNTS = {
     "model": "model, causal attention as half (newer Megatron-LM)",

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from nlp_bench.files import read_object
 from nlp_bench.logs.record import Log
 from nlp_bench.machine.form import CPU_COLUMN
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.machine import NodeRecord, machine_of, number
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.workload import lookup
 

@@ -20,9 +20,9 @@ from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.logs.source import open_log
 from nlp_bench.measure.contradiction import Contradiction, Otherwise, Statements, doubts, voiding
 from nlp_bench.measure.ending import Shown, end_of
-from nlp_bench.measure.entry import RunResult, has_placeholder_loss, supplied_sizes, why_broken
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, reconcile
+from nlp_bench.measure.result import RunResult, has_placeholder_loss, supplied_sizes, why_broken
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.window import conventions_of

@@ -11,8 +11,8 @@ import numpy as np
 
 from nlp_bench.config.values import clock
 from nlp_bench.escape import one_line
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.folder import FolderMeasurement
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import REPORT_TOKENS, Throughput, time_to_report_s
 from nlp_bench.measure.workload import lookup
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from nlp_bench.logs.record import LogRecord, Records
-from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import Throughput
 
 OTHER_ATTEMPT, NO_NUMBER, CUT, UNUSABLE = (

@@ -6,12 +6,12 @@ from nlp_bench.config.accelerators import Peak
 from nlp_bench.layout.flops import Recompute
 from nlp_bench.layout.shape import ModelShape, T5Shape
 from nlp_bench.measure.efficiency import COUNTS, Efficiency, field_of, flops_per_token
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.provenance import Arithmetic, Place, Provenance, arithmetic_of
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.shape import Shaped
 from nlp_bench.measure.throughput import Summary, Throughput
-from nlp_bench.report.table import Report
+from nlp_bench.report.report import Report
 from nlp_bench.report.words import MAX_RUNS, run_lines
 from nlp_bench.show.table import as_document, exact, fact
 

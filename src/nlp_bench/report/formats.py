@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from nlp_bench.escape import end_of, shortened
 from nlp_bench.measure.rows import MEANING, rows_of
 from nlp_bench.report.readable import is_many, legend, notes, readable
-from nlp_bench.report.table import Report
+from nlp_bench.report.report import Report
 from nlp_bench.report.words import MAX_RUNS, words
 from nlp_bench.show.table import TEXT, Column, Style, as_csv, as_document, as_text, documents
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nlp_bench.measure.rows import MEANING, Record
 from nlp_bench.packages import lacking
-from nlp_bench.report.table import Report
+from nlp_bench.report.report import Report
 
 if TYPE_CHECKING:
     import pandas as pd

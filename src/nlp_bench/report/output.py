@@ -8,7 +8,7 @@ from nlp_bench.files import write_bytes, write_json, write_text
 from nlp_bench.report.formats import FORMATS, View
 from nlp_bench.report.page import NO_VALID_RUN
 from nlp_bench.report.plots import CHARTS, KEYS, drawable, in_files
-from nlp_bench.report.table import Report
+from nlp_bench.report.report import Report
 from nlp_bench.show.chart import empty, plot_files
 
 PLOTS = dict(zip(KEYS, ("Throughput over iterations", "Training loss over iterations", "Distribution of the time per iteration"), strict=True))  # fmt: skip

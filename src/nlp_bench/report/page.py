@@ -8,16 +8,16 @@ from typing import Any
 from nlp_bench import __version__
 from nlp_bench.analysis.repeats import Pool
 from nlp_bench.escape import shortened
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.findings import INVALID
 from nlp_bench.measure.limit import VERDICTS
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import SHAPE
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.plots import CHARTS, MAX_TOGETHER, drawable, many
 from nlp_bench.report.readable import is_many, legend, starred
+from nlp_bench.report.report import ALL_FIELDS, Report, title_of
 from nlp_bench.report.sections import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
-from nlp_bench.report.table import ALL_FIELDS, Report, title_of
 from nlp_bench.show.chart import Chart, Scale
 from nlp_bench.show.page import Section
 from nlp_bench.show.page import page as html_page

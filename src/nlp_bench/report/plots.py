@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from nlp_bench.escape import end_of
 from nlp_bench.measure.curves import IN_WINDOW, Curve, Curves
-from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.result import RunResult
 from nlp_bench.show.chart import EXCLUDED, MAX_LEGEND, NUM_COLOURS, Band, Chart, Rule, Series, Shape
 from nlp_bench.show.table import label
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from nlp_bench.analysis.repeats import apart_line, repeat_lines
-from nlp_bench.measure.entry import RunResult
-from nlp_bench.report.table import ALL_FIELDS, PEOPLE, Report, sustained_s
+from nlp_bench.measure.result import RunResult
+from nlp_bench.report.report import ALL_FIELDS, PEOPLE, Report, sustained_s
 from nlp_bench.show.table import TEXT, Column, Style
 
 BRIEF = (

@@ -11,11 +11,11 @@ from nlp_bench.analysis.scaling import scaling_of
 from nlp_bench.analysis.scaling_text import curve_table, scaling_charts
 from nlp_bench.analysis.sweep import sweep_of
 from nlp_bench.analysis.sweep_text import sweep_charts, sweep_table
-from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import FREE, FROZEN, OURS
 from nlp_bench.report.explain import energy_facts, number_facts, origin_facts
-from nlp_bench.report.table import Report, title_of
+from nlp_bench.report.report import Report, title_of
 from nlp_bench.report.words import ONE_RUN, OTHER_WINDOWS, sentences
 from nlp_bench.report.words import other_windows as windows_of
 from nlp_bench.show.page import Section

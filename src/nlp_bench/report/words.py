@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.limit import VERDICTS, Verdict
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import Sustained, Throughput
-from nlp_bench.report.table import Report
+from nlp_bench.report.report import Report
 from nlp_bench.show.table import Column, Table, as_text, number
 
 MAX_RUNS = 3  # with more runs in one report the words are left to --explain

@@ -9,10 +9,10 @@ import numpy as np
 from nlp_bench.config.model import Model
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.logs.common import ARGUMENTS
-from nlp_bench.measure.entry import has_placeholder_loss, why_broken
 from nlp_bench.measure.findings import Evidence, Status
 from nlp_bench.measure.folder import goes_on
 from nlp_bench.measure.limit import VERDICTS, sustained_time_ci95_s, verdict_of
+from nlp_bench.measure.result import has_placeholder_loss, why_broken
 from nlp_bench.measure.series import median
 from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s

@@ -10,8 +10,8 @@ from typing import Any
 from nlp_bench.config.model import Model
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.logs.record import NO_RECORDS, Records
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.findings import Evidence, Finding, Judgement, Status, evidence
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.workload import Setting, Value, Workload, lookup, workload_of
 
 NAMED_SHAPE = ("num_layers", "hidden_size", "num_attention_heads")  # what distinguishes models

@@ -17,7 +17,7 @@ from nlp_bench.escape import one_line
 from nlp_bench.files import read_object
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.submission import scheduler_of
-from nlp_bench.measure.entry import RunResult
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.workload import lookup
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason

@@ -8,8 +8,8 @@ from typing import Any
 from nlp_bench.analysis.repeats import Pool, repeats, repeats_json
 from nlp_bench.errors import UsageError
 from nlp_bench.inputs.sources import PassedOver
-from nlp_bench.measure.entry import RunResult
 from nlp_bench.measure.limit import with_verdict
+from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.show.table import interval, plain, small, tflops
 
