@@ -11,7 +11,7 @@ from support.ruled_run import Make, asked, log_of
 
 from nlp_bench.config.catalog import load_model, names
 from nlp_bench.measure.contradiction import Code
-from nlp_bench.measure.findings import Finding, Status
+from nlp_bench.measure.judgement import RuleFinding, Status
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
@@ -34,7 +34,7 @@ def foreign(log: str, folder: Path, rules: str = "jupiter-nlp") -> RunResult:
     return entry
 
 
-def finding(entry: RunResult, rule: str) -> Finding:
+def finding(entry: RunResult, rule: str) -> RuleFinding:
     assert entry.rules is not None
     (found,) = [one for one in entry.rules.findings if one.rule == rule]
     return found

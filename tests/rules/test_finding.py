@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.ruled_run import Make
 
-from nlp_bench.measure.findings import Evidence, Finding, Status, evidence, shown
+from nlp_bench.measure.judgement import RuleEvidence, RuleFinding, Status, evidence, shown
 from nlp_bench.measure.limit import sustained_time_ci95_s
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
@@ -249,13 +249,13 @@ def test_lines_that_are_missing_are_counted(without: tuple[int, ...], goes_on: b
 
 
 def test_a_reason_names_what_decides_else_what_is_missing_and_then_what_stands_with_it() -> None:
-    wrong = [Evidence(name=name, status=Status.FAIL, value=1, expected=2) for name in "abcd"]
-    gone = Evidence(name="m", status=Status.NOT_SHOWN, expected=5)
-    kept, shown_too = Evidence(name="k", status=Status.PASS, value=3), Evidence(name="s", status=None, value=4)
-    empty = Evidence(name="e", status=None)
+    wrong = [RuleEvidence(name=name, status=Status.FAIL, value=1, expected=2) for name in "abcd"]
+    gone = RuleEvidence(name="m", status=Status.NOT_SHOWN, expected=5)
+    kept, shown_too = RuleEvidence(name="k", status=Status.PASS, value=3), RuleEvidence(name="s", status=None, value=4)
+    empty = RuleEvidence(name="e", status=None)
 
-    def reason(status: Status, *found: Evidence) -> str:
-        return Finding(rule="r", check="c", why="w", status=status, outcome=None, evidence=found).reason()
+    def reason(status: Status, *found: RuleEvidence) -> str:
+        return RuleFinding(rule="r", check="c", why="w", status=status, outcome=None, evidence=found).reason()
 
     assert reason(Status.FAIL, kept, wrong[0], gone, shown_too, empty) == "r: a is 1, expected 2; s is 4"
     assert reason(Status.FAIL, kept, gone) == "r: m is not stated, expected 5"

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nlp_bench.measure.contradiction import doubts
-from nlp_bench.measure.findings import Status
+from nlp_bench.measure.judgement import Status
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
 from nlp_bench.measure.window import MAX_MARKED

@@ -27,7 +27,7 @@ from nlp_bench.seal import Finding
 
 if TYPE_CHECKING:
     from nlp_bench.measure.energy import Energy
-    from nlp_bench.measure.findings import Judgement
+    from nlp_bench.measure.judgement import Judgement
     from nlp_bench.measure.limit import Verdict
     from nlp_bench.measure.machine import MachineTruth
 

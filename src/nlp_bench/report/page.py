@@ -8,7 +8,7 @@ from typing import Any
 from nlp_bench import __version__
 from nlp_bench.analysis.repeats import Pool
 from nlp_bench.escape import shortened
-from nlp_bench.measure.findings import INVALID
+from nlp_bench.measure.judgement import INVALID
 from nlp_bench.measure.limit import VERDICTS
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s

@@ -16,8 +16,8 @@ from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
 from nlp_bench.files import real, sha256_of
 from nlp_bench.logs.reader import Progress
-from nlp_bench.measure.findings import VALID, Judgement
 from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.judgement import VALID, Judgement
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import lookup

@@ -9,8 +9,8 @@ import numpy as np
 from nlp_bench.config.model import Model
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.logs.common import ARGUMENTS
-from nlp_bench.measure.findings import Evidence, Status
 from nlp_bench.measure.folder import goes_on
+from nlp_bench.measure.judgement import RuleEvidence, Status
 from nlp_bench.measure.limit import VERDICTS, sustained_time_ci95_s, verdict_of
 from nlp_bench.measure.result import has_placeholder_loss, why_broken
 from nlp_bench.measure.series import median
@@ -67,7 +67,7 @@ def known_setting(key: str, name: str) -> None:
 class ModelRule(Rule):
     """The run trains one of the models of the rules: by its name in run.json, else by the shape that the log prints."""
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         expected = f"one of {', '.join(subject.models)}"
         if subject.named is not None:
             return [decided("model", subject.named, expected, "run.json", passes=subject.named in subject.models)]
@@ -92,7 +92,7 @@ class EqualsModel(Rule):
         """Return the frozen values by their names in `measure.workload`."""
         return {name: value for name, value in frozen_values(model, self.section).items() if name not in self.without}
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         if subject.model is None:
             return [missing("model", f"one of {', '.join(subject.models)}", "no frozen values to compare with")]
         wanted = self.names(subject.model)
@@ -105,7 +105,7 @@ class ParameterCount(Rule):
 
     tolerance: float = checked(share)  # largest relative difference
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         # The shape that the run is said to have: by run.json before the log, by the model file where neither says it.
         model = frozen_values(subject.model, "architecture") if subject.model else {}
         claimed = {name: Setting(value, "model file") for name, value in model.items()}
@@ -133,7 +133,7 @@ class Precision(Rule):
     order: tuple[tuple[str, ...], ...]
     """Formats from the most to the least accurate; those in one list count as equal."""
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         if subject.model is None:
             return [missing("precision", "at least the model's", "the model is not known")]
         baseline = subject.model.training.precision
@@ -158,7 +158,7 @@ class Released(Rule):
     packages: tuple[str, ...]  # names as the log's `versions` line has them
     local: tuple[str, ...] = ()  # labels after a + that releases are published with; * matches any
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         return [
             one
             for package in self.packages
@@ -178,7 +178,7 @@ class Stated(Rule):
     packages: tuple[str, ...] = ()
     commit: bool = False  # whether run.json must state the commit of nlp-bench, without changes
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         versions = (_version_of(package, subject) for package in self.packages)
         found = [one for version in versions for one in each(*version, "a version", lambda _: True)]
         if not self.commit:
@@ -195,7 +195,7 @@ class Stated(Rule):
 class RealData(Rule):
     """The training reads data: random tokens cost no reading."""
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         mock, read = subject.logged("mock_data"), subject.logged("data_path")
         asked = lookup(subject.run, "data.path") if subject.run else None
         # What was read, by its source; an empty path is mock data.
@@ -223,7 +223,7 @@ class SettingRule(Rule):
         if all(value in {None, ()} for value in (self.equals, self.one_of, self.contains, self.at_least, self.at_most)):
             raise UsageError(f"{where}.equals: missing; give equals, one_of, contains, at_least or at_most")
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         said = [] if self.equals is None else [f"{self.equals}"]
         said += [f"one of {', '.join(map(str, self.one_of))}"] if self.one_of else []
         said += [f"with {self.contains!r} in it"] if self.contains is not None else []
@@ -250,7 +250,7 @@ class Agreement(Rule):
     at_least: int = 1  # settings that both must state
     without: tuple[str, ...] = checked(known_setting, ())
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         name = "settings_in_common"
         if subject.run is None:
             return [missing(name, "all alike", "there is no run.json")]
@@ -275,7 +275,7 @@ class Agreement(Rule):
 class FiniteLoss(Rule):
     """No logged loss is NaN or infinite, no iteration is counted as NaN."""
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         records, expected = subject.records, "a finite number in every line"
         broken = None if subject.run is None and has_placeholder_loss(records) else why_broken(records)
         count = int(records.has("lm_loss").sum())
@@ -292,7 +292,7 @@ class SkippedIterations(Rule):
     allowed_share: dict[str, float] = field(default_factory=dict, metadata={"check": share})
     """Largest share of all iterations, by number format."""
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         name = "skipped_iterations"
         skipped, iterations = subject.records.column("num_skipped"), subject.records.column("iteration")
         if not np.isfinite(skipped).any():
@@ -313,7 +313,7 @@ class SkippedIterations(Rule):
 class FinalIteration(Rule):
     """The last requested iteration is in the log."""
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         name, records, asked = "last_iteration", subject.records, subject.asked("train_iters")
         wanted = asked.value if asked else records[-1].total_iterations if records else None
         if not records or not isinstance(wanted, int):
@@ -332,7 +332,7 @@ class FinalIteration(Rule):
 class ExitStatus(Rule):
     """The job ended with exit status 0, by the scheduler or the launcher, and not only by its log."""
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         ended, name = subject.ended, "outcome.json"
         if ended is None:
             return [missing("exit_status", "0")]
@@ -350,7 +350,7 @@ class WholeLog(Rule):
     missing_share: float = checked(share, 0.0)
     """Largest share of the intervals that may be missing, torn lines included."""
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         iterations = subject.records.column("iteration")
         expected = f"at most {100 * self.missing_share:g} % of the intervals"
         if len(iterations) < 3:
@@ -378,14 +378,14 @@ class Window(Rule):
 
     at_least: int = checked(above_zero)
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         name, expected, measured = "intervals_in_window", f"at least {self.at_least}", subject.entry.throughput
         if measured is None:
             return [missing(name, expected, "nothing was measured")]
         found = measured.window
         source = f"iterations {found.first_iteration} to {found.last_iteration}"
         status = Status.PASS if found.num_records >= self.at_least else Status.NOT_SHOWN
-        return [Evidence(name=name, status=status, value=found.num_records, expected=expected, source=source)]
+        return [RuleEvidence(name=name, status=status, value=found.num_records, expected=expected, source=source)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -397,7 +397,7 @@ class TimeLimit(Rule):
     decides: str = checked(words(STEADY_INTERVAL, SUSTAINED_INTERVAL, STEADY, SUSTAINED, REFERENCE))
     """steady-interval, sustained-interval: the whole 95 % interval of that time; steady, sustained, reference: the value alone."""
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         entry, measured = subject.entry, subject.entry.throughput
         if not entry.has_number:
             return [missing("time_to_report_s", f"at most {self.limit_s:g} s", "nothing was measured")]
@@ -421,7 +421,7 @@ class TimeLimit(Rule):
                 status, expected = self._decision(subject, value)
             value = None if value is None else round(value, 3)
             name = f"time_to_report_{kind}_s"
-            shown.append(Evidence(name=name, status=status, value=value, expected=expected, source=source))
+            shown.append(RuleEvidence(name=name, status=status, value=value, expected=expected, source=source))
         return shown
 
     def _decision(self, subject: Subject, value: float | None) -> tuple[Status, str]:

@@ -10,7 +10,7 @@ from typing import Any
 from nlp_bench.config.model import Model
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.logs.record import NO_RECORDS, Records
-from nlp_bench.measure.findings import Evidence, Finding, Judgement, Status, evidence
+from nlp_bench.measure.judgement import Judgement, RuleEvidence, RuleFinding, Status, evidence
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.workload import Setting, Value, Workload, lookup, workload_of
 
@@ -78,7 +78,7 @@ def same(first: Value, second: Value) -> bool:
     return str(first).lower() == str(second).lower()
 
 
-def expect(name: str, settings: list[Setting], wanted: Value) -> list[Evidence]:
+def expect(name: str, settings: list[Setting], wanted: Value) -> list[RuleEvidence]:
     """Return the evidence that each of `settings` is `wanted`: one for all that are, one for each that is not."""
     if not settings:
         return [evidence(name, Status.NOT_SHOWN, None, wanted)]
@@ -89,18 +89,18 @@ def expect(name: str, settings: list[Setting], wanted: Value) -> list[Evidence]:
     return [evidence(name, Status.FAIL, one.value, wanted, one.source) for one in wrong]
 
 
-def each(name: str, settings: list[Setting], expected: str, passes: Callable[[Value], bool]) -> list[Evidence]:
+def each(name: str, settings: list[Setting], expected: str, passes: Callable[[Value], bool]) -> list[RuleEvidence]:
     """Return the evidence that the value of each of `settings` passes; missing where there are none."""
     found = [decided(name, one.value, expected, one.source, passes=passes(one.value)) for one in settings]
     return found or [missing(name, expected)]
 
 
-def decided(name: str, value: str | float | None, expected: str, source: str | None, *, passes: bool) -> Evidence:
+def decided(name: str, value: str | float | None, expected: str, source: str | None, *, passes: bool) -> RuleEvidence:
     """Return the evidence of one value that passes or fails."""
     return evidence(name, Status.PASS if passes else Status.FAIL, value, expected, source)
 
 
-def missing(name: str, expected: str, why: str | None = None) -> Evidence:
+def missing(name: str, expected: str, why: str | None = None) -> RuleEvidence:
     """Return that nobody states `name`; `why` says what stands in its place."""
     return evidence(name, Status.NOT_SHOWN, None, expected, why)
 
@@ -169,11 +169,11 @@ class Rule:
                 for item in value if isinstance(value, tuple) else (value,):
                     check(key, item)
 
-    def _look(self, subject: Subject) -> list[Evidence]:
+    def _look(self, subject: Subject) -> list[RuleEvidence]:
         """Return what the run shows."""
         raise NotImplementedError
 
-    def finding(self, rule: str, subject: Subject) -> Finding:
+    def finding(self, rule: str, subject: Subject) -> RuleFinding:
         """Return the word of the rule called `rule`."""
         shown = tuple(self._look(subject))
         found = {one.status for one in shown} - {None}
@@ -184,7 +184,9 @@ class Rule:
             # A rule for one model does not apply to a run that may have trained another.
             first = missing("model", f"one of {', '.join(self.models)}", "the rule is for this model alone")
             status, shown = Status.NOT_SHOWN, (first, *(replace(one, status=None) for one in shown))
-        return Finding(rule=rule, check=self.check, why=self.why, status=status, outcome=self.outcome, evidence=shown)
+        return RuleFinding(
+            rule=rule, check=self.check, why=self.why, status=status, outcome=self.outcome, evidence=shown
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

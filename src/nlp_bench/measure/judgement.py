@@ -24,7 +24,7 @@ class Status(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RuleEvidence:
     """One value that a rule looked at."""
 
     name: str  # name of the value, of `measure.workload` where it is a setting
@@ -53,12 +53,14 @@ class Evidence:
         }
 
 
-evidence = lru_cache(maxsize=4096, typed=True)(Evidence)  # thousands of runs of one configuration share what they say
+evidence = lru_cache(maxsize=4096, typed=True)(
+    RuleEvidence
+)  # thousands of runs of one configuration share what they say
 
 
 # Without slots: reports of many runs are sent between processes, and what has slots is sent field by field.
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class RuleFinding:
     """What one rule found."""
 
     rule: str
@@ -66,7 +68,7 @@ class Finding:
     why: str  # the rule for people, in a sentence
     status: Status
     outcome: str | None  # what a broken rule does to the number: see `rule.Rule.outcome`
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[RuleEvidence, ...]
 
     def reason(self, most: int = 3) -> str:
         """Return the rule's id and what does not pass, at most so many values, in one line."""
@@ -110,7 +112,7 @@ class Judgement:
     """SHA-256 over the rule file, those it extends and the model files: two judgements by one digest used the same rules."""
     model: str | None  # the model whose values are frozen; None where nothing tells which it is
     is_asked: bool  # whether a person asked for these rules; False where they are the default of the run's model
-    findings: tuple[Finding, ...]
+    findings: tuple[RuleFinding, ...]
     free: Mapping[str, Value]  # what the run chose where the rules leave it free, as far as it is stated
 
     @property
@@ -121,11 +123,11 @@ class Judgement:
             return INVALID
         return VALID if found == {Status.PASS} else NOT_SHOWN
 
-    def having(self, status: Status) -> list[Finding]:
+    def having(self, status: Status) -> list[RuleFinding]:
         """Return the findings with this word."""
         return [finding for finding in self.findings if finding.status is status]
 
-    def voiding(self) -> list[Finding]:
+    def voiding(self) -> list[RuleFinding]:
         """Return the broken rules that take the number away."""
         return [
             finding
@@ -133,7 +135,7 @@ class Judgement:
             if finding.outcome == INVALID or (self.is_asked and finding.outcome != VALID)
         ]
 
-    def note(self, *, but: Sequence[Finding] = ()) -> str:
+    def note(self, *, but: Sequence[RuleFinding] = ()) -> str:
         """Return all of it in one line, `but` findings that are told elsewhere."""
         passed = f"{len(self.having(Status.PASS))} of {len(self.findings)} rules pass"
         said = f"rules {self.rules}: {self.result}"
