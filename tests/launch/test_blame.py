@@ -13,7 +13,7 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.launch.end.ending import decide, write_ending
-from nlp_bench.launch.end.evidence import gather
+from nlp_bench.launch.end.log_facts import gather
 from nlp_bench.launch.nodes.supervise import Ranks
 from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.outcome import Outcome

@@ -9,7 +9,7 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.scheduler import State
 from nlp_bench.launch import chain, once
-from nlp_bench.launch.end.evidence import ScriptRecord, write_record
+from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
 from nlp_bench.launch.follow import sync as syncing
 from nlp_bench.launch.follow.sync import sync, sync_script
 from nlp_bench.launch.scheduler.slurm import Slurm

@@ -22,7 +22,7 @@ from nlp_bench.config.run import Run, read_run
 from nlp_bench.config.scheduler import ACTIVE, Job, NoAnswerError, State
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
-from nlp_bench.launch.end.evidence import ScriptRecord, write_record
+from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
 from nlp_bench.launch.follow import sync as syncing
 from nlp_bench.launch.follow.sync import sync, sync_script
 from nlp_bench.launch.scheduler import slurm

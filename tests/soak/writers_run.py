@@ -14,7 +14,7 @@ from nlp_bench.doctor.nodes import prepare as prepare_test
 from nlp_bench.doctor.place import look_around
 from nlp_bench.errors import NlpBenchError, explained
 from nlp_bench.launch.end.ending import Ending, read_ending, write_ending
-from nlp_bench.launch.end.evidence import ScriptRecord, write_record
+from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
 from nlp_bench.launch.expected import foretell
 from nlp_bench.launch.folder import prepare as prepare_run
 from nlp_bench.launch.nodes.torchrun import write_provenance

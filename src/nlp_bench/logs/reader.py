@@ -8,7 +8,7 @@ from nlp_bench.logs.attempts import Lookalikes
 from nlp_bench.logs.common import EVENTS, MACHINE, SETTINGS
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.dialects import all_dialects
-from nlp_bench.logs.endings import ENDINGS
+from nlp_bench.logs.end_marks import ENDINGS
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.record import Log

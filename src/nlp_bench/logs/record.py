@@ -249,7 +249,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EndMark:
-    """A line that says how a program ended (`logs.endings`)."""
+    """A line that says how a program ended (`logs.end_marks`)."""
 
     outcome: Outcome  # what it means: VALID where the program says that its training is done
     offset: int  # byte of the file, after decompression, at which the line begins

@@ -13,13 +13,13 @@ import numpy as np
 from nlp_bench.config.accelerators import bound_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
-from nlp_bench.logs.endings import decisive
+from nlp_bench.logs.end_marks import decisive
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.logs.source import open_log
 from nlp_bench.measure.contradiction import Contradiction, Otherwise, Statements, doubts, voiding
-from nlp_bench.measure.ending import Shown, end_of
+from nlp_bench.measure.log_end import Shown, end_of_log
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, reconcile
 from nlp_bench.measure.result import RunResult, has_placeholder_loss, supplied_sizes, why_broken
@@ -159,7 +159,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
     sizes = sizes_of(attempt, overrides)
     supplied, against = supplied_sizes(attempt, sizes, overrides)
     broken = None if has_placeholder_loss(records) else why_broken(records)
-    ending = end_of(log, attempts, attempt)
+    ending = end_of_log(log, attempts, attempt)
     ended = None if ending.outcome.has_number else ending.reason
     refusal = _mixed(log) or (None if sizes.is_measurable else Reason("no-size", why_not(attempt, sizes)))
     throughput = None

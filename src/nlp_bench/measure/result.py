@@ -16,7 +16,7 @@ from nlp_bench.measure.anytime import Bound
 from nlp_bench.measure.contradiction import Contradiction, Otherwise
 from nlp_bench.measure.curves import Curves
 from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, efficiency_of
-from nlp_bench.measure.ending import LogEnd
+from nlp_bench.measure.log_end import LogEnd
 from nlp_bench.measure.provenance import Provenance
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated
 from nlp_bench.measure.throughput import Throughput, time_to_report_s

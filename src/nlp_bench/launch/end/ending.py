@@ -15,7 +15,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import Job, Scheduler, State, get_scheduler
 from nlp_bench.escape import one_line
 from nlp_bench.launch import starts
-from nlp_bench.launch.end.evidence import Evidence, gather
+from nlp_bench.launch.end.log_facts import LogFacts, gather
 from nlp_bench.marker import write_marker
 from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.reason import Reason
@@ -74,7 +74,7 @@ class Facts:
     """The signal that told the job script to stop; empty where none did."""
     run_log: Path
     """job.out."""
-    log: Evidence
+    log: LogFacts
     """What the logs say."""
     scheduler: Scheduler
 

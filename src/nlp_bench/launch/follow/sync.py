@@ -16,7 +16,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import age_s
 from nlp_bench.launch import chain, lock, once
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
-from nlp_bench.launch.end.evidence import ScriptRecord, gather, read_record, write_record
+from nlp_bench.launch.end.log_facts import ScriptRecord, gather, read_record, write_record
 from nlp_bench.launch.follow import retry
 from nlp_bench.launch.scheduler import local
 from nlp_bench.launch.submission import Submission, place, read_submission, repeat_command, scheduler_of

@@ -54,7 +54,7 @@ class Ranks:
         return [pid for rank, pid in self.pids.items() if rank not in gone]
 
     def order(self) -> str | None:
-        """Return the sentence that `launch.end.evidence` reads: which rank ended when; None unless all ranks were seen.
+        """Return the sentence that `launch.end.log_facts` reads: which rank ended when; None unless all ranks were seen.
 
         One that ended before it was seen would have been the first.
         """

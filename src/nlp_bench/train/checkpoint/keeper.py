@@ -147,7 +147,7 @@ class Until:
     def text(self, iteration: int, train_iters: int) -> str:
         """Return the line that ends the log: whether it was enough, after which iteration; empty without the option.
 
-        `launch/end/evidence.py` reads its beginning.
+        `launch/end/log_facts.py` reads its beginning.
         """
         if self._sequence is None:
             return ""

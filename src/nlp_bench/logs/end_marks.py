@@ -2,7 +2,7 @@
 
 Only what stands behind the last record of a training says anything about its end: an error after which the training went on is none.
 The forms are those of Python, PyTorch, NCCL, torchrun, DeepSpeed's launcher, Slurm, PBS, LSF and Open MPI; the source of each end
-mark is named beside it. The launcher looks for some of them too (`launch.end.evidence`).
+mark is named beside it. The launcher looks for some of them too (`launch.end.log_facts`).
 """
 
 from typing import TYPE_CHECKING

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nlp_bench.escape import one_line
-from nlp_bench.logs.endings import OUTSIDE, decisive
+from nlp_bench.logs.end_marks import OUTSIDE, decisive
 from nlp_bench.logs.record import Attempt, EndMark, Log, Records
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
@@ -61,7 +61,7 @@ class LogEnd:
         }
 
 
-def end_of(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogEnd:
+def end_of_log(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogEnd:
     """Return how the run ended whose `attempts` are of one configuration and of which `measured` is the one with the number."""
     last = attempts[-1]
     # The marks from its last record on, up to the first one of the next start.

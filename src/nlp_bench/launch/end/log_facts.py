@@ -10,7 +10,7 @@ from nlp_bench.config.scheduler import Scheduler
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json, refuse_types, write_json
 from nlp_bench.last_start import ATTEMPT, FINISHED, STARTED, STARTED_ERR, enough_after, of_this_start, tail
-from nlp_bench.logs.endings import NODE_FAILURE, NOTICE, OUT_OF_MEMORY, meaning
+from nlp_bench.logs.end_marks import NODE_FAILURE, NOTICE, OUT_OF_MEMORY, meaning
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import NO_RECORDS, Records
 from nlp_bench.outcome import Outcome
@@ -92,7 +92,7 @@ BEGUN = re.compile(r"([1-9]\d*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class LogFacts:
     """What was found; None where nothing was."""
 
     last_iteration: int | None
@@ -121,7 +121,7 @@ class Evidence:
     """Starts of the ranks in the log that have iterations: torchrun may restart them inside a job."""
 
 
-def gather(run_dir: Path, scheduler: Scheduler) -> Evidence:
+def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
     """Read the ends of job.out and job.err and return what they say."""
     text = tail(run_dir / "job.out")
     out = of_this_start(text, STARTED)
@@ -137,7 +137,7 @@ def gather(run_dir: Path, scheduler: Scheduler) -> Evidence:
     limit = scheduler.memory_limit
     exceeded = (found for line in lines if limit and (found := limit.search(line)))
     broken = records.first_broken()
-    return Evidence(
+    return LogFacts(
         last_iteration=records[-1].iteration if records else None,
         first_iteration=records[0].iteration if records else None,
         error=_first_error(lines, err),
