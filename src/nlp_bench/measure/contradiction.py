@@ -22,7 +22,7 @@ MAX_LINES = 20  # so many lines are named as evidence
 class Weight(str, Enum):
     """What follows from a contradiction, the lightest first."""
 
-    REMARK = "remark"  # it is said, and nothing else follows
+    REMARK = "remark"  # it is reported, and nothing else follows
     DOUBT = "doubt"  # the number stays, and proves nothing against a limit
     VOID = "void"  # there is no number: the outcome is INVALID
 
@@ -80,15 +80,15 @@ class Contradiction:
 
 
 @dataclass(frozen=True)
-class Otherwise:
+class SlowerStatement:
     """A statement by which the run takes longer than its number says, within the tolerance of the checks."""
 
-    words: str  # what states it
+    source: str  # what states it
     slower: float  # factor on the steady time, at least
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statements:
+class Claims:
     """What the checks compare: the log, the number measured from it, and what else is known of the run."""
 
     log: Log

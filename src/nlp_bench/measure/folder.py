@@ -21,7 +21,7 @@ from nlp_bench.last_start import enough_at, says_finished
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure.anytime import Bound, percent, replay
-from nlp_bench.measure.contradiction import Contradiction, Otherwise, Statements, voiding
+from nlp_bench.measure.contradiction import Claims, Contradiction, SlowerStatement, voiding
 from nlp_bench.measure.energy import with_machine
 from nlp_bench.measure.foreign import log_reasons, with_own_events
 from nlp_bench.measure.machine import read_nodes
@@ -170,9 +170,9 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
     workload = workload_of(run, log.settings if log else {}, attempt)
     nodes = read_nodes(folder)
     found: tuple[Contradiction, ...] = ()
-    slower: tuple[Otherwise, ...] = ()
+    slower: tuple[SlowerStatement, ...] = ()
     if log and seen:
-        said = Statements(
+        claims = Claims(
             log=log,
             attempt=attempt,
             others=log.attempts[:-1],
@@ -183,7 +183,7 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
             recorders=[node.times for node in nodes],
             is_ours=True,
         )
-        found, slower = reconcile(said)
+        found, slower = reconcile(claims)
     void = voiding(found)
     if void and throughput:
         outcome, why, throughput = Outcome.INVALID, void.reason, None
@@ -205,7 +205,7 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
             *(_notes(asked, log, records, throughput, found) if log else []),
         ),
         contradictions=found,
-        otherwise=slower,
+        slower_statements=slower,
         num_records=len(records) if log else None,
         total_iterations=asked.iterations,
         global_batch_size=asked.overrides.global_batch_size,

@@ -18,7 +18,7 @@ from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.logs.source import open_log
-from nlp_bench.measure.contradiction import Contradiction, Otherwise, Statements, doubts, voiding
+from nlp_bench.measure.contradiction import Claims, Contradiction, SlowerStatement, doubts, voiding
 from nlp_bench.measure.log_end import Shown, end_of_log
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, reconcile
@@ -175,9 +175,9 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         reasons += _qualifications(attempt, throughput, log.counts_from)
     workload = workload_of(None, log.settings, attempt)
     found: tuple[Contradiction, ...] = ()
-    slower: tuple[Otherwise, ...] = ()
+    slower: tuple[SlowerStatement, ...] = ()
     if throughput and not refusal:
-        said = Statements(
+        claims = Claims(
             log=log,
             attempt=attempt,
             others=[other for other in attempts if other is not attempt],
@@ -186,7 +186,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
             workload=workload,
             seals=tuple(against_seals(sealed, attempt, is_alone=True)),
         )
-        found, slower = reconcile(said)
+        found, slower = reconcile(claims)
     void = voiding(found)
     if doubts(found) and ending.outcome is Outcome.VALID:
         ending = replace(ending, outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED)
@@ -210,7 +210,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         outcome=outcome,
         reasons=(*([first] if first else []), *reasons),
         contradictions=found,
-        otherwise=slower,
+        slower_statements=slower,
         remarks=(*([ending.remark] if ending.remark else []), *_remarks(attempt)),
         ending=ending,
         num_records=len(records),

@@ -127,9 +127,9 @@ def _why_not_proven(entry: RunResult, tokens: int, limit_s: float) -> list[str]:
     if reason is None and interval[1] <= limit_s:
         reason = _why_not_without(measured, tokens, limit_s)
         # What else the log says of its time.
-        slowest = max(entry.otherwise, key=lambda each: each.slower, default=None)
+        slowest = max(entry.slower_statements, key=lambda each: each.slower, default=None)
         if slowest and reason is None and (time_s := tokens / measured.steady * slowest.slower) > limit_s:
-            reason = f"by {slowest.words} the limit is not kept: {time_s:.2f} s"
+            reason = f"by {slowest.source} the limit is not kept: {time_s:.2f} s"
     return [reason] if reason else []
 
 

@@ -1,7 +1,7 @@
 """One list of checks of what a log says: its times against every other statement of it, and whether what it times is a training.
 
 `nlp-bench report`, `measure` and `verify` all use this list. Tolerances and weights stand in `docs/evidence.md`. A difference
-within them may still break a limit (`_otherwise`): they are for honest logs whose programs take rates and times of day with
+within them may still break a limit (`_slower_statements`): they are for honest logs whose programs take rates and times of day with
 another clock, and a limit that only the logged times keep is not proven.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from nlp_bench.escape import one_line
 from nlp_bench.logs.record import Attempt, Records
-from nlp_bench.measure.contradiction import Code, Contradiction, Otherwise, Statements, Weight, named, weigh
+from nlp_bench.measure.contradiction import Claims, Code, Contradiction, SlowerStatement, Weight, named, weigh
 from nlp_bench.measure.restated import (
     WORDS,
     Restated,
@@ -55,46 +55,46 @@ OTHER_UNIT = 0.5  # a rate that is less than such a share of what it should be i
 START = 4  # one in so many lines of another start is its warm-up
 
 
-def reconcile(said: Statements) -> tuple[tuple[Contradiction, ...], tuple[Otherwise, ...]]:
+def reconcile(claims: Claims) -> tuple[tuple[Contradiction, ...], tuple[SlowerStatement, ...]]:
     """Return everything in which the statements disagree with the number, the gravest first, and the statements within the tolerances by which it takes longer."""
-    order, found = list(Weight), list(restated(said.records, said.sizes))
-    contradictions = sorted(_checks(said, found), key=lambda each: -order.index(each.weight))
-    return tuple(contradictions), tuple(each for each in _otherwise(said, found) if each.slower > 1)
+    order, found = list(Weight), list(restated(claims.records, claims.sizes))
+    contradictions = sorted(_checks(claims, found), key=lambda each: -order.index(each.weight))
+    return tuple(contradictions), tuple(each for each in _slower_statements(claims, found) if each.slower > 1)
 
 
-def _checks(said: Statements, found: list[Restated]) -> Iterator[Contradiction]:
-    yield from _against_run(said)
-    yield from said.seals
-    yield from against_time(said, found)
-    yield from against_shape(said, found)
-    yield from against_counts(said)
-    if said.sizes.has_times:
-        yield from against_stamps(said)
-        yield from against_recorders(said)
-    yield from _arguments_against_lines(said)
-    yield from _arguments_together(said)
-    yield from _missing(said)
-    yield from _repeated(said.records)
-    yield from silent(said)
-    if len(said.log.attempts) == 1:
-        yield from _stated_twice(said)
-    if (number := said.log.num_impossible) > 1:
-        weight = Weight.DOUBT if number >= MISSING * (said.log.num_records + number) else Weight.REMARK
+def _checks(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
+    yield from _against_run(claims)
+    yield from claims.seals
+    yield from against_time(claims, found)
+    yield from against_shape(claims, found)
+    yield from against_counts(claims)
+    if claims.sizes.has_times:
+        yield from against_stamps(claims)
+        yield from against_recorders(claims)
+    yield from _arguments_against_lines(claims)
+    yield from _arguments_together(claims)
+    yield from _missing(claims)
+    yield from _repeated(claims.records)
+    yield from silent(claims)
+    if len(claims.log.attempts) == 1:
+        yield from _stated_twice(claims)
+    if (number := claims.log.num_impossible) > 1:
+        weight = Weight.DOUBT if number >= MISSING * (claims.log.num_records + number) else Weight.REMARK
         yield Contradiction(Code.IMPOSSIBLE_TIMES, weight, f"{number} times or rates are 0, below 0 or not finite")
-    yield from _fast(said)
-    yield from _attempts(said)
-    yield from _ranks(said.attempt)
-    yield from against_training(said.records, is_ours=said.is_ours)
+    yield from _fast(claims)
+    yield from _attempts(claims)
+    yield from _ranks(claims.attempt)
+    yield from against_training(claims.records, is_ours=claims.is_ours)
 
 
 # What the program prints of its arguments, against run.json, against its lines, and against itself.
 
 
-def _against_run(said: Statements) -> Iterator[Contradiction]:
+def _against_run(claims: Claims) -> Iterator[Contradiction]:
     """Yield where the log says something else than run.json, or than what was computed with; somebody's log has no run.json."""
-    asked, logged = dict(said.workload.asked), said.workload.logged
+    asked, logged = dict(claims.workload.asked), claims.workload.logged
     if asked:
-        asked.update({_ARGUMENTS[name]: Setting(value, RUN_JSON) for name, value in said.overrides.counts.items()})
+        asked.update({_ARGUMENTS[name]: Setting(value, RUN_JSON) for name, value in claims.overrides.counts.items()})
     for name in CHECKED:
         if name in asked and name in logged and asked[name].value != logged[name].value:
             text = (
@@ -104,26 +104,26 @@ def _against_run(said: Statements) -> Iterator[Contradiction]:
             yield Contradiction(Code.ARGUMENTS_VS_RUN, Weight.VOID, text)
 
 
-def _arguments_against_lines(said: Statements) -> Iterator[Contradiction]:
+def _arguments_against_lines(claims: Claims) -> Iterator[Contradiction]:
     """Yield where the lines count more than the dump of the arguments says: a ramp-up or a curriculum only ever counts less."""
-    attempt, length = said.attempt, said.sizes.sequence_length
-    for name, used in (("global_batch_size", said.sizes.global_batch_size), ("sequence_length", length)):
-        dumped, column = attempt.fact(name), said.records.column(name)
+    attempt, length = claims.attempt, claims.sizes.sequence_length
+    for name, used in (("global_batch_size", claims.sizes.global_batch_size), ("sequence_length", length)):
+        dumped, column = attempt.fact(name), claims.records.column(name)
         lines = column[np.isfinite(column)]
         if dumped and len(lines) and used == lines[-1] and np.max(lines) / dumped > 1 + _SAME:
             most, line = float(np.max(lines)), attempt.facts[name].line_number
             text = f"the {name.replace('_', ' ')} is {most:.0f} in the lines and {dumped:.0f} in the arguments (line {line})"
             yield Contradiction(Code.ARGUMENTS_VS_LINES, weigh(most / dumped), text, (line,))
     shortest = attempt.fact("curriculum_length")
-    if shortest and length and length > (1 + _SAME) * shortest and not said.records.has("tokens").any():
+    if shortest and length and length > (1 + _SAME) * shortest and not claims.records.has("tokens").any():
         line = attempt.facts["curriculum_length"].line_number
         text = f"samples of {length} tokens are counted, but a curriculum is on, and in line {line} they have {shortest:.0f}"
         yield Contradiction(Code.ARGUMENTS_VS_LINES, Weight.DOUBT, text, (line,))
 
 
-def _arguments_together(said: Statements) -> Iterator[Contradiction]:
+def _arguments_together(claims: Claims) -> Iterator[Contradiction]:
     """Yield arguments that Megatron-LM itself refuses together (NVIDIA/Megatron-LM megatron/training/arguments.py `validate_args`)."""
-    logged = Workload(logged=said.workload.logged)
+    logged = Workload(logged=claims.workload.logged)
     length = logged.count("seq_length")
 
     def refused(words: str, names: tuple[str, ...], slower: float = 1.0) -> Contradiction:
@@ -133,26 +133,26 @@ def _arguments_together(said: Statements) -> Iterator[Contradiction]:
 
     for name in ("max_position_embeddings", "encoder_seq_length"):
         other = logged.count(name)
-        if other and length and length == said.sizes.sequence_length and length > other:
+        if other and length and length == claims.sizes.sequence_length and length > other:
             yield refused(f"{length} tokens do not fit", ("seq_length", name), length / other)
     names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "data_parallel_size")
     # DeepSpeed's engine prints a world of its own: the first word counts.
-    counts, world = [logged.count(name) for name in names], said.attempt.count("num_devices")
+    counts, world = [logged.count(name) for name in names], claims.attempt.count("num_devices")
     if all(counts) and world:
         tensor, pipeline, data = (count or 1 for count in counts)
         product = tensor * pipeline * data * (logged.count("context_parallel_size") or 1)
         if product != world:
             yield refused(f"TP x PP x CP x DP is {product}, the world {world}", names)
-        micro, batch = logged.count("micro_batch_size"), said.sizes.global_batch_size
+        micro, batch = logged.count("micro_batch_size"), claims.sizes.global_batch_size
         if micro and batch and batch % (micro * data):
             yield refused(f"a batch of {batch} is no multiple", ("micro_batch_size", "data_parallel_size"))
 
 
-def _stated_twice(said: Statements) -> Iterator[Contradiction]:
+def _stated_twice(claims: Claims) -> Iterator[Contradiction]:
     """Yield a size that the arguments state twice, once for this number and once otherwise: the first word was used."""
     for fact in ("sequence_length", "global_batch_size"):
         name = _ARGUMENTS[fact]
-        first, last = said.attempt.count(fact), said.workload.logged.get(name)
+        first, last = claims.attempt.count(fact), claims.workload.logged.get(name)
         if first and last and isinstance(last.value, int) and last.value < first:
             weight = weigh(first / last.value if last.value else np.inf)
             text = (
@@ -248,9 +248,9 @@ def _repeated(records: Records) -> Iterator[Contradiction]:
         yield Contradiction(Code.REPEATED_LINES, Weight.DOUBT, text, lines)
 
 
-def _missing(said: Statements) -> Iterator[Contradiction]:
+def _missing(claims: Claims) -> Iterator[Contradiction]:
     """Yield how many lines between the first and the last have no time, or are not there."""
-    spans = said.spans
+    spans = claims.spans
     steps, usual = np.diff(spans.records.column("iteration")), spans.num_iterations[1:]
     gaps = np.flatnonzero(steps > usual)
     if len(gaps):
@@ -264,9 +264,9 @@ def _missing(said: Statements) -> Iterator[Contradiction]:
         yield Contradiction(Code.MISSING_LINES, weight, text, lines)
 
 
-def _fast(said: Statements) -> Iterator[Contradiction]:
+def _fast(claims: Claims) -> Iterator[Contradiction]:
     """Yield the intervals that are far faster than their neighbours, and have none that is slower to make up for it."""
-    costs, number = said.spans.seconds_per_token, len(said.spans)
+    costs, number = claims.spans.seconds_per_token, len(claims.spans)
     if number < 2 * NEIGHBOURS:
         return
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(costs, NEIGHBOURS, mode="reflect"), 2 * NEIGHBOURS + 1)
@@ -279,7 +279,7 @@ def _fast(said: Statements) -> Iterator[Contradiction]:
     with_neighbour = np.maximum(pairs[:-2], pairs[2:]) + costs
     fast = np.flatnonzero((costs < FAST * around) & (with_neighbour < (1 + FAST + 0.25) * around))
     if len(fast):
-        lines = said.spans.records.numbers[fast]
+        lines = claims.spans.records.numbers[fast]
         text = (
             f"{len(fast)} of {number} intervals take less than {100 * FAST:.0f} % of the time of those around them "
             f"({named(lines)}): no machine trains single iterations so much faster"
@@ -288,10 +288,10 @@ def _fast(said: Statements) -> Iterator[Contradiction]:
         yield Contradiction(Code.IMPLAUSIBLY_FAST, weight, text, lines)
 
 
-def _attempts(said: Statements) -> Iterator[Contradiction]:
-    """Yield whether another start of the same training was clearly slower (doubted) or faster (said) than the one that counts."""
-    own, *others = (_costs(each, said.overrides) for each in (said.attempt, *said.others))
-    for other, costs in zip(said.others, others, strict=True):
+def _attempts(claims: Claims) -> Iterator[Contradiction]:
+    """Yield whether another start of the same training was clearly slower (doubted) or faster (a remark) than the one that counts."""
+    own, *others = (_costs(each, claims.overrides) for each in (claims.attempt, *claims.others))
+    for other, costs in zip(claims.others, others, strict=True):
         if min(len(own), len(costs)) < MIN_ATTEMPT:
             continue
         slower = float(np.median(costs)) / float(np.median(own))
@@ -324,28 +324,28 @@ def _costs(attempt: Attempt, overrides: Overrides, first: int = 0) -> Column:
 # Other statements of the log of how long the run takes.
 
 
-def _otherwise(said: Statements, found: list[Restated]) -> Iterator[Otherwise]:
-    window, has_times = said.measured.window.spans, said.sizes.has_times
-    if has_times and (clock := slower_by_clock(said)):
-        yield Otherwise("the times of day of its lines", clock)
+def _slower_statements(claims: Claims, found: list[Restated]) -> Iterator[SlowerStatement]:
+    window, has_times = claims.measured.window.spans, claims.sizes.has_times
+    if has_times and (clock := slower_by_clock(claims)):
+        yield SlowerStatement("the times of day of its lines", clock)
     for field in found:
         if field.is_absolute and OTHER_UNIT < field.high < 1:
-            yield Otherwise(f"the {WORDS[field.name]} of its lines", 1 / field.high)
+            yield SlowerStatement(f"the {WORDS[field.name]} of its lines", 1 / field.high)
     if has_times:
         times = window.elapsed_s
         half = half_unit(times)
         if len(times) > 1 and float(times.std()) < half:  # else the rounding evens out
-            yield Otherwise("what the rounding of its times may hide", 1 + half / float(times.mean()))
+            yield SlowerStatement("what the rounding of its times may hide", 1 + half / float(times.mean()))
         alike = float(times.sum() / (window.num_tokens / window.num_iterations).sum())
-        yield Otherwise("its lines, each counted as many iterations,", alike * said.measured.steady)
-    own = _mean_after_warm_up([said.attempt], said.overrides)
-    long = [[other] for other in said.others if len(other.records) >= MIN_ATTEMPT]
-    short = [other for other in said.others if len(other.records) < MIN_ATTEMPT]
+        yield SlowerStatement("its lines, each counted as many iterations,", alike * claims.measured.steady)
+    own = _mean_after_warm_up([claims.attempt], claims.overrides)
+    long = [[other] for other in claims.others if len(other.records) >= MIN_ATTEMPT]
+    short = [other for other in claims.others if len(other.records) < MIN_ATTEMPT]
     for others in [*long, short]:
-        mean = _mean_after_warm_up(others, said.overrides)
+        mean = _mean_after_warm_up(others, claims.overrides)
         if own and mean:
             lines = ", ".join(str(int(other.records.numbers[0])) for other in others[:3])
-            yield Otherwise(f"another start of this training in the log (from line {lines})", mean / own)
+            yield SlowerStatement(f"another start of this training in the log (from line {lines})", mean / own)
 
 
 def _mean_after_warm_up(attempts: Sequence[Attempt], overrides: Overrides) -> float | None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Records
-from nlp_bench.measure.contradiction import Code, Contradiction, Statements, Weight, named
+from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight, named
 from nlp_bench.measure.efficiency import COUNTS, SAME, flops_per_token
 from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.sizes import Column, Sizes
@@ -197,9 +197,9 @@ def half_unit(column: Column) -> float:
     return 0.0
 
 
-def against_time(said: Statements, found: list[Restated]) -> Iterator[Contradiction]:
+def against_time(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
     """Yield where lines disagree with their own time, and where a rate does so throughout."""
-    elapsed = said.records.column("elapsed_s")
+    elapsed = claims.records.column("elapsed_s")
     has_times = bool(np.isfinite(elapsed).any())
     blamed: dict[int, list[str]] = {}
     codes: list[Code] = []
@@ -208,42 +208,42 @@ def against_time(said: Statements, found: list[Restated]) -> Iterator[Contradict
         with np.errstate(divide="ignore", invalid="ignore"):
             means = field.work * field.ratio / field.rate
         is_wrong = field.is_wrong
-        if not said.is_ours and has_times:
+        if not claims.is_ours and has_times:
             is_wrong = is_wrong & (np.abs(means / elapsed - 1) > ONE_CLOCK)
         for index in np.flatnonzero(is_wrong):
             reasons = blamed.setdefault(int(index), [])
             if not (reasons and field.name in _FLOPS):  # they have the fewest digits
-                stated = said.records.column(field.name)[index]
+                stated = claims.records.column(field.name)[index]
                 reasons.append(f"{WORDS[field.name]} {stated:.12g} means {means[index]:.5g} s")
         if is_wrong.any():
             codes.append(field.code)
             implied = np.where(is_wrong & np.isfinite(means), np.maximum(implied, means), implied)
-        yield from _throughout(field, said)
+        yield from _throughout(field, claims)
     if not codes:
         return
     # One contradiction for all changed lines, with what the first one says.
     indices = sorted(blamed)
-    first, lines = indices[0], said.records.numbers[indices]
+    first, lines = indices[0], claims.records.numbers[indices]
     logged = f"the time per iteration is {elapsed[first]:.12g} s" if np.isfinite(elapsed[first]) else "one rate"
     slower = float(np.sum(implied) / np.nansum(elapsed)) if has_times else 1.0
     others = f"; so do{'es' if len(lines) == 2 else ''} {named(lines[1:])}" if len(lines) > 1 else ""
     text = f"line {lines[0]} contradicts itself: {logged}, but {' and '.join(blamed[first])}{others}"
     code = Code.RATES_VS_TIME if Code.RATES_VS_TIME in codes else codes[0]
-    yield Contradiction(code, said.weigh(slower), text, lines)
+    yield Contradiction(code, claims.weigh(slower), text, lines)
 
 
-def _throughout(field: Restated, said: Statements) -> Iterator[Contradiction]:
-    is_early_deepspeed = field.name == "samples_per_second" and not said.is_ours and field.is_near(BY_1000, OTHER_CLOCK)
+def _throughout(field: Restated, claims: Claims) -> Iterator[Contradiction]:
+    is_old_deepspeed = field.name == "samples_per_second" and not claims.is_ours and field.is_near(BY_1000, OTHER_CLOCK)
     tolerance = ONE_CLOCK if field.is_exact else OTHER_CLOCK
-    if field.is_absolute and not field.is_near(1.0, tolerance) and not is_early_deepspeed:
+    if field.is_absolute and not field.is_near(1.0, tolerance) and not is_old_deepspeed:
         ratio = field.high if field.high < 1 else field.low  # within the printed digits, the value nearest to 1
         text = f"the {WORDS[field.name]} of the log are {field.ratio:.4g} times what its time and sizes give"
-        yield Contradiction(field.code, said.weigh(1 / ratio if ratio else np.inf), text)
+        yield Contradiction(field.code, claims.weigh(1 / ratio if ratio else np.inf), text)
 
 
-def silent(said: Statements) -> Iterator[Contradiction]:
+def silent(claims: Claims) -> Iterator[Contradiction]:
     """Yield where lines lack a rate that the others print: what was taken out of a changed line cannot contradict it."""
-    records = said.records
+    records = claims.records
     elapsed = records.column("elapsed_s")
     for name in (*_RATES, "consumed_samples"):
         has = records.has(name)[1:]
@@ -256,13 +256,13 @@ def silent(said: Statements) -> Iterator[Contradiction]:
             return
 
 
-def against_shape(said: Statements, found: list[Restated]) -> Iterator[Contradiction]:
+def against_shape(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
     """Yield where the FLOP/s of the lines are by no counting those of the model that the arguments describe."""
-    sizes = said.sizes
+    sizes = claims.sizes
     fields = [field for field in found if field.name in _FLOPS]
     if not (fields and sizes.num_devices and np.isfinite(sizes.tokens).any() and sizes.has_times):
         return
-    counts = flops_per_token(shaped(said.workload, sizes.sequence_length))
+    counts = flops_per_token(shaped(claims.workload, sizes.sequence_length))
     known = {name: flops for name, flops in counts.items() if flops}
     for field in fields if known else ():
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -280,18 +280,18 @@ def against_shape(said: Statements, found: list[Restated]) -> Iterator[Contradic
                 f"the {WORDS[field.name]} of the log are {ratios[name]:.4g} times what the model of its arguments gives at the "
                 f"logged times, by the nearest of the usual counts ({COUNTS[name]})"
             )
-            weight = Weight.VOID if said.is_ours or 1 / ratios[name] > GROSS_SHAPE else Weight.DOUBT
+            weight = Weight.VOID if claims.is_ours or 1 / ratios[name] > GROSS_SHAPE else Weight.DOUBT
             yield Contradiction(Code.FLOPS_VS_SHAPE, weight, text)
 
 
-def against_counts(said: Statements) -> Iterator[Contradiction]:
+def against_counts(claims: Claims) -> Iterator[Contradiction]:
     """Yield where consumed samples or tokens do not grow as batch and sequence length say."""
-    records, length = said.records, said.sizes.sequence_length
+    records, length = claims.records, claims.sizes.sequence_length
     iterations, consumed, tokens, batch = map(
         records.column, ("iteration", "consumed_samples", "consumed_tokens", "global_batch_size")
     )
     if np.isfinite(consumed).any() and np.isfinite(batch).any():
-        yield from _changed_count(said)
+        yield from _changed_count(claims)
         steps = np.diff(iterations, prepend=np.nan)
         usual = np.median(steps[1:]) if len(steps) > 1 else 1.0  # a ramp-up goes on after a gap
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -302,7 +302,7 @@ def against_counts(said: Statements) -> Iterator[Contradiction]:
         ratio = float(np.mean(grown)) if ratio >= 1 - COUNTED and overclaimed > OVERCLAIMED else ratio
         if abs(ratio - 1) > COUNTED:
             text = f"its consumed samples grow by {ratio:.4g} times the global batch size per iteration"
-            yield Contradiction(Code.SAMPLES_VS_BATCH, said.weigh(1 / max(ratio, 1e-9)), text)
+            yield Contradiction(Code.SAMPLES_VS_BATCH, claims.weigh(1 / max(ratio, 1e-9)), text)
     if np.isfinite(tokens).any() and np.isfinite(consumed).any() and length and len(records) > 1:
         with np.errstate(divide="ignore", invalid="ignore"):
             lengths = np.diff(tokens) / np.diff(consumed)
@@ -310,15 +310,15 @@ def against_counts(said: Statements) -> Iterator[Contradiction]:
         ratio = float(np.median(lengths)) / length if len(lengths) else 1.0
         if 1 - ratio > OTHER_CLOCK:  # counts printed for people (1.258B) have few digits
             text = f"its consumed tokens grow by {ratio:.4g} times the sequence length per sample"
-            yield Contradiction(Code.TOKENS_VS_SAMPLES, said.weigh(1 / ratio), text)
+            yield Contradiction(Code.TOKENS_VS_SAMPLES, claims.weigh(1 / ratio), text)
 
 
-def _changed_count(said: Statements) -> Iterator[Contradiction]:
+def _changed_count(claims: Claims) -> Iterator[Contradiction]:
     """Yield the lines whose count is not that of all others: with one batch size each has `iteration * batch` and one constant.
 
     A batch that grew before this log began is in the constant; one that grows within it has no majority.
     """
-    iterations, consumed, batch = map(said.records.column, ("iteration", "consumed_samples", "global_batch_size"))
+    iterations, consumed, batch = map(claims.records.column, ("iteration", "consumed_samples", "global_batch_size"))
     offsets = consumed - iterations * batch
     known = np.isfinite(offsets)
     if not known.any() or len(set(batch[known])) != 1:
@@ -328,10 +328,10 @@ def _changed_count(said: Statements) -> Iterator[Contradiction]:
     wrong = np.flatnonzero(known & (offsets != usual))
     if counts.max() <= _MIN_SHARE * known.sum() or not len(wrong):
         return
-    first, lines = int(wrong[0]), said.records.numbers[wrong]
+    first, lines = int(wrong[0]), claims.records.numbers[wrong]
     others = f"; so do {named(lines[1:])}" if len(lines) > 1 else ""
     text = (
         f"line {lines[0]} contradicts the others: consumed samples is {consumed[first]:.0f} where iteration and batch give "
         f"{iterations[first] * batch[first] + usual:.0f}{others}"
     )
-    yield Contradiction(Code.SAMPLES_VS_BATCH, Weight.VOID if said.is_ours else Weight.DOUBT, text, lines)
+    yield Contradiction(Code.SAMPLES_VS_BATCH, Weight.VOID if claims.is_ours else Weight.DOUBT, text, lines)

@@ -13,7 +13,7 @@ import numpy as np
 from nlp_bench.errors import UsageError
 from nlp_bench.logs.record import LOSS_NAN, NO_RECORDS, Attempt, Records
 from nlp_bench.measure.anytime import Bound
-from nlp_bench.measure.contradiction import Contradiction, Otherwise
+from nlp_bench.measure.contradiction import Contradiction, SlowerStatement
 from nlp_bench.measure.curves import Curves
 from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, efficiency_of
 from nlp_bench.measure.log_end import LogEnd
@@ -115,7 +115,7 @@ class RunResult:
     outcome: Outcome
     reasons: tuple[Reason, ...] = ()  # why there is no number, or what to know about it
     contradictions: tuple[Contradiction, ...] = ()  # what speaks against the number; `reasons` has the sentences
-    otherwise: tuple[Otherwise, ...] = ()
+    slower_statements: tuple[SlowerStatement, ...] = ()
     """Statements of the log by which the run takes longer, within the tolerances; they count where the limit lies between."""
     remarks: tuple[str, ...] = ()  # what a reader of the text should know and a program can see in the other fields
     num_records: int | None = None  # logged intervals that were believed

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.measure.contradiction import Code, Contradiction, Statements, Weight
+from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight
 from nlp_bench.measure.sizes import Column, Spans
 from nlp_bench.measure.window import MAX_MARKED
 
@@ -21,7 +21,7 @@ ROUNDED = 0.005  # share of a block that the rounding of the clock may be
 FAST, PRINTED_LATE_S = 0.01, 1.0
 """Share by which less time may have passed in all, and seconds by which the first line may have been printed late."""
 OUTSIDE, MUCH_OUTSIDE = 0.05, 0.10
-"""Share of the wall clock between the lines, without words of an evaluation or a checkpoint, from which it is said, and doubted."""
+"""Share of the wall clock between the lines, without words of an evaluation or a checkpoint, from which it is remarked, and doubted."""
 MUCH_IN_WORDS = 0.30  # the same with such words: what they excuse has an end
 SET_BACK, MIN_SET_BACK = 0.01, 2
 """Share of the lines, and number of them, before which a clock may be set back: what lies between them is not looked at."""
@@ -51,7 +51,7 @@ class Passed:
     is_worded: bool  # whether the log speaks of them so often that its words tell nothing
 
 
-def passed(spans: Spans, said: Statements, *, may_change_zone: bool = True) -> Passed | None:
+def passed(spans: Spans, claims: Claims, *, may_change_zone: bool = True) -> Passed | None:
     """Return what can be compared, None where nothing can.
 
     Left out are gaps in the iterations, clocks that were set back, and one step of an hour, which is the change of a time zone. In a run of ours the
@@ -77,12 +77,12 @@ def passed(spans: Spans, said: Statements, *, may_change_zone: bool = True) -> P
     if not np.any(usable | is_back):
         return None
     offsets, numbers = spans.records.offsets[where], spans.records.numbers[where]
-    inside = np.searchsorted(offsets, [event.offset for event in said.log.events])
+    inside = np.searchsorted(offsets, [event.offset for event in claims.log.events])
     has_event = np.zeros(len(offsets), dtype=np.bool_)
     has_event[inside[inside < len(offsets)]] = True
-    is_worded = not said.is_ours and 2 * np.count_nonzero(has_event) > len(has_event)
-    if is_worded or said.log.dialect in EVALUATES_BETWEEN:
-        has_event[:] = said.log.dialect in EVALUATES_BETWEEN
+    is_worded = not claims.is_ours and 2 * np.count_nonzero(has_event) > len(has_event)
+    if is_worded or claims.log.dialect in EVALUATES_BETWEEN:
+        has_event[:] = claims.log.dialect in EVALUATES_BETWEEN
     return Passed(
         seconds=between[usable],
         logged=logged[usable],
@@ -94,25 +94,25 @@ def passed(spans: Spans, said: Statements, *, may_change_zone: bool = True) -> P
     )
 
 
-def against_stamps(said: Statements) -> Iterator[Contradiction]:
+def against_stamps(claims: Claims) -> Iterator[Contradiction]:
     """Yield what the times of day say against the logged times."""
-    found = passed(said.spans, said)
+    found = passed(claims.spans, claims)
     if found is None:
         return
     number, total, logged = len(found.seconds), float(found.seconds.sum()), float(found.logged.sum())
     if len(found.backward) > max(MIN_SET_BACK, SET_BACK * (number + len(found.backward))):
         text = f"the clock of its lines goes backward {len(found.backward)} times"
-        yield Contradiction(Code.STAMPS_VS_TIME_FAST, said.weigh(1.0), text, found.backward)
+        yield Contradiction(Code.STAMPS_VS_TIME_FAST, claims.weigh(1.0), text, found.backward)
         return
     if total < logged - (FAST * logged + 2 * found.resolution_s + PRINTED_LATE_S):
         text = f"its lines were written within {total:.1f} s, and their times add up to {logged:.1f} s"
-        yield Contradiction(Code.STAMPS_VS_TIME_FAST, said.weigh(1.0), text)
+        yield Contradiction(Code.STAMPS_VS_TIME_FAST, claims.weigh(1.0), text)
         return
     steady = ~found.has_event
     typical, tolerance = _typical(found.seconds[steady], found.logged[steady], found.resolution_s)
     if typical > 1 + tolerance:
         is_one_stall = number < MIN_BLOCK and total - logged < ONE_STALL_S
-        weight = Weight.DOUBT if found.is_worded or is_one_stall else said.weigh(typical)
+        weight = Weight.DOUBT if found.is_worded or is_one_stall else claims.weigh(typical)
         text = f"from line to line {typical:.4g} times as much time passed as the lines log ({total:.1f} s for {logged:.1f} s)"
         yield Contradiction(Code.STAMPS_VS_TIME_SLOW, weight, text)
         return
@@ -143,14 +143,14 @@ def _typical(seconds: Column, logged: Column, resolution_s: float) -> tuple[floa
     return float(np.median(totals / own)), UNIFORM + late_s / float(np.median(own))
 
 
-def slower_by_clock(said: Statements) -> float | None:
+def slower_by_clock(claims: Claims) -> float | None:
     """Return how many times as long as the intervals of the window log passed by the clock of its lines, at least.
 
     Intervals in which the log speaks of an evaluation or a checkpoint are left out, where what they excuse is no more than words may excuse
     within the lines. None where the lines have no clock.
     """
-    found = passed(said.measured.window.spans, said, may_change_zone=False)
-    if found is None or said.log.dialect in EVALUATES_BETWEEN or not len(found.seconds):
+    found = passed(claims.measured.window.spans, claims, may_change_zone=False)
+    if found is None or claims.log.dialect in EVALUATES_BETWEEN or not len(found.seconds):
         return None
     steady = ~found.has_event
     over_s = float((found.seconds - found.logged)[found.has_event].sum())
@@ -160,14 +160,14 @@ def slower_by_clock(said: Statements) -> float | None:
     return (total - found.resolution_s - PRINTED_LATE_S) / logged
 
 
-def against_recorders(said: Statements) -> Iterator[Contradiction]:
+def against_recorders(claims: Claims) -> Iterator[Contradiction]:
     """Yield the intervals in which the recorder of every node stood still as long as the training: the job was suspended or frozen.
 
     In a stall of the training itself the recorders go on.
     """
-    records, seconds = said.spans.records, said.spans.seconds
+    records, seconds = claims.spans.records, claims.spans.seconds
     stamps, usual_s = records.column("stamp_s"), float(np.median(seconds))
-    known = [times for times in said.recorders if len(times) > 1]
+    known = [times for times in claims.recorders if len(times) > 1]
     holes = []
     for index in np.flatnonzero((seconds > LONG * usual_s) & (seconds > usual_s + HOLE_S) & np.isfinite(stamps)):
         begin, end = stamps[index] - seconds[index], stamps[index]
