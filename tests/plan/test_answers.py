@@ -12,10 +12,10 @@ from nlp_bench.config.model import Model
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
-from nlp_bench.plan import outlook as module
+from nlp_bench.plan import prediction as module
 from nlp_bench.plan.capacity import batch_for, candidates, fewest_nodes, nemo_days, parameters_of, recommend, smallest
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.plan.outlook import Outlook, outlook, outlook_or_reason
+from nlp_bench.plan.prediction import Prediction, prediction, prediction_or_reason
 from nlp_bench.plan.problem import Fixed, Problem, make_problem
 from nlp_bench.plan.ranking import answer, notes
 from nlp_bench.plan.search.search import search
@@ -199,7 +199,7 @@ def run() -> Run:
 
 def test_it_is_the_row_of_the_plan(run: Run) -> None:
     problem = make_problem(run_model(), catalog.load_system("juwels-booster"), read_constants(), tokens=20_000_000)
-    row, found = answer(problem, top=1).published, outlook(run, 20_000_000)
+    row, found = answer(problem, top=1).published, prediction(run, 20_000_000)
     assert row is not None
     assert (found.report_s, found.low_s, found.high_s) == pytest.approx((row.report_s, row.low_s, row.high_s))
     assert found.memory_bytes / 2**30 == pytest.approx(row.memory_gib)
@@ -211,7 +211,7 @@ def run_model() -> Model:
 
 
 def test_it_says_that_it_is_predicted(run: Run) -> None:
-    found = outlook(run, 20_000_000)
+    found = prediction(run, 20_000_000)
     assert found.line().startswith(f"predicted report time {found.report_s:.0f} s (90 % interval {found.low_s:.0f} to")
     assert "predicted memory" in found.line()
     assert found.low_s < found.report_s < found.high_s
@@ -223,7 +223,7 @@ def test_it_says_that_it_is_predicted(run: Run) -> None:
 
 def test_a_cpu_run_has_none(run: Run) -> None:
     cpu = replace(run, system=replace(run.system, accelerator="cpu"))
-    assert str(outlook_or_reason(cpu, 20_000_000)).startswith("no prediction: a CPU run")
+    assert str(prediction_or_reason(cpu, 20_000_000)).startswith("no prediction: a CPU run")
 
 
 def test_a_fault_of_the_planner_is_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,11 +231,11 @@ def test_a_fault_of_the_planner_is_a_sentence(run: Run, monkeypatch: pytest.Monk
         raise ZeroDivisionError("nothing")
 
     monkeypatch.setattr(module, "predicted", broken)
-    assert "the planner failed (ZeroDivisionError: nothing)" in str(outlook_or_reason(run, 20_000_000))
+    assert "the planner failed (ZeroDivisionError: nothing)" in str(prediction_or_reason(run, 20_000_000))
 
 
 def test_one_that_is_too_large_does_not_fit() -> None:
     run = resolve(Request(model="13", system="juwels-booster", tensor=1, pipeline=1), ask_scheduler=False)
-    found = outlook_or_reason(run, 20_000_000)
-    assert isinstance(found, Outlook)
+    found = prediction_or_reason(run, 20_000_000)
+    assert isinstance(found, Prediction)
     assert found.fits == "no"

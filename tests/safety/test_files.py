@@ -126,7 +126,7 @@ def test_no_module_reads_json_of_a_file_without_that_care() -> None:
     root = Path(__file__).resolve().parents[2] / "src/nlp_bench"
     own = {
         "files.py",  # the helper itself
-        "launch/folder.py", "launch/rehearsal.py", "evidence/derive.py",  # what json.dumps has just made
+        "launch/folder.py", "launch/jube_rehearsal.py", "evidence/derive.py",  # what json.dumps has just made
         "analysis/history.py", "analysis/variance.py",  # columns that this program wrote
         "logs/dialects/pytorch.py",  # catches RecursionError itself, and needs a hook
     }  # fmt: skip

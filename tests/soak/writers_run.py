@@ -15,10 +15,10 @@ from nlp_bench.doctor.place import look_around
 from nlp_bench.errors import NlpBenchError, explained
 from nlp_bench.launch.end.ending import Ending, read_ending, write_ending
 from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
-from nlp_bench.launch.expected import foretell
 from nlp_bench.launch.folder import prepare as prepare_run
+from nlp_bench.launch.jube_rehearsal import row
 from nlp_bench.launch.nodes.torchrun import write_provenance
-from nlp_bench.launch.rehearsal import row
+from nlp_bench.launch.prediction import warnings_of
 from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.machine import recorder
 from nlp_bench.machine.node import node_name
@@ -38,7 +38,7 @@ for step in (
 
 def _run(folder: Path) -> None:
     prepare_run(RUN, root=ROOT, run_dir=folder)
-    foretell(RUN, folder)
+    warnings_of(RUN, folder)
 
 
 def _intent(folder: Path) -> None:
@@ -120,7 +120,7 @@ _NODE = f"test/{RECORDS}/{node_name(os.environ)}.json"
 ended_run = prepared_once(lambda folder: write_our_run(folder / "run"))
 
 WRITERS = (
-    Writer(name="run.json, submit.job, expected.json", write=_run),
+    Writer(name="run.json, submit.job, forecast.json", write=_run),
     Writer(name="run.json of check", write=command("check", "--offline", "--model", "13", "--system", "juwels-booster", "--output", "HERE"), is_command=True),
     Writer(name="submit.json", prepare=_intent, write=_submission, check=_submission_is_read),
     Writer(name="outcome.json and ready", write=_ending, check=_ending_is_read),

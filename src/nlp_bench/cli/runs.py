@@ -53,9 +53,9 @@ class Check(Command, Request):
         from nlp_bench.config.run import read_run, summary
         from nlp_bench.config.scheduler import LOCAL, get_scheduler
         from nlp_bench.launch.arguments import check_arguments
-        from nlp_bench.launch.expected import expected
         from nlp_bench.launch.folder import script_text, writable_folder
         from nlp_bench.launch.nodes.torchrun import program_words
+        from nlp_bench.launch.prediction import prediction
 
         if self.repeats not in map(str, range(1, MAX_REPEATS + 1)):  # 05 would be no number in JUBE's template
             raise UsageError(
@@ -82,7 +82,7 @@ class Check(Command, Request):
         system = request.system or os.environ.get("NLP_BENCH_SYSTEM") or resolved.system.name
         print(f"files   {find('models', request.model or resolved.model.name)}, {find('systems', system)}")
         if resolved.system.accelerator == "cuda":
-            found = expected(resolved)
+            found = prediction(resolved)
             print(f"plan    {found if isinstance(found, str) else found.line()}")
             say(*(f"warning: {doubt}" for doubt in (() if isinstance(found, str) else found.doubts)))
         if is_elsewhere and resolved.launch.launcher != LOCAL and not self.offline:

@@ -46,8 +46,8 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         from nlp_bench.config.catalog import has_workflow, root
         from nlp_bench.launch.arguments import check_arguments
         from nlp_bench.launch.chain import with_wishes
-        from nlp_bench.launch.expected import foretell
         from nlp_bench.launch.folder import environment_folder, script_text
+        from nlp_bench.launch.prediction import warnings_of
         from nlp_bench.launch.snapshot import folder_of
 
         resolved, wishes = self._resolved()
@@ -55,7 +55,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         place = place.absolute()
         resolved = with_wishes(resolved, place, wishes)
         check_arguments(resolved)  # printed to be submitted by hand: refused like one that is submitted
-        say(*foretell(resolved, None))
+        say(*warnings_of(resolved, None))
         if has_workflow() and not (resolved.system.container.image or environment_folder(root()).exists()):
             remedy = f"bash benchmark/env/setup_venv.sh --system {resolved.system.name}"
             say(
@@ -71,7 +71,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         from nlp_bench.launch import folder, lock
         from nlp_bench.launch.chain import check_checkpoint, with_wishes
         from nlp_bench.launch.end.ending import read_ending
-        from nlp_bench.launch.expected import foretell
+        from nlp_bench.launch.prediction import warnings_of
         from nlp_bench.launch.scheduler.local import has_ended, waiting
         from nlp_bench.launch.submission import read_submission
         from nlp_bench.launch.submit import submit
@@ -95,7 +95,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
             resolved = with_wishes(resolved, run_dir, wishes)
             say(f"run folder {run_dir}")
             script = folder.prepare(resolved, root=root(), run_dir=run_dir, is_snapshot=is_snapshot)
-            say(*foretell(resolved, run_dir))
+            say(*warnings_of(resolved, run_dir))
             try:
                 submitted = submit(resolved, script, follow=not self.no_follow, jobs=wishes.chain, lock=handle)
             except SystemExit:  # told to stop: for JUBE a run with an outcome is done, whatever the outcome
@@ -133,7 +133,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         from nlp_bench.config.run import read_run
         from nlp_bench.errors import UsageError
         from nlp_bench.launch.folder import writable_folder
-        from nlp_bench.launch.rehearsal import rehearse
+        from nlp_bench.launch.jube_rehearsal import rehearse
 
         if not (self.recorded and self.run_dir) or self.show:
             raise UsageError(

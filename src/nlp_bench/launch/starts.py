@@ -19,7 +19,7 @@ from nlp_bench.config.scheduler import LOCAL, Allocation, State, get_scheduler
 from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_object, write_json
-from nlp_bench.launch.expected import RECORD, START_UP_S
+from nlp_bench.launch.prediction import RECORD, START_UP_S
 from nlp_bench.launch.submission import scheduler_of
 from nlp_bench.reason import Reason
 
@@ -119,7 +119,7 @@ def _why_not(run: Run, run_dir: Path, begin: float) -> str | None:
     limit_s = seconds_of(run.launch.timelimit)
     if limit_s is None:
         return None
-    foretold = read_object(run_dir / RECORD).get("iterations_s")
-    needed_s = foretold + START_UP_S if isinstance(foretold, int | float) else LEAST_SHARE * limit_s
+    predicted_s = read_object(run_dir / RECORD).get("iterations_s")
+    needed_s = predicted_s + START_UP_S if isinstance(predicted_s, int | float) else LEAST_SHARE * limit_s
     left_s = limit_s - (time.monotonic() - begin)
     return f"{left_s:.0f} s of its time are left, {needed_s:.0f} s are needed" if left_s < needed_s else None

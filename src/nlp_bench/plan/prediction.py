@@ -15,7 +15,7 @@ SCHEMA = "nlp-bench/forecast/1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
+class Prediction:
     """The prediction of one run. Nothing in it is measured."""
 
     tokens: int
@@ -58,14 +58,14 @@ class Outlook:
         return {"schema": SCHEMA, "what": "predicted before the run, not measured", **vars(self)}
 
 
-def outlook(run: Run, tokens: int) -> Outlook:
+def prediction(run: Run, tokens: int) -> Prediction:
     """Predict one run and the time of a training on `tokens`. Raises UsageError where the planner knows its model, machine or number format not."""
     constants, gpu = read_constants(), run.system.gpu
     per_iteration = run.batch.global_batch_size * run.batch.sequence_length
     (found,) = predicted(configuration_of(run, constants), constants, tokens, per_iteration)
     same = ("report_s", "low_s", "high_s", "iteration_s", "shares", "fits")
     sheet = gpu if constants.machine is None else None
-    return Outlook(
+    return Prediction(
         tokens=tokens,
         **{name: found[name] for name in same},
         iterations_s=found["iteration_s"] * run.training.iterations,
@@ -75,12 +75,12 @@ def outlook(run: Run, tokens: int) -> Outlook:
     )
 
 
-def outlook_or_reason(run: Run, tokens: int) -> Outlook | str:
+def prediction_or_reason(run: Run, tokens: int) -> Prediction | str:
     """Return the prediction of a run, or in a sentence why there is none: no run is refused for lack of a prediction."""
     if run.system.accelerator != "cuda":
         return "no prediction: a CPU run (nlp-bench plan calibrate measures what one needs)"
     try:
-        return outlook(run, tokens)
+        return prediction(run, tokens)
     except NlpBenchError as error:
         return f"no prediction: {error}"
     except Exception as error:  # noqa: BLE001  # a fault of the planner must not stop a job that would run

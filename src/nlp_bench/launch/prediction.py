@@ -9,32 +9,32 @@ from nlp_bench.config.values import seconds_of
 from nlp_bench.files import read_object, write_json
 
 if TYPE_CHECKING:
-    from nlp_bench.plan.outlook import Outlook
+    from nlp_bench.plan.prediction import Prediction
 
 RECORD = "forecast.json"
-"""In the run's folder: the prediction, to be held against the measurement."""
+"""In the run's folder: the prediction, to compare with the measurement."""
 REHEARSAL = "rehearsal.json"
 """What `nlp-bench rehearse --output` leaves."""
 
 
-def expected(run: Run) -> "Outlook | str":
+def prediction(run: Run) -> "Prediction | str":
     """Return the prediction of a run, or in a sentence why there is none."""
     try:
         from nlp_bench.measure.throughput import REPORT_TOKENS  # noqa: PLC0415  # a login node may have no numpy
-        from nlp_bench.plan.outlook import outlook_or_reason  # noqa: PLC0415  # likewise
+        from nlp_bench.plan.prediction import prediction_or_reason  # noqa: PLC0415  # likewise
     except ImportError as error:
         return f"no prediction: Python's package {error.name} is not installed here"
-    return outlook_or_reason(run, REPORT_TOKENS)
+    return prediction_or_reason(run, REPORT_TOKENS)
 
 
-def foretell(run: Run, run_dir: Path | None) -> list[str]:
+def warnings_of(run: Run, run_dir: Path | None) -> list[str]:
     """Return the warnings to print before this run is submitted; record the prediction in `run_dir`.
 
     A rehearsal in the run's folder overrides the prediction. CPU runs are not predicted, and have no warnings.
     """
     if run.system.accelerator != "cuda":
         return []
-    found, said = expected(run), []
+    found, said = prediction(run), []
     if not isinstance(found, str):
         said = [*(f"warning: {doubt}" for doubt in found.doubts), *_late(run, found.iterations_s)]
         if run_dir:

@@ -13,8 +13,8 @@ from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
-from nlp_bench.launch import expected as module
-from nlp_bench.launch.expected import foretell
+from nlp_bench.launch import prediction as module
+from nlp_bench.launch.prediction import warnings_of
 
 
 def run_of(**choices: object) -> Run:
@@ -23,7 +23,7 @@ def run_of(**choices: object) -> Run:
 
 
 def test_one_that_fits_is_recorded_and_not_talked_about(tmp_path: Path) -> None:
-    assert foretell(run_of(), tmp_path) == []
+    assert warnings_of(run_of(), tmp_path) == []
     record = json.loads((tmp_path / "forecast.json").read_text())
     assert record["fits"] == "yes"
     assert record["report_s"] > 0
@@ -31,15 +31,15 @@ def test_one_that_fits_is_recorded_and_not_talked_about(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("timelimit", "iterations"), [("00:30:00", 50), ("01:00:00", 200), ("00:04:00", 50)])
 def test_one_that_its_time_limit_would_end_is_warned_of(tmp_path: Path, timelimit: str, iterations: int) -> None:
-    (line,) = foretell(run_of(timelimit=timelimit, iterations=iterations), tmp_path)
+    (line,) = warnings_of(run_of(timelimit=timelimit, iterations=iterations), tmp_path)
     record = json.loads((tmp_path / "forecast.json").read_text())
     assert record["iterations_s"] == pytest.approx(iterations * record["iteration_s"])
     assert f"{iterations} iterations are predicted to take {record['iterations_s'] / 60:.0f} min" in line
     fewer = re.search(r"--iterations \(at most (\d+)\)", line)
     assert (fewer is None) == (timelimit == "00:04:00")  # shorter than the start
     if fewer:
-        assert foretell(run_of(timelimit=timelimit, iterations=int(fewer[1])), None) == []
-    assert foretell(run_of(timelimit=f"1-{timelimit}", iterations=iterations), None) == []
+        assert warnings_of(run_of(timelimit=timelimit, iterations=int(fewer[1])), None) == []
+    assert warnings_of(run_of(timelimit=f"1-{timelimit}", iterations=iterations), None) == []
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_a_gpu_that_is_not_its_data_sheet_is_doubted(gpu: dict[str, float], word
     run = run_of()
     assert run.system.gpu
     system = dataclasses.replace(run.system, gpu=dataclasses.replace(run.system.gpu, **gpu))
-    said = foretell(dataclasses.replace(run, system=system), None)
+    said = warnings_of(dataclasses.replace(run, system=system), None)
     assert len(said) == len(words)
     assert all(word in line for word, line in zip(words, said, strict=True))
 
 
 def test_one_that_does_not_fit_is_warned_of_with_the_proof(tmp_path: Path) -> None:
-    (line,) = foretell(run_of(tensor=1, pipeline=1, timelimit="2-00:00:00"), tmp_path)
+    (line,) = warnings_of(run_of(tensor=1, pipeline=1, timelimit="2-00:00:00"), tmp_path)
     assert line.startswith("warning: predicted memory ")
     assert "does not fit the GPU" in line
     assert f"nlp-bench rehearse --run {tmp_path}/run.json" in line
@@ -77,19 +77,19 @@ def test_one_that_does_not_fit_is_warned_of_with_the_proof(tmp_path: Path) -> No
 )
 def test_a_rehearsal_counts_more(tmp_path: Path, choices: dict[str, object], fits: str, words: str | None) -> None:
     (tmp_path / "rehearsal.json").write_text(json.dumps({"schema": "nlp-bench/rehearsal/1", "fits": fits}))
-    said = foretell(run_of(**choices), tmp_path)
+    said = warnings_of(run_of(**choices), tmp_path)
     assert [words in line for line in said] == ([True] if words else [])
 
 
 def test_another_family_is_told_how_to_know(tmp_path: Path) -> None:
-    (line,) = foretell(run_of(model="t5_3b"), tmp_path)
+    (line,) = warnings_of(run_of(model="t5_3b"), tmp_path)
     assert line.startswith("no prediction: model.family")
     assert "nlp-bench rehearse" in line
     assert not (tmp_path / "forecast.json").exists()
 
 
 def test_a_cpu_run_says_nothing(tmp_path: Path) -> None:
-    assert foretell(run_of(model="tiny", system="local", gpus_per_node=1), tmp_path) == []
+    assert warnings_of(run_of(model="tiny", system="local", gpus_per_node=1), tmp_path) == []
 
 
 def test_a_python_without_numpy_is_no_obstacle() -> None:
@@ -127,6 +127,6 @@ def test_check_and_print_tell(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_planner_that_fails_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "expected", lambda _: "no prediction: the planner failed")
-    (line,) = foretell(run_of(), tmp_path)
+    monkeypatch.setattr(module, "prediction", lambda _: "no prediction: the planner failed")
+    (line,) = warnings_of(run_of(), tmp_path)
     assert line.startswith("no prediction: the planner failed; whether it fits: nlp-bench rehearse")

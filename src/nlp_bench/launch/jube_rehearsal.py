@@ -9,7 +9,7 @@ from typing import Any
 from nlp_bench.config.run import Run
 from nlp_bench.escape import one_line
 from nlp_bench.files import read_object, write_text
-from nlp_bench.launch.expected import REHEARSAL, expected
+from nlp_bench.launch.prediction import REHEARSAL, prediction
 from nlp_bench.marker import METRICS, write_rehearsed
 from nlp_bench.measure.record import FROM_RUN, switches
 from nlp_bench.measure.workload import lookup
@@ -46,7 +46,7 @@ def _last_line(text: str) -> str:
 
 def row(run: Run, rehearsal: dict[str, Any], word: str, why: str) -> str:
     """Return the lines of metrics.txt; what is not known has none, and no key is that of a measurement."""
-    record, found = json.loads(json.dumps(run.record())), expected(run)  # as run.json has it
+    record, found = json.loads(json.dumps(run.record())), prediction(run)  # as run.json has it
     values: dict[str, object] = {
         "rehearsal": word,
         **{key: lookup(record, dotted) for key, dotted in FROM_RUN.items() if key not in _NO_JOB},
