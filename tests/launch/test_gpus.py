@@ -12,8 +12,8 @@ from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.config.system import Binding
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch.nodes import places as node_module
-from nlp_bench.launch.nodes.places import binding_plan, node_environment, require_gpus, visible_gpus
+from nlp_bench.launch.nodes import resources as node_module
+from nlp_bench.launch.nodes.resources import binding_plan, node_environment, require_gpus, visible_gpus
 from nlp_bench.launch.nodes.torchrun import rank_environment
 from nlp_bench.machine.nvml import Nvml
 

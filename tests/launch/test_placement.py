@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nlp_bench.config.system import MODES, Binding
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch.nodes.places import cpus_of_rank
+from nlp_bench.launch.nodes.resources import cpus_of_rank
 from nlp_bench.machine.topology import Core, Topology, format_cpus, parse_cpus
 
 

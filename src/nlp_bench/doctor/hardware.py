@@ -16,7 +16,7 @@ from nlp_bench.build.environment import this_machine
 from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
 from nlp_bench.doctor.place import Place
 from nlp_bench.doctor.software import command_of
-from nlp_bench.launch.nodes.places import VISIBLE, visible_gpus
+from nlp_bench.launch.nodes.resources import VISIBLE, visible_gpus
 from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.machine.node import NCCL_PACKAGES, infiniband
 from nlp_bench.machine.nvml import THROTTLE_REASONS, Nvml

@@ -21,7 +21,7 @@ from nlp_bench.logs.record import FIRST_RECORDS
 from nlp_bench.logs.source import HEAD_BYTES, Source, is_packed, open_log
 from nlp_bench.measure.curves import curves_of
 from nlp_bench.measure.foreign import NOTHING
-from nlp_bench.measure.provenance import Place
+from nlp_bench.measure.provenance import LogPosition
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
@@ -78,7 +78,7 @@ def with_quotes(path: str, entry: RunResult) -> RunResult:
     return replace(entry, provenance=replace(found, first_record=first, window_first_record=window))
 
 
-def _quoted(path: str, place: Place | None) -> Place | None:
+def _quoted(path: str, place: LogPosition | None) -> LogPosition | None:
     if place is None:
         return None
     try:

@@ -16,7 +16,7 @@ OWN_OPTION = (
     *(field.name for field in fields(Tuning)),
 )  # fmt: skip
 """Given by an option of `nlp-bench submit` or a parameter of JUBE, which run.json records."""
-FROZEN = (
+MODEL_FILE_FIELDS = (
     "vocab_size", "vocab_extra_ids", "bf16", "fp16", "fp8_format", "train_samples", "recompute_activations",
     *(field.name for group in (ShapeSettings, ScheduleSettings) for field in fields(group)),
 )  # fmt: skip
@@ -25,7 +25,7 @@ FROZEN = (
 
 def refuse_overrides(stated: Settings, given: Settings) -> None:
     """Raise UsageError where `given`, with `train_args`, is not what `stated`, without them, says of a recorded field."""
-    for name in (*OWN_OPTION, *FROZEN):
+    for name in (*OWN_OPTION, *MODEL_FILE_FIELDS):
         if hasattr(stated, name) and getattr(stated, name) != getattr(given, name):
             own = name in OWN_OPTION
             remedy = (

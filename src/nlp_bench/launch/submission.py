@@ -17,7 +17,7 @@ from nlp_bench.seal import RUN, SUBMISSION
 SCHEMA = "nlp-bench/submit/1"
 
 
-def place() -> str | None:
+def machine_identity() -> str | None:
     """Return what tells this machine and container from others of the same host name: boot id and PID namespace."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -41,7 +41,7 @@ class Submission:
     """The process group of a local run."""
     host: str = field(default_factory=socket.gethostname)
     """Where that process ran."""
-    place: str | None = field(default_factory=place)
+    place: str | None = field(default_factory=machine_identity)
     """Which machine or container of that name it was."""
     submitted: str = field(default_factory=now)
     """When it was handed over; no job of it is older."""

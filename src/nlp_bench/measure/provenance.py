@@ -17,8 +17,8 @@ _MAX_STARTS = 50  # of more starts than these only the sum is told: a log of tho
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """One record of the log."""
+class LogPosition:
+    """Where one record stands in the log."""
 
     iteration: int  # the last iteration that the record covers
     line: int
@@ -68,10 +68,10 @@ class Arithmetic:
 class Provenance:
     """All of it for one run."""
 
-    first_record: Place | None = None
-    last_record: Place | None = None
-    window_first_record: Place | None = None  # the first record of the steady window
-    window_last_record: Place | None = None
+    first_record: LogPosition | None = None
+    last_record: LogPosition | None = None
+    window_first_record: LogPosition | None = None  # the first record of the steady window
+    window_last_record: LogPosition | None = None
     quantities: Mapping[str, Origin] = field(default_factory=dict)
     """By the name of the quantity, with its unit; none where nothing was measured."""
     arithmetic: Arithmetic | None = None  # None where nothing was measured
@@ -81,9 +81,9 @@ class Provenance:
     def to_json(self) -> dict[str, Any]:
         """Return the `provenance` object of nlp-bench/report/1."""
         names = ("first_record", "last_record", "window_first_record", "window_last_record")
-        places: list[Place | None] = [getattr(self, name) for name in names]
+        positions: list[LogPosition | None] = [getattr(self, name) for name in names]
         return {
-            **{name: place.to_json() if place else None for name, place in zip(names, places, strict=True)},
+            **{name: position.to_json() if position else None for name, position in zip(names, positions, strict=True)},
             "quantities": {name: {"value": one.value, "from": one.source} for name, one in self.quantities.items()},
             "arithmetic": asdict(self.arithmetic) if self.arithmetic else None,
             "left_out": [{**asdict(left), "lines": left.lines and list(left.lines)} for left in self.left_out],
@@ -107,10 +107,10 @@ def provenance_of(
         return Provenance(left_out=left_out, remarks=log.remarks)
     window = throughput.window.spans.records if throughput else None
     return Provenance(
-        first_record=_place(attempt.records, 0),
-        last_record=_place(attempt.records, -1),
-        window_first_record=_place(window, 0) if window else None,
-        window_last_record=_place(window, -1) if window else None,
+        first_record=_position(attempt.records, 0),
+        last_record=_position(attempt.records, -1),
+        window_first_record=_position(window, 0) if window else None,
+        window_last_record=_position(window, -1) if window else None,
         quantities=_quantities(attempt, sizes, overrides),
         arithmetic=arithmetic_of(throughput) if throughput else None,
         left_out=left_out,
@@ -118,9 +118,9 @@ def provenance_of(
     )
 
 
-def _place(records: Records, index: int) -> Place:
+def _position(records: Records, index: int) -> LogPosition:
     iteration = int(records.column("iteration")[index])
-    return Place(iteration=iteration, line=int(records.numbers[index]), offset=int(records.offsets[index]))
+    return LogPosition(iteration=iteration, line=int(records.numbers[index]), offset=int(records.offsets[index]))
 
 
 def arithmetic_of(measured: Throughput) -> Arithmetic:

@@ -7,7 +7,7 @@ from nlp_bench.layout.flops import Recompute
 from nlp_bench.layout.shape import ModelShape, T5Shape
 from nlp_bench.measure.efficiency import COUNTS, Efficiency, field_of, flops_per_token
 from nlp_bench.measure.estimate import Estimate
-from nlp_bench.measure.provenance import Arithmetic, Place, Provenance, arithmetic_of
+from nlp_bench.measure.provenance import Arithmetic, LogPosition, Provenance, arithmetic_of
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.shape import Shaped
 from nlp_bench.measure.throughput import Summary, Throughput
@@ -74,9 +74,9 @@ def _records(entry: RunResult, found: Provenance) -> Facts:
         yield from _quote(window)
 
 
-def _quote(place: Place) -> Facts:
-    if place.text is not None:
-        yield f"line {place.line}", place.text
+def _quote(position: LogPosition) -> Facts:
+    if position.text is not None:
+        yield f"line {position.line}", position.text
 
 
 def _numbers(entry: RunResult, measured: Throughput, sums: Arithmetic, tokens: int) -> Facts:

@@ -19,7 +19,7 @@ from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_endin
 from nlp_bench.launch.end.log_facts import ScriptRecord, gather, read_record, write_record
 from nlp_bench.launch.follow import retry
 from nlp_bench.launch.scheduler import local
-from nlp_bench.launch.submission import Submission, place, read_submission, repeat_command, scheduler_of
+from nlp_bench.launch.submission import Submission, machine_identity, read_submission, repeat_command, scheduler_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 
@@ -240,8 +240,8 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
 def _local_state(run_dir: Path, submission: Submission) -> str | None:
     if submission.host != socket.gethostname():
         return f"running on {submission.host}"
-    is_other = submission.place not in {None, place()} and place() is not None
-    if is_other and not _unchanged_for(run_dir, ELSEWHERE_S):  # a restart of this machine is another place, too
+    is_other = submission.place not in {None, machine_identity()} and machine_identity() is not None
+    if is_other and not _unchanged_for(run_dir, ELSEWHERE_S):  # a machine that was restarted has another identity
         return f"running on another machine or container that is called {submission.host}"
     is_held = lock.is_held(run_dir)
     if is_held is False or (is_held is None and local.killed_submit(submission)):

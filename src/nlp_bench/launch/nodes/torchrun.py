@@ -15,8 +15,8 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import LOCAL
 from nlp_bench.files import read_object, write_json, write_text
 from nlp_bench.launch.arguments import training_arguments, upstream_command, upstream_environment
-from nlp_bench.launch.nodes.places import node_environment
 from nlp_bench.launch.nodes.rendezvous import Rendezvous
+from nlp_bench.launch.nodes.resources import node_environment
 from nlp_bench.launch.script import variables
 from nlp_bench.machine.node import NCCL_PACKAGES, cpu_model
 from nlp_bench.packages import installed_version

@@ -193,7 +193,7 @@ def _deal(binding: Binding, ranks: list[int], cores: Cores, shares: list[Cores])
 
 
 def node_environment(run: Run, variables: Mapping[str, str], root: Path = Path("/")) -> dict[str, str]:
-    """Return the variables that tell the ranks of this node their places; `variables` is this process's environment.
+    """Return the variables that give the ranks of this node their GPUs and CPUs; `variables` is this process's environment.
 
     CUDA's default order of GPUs is "fastest first"; by PCI bus, its numbers are those of nvidia-smi and of the binding. Raises
     NlpBenchError on a node that shows its ranks too few GPUs.
@@ -211,7 +211,7 @@ def binding_plan(run: Run, gpus: list[int | None], root: Path = Path("/")) -> di
     """Return the content of NLP_BENCH_BINDING (see there) for the node whose file system begins at `root`.
 
     `gpus` holds the PCI address of each GPU that the ranks see, in their order; None in it, or an end too early, is unknown. A
-    node where the wish cannot be fulfilled gets a plan that binds nothing and says why.
+    node where the request cannot be met gets a plan that binds nothing and says why.
     """
     wish, num_ranks = run.system.binding, run.parallel.gpus_per_node
     binding = replace(wish, mode=wish.mode_for(run.system.accelerator))
