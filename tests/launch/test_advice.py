@@ -11,7 +11,7 @@ from nlp_bench.cli.registry import SUBCOMMANDS
 from nlp_bench.config.request import Request, from_options
 from nlp_bench.config.resolve import for_another_job, resolve
 from nlp_bench.config.run import Run, read_run
-from nlp_bench.launch.chain import Wishes, taken_up, with_wishes
+from nlp_bench.launch.chain import CheckpointRequest, resumed, with_checkpoints
 from nlp_bench.launch.end.advice import REMEDIES, advice, of_entry, short
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.measure.result import RunResult
@@ -34,7 +34,7 @@ def recorded(folder: Path) -> Run:
     run = resolve(
         Request(model="tiny", system="slurm-sandbox", timelimit="13:30:00", data_path="mock"), ask_scheduler=False
     )
-    return with_wishes(run, folder, Wishes(save=folder / "checkpoints"))
+    return with_checkpoints(run, folder, CheckpointRequest(save=folder / "checkpoints"))
 
 
 def save(folder: Path) -> None:
@@ -77,8 +77,8 @@ def check(words: list[str], folder: Path) -> None:
     assert getattr(options, "system", None) in {None, "slurm-sandbox"}
     if words[1] == "submit":
         run = for_another_job(read_run(options.recorded), from_options(options))
-        run, wishes = taken_up(run, Wishes(load=options.load))
-        assert with_wishes(run, folder / "next", wishes).tuning.train_args
+        run, checkpoints = resumed(run, CheckpointRequest(load=options.load))
+        assert with_checkpoints(run, folder / "next", checkpoints).tuning.train_args
 
 
 def test_a_reason_with_a_remedy_of_its_own_decides() -> None:

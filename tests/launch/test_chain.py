@@ -11,7 +11,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import Job
 from nlp_bench.errors import UsageError
 from nlp_bench.launch import chain
-from nlp_bench.launch.chain import Wishes, taken_up, with_wishes
+from nlp_bench.launch.chain import CheckpointRequest, resumed, with_checkpoints
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.launch.submission import Submission
@@ -26,19 +26,19 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 
 
 def test_without_wishes_nothing_is_kept(run: Run) -> None:
-    assert with_wishes(run, RUN_DIR, Wishes()) is run
+    assert with_checkpoints(run, RUN_DIR, CheckpointRequest()) is run
 
 
 def test_a_chain_shares_its_folder_and_its_name(run: Run) -> None:
-    made = with_wishes(run, RUN_DIR, Wishes(chain=3))
+    made = with_checkpoints(run, RUN_DIR, CheckpointRequest(chain=3))
     words = "--save /runs/1/checkpoints --load /runs/1/checkpoints --exit-duration-in-mins 54 --keep-checkpoints 2"
     assert " ".join(made.tuning.train_args) == words
     assert made.system.slurm.dependency == "singleton"
-    assert made.launch.job_name != with_wishes(run, Path("/runs/2"), Wishes(chain=3)).launch.job_name
+    assert made.launch.job_name != with_checkpoints(run, Path("/runs/2"), CheckpointRequest(chain=3)).launch.job_name
 
 
 def test_one_job_goes_on_from_a_folder_that_must_hold_a_checkpoint(run: Run) -> None:
-    made = with_wishes(run, RUN_DIR, Wishes(load=Path("/old"), exit_interval=5))
+    made = with_checkpoints(run, RUN_DIR, CheckpointRequest(load=Path("/old"), exit_interval=5))
     assert made.tuning.train_args == ("--load", "/old", "--exit-interval", "5", "--exit-on-missing-checkpoint")
     assert made.system.slurm.dependency == run.system.slurm.dependency
 
@@ -49,45 +49,46 @@ def test_one_job_goes_on_from_a_folder_that_must_hold_a_checkpoint(run: Run) -> 
 )
 def test_a_job_stops_before_its_time_limit(run: Run, timelimit: str, minutes: str) -> None:
     changed = replace(run, launch=replace(run.launch, timelimit=timelimit))
-    words = with_wishes(changed, RUN_DIR, Wishes(chain=2)).tuning.train_args
+    words = with_checkpoints(changed, RUN_DIR, CheckpointRequest(chain=2)).tuning.train_args
     assert words[words.index("--exit-duration-in-mins") + 1] == minutes
 
 
 @pytest.mark.parametrize(
-    ("wishes", "message"),
+    ("checkpoints", "message"),
     [
         ({"chain": 0}, "submit.chain: 0 must be greater than 0"),
         ({"save_interval": 5}, "--save-interval: nothing is saved; add --save FOLDER or --chain N"),
         ({"chain": 2, "save": Path("a"), "load": Path("b")}, "--load: b is not --save a"),
     ],
 )
-def test_wishes_that_contradict_each_other(wishes: dict[str, int | Path], message: str) -> None:
+def test_options_that_contradict_each_other(checkpoints: dict[str, int | Path], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        Wishes(**wishes)  # type: ignore[arg-type]
+        CheckpointRequest(**checkpoints)  # type: ignore[arg-type]
     assert message in str(error.value)
 
 
 def test_words_of_its_own_are_not_said_twice(run: Run) -> None:
     twice = replace(run, tuning=replace(run.tuning, train_args=("--save", "/elsewhere")))
     with pytest.raises(UsageError, match="--train-args: --save is an option of `nlp-bench submit`"):
-        with_wishes(twice, RUN_DIR, Wishes(chain=2))
+        with_checkpoints(twice, RUN_DIR, CheckpointRequest(chain=2))
 
 
 def test_a_recorded_run_goes_on_from_its_checkpoint(run: Run) -> None:
-    """Its words for checkpoints were those of an earlier submission, not of --train-args: a new wish takes their place."""
-    made = with_wishes(run, RUN_DIR, Wishes(chain=2, save_interval=5))
-    again, wishes = taken_up(made, Wishes(load=Path("/runs/1/checkpoints")))
-    assert wishes == Wishes(save=Path("/runs/1/checkpoints"), load=Path("/runs/1/checkpoints"), save_interval=5)
-    words = " ".join(with_wishes(again, Path("/runs/2"), wishes).tuning.train_args)
+    """Its words for checkpoints were those of an earlier submission, not of --train-args: what is asked for now takes their place."""
+    made = with_checkpoints(run, RUN_DIR, CheckpointRequest(chain=2, save_interval=5))
+    again, checkpoints = resumed(made, CheckpointRequest(load=Path("/runs/1/checkpoints")))
+    folder = Path("/runs/1/checkpoints")
+    assert checkpoints == CheckpointRequest(save=folder, load=folder, save_interval=5)
+    words = " ".join(with_checkpoints(again, Path("/runs/2"), checkpoints).tuning.train_args)
     assert words.count("--save ") == words.count("--load ") == words.count("--exit-duration-in-mins") == 1
     assert "--save-interval 5" in words
-    assert with_wishes(made, RUN_DIR, Wishes()) is made
-    assert taken_up(run, Wishes(chain=2)) == (run, Wishes(chain=2))
+    assert with_checkpoints(made, RUN_DIR, CheckpointRequest()) is made
+    assert resumed(run, CheckpointRequest(chain=2)) == (run, CheckpointRequest(chain=2))
 
 
 def test_a_chain_of_a_recorded_chain_waits_for_one_name(run: Run) -> None:
-    again, wishes = taken_up(with_wishes(run, RUN_DIR, Wishes(chain=2)), Wishes(chain=3))
-    assert with_wishes(again, RUN_DIR, wishes).system.slurm.dependency == "singleton"
+    again, checkpoints = resumed(with_checkpoints(run, RUN_DIR, CheckpointRequest(chain=2)), CheckpointRequest(chain=3))
+    assert with_checkpoints(again, RUN_DIR, checkpoints).system.slurm.dependency == "singleton"
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, **states: str) -> None:

@@ -325,10 +325,10 @@ def test_a_fault_of_the_moment_does_not_end_the_follower(
 ) -> None:
     said = [fault] * 2
 
-    def faulty(_: Path) -> tuple[Ending | None, syncing.Standing]:
+    def faulty(_: Path) -> tuple[Ending | None, syncing.RunState]:
         if said:
             raise said.pop()
-        return Ending(outcome=Outcome.VALID), syncing.Standing("ended")
+        return Ending(outcome=Outcome.VALID), syncing.RunState("ended")
 
     monkeypatch.setattr(syncing, "sync", faulty)
     assert syncing.wait(submitted, poll_s=0.01) == Ending(outcome=Outcome.VALID)

@@ -14,7 +14,7 @@ from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
-from nlp_bench.launch.follow.progress import TAIL_BYTES, Enough, progress
+from nlp_bench.launch.follow.progress import TAIL_BYTES, BoundTracker, progress
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.launch.submission import Submission
@@ -163,13 +163,13 @@ def test_a_log_that_grows_is_read_on_and_gives_what_the_whole_gives(run: Run, tm
     run = replace(run, training=replace(run.training, log_interval=1))
     log, text = tmp_path / "job.out", timed(1, 200, np.random.default_rng(2))
     log.write_text("")
-    growing = Enough(run, log, "5%")
+    growing = BoundTracker(run, log, "5%")
     for part in range(0, len(text), 1000):
         with log.open("a") as stream:
             stream.write(text[part : part + 1000])
         found = growing.look()
     assert found is not None
-    assert found == Enough(run, log, "5%").look()
+    assert found == BoundTracker(run, log, "5%").look()
     assert found.last_iteration == 200
     log.write_text(timed(1, 50, np.random.default_rng(3)))
     assert (anew := growing.look()) is not None

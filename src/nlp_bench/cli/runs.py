@@ -290,12 +290,12 @@ class Watch(Command):
 
     def run(self) -> int:
         """Print a line per run whenever it has moved; return 0 when every run is VALID, 3 when the hours are over before, else 1."""
-        from nlp_bench.launch.follow.watch import Manner, watch
+        from nlp_bench.launch.follow.watch import WatchOptions, watch
         from nlp_bench.measure.anytime import percent
 
         if self.until is not None:
             percent("--until", self.until)
-        manner = Manner(
+        options = WatchOptions(
             every_s=self.every,
             once=self.once,
             while_pid=self.while_pid,
@@ -305,7 +305,7 @@ class Watch(Command):
             until=self.until,
             as_json=self.format == "json",
         )
-        return watch(list(self.paths), manner)
+        return watch(list(self.paths), options)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from nlp_bench.config.request import CheckpointOptions, LimitOptions, Request, f
 
 if TYPE_CHECKING:
     from nlp_bench.config.run import Run
-    from nlp_bench.launch.chain import Wishes
+    from nlp_bench.launch.chain import CheckpointRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +45,15 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         """Print the job script. No package is needed, so that it can be looked at before anything is set up."""
         from nlp_bench.config.catalog import has_workflow, root
         from nlp_bench.launch.arguments import check_arguments
-        from nlp_bench.launch.chain import with_wishes
+        from nlp_bench.launch.chain import with_checkpoints
         from nlp_bench.launch.folder import environment_folder, script_text
         from nlp_bench.launch.prediction import warnings_of
         from nlp_bench.launch.snapshot import folder_of
 
-        resolved, wishes = self._resolved()
+        resolved, checkpoints = self._resolved()
         place = self.run_dir or root() / "reports" / "runs" / f"TIME_{resolved.model.name}_{resolved.system.name}"
         place = place.absolute()
-        resolved = with_wishes(resolved, place, wishes)
+        resolved = with_checkpoints(resolved, place, checkpoints)
         check_arguments(resolved)  # printed to be submitted by hand: refused like one that is submitted
         say(*warnings_of(resolved, None))
         if has_workflow() and not (resolved.system.container.image or environment_folder(root()).exists()):
@@ -69,7 +69,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         """Submit, and report the run's folder and what to type next."""
         from nlp_bench.config.catalog import root
         from nlp_bench.launch import folder, lock
-        from nlp_bench.launch.chain import check_checkpoint, with_wishes
+        from nlp_bench.launch.chain import check_checkpoint, with_checkpoints
         from nlp_bench.launch.end.ending import read_ending
         from nlp_bench.launch.prediction import warnings_of
         from nlp_bench.launch.scheduler.local import has_ended, waiting
@@ -79,10 +79,10 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         is_step, is_snapshot = self.recorded is not None, bool(self.snapshot_code)
         if self.recorded and self.run_dir and read_ending(self.run_dir):
             return _say_ended(self.run_dir, is_step=True)  # JUBE was interrupted behind the submission and asks again
-        resolved, wishes = self._resolved()
-        folder.preflight(with_wishes(resolved, Path(), wishes), root())
-        if wishes.load:
-            check_checkpoint(with_wishes(resolved, Path(), wishes), wishes.load)
+        resolved, checkpoints = self._resolved()
+        folder.preflight(with_checkpoints(resolved, Path(), checkpoints), root())
+        if checkpoints.load:
+            check_checkpoint(with_checkpoints(resolved, Path(), checkpoints), checkpoints.load)
         folder.refuse_name(resolved, root(), self.run_dir or root() / "reports/runs", is_snapshot=is_snapshot)
         run_dir = folder.run_folder(root(), resolved, self.run_dir, recorded=self.recorded)
         with lock.held(run_dir, on_wait=waiting(run_dir)) as handle:
@@ -92,12 +92,12 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
             if earlier and earlier.is_complete:
                 say(f"{run_dir} was submitted at {earlier.submitted}; nothing was submitted again")
                 return _say_submitted(earlier.job_ids, run_dir)
-            resolved = with_wishes(resolved, run_dir, wishes)
+            resolved = with_checkpoints(resolved, run_dir, checkpoints)
             say(f"run folder {run_dir}")
             script = folder.prepare(resolved, root=root(), run_dir=run_dir, is_snapshot=is_snapshot)
             say(*warnings_of(resolved, run_dir))
             try:
-                submitted = submit(resolved, script, follow=not self.no_follow, jobs=wishes.chain, lock=handle)
+                submitted = submit(resolved, script, follow=not self.no_follow, jobs=checkpoints.chain, lock=handle)
             except SystemExit:  # told to stop: for JUBE a run with an outcome is done, whatever the outcome
                 _say_ended(run_dir, is_step=True)
                 if self.recorded and read_ending(run_dir):
@@ -105,28 +105,28 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
                 raise
         return _say_submitted(submitted, run_dir) if submitted else _say_ended(run_dir, is_step=is_step)
 
-    def _resolved(self) -> "tuple[Run, Wishes]":
+    def _resolved(self) -> "tuple[Run, CheckpointRequest]":
         """Return the run that is asked for or recorded, and what is wished of checkpoints."""
         from nlp_bench.config.options import given
         from nlp_bench.config.resolve import for_another_job, resolve
         from nlp_bench.config.run import read_run
         from nlp_bench.errors import UsageError
-        from nlp_bench.launch.chain import Wishes, taken_up
+        from nlp_bench.launch.chain import CheckpointRequest, resumed
 
         request = from_options(self)
-        wishes = Wishes(**given(self, CheckpointOptions))
+        checkpoints = CheckpointRequest(**given(self, CheckpointOptions))
         if not self.recorded:
             run = resolve(request, ask_scheduler=not self.show)
         else:
             run = for_another_job(read_run(self.recorded), request)
-            if wishes != Wishes() or request != Request():
-                run, wishes = taken_up(run, wishes)
+            if checkpoints != CheckpointRequest() or request != Request():
+                run, checkpoints = resumed(run, checkpoints)
         run = replace(run, limits=replace(run.limits, **given(self, LimitOptions)))
-        if wishes.chain > 1 and run.limits.retries:
+        if checkpoints.chain > 1 and run.limits.retries:
             raise UsageError(
                 "--retries: a chain goes on by itself after a lost job; give it more jobs instead (--chain)"
             )
-        return run, wishes
+        return run, checkpoints
 
     def _rehearse(self) -> int:
         """Rehearse the run of JUBE's check step in the folder of its training step; options of long trainings change nothing."""

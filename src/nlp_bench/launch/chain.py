@@ -32,7 +32,7 @@ MARGIN, LEAST_MARGIN_S, MOST_MARGIN_S = 0.1, 120, 900
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes(CheckpointOptions, Checked):
+class CheckpointRequest(CheckpointOptions, Checked):
     """The options of checkpoints and chains; None where one is not given."""
 
     WHERE = "submit"
@@ -54,8 +54,8 @@ class Wishes(CheckpointOptions, Checked):
         return self.save is not None or self.chain > 1
 
 
-def taken_up(run: Run, wishes: Wishes) -> tuple[Run, Wishes]:
-    """Return a recorded run without its checkpoint options, and `wishes` completed with those that it does not set itself.
+def resumed(run: Run, checkpoints: CheckpointRequest) -> tuple[Run, CheckpointRequest]:
+    """Return a recorded run without its checkpoint options, and `checkpoints` completed with those that it does not set itself.
 
     So a run.json whose job was given --save resumes with --load, and a longer time limit moves its last checkpoint.
     """
@@ -66,49 +66,48 @@ def taken_up(run: Run, wishes: Wishes) -> tuple[Run, Wishes]:
         elif word != MUST_BE_THERE:
             kept.append(word)
     if not earlier:
-        return run, wishes
-    folders = {name: Path(text) for name in ("save", "load") if (text := earlier.get(f"--{name}"))}
-    options = {name: f"--{name.replace('_', '-')}" for name in ("save_interval", "exit_interval")}
-    numbers = {name: int(text) for name, option in options.items() if (text := earlier.get(option))}
-    taken: dict[str, Any] = {name: value for name, value in {**folders, **numbers}.items() if not getattr(wishes, name)}
-    return replace(run, tuning=replace(run.tuning, train_args=tuple(kept))), replace(wishes, **taken)
+        return run, checkpoints
+    readers: dict[str, Any] = {"save": Path, "load": Path, "save_interval": int, "exit_interval": int}
+    texts = {name: earlier.get(f"--{name.replace('_', '-')}") for name in readers}
+    missing = {name: readers[name](text) for name, text in texts.items() if text and not getattr(checkpoints, name)}
+    return replace(run, tuning=replace(run.tuning, train_args=tuple(kept))), replace(checkpoints, **missing)
 
 
-def with_wishes(run: Run, run_dir: Path, wishes: Wishes) -> Run:
+def with_checkpoints(run: Run, run_dir: Path, checkpoints: CheckpointRequest) -> Run:
     """Return `run` with the trainer's options of checkpoints and, for a chain, the jobs' common name and dependency.
 
     Raises UsageError where --train-args says the same things.
     """
-    if wishes == Wishes():
+    if checkpoints == CheckpointRequest():
         return run
     given = [word for word in run.tuning.train_args if word.split("=")[0] in OWN_OPTIONS]
     if given:
         raise UsageError(
             f"--train-args: {given[0]} is an option of `nlp-bench submit` where checkpoints are kept; give it there"
         )
-    words = _words(run, run_dir, wishes)
+    words = _words(run, run_dir, checkpoints)
     run = replace(run, tuning=replace(run.tuning, train_args=(*run.tuning.train_args, *words)))
-    if wishes.chain == 1 or run.launch.launcher == LOCAL:
+    if checkpoints.chain == 1 or run.launch.launcher == LOCAL:
         return run
     own_name = f"{run.launch.job_name}-{hashlib.sha256(str(run_dir).encode()).hexdigest()[:6]}"
     return get_scheduler(run.launch.launcher).one_by_one(replace(run, launch=replace(run.launch, job_name=own_name)))
 
 
-def _words(run: Run, run_dir: Path, wishes: Wishes) -> list[str]:
-    common = wishes.save or wishes.load or run_dir / "checkpoints"
-    save = (wishes.save or common) if wishes.is_kept else None
-    load = (wishes.load or common) if wishes.chain > 1 else wishes.load
+def _words(run: Run, run_dir: Path, checkpoints: CheckpointRequest) -> list[str]:
+    common = checkpoints.save or checkpoints.load or run_dir / "checkpoints"
+    save = (checkpoints.save or common) if checkpoints.is_kept else None
+    load = (checkpoints.load or common) if checkpoints.chain > 1 else checkpoints.load
     pairs = {
         "--save": save and save.absolute(),
         "--load": load and load.absolute(),
-        "--save-interval": wishes.save_interval,
-        "--exit-interval": wishes.exit_interval,
-        "--exit-duration-in-mins": _minutes(run.launch.timelimit) if wishes.is_kept else None,
+        "--save-interval": checkpoints.save_interval,
+        "--exit-interval": checkpoints.exit_interval,
+        "--exit-duration-in-mins": _minutes(run.launch.timelimit) if checkpoints.is_kept else None,
     }
     keeps = {word.split("=")[0] for word in run.tuning.train_args} & {"--keep-checkpoints"}
-    if wishes.chain > 1 and run.tuning.trainer == "nlp-bench" and not keeps:
+    if checkpoints.chain > 1 and run.tuning.trainer == "nlp-bench" and not keeps:
         pairs["--keep-checkpoints"] = KEPT
-    missing = [MUST_BE_THERE] if wishes.load and wishes.chain == 1 else []
+    missing = [MUST_BE_THERE] if checkpoints.load and checkpoints.chain == 1 else []
     return [word for name, value in pairs.items() if value is not None for word in (name, str(value))] + missing
 
 

@@ -85,7 +85,7 @@ def progress(run: Run, log: Path) -> Progress | None:
 BLOCK_BYTES = 1 << 20
 
 
-class Enough:
+class BoundTracker:
     """The bound on the mean time of one growing log, of which each look reads only what is new."""
 
     def __init__(self, run: Run, log: Path, until: str | None) -> None:

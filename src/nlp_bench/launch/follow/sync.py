@@ -43,23 +43,23 @@ class Kind(Enum):
     CUT_OFF = "the submission was cut off"
 
 
-class Standing(str):
+class RunState(str):
     """The state of a run, in words for a person, and its kind."""
 
     __slots__ = ("kind",)
     kind: Kind
 
-    def __new__(cls, text: str, kind: Kind = Kind.GOES_ON) -> "Standing":  # noqa: PYI034  # Self is of Python 3.11
+    def __new__(cls, text: str, kind: Kind = Kind.GOES_ON) -> "RunState":  # noqa: PYI034  # Self is of Python 3.11
         """Make it of the words and the kind."""
         made = super().__new__(cls, text)
         made.kind = kind
         return made
 
 
-def sync(run_dir: Path) -> tuple[Ending | None, Standing]:
+def sync(run_dir: Path) -> tuple[Ending | None, RunState]:
     """Return the run's ending, deciding and writing it when the job has ended, and how it stands."""
     ending, state = _sync(run_dir)
-    return ending, state if isinstance(state, Standing) else Standing(state)
+    return ending, state if isinstance(state, RunState) else RunState(state)
 
 
 def _sync(run_dir: Path) -> tuple[Ending | None, str]:
@@ -199,8 +199,8 @@ def _once_more(run_dir: Path, submission: Submission, ending: Ending, exit_statu
         return _silent(scheduler_of(run_dir))
 
 
-def _silent(scheduler: Scheduler) -> Standing:
-    return Standing(f"{scheduler.title} does not answer", Kind.SILENT)
+def _silent(scheduler: Scheduler) -> RunState:
+    return RunState(f"{scheduler.title} does not answer", Kind.SILENT)
 
 
 def _handing_over(run_dir: Path, submission: Submission) -> str:
@@ -219,7 +219,7 @@ def _handing_over(run_dir: Path, submission: Submission) -> str:
         with contextlib.suppress(SilentError):
             return retry.complete(read_run(run_dir), run_dir)
         return _silent(scheduler)
-    return Standing(f"the submission was cut off; repeat it: {repeat_command(run_dir)}", Kind.CUT_OFF)
+    return RunState(f"the submission was cut off; repeat it: {repeat_command(run_dir)}", Kind.CUT_OFF)
 
 
 def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, job: Job | None) -> str | None:

@@ -14,9 +14,9 @@ from nlp_bench.escape import one_line
 from nlp_bench.files import real
 from nlp_bench.launch.end.advice import advice, short
 from nlp_bench.launch.end.ending import Ending
-from nlp_bench.launch.follow.progress import Enough, Progress, progress
+from nlp_bench.launch.follow.progress import BoundTracker, Progress, progress
 from nlp_bench.launch.follow.runs import continue_jube, find_runs, jube_runs, jube_status
-from nlp_bench.launch.follow.sync import Kind, Standing, sync
+from nlp_bench.launch.follow.sync import Kind, RunState, sync
 from nlp_bench.launch.submission import read_submission, scheduler_of
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.outcome import Outcome
@@ -36,7 +36,7 @@ class Look:
     """The run's folder."""
     ending: Ending | None
     """How it ended; None while it goes on, or is not known."""
-    state: Standing
+    state: RunState
     """The queue's word and reason, "running here", or what is wrong."""
     progress: Progress | None
     """How far it is, None where its log tells nothing yet."""
@@ -85,7 +85,7 @@ class Look:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manner:
+class WatchOptions:
     """How to watch."""
 
     every_s: float
@@ -106,43 +106,43 @@ class Manner:
     """Print one JSON record per change on stdout instead of lines on stderr."""
 
 
-def watch(paths: list[Path], manner: Manner) -> int:
+def watch(paths: list[Path], options: WatchOptions) -> int:
     """Look until all runs have ended; return 0 when all are VALID, 1 when not, OUT_OF_HOURS when the time was over before."""
-    return _Watching(paths, manner).to_the_end()
+    return _Watching(paths, options).to_the_end()
 
 
 class _Watching:
-    def __init__(self, paths: list[Path], manner: Manner) -> None:
-        self.paths, self.manner = paths, manner
-        self.earlier = set(_existing(paths)) if manner.only_new else set()
-        self.enough: dict[Path, Enough] = {}
+    def __init__(self, paths: list[Path], options: WatchOptions) -> None:
+        self.paths, self.options = paths, options
+        self.earlier = set(_existing(paths)) if options.only_new else set()
+        self.bounds: dict[Path, BoundTracker] = {}
         self.shown: dict[Path, str] = {}
         self.ended: dict[Path, Look] = {}
         self.faults: dict[Path, int] = {}
         self.waiting: dict[Path, str] = {}
         self.num_ended: dict[Path, int] = {}
-        self.last = time.monotonic() + manner.max_hours * 3600 if manner.max_hours is not None else float("inf")
+        self.last = time.monotonic() + options.max_hours * 3600 if options.max_hours is not None else float("inf")
 
     def to_the_end(self) -> int:
-        manner = self.manner
+        options = self.options
         while True:
-            alive = manner.while_pid is not None and Path(f"/proc/{manner.while_pid}").exists()
+            alive = options.while_pid is not None and Path(f"/proc/{options.while_pid}").exists()
             looks = [self._look(folder) for folder in _existing(self.paths) if folder not in self.earlier]
             for look in looks:
                 self._show(look)
-            if manner.drives:
+            if options.drives:
                 self._drive(looks)
-            if not looks and manner.while_pid is None and not self.waiting:
+            if not looks and options.while_pid is None and not self.waiting:
                 print("nlp-bench: no submitted run below " + " ".join(map(str, self.paths)), file=sys.stderr)
                 return 1
             goes_on = any(look.outcome is None and self.faults.get(look.folder, 0) < MAX_FAULTS for look in looks)
             goes_on = goes_on or "RUNNING" in self.waiting.values()
-            if manner.once or (not alive and (manner.while_pid is not None or not goes_on)):
+            if options.once or (not alive and (options.while_pid is not None or not goes_on)):
                 return self._code(looks)
             if time.monotonic() >= self.last:
-                self._say(f"nlp-bench: {manner.max_hours:g} hours are over; go on with the same command")
+                self._say(f"nlp-bench: {options.max_hours:g} hours are over; go on with the same command")
                 return OUT_OF_HOURS
-            time.sleep(min(manner.every_s, max(0.0, self.last - time.monotonic())))
+            time.sleep(min(options.every_s, max(0.0, self.last - time.monotonic())))
 
     def _look(self, folder: Path) -> Look:
         """Look at one run; one that has ended is not read again, and a damaged one does not hide the others."""
@@ -156,8 +156,8 @@ class _Watching:
             to_type = _to_type(folder) if far and far.is_stalled and state.kind is not Kind.SILENT else ()
         except (NlpBenchError, OSError) as error:
             self.faults[folder] = self.faults.get(folder, 0) + 1
-            return Look(folder=folder, ending=None, state=Standing(f"error: {error}"), progress=None)
-        if known and known.is_enough and not to_type and not self.enough[folder].ends_itself:
+            return Look(folder=folder, ending=None, state=RunState(f"error: {error}"), progress=None)
+        if known and known.is_enough and not to_type and not self.bounds[folder].ends_itself:
             to_type = _to_read(folder)
         self.faults.pop(folder, None)
         look = Look(folder=folder, ending=ending, state=state, progress=far, to_type=to_type, known=known)
@@ -168,15 +168,15 @@ class _Watching:
     def _far(self, folder: Path) -> tuple[Progress | None, Bound | None]:
         """Return how far a run is, and how well its mean time is known."""
         run, log = read_run(folder), folder / "job.out"
-        enough = self.enough.setdefault(folder, Enough(run, log, self.manner.until))
-        return progress(run, log), enough.look()
+        bounds = self.bounds.setdefault(folder, BoundTracker(run, log, self.options.until))
+        return progress(run, log), bounds.look()
 
     def _show(self, look: Look) -> None:
         line = look.line()
         if self.shown.get(look.folder) == line:
             return
         self.shown[look.folder] = line
-        if self.manner.as_json:
+        if self.options.as_json:
             print(json.dumps({"schema": SCHEMA, **look.record()}, ensure_ascii=False), flush=True)
         else:
             self._say(f"{one_line(_short(look.folder, self.paths))}: {line}")
