@@ -199,7 +199,7 @@ def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: li
     environment = {**rank_environment(resolved, build_environment(root())), seal.VARIABLE: sealed}
     if rendezvous.is_host:
         if foreign:
-            print(ambient.said(foreign), file=sys.stderr, flush=True)
+            print(ambient.message(foreign), file=sys.stderr, flush=True)
         if warning := build_warning(environment):
             print(warning, flush=True)
         write_provenance(run_dir, command, environment, resolved.data.path, taken_out=foreign)

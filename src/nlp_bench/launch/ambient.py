@@ -41,7 +41,7 @@ def without(environment: Mapping[str, str], kind: "re.Pattern[str]", kept: Colle
     return {name: value for name, value in environment.items() if name not in out}
 
 
-def said(out: Collection[str]) -> str:
+def message(out: Collection[str]) -> str:
     """Return one line for a person about variables that were taken out: all names, or the first of many."""
     names = sorted(out)
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""

@@ -75,7 +75,7 @@ def read(run_dir: Path) -> list[dict[str, Any]]:
     )
 
 
-def said(run_dir: Path, tries: list[dict[str, Any]], job_id: str | None) -> list[Reason]:
+def reasons_of(run_dir: Path, tries: list[dict[str, Any]], job_id: str | None) -> list[Reason]:
     """Return what to report of the starts of one job (`tries` are those of all jobs), nothing where its first one began."""
     tries = [one for one in tries if one.get("job_id") == job_id]
     lost = [one for one in tries if one["by"] == SCRIPT]

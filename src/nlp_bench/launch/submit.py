@@ -26,7 +26,7 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
     scheduler = get_scheduler(run.launch.launcher)
     is_held = _holds_allocation(scheduler, run)
     if not is_held and (others := ambient.taken_out(os.environ, ambient.of_jobs())):
-        print(ambient.said(others), file=sys.stderr)
+        print(ambient.message(others), file=sys.stderr)
     if run.launch.launcher != LOCAL and not is_held:
         job_ids = _queue(scheduler, run, script, jobs, lock)
         if follow:

@@ -295,7 +295,7 @@ def write_ending(
     if ending.outcome is Outcome.MEASURED:
         raise ValueError("MEASURED is no ending of a run of ours")
     tries = starts.read(run_dir)
-    reasons = (*ending.reasons, *starts.said(run_dir, tries, job_id))
+    reasons = (*ending.reasons, *starts.reasons_of(run_dir, tries, job_id))
     record: dict[str, Any] = {
         "schema": schemas.OUTCOME,
         "outcome": ending.outcome.value,

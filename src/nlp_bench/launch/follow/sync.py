@@ -148,14 +148,10 @@ def _settle(  # noqa: PLR0913  # one fact each
     is_fresh = record is not None and (job is None or job.restarts == record.restarts)
     signal = record.signal if record and is_fresh else ""
     run = read_run(run_dir)
-    ending = local.blamed(decide(run, run_dir, exit_status=exit_status, job=job, signal=signal), submission)
-    if (
-        own_id is None
-        and job
-        and job.state is State.GONE
-        and ending.outcome is Outcome.UNKNOWN
-        and not _unchanged_for(run_dir, GONE_S)
-    ):
+    ending = decide(run, run_dir, exit_status=exit_status, job=job, signal=signal)
+    ending = local.with_killed_launcher(ending, submission)
+    is_lost = job is not None and job.state is State.GONE and ending.outcome is Outcome.UNKNOWN
+    if own_id is None and is_lost and not _unchanged_for(run_dir, GONE_S):
         return None, f"{scheduler.title} does not know the job; waiting in case its record is late"
     others = chain.rest(scheduler, submission, own_id)
     if ending.outcome not in chain.FINAL:

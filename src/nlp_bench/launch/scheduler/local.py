@@ -175,7 +175,7 @@ def killed_submit(submission: Submission | None) -> str | None:
     return f"the launcher was killed, or could not write: nlp-bench submit (process {submission.pid}) ended before its training"
 
 
-def blamed(ending: Ending, submission: Submission | None) -> Ending:
+def with_killed_launcher(ending: Ending, submission: Submission | None) -> Ending:
     """Return `ending`, as FAILED where nobody but the death of `submit` has ended the run."""
     text = killed_submit(submission) if ending.outcome in {Outcome.CANCELLED, Outcome.UNKNOWN} else None
     return replace(ending, outcome=Outcome.FAILED, reasons=(Reason("killed-launcher", text),)) if text else ending
@@ -185,7 +185,7 @@ def has_ended(run_dir: Path) -> bool:
     """Whether the run has an outcome: a local one whose `submit` and script were both killed gets it here, under the folder's lock."""
     submission = read_submission(run_dir)
     if read_ending(run_dir) is None and submission and killed_submit(submission) and not submission.parts_left:
-        ending = blamed(decide(read_run(run_dir), run_dir, exit_status=None), submission)
+        ending = with_killed_launcher(decide(read_run(run_dir), run_dir, exit_status=None), submission)
         write_ending(run_dir, ending, exit_status=None, job_id=None)
     return read_ending(run_dir) is not None
 
