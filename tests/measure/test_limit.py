@@ -17,7 +17,7 @@ from nlp_bench.measure.throughput import measure_records
 from nlp_bench.measure.window import LogConventions
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.report import Report
-from nlp_bench.report.words import run_lines
+from nlp_bench.report.sentences import run_lines
 
 TOKENS = 20_000_000
 FIVE = (7.2310, 5.3551, 5.6192, 5.3291, 5.3247)

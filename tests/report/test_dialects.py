@@ -6,7 +6,7 @@ import pytest
 
 from nlp_bench.cli.main import main
 from nlp_bench.logs.dialects import all_dialects
-from nlp_bench.report.dialects import MAX_EXAMPLE, shortened
+from nlp_bench.report.dialects import MAX_EXAMPLE, excerpt
 
 
 def test_the_table_has_every_dialect(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,5 +40,5 @@ def test_the_markdown_is_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     [("a\n\x1b[36m b\tc ", "a [36m b c"), ("word " * 100, "word " * 31 + "..."), ("x" * 500, " ...")],
 )
 def test_examples_are_cut_between_words(example: str, text: str) -> None:
-    assert shortened(example) == text
-    assert len(shortened(example)) <= MAX_EXAMPLE
+    assert excerpt(example) == text
+    assert len(excerpt(example)) <= MAX_EXAMPLE

@@ -12,7 +12,7 @@ MAX_EXAMPLE = 160
 _MIN_WIDTH, _MAX_WIDTH = 80, 160
 
 
-def shortened(example: str) -> str:
+def excerpt(example: str) -> str:
     """Return the beginning of an example in one line, cut between words."""
     text = " ".join(one_line(example).split())
     if len(text) <= MAX_EXAMPLE:
@@ -26,7 +26,7 @@ def _columns() -> list[Column]:
     return [
         Column(name="name", heading="dialect", cells=[d.name for d in found], is_text=True),
         Column(name="programs", heading="programs", cells=[d.title for d in found], is_text=True, form=one_line),
-        Column(name="example", heading="a line of it", cells=[d.example for d in found], is_text=True, form=shortened),
+        Column(name="example", heading="a line of it", cells=[d.example for d in found], is_text=True, form=excerpt),
         Column(name="trap", heading="trap", cells=[d.trap for d in found], is_text=True, form=one_line),
         Column(name="source", cells=[d.source for d in found]),
     ]

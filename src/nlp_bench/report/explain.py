@@ -12,7 +12,7 @@ from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.shape import Shaped
 from nlp_bench.measure.throughput import Summary, Throughput
 from nlp_bench.report.report import Report
-from nlp_bench.report.words import MAX_RUNS, run_lines
+from nlp_bench.report.sentences import MAX_RUNS, run_lines
 from nlp_bench.show.table import as_document, exact, fact
 
 Facts = Iterator[tuple[str, str]]  # what each line is about, and the line

@@ -8,7 +8,7 @@ from nlp_bench.escape import end_of, shortened
 from nlp_bench.measure.rows import MEANING, rows_of
 from nlp_bench.report.readable import is_many, legend, notes, readable
 from nlp_bench.report.report import Report
-from nlp_bench.report.words import MAX_RUNS, words
+from nlp_bench.report.sentences import MAX_RUNS, report_lines
 from nlp_bench.show.table import TEXT, Column, Style, as_csv, as_document, as_text, documents
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def table(report: Report) -> str:
     lines = as_text([source, *others])
     if is_many(report):
         lines = _with_reasons(report, lines, source)
-    spoken = words(report) if len(report.entries) <= MAX_RUNS else []
+    spoken = report_lines(report) if len(report.entries) <= MAX_RUNS else []
     return as_document(lines, notes(report), legend(report, is_brief=is_many(report)), spoken)
 
 

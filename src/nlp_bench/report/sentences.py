@@ -15,7 +15,7 @@ UNIT_MARGIN = 30  # excess over the limit, in limits, from which it may be meant
 LARGE_MARGIN = 10  # the same from which the time is given as a multiple of the limit
 
 
-def words(report: Report) -> list[str]:
+def report_lines(report: Report) -> list[str]:
     """Return the lines about all runs that have a number, with an empty line between two."""
     lines: list[str] = []
     for entry in report.entries:
