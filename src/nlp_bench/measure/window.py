@@ -1,26 +1,7 @@
 """The steady window: which logged intervals count, and why the others do not.
 
-The rule, applied to seconds per token of each logged interval. Nothing is left out for being slow once: a stall belongs to the machine.
-1. The interval that holds the first iteration is warm-up (allocation, communicators, kernel selection), unless it is the only
-   one; so is each interval at the front that takes three times as long as the next one, up to the half of the log. Where a
-   program prints the first iteration alone and counts it again in its second line, that line is warm-up too.
-2. An interval with an evaluation or a checkpoint in it, by the words of the log, is left out where it is slow, one that our trainer
-   profiled always. Words that stand in more than half of the intervals tell nothing, and words of an evaluation or a checkpoint cannot excuse more than
-   MAX_MARKED of the run's time: then none of these intervals is left out.
-3. An interval that is four or more times as fast as the median of the rest, and has no slow neighbour that makes up for it (as where a
-   program prints late), is no measurement but a dispatch that returned before the work was done, or a torn number: it is left
-   out as "implausibly fast", unless such intervals are the half of the log or more.
-4. Change points (`series.levels`) cut the rest into levels. The level that holds most intervals is the steady one. Left out is what comes
-   before its first segment, as "warm-up" where it is slower (at most MAX_SLOW_START of the run) or as "fast start" where it is faster
-   (a GPU that is not yet throttled is no steady machine), and what comes after its last segment and is slower,
-   as "slow end" (throttling; at most MAX_SLOW_END; in a log of few lines SHORT_END of them and two at least). What takes longer is a state of the machine and counts, and so does a
-   level that the run goes to and comes back from elsewhere, and a fast end.
-5. Where the log begins slow (its first interval is above typical + max(3 %, 3 * 1.4826 * median absolute deviation); typical = the
-   median), warm-up goes on while the intervals stay above it, and what fades slowly is cut where the marginal standard error is
-   least (MSER; White 1997, Simulation 69) if its median is slower than the rest by four standard errors. Half as much again is left
-   out, for what fades on below the noise. The interval before a slow end that is among the slowest quarter is left out too: the
-   change may lie in it.
-1.4826 makes the deviation that of a normal distribution.
+docs/number.md, "The steady window", is the rule, on seconds per token of each logged interval; the methods of `_Selection` apply it in its
+order, and the constants are its numbers. 1.4826 makes the median absolute deviation that of a normal distribution.
 """
 
 import math
@@ -146,7 +127,7 @@ class Window:
 
 
 def find_window(spans: Spans, conventions: LogConventions) -> Window:
-    """Apply the rule of this module to `spans`, which is not empty and in the order of the iterations."""
+    """Apply the rule to `spans`, which is not empty and in the order of the iterations."""
     chosen = _Selection(spans)
     chosen.leave_out_first(conventions)
     chosen.leave_out_marked(conventions.events)
