@@ -33,7 +33,7 @@ from queue import SimpleQueue
 
 ROOT = Path(__file__).resolve().parents[1]
 EQUIVALENT = Path("tests/equivalent_mutants.json")
-"""[{"file", "before", "after", "reason"}]: the line that the change touches, stripped, before and after it."""
+"""[{"file", "before", "after", "reason"}]: the line that the change touches, stripped, without its comment, before and after it."""
 
 AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "measure": (
@@ -96,9 +96,10 @@ class Mutant:
 
     @property
     def lines(self) -> tuple[str, str]:
-        """What goes and what comes, stripped."""
-        both = [[part[1:].strip() for part in self.diff.splitlines() if part.startswith(sign)] for sign in "-+"]
-        return " ".join(both[0]), " ".join(both[1])
+        """What goes and what comes, stripped, without comments."""
+        lines = [line.partition("  # ")[0] for line in self.diff.splitlines()]
+        both = [" ".join(line[1:].strip() for line in lines if line.startswith(sign)) for sign in "-+"]
+        return both[0], both[1]
 
 
 def changes(node: ast.AST, enums: dict[str, list[str]]) -> Iterator[tuple[str, ast.AST]]:
