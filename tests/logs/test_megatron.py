@@ -29,7 +29,7 @@ def family() -> Dialect:
 
 
 def careful(text: str, *, is_ended: bool = True, following: tuple[str, ...] = ()) -> Log:
-    """What the careful road alone makes of one line."""
+    """What the parser, without the scanner, makes of one line."""
     findings, parser = Findings(family()), family().parser()
     line = Line(1, 0, text.encode(), is_ended, lambda count: [after.encode() for after in following[:count]])
     parser.take(line, findings)
@@ -200,7 +200,7 @@ def test_a_curriculum_hides_the_length_of_its_last_iteration() -> None:
 
 
 def rows(text: str, *, is_compiled: bool) -> list[dict[str, float]]:
-    """What the fast road makes of one line."""
+    """What the scanner makes of one line."""
     data = bytearray(text.encode() + b"\n")
     scanner = Scanner(family().needles, grammar(), is_compiled=is_compiled)
     found, _ = scanner.scan(Block(data, 0, len(data), len(data), 0, 1, is_last=True))
@@ -235,7 +235,7 @@ def test_both_roads_read_a_clean_line_alike(fields: list[tuple[str, str]], itera
         assert fast == [values_of(record) for record in parse(text)]
 
 
-def test_what_names_a_program_never_goes_the_fast_road() -> None:
+def test_a_field_that_names_a_program_is_no_row_of_the_scanner() -> None:
     tail = " elapsed time per iteration (ms): 12.5 | number of nan iterations:   0 |"
     for key in (*CAREFUL, *(key for key in CLEAN if key in PROGRAM)):
         if key == b"lm-loss":

@@ -126,7 +126,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in (
         ("MAX_LINE_BYTES", 40),
         ("LOOKAHEAD_BYTES", 16),
-        ("_ROOM_BYTES", 57),
+        ("_CARRY_BYTES", 57),
         ("_FIRST_BYTES", 5),
         ("_FRESH_BYTES", 8),
     ):

@@ -1,1 +1,1 @@
-"""Training logs to records: bytes in, whole and believable intervals out. One file per dialect."""
+"""Training logs to records, one per logged interval. One file per dialect family."""

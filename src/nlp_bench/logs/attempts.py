@@ -1,7 +1,7 @@
-"""Which records belong to one start of the program, which only repeat what another process has printed, and which are lost.
+"""Which records belong to one start of the program, which repeat another process's, and which are lost.
 
-A line is lost for a reason, and the reason may be its value: times from 1 000 ms on that are written in a way that nobody reads,
-stalls that run into another process's words. The rest would then be a choice of the fast ones.
+Lost lines may be a biased sample, since the cause may be the value: times from 1 000 ms on in a format that is not parsed, the line of a
+stall that another process writes into. The lines that are left would then be the fast ones.
 """
 
 import math
@@ -19,37 +19,37 @@ from nlp_bench.logs.record import Attempt, Copies, Fact, Records, Refusal
 
 Column = NDArray[np.float64]
 MAX_SHARE = 0.02
-"""Share of a training's lines that may be lost: lines half as slow again as the others would then move their mean by 1 %, about the
-width of an interval."""
+"""Share of a training's lines that may be lost: if those took 50 % longer than the others, the mean would be off by 1 %, about the width
+of an interval."""
 MIN_LINES = 3
-"""A log that was ended while it was written has one cut line, one into which an evaluation or a crash has spoken another."""
-MANY_LINES = 100  # so many numbers of lines are kept
+"""Lost lines from which a log is refused: one may be cut where the writer was killed, another be mixed with the output of a crash."""
+MANY_LINES = 100  # line numbers that are kept
 _WORD = re.compile(rb"[A-Za-z_]{3,}")
 _NOT_FINITE = {b"nan", b"inf", b"infinity", b"none", b"null"}
 _LOOKED_BYTES = 1024
 _MIN_WORDS, _MAX_FORMS, _EVERY = 3, 64, 64
 Group = tuple["NDArray[np.int64] | slice", dict[str, Copies]]
-"""Where the records of one attempt stand, and what other processes print of them."""
+"""Indices of the records of one attempt, and how the copies of other processes differ, by quantity."""
 
 
 def split_attempts(raw: Records, starts: Sequence[tuple[int, Mapping[str, Fact]]]) -> tuple[tuple[Attempt, ...], int]:
     """Return the attempts with at least one record, and how many records were echoes.
 
-    `starts` holds, for each start of the program that the log tells of, its byte in the file and its facts.
+    `starts` holds the byte offset and the facts of each start of the program in the log.
     """
     bounds = [0, *(int(np.searchsorted(raw.offsets, offset)) for offset, _ in starts[1:]), len(raw.offsets)]
     attempts: list[Attempt] = []
     num_echoes = 0
     facts: dict[str, Fact] = {}
     for (_, own), begin, end in zip(starts, bounds, bounds[1:], strict=False):
-        # A program that starts anew prints its settings again: of starts without a record between them the last word counts.
+        # A program that starts anew prints its settings again: of starts without a record between them the last one counts.
         facts = {**facts, **own}
         if begin == end:
             continue
         groups, echoes = _split(raw, begin, end)
         num_echoes += echoes
         attempts += [Attempt(facts=facts, records=raw.chosen(where), copies=copies) for where, copies in groups]
-        facts = {}  # what is left at the end is said by a start that came to no record: nothing of it holds for those before
+        facts = {}  # those of a last start without a record apply to none of the attempts before it
     return tuple(attempts), num_echoes
 
 
@@ -65,20 +65,20 @@ def _split(raw: Records, begin: int, end: int) -> tuple[list[Group], int]:
 
 
 class _Splitting:
-    """The careful road, one record after the other; the group that is open is the last."""
+    """Splits records one by one, where their iterations do not simply rise; the last group is the open one."""
 
     def __init__(self, raw: Records) -> None:
         self.raw = raw
         self.iterations = raw.column("iteration").tolist()
         self.totals = raw.column("total_iterations").tolist()
         self.labels = raw.labels.tolist()
-        # Where nearly every record has words of its own in front (a clock that nobody knows), they name no process:
-        # processes are as many as print one iteration.
+        # Prefixes that differ in nearly every record (a time stamp in an unknown format) name no process: there are as
+        # many processes as print one iteration.
         num_labels, num_alike = len(set(self.labels)), max(Counter(self.iterations).values())
         if 2 * num_labels > len(self.labels) and num_labels > num_alike:
             self.labels = [0] * len(self.labels)
         self.groups: list[dict[float, int]] = [{}]
-        self.copies: list[list[int]] = [[]]  # for each group the records of other processes that print what is known
+        self.copies: list[list[int]] = [[]]  # for each group, records of other processes for known iterations
         self.num_echoes = 0
 
     def take(self, index: int) -> None:
@@ -101,10 +101,10 @@ class _Splitting:
             self.copies.append([])
 
     def group(self, number: int) -> Group:
-        """Return the records of one attempt, those of its slowest process, and how far the processes are apart.
+        """Return the records of one attempt, those of its slowest process, and how much the processes differ.
 
-        A step has ended when its slowest process is done. One process is taken throughout: to pick the slowest copy of each
-        iteration would add up the jitter of all, and who prints first is the fastest.
+        A step ends when its slowest process is done. All records come from one process: the slowest copy of each iteration
+        would add up the jitter of all processes, and the first one to print is the fastest.
         """
         group = self.groups[number]
         processes: dict[int, dict[float, int]] = {}
@@ -145,7 +145,7 @@ class _Splitting:
         return _is_same(self.totals[one], self.totals[two])
 
     def _is_echo(self, known: int, index: int) -> bool:
-        """Say whether a process printed what is already known: another rank's line, or the very same numbers again."""
+        """Say whether a record repeats a known one: another rank's line, or exactly the same numbers again."""
         if not self._is_same_total(known, index):
             return False
         if self.labels[known] != self.labels[index]:
@@ -164,11 +164,11 @@ def _is_same(one: float, two: float) -> bool:
 def _compare(
     times: Column, group: Mapping[float, int], processes: Sequence[Mapping[float, int]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int | None, float] | None:
-    """Hold the times of several processes against each other.
+    """Compare the times of several processes.
 
-    Returns, for each iteration that several print, where its fastest and its slowest copy stand; which process is the slowest, of
-    those that print at least half of the iterations, None where none is slower than the first; how much slower it is than the
-    fastest. None where no iteration has two times.
+    Returns, for each iteration that several print, the index of its fastest and of its slowest copy; the slowest of the processes
+    that print at least half of the iterations, None where none is slower than the first; and its time relative to the fastest, less
+    1. None where no iteration has two times.
     """
     copies: dict[float, list[int]] = {}
     for process in processes:
@@ -186,7 +186,7 @@ def _compare(
         own = times[[process[i] for i in both]].sum()
         if 2 * len(both) >= len(group):
             ratios[number] = float(own / times[[group[i] for i in both]].sum())
-        elif both and whole_s > 0:  # of one that prints few iterations: what they do to the whole
+        elif both and whole_s > 0:  # prints few iterations: what they would add to the whole time
             parts.append(float((own - times[[group[i] for i in both]].sum()) / whole_s))
     slowest = max(ratios, key=ratios.__getitem__, default=None)
     between = max(ratios.values()) / min(ratios.values()) - 1 if ratios else 0.0
@@ -198,28 +198,28 @@ def _compare(
 
 
 class Flagged(NamedTuple):
-    """A line that looks like a record, and of which at least the time could not be read."""
+    """A line that looks like a record whose time could not be read."""
 
-    offset: int  # byte at which it begins
-    number: int  # its line number
-    iteration: float  # which iteration it is of, NaN where that cannot be read either
+    offset: int  # byte offset in the log, after decompression
+    number: int  # line number, from 1
+    iteration: float  # its iteration, NaN where that cannot be read either
 
 
 class Lookalikes:
-    """Knows by their words the lines of one dialect that gave records."""
+    """The word patterns (lines without their numbers) that gave records in one dialect."""
 
     def __init__(self) -> None:
         self._forms: set[bytes] = set()
         self._num_learned = 0
 
     def learn(self, text: bytes) -> None:
-        """Remember the words of a line that gave a record: of the first ones all, of the others some."""
+        """Remember the words of a line that gave a record: of all of the first _EVERY lines, then of every _EVERY-th."""
         self._num_learned += 1
         if (self._num_learned <= _EVERY or self._num_learned % _EVERY == 0) and len(self._forms) < _MAX_FORMS:
             self._forms.add(_form(text))
 
     def has(self, text: bytes) -> bool:
-        """Say whether a line that gave nothing has the words of those that did: only its numbers can be the reason."""
+        """Say whether a line without a record has the words of those with one: then its numbers could not be read."""
         return bool(self._forms) and _form(text) in self._forms
 
 
@@ -229,16 +229,16 @@ def _form(text: bytes) -> bytes:
 
 
 def with_losses(attempts: Sequence[Attempt], flagged: Sequence[Flagged], *, is_counted: bool) -> tuple[Attempt, ...]:
-    """Return the attempts with what each has lost of the flagged lines.
+    """Return the attempts, each with the number and the lines of its lost records.
 
-    An iteration is lost where no line gives its time. Of flagged lines that do not say their iteration no more are lost than
-    iterations are missing: the others are copies of what another line says. `is_counted` is false where the program does not
-    number its iterations, so that none is seen to be missing.
+    An iteration is lost where no line gives its time. Flagged lines without an iteration count as lost only up to the number of
+    missing iterations: the others are copies. `is_counted` is false where the program does not number its iterations, so that
+    missing ones cannot be seen.
     """
     if not flagged or not attempts:
         return tuple(attempts)
-    begins = np.array([attempt.records.offsets.min() for attempt in attempts])
-    owners = np.searchsorted(begins, [line.offset for line in flagged], side="right") - 1
+    first_offsets = np.array([attempt.records.offsets.min() for attempt in attempts])
+    owners = np.searchsorted(first_offsets, [line.offset for line in flagged], side="right") - 1
     return tuple(
         _with_losses(
             attempt, [line for line, owner in zip(flagged, owners, strict=True) if max(owner, 0) == index], is_counted
@@ -259,14 +259,14 @@ def _with_losses(attempt: Attempt, flagged: Sequence[Flagged], is_counted: bool)
 
 
 def _timed(records: Records) -> set[float]:
-    """Return the iterations that have a value of what most says how fast the training is."""
+    """Return the iterations with a value of the first of RATES, or else of the clock, that the records have."""
     name = next((name for name in (*RATES, "clock_s") if records.has(name).any()), None)
     iterations: NDArray[np.float64] = records.column("iteration")
     return set((iterations[records.has(name)] if name else iterations).tolist())
 
 
 def _num_missing(iterations: NDArray[np.float64]) -> int:
-    """Return how many lines are missing between the first and the last, by the step that is usual where none is."""
+    """Return how many lines are missing between the first and the last, by the usual step between neighbours."""
     steps = np.diff(iterations)
     if not len(steps):
         return 0
@@ -275,9 +275,9 @@ def _num_missing(iterations: NDArray[np.float64]) -> int:
 
 
 def refusal_of(attempts: Sequence[Attempt]) -> Refusal | None:
-    """Return why a log whose training lines are lost in part gives no number, None where it has lost little.
+    """Return why a log has lost too many training lines to give a number, None where it has not.
 
-    An attempt with less than half of the records of the longest speaks for none but itself.
+    Attempts with less than half of the records of the longest are not counted.
     """
     longest = max((len(attempt.records) for attempt in attempts), default=0)
     for attempt in attempts:

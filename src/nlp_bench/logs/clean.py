@@ -1,4 +1,4 @@
-"""What terminals, launchers and loggers put around the words of a training: taken off, before anybody reads a number."""
+"""Removes what terminals, launchers and loggers add to a line of a training: colours, wrappers, time stamps, line breaks."""
 
 import re
 from collections.abc import Callable
@@ -15,8 +15,8 @@ _ANSI = re.compile(
     _ESC + rb"(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[()][0-9A-B]|[@-Z\\-_=>78])"
 )
 _HINTS = (b"\x1b", b"^[", b"\\u001", b"\\x1", b"\\033", b"\\e[", b"\xe2\x90\x9b")
-# Colours whose ESC was lost on the way: `[36mstep`, `[39m`, `[0;1m`. Only numbers that are colours, and no words of logs
-# such as `[10ms]`, `[5m]`, `[1m30s]`, `[30min]` or `[mpi]`.
+# Colours without their ESC: `[36mstep`, `[39m`, `[0;1m`. Only numbers that are colours, and no text of a log such as
+# `[10ms]`, `[5m]`, `[1m30s]`, `[30min]` or `[mpi]`.
 _CODE = rb"(?:0?[1-9]|2[1-9]|[34]\d|9[0-7]|10[0-7])"
 _LOST = re.compile(
     rb"\[0{1,2}(?:;\d{1,3}){0,8}m|\[m(?![A-Za-z\]])"
@@ -32,7 +32,7 @@ _STAMP = re.compile(
 
 
 def pieces(raw: bytes) -> list[bytes]:
-    """Return the texts of one line without colours: one for each carriage return, which starts a terminal line anew."""
+    """Return the texts of one line without colours, split at carriage returns, after which a terminal overwrites the line."""
     text = _unpacked(raw) if raw.startswith(b'{"log":"') else raw
     text = text.replace(b"^M", b"\r") if b"^M" in text else text
     # One byte each that every hint has: most lines have none of them.
@@ -44,7 +44,7 @@ def pieces(raw: bytes) -> list[bytes]:
 
 
 def _unpacked(raw: bytes) -> bytes:
-    """Return the words that Docker's json-file driver has put into an object, or the line where it is none."""
+    """Return the text in an object of Docker's json-file driver, or the line where it is none."""
     try:
         words = parse_json(raw)["log"]
     except (ValueError, KeyError, TypeError):
@@ -53,12 +53,12 @@ def _unpacked(raw: bytes) -> bytes:
 
 
 def label_of(prefix: bytes) -> bytes:
-    """Return what names the process in the words before a record: the prefix without time stamps and blanks."""
+    """Return the label of the process that wrote a record: the prefix of the line without time stamps and extra blanks."""
     return b" ".join(_STAMP.sub(b"", prefix).split()) if prefix else b""
 
 
 def first_piece(raw: bytes) -> bytes:
-    """Return the first text of a line, without colours and blanks at its ends."""
+    """Return the first text of a line, stripped of colours and blanks."""
     return next(iter(pieces(raw)), b"").strip()
 
 
@@ -68,7 +68,7 @@ _MAX_WRAPPED = 4
 def unwrapped(line: "Line", text: bytes, is_complete: Callable[[bytes], bool], head: bytes) -> bytes:
     """Return `text`, joined with as many of the next lines as make it complete; as it is where none do.
 
-    A line that holds `head` begins the next record.
+    A line with `head` in it is the first of the next record.
     """
     if is_complete(text) or not line.is_ended:
         return text
@@ -77,15 +77,15 @@ def unwrapped(line: "Line", text: bytes, is_complete: Callable[[bytes], bool], h
         if head in following:
             break
         parts.append(b"".join(pieces(following)))
-        whole = b"".join(part.rstrip(b"\r") for part in parts)  # cut anywhere, even inside a number's name
+        whole = b"".join(part.rstrip(b"\r") for part in parts)  # wrapped anywhere, even inside a key
         if is_complete(whole):
             return whole
     return text
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Raises ValueError for one with a key twice: it is the halves of two lines."""
-    said = dict(pairs)
-    if len(said) < len(pairs):
+    """Return an object of JSON. Raises ValueError for one with a duplicate key: it is the halves of two lines."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError("a key stands twice")
-    return said
+    return values

@@ -1,13 +1,13 @@
-"""What a log of any program may say beside its records: settings and versions, model and accelerators, evaluations and checkpoints.
+"""What a log of any program may state besides its records: settings and versions, model and accelerators, evaluations and checkpoints.
 
-None of it is needed for a rate, but to doubt one. The names of settings are Megatron-LM's argument names with underscores (`hidden_size`),
+No rate needs it; it serves to check one. The names of settings are Megatron-LM's argument names with underscores (`hidden_size`),
 whatever the program calls them. Sources: NVIDIA/Megatron-LM megatron/training/arguments.py (`_print_args`), training.py (`validation loss at
 iteration`) and checkpointing.py (`saving checkpoint at iteration`); nlp_bench/train/logline.py; and NCCL's own messages (NVIDIA/nccl
 src/init.cc `NCCL version`, src/transport/net_ib.cc and net_socket.cc `NET/IB`, `NET/Socket`, and in src/transport/ `Channel ... via P2P/...`,
 `via SHM/...`, `via NET/...`). `profiling iteration 10 on rank 0` is our own trainer's.
 
-Of parameters totals only are read: what one rank or shard holds says nothing about the model. A mixture of experts computes with a part of
-its parameters, so a log that speaks of experts tells no number of parameters here.
+Only totals of parameters are read, not those of one rank or shard. A mixture of experts computes with a part of its parameters, so a log
+that mentions experts gives no number of parameters here.
 """
 
 import math
@@ -42,9 +42,9 @@ ARGUMENTS = frozenset(
         "data_path", "tokenizer_type",
     }
 )  # fmt: skip
-"""Arguments that say what is trained and how; all others of a dump are passed over."""
-_WORDS = {"True": True, "False": False, "None": None}
-_WHOLE = late(r"[-+]?\d{1,18}")
+"""Arguments that define what is trained and how; all others of a dump are skipped."""
+_CONSTANTS = {"True": True, "False": False, "None": None}
+_INTEGER = late(r"[-+]?\d{1,18}")
 _DECIMAL = late(r"[-+]?(?:\d{1,18}\.\d{0,18}|\d{1,18})(?:[eE][-+]?\d{1,3})?")
 _DUMPED = late(rb"(?:^|[\s:])(\w{2,64}) \.{2,} (\S.{0,300}?)\s*$")
 _OF_NEOX = late(rb"\.{3,}(?:default|updated)$")
@@ -63,14 +63,14 @@ _SENTENCES = (
     (late(rb"NCCL (?:INFO )?version (\d+\.\d+\.\d+(?:\+cuda[\d.]+)?)"), "nccl_version"),
     (late(rb"NCCL INFO (?:Using network (\w{2,40})|NET/(\w{2,40}) ?: Using)"), "nccl_transport"),
 )
-_WORDED = {"nccl_version", "nccl_transport", "run_sha256"}
+_TEXTS = {"nccl_version", "nccl_transport", "run_sha256"}  # settings that are no numbers, whatever they look like
 
 
 def value_of(text: str) -> Value:
-    """Return what Python printed as `text`: a number, True, False, None, or the text itself."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if _WHOLE.fullmatch(text):
+    """Return the value that Python printed as `text`: a number, True, False, None, or the text itself."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _INTEGER.fullmatch(text):
         return int(text)
     value = float(text) if _DECIMAL.fullmatch(text) else math.inf
     return value if math.isfinite(value) else text
@@ -87,7 +87,7 @@ def _dumped(raw: bytes) -> tuple[tuple[str, Value], ...]:
 
 
 class _Settings(Parser):
-    """Remembers the kinds of channels that NCCL told."""
+    """Settings and versions; remembers the kinds of channels that NCCL logged."""
 
     def __init__(self) -> None:
         self.channels: set[str] = set()
@@ -113,8 +113,8 @@ class _Settings(Parser):
         else:
             for form, name in _SENTENCES:
                 if found := form.search(text):
-                    word = next(group for group in found.groups() if group).decode(errors="replace")
-                    findings.setting(name, word if name in _WORDED else value_of(word), line)
+                    written = next(group for group in found.groups() if group).decode(errors="replace")
+                    findings.setting(name, written if name in _TEXTS else value_of(written), line)
 
 
 _N = rb"(\d[\d,]{0,18}(?:\.\d{1,6})?) ?([KMBT]|billion|million)?\b"
@@ -128,7 +128,7 @@ _PARAMETERS = tuple(
 )
 _ARGUMENT = late(rb"(?:^|[\s:])(num_layers|hidden_size) \.{2,} (\d{1,9})\s*$")
 PARAMETERS_PER_LAYER = 8
-"""Times hidden size squared; 12 in GPT (4 for the attention, 8 for the feed-forward of width 4h), less only where it is narrow."""
+"""In units of hidden size squared, a lower bound: GPT has 12 (4 for the attention, 8 for the feed-forward of width 4h)."""
 _PART = late(rb"rank|shard|stage|per[ _]|embedding|layer|active|lora|adapter", re.IGNORECASE)
 _EXPERTS = late(rb"(?:num|number of|moe)[_ ](?:moe[_ ])?experts\W{1,40}[1-9]|mixture of experts", re.IGNORECASE)
 _DEVICE = late(
@@ -144,7 +144,7 @@ _FACTS = {
 
 
 class _Machine(Parser):
-    """Remembers whether the log speaks of experts, and the shape of the model."""
+    """The facts of model and accelerators; remembers whether the log mentions experts."""
 
     def __init__(self) -> None:
         self.parameters: tuple[float, Line] | None = None
@@ -171,7 +171,7 @@ class _Machine(Parser):
                 self.parameters = (value, line) if value >= 1e6 else None
 
     def finish(self, findings: Findings) -> None:
-        """Tell the parameters, unless only a part of them computes, and the facts that have one value alone."""
+        """Report the parameters, unless the model is a mixture of experts, and the facts with a single value."""
         for name, values in self.facts.items():
             if len(values) == 1:
                 findings.fact(name, *next(iter(values.items())))
@@ -182,7 +182,7 @@ class _Machine(Parser):
             findings.fact("least_parameters", PARAMETERS_PER_LAYER * layers * hidden**2, line)
 
 
-_MAX_EVENTS = 100_000  # more than any training has; a log that speaks of checkpoints in every line tells nothing by it
+_MAX_EVENTS = 100_000  # more than any training has: a log may mention checkpoints in every line
 _CHECKPOINT = late(
     rb"(?<![/\w-])sav(?:ing|ed)\b[^|]{0,40}\bcheckpoint(?!ing)|\bcheckpoint(?!ing)[^|]{0,40}\bsaved?\b|(?<![\w-])save-checkpoint(?![\w-])",
     re.IGNORECASE,
@@ -193,33 +193,33 @@ _EVALUATION = late(
 )
 _PROFILER = late(rb"(?<![\w-])profiling iteration \d{1,12} on ranks? \d")
 _FORMS = {"profiler": _PROFILER, "checkpoint": _CHECKPOINT, "evaluation": _EVALUATION}
-"""Kind to its words; the first that fits is told."""
-_DENIED = late(rb"\b(?:no|not|never|nothing|without|disabled|skip(?:s|ped|ping)?)\b", re.IGNORECASE)
-_BEFORE = 16  # bytes before the words in which they may be denied: `will not be`
+"""Kind of event to its pattern; the first that matches counts."""
+_NEGATION = late(rb"\b(?:no|not|never|nothing|without|disabled|skip(?:s|ped|ping)?)\b", re.IGNORECASE)
+_NEGATION_BYTES = 16  # before the match in which a negation counts: `will not be`
 
 
 class _Events(Parser):
-    """Counts what it has told."""
+    """Evaluations, checkpoints and profiled iterations."""
 
     num_events = 0
 
     def take(self, line: Line, findings: Findings) -> None:
-        """Tell whether the line speaks of a checkpoint that was written, of an evaluation or of the profiler."""
+        """Report an event if the line mentions a checkpoint that was written, an evaluation or the profiler."""
         text = line.text[:1024]
-        kind = next((kind for kind, form in _FORMS.items() if _says(form, text)), None)
+        kind = next((kind for kind, form in _FORMS.items() if _states(form, text)), None)
         if kind and self.num_events < _MAX_EVENTS:
             self.num_events += 1
             findings.events.append(Event(kind, line.offset, line.number))
 
 
-def _says(form: re.Pattern[bytes], text: bytes) -> bool:
+def _states(form: re.Pattern[bytes], text: bytes) -> bool:
     found = form.search(text)
-    return found is not None and not _DENIED.search(text, max(0, found.start() - _BEFORE), found.end())
+    return found is not None and not _NEGATION.search(text, max(0, found.start() - _NEGATION_BYTES), found.end())
 
 
 SETTINGS = Dialect(
     name="settings",
-    needles=(  # a command line says what was asked for, the dump of the arguments what ran
+    needles=(  # not the command line: the dump of the arguments has the values that took effect
         b" ....", b" > versions: ", b" > number of parameters: ", b" > padded vocab", b" > attention: ", b" > optimizer: ",
         b" > recompute: ", b" > backend: ", b"NCCL version", b"NCCL INFO version", b"Using network", b"INFO NET/",
         b"NCCL INFO Channel ", b" > clocks of the ranks: ", b" > checkpoints: loaded ", b" > seal: opened; ",
@@ -239,4 +239,4 @@ EVENTS = Dialect(
     needles=(b"heckpoint", b"alidation", b"alid_loss", b"val_loss", b"val loss", b"valuat", b"profiling iteration"),
     parser=_Events,
 )
-"""An interval that holds one did something else than train."""
+"""The time of an interval with an event in it is not of training alone."""

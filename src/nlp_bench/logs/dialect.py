@@ -1,4 +1,4 @@
-"""What a dialect is: its name, the evidence that chooses it, the trap in it, and the parser of its lines."""
+"""What a dialect is: its name, the byte strings that select its lines, its pitfall, and the parser of its lines."""
 
 import re
 from collections.abc import Callable
@@ -14,45 +14,45 @@ if TYPE_CHECKING:
 
 
 class Parser:
-    """Reads the lines of one log for one dialect; made anew for each log, so it may remember what came before. By itself it reads nothing."""
+    """Reads the lines of one log for one dialect. Each log has an instance of its own, which may keep state; this base class reads nothing."""
 
     reads_each_line: bool = False
-    """Whether it makes a record at once of each line of the form of a record: of another line with the same words the numbers cannot be
-    read, and its iteration may be lost. Others hold lines back, or thin them out."""
+    """Whether each line of a record gives a record at once: then a line with the same words and no record is one whose numbers cannot
+    be read, and its iteration may be lost. Other parsers buffer lines or thin them out."""
 
     def take(self, line: "Line", findings: "Findings") -> None:
-        """Tell `findings` what `line` says: records, facts, a new start; lines of others are passed over."""
+        """Report what `line` states to `findings`: records, facts, a new start; lines of other programs are skipped."""
         for text in pieces(line.text):
             self.text(text, line, findings)
 
     def text(self, text: bytes, line: "Line", findings: "Findings") -> None:
-        """Read the text of a line, or what stands between two carriage returns of it, without colours."""
+        """Read one text of a line as `clean.pieces` splits it."""
 
     def finish(self, findings: "Findings") -> None:
-        """Tell `findings` what only the end of the log decides."""
+        """Report to `findings` what is known only at the end of the log."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """One way in which programs log their training."""
+    """One format in which programs log their training."""
 
     name: str  # name in reports: lower case, words joined by hyphens
     title: str = "any program"  # programs that write it
-    source: str = "none"  # where its format string stands: repository and file
+    source: str = "none"  # repository and file of its format string
     example: str = ""  # a line of it, made from the format string; tests read it, `--dialects` shows it
-    trap: str = ""  # what a careless reader gets wrong
+    trap: str = ""  # what is easily misread
     needles: tuple[bytes, ...] = ()
-    """Every line that the parser wants holds at least one of these; none for a program whose lines another one's parser reads."""
+    """Every line that the parser needs holds at least one of these; none for a program whose lines another dialect's parser reads."""
     parser: Callable[[], Parser] = Parser  # makes the parser of one log
     yields_to: tuple[str, ...] = ()
-    """Dialects that are believed instead when both have records: names, or "*" for every other one."""
+    """Dialects that take precedence when both have records: names, or "*" for every other one."""
     believes_settings: bool = False
-    """Whether a `seq_length: 8192` of a printed configuration, or Lightning's number of processes, is what ran."""
+    """Whether values of a printed configuration (`seq_length: 8192`), or Lightning's number of processes, are those that ran."""
     counts_from: int = 1  # number of the first iteration of a training
     grammar: "Callable[[], Grammar] | None" = None
-    """The strict form of a clean record, for the fast road; the parser must read such lines alike."""
+    """The strict form of a clean record, for the scanner; the parser must give the same record for such lines."""
 
     @cached_property
     def prints_commas(self) -> bool:
-        """Whether its programs print commas between thousands, as the example shows: then its parser reads them."""
+        """Whether its programs print thousands commas, as its example shows: then its parser reads them."""
         return re.search(r"[ =]\d{1,3}(?:,\d{3})+(?![\d,])", self.example) is not None

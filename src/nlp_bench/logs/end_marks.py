@@ -1,8 +1,8 @@
-"""How a program ended, as far as its log tells: what ended it from within or from outside, or its own word that it was done.
+"""How a program ended, as far as its log shows: an error, a signal or the scheduler, or its own message that it was done.
 
-Only what stands behind the last record of a training says anything about its end: an error after which the training went on is none.
-The forms are those of Python, PyTorch, NCCL, torchrun, DeepSpeed's launcher, Slurm, PBS, LSF and Open MPI; the source of each end
-mark is named beside it. The launcher looks for some of them too (`launch.end.log_facts`).
+Only lines after the last record of a training count: an error after which the training went on did not end it. The patterns are those
+of Python, PyTorch, NCCL, torchrun, DeepSpeed's launcher, Slurm, PBS, LSF and Open MPI; a comment names the source of each end mark. The
+launcher looks for some of them too (`launch.end.log_facts`).
 """
 
 from typing import TYPE_CHECKING
@@ -33,19 +33,19 @@ OUT_OF_MEMORY = late(
     r"OutOfMemoryError|CUDA out of memory|oom[-_]kill|OOM Killed|Out Of Memory|std::bad_alloc|DefaultCPUAllocator: can't allocate"
     r"|\bMemoryError\b|[Ee]xceeded (?:job )?memory limit"
 )
-"""In a log whose program is known to have failed; by themselves some of these words stand in warnings, too."""
+"""For the log of a program that is known to have failed; some of these words are in warnings, too."""
 NODE_FAILURE = late(
     r"srun: error: (?:.*?Node failure on \S+.*|Task launch for \S+ failed on node \S+: "
     r"(?:Communication (?:connection|shutdown) failure|Message (?:send|receive) failure|Socket timed out|Zero Bytes were transmitted).*)"
 )
-"""srun's words, which stand in the log before the controller has given the node up: `_node_fail_handler` of srun; or the node took no
-task, for its slurmd was dead or died over the question: what slurm_errno.c of Slurm 22.05 says of a talk that broke off."""
+"""srun's messages, logged before the controller gives the node up: `_node_fail_handler` of srun; or the node took no task because its
+slurmd was down or went down meanwhile: the communication errors in slurm_errno.c of Slurm 22.05."""
 OUTSIDE = frozenset({Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.PREEMPTED})
-"""Ends that come from the scheduler or a person: they say nothing against the iterations before."""
+"""Ends caused by the scheduler or a person: the iterations before them are sound."""
 
 _TRACEBACK = "Traceback (most recent call last)"
-_UNHARMED = late(r"Exception ignored in|Exception in thread|--- Logging error ---")
-"""Before a traceback that ends no process."""
+_HARMLESS = late(r"Exception ignored in|Exception in thread|--- Logging error ---")
+"""Lines before a traceback that does not end the process."""
 _EXCEPTION = late(r"(?:^|[\s\]>:])(?P<text>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt)(?:: .+)?)$")
 _SIGNALLED = late(r"KeyboardInterrupt|SignalException|got signal: (?:2|10|12|15)\b")
 _FORMS = (
@@ -76,7 +76,7 @@ _FORMS = (
         ),
     ),
 )
-"""What ends a process, each in words that do not stand in a warning."""
+"""Outcome to the messages of what ends a process, none of which is also in a warning."""
 _FINISHED = late(
     r"training finished: \d+ iterations"  # ours
     r"|\[after training is done\]|\[exiting program (?:at iteration \d+|after [\d.]+ minutes)\]"  # NVIDIA/Megatron-LM training.py
@@ -98,47 +98,45 @@ def meaning(notice: "re.Match[str]") -> Outcome:
 
 
 class _Parser(Parser):
-    """Tells the marks; the exception of a traceback stands some lines below it."""
+    """Reports the end marks; the exception of a traceback is some lines below it."""
 
     def __init__(self) -> None:
-        self.open: tuple[Line, bool] | None = (
-            None  # a traceback whose exception has not come yet, and whether it is harmless
-        )
-        self.unharmed = -_MAX_MARKS
+        self.open: tuple[Line, bool] | None = None  # a traceback without its exception yet, and whether it is harmless
+        self.harmless_line = -_MAX_MARKS
 
     def take(self, line: Line, findings: Findings) -> None:
         text = line.text[:_MAX_TEXT].decode(errors="replace").rstrip()
-        if _UNHARMED.search(text):
-            self.unharmed = line.number
+        if _HARMLESS.search(text):
+            self.harmless_line = line.number
         elif _TRACEBACK in text:
             self._close(findings)
-            self.open = line._replace(text=b""), line.number - self.unharmed <= 3
+            self.open = line._replace(text=b""), line.number - self.harmless_line <= 3
         elif self.open and (exception := _EXCEPTION.search(text)):
             (_, is_harmless), self.open = self.open, None
             what = exception["text"]
             failed = Outcome.OUT_OF_MEMORY if OUT_OF_MEMORY.search(what) else Outcome.FAILED
             if not is_harmless:
-                _tell(findings, line, Outcome.CANCELLED if _SIGNALLED.search(what) else failed, what)
-        elif word := _word(text):
-            _tell(findings, line, word, text)
+                _add_mark(findings, line, Outcome.CANCELLED if _SIGNALLED.search(what) else failed, what)
+        elif outcome := _outcome_of(text):
+            _add_mark(findings, line, outcome, text)
 
     def _close(self, findings: Findings) -> None:
         if self.open and not self.open[1]:
-            _tell(findings, self.open[0], Outcome.FAILED, _TRACEBACK)
+            _add_mark(findings, self.open[0], Outcome.FAILED, _TRACEBACK)
         self.open = None
 
     def finish(self, findings: Findings) -> None:
         self._close(findings)
 
 
-def _tell(findings: Findings, line: Line, outcome: Outcome, text: str) -> None:
+def _add_mark(findings: Findings, line: Line, outcome: Outcome, text: str) -> None:
     if len(findings.ends) >= _MAX_MARKS:
         del findings.ends[: _MAX_MARKS // 2]  # the end of a log is what counts
     findings.ends.append(EndMark(outcome, line.offset, line.number, text.strip()[:300]))
 
 
-def _word(text: str) -> Outcome | None:
-    """Return what a line alone says: VALID where it says that the training is done, None where it says nothing."""
+def _outcome_of(text: str) -> Outcome | None:
+    """Return the outcome that a line by itself shows: VALID for a training that is done, None for no end mark."""
     if notice := NOTICE.search(text):
         return meaning(notice)
     if _FINISHED.search(text):
@@ -147,10 +145,10 @@ def _word(text: str) -> Outcome | None:
 
 
 def decisive(marks: "tuple[EndMark, ...]") -> EndMark | None:
-    """Return the mark that says how a program ended, of those behind its last record; None where there is none.
+    """Return the mark that shows how a program ended, of those after its last record; None where there is none.
 
-    The first one is the cause, and those behind it what followed from it; but a failure may be told more exactly below (memory, a
-    node), and a signal is explained by the scheduler's notice.
+    The first one is the cause, later ones follow from it; but a later one may name the failure more exactly (memory, a node), and
+    the scheduler's notice explains a signal.
     """
     first = next(iter(marks), None)
     if first is None or first.outcome is Outcome.VALID:
@@ -164,7 +162,7 @@ def decisive(marks: "tuple[EndMark, ...]") -> EndMark | None:
 
 ENDINGS = Dialect(
     name="endings",
-    needles=(  # few of them: each costs time in every line that anybody wants; Slurm's own lines all hold "error"
+    needles=(  # few of them, each is searched for in every line that any dialect selects; Slurm's own lines all hold "error"
         b"rror", b"Traceback", b"Exception", b"Interrupt", b"atchdog", b"terminate called", b"egmentation fault", b"exited on signal",
         b"MPI_ABORT", b"non-zero exit", b"bad_alloc", b"return code", b"TERM_", b"job killed", b"SIGTERM", b"death signal",
         b"RESOURCE_EXHAUSTED", b"ERROR]", b"Killed", b"Aborted", b"Caught signal",
@@ -173,4 +171,4 @@ ENDINGS = Dialect(
     ),
     parser=_Parser,
 )  # fmt: skip
-"""It has no records; its marks are `Log.ends`."""
+"""A dialect without records; its marks are `Log.ends`."""

@@ -1,4 +1,4 @@
-"""What one dialect has found in one log so far; a parser tells it, the reader asks it at the end."""
+"""What one dialect has found in one log so far: filled by its parser, read by the reader at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MANY = 4096
 NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
 FAILED = "the parser of this dialect failed"
-SMALLEST, LARGEST = 1e-9, 1e18  # no time, rate or count of a training is outside; what is was never meant as one
+SMALLEST, LARGEST = 1e-9, 1e18  # bounds of a time or rate of a training; LARGEST also of a count
 _RATES = frozenset(RATES)
 _ANY_VALUE = {"lm_loss", "grad_norm"}
 
@@ -53,20 +53,20 @@ class Findings:
         self._places: list[tuple[int, int, int, bool]] = []
         self._labels: dict[bytes, int] = {}
         self._starts: list[tuple[int, dict[str, Fact]]] = [(0, {})]
-        self._told: set[str] = set()
+        self._stated: set[str] = set()
         self.is_counted = False  # whether the log numbers its iterations
         self._last_offset = -1
         self.last_rates: frozenset[str] = frozenset()  # which times and rates the last record has
         self.flagged: list[Flagged] = []
-        """Lines of records without a time that can be read, whether another line gives it or not."""
-        self.torn_lines: set[int] = set()  # numbers of lines that hold torn records, the first ones of many
+        """Lines of records whose time cannot be read, whether another line gives it or not."""
+        self.torn_lines: set[int] = set()  # numbers of lines with torn records, the first _MANY
         self.impossible_lines: set[int] = set()
-        """Numbers of lines with a time or rate that cannot be one, the first ones of many."""
+        """Numbers of lines with an impossible time or rate, the first _MANY."""
 
     def record(self, line: Line, values: Mapping[str, float], *, label: bytes = b"", is_whole: bool = True) -> None:
-        """Take one record: quantities of `record.ROW` in their units.
+        """Add one record: quantities of `record.ROW` in their units.
 
-        A time, rate or count that cannot be one (0, below 0, not finite) is left out; a torn record without any is only
+        An impossible time, rate or count (0, below 0, not finite) is left out; a torn record without a time or rate is only
         counted.
         """
         row = {name: value for name, value in values.items() if _is_possible(name, value)}
@@ -79,15 +79,15 @@ class Findings:
         if not is_whole and len(self.torn_lines) < _MANY:
             self.torn_lines.add(line.number)
         if not is_whole and row.keys().isdisjoint(RATES):
-            return  # a cut line without its time says nothing that could be used
+            return  # a cut line without a time is of no use
         if "iteration" in row:
             self.is_counted = True
         elif self.is_counted and not is_whole:
-            return  # which of the numbered records this was is torn off
+            return  # its number is torn off
         self.num_records += 1
-        # A program that does not count is counted for, from the second on: nothing says that its first is here.
+        # Without a number its place in the log counts, from the second on: the first one may not be in the log.
         row.setdefault("iteration", float(self.num_records + self.dialect.counts_from))
-        # Of several records on one line only the first was written at its time.
+        # The time stamp of a line is that of its first record only.
         if "stamp_s" not in row and line.offset != self._last_offset and (stamp := stamp_s(line.text)) is not None:
             row["stamp_s"] = stamp
         self._last_offset = line.offset
@@ -101,7 +101,7 @@ class Findings:
         self._places.append((line.offset, line.number, known, is_whole))
 
     def rows(self, rows: Rows) -> None:
-        """Take clean records of the fast road: columns of ROW in order, as far as the grammar has them."""
+        """Add clean records of the scanner: columns of ROW in order, as far as the grammar has them."""
         if not len(rows.values):
             return
         self._flush()
@@ -129,14 +129,14 @@ class Findings:
             self.impossible_lines.add(number)
 
     def fact(self, name: str, value: float | str, line: Line) -> None:
-        """Take what the log says once; the first word on a thing stands until the program starts anew."""
-        if name in self._told or (not isinstance(value, str) and not 0 < value <= LARGEST):
+        """Set a fact that the log states once; the first value counts until the program starts anew."""
+        if name in self._stated or (not isinstance(value, str) and not 0 < value <= LARGEST):
             return
-        self._told.add(name)
+        self._stated.add(name)
         self._starts[-1][1][name] = Fact(value, line.number)
 
     def setting(self, name: str, value: float | str | None, line: Line) -> None:
-        """Take a setting of the program; the last word counts, and None is no word."""
+        """Set a setting of the program; the last value counts, None is ignored."""
         if value is not None:
             self.settings[name] = Fact(value, line.number)
 
@@ -146,31 +146,31 @@ class Findings:
         return fact.value if fact and not isinstance(fact.value, str) else None
 
     def start(self, line: Line) -> None:
-        """Take a new start of the program; every rank may say so. One that came to no record leaves what nobody says anew."""
-        self._told.clear()
+        """Begin a new start of the program; every rank may log it. Facts of a start without a record are kept unless set again."""
+        self._stated.clear()
         if self.num_records:
             self._starts.append((line.offset, {}))
 
     def refuse(self, reason: str, *missing: str) -> None:
-        """Say why this log can give no number, and the facts that a person could add; the first reason stands."""
+        """Refuse the log, with the facts that the command line could add; the first reason is kept."""
         self._refusal = self._refusal or Refusal(reason, missing)
 
     def fail(self, where: str, error: Exception) -> None:
-        """Take that the parser could not bear `where`: what stood there is lost, and the reader of the number is told."""
+        """Record that the parser raised `error` at `where`: what it read there is lost, and a remark says so."""
         self.num_torn += 1
         self.remark(f"{FAILED} at {where} ({type(error).__name__}: {error}); please report this log")
 
     def overlook(self, line: Line, *, is_record: bool = False) -> None:
-        """Take that a line has the words of a record and was read as none, or as one without what the others have."""
+        """Flag a line with the words of a record that gave none, or one without the times and rates of the others."""
         iteration = self._rows[-1]["iteration"] if is_record and self._rows else math.nan
         self.flagged.append(Flagged(line.offset, line.number, iteration))
 
     def remark(self, text: str) -> None:
-        """Say what a reader of the number should know."""
+        """Add a sentence on the number for its reader, once."""
         self.remarks.setdefault(text)
 
     def rename(self, name: str) -> None:
-        """Take the name of another program that prints the same lines; it is chosen as the dialect it began as."""
+        """Report the log under the name of another program that prints the same lines; precedence stays by the dialect."""
         self.name = name
 
     def column(self, name: str) -> NDArray[np.float64]:
@@ -179,13 +179,13 @@ class Findings:
         return np.concatenate([part.column(name) for part in self._parts or [NO_RECORDS]])
 
     @property
-    def is_silent(self) -> bool:
-        """Say whether the dialect has found nothing that speaks for it."""
+    def is_empty(self) -> bool:
+        """Say whether the dialect has found nothing: no record, not even a torn one, and no reason to refuse the log."""
         return not self.num_records and self._refusal is None and not self.num_torn
 
     @property
     def has_refused(self) -> bool:
-        """Say whether the dialect knows the log and knows that it has no number."""
+        """Say whether the dialect recognizes the log as one that gives no number."""
         return self._refusal is not None
 
     def _flush(self) -> None:
@@ -199,13 +199,13 @@ class Findings:
         self._rows, self._places = [], []
 
     def first_facts(self) -> dict[str, Fact]:
-        """Return the first word on each fact."""
+        """Return the first value of each fact."""
         return {name: fact for _, facts in reversed(self._starts) for name, fact in facts.items()}
 
     def result(self, *, num_bytes: int, damage: str | None, common: Mapping[str, Fact] = NO_FACTS) -> Log:
-        """Return all of it as one log: attempts apart, echoes of other processes left out.
+        """Return the log, split into attempts and without the echoes of other processes.
 
-        `common` holds facts that are no part of the dialect; what the dialect says itself comes first.
+        `common` holds facts found outside the dialect; the dialect's own take precedence.
         """
         self._flush()
         if not self.dialect.believes_settings:

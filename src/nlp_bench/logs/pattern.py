@@ -1,9 +1,9 @@
 r"""Dialects as data: a record is what an expression matches, and the names of its groups are quantities.
 
-Expressions are bytes in the syntax of `re`, compiled for the first log that has the dialect's words. In them `<name>` stands for a group of
-that name around the usual form of its number: `<iteration>` is `(?P<iteration>\d{1,18})`. Names are those of `record.ROW`, also with
-another unit at the end (`elapsed_ms`), `elapsed_clock` for a clock text such as `1:03:17`, and in expressions of facts `quantity.FACTS`.
-A group of any other name is read by the dialect's own code alone.
+Expressions are bytes in the syntax of `re`, compiled on first use. In them `<name>` is short for a group of that name around the usual
+form of its number: `<iteration>` is `(?P<iteration>\d{1,18})`. Names are those of `record.ROW`, also with another unit at the end
+(`elapsed_ms`), `elapsed_clock` for a clock text such as `1:03:17`, and in expressions of facts `quantity.FACTS`. Groups of any other name
+are for the dialect's own code.
 """
 
 import difflib
@@ -39,13 +39,13 @@ def _usual(found: Match) -> bytes:
 
 
 class Form:
-    """An expression that is compiled when it is first used: of a hundred a log needs a few, and start-up is measured."""
+    """An expression that is compiled on first use: a log needs a few of a hundred, and compiling all would slow start-up."""
 
     def __init__(self, expression: bytes | str | re.Pattern[bytes], flags: int = 0) -> None:
         self._expression, self._flags = expression, flags
 
     def __getattr__(self, name: str) -> Any:
-        # Everything that is asked once is kept: the next call finds it without coming here.
+        # Kept as an attribute, so that the next access does not come here.
         value = self.__dict__[name] = getattr(self._compiled, name)
         return value
 
@@ -56,7 +56,7 @@ class Form:
 
     @cached_property
     def groups(self) -> tuple[tuple[int, str, float, str], ...]:
-        """For each group that names a quantity its number, the quantity, the divisor to its unit, and how the number is written."""
+        """For each group that names a quantity: group number, quantity, divisor to its unit, "clock" or "inverse" or ""."""
         found = []
         for name, group in self._compiled.groupindex.items():
             if name in _OTHER_NAMES:
@@ -69,7 +69,7 @@ class Form:
     def quantities(self, found: Match, *, cut_at: int = -1) -> tuple[Values, bool]:
         """Return the groups of a match that name quantities, in their units, and whether each that matched is a number.
 
-        One that ends at `cut_at` is no number: it may have been cut short.
+        A group that ends at `cut_at` does not count as a number: it may be cut short.
         """
         values: Values = {}
         is_whole = True
@@ -92,24 +92,24 @@ Expression = bytes | re.Pattern[bytes] | Form
 
 @lru_cache(maxsize=1024)
 def form_of(expression: Expression) -> Form:
-    """Return the expression with its `<name>`s put in."""
+    """Return the expression as a Form, in which each `<name>` is expanded."""
     return expression if isinstance(expression, Form) else Form(expression)
 
 
 def late(expression: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return what a module uses as a compiled expression, see `Form`."""
+    """Return an expression that is used like a compiled one and compiled on first use, see `Form`."""
     return cast("re.Pattern[AnyStr]", Form(expression, flags))
 
 
 def is_cut(line: Line, text: bytes, end: int) -> bool:
-    """Say whether what ends at `text[end]` may have been cut short: it is the last word of a line that was never ended."""
+    """Say whether what ends at `text[end]` may be cut short: it ends a line without a line feed."""
     return not line.is_ended and end >= len(text)
 
 
 def take_facts(facts: Sequence[Expression], text: bytes, line: Line, findings: Findings) -> None:
-    """Tell `findings` each fact that an expression finds in `text`; the group `device` is text, the others are numbers.
+    """Report to `findings` each fact that an expression finds in `text`; the group `device` is text, the others are numbers.
 
-    Groups `<fact>__<any word>` are factors: the fact is the product of them all.
+    Groups `<fact>__<any name>` are factors: the fact is their product.
     """
     for expression in facts:
         if not (found := form_of(expression).search(text)):
@@ -127,31 +127,31 @@ def take_facts(facts: Sequence[Expression], text: bytes, line: Line, findings: F
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pattern:
-    """What is to be known of a dialect whose records stand on one line each; an expression may also be compiled already."""
+    """A dialect with one record per line, as data; an expression may also be compiled already."""
 
     record: Expression | tuple[Expression, ...]
-    """Each match is a record. With a group `epoch` (counted from 1) the iterations of an epoch begin anew."""
-    otherwise: Expression | None = None  # records that say less: read as long as there is none of the others
+    """Each match is a record. With a group `epoch` (counted from 1) iterations are numbered within each epoch."""
+    otherwise: Expression | None = None  # less detailed records, read as long as there is none of the others
     fields: tuple[Expression, ...] = ()
-    """More quantities, each of which may be missing: found in the record's group `fields`, or else behind it."""
+    """More quantities, each optional, searched for in the record's group `fields`, or else after the record."""
     pairs: tuple[Expression, Mapping[bytes, str]] | None = None
-    """Quantities behind the record in any order: groups `key` and `value`, and which keys mean what."""
+    """Quantities after the record in any order: groups `key` and `value`, and the quantity of each key."""
     facts: tuple[Expression, ...] = ()  # each match states the facts of its group names, see `take_facts`
     start: Expression | None = None  # a line that a program prints once when it starts
     skip: Expression | None = None  # texts that look like a record and are none, such as those of an evaluation
-    torn: Expression | None = None  # texts in which a record is cut or spliced so that no number of it can be believed
-    seen: tuple[Expression, ...] = ()  # what a text must have said before a record counts
+    torn: Expression | None = None  # texts in which a record is cut or spliced so that none of its numbers is reliable
+    seen: tuple[Expression, ...] = ()  # each must have matched before a record counts
     devices: tuple[str, str] | None = None
-    """Two groups: the first, as written, by the second is the number of devices, where one whole number alone is possible."""
-    is_numbered: bool = True  # false: the records of each process are counted here, from 1, for the log does not
+    """Two groups whose quotient is the number of devices, where their rounding leaves one integer."""
+    is_numbered: bool = True  # false: the log does not number its records; those of each process are counted from 1
     is_redrawn: bool = False
-    """A record with the same iteration as the one before of its process says nothing new: a bar is drawn again."""
-    reads_each_line: bool = True  # see `dialect.Parser`; not where lines are rightly passed over
-    remark: str = ""  # what the reader of the number should know
+    """Skip a record with the same iteration as the previous one of its process: a bar that is drawn again."""
+    reads_each_line: bool = True  # see `dialect.Parser`
+    remark: str = ""  # sentence on the number for its reader
     refusal: str = ""  # why no log of this program gives a number
     refused: tuple[tuple[Expression, ...], str] | None = None
-    """Expressions, and the reason for which a log is refused that has them all and no record."""
-    reading: "type[PatternParser] | None" = None  # the parser that adds to `PatternParser` what no data can say
+    """Expressions, and the reason to refuse a log in which all of them match and no record is found."""
+    reading: "type[PatternParser] | None" = None  # a subclass, where the format needs code
 
     def __call__(self) -> "PatternParser":
         """Return the parser of one log."""
@@ -159,7 +159,7 @@ class Pattern:
 
 
 class At(NamedTuple):
-    """Where a record was found; `found.string` is the text."""
+    """The match of a record, its line and the findings; `found.string` is the text."""
 
     found: Match
     line: Line
@@ -167,7 +167,7 @@ class At(NamedTuple):
 
 
 class PatternParser(Parser):
-    """Reads one log as a `Pattern` says. Dialects with more to it override `values` or `finish`."""
+    """Reads one log by a `Pattern`. Dialects that need code override `values` or `finish`."""
 
     def __init__(self, form: Pattern) -> None:
         self.form, self.reads_each_line = form, form.reads_each_line
@@ -183,7 +183,7 @@ class PatternParser(Parser):
         self._counts: dict[bytes, int] = {}
         self._last: dict[bytes, float | None] = {}
         self._has_records = False
-        self._changes = type(self).values is not PatternParser.values
+        self._has_own_values = type(self).values is not PatternParser.values
         self._has_more = bool(form.fields or form.pairs or form.devices)
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
@@ -193,9 +193,9 @@ class PatternParser(Parser):
             self._counts.clear()
         if self._facts:
             take_facts(self._facts, text, line, findings)
-        for waiting in (self._unmet, self._missing):
-            if waiting:
-                waiting -= {each for each in waiting if each.search(text)}
+        for unseen in (self._unmet, self._missing):
+            if unseen:
+                unseen -= {each for each in unseen if each.search(text)}
         if self._missing or (self._skip and self._skip.search(text)):
             return
         for form in self._records:
@@ -225,13 +225,13 @@ class PatternParser(Parser):
         if not form.is_numbered:
             self._counts[label] = self._counts.get(label, 0) + 1
             values["iteration"] = float(self._counts[label])
-        changed = self.values(values, At(found, line, findings)) if self._changes else values
+        changed = self.values(values, At(found, line, findings)) if self._has_own_values else values
         if changed is not None:
             findings.record(line, changed, label=label, is_whole=is_whole)
         return changed is not None
 
     def _more(self, values: Values, found: Match, line: Line) -> bool:
-        """Add what stands in fields and pairs, and say whether nothing of that was cut."""
+        """Add the quantities of fields and pairs, and say whether none of them was cut."""
         form, text, is_whole = self.form, found.string, True
         if self._fields:
             rest = found["fields"] if "fields" in found.re.groupindex else text[found.end() :]
@@ -254,12 +254,12 @@ class PatternParser(Parser):
         return is_whole
 
     def values(self, values: Values, _at: At) -> Values | None:
-        """Return the quantities of a record as they are meant; None where it is none."""
+        """Return the corrected quantities of a record; None where it is no record of training."""
         return values
 
     def finish(self, findings: Findings) -> None:
-        """Tell what the log as a whole says."""
-        self.devices.tell(findings)
+        """Report the number of devices, refusals and remarks."""
+        self.devices.report(findings)
         form = self.form
         if form.refused and not self._unmet and not findings.num_records:
             findings.refuse(form.refused[1])
@@ -270,7 +270,7 @@ class PatternParser(Parser):
 
 
 def _join_epochs(values: Values, found: Match) -> None:
-    """Count iterations through all epochs, where the record has a group `epoch`; a group `epochs` tells how many there are."""
+    """Count iterations through all epochs, where the record has a group `epoch`; a group `epochs` is their number."""
     written = found.groupdict()
     epoch, epochs = written.get("epoch"), written.get("epochs")
     if epoch and "iteration" in values and "total_iterations" in values:
@@ -282,27 +282,27 @@ def _join_epochs(values: Values, found: Match) -> None:
 
 @dataclass
 class Open:
-    """A record that more lines may join."""
+    """A record to which following lines may add."""
 
     line: Line  # its first line, as `slim` keeps it
-    prefix: bytes  # what stood before it on its line
+    prefix: bytes  # text before it on its line
     values: Values  # quantities so far
     texts: dict[bytes, bytes] = field(default_factory=dict)  # value of each key as it was written
     is_whole: bool = True  # False where a number was cut
-    is_over: bool = False  # True where a line of the next record was met, whose head is lost
+    is_over: bool = False  # True after a line of the next record, whose head is lost
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lines:
-    """A record that goes on over several lines: a head, then one line for each quantity.
+    """A dialect whose records span several lines, as data: a head, then one line for each quantity.
 
-    Lines of other processes may stand between them, so each line joins the last record that began with the same prefix.
+    Lines of other processes may be between them, so each line joins the last record with the same prefix.
     """
 
-    head: Expression  # where a record begins; with quantities as group names
-    pair: Expression  # a line of it: groups `key` and `value`
-    keys: Mapping[bytes, str]  # quantity of each key; "" for one that is kept as text only. Others are passed over.
-    reading: "type[LinesParser] | None" = None  # the parser that derives more from a record
+    head: Expression  # first line of a record; with quantities as group names
+    pair: Expression  # each further line: groups `key` and `value`
+    keys: Mapping[bytes, str]  # quantity of each key; "" for one that is kept as text only. Others are skipped.
+    reading: "type[LinesParser] | None" = None  # a subclass that derives more from a record
 
     def __call__(self) -> "LinesParser":
         """Return the parser of one log."""
@@ -310,7 +310,7 @@ class Lines:
 
 
 class LinesParser(Parser):
-    """Reads one log as `Lines` say. Dialects with more to it override `begin`, `rename` or `derive`."""
+    """Reads one log by `Lines`. Dialects that need code override `begin`, `rename` or `derive`."""
 
     def __init__(self, form: Lines) -> None:
         self.form = form
@@ -355,32 +355,32 @@ class LinesParser(Parser):
             findings.record(record.line, record.values, label=label, is_whole=record.is_whole)
 
     def begin(self, head: Match) -> tuple[Values, bool]:
-        """Return the quantities of the head, and whether all of them are numbers."""
+        """Return the quantities of the head, and whether each that matched is a number."""
         return self._head.quantities(head)
 
     def rename(self, key: bytes) -> bytes:
-        """Return the name that `keys` has for `key`, where versions of a program differ."""
+        """Return the key under which `keys` lists `key`, where versions of a program differ."""
         return key
 
     def derive(self, record: Open) -> bool:
-        """Add to a finished record what follows from it, and say whether it is one."""
+        """Add derived quantities to a finished record, and say whether it is a record of training."""
         return bool(record)
 
     def finish(self, findings: Findings) -> None:
-        """Tell the records that are still open, and the devices."""
+        """Report the records that are still open, and the devices."""
         for label in list(self._open):
             self._close(label, findings)
-        self.devices.tell(findings)
+        self.devices.report(findings)
 
 
-NAME = "pattern"  # of the dialect that a person has described
+NAME = "pattern"  # of the dialect of --pattern
 
 
 def pattern_dialect(expressions: Sequence[str]) -> Dialect:
-    """Return the dialect of `--pattern`: one expression finds the records, the others find facts, such as a group sequence_length.
+    """Return the dialect of `--pattern`: one expression finds the records, the others find facts, such as sequence_length.
 
-    Raises UsageError for one that is no regular expression, has no named group or an unknown name, and where none or several of them have
-    a time or a rate.
+    Raises UsageError for an expression that is not valid, has no named group or an unknown one, and where none or several of them
+    have a time or a rate.
     """
     given = [_checked(text) for text in expressions]
     records = [each for each in given if _is_timed(each)]

@@ -1,7 +1,7 @@
-"""Bars of tqdm and of its kin: `desc: 41%|####      | 41/100 [01:22<01:58,  2.01s/it, loss=3.1]`.
+"""Progress bars of tqdm and similar programs: `desc: 41%|####      | 41/100 [01:22<01:58,  2.01s/it, loss=3.1]`.
 
-The clock of a bar has whole seconds, so only its differences over many seconds are times; its rate is smoothed, or the mean
-since the bar began. The units that a bar counts are those of the loop around it: steps, micro-batches, files.
+The clock of a bar has whole seconds, so only its differences over many seconds are precise; its rate is smoothed, or the mean
+since the start of the bar. Its units are the iterations of the loop: steps, micro-batches, files.
 """
 
 import re
@@ -15,9 +15,9 @@ from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.quantity import duration_s
 from nlp_bench.logs.scan import Line, slim
 
-NEEDLES = (b"%|", b"it [")  # between the percentage and the drawing; behind the count of a bar that knows no total
+NEEDLES = (b"%|", b"it [")  # between percentage and bar; after the count where the total is unknown
 COARSE_S = 20.0
-"""Differences of a clock with whole seconds are told from here on: 5 % at worst, and the errors of neighbours cancel."""
+"""Least difference of a clock with whole seconds that is used: 5 % off at worst, and the errors of neighbours cancel."""
 _MIN_SPAN_S = 60.0
 _MAX_SERIES = 256
 _UNIT = rb"(?:it|batch|step|steps|iter)"
@@ -40,12 +40,12 @@ _OTHER = re.compile(
 class Bar(NamedTuple):
     """One drawing of a bar."""
 
-    description: bytes  # the words before the percentage, with whatever else stands before them on the line
+    description: bytes  # all text of the line before the percentage
     done: int  # units done
-    total: int | None  # units in all, None where the loop does not know
-    clock_s: float  # whole seconds since the bar began
+    total: int | None  # units in all, None where the bar does not know
+    clock_s: float  # whole seconds since the start of the bar
     seconds_per_unit: float | None  # the inverse of the rate, rounded to three digits or so
-    postfix: bytes  # the words behind the rate
+    postfix: bytes  # text after the rate
 
 
 def bars(text: bytes) -> Iterator[Bar]:
@@ -59,7 +59,7 @@ def bars(text: bytes) -> Iterator[Bar]:
         if seconds is None:
             continue
         if postfix and (_OTHER_UNIT.match(b", " + postfix) or _TORN_RATE.match(postfix) or b"%|" in postfix):
-            continue  # it counts something else than steps, or goes over into another bar
+            continue  # it counts something else than steps, or runs into another bar
         if total is None:
             words = before
         elif not percent or not drawing.endswith(b"|") or not words[-1:].isdigit():
@@ -71,7 +71,7 @@ def bars(text: bytes) -> Iterator[Bar]:
 
 
 def loop_of(bar: Bar) -> str:
-    """Return whose bar it is: "train" (also one without words), "epoch" (`Epoch 3`, as Lightning writes) or "other"."""
+    """Return the kind of loop: "train" (also without a description), "epoch" (`Epoch 3`, as Lightning writes) or "other"."""
     words = bar.description.rpartition(b"}")[2][-120:]
     if _OTHER.search(words):
         return "other"
@@ -85,17 +85,17 @@ def loop_of(bar: Bar) -> str:
 
 @dataclass
 class Series:
-    """One bar as it goes on, thinned; a loop that draws a new bar for each epoch goes on where the last one ended."""
+    """The drawings of one bar, thinned; where a new bar is drawn for each epoch, the counts of all epochs are added up."""
 
     total: int | None
     points: list[tuple[Line, float, float]] = field(default_factory=list)
-    """Line, units and seconds since the series began."""
+    """Line, units and seconds since the start of the series."""
     num_bars: int = 1
     last: tuple[Line, Bar] | None = None
     base: tuple[float, float] = (0.0, 0.0)
 
     def add(self, line: Line, bar: Bar) -> None:
-        """Take the next drawing."""
+        """Add the next drawing."""
         if self.last:
             before = self.last[1]
             if 2 * bar.done < before.done and 2 * bar.clock_s < before.clock_s:
@@ -110,12 +110,12 @@ class Series:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the bar has run, all its epochs together."""
+        """Seconds that the bar has run, over all epochs."""
         return self.base[1] + (self.last[1].clock_s if self.last else 0.0)
 
 
 class BarBook:
-    """The bars of one attempt by their total; the training is the one that ran longest."""
+    """The bars of one attempt by their total; the longest-running one is the training's."""
 
     def __init__(self) -> None:
         self.series: dict[int | None, Series] = {}
@@ -136,16 +136,16 @@ class BarBook:
         return chosen or max(self.series.values(), key=lambda series: series.seconds, default=None)
 
 
-@lru_cache(maxsize=2)  # several dialects ask for the same line one after the other
+@lru_cache(maxsize=2)  # several dialects read the same line
 def _of_line(raw: bytes) -> Sequence[tuple[Bar, str]]:
-    """Return the bars of a line and whose they are."""
+    """Return the bars of a line, each with its kind of loop."""
     return [(bar, loop_of(bar)) for text in pieces(raw) for bar in bars(text)]
 
 
-def tell(series: Series, findings: Findings, *, has_total: bool = True) -> int:
-    """Tell the times of a bar; return the number of records.
+def report_series(series: Series, findings: Findings, *, has_total: bool = True) -> int:
+    """Report the times of a bar; return the number of records.
 
-    Differences of its clock where it ran for minutes, else the rate of its last drawing.
+    Clock readings where it ran for minutes, else the rate of its last drawing.
     """
     if not series.last:
         return 0

@@ -1,8 +1,7 @@
-"""The vocabulary of all dialects: what a log may state, each with one name and one unit, and how its numbers are written.
+"""The quantities of all dialects, each with one name and one unit, and how their numbers are written.
 
-A dialect names what it reads by a quantity, which is a field of `record.LogRecord`, or by a quantity with another unit at its end (`elapsed_ms`); the unit is
-turned into the quantity's own when the value is read, so that nobody downstream can mistake it. From rounded numbers follow exact ones:
-a count is a whole number, and several rounded numbers may leave only one.
+A quantity is a field of `record.LogRecord`, or one with another unit at its end (`elapsed_ms`), which is converted when the value is read.
+Exact counts are derived from rounded numbers: a count is an integer, and the bounds of several rounded numbers may leave only one.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ RATES = (
     "samples_per_second",
     "samples_per_second_per_device",
 )
-"""One of these (or the training's clock) is what makes a record worth having; none of them can be 0."""
+"""A record needs one of these, or the training's clock, to be of use; none of them can be 0."""
 
 FACTS = (
     "sequence_length", "global_batch_size", "num_devices", "tokens", "log_interval", "micro_batches", "parameters",
     "device",
 )  # fmt: skip
-"""What a log says once: `tokens` per iteration of the whole machine, `micro_batches` per iteration, `parameters` of the model,
-`device` the words that name the accelerator ("cpu", "NVIDIA H100 80GB HBM3")."""
+"""What a log states once: `tokens` per iteration of the whole machine, `micro_batches` per iteration, `parameters` of the model,
+`device` the name of the accelerator ("cpu", "NVIDIA H100 80GB HBM3")."""
 
 OPTIONS = {
     "sequence_length": "--sequence-length",
@@ -47,7 +46,7 @@ UNITS = {
     "clock_min": ("clock_s", 1 / 60),
     "clock_h": ("clock_s", 1 / 3600),
 }
-"""Names with another unit: the quantity, and the divisor that leads to its unit."""
+"""Names with another unit: the quantity, and the divisor to its unit."""
 _SUFFIXES = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _NUMBER = re.compile(rb"([-+]?)(\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)((?:[eE][-+]?\d+)?) ?([KkMGBT]?)")
 _PLAIN = re.compile(rb"\d+(?:\.\d*)?")
@@ -55,9 +54,9 @@ _NOT_FINITE = re.compile(rb"[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 
 
 def number(text: bytes) -> float | None:
-    """Return the number that is written in `text`, None when it is none.
+    """Return the number in `text`, None when it is none.
 
-    Read are thousands commas (`45,538`), exponents (`2e+3`), one suffix (`4.71K`, `85.8G`), nan and inf in any case.
+    Thousands commas (`45,538`), exponents (`2e+3`), a suffix (`4.71K`, `85.8G`), nan and inf in any case are read.
     """
     if _PLAIN.fullmatch(text):
         return float(text)
@@ -71,9 +70,9 @@ def number(text: bytes) -> float | None:
 
 
 def bounds(text: bytes, units: float = 0.5) -> tuple[float, float] | None:
-    """Return the least and greatest number that may have been printed as `text`, None when it is none.
+    """Return the least and greatest number that may have been printed as `text`, None when it is no number.
 
-    `units` of the last digit lie between: 0.5 where the program rounds, 1 where it may cut digits off.
+    `units` is the error in units of the last digit: 0.5 where the program rounds, 1 where it may truncate.
     """
     found = _NUMBER.fullmatch(text.strip())
     value = number(text)
@@ -82,13 +81,13 @@ def bounds(text: bytes, units: float = 0.5) -> tuple[float, float] | None:
     _, digits, exponent, suffix = found.groups()
     try:
         unit = _SUFFIXES[suffix.decode()] * 10.0 ** (int(exponent[1:] or 0) - len(digits.partition(b".")[2]))
-    except OverflowError:  # such a number means nothing
+    except OverflowError:  # no number of a training
         return None
     return value - units * unit, value + units * unit
 
 
 def duration_s(text: bytes) -> float | None:
-    """Return seconds of a clock text such as `0:14:31.66`, `14:32` or `1 day, 2:03:04`; None when it is none."""
+    """Return the seconds of a clock text such as `0:14:31.66`, `14:32` or `1 day, 2:03:04`; None when it is none."""
     found = re.fullmatch(rb"(?:(\d+) days?, )?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", text.strip())
     if not found:
         return None
@@ -97,7 +96,7 @@ def duration_s(text: bytes) -> float | None:
 
 
 def in_unit(name: str, value: float) -> tuple[str, float]:
-    """Return the quantity that `name` stands for and `value` in its unit (`elapsed_ms`, 250.0 is `elapsed_s`, 0.25).
+    """Return the quantity of `name` and `value` in its unit (`elapsed_ms`, 250.0 is `elapsed_s`, 0.25).
 
     `iterations_per_second` becomes `elapsed_s`, its inverse.
     """
@@ -108,7 +107,7 @@ def in_unit(name: str, value: float) -> tuple[str, float]:
 
 
 def numbers(texts: Iterable[tuple[str, bytes | None]]) -> dict[str, float]:
-    """Return the quantities whose texts are numbers, in their units; texts of others, missing ones too, say nothing."""
+    """Return the quantities whose texts are numbers, in their units; others, also missing ones, are left out."""
     found = ((name, number(text)) for name, text in texts if text)
     return dict(in_unit(name, value) for name, value in found if value is not None)
 
@@ -117,40 +116,40 @@ _LARGEST = 1e18
 
 
 class Bracket:
-    """What is still possible for one number after all that was read of it."""
+    """Bounds of one number, narrowed by each statement about it."""
 
     def __init__(self, low: float = 0.0, high: float = math.inf) -> None:
         self.low, self.high = low, high
 
     def narrow(self, low: float, high: float) -> None:
-        """Leave only what lies from `low` to `high`; bounds that contradict each other leave nothing."""
+        """Intersect with `low` to `high`; contradicting bounds leave nothing."""
         self.low, self.high = max(self.low, low), min(self.high, high)
 
     def with_(self, other: Bracket) -> Bracket:
-        """Return what both leave."""
+        """Return the intersection of both."""
         return Bracket(max(self.low, other.low), min(self.high, other.high))
 
     def ratio(self, above: tuple[float, float] | None, below: tuple[float, float] | None) -> None:
-        """Leave only what may be the quotient of two rounded numbers, given by their bounds; None says nothing."""
+        """Intersect with the quotient of two rounded numbers, given by their bounds; nothing changes where one is None."""
         if above and below and below[0] > 0:
             self.narrow(above[0] / below[1], above[1] / below[0])
 
     @property
     def _ends(self) -> tuple[int, int]:
-        """The least and the greatest whole number left; what is counted in a training is never larger than _LARGEST, a torn exponent is."""
+        """The least and the greatest integer left, (1, 0) for none; above _LARGEST is no count, but a torn exponent."""
         if not (math.isfinite(self.low) and self.high < _LARGEST):
             return 1, 0
         return max(1, math.ceil(self.low)), math.floor(self.high)
 
     @property
     def whole(self) -> int | None:
-        """The only whole number that is left, None where none or several are."""
+        """The only integer left, None where none or several are."""
         low, high = self._ends
         return low if low == high else None
 
     @property
     def roundest(self) -> int | None:
-        """The whole number left that the highest power of two divides, as batches and sequences are chosen."""
+        """The integer left that the highest power of two divides: usual for batch sizes and sequence lengths."""
         low, high = self._ends
         power = 1
         while -(-low // (2 * power)) * 2 * power <= high:
@@ -159,7 +158,7 @@ class Bracket:
 
 
 class Counted(Bracket):
-    """A whole number that many lines bound and no line states; told as a fact at the end."""
+    """A count that no line states and the numbers of many lines bound; reported as a fact at the end."""
 
     def __init__(self, name: str = "num_devices") -> None:
         super().__init__()
@@ -167,11 +166,11 @@ class Counted(Bracket):
         self.line: Line | None = None
 
     def quotient(self, line: Line, above: bytes | None, below: bytes | None) -> None:
-        """Take two rounded numbers as they are written on `line`: the count is their quotient."""
+        """Narrow the count to the quotient of two rounded numbers as they are written on `line`."""
         self.line = line
         self.ratio(bounds(above or b""), bounds(below or b""))
 
-    def tell(self, findings: Findings) -> None:
-        """Tell the number, if only one is possible."""
+    def report(self, findings: Findings) -> None:
+        """Report the count, if only one is possible."""
         if self.whole and self.line:
             findings.fact(self.name, self.whole, self.line)

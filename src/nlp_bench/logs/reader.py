@@ -1,4 +1,4 @@
-"""One log, read once from front to back by every dialect whose words stand in it; the evidence chooses between them."""
+"""Reads one log in one pass with every dialect whose needles occur in it, and chooses the dialect by what they found."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,15 +18,15 @@ from nlp_bench.logs.source import Block, Source, open_log
 
 OURS = "megatron-lm"  # dialect of the logs of this project's own trainer
 SURE = 64
-"""Records after which a dialect that yields to no other is alone: the rest of the log is searched for its words only."""
+"""Records after which a dialect that yields to no other is settled: the rest of the log is searched for its needles only."""
 
 MANY_LINES, SHORT_BYTES = 4096, 400
-"""Lines that are remembered, and their length: those of one program differ in their digits alone, the arguments of its runs not at all."""
+"""Lines that are cached, up to this length, with digits masked: the lines of one program mostly differ in digits alone."""
 _DIGITS = b"0123456789"
 _SHAPE = bytes.maketrans(_DIGITS, b"0" * 10)
-_BESIDE = (MACHINE, SETTINGS, EVENTS, ENDINGS)  # what is true of any log, whoever's records are believed
+_COMMON = (MACHINE, SETTINGS, EVENTS, ENDINGS)  # dialects without records, for a log of any program
 _NUM_SURE = 3
-"""Candidates that are left then: the dialect, and the searches for evaluations and checkpoints and for ends."""
+"""Candidates that are left then: the dialect, EVENTS and ENDINGS."""
 
 Progress = Callable[[Source], None]
 
@@ -34,10 +34,10 @@ Progress = Callable[[Source], None]
 def read_log(
     path: str, *, only: str | None = None, pattern: tuple[str, ...] = (), progress: Progress | None = None
 ) -> Log:
-    """Read the log at `path` (plain, gzip, xz, zstd or bzip2; `-` is standard input), streaming.
+    """Read the log at `path` (plain, gzip, xz, zstd or bzip2; `-` is standard input) as a stream.
 
-    `only` names the one dialect that the log is known to have; `pattern` are regular expressions that describe its lines instead
-    (`pattern_dialect`); `progress` is called about once per MiB. Raises UsageError when the log cannot be opened. Bytes that are no text never raise: they are no record.
+    `only` is the name of the one dialect to try; `pattern` are regular expressions that describe its lines instead (`pattern_dialect`);
+    `progress` is called about once per MiB. Raises UsageError when the log cannot be opened; never for its content.
     """
     reading = _Reading(_first_search(only, pattern))
     with open_log(path) as source:
@@ -49,7 +49,7 @@ def read_log(
 
 
 class _Candidate:
-    """A dialect with its parser and what it has found so far."""
+    """A dialect with its parser and its findings so far."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -62,12 +62,12 @@ class _Candidate:
         return self.dialect.parser()
 
     def take(self, line: Line) -> None:
-        """Let the parser read a line. One that it cannot bear is left out and said: it must not hide all the others."""
+        """Let the parser read a line. A line on which it raises is left out, with a remark, so that the others are read."""
         findings = self.findings
         num_records, num_torn = findings.num_records, findings.num_torn
         try:
             self.parser.take(line, findings)
-        except Exception as error:  # noqa: BLE001  # whatever a mutilated line brings about
+        except Exception as error:  # noqa: BLE001  # a damaged line may cause any
             findings.fail(f"line {line.number}", error)
             findings.overlook(line)
             return
@@ -80,7 +80,7 @@ class _Candidate:
             findings.overlook(line, is_record=findings.num_records > num_records)
 
     def finish(self) -> None:
-        """Let the parser tell what only the end of the log decides, if it has read anything."""
+        """Finish the parser, if it has read anything."""
         if "parser" not in vars(self) and not self.findings.num_records:
             return
         try:
@@ -94,7 +94,7 @@ class _Candidate:
 
 
 class _Search:
-    """The words of some dialects; making its tables takes longer than reading a short log, so they are made once."""
+    """The needles of some dialects; making its tables takes longer than reading a short log, so instances are cached."""
 
     def __init__(self, dialects: tuple[Dialect, ...]) -> None:
         self.dialects = dialects
@@ -105,20 +105,20 @@ class _Search:
             for needle in dialect.needles:
                 wanting.setdefault(needle, []).append(index)
         self._numbered = {needle: wanting.pop(needle) for needle in tuple(wanting) if set(needle) & set(_DIGITS)}
-        # A longer needle that holds a shorter one finds nothing more.
+        # The scanner needs no needle that contains a shorter one.
         tree: dict[bytes, list[tuple[bytes, list[int]]]] = {}
         for needle in sorted(wanting, key=len):
             for short in [short for short in tree if short in needle] or [needle]:
                 tree.setdefault(short, []).append((needle, wanting[needle]))
         self._tree = list(tree.items())
         self._known: dict[bytes, tuple[int, ...]] = {}
-        self.reads_commas = {index for index, d in enumerate(dialects) if d.prints_commas or d in _BESIDE}
-        """Indices of the dialects to whom commas between thousands, or anywhere, are nothing new."""
+        self.reads_commas = {index for index, d in enumerate(dialects) if d.prints_commas or d in _COMMON}
+        """Indices of the dialects whose parsers read thousands commas, or are not concerned with them."""
         grammar = next((dialect.grammar for dialect in dialects if dialect.grammar), None)
         self.scanner = Scanner((*tree, *self._numbered), grammar() if grammar else None)
 
     def wanting(self, text: bytes) -> tuple[int, ...]:
-        """Return the indices, in order, of the dialects that have a word in `text`."""
+        """Return the indices, in order, of the dialects with a needle in `text`."""
         shape = text.translate(_SHAPE)
         wanting = self._known.get(shape)
         if wanting is None:
@@ -137,29 +137,29 @@ _search = cache(_Search)
 
 @cache
 def _first_search(only: str | None, pattern: tuple[str, ...]) -> _Search:
-    """Return the search for every dialect, or for the one called `only` or described by `pattern`, and for what is true of any log."""
+    """Return the search for every dialect, or for the one called `only` or described by `pattern`, and for _COMMON."""
     if pattern:
-        return _Search((pattern_dialect(pattern), *_BESIDE))
-    return _Search((*(d for d in all_dialects() if only in {None, d.name}), *_BESIDE))
+        return _Search((pattern_dialect(pattern), *_COMMON))
+    return _Search((*(d for d in all_dialects() if only in {None, d.name}), *_COMMON))
 
 
 class _Reading:
-    """The candidates of one log, each made for the first line with its words, and the search for these."""
+    """The candidates of one log, each made on the first line with its needles, and the search for these."""
 
     def __init__(self, search: _Search) -> None:
         self._is_known = False
         self._separators = Separators()
         self._waiting: list[tuple[_Candidate, Line]] = []
         self._search = search
-        self._beside = tuple(map(_Candidate, _BESIDE))
-        self._machine, self._settings, self._events, self._ends = self._beside
-        num_dialects = len(self._search.dialects) - len(self._beside)
-        self._made: list[_Candidate | None] = [*([None] * num_dialects), *self._beside]
+        self._common = tuple(map(_Candidate, _COMMON))
+        self._machine, self._settings, self._events, self._ends = self._common
+        num_dialects = len(self._search.dialects) - len(self._common)
+        self._made: list[_Candidate | None] = [*([None] * num_dialects), *self._common]
 
     def take(self, block: Block) -> None:
-        """Read a block; the last resorts have their turn behind it, and only while nobody else has a record.
+        """Read a block, with the last resorts only after the others and only while those have no record.
 
-        The other dialects are left aside once one has spoken often enough and none that it yields to can follow.
+        Once a dialect that yields to no other has SURE records, the others are dropped.
         """
         rows, lines = self._search.scanner.scan(block)
         if self._search.fast is not None and len(rows.values):
@@ -189,7 +189,7 @@ class _Reading:
         return candidate
 
     def _take(self, line: Line) -> None:
-        """Hand a line to every candidate whose word it holds; the last resorts wait for what the others make of the block."""
+        """Hand a line to every candidate with a needle in it; last resorts wait until the others have read the block."""
         wanting = self._search.wanting(line.text)
         line = self._separators.plain(line, reads_commas=self._search.reads_commas.issuperset(wanting))
         for index in wanting:
@@ -200,25 +200,25 @@ class _Reading:
                 self._waiting.append((candidate, line))
 
     def result(self, num_bytes: int, damage: str | None) -> Log:
-        candidates = [candidate for candidate in self.candidates if candidate not in self._beside]
-        for candidate in sorted((*candidates, *self._beside), key=lambda each: each.is_last_resort):
+        candidates = [candidate for candidate in self.candidates if candidate not in self._common]
+        for candidate in sorted((*candidates, *self._common), key=lambda each: each.is_last_resort):
             candidate.finish()
-        speaking = [candidate.findings for candidate in candidates if not candidate.findings.is_silent]
-        names = {findings.dialect.name for findings in speaking if findings.num_records or findings.has_refused}
-        believed = [f for f in speaking if not _yields(f, names)] or speaking
-        if not believed:
+        found = [candidate.findings for candidate in candidates if not candidate.findings.is_empty]
+        names = {findings.dialect.name for findings in found if findings.num_records or findings.has_refused}
+        preferred = [f for f in found if not _yields(f, names)] or found
+        if not preferred:
             return Log(
                 dialect=None, attempts=(), num_bytes=num_bytes, damage=damage, ends=tuple(self._ends.findings.ends)
             )
-        best = max(believed, key=lambda f: (f.num_records > 0, f.has_refused, f.num_records))
+        best = max(preferred, key=lambda f: (f.num_records > 0, f.has_refused, f.num_records))
         log = best.result(num_bytes=num_bytes, damage=damage, common=self._machine.findings.first_facts())
-        # The fast road takes a point for what it is everywhere else.
+        # The scanner reads every point as a decimal point.
         if best.dialect.grammar and not log.refusal:
             log = replace(log, refusal=misread_points(log))
-        said = self._separators.remarks(log, best.dialect)
+        remarks = self._separators.remarks(log, best.dialect)
         return replace(
             log,
-            remarks=(*log.remarks, *said),
+            remarks=(*log.remarks, *remarks),
             settings=self._settings.findings.settings,
             events=tuple(self._events.findings.events),
             ends=tuple(self._ends.findings.ends),

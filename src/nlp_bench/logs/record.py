@@ -1,4 +1,4 @@
-"""What a training log says, whatever its dialect: intervals, attempts, and what had to be left out."""
+"""The content of a training log of any dialect: logged intervals, attempts, and what was left out."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from nlp_bench.outcome import Outcome
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogRecord:
-    """One logged interval: the iterations since the line before. Missing is None, never 0; the units are in the names."""
+    """One logged interval: the iterations since the previous line. Missing is None, never 0; units are in the names."""
 
     iteration: int = 0  # the last iteration of the interval, as the log counts
     total_iterations: int | None = None  # the iteration at which this training would end
@@ -28,10 +28,10 @@ class LogRecord:
     global_batch_size: int | None = None  # samples per iteration at the last iteration of the interval
     sequence_length: int | None = None  # tokens per sample
     num_devices: int | None = None  # devices of the whole run
-    consumed_samples: int | None = None  # samples since the training began
-    consumed_tokens: int | None = None  # tokens since the training began
-    clock_s: float | None = None  # the training's own clock: seconds of training since it began
-    stamp_s: float | None = None  # time of day at which the line was written, in seconds since any fixed moment
+    consumed_samples: int | None = None  # samples since the start of the training
+    consumed_tokens: int | None = None  # tokens since the start of the training
+    clock_s: float | None = None  # the training's own clock: seconds of training since its start
+    stamp_s: float | None = None  # when the line was written, in seconds since an arbitrary fixed moment
     lm_loss: float | None = None  # mean training loss of the interval; may be NaN or infinite, as the log says
     learning_rate: float | None = None  # learning rate after the last iteration
     grad_norm: float | None = None  # norm of the gradient at the last iteration
@@ -41,12 +41,12 @@ class LogRecord:
     model_tflops: float | None = None  # TFLOP/s per device of the model alone
     joules_per_device: float | None = None  # energy of one device per iteration, the mean of all devices
     watts_per_device: float | None = None  # mean power of one device over the interval
-    is_whole: bool = True  # False where the line was cut or spliced: only fields that were finished are given
+    is_whole: bool = True  # False where the line was cut or spliced: only complete fields are given
     line_number: int = 0  # line of the file, counted from 1 (a carriage return does not end a line here)
-    offset: int = 0  # byte of the file, after decompression, at which the line begins
+    offset: int = 0  # byte offset of the line in the file, after decompression
 
     def why_broken(self) -> str | None:
-        """Say what makes the training invalid: a loss that is no finite number or a NaN iteration; else None."""
+        """Return what makes the training invalid, a loss that is not finite or a NaN iteration; else None."""
         if self.lm_loss is not None and not math.isfinite(self.lm_loss):
             return f"lm loss is {self.lm_loss} at iteration {self.iteration}"
         if self.num_nan:
@@ -59,13 +59,13 @@ ROW = tuple(f.name for f in fields(LogRecord) if f.name not in {"is_whole", "lin
 COLUMN = {name: index for index, name in enumerate(ROW)}  # quantity to its place in ROW
 _COUNTS = {f.name for f in fields(LogRecord) if "int" in str(f.type) and f.name in COLUMN}
 LOSS_NAN = -1.7976931348623157e308
-"""Stands in the loss column for a loss that the log prints as nan: NaN itself means "missing" in every column."""
+"""In the loss column, a loss that the log prints as nan: NaN itself means "missing" in every column."""
 
 Column = NDArray[np.float64]
 
 
 class Records(Sequence[LogRecord]):
-    """Intervals in the order of the log, as columns: a million of them cost 100 MB less than as objects."""
+    """Intervals in the order of the log, as columns: a million of them take 100 MB less than as objects."""
 
     def __init__(
         self,
@@ -75,16 +75,16 @@ class Records(Sequence[LogRecord]):
         whole: NDArray[np.bool_],
         labels: NDArray[np.int64] | None = None,
     ) -> None:
-        """Take columns of equal length by the names of ROW; NaN is missing (see LOSS_NAN), as is a column that is not there.
+        """Make it of columns of equal length by the names of ROW; NaN is missing (see LOSS_NAN), as is an absent column.
 
-        `labels` are the numbers of the words that name each record's process, as long as those of several stand together.
+        `labels` are numbers for the processes that wrote the records (`scan.label_of`), 0 for all by default.
         """
         self.columns, self.offsets, self.numbers, self.whole = dict(columns), offsets, numbers, whole
         self.labels = np.zeros(len(offsets), dtype=np.int64) if labels is None else labels
 
     @classmethod
     def in_file_order(cls, parts: "Sequence[Records]") -> "Records":
-        """Return all parts as one, in the order of their lines: the fast road and the careful one take turns in a block."""
+        """Return all parts as one, in the order of their lines: within a block scanner and parser alternate."""
         names = {name: None for part in parts for name in part.columns}
         joined = cls(
             {
@@ -134,19 +134,19 @@ class Records(Sequence[LogRecord]):
 
     @cached_property
     def stamp_resolution_s(self) -> float | None:
-        """The step in which `stamp_s` counts: 1 for whole seconds, 0.001 or finer for fractions; None without any stamp."""
+        """The resolution of `stamp_s`: 1 for whole seconds, 0.001 or finer for fractions; None without any stamp."""
         stamps = self.column("stamp_s")
         stamps = stamps[np.isfinite(stamps)]
         if not len(stamps):
             return None
         for step in (1.0, 0.1, 0.01, 0.001):
-            # A double holds the seconds since 1970 to 0.2 microseconds.
+            # A double resolves the seconds since 1970 to 0.2 microseconds.
             if np.all(np.abs(stamps - np.round(stamps / step) * step) < 1e-6):
                 return step
         return 1e-6
 
     def first_broken(self) -> LogRecord | None:
-        """Return the first record whose `why_broken` says something."""
+        """Return the first record whose `why_broken` is not None."""
         loss = self.columns.get("lm_loss", np.zeros(len(self)))
         broken = np.isinf(loss) | (loss == LOSS_NAN)
         nans = self.columns.get("num_nan")
@@ -181,7 +181,7 @@ class Records(Sequence[LogRecord]):
 
 
 def stored(name: str, value: float | None) -> float:
-    """Return `value` as a column holds it."""
+    """Return `value` as it is stored in a column."""
     if value is None:
         return math.nan
     return LOSS_NAN if name == "lm_loss" and math.isnan(value) else value
@@ -189,35 +189,35 @@ def stored(name: str, value: float | None) -> float:
 
 NO_RECORDS = Records.of(())
 FIRST_RECORDS = 6
-"""What tells a run from every other one, also where its log was cut."""
+"""Records that identify a run, also where its log was cut."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """What the log says once, and where."""
+    """A value that the log states once, and its line."""
 
-    value: float | str  # a number of the unit of its name, or words
-    line_number: int  # line of the file, counted from 1; 0 where it does not come from a line of its own
+    value: float | str  # a number in the unit of its name, or text
+    line_number: int  # line of the file, counted from 1; 0 where it is derived from several lines
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
-    """What several processes print of the same iterations, held against each other in one quantity."""
+    """How the values that several processes print for the same iterations differ, in one quantity."""
 
     num_iterations: int  # iterations that more than one process prints with this quantity
     num_differing: int  # those in which the copies are not the same number
-    largest: float  # largest relative difference in one iteration: the slowest copy's time by the fastest one's, less 1
+    largest: float  # largest difference in one iteration: time of the slowest copy over the fastest one's, less 1
     between_processes: float
-    """The time of the slowest process by that of the fastest one, summed over the iterations that each shares with the process
-    printed first, less 1: jitter of single iterations is not in it. Of a process that prints fewer than half of them: what its times
-    would add to the whole, where that is more."""
+    """The time of the slowest process over that of the fastest one, less 1, summed over the iterations that each shares with the
+    process printed first, so that jitter cancels. Or the share that the times of a process with fewer than half of the iterations
+    would add to the whole, if that is more."""
     line_numbers: tuple[int, int]
-    """Lines of the fastest and of the slowest copy where the difference is largest; (0, 0) where none differs."""
+    """Lines of the fastest and the slowest copy where the difference is largest; (0, 0) where none differs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One start of the training program: its iterations only rise."""
+    """The records of one start of the training program; iterations rise."""
 
     facts: Mapping[str, Fact] = field(default_factory=dict)  # by the names of `quantity.FACTS`
     records: Records = NO_RECORDS
@@ -225,7 +225,7 @@ class Attempt:
     copies: Mapping[str, Copies] = field(default_factory=dict)
     """By the times and rates of `record.ROW` that several processes print; empty where one process prints all."""
     num_lost: int = 0  # training lines without a time that can be read, whose iterations no other line gives
-    lost_lines: tuple[int, ...] = ()  # numbers of the first of these lines, rising
+    lost_lines: tuple[int, ...] = ()  # numbers of the first of these lines, ascending
 
     def fact(self, name: str) -> float | None:
         """Return the number that the log states for `name`, None where it states none."""
@@ -240,51 +240,51 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something other than training that the log speaks of."""
+    """Something other than training that a line of the log mentions."""
 
     kind: str  # "evaluation", "checkpoint" or "profiler"
-    offset: int  # byte of the file, after decompression, at which its line begins
+    offset: int  # byte offset of its line in the file, after decompression
     line_number: int  # line of the file, counted from 1
 
 
 @dataclass(frozen=True, slots=True)
 class EndMark:
-    """A line that says how a program ended (`logs.end_marks`)."""
+    """A line that shows how a program ended (`logs.end_marks`)."""
 
-    outcome: Outcome  # what it means: VALID where the program says that its training is done
-    offset: int  # byte of the file, after decompression, at which the line begins
+    outcome: Outcome  # what it means: VALID where the program logs that its training is done
+    offset: int  # byte offset of the line in the file, after decompression
     line_number: int  # line of the file, counted from 1
-    text: str  # the words
+    text: str  # the line, or the exception in it
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a log can give no tokens per second although its dialect is known."""
+    """Why a log of a known dialect gives no tokens per second."""
 
     reason: str  # one sentence
-    missing: tuple[str, ...] = ()  # facts (names of `quantity.OPTIONS`) that would help if a person gave them
+    missing: tuple[str, ...] = ()  # facts (names of `quantity.OPTIONS`) that the command line could supply
 
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """All that one file gave."""
+    """The content of one file."""
 
     dialect: str | None  # name of the dialect, None when no record was found
     attempts: tuple[Attempt, ...]  # starts of the program with at least one record, in the order of the file
     num_bytes: int  # bytes after decompression
     counts_from: int = 1  # number of the first iteration of a training in this dialect
-    refusal: Refusal | None = None  # why the log as a whole can have no number; it stands even when there are records
-    remarks: tuple[str, ...] = ()  # what the dialect has to say about its numbers
-    num_torn: int = 0  # records that were cut or spliced, whether a part of them could be used or not
+    refusal: Refusal | None = None  # why the log as a whole gives no number, even where it has records
+    remarks: tuple[str, ...] = ()  # sentences of the dialect on its numbers
+    num_torn: int = 0  # records that were cut or spliced, whether or not a part of them was used
     num_echoes: int = 0  # records that another process had already printed
     num_impossible: int = 0  # times and rates of 0, below 0 or not finite: left out
-    torn_lines: tuple[int, ...] = ()  # numbers of the first lines with a cut or spliced record, rising
-    impossible_lines: tuple[int, ...] = ()  # numbers of the first lines with an impossible time or rate, rising
+    torn_lines: tuple[int, ...] = ()  # numbers of the first lines with a cut or spliced record, ascending
+    impossible_lines: tuple[int, ...] = ()  # numbers of the first lines with an impossible time or rate, ascending
     damage: str | None = None  # why reading stopped early (a cut compressed file), None if it did not
     settings: Mapping[str, Fact] = field(default_factory=dict)
-    """What the log prints of the program's settings and versions, by the names of `logs.common`; the last word counts."""
-    events: tuple[Event, ...] = ()  # evaluations and checkpoints that the log speaks of, in its order
-    ends: tuple[EndMark, ...] = ()  # what it says of the end of a program, in its order; of very many the last ones
+    """The program's settings and versions, by the names of `logs.common`; the last value counts."""
+    events: tuple[Event, ...] = ()  # evaluations, checkpoints and profiled iterations, in the order of the log
+    ends: tuple[EndMark, ...] = ()  # end marks in the order of the log; of very many the last ones
 
     @cached_property
     def num_records(self) -> int:
@@ -298,5 +298,5 @@ class Log:
 
     @cached_property
     def first_offsets(self) -> list[int]:
-        """Byte at which each attempt's first record begins, rising."""
+        """Byte offset of each attempt's first record, ascending."""
         return [int(attempt.records.offsets[0]) for attempt in self.attempts]

@@ -1,6 +1,6 @@
-"""Blocks of a log to rows of numbers and to the lines that need a careful reader: one pass, in C where it was built.
+"""Scans blocks of a log in one pass, in C where that is built: clean records become rows of numbers, other lines are handed on.
 
-The grammar is Megatron-LM's line, taken strictly; whatever departs from it is handed back as text.
+The grammar is the strict form of Megatron-LM's line; a line with a needle that departs from it is handed to the dialects' parsers as text.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from nlp_bench.logs.source import Block
 from nlp_bench.logs.stamp import HEAD_BYTES, PLAIN_STAMP, row_stamp_s
 
-MAX_NUMBER_BYTES = 64  # nobody prints a longer one
+MAX_NUMBER_BYTES = 64  # more than any program prints
 _NUMBER = re.compile(rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _COUNT = re.compile(rb"\d{1,18}")
 _UNSAFE = re.compile(rb"[\x1b\r\x80-\xff]")
@@ -36,12 +36,12 @@ class Line(NamedTuple):
     text: bytes  # the bytes as they are, without the line feed (a carriage return stays)
     is_ended: bool  # False where the line feed is missing: the line may be cut anywhere
     following: Callable[[int], list[bytes]]
-    """following(k): up to k lines that follow, without line feeds, before the next block is asked for. Only whole ones:
-    a last line without its line feed may be cut, and a cut number looks like a smaller one."""
+    """following(k): up to k of the next lines, without line feeds; only until the next block is read. Only complete lines: a
+    last one without its line feed may be cut, and a cut number looks like a smaller one."""
 
 
 def slim(line: Line) -> Line:
-    """Return the line for keeping, of its text only the head with the time stamp."""
+    """Return a copy of the line to keep, with only the head of its text, which has the time stamp."""
     return Line(line.number, line.offset, line.text[:HEAD_BYTES], True, lambda _: [])
 
 
@@ -51,21 +51,21 @@ class Rows(NamedTuple):
     values: NDArray[np.float64]  # shape (rows, columns); NaN where a line does not have the field
     offsets: NDArray[np.int64]  # byte offset of each line in the log, after decompression
     numbers: NDArray[np.int64]  # line number of each line, counted from 1
-    labels: NDArray[np.int64]  # `label_of` what stands before the record on its line
+    labels: NDArray[np.int64]  # `label_of` the text before the record on its line
 
 
 @dataclass(frozen=True)
 class Grammar:
     """`start N / M | key : value | key : value |`, and which keys mean what."""
 
-    start: bytes  # the word before the iteration and the total: columns 0 and 1. It is a needle, too.
+    start: bytes  # the text before the iteration and the total, which are columns 0 and 1; also a needle
     keys: Mapping[bytes, tuple[int, float, bool]]
     """Key to (column, divisor, is_count): the column is float(value) / divisor; a count has 1 to 18 digits."""
-    num_columns: int  # columns of the result, with those of iteration and total
+    num_columns: int  # columns of the result, including iteration and total
     required: tuple[int, ...] = ()  # columns without which a line is no row
     stamp: int | None = None
-    """Column of the time at which the line was written, where no key has filled it: `stamp.row_stamp_s` of what stands before the
-    record. A line with a time of day in another form is no row. None: times are passed over."""
+    """Column of the time at which the line was written, where no key has filled it: `stamp.row_stamp_s` of the text before the
+    record. A line with a time of day in another form is no row. None: times are ignored."""
 
     def __post_init__(self) -> None:
         for word in (self.start, *self.keys):
@@ -77,10 +77,10 @@ class Grammar:
 
 
 class Scanner:
-    """Finds lines by the words they contain, and reads those that fit the grammar.
+    """Finds the lines that contain a needle, and reads those that fit the grammar.
 
-    `needles` are non-empty words without line feeds; a line with any of them is given back, as a row or as text.
-    `is_compiled=False` takes the engine in Python, whose results are the same, as does a missing or old shared object.
+    `needles` are non-empty byte strings without line feeds; a line with any of them is returned, as a row or as text.
+    The engine in Python gives the same results; it is used with `is_compiled=False` and where the shared object is missing or old.
     """
 
     def __init__(self, needles: Iterable[bytes], grammar: Grammar | None = None, *, is_compiled: bool = True) -> None:
@@ -108,9 +108,9 @@ class Scanner:
 
 
 def label_of(prefix: bytes) -> int:
-    """Return the number that stands for what precedes a record: equal texts have equal numbers, 0 for nothing.
+    """Return a hash of the text before a record, 0 for none: it identifies the process.
 
-    Blanks and time stamps (`[2026-...]`, `2026-01-31 23:59:59,123`) are left out first. The number is FNV-1a of 64 bits (Fowler, Noll, Vo), signed.
+    Blanks and time stamps (`[2026-...]`, `2026-01-31 23:59:59,123`) are left out. The hash is FNV-1a of 64 bits (Fowler, Noll, Vo), signed.
     """
     return _hash(_TIME_STAMP.sub(b"", prefix))
 
@@ -143,7 +143,7 @@ def _following(block: Block, begin: int) -> Callable[[int], list[bytes]]:
 
 
 class _PythonEngine:
-    """What the C engine does, for a machine without a compiler, and as its reference in tests."""
+    """The engine for a machine without a compiler; the reference of the C engine in tests."""
 
     def __init__(self, needles: tuple[bytes, ...], grammar: Grammar | None) -> None:
         self.find = re.compile(b"|".join(re.escape(needle) for needle in needles)).search
@@ -196,7 +196,7 @@ class _PythonEngine:
         return values, self.label(text[:at])
 
     def take(self, piece: bytes, values: list[float]) -> bool:
-        """Put the piece into its column; False when the line is no row for it."""
+        """Put the piece into its column; False when it makes the line no row."""
         key, colon, text = piece.partition(b":")
         meaning = self.grammar.keys.get(key.strip(_BLANKS)) if self.grammar else None
         if meaning is None:
@@ -223,9 +223,9 @@ _AGAIN = rb"%b[ \t]*\d"
 
 
 MANY_SMALL = 4
-"""After so many small logs the tables of the compiled engine, which take milliseconds to make, are worth it."""
-SMALL_BYTES = 1 << 16  # the tables of the compiled engine take longer to make than so few bytes take to read in Python
-_INTERFACE = 2  # as in scan.c: an object from before a change is not used
+"""Small logs that are read in Python, before the tables of the compiled engine, which take milliseconds to make, pay off."""
+SMALL_BYTES = 1 << 16  # making the tables of the compiled engine takes longer than reading so few bytes in Python
+_INTERFACE = 2  # as in scan.c: an object of another version is not used
 _MAX_ROWS = 1 << 13
 _MAX_LINES = 1 << 10
 _NUM_BUCKETS = 8
@@ -282,12 +282,12 @@ class _Output(ctypes.Structure):
 
 
 OBJECT = Path(__file__).with_name("_scan" + EXTENSION_SUFFIXES[0])
-"""The shared object, which pip builds where NLP_BENCH_SCANNER=1 is set, and `nlp-bench build --scanner` at any time."""
-LARGE_BYTES = 1 << 26  # a log from which on it is worth saying that the engine in Python reads it
+"""The shared object, built by pip where NLP_BENCH_SCANNER=1 is set, or by `nlp-bench build --scanner`."""
+LARGE_BYTES = 1 << 26  # size of a log from which `why_slow` is printed
 
 
 def why_slow() -> str:
-    """Return why logs are read by the engine in Python, and what to type; empty where they are not."""
+    """Return why logs are read by the engine in Python, and the remedy; empty where they are not."""
     if _library():
         return ""
     what = "is of another version" if OBJECT.exists() else "has not been built"
@@ -296,7 +296,7 @@ def why_slow() -> str:
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """Return the shared object that was built with this package, None where there is none for this scan.py."""
+    """Return the shared object, None where there is none for this version of scan.py."""
     try:
         library = ctypes.CDLL(str(OBJECT))
     except OSError:
@@ -309,7 +309,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 def _shift(word: bytes, weights: list[float], sample: bytes) -> int:
-    """Return where in the word its three rarest neighbours begin."""
+    """Return the offset of the word's rarest three consecutive bytes."""
 
     def frequency(at: int) -> tuple[int, float]:
         found = word[at : at + 3]
@@ -319,17 +319,17 @@ def _shift(word: bytes, weights: list[float], sample: bytes) -> int:
 
 
 _Masks = tuple[tuple[int, int], ...]
-"""For each of three places, which upper and which lower halves of bytes are meant, as bits."""
+"""For each of three bytes, bit masks of the upper and of the lower nibbles that match."""
 
 
 def _masks(word: bytes, masks: _Masks = ((0, 0), (0, 0), (0, 0))) -> _Masks:
-    """Return the masks with a word's; what follows one that is too short may be anything."""
+    """Return the masks extended by a word; after a short word any byte matches."""
     halves = [(1 << (byte >> 4), 1 << (byte & 15)) for byte in word] + [(0xFFFF, 0xFFFF)] * (3 - len(word))
     return tuple((high | also[0], low | also[1]) for (high, low), also in zip(masks, halves, strict=False))
 
 
 def _buckets(prints: Iterable[bytes], weights: list[float]) -> list[list[bytes]]:
-    """Share the prints out so that few places of a log pass for one: each goes where it adds the least."""
+    """Distribute the fingerprints so that few places of a log match by chance: each goes where it adds the least."""
 
     @cache
     def share(high: int, low: int) -> float:
@@ -337,7 +337,7 @@ def _buckets(prints: Iterable[bytes], weights: list[float]) -> list[list[bytes]]
         return sum(weights[half << 4 | other] for half in range(16) if high >> half & 1 for other in lows)
 
     def cost(masks: _Masks) -> float:
-        """Return how often text passes for one of the prints, when each place is looked up by the halves of its byte."""
+        """Return how often text matches, when each byte is looked up by nibble."""
         return math.prod(share(high, low) for high, low in masks)
 
     buckets: list[list[bytes]] = [[] for _ in range(_NUM_BUCKETS)]
@@ -360,7 +360,7 @@ def _plan(words: tuple[bytes, ...], grammar: Grammar | None, sample: bytes = b""
         ordered += [word for word in words if prints[word] in bucket]
         plan.bucket[number + 1] = len(ordered)
         for word, place in product(bucket, range(3)):
-            # What follows a word that is too short for this place may be anything.
+            # After a word that is too short for this place any byte matches.
             for byte in word[place : place + 1] or range(256):
                 plan.table[place][byte] |= 1 << number
     plan.words = (_Word * len(words))(*(_Word(word, len(word), shifts[word]) for word in ordered))
@@ -375,7 +375,7 @@ def _plan(words: tuple[bytes, ...], grammar: Grammar | None, sample: bytes = b""
 
 
 class _CEngine:
-    """The engine in scan.c; its arrays are used again for every block."""
+    """The engine in scan.c; its arrays are reused for every block."""
 
     def __init__(
         self, library: ctypes.CDLL, words: tuple[bytes, ...], grammar: Grammar | None, *, is_simple: bool = False
@@ -412,7 +412,7 @@ class _CEngine:
             for begin, end, number in self.lines[:, : output.num_lines].T.tolist():
                 lines.append(_line(block, begin, end, block.number + number))
         block.num_line_ends = output.num_line_ends
-        # More than one in a kilobyte is a waste of time: this log is made of other words than expected.
+        # More than one false candidate in a kilobyte: the byte frequencies of this log are not those expected.
         is_slow = self.plan.num_checked - num_found > max((block.end - block.begin) >> 10, 64)
         if is_slow and self.num_plans < _MAX_PLANS:
             self.prepare(bytes(block.data[block.begin : min(block.end, block.begin + _SAMPLE_BYTES)]))

@@ -1,7 +1,7 @@
-"""Numbers as people of other countries write them: `1,012.3`, `1.012,3`, `1'012.3`, `1 012,3`; all become `1012.3`.
+"""Numbers in the formats of other locales: `1,012.3`, `1.012,3`, `1'012.3`, `1 012,3`; all become `1012.3`.
 
-A program prints all numbers of a line by the rules of one locale, so what one number leaves open another one of its line decides.
-Only what stands behind a name counts (`loss: 3,4`, `time 1,012.30ms`): dates, versions and lists of devices are no values.
+A program prints all numbers of a line in one locale, so an unambiguous number decides the ambiguous ones of its line. Only numbers
+after a name count (`loss: 3,4`, `time 1,012.30ms`): dates, versions and lists of devices are no values.
 """
 
 import re
@@ -16,11 +16,11 @@ from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.record import Log, Refusal
 from nlp_bench.logs.scan import Line
 
-MAX_BYTES = 4096  # what is looked at of a line
+MAX_BYTES = 4096  # of a line, which are searched
 
 
 class Style(Enum):
-    """How a number is written; the value says it in words."""
+    """How a number is written; the value is the description in remarks."""
 
     COMMA_GROUPS = "commas between thousands"
     DECIMAL_COMMA = "decimal commas, and points between thousands"
@@ -30,10 +30,10 @@ class Style(Enum):
     OPEN_POINT = "a point before three digits"  # `1.012`: decimals, unless the line has decimal commas
 
 
-# Blanks that are none to a program: no-break, thin and narrow no-break space; apostrophes straight and typographic; ISO 8859-1.
+# Separators that are no blanks: no-break, thin and narrow no-break space; apostrophes straight and typographic; ISO 8859-1.
 _MARK = rb"(?:['_]|\xe2\x80[\x89\x99\xaf]|\xc2?\xa0)"
 _OTHERS = _MARK + rb"| (?=\d{3}[ .,|])"
-# The milliseconds of a time of day are no decimals.
+# The milliseconds of a time of day do not count.
 _SUSPECT = re.compile(rb"(?<!:\d)\d(?:,|" + _OTHERS + rb")\d")
 _CERTAIN = re.compile(rb"(?<!:\d)\d(?:,(?!\d{3}(?![\d.,]))|" + _OTHERS + rb")\d")
 _RUN = re.compile(rb"\d[\d.,'_\x80-\xff]*\d")
@@ -57,21 +57,21 @@ _FEWEST = 3
 
 
 class Number(NamedTuple):
-    """One number that needs a look."""
+    """A number whose format may need a change."""
 
-    begin: int  # where it begins in the line
+    begin: int  # its index in the line
     text: bytes  # as it is written
-    style: Style  # how that is meant, as far as it says itself
+    style: Style  # its format, OPEN or OPEN_POINT where it is ambiguous
 
 
 class Separators:
-    """Writes the numbers of one log plainly, and remembers how they were written."""
+    """Rewrites the numbers of one log plainly, and remembers their formats."""
 
     def __init__(self) -> None:
         self.first: dict[Style, tuple[int, bytes]] = {}
-        """Each style that was met: the line number and the number as it was written."""
+        """Each style found: line number and text of its first number."""
         self.lines: dict[int, set[Style]] = {}
-        """Number of each line that was changed, the first ones of many, to its styles."""
+        """Number of each line that was changed, up to _MOST, to its styles."""
 
     def plain(self, line: Line, *, reads_commas: bool) -> Line:
         """Return the line with plain numbers; see `plain_numbers`."""
@@ -86,7 +86,7 @@ class Separators:
         return line._replace(text=text)
 
     def remarks(self, log: Log, dialect: Dialect) -> tuple[str, ...]:
-        """Say how the numbers of the records are written, but for commas between thousands where they are usual."""
+        """Return the formats of the records' numbers as sentences, without thousands commas where the dialect prints them."""
         numbers = {int(number) for attempt in log.attempts for number in attempt.records.numbers[:_MOST]}
         styles = {style for number in numbers & self.lines.keys() for style in self.lines[number]}
         if dialect.prints_commas:
@@ -100,10 +100,10 @@ class Separators:
 
 
 def misread_points(log: Log) -> Refusal | None:
-    """Return why the times of a log cannot be told, where some seem to have points between thousands (`1.012` beside `987`).
+    """Return why the times of a log are ambiguous, where some seem to have points between thousands (`1.012` next to `987`).
 
-    Such a point is a decimal point like any other: whole numbers below a thousand, and from there on numbers a thousand times too
-    small with three decimals, show what it is. No other number of such lines has a comma, or it would have decided.
+    By itself such a point looks like a decimal point. It shows in whole numbers below a thousand, above which the numbers are a
+    thousand times too small and have three decimals. A comma in another number of such a line would have decided.
     """
     for attempt in log.attempts:
         elapsed_s = attempt.records.column("elapsed_s")
@@ -126,7 +126,7 @@ def misread_points(log: Log) -> Refusal | None:
 
 
 def _is_grouped(small: NDArray[np.float64], large: NDArray[np.float64]) -> bool:
-    """Say whether `large` are whole numbers below 1000, and `small` go on from there with their thousands as units."""
+    """Say whether `large` are whole numbers below 1000, and `small` continue them above 1000, divided by 1000."""
     is_whole = all(np.all(np.abs(v - np.round(v)) < 1e-6 * np.maximum(v, 1.0)) for v in (large, 1000 * small))
     return bool(is_whole and small.min() >= 1 and large.max() < 1000 and 1000 * small.max() < 10 * large.max())
 
@@ -136,8 +136,8 @@ def plain_numbers(
 ) -> tuple[bytes, list[Number]]:
     """Return the line with plain numbers, and those that were changed, each with its style.
 
-    A number that its line leaves open stays as it is, but where other lines of the log `have_decimal_commas`. A line that leaves
-    all of its numbers open stays for who `reads_commas` between thousands anyway.
+    An ambiguous number stays as it is, unless its line or another one of the log (`has_decimal_commas`) decides. `reads_commas`:
+    the parsers of the line read thousands commas themselves, so a line with ambiguous numbers only is not changed.
     """
     if not (has_decimal_commas or (_CERTAIN if reads_commas else _SUSPECT).search(text, 0, MAX_BYTES)):
         return text, []
@@ -175,13 +175,13 @@ def _numbers(text: bytes, runs: list[re.Match[bytes]]) -> Iterator[Number]:
         run, behind = found[0], text[found.end() : found.end() + 2]
         style = next((style for style, form in _STYLES.items() if form.fullmatch(run)), None)
         if style and behind[:1] != b":" and _is_named(text, found.start()):
-            # `4.438E-07` has an exponent, and so no thousands.
+            # A number with an exponent, `4.438E-07`, has no thousands separators.
             has_exponent = len(behind) == 2 and behind[:1] in b"eE" and behind[1:] in b"+-0123456789"
             yield Number(found.start(), run, _SCIENTIFIC.get(style, style) if has_exponent else style)
 
 
 def _is_named(text: bytes, begin: int) -> bool:
-    """Say whether a name stands in front, with a colon, an equals sign or a blank between."""
+    """Say whether a name precedes, with a colon, an equals sign or a blank between."""
     head = text[max(0, begin - _HEAD_BYTES) : begin]
     head = head[:-1] if head[-1:] in {b"-", b"+"} else head
     name = head.rstrip(b" ")

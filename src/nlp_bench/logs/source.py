@@ -1,6 +1,6 @@
-"""A log's bytes in blocks of whole lines with bounded memory: plain, gzip, xz, zstd or bzip2; a file or standard input.
+"""A log's bytes in blocks of whole lines, with bounded memory: plain, gzip, xz, zstd or bzip2; a file or standard input.
 
-Of a file that others write while it is read, what it held when it was opened is read, and no byte more.
+Of a file that is still being written, only the bytes that it had when it was opened are read.
 """
 
 import ctypes
@@ -19,14 +19,14 @@ from nlp_bench.files import open_for_reading
 
 MAX_LINE_BYTES = 1 << 20  # the longest line met in 107 real logs has 4461 bytes
 LOOKAHEAD_BYTES = 1 << 16
-HEAD_BYTES = 6  # tell how a file is compressed
-_ROOM_BYTES = MAX_LINE_BYTES + 1 + LOOKAHEAD_BYTES  # the longest line, its end, and what may follow it
+HEAD_BYTES = 6  # that identify the compression
+_CARRY_BYTES = MAX_LINE_BYTES + 1 + LOOKAHEAD_BYTES  # the longest line, its line feed, and the lookahead
 _FRESH_BYTES = 1 << 22
 _FIRST_BYTES = 1 << 18
 _PAGE_BYTES = 1 << 12
 _XZ_MEMORY_BYTES = 1 << 28  # four times what `xz -9` needs
 _UNPACKED_BYTES = 1 << 16
-# Small steps: what a step gives is lost where it ends in a corrupt byte, and gzip gives up to 1032 times as much.
+# Small, because the output of a step is lost if it hits a corrupt byte, and gzip expands up to 1032 times.
 _PACKED_BYTES = 1 << 12
 _SAMPLE_BYTES, _MAX_SAMPLES = 64, 256
 CUT = "the file was cut while it was read: {read} of its {size} bytes are counted"
@@ -35,24 +35,24 @@ ANEW = "the file was written anew in place while it was read: what is counted ma
 
 @dataclass(slots=True)
 class Block:
-    """Whole lines in a buffer that is used again: valid only until the next block is asked for."""
+    """Whole lines in a buffer that is reused: valid only until the next block is read."""
 
     data: bytearray  # the whole buffer
-    begin: int  # where the first line of the block starts in `data`
-    end: int  # lines that start in data[begin:end] belong to the block; a last one without its line end was cut here
-    lookahead_end: int  # data[end:lookahead_end] is what follows, LOOKAHEAD_BYTES or more except at the end of the file
+    begin: int  # start of the block's first line in `data`
+    end: int  # lines that start in data[begin:end] belong to the block; a last one without its line feed was cut here
+    lookahead_end: int  # data[end:lookahead_end] follows, LOOKAHEAD_BYTES or more except at the end of the file
     offset: int  # byte offset (after decompression) of data[begin] in the log
     number: int  # line number, from 1, of the line at data[begin]; only a line feed ends a line
-    is_last: bool  # whether nothing follows; the last block of a log that ends within an overlong line does not know it
+    is_last: bool  # whether nothing follows; False also for the last block of a log that ends within an overlong line
     num_line_ends: int | None = None
-    """Line feeds in data[begin:end], told by who has counted them on the way; None: nobody has."""
+    """Line feeds in data[begin:end], set by a consumer that has counted them; None: not counted."""
 
 
 @contextmanager
 def open_log(path: str) -> Iterator["Source"]:
-    """Open the log at `path`, or standard input for `-`; gzip, xz, zstd and bzip2 are known by their first bytes.
+    """Open the log at `path`, or standard input for `-`; compression is detected by the first bytes.
 
-    Raises UsageError that names the path when it cannot be opened.
+    Raises UsageError, which names the path, when it cannot be opened.
     """
     if path == "-" and sys.stdin is None:
         raise UsageError("PATH -: standard input is closed")
@@ -69,7 +69,7 @@ def open_log(path: str) -> Iterator["Source"]:
 
 
 class Source:
-    """One log that is read once from front to back. Bytes that cannot be read or unpacked never raise."""
+    """One log that is read once from front to back. Errors of reading and decompressing do not raise but set `damage`."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.damage: str | None = None
@@ -83,20 +83,20 @@ class Source:
 
     @property
     def position_bytes(self) -> int:
-        """How far reading has come in the file on disk."""
+        """Bytes of the file on disk that were read."""
         return self._snapshot.num_bytes
 
     def blocks(self) -> Iterator[Block]:
         """Yield the log in blocks of whole lines, about 1 MiB each.
 
-        Of a line longer than MAX_LINE_BYTES only its beginning is seen, as a block of its own without a line end. Of a file that
-        is written meanwhile what it held when it was opened is read; where that is lost, `damage` says so behind the last block.
+        Of a line longer than MAX_LINE_BYTES only the beginning is yielded, as a block of its own without a line feed. After the last
+        block `damage` says whether bytes that the file had when it was opened were lost meanwhile.
         """
         yield from _Blocks(self._read).blocks()
         self.damage = self._snapshot.change() or self.damage
 
     def _read(self, target: memoryview) -> int:
-        """Fill `target` from its front; fewer bytes mean that the log ends there."""
+        """Fill `target` and return the number of bytes; fewer than its length mean that the log ends there."""
         filled = 0
         try:
             while filled < len(target) and not self._is_ended:
@@ -115,7 +115,7 @@ class Source:
         return filled
 
     def _put(self, target: memoryview) -> int:
-        """Put the rest of a piece, or the next one, at the front of `target`."""
+        """Copy the rest of a piece, or the next one, to the front of `target`."""
         if self._pieces is None:
             head = self._snapshot.read(HEAD_BYTES)
             if what := next((what for magic, what in _NOT_READ.items() if re.match(magic, head)), None):
@@ -132,17 +132,17 @@ class Source:
 
 
 class _Snapshot:
-    """A stream that ends where its file ended when it was opened; a pipe ends where it ends.
+    """A stream that ends where its file ended when it was opened; a pipe ends at its end.
 
-    A file that is replaced by another one keeps its bytes for who has it open. One that is cut, or written anew in place, does
-    not: then `change` says so.
+    A file that is replaced by another one keeps its bytes for a process that has it open. One that is cut, or rewritten in place,
+    does not: then `change` says so.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self.size_bytes = _size_bytes(stream)
         self._begin = stream.tell() if self.size_bytes else 0
-        # A size of 0 says nothing: files of /proc and some network file systems have it.
+        # A size of 0 means unknown: files of /proc and of some network file systems have it.
         self._left = self.size_bytes - self._begin if self.size_bytes else None
         self._samples: list[tuple[int, bytes]] = []
         self._num_read, self._stride = 0, 1
@@ -150,7 +150,7 @@ class _Snapshot:
         self._is_cut = False
 
     def readinto(self, target: memoryview) -> int:
-        """Put the next bytes at the front of `target` and return how many, 0 at the end. Raises OSError."""
+        """Copy the next bytes to the front of `target` and return how many, 0 at the end. Raises OSError."""
         if self._left is not None:
             target = target[: max(0, self._left - self.num_bytes)]
         if not target:
@@ -169,7 +169,7 @@ class _Snapshot:
         return bytes(read)
 
     def _remember(self, sample: bytes, end: int) -> None:
-        """Keep some of the bytes, evenly over the file, that are looked at again in the end."""
+        """Keep samples of the bytes, evenly over the file, to compare at the end."""
         if self._num_read % self._stride == 0:
             self._samples.append((self._begin + end - len(sample), sample))
         self._num_read += 1
@@ -177,7 +177,7 @@ class _Snapshot:
             self._samples, self._stride = self._samples[::2], 2 * self._stride
 
     def change(self) -> str | None:
-        """Say, once all was read, that the file was cut or written anew meanwhile; None where it was not, or has only grown."""
+        """Return, after reading, that the file was cut or rewritten meanwhile; None where it was not, or has only grown."""
         if self._left is None:
             return None
         if self._is_cut:
@@ -185,7 +185,7 @@ class _Snapshot:
         try:
             descriptor = self._stream.fileno()
             is_same = all(os.pread(descriptor, len(sample), at) == sample for at, sample in self._samples)
-        except OSError:  # what was read was read well
+        except OSError:  # cannot be compared; what was read counts
             return None
         return None if is_same else ANEW
 
@@ -199,19 +199,19 @@ def _size_bytes(stream: BinaryIO) -> int | None:
 
 
 class _Buffer:
-    """Memory to fill, behind room for what is left over of another buffer."""
+    """Memory to fill, after space for the bytes that are carried over from another buffer."""
 
-    def __init__(self, room_bytes: int, fresh_bytes: int) -> None:
-        self.room_bytes = room_bytes
-        self.data = bytearray(room_bytes + fresh_bytes + _PAGE_BYTES)
+    def __init__(self, carry_bytes: int, fresh_bytes: int) -> None:
+        self.carry_bytes = carry_bytes
+        self.data = bytearray(carry_bytes + fresh_bytes + _PAGE_BYTES)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.data))
-        # The kernel copies up to four times faster to where a page begins.
-        self.fresh = room_bytes + -(address + room_bytes) % _PAGE_BYTES
+        # The kernel copies up to four times faster to the start of a page.
+        self.fresh = carry_bytes + -(address + carry_bytes) % _PAGE_BYTES
         self.target = memoryview(self.data)[self.fresh : self.fresh + fresh_bytes]
 
 
 class _Blocks:
-    """Cuts a stream into blocks behind line ends; what is left over moves in front of the next buffer's fresh bytes."""
+    """Splits a stream into blocks after line feeds; the rest is carried over to the front of the next buffer."""
 
     def __init__(self, read: Callable[[memoryview], int]) -> None:
         self.read = read
@@ -223,13 +223,13 @@ class _Blocks:
 
     def blocks(self) -> Iterator[Block]:
         while True:
-            # Where the last line of the block ends; every line of it is short enough.
+            # End of the last line of the block; every line of it is short enough.
             known = min(self.fill - (0 if self.is_ended else LOOKAHEAD_BYTES), self.begin + MAX_LINE_BYTES + 1)
             if end := self.data.rfind(b"\n", self.begin, max(known, 0)) + 1:
                 yield from self._block(end)
-            elif self.fill - self.begin >= _ROOM_BYTES or (self.is_ended and self.fill - self.begin > MAX_LINE_BYTES):
+            elif self.fill - self.begin >= _CARRY_BYTES or (self.is_ended and self.fill - self.begin > MAX_LINE_BYTES):
                 end = self.begin + MAX_LINE_BYTES
-                # A bar may be drawn for days on one line: each carriage return begins it anew.
+                # A progress bar may be redrawn for days on one line, after a carriage return each time.
                 again = self.data.rfind(b"\r", self.begin, end) + 1
                 if again:
                     yield from self._block(again)
@@ -241,7 +241,7 @@ class _Blocks:
                     yield from self._block(self.fill)
                 return
             else:
-                self._read_on()
+                self._read_more()
 
     def _block(self, end: int) -> Iterator[Block]:
         is_last = self.is_ended and end == self.fill
@@ -255,13 +255,13 @@ class _Blocks:
         self.offset += end - self.begin
         self.begin = end
 
-    def _read_on(self) -> None:
+    def _read_more(self) -> None:
         left = bytes(memoryview(self.data)[self.begin : self.fill])  # this buffer may be filled again at once
-        # A small buffer is all that a short log needs; then a large one is filled again and again.
+        # A short log needs only a small buffer; after it large ones are used.
         if self.buffer is None:
             self.buffer = _Buffer(0, _FIRST_BYTES)
-        elif not self.buffer.room_bytes:
-            self.buffer = _Buffer(_ROOM_BYTES, _FRESH_BYTES)
+        elif not self.buffer.carry_bytes:
+            self.buffer = _Buffer(_CARRY_BYTES, _FRESH_BYTES)
         buffer, count = self.buffer, self.read(self.buffer.target)
         self.data, self.begin, self.fill = buffer.data, buffer.fresh - len(left), buffer.fresh + count
         self.data[self.begin : buffer.fresh] = left
@@ -272,15 +272,15 @@ class _Blocks:
             self._drop(self.fill)
             if self.is_ended:
                 return
-            self._read_on()
+            self._read_more()
         self._drop(end)
         self.number += 1
 
 
 def _unpacked(stream: _Snapshot, data: bytes, method: Callable[[], Any]) -> Iterator[bytes]:
-    """Yield the text of a compressed stream that begins with `data`; members may follow one another.
+    """Yield the text of a compressed stream whose first bytes are `data`; it may have several members.
 
-    Raises EOFError where it is cut, OSError for what is none behind it, and the libraries' errors.
+    Raises EOFError where it is cut, OSError for other bytes after it, and the libraries' errors.
     """
     while True:
         data = data.lstrip(b"\x00")  # xz and tape blocks are padded with zeros
@@ -291,7 +291,7 @@ def _unpacked(stream: _Snapshot, data: bytes, method: Callable[[], Any]) -> Iter
         if _method(data) is not method:
             raise OSError(f"{len(data)} or more bytes after the compressed stream are not compressed")
         member = method()
-        has_limit = hasattr(member, "needs_input")  # zlib's has none: its text is bounded by the steps
+        has_limit = hasattr(member, "needs_input")  # not zlib's: small steps bound its output
         while not member.eof:
             text = member.decompress(data, _UNPACKED_BYTES) if has_limit else member.decompress(data)
             if text:
@@ -305,15 +305,15 @@ def _unpacked(stream: _Snapshot, data: bytes, method: Callable[[], Any]) -> Iter
 
 
 def _method(head: bytes) -> Callable[[], Any] | None:
-    """Return what makes the decompressor of a stream that begins with `head`, None for plain text."""
-    # A frame to be skipped stands in front where zstd ran in parallel (pzstd).
+    """Return the factory of the decompressor of a stream whose first bytes are `head`, None for plain text."""
+    # pzstd, which compresses in parallel, writes a skippable frame first.
     if head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5:
         return _zstd
     return next((method for magic, method in _METHODS.items() if head.startswith(magic)), None)
 
 
 def _gzip() -> Any:
-    import zlib  # noqa: PLC0415  # only compressed logs pay for it, here and below
+    import zlib  # noqa: PLC0415  # imported for compressed logs only, here and below
 
     return zlib.decompressobj(wbits=31)
 
@@ -346,7 +346,7 @@ def _unpacking_errors() -> tuple[type[Exception], ...]:
 
 
 def is_packed(head: bytes) -> bool:
-    """Say whether a file whose first HEAD_BYTES are `head` is compressed in a way that logs are read in."""
+    """Say whether a file whose first HEAD_BYTES are `head` is compressed in a supported format."""
     return _method(head) is not None
 
 
@@ -356,6 +356,6 @@ _NOT_READ = {
     rb"7z\xbc\xaf": "7z is not read; unpack it: 7z x -so FILE | nlp-bench report -",
     rb"\xff\xfe[^\x00]\x00|\xfe\xff\x00[^\x00]": "UTF-16 is not read; convert it: iconv -f UTF-16 -t UTF-8 FILE | nlp-bench report -",
 }
-"""First bytes, and what to do about them."""
+"""Pattern of the first bytes to the message for the user."""
 _TAR = "tar is not read; unpack it: tar -xOf FILE MEMBER | nlp-bench report -; a bundle is for: nlp-bench verify FILE"
-"""Of what has "ustar" at byte 257, compressed or not."""
+"""For a log with "ustar" at byte 257, compressed or not."""

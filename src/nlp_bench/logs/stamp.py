@@ -1,6 +1,6 @@
-"""When a line was written: the date and time that programs, loggers and launchers put in front of it.
+"""Time stamps: the date and time that programs, loggers and launchers print at the head of a line.
 
-Only differences within one log mean anything: a stamp without a zone counts as UTC, one without a year as in 2000.
+Only differences within one log are meaningful: a stamp without a zone counts as UTC, one without a year as in 2000.
 """
 
 import re
@@ -8,7 +8,7 @@ from datetime import date
 from functools import lru_cache
 
 HEAD_BYTES = 96
-"""A logger's time stands within so many bytes of the beginning of a line; a date behind them is one that the line speaks of."""
+"""Bytes at the beginning of a line that may hold a logger's time; a later date is part of the message."""
 _CLOCK = rb"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?:(Z)|([+-])(\d\d):?(\d\d)(?!\d))?"
 _DATED = re.compile(
     rb"(?<!\d)(?:(\d{4}[-/.]\d\d[-/.]\d\d)(?:[T_-]|,?\s{1,2})|(\d{8})[ T_-]|(\d\d/\d\d/(?:\d{4}|\d\d)),? |[IWEF](\d{4}) |(\d\d/\d\d) )"
@@ -16,7 +16,7 @@ _DATED = re.compile(
 )
 _CLOCK_ALONE = re.compile(rb"\d\d:\d\d:\d\d")
 PLAIN_STAMP = rb"(?<!\d)\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?![.,]?\d|[:Z+-])"
-"""The form that the scanners read themselves, and leave out where they tell processes apart."""
+"""The form that the scanner reads itself, and leaves out of `scan.label_of`."""
 _PLAIN = re.compile(PLAIN_STAMP)
 _MLLOG = re.compile(rb'"time_ms": ?(\d{13})(?!\d)')
 _DAY_S = 86400
@@ -27,7 +27,7 @@ _FINE_BYTES = 23  # with milliseconds
 def stamp_s(text: bytes, *, is_fine: bool = False) -> float | None:
     """Return the first date with a time of day at the head of `text`, as seconds since 1970; None if there is none.
 
-    `is_fine` asks for one with milliseconds or finer. MLPerf's lines state the milliseconds since 1970.
+    With `is_fine` only one with milliseconds or finer. MLPerf's lines state the milliseconds since 1970.
     """
     if b":" not in text:
         return None
@@ -47,10 +47,10 @@ def stamp_s(text: bytes, *, is_fine: bool = False) -> float | None:
 
 
 def row_stamp_s(prefix: bytes) -> float | None:
-    """Return the stamp of the words in front of a clean record, NaN where they have no time of day.
+    """Return the stamp in the text before a clean record, NaN where it has no time of day.
 
-    None where their time of day is of no plain form, `2026-01-31 23:59:59` with any fraction: then the line needs `stamp_s`. The
-    compiled scanner does the same.
+    None where its time of day is not in the plain form, `2026-01-31 23:59:59` with any fraction: then the line needs `stamp_s`.
+    The compiled scanner does the same.
     """
     clock = _CLOCK_ALONE.search(prefix)
     if clock is None:
@@ -60,7 +60,7 @@ def row_stamp_s(prefix: bytes) -> float | None:
 
 
 def _plain_s(text: bytes) -> float | None:
-    """Return the seconds since 1970 of a plain stamp, None where there is no such day or time."""
+    """Return the seconds since 1970 of a plain stamp, None for an impossible day or time."""
     minute_s, second, fraction = _minute_s(text[:16]), text[17:19], text[20:]
     if minute_s is None or second > b"59":
         return None
@@ -78,9 +78,9 @@ def _minute_s(text: bytes) -> int | None:
 
 @lru_cache(maxsize=256)
 def _days(text: bytes) -> int | None:
-    """Return the days since 1970 of `2026-01-31`, `20260131`, `01/31/2026`, `01/31/26`, `01/31` or `0131`, None where it is no date."""
+    """Return the days since 1970 of `2026-01-31`, `20260131`, `01/31/2026`, `01/31/26`, `01/31` or `0131`, None for no date."""
     digits = text.translate(None, b"-/.")
-    if text[2:3] == b"/":  # the month first, as loggers of this trade print it, unless it cannot be one
+    if text[2:3] == b"/":  # month first, as these loggers print it, unless it is above 12
         month, day, year = int(digits[:2]), int(digits[2:4]), int(b"2000"[: 8 - len(digits)] + digits[4:])
         month, day = (day, month) if month > 12 else (month, day)
     else:

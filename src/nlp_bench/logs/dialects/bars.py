@@ -1,6 +1,6 @@
-"""Progress bars. PyTorch Lightning's, `Epoch 0:  41%|####  | 41/100 [...]`, alone and with the metrics that NeMo 1 hangs on it.
+"""Progress bars: PyTorch Lightning's, `Epoch 0:  41%|####  | 41/100 [...]`, alone and with NeMo 1's metrics, and any other of tqdm.
 
-Metrics have three significant digits (`consumed_samples=1.63e+6`): what was rounded away is not guessed.
+NeMo's metrics have three significant digits (`consumed_samples=1.63e+6`); rounded counts are not used as exact ones.
 """
 
 import math
@@ -11,14 +11,14 @@ from typing import NamedTuple
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import late
-from nlp_bench.logs.progress_bar import NEEDLES, Bar, BarBook, Series, tell
+from nlp_bench.logs.progress_bar import NEEDLES, Bar, BarBook, Series, report_series
 from nlp_bench.logs.quantity import bounds, number
 from nlp_bench.logs.scan import Line, slim
 
 _METRIC = late(
     rb"(?<!\w)(global_step|consumed_samples|train_step_timing in s|reduced_train_loss)=([-+\d.eEnaif]{1,24})"
 )
-# Programs that run under Lightning, or beside it, and state more than its bar; not "unknown", which reads the bar itself.
+# Programs that use Lightning, or run next to it, and log more than its bar; not "unknown", which reads the bar itself.
 _BETTER = (
     "mlperf-mllog", "nemo-2", "nemo-automodel", "megatron-lm", "megatron-bridge", "deepspeed", "hf-trainer", "litgpt",
     "composer", "fairseq", "jube-table",
@@ -31,7 +31,7 @@ class _Rounded(NamedTuple):
     """A metric as it was printed."""
 
     value: float
-    error: float  # half a unit of its last digit; 0 where a whole number is given with all its digits
+    error: float  # half a unit of its last digit; 0 for an integer with all its digits
 
 
 def _rounded(text: bytes) -> _Rounded | None:
@@ -43,7 +43,7 @@ def _rounded(text: bytes) -> _Rounded | None:
 
 
 class _Step(NamedTuple):
-    """One bar of NeMo."""
+    """One drawing of NeMo's bar."""
 
     line: Line
     done: int
@@ -54,18 +54,18 @@ class _Step(NamedTuple):
         return int(metric.value) if metric and not metric.error and math.isfinite(metric.value) else None
 
     def counts_steps(self) -> bool:
-        """Say whether the bar may count training steps: it stands at most one after the step (before it in later epochs)."""
+        """Say whether the bar may count training steps: its count is at most one above the step (below it in later epochs)."""
         step = self.metrics.get(b"global_step")
         return step is None or self.done - step.value <= 1 + step.error
 
     def follows(self, before: "_Step") -> bool:
-        """Say whether this is another step than `before`, not the same bar drawn again."""
+        """Say whether this is a later step than `before`, not the same bar drawn again."""
         one, two = before.exact(b"global_step"), self.exact(b"global_step")
         return self.done != before.done if one is None or two is None else two > one
 
 
-class _Held(NamedTuple):
-    """A bar that waits for the next one, for its names must be those of a neighbour."""
+class _Pending(NamedTuple):
+    """A bar that is kept until the next one: the names of its metrics must be those of a neighbour."""
 
     line: Line
     bar: Bar
@@ -74,7 +74,7 @@ class _Held(NamedTuple):
 
 
 class _Batch:
-    """The samples of a step, where unrounded counts leave one answer only."""
+    """The samples of a step, where unrounded counts determine them."""
 
     def __init__(self) -> None:
         self.last: tuple[int, int] | None = None
@@ -88,18 +88,18 @@ class _Batch:
         self.last = step, samples
 
     def size(self) -> float | None:
-        """Return the difference of the samples per step; of a single bar, the whole ratio of samples and steps."""
+        """Return the difference of the samples per step; of a single bar, the ratio of samples and steps if it is an integer."""
         ratios = self.ratios
         if not ratios and self.last:
             step, samples = self.last
-            # NeMo counts steps from 0, and samples before or after the step, by version.
+            # NeMo counts steps from 0, and samples before or after the step, depending on the version.
             ratios = {samples / n for n in (step, step + 1) if n and samples % n == 0}
         (ratio, *others) = ratios or {0.0}
         return ratio if not others and ratio > 0 and ratio == int(ratio) else None
 
 
 class _Lightning(Parser):
-    """Keeps the bars of all epochs; with NeMo's metrics it is NeMo's log, else Lightning's."""
+    """Collects the bars of all epochs; with NeMo's metrics it is NeMo's log, else Lightning's."""
 
     def __init__(self, *, is_nemo: bool) -> None:
         self.is_nemo = is_nemo
@@ -108,11 +108,11 @@ class _Lightning(Parser):
         self.batch = _Batch()
         self.last: _Step | None = None
         self.odd: _Step | None = None
-        self.held: _Held | None = None
+        self.pending: _Pending | None = None
         self.has_metrics = self.has_times = False
 
     def take(self, line: Line, findings: Findings) -> None:
-        """Remember the bars of the line; step times are told at once."""
+        """Collect the bars of the line; step times are reported at once."""
         for bar in self.book.take(line, "epoch"):
             written = _METRIC.findall(bar.postfix)
             names = tuple(_NAME.findall(bar.postfix))
@@ -120,27 +120,27 @@ class _Lightning(Parser):
                 continue  # the halves of two bars
             self.has_metrics = self.has_metrics or any(name in bar.postfix for name in _NEMO)
             if self.is_nemo and written:
-                before = self.held
-                # Both may be of one program: metrics are added behind the others, and none takes the place of one.
+                before = self.pending
+                # Names may differ in number: a program appends metrics and replaces none.
                 is_like = before is not None and all(map(operator.eq, names, before.names))
                 self._release(findings, is_known=is_like)
-                self.held = _Held(slim(line), bar, names, is_known=is_like or before is None)
+                self.pending = _Pending(slim(line), bar, names, is_known=is_like or before is None)
 
     def _release(self, findings: Findings, *, is_known: bool) -> None:
-        """Read the bar that waits, unless it has the head of one line and the tail of another."""
-        held, self.held = self.held, None
-        if held is None:
+        """Read the pending bar, unless it is spliced from two lines."""
+        pending, self.pending = self.pending, None
+        if pending is None:
             return
-        if not (held.is_known or is_known):
-            findings.record(held.line, {}, is_whole=False)
+        if not (pending.is_known or is_known):
+            findings.record(pending.line, {}, is_whole=False)
             return
-        metrics = {name: value for name, text in _METRIC.findall(held.bar.postfix) if (value := _rounded(text))}
-        step = _Step(held.line, held.bar.done, metrics)
+        metrics = {name: value for name, text in _METRIC.findall(pending.bar.postfix) if (value := _rounded(text))}
+        step = _Step(pending.line, pending.bar.done, metrics)
         if metrics and (self.last is None or step.follows(self.last)):
             self._step(step, findings)
             number = step.exact(b"global_step")
             if number is not None:
-                self.by_step.add(held.line, held.bar._replace(done=number + 1, seconds_per_unit=None))
+                self.by_step.add(pending.line, pending.bar._replace(done=number + 1, seconds_per_unit=None))
 
     def _step(self, step: _Step, findings: Findings) -> None:
         self.last = step
@@ -156,7 +156,7 @@ class _Lightning(Parser):
         findings.record(step.line, values if loss is None else {**values, "lm_loss": loss.value})
 
     def finish(self, findings: Findings) -> None:
-        """Tell the batch that NeMo states; without its step times, those of the bar."""
+        """Report the batch that NeMo states and, where it states no step times, those of the bar."""
         self._release(findings, is_known=False)
         series = self.book.longest()
         if not series or self.is_nemo != self.has_metrics:
@@ -167,12 +167,12 @@ class _Lightning(Parser):
         if self.has_times:
             return
         if self.odd is None:
-            if tell(series, findings) and not self.is_nemo:
+            if report_series(series, findings) and not self.is_nemo:
                 findings.remark(
                     "an iteration is a unit of Lightning's bar: a micro-batch where gradients are accumulated"
                 )
             return
-        if tell(self.by_step, findings, has_total=False):
+        if report_series(self.by_step, findings, has_total=False):
             return
         findings.record(self.odd.line, {"iteration": self.odd.done, "clock_s": series.points[-1][2]})
         missing = ("sequence_length",) if batch else ("sequence_length", "global_batch_size")
@@ -185,24 +185,24 @@ class _Lightning(Parser):
 
 
 _OWN_TIMES = (b"SamplesPerSec=", b"train_runtime", b":::MLLOG")
-"""Words of programs that state their own times: their bars are not asked."""
+"""Needles of programs that state their own times: their bars are not used."""
 
 
 class _Tqdm(Parser):
-    """Keeps every bar that may be a training's; the longest is believed in the end."""
+    """Collects every bar that may be a training's; the longest-running one is used."""
 
     def __init__(self) -> None:
         self.book = BarBook()
-        self.is_silent = False
+        self.has_own_times = False
 
     def take(self, line: Line, _findings: Findings) -> None:
-        self.is_silent = self.is_silent or any(words in line.text for words in _OWN_TIMES)
+        self.has_own_times = self.has_own_times or any(words in line.text for words in _OWN_TIMES)
         if any(needle in line.text for needle in NEEDLES):
             self.book.take(line, "train")
 
     def finish(self, findings: Findings) -> None:
         series = self.book.longest()
-        if series and not self.is_silent and tell(series, findings):
+        if series and not self.has_own_times and report_series(series, findings):
             findings.remark(
                 "an iteration is one unit of the bar: a micro-batch where the program accumulates gradients"
             )

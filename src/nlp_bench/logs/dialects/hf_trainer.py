@@ -1,7 +1,7 @@
-"""What Hugging Face's Trainer prints about a training, read for all programs that are built on it.
+"""Hugging Face's Trainer, and all programs that are built on it.
 
-Best first: token counts with a clock (their differences, for what is printed as a rate is the mean since the start), rates of
-a device, numbered steps with a clock, the summary at the end, the progress bar.
+Sources of times, best first: token counts with a clock (their differences, since the printed rate is the mean since the start), rates
+of a device, numbered steps with a clock, a mean rate, the summary at the end, the progress bar.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import is_cut, late
-from nlp_bench.logs.progress_bar import COARSE_S, BarBook, tell
+from nlp_bench.logs.progress_bar import COARSE_S, BarBook, report_series
 from nlp_bench.logs.quantity import duration_s, number
 from nlp_bench.logs.scan import Line, slim
 
@@ -24,13 +24,13 @@ _OWN_WORDS = {
     b"train_speed(": SWIFT,
     b"global_step/max_steps": SWIFT,
 }
-"""Words that only programs built on the Trainer print."""
+"""Texts that only one program built on the Trainer prints, to its name."""
 _NEEDLES = (
     *_OWN_WORDS, b"'loss'", b'"loss"', b"train_runtime", b"train_samples_per_second", b"train_steps_per_second",
     b"train_tokens_per_second", b"unning training", b"atch size (", b"ptimization steps =", b"otal steps =",
     b"ontinuing training from", b"ogging_steps", b"ogging-steps", b"max_memory_allocated (GB)", b"%|",
 )  # fmt: skip
-"""Lines of dicts, of the summary, of the block at the start, and bars; `--logging-steps` says how often a dict comes."""
+"""Lines of dicts, of the summary, of the block at the start, and bars; `--logging-steps` is the steps per dict."""
 _BATCH = late(rb"(?i)total (?:train )?batch size \([^()]{1,80}\) = ([\d,]{1,20})(?!\d)")
 _TOTAL = late(rb"(?i)total (?:optimization )?steps = ([\d,]{1,20})(?!\d)")
 _STRIDE = late(rb"(?i)\blogging[_-]steps[= ]\s?(\d{1,9})(?:\.0)?(?![\d.])")
@@ -51,23 +51,23 @@ _DEVICE_KEYS = (b"tokens_per_second_per_gpu", b"tokens/train_per_sec_per_gpu")
 _REINFORCED = (b"completion_length", b"completions/mean_length", b"num_completions")
 _LARGEST_JUMP = 1.4
 _CONTRADICTION = 0.05
-_TOKEN_DIGITS = 30  # differences of rounded counts are told from so many of their last digits on
+_TOKEN_DIGITS = 30  # least difference of rounded counts that is used, in units of their last digit
 
 
 _DICT = late(rb"\{([^{}]{10,20000})(?:\}|$)")
-# A pair ends with a comma or the brace: what ends with the line may be cut.
+# A pair ends with a comma or the brace: one that ends with the line may be cut.
 _PAIR = late(
     rb"""(['"])([^'"{}]{1,80})\1\s{0,4}:\s{0,4}(?:(['"])([^'"{}]{0,80})\3|([-+]?[\w.][-+\w.]{0,39}))(?=\s{0,4}[,}])"""
 )
-# A pair whose value is no number and no plain text may stand between two that are read.
+# Between two pairs there may be one whose value is neither a number nor plain text.
 _OTHER_PAIR = late(rb"""[\s,]{0,8}(?:$|(['"])[^'"]{1,80}\1\s{0,4}:)""")
-_WORDS = late(rb"(?:(\d{1,6})d\s?)?(?:(\d{1,6})h\s?)?(?:(\d{1,6})m\s?)?(?:(\d{1,6})s)?")
+_DURATION = late(rb"(?:(\d{1,6})d\s?)?(?:(\d{1,6})h\s?)?(?:(\d{1,6})m\s?)?(?:(\d{1,6})s)?")
 
 
 def _dicts(text: bytes) -> Iterator[Mapping[bytes, bytes]]:
-    """Return every dict of a line that has pairs: key to the text of its value, without quotes.
+    """Yield every dict of a line that has pairs: key to the text of its value, without quotes.
 
-    One that has a key twice is the halves of two dicts and left out.
+    One with a duplicate key is spliced from two dicts and left out.
     """
     for found in _DICT.finditer(text):
         pairs: dict[bytes, bytes] = {}
@@ -85,7 +85,7 @@ def _dicts(text: bytes) -> Iterator[Mapping[bytes, bytes]]:
 
 
 def is_joined(key: bytes, names: Iterable[bytes]) -> bool:
-    """Say whether `key` is the beginning of one of `names` and the end of another: what a cut through two lines leaves."""
+    """Say whether `key` is the beginning of one of `names` and the end of another: spliced from two lines."""
     others = [name for name in names if name != key]
     places = [at for at in range(1, len(key)) if any(name.startswith(key[:at]) for name in others)]
     return any(name.endswith(key[at:]) for at in places for name in others)
@@ -94,7 +94,7 @@ def is_joined(key: bytes, names: Iterable[bytes]) -> bool:
 def _duration_s(text: bytes) -> float | None:
     """Return the seconds of `4m 34s`, `1h 2m 3s`, `0:04:34` or `1 day, 2:03:04`; None when it is none of them."""
     clock = duration_s(text)
-    found = _WORDS.fullmatch(text.strip())
+    found = _DURATION.fullmatch(text.strip())
     if clock is not None or not found or not text.strip():
         return clock
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
@@ -102,7 +102,7 @@ def _duration_s(text: bytes) -> float | None:
 
 
 def _count_with_error(text: bytes) -> tuple[float, float] | None:
-    """Return a count and half the unit of its last digit: `2.022e+06` is known to 500, `2022508` exactly."""
+    """Return a count and its error, half the unit of its last digit: 500 for `2.022e+06`, 0 for `2022508`."""
     value = number(text)
     if value is None or not 0 <= value < 1e18:
         return None
@@ -129,26 +129,26 @@ class _Entry:
     loss: float | None = None
     bar: tuple[int, float] | None = None  # steps and seconds of the bar that is drawn next to it
     stated_rate: float | None = None
-    """Tokens per second since the start, as the dict states them beside the tokens and the time."""
+    """Tokens per second since the start, where the dict states them as well as tokens and time."""
     keys: tuple[bytes, ...] = ()  # the names in it
 
     @property
-    def said(self) -> tuple[float | None, ...] | None:
-        """What two prints of one dict have in common; None where it says too little to tell."""
+    def identity(self) -> tuple[float | None, ...] | None:
+        """What two prints of one dict have in common; None where it has too little to compare."""
         counts = (self.step, self.tokens, self.mean_rate)
         return (*counts, self.clock_s, self.loss) if any(counts) else None
 
 
 @dataclass
 class _Attempt:
-    """What one start of the program has printed."""
+    """The output of one start of the program."""
 
     entries: list[_Entry] = field(default_factory=list)
     book: BarBook = field(default_factory=BarBook)
     bar: tuple[int, float] | None = None
     total_of_bar: int | None = None
-    beside: dict[int | None, int] = field(default_factory=dict)
-    """How many dicts were printed beside the bars of each total."""
+    dicts_by_total: dict[int | None, int] = field(default_factory=dict)
+    """Number of dicts printed next to bars of each total."""
     waiting: _Entry | None = None
     summary: dict[bytes, float] = field(default_factory=dict)
     summary_line: Line | None = None
@@ -168,7 +168,7 @@ class _Attempt:
 
 
 class _Trainer(Parser):
-    """Parser of the Trainer's log; the programs that are built on it are told by their own words."""
+    """Parser of the Trainer's log; programs that are built on it are recognized by _OWN_WORDS."""
 
     def __init__(self) -> None:
         self.attempt = _Attempt()
@@ -180,7 +180,7 @@ class _Trainer(Parser):
         if b"%|" in line.text:
             self._bars(line)
         for text in pieces(line.text):
-            if not text.startswith(b"{"):  # the dict of a step alone
+            if not text.startswith(b"{"):  # not just the dict of a step
                 if b"unning training" in text and any(words in text for words in _STARTS):
                     self._start(line, findings)
                 if _SETTINGS.search(text):
@@ -242,13 +242,13 @@ class _Trainer(Parser):
         elif b"loss" in pairs and not any(key.startswith(b"eval_") for key in pairs):
             entry = _entry(pairs, slim(line), label_of(text[: text.find(b"{")]))
             entry.mean_rate = number(pairs.get(b"throughput", b"")) if self.name == LLAMA_FACTORY else None
-            if attempt.entries and entry.said and entry.said == attempt.entries[-1].said:
+            if attempt.entries and entry.identity and entry.identity == attempt.entries[-1].identity:
                 return  # printed by another process, or twice
             if attempt.waiting:
-                attempt.waiting.bar = None  # its own bar is lost
+                attempt.waiting.bar = None  # its bar is lost
             entry.bar = attempt.bar
             if attempt.bar:
-                attempt.beside[attempt.total_of_bar] = attempt.beside.get(attempt.total_of_bar, 0) + 1
+                attempt.dicts_by_total[attempt.total_of_bar] = attempt.dicts_by_total.get(attempt.total_of_bar, 0) + 1
             attempt.entries.append(entry)
             attempt.waiting = entry
             total = _count_with_error(pairs.get(b"total_steps", b""))
@@ -269,13 +269,13 @@ class _Trainer(Parser):
         attempt.is_gaudi = attempt.is_gaudi or b"max_memory_allocated (GB)" in text
 
     def finish(self, findings: Findings) -> None:
-        _tell(self.attempt, findings)
+        _report(self.attempt, findings)
         if self.name:
             findings.rename(self.name)
 
 
 def _ratio(pairs: Mapping[bytes, bytes]) -> tuple[float | None, float | None]:
-    """Return step and total of `5/100`, or of a plain number and nothing."""
+    """Return step and total of `5/100`; the total of a plain number is None."""
     text = next((pairs[key] for key in _STEP_KEYS if key in pairs), b"")
     if not text:
         return None, None
@@ -303,45 +303,45 @@ def _entry(pairs: Mapping[bytes, bytes], line: Line, label: bytes) -> _Entry:
 
 
 def _finer(elapsed: float, step: int | None, pairs: Mapping[bytes, bytes]) -> float:
-    """Return whole seconds more finely, where the mean speed since the start agrees with them."""
+    """Return the elapsed time computed from the mean speed since the start, where it agrees with the whole seconds."""
     per_second, per_step = number(pairs.get(b"train_speed(iter/s)", b"")), number(pairs.get(b"train_speed(s/it)", b""))
     fine = step / per_second if step and per_second else step * per_step if step and per_step else elapsed
     return fine if abs(fine - elapsed) <= 1.5 else elapsed
 
 
-def _tell(attempt: _Attempt, findings: Findings) -> None:
-    """Tell the records of one attempt by the best way that it has."""
+def _report(attempt: _Attempt, findings: Findings) -> None:
+    """Report the records of one attempt from the best source that it has."""
     attempt.entries = _without_halves(attempt)
     if not any(entry.clock_s for entry in attempt.entries) and _are_paired(attempt):
         for entry in attempt.entries:
             if entry.bar and entry.tokens:
                 entry.clock_s, entry.is_coarse = entry.bar[1], True
-    ways = (_tell_tokens, _tell_devices, _tell_steps, _tell_mean, _tell_summary, _tell_bar)
-    any(way(attempt, findings) for way in ways)
+    sources = (_report_tokens, _report_devices, _report_steps, _report_mean, _report_summary, _report_bar)
+    any(source(attempt, findings) for source in sources)
 
 
 def _without_halves(attempt: _Attempt) -> list[_Entry]:
-    """Return the dicts but for those that were put together from two: a name or a rate gives them away."""
+    """Return the dicts without those spliced from two, as a name or a rate shows."""
     numbers = Counter(key for entry in attempt.entries for key in entry.keys)
     usual = [key for key, number in numbers.items() if number > 1]
     odd = {key for key, number in numbers.items() if number == 1 and is_joined(key, usual)}
     kept = [entry for entry in attempt.entries if odd.isdisjoint(entry.keys)] if odd else attempt.entries
     stated = [(e, e.tokens / e.clock_s / e.stated_rate) for e in kept if e.tokens and e.clock_s and e.stated_rate]
     wrong = [entry for entry, ratio in stated if attempt.start_step is None and abs(ratio - 1) > _CONTRADICTION]
-    # Where most dicts do, the program means something else by its rate.
+    # Where most dicts contradict, the program defines its rate differently.
     is_few = len(wrong) == 1 or 2 * len(wrong) < len(kept)
     return [entry for entry in kept if entry not in wrong] if wrong and is_few else kept
 
 
 def _are_paired(attempt: _Attempt) -> bool:
-    """Say whether dicts and bars belong together: where one was lost, tokens per step jump."""
+    """Say whether dicts and bars match: where one was lost, tokens per step jump."""
     known = [(entry.tokens, entry.bar[0]) for entry in attempt.entries if entry.tokens and entry.bar]
     counts = [(0.0, 0), *known] if attempt.start_step is None else known
     shares = [(b[0] - a[0]) / (b[1] - a[1]) for a, b in pairwise(counts) if b[1] > a[1] and b[0] > a[0]]
     return not shares or max(shares) < _LARGEST_JUMP * min(shares)
 
 
-def _tell_devices(attempt: _Attempt, findings: Findings) -> bool:
+def _report_devices(attempt: _Attempt, findings: Findings) -> bool:
     entries = [entry for entry in attempt.entries if entry.device_rate]
     for index, entry in enumerate(entries, 1):
         values = {"iteration": float(entry.step or index), "tokens_per_second_per_device": entry.device_rate or 0.0}
@@ -351,7 +351,7 @@ def _tell_devices(attempt: _Attempt, findings: Findings) -> bool:
     return bool(entries)
 
 
-def _tell_mean(attempt: _Attempt, findings: Findings) -> bool:
+def _report_mean(attempt: _Attempt, findings: Findings) -> bool:
     entries = [entry for entry in attempt.entries if entry.mean_rate]
     if entries:
         values = {"iteration": float(len(entries)), "tokens_per_second": entries[-1].mean_rate or 0.0}
@@ -360,14 +360,14 @@ def _tell_mean(attempt: _Attempt, findings: Findings) -> bool:
     return bool(entries)
 
 
-def _tell_bar(attempt: _Attempt, findings: Findings) -> bool:
-    beside = max(attempt.beside, key=lambda total: attempt.beside[total], default=None)
-    series = attempt.book.longest(attempt.total_steps or beside)
-    return bool(series and (attempt.is_trainer or attempt.entries) and tell(series, findings))
+def _report_bar(attempt: _Attempt, findings: Findings) -> bool:
+    total = max(attempt.dicts_by_total, key=lambda total: attempt.dicts_by_total[total], default=None)
+    series = attempt.book.longest(attempt.total_steps or total)
+    return bool(series and (attempt.is_trainer or attempt.entries) and report_series(series, findings))
 
 
 def _numbered(entries: list[_Entry], attempt: _Attempt, findings: Findings) -> list[float]:
-    """Return the step of each dict: as stated, as its bar shows, by the logging interval, or counted."""
+    """Return the step of each dict: stated, from its bar, or counted by the logging interval, 1 where it is unknown."""
     stated = [entry.step for entry in entries]
     drawn = [entry.bar[0] if entry.bar else None for entry in entries]
     for numbers in (stated, drawn):
@@ -379,14 +379,14 @@ def _numbered(entries: list[_Entry], attempt: _Attempt, findings: Findings) -> l
     return [float(n * (attempt.stride or 1)) for n in range(1, len(entries) + 1)]
 
 
-def _tell_tokens(attempt: _Attempt, findings: Findings) -> bool:
-    """Tell the tokens between two dicts and the time between them; the first one counts from the start of the training."""
+def _report_tokens(attempt: _Attempt, findings: Findings) -> bool:
+    """Report the tokens and the time between two dicts; those of the first one count from the start of the training."""
     entries = _without_echoes([entry for entry in attempt.entries if entry.tokens and entry.clock_s])
     if not entries:
         return False
     steps = _numbered(entries, attempt, findings)
     before: tuple[float, float, float] | None = None if attempt.start_step is not None else (0.0, 0.0, 0.0)
-    has_told = False
+    has_records = False
     for entry, step in zip(entries, steps, strict=True):
         tokens, clock = entry.tokens or 0.0, entry.clock_s or 0.0
         if before is None or tokens < before[1]:
@@ -400,21 +400,21 @@ def _tell_tokens(attempt: _Attempt, findings: Findings) -> bool:
         if entry.loss is not None:
             values["lm_loss"] = entry.loss
         findings.record(entry.line, values, label=entry.label)
-        before, has_told = (step, tokens, clock), True
-    return has_told
+        before, has_records = (step, tokens, clock), True
+    return has_records
 
 
 def _without_echoes(entries: list[_Entry]) -> list[_Entry]:
-    """Return the dicts without those that another node has printed, and without counts that stick out (a torn line)."""
+    """Return the dicts without those that another node printed, and without outliers (torn lines)."""
     kept = entries[:1]
     for entry in entries[1:]:
         if entry.tokens != kept[-1].tokens or (entry.step is not None and entry.step != kept[-1].step):
             kept.append(entry)
-    return [entry for index, entry in enumerate(kept) if not _sticks_out(kept, index)]
+    return [entry for index, entry in enumerate(kept) if not _is_outlier(kept, index)]
 
 
-def _sticks_out(entries: list[_Entry], index: int) -> bool:
-    """Say whether the tokens of a dict fall back, or rise above the next ones, although its clock goes on."""
+def _is_outlier(entries: list[_Entry], index: int) -> bool:
+    """Say whether the tokens of a dict fall, or exceed those of the next one, although the clock advances."""
     one, two = entries[max(0, index - 1)], entries[index]
     three = entries[min(len(entries) - 1, index + 1)]
     tokens = [entry.tokens or 0.0 for entry in (one, two, three)]
@@ -423,8 +423,8 @@ def _sticks_out(entries: list[_Entry], index: int) -> bool:
     return is_low or (tokens[0] <= tokens[2] < tokens[1] and clocks[2] > clocks[1] and index > 0)
 
 
-def _tell_steps(attempt: _Attempt, findings: Findings) -> bool:
-    """Tell the clock at numbered steps; whole seconds are told every twenty."""
+def _report_steps(attempt: _Attempt, findings: Findings) -> bool:
+    """Report the clock at numbered steps; a clock of whole seconds every COARSE_S."""
     entries = [entry for entry in attempt.entries if entry.clock_s is not None and entry.step is not None]
     if not entries:
         return False
@@ -443,8 +443,8 @@ def _tell_steps(attempt: _Attempt, findings: Findings) -> bool:
     return True
 
 
-def _tell_summary(attempt: _Attempt, findings: Findings) -> bool:
-    """Tell the means of the whole run; `train_tokens_per_second` of a summary is another quantity in each version."""
+def _report_summary(attempt: _Attempt, findings: Findings) -> bool:
+    """Report the means of the whole run; `train_tokens_per_second` is not used, as its meaning changes with the version."""
     summary, line = attempt.summary, attempt.summary_line
     if not summary or line is None:
         return False

@@ -1,4 +1,4 @@
-"""The trainers of the JAX world: T5X and others that log through CLU, PaxML, AXLearn, EasyLM, Levanter, kithara; MaxText has its own file."""
+"""Trainers on JAX: T5X and others that log through CLU, PaxML, AXLearn, EasyLM, Levanter, kithara; MaxText has its own file."""
 
 from typing import ClassVar
 
@@ -33,13 +33,13 @@ class _Clu(Parser):
         self._is_named = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read records; other collections than train are evaluations."""
+        """Read records; collections other than train are evaluations."""
         head = self._head.search(text)
         self._is_named = self._is_named or b"] collection=" in text
-        # Behind the head of an evaluation, or of any other line, the numbers are another's.
+        # After the head of an evaluation, or of any other line, the numbers are not those of the record.
         if not head or self._other.search(text, head.end()):
             return
-        # A program that names the collection names it on every line: where it is missing, it was lost.
+        # A program that prints the collection prints it on every line: where it is missing, it was lost.
         if head[2] or not (self._is_named or self._torn_name.match(text, head.end())):
             self._record(text, head, line, findings)
 
@@ -61,7 +61,7 @@ class _Clu(Parser):
         findings.record(line, values, label=label_of(text[: head.start()]), is_whole=line.is_ended)
 
     def finish(self, findings: Findings) -> None:
-        self._devices.tell(findings)
+        self._devices.report(findings)
 
 
 DIALECTS = (
@@ -87,7 +87,7 @@ DIALECTS = (
         trap="neither tokens nor batch are in the log, only steps per second",
         needles=(b"'gradient_norm'", b"'param_norm'", b"it/s]", b"s/it]"),
         parser=Pattern(
-            # A bar without graphics, alone, is nobody's.
+            # A bar without graphics does not identify the program by itself.
             seen=(rb"'gradient_norm'", rb"'param_norm'"),
             record=(rb"(?<![\w.])\d{1,3}% <iteration>/<total_iterations> \[[\d:]+<[\d:?]+,\s*" + _SPEED + rb"\]",),
             is_redrawn=True,

@@ -1,7 +1,7 @@
 """nanotron: `iteration: N / M | name: value | ...`, numbers with three digits and a suffix (`4.71K`).
 
-The sequence length is not in the line; tokens per second x time / batch and consumed tokens / iteration / batch both bound
-it. Within these bounds the roundest whole number is taken, which is off by less than the rounding in any case.
+The sequence length is not in the line; tokens per second x time / batch and consumed tokens / iteration / batch both bound it. Within
+these bounds the integer with most factors of two is used; its error is below that of the rounding in any case.
 """
 
 from nlp_bench.logs.clean import label_of, unwrapped
@@ -22,12 +22,12 @@ _KEYS = {
 } | dict.fromkeys(_TIMES, "elapsed_ms")
 _MOST = 1e18
 _NEVER_LAST = (*_TIMES, b"consumed_tokens", b"tokens_per_sec", b"tokens_per_sec_per_gpu", b"global_batch_size")
-"""Fields after which every version goes on: a line that ends with one was cut."""
+"""Fields that are never the last in any version: a line that ends with one was cut."""
 _NEAREST = "the sequence length {} is the roundest number that the printed digits allow ({:.0f} to {:.0f})"
 
 
 class _Parser(Parser):
-    """Narrows down sequence length and devices from record to record."""
+    """Narrows sequence length and devices with each record."""
 
     reads_each_line = True
 
@@ -37,7 +37,7 @@ class _Parser(Parser):
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read records; two processes may have written into one line."""
-        text = unwrapped(line, text, _is_complete, b"iteration: ")  # the same line, whole
+        text = unwrapped(line, text, _is_complete, b"iteration: ")
         starts = list(_START.finditer(text))
         for position, start in enumerate(starts):
             is_last = position == len(starts) - 1
@@ -50,7 +50,7 @@ class _Parser(Parser):
             key, _, value_text = piece.strip(b" |").partition(b": ")
             fields.setdefault(key, value_text.strip())
         if fields and (not is_ended or next(reversed(fields)) in _NEVER_LAST):
-            fields.popitem()  # its number may go on
+            fields.popitem()  # its number may be cut
         values = {"iteration": float(start[1]), "total_iterations": float(start[2])}
         values |= numbers((name, fields.get(key)) for key, name in _KEYS.items())
         batch = bounds(fields.get(b"global_batch_size", b""))
@@ -76,17 +76,17 @@ class _Parser(Parser):
         if not line:
             return
         both = self._rate.with_(self._total)
-        # Consumed tokens say something only if the batch has been the same from the first iteration on.
+        # Consumed tokens count only if the batch size has been constant since the first iteration.
         chosen = both if both.roundest and self._rate.roundest else self._rate
         if length := chosen.roundest:
             findings.fact("sequence_length", length, line)
             if chosen.whole is None:
                 findings.remark(_NEAREST.format(length, chosen.low, chosen.high))
-        self._devices.tell(findings)
+        self._devices.report(findings)
 
 
 def _is_complete(text: bytes) -> bool:
-    """Say whether the first record of `text` goes on past its rates and its batch."""
+    """Say whether the first record of `text` goes beyond its rates and its batch size, or there is none."""
     start = _START.search(text)
     return start is None or text.find(b" | lm_loss: ", start.end()) >= 0 or text.find(b" | lr: ", start.end()) >= 0
 
